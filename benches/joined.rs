@@ -1,0 +1,140 @@
+//! How fast is `Limiter::consume` in transactions of the caller, beside pgbench sending the very same statements?
+//!
+//! `cargo bench --features embedded --bench joined`
+//!
+//! Both run in turns on one private server, through 16 connections over a Unix socket, on 10 000 keys and on one; the
+//! median of five turns each counts. What it measures is what the library adds to the statements: building them, decoding
+//! their rows, deciding. What it does not: a network, other load, more cores. Absolute figures are this machine's.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+use std::{env, fs, process};
+
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection, PgConnection, PgPool};
+use tollgate::embedded::Server;
+use tollgate::{HOUR, Limit, Limiter, migrate};
+
+/// Never exhausted: every call is granted and saved.
+const LIMIT: Limit = Limit::token_bucket("bench", 1_000_000_000, HOUR);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let server = Server::builder().setting("max_connections", "100").setting("shared_buffers", "256MB").start()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let pool = runtime.block_on(async {
+        let pool = PgPoolOptions::new().max_connections(CLIENTS).connect(server.url()).await?;
+        migrate::run(&mut *pool.acquire().await?).await?;
+        Ok::<_, Box<dyn Error>>(pool)
+    })?;
+    println!("{:<10} {:<8} {:>14} {:>14} {:>7}", "storage", "keys", "tollgate /s", "pgbench /s", "ratio");
+    for (storage, limit) in [("ephemeral", LIMIT.ephemeral()), ("durable", LIMIT)] {
+        for keys in [10_000, 1] {
+            runtime.block_on(fill(&pool, &limit, keys))?;
+            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            for _ in 0..TURNS {
+                ours.push(runtime.block_on(consume(&server, &limit, keys))?);
+                theirs.push(pgbench(&server, storage, keys)?);
+            }
+            let (ours, theirs) = (median(ours), median(theirs));
+            println!("{storage:<10} {keys:<8} {ours:>14.0} {theirs:>14.0} {:>7.2}", ours / theirs);
+        }
+    }
+    Ok(())
+}
+
+async fn fill(pool: &PgPool, limit: &Limit, keys: u32) -> Result<(), Box<dyn Error>> {
+    let mut tx = pool.begin().await?;
+    for key in 0..keys {
+        Limiter::new().consume(&mut tx, limit.key(key)).await?.granted()?;
+    }
+    tx.commit().await?;
+    sqlx::raw_sql("vacuum analyze tollgate.buckets, tollgate.rate_limits").execute(pool).await?;
+    Ok(())
+}
+
+/// Decisions per second, each in a transaction of its own.
+async fn consume(server: &Server, limit: &Limit, keys: u32) -> Result<f64, Box<dyn Error>> {
+    let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+    let mut clients = Vec::new();
+    for client in 0..CLIENTS {
+        let mut conn = PgConnection::connect(server.url()).await?;
+        let (stop, count, limit) = (stop.clone(), count.clone(), limit.clone());
+        clients.push(tokio::spawn(async move {
+            // A walk with a large odd stride visits keys as evenly as lots do, and is the same in every run.
+            let mut key = client * 2_654_435;
+            while !stop.load(Ordering::Relaxed) {
+                key = key.wrapping_add(1_640_531_527);
+                let mut tx = conn.begin().await?;
+                let decision = Limiter::new().consume(&mut tx, limit.key(key % keys)).await;
+                decision
+                    .map_err(|error| sqlx::Error::Decode(error.into()))?
+                    .granted()
+                    .map_err(|denied| sqlx::Error::Decode(denied.into()))?;
+                tx.commit().await?;
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok::<_, sqlx::Error>(())
+        }));
+    }
+    tokio::time::sleep(TURN).await;
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await??;
+    }
+    Ok(f64::from(count.load(Ordering::Relaxed)) / TURN.as_secs_f64())
+}
+
+/// The same by pgbench: it prepares the statements of `src/store/sql`, and feeds what the first returns to the second.
+fn pgbench(server: &Server, storage: &str, keys: u32) -> Result<f64, Box<dyn Error>> {
+    let script = env::temp_dir().join(format!("tollgate-bench-{}.sql", process::id()));
+    fs::write(&script, pgbench_script(storage, keys)?)?;
+    let output = Command::new(server.programs().join("pgbench"))
+        .args(["--no-vacuum", "--protocol", "prepared", "--jobs", "2"])
+        .args(["--client", &CLIENTS.to_string(), "--time", &TURN.as_secs().to_string(), "--file"])
+        .args([&script, Path::new(server.url())])
+        .output()?;
+    fs::remove_file(&script)?;
+    let text = String::from_utf8(output.stdout)?;
+    let tps = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    tps.ok_or_else(|| format!("pgbench: {text}{}", String::from_utf8_lossy(&output.stderr)).into())
+}
+
+fn pgbench_script(storage: &str, keys: u32) -> Result<String, Box<dyn Error>> {
+    let table = if storage == "ephemeral" { "bucket" } else { "rate_limit" };
+    let read = |verb: &str| fs::read_to_string(format!("src/store/sql/{verb}_{table}.sql"));
+    let lock = bound(
+        &read("lock")?,
+        &["'bench'", "(:key)::text", "0::int2", "1000000", "1e15", "3600", "false", "null", "1000000000000000", "null"],
+    );
+    let save = bound(&read("save")?, &["'bench'", "(:key)::text", "0::int2", ":value::int8 - 1", ":ts", ":ts", ":xid"]);
+    let mut script = format!("\\set key random(0, {})\nbegin;\n", keys - 1);
+    write!(script, "{lock}\n\\gset\n{save};\ncommit;\n")?;
+    Ok(script)
+}
+
+/// A statement with its placeholders filled in, its comments left out, and its columns named as variables can be.
+fn bound(sql: &str, values: &[&str]) -> String {
+    let lines: Vec<_> = sql.lines().filter(|line| !line.starts_with("--")).collect();
+    let mut sql = lines.join("\n");
+    for (place, value) in values.iter().enumerate().rev() {
+        sql = sql.replace(&format!("${}", place + 1), value);
+    }
+    for (annotated, plain) in [("!: Timestamp", ""), ("?: Timestamp", ""), ("!\"", "\""), ("?\"", "\"")] {
+        sql = sql.replace(annotated, plain);
+    }
+    sql
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_by(f64::total_cmp);
+    rates[rates.len() / 2]
+}
+
+const CLIENTS: u32 = 16;
+const TURN: Duration = Duration::from_secs(3);
+const TURNS: usize = 5;

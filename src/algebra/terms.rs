@@ -1,0 +1,137 @@
+use super::phase;
+use super::timestamp::Timestamp;
+use crate::key::Key;
+use crate::limit::{Grid, Limit, Refill};
+use crate::tokens::Tokens;
+
+/// What a row holds: a value, and the instant that it stands at.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct State {
+    /// The balance; negative for a debt.
+    pub value: Tokens,
+    /// When the balance was that: the last write of a continuous refill, the last grid step of a stepped one.
+    pub ts: Timestamp,
+}
+
+/// The numbers of a limit for one row: rate, period, capacity, and where its steps lie.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Terms {
+    pub(crate) rate: i64,
+    pub(crate) period: i64,
+    pub(crate) capacity: i64,
+    pub(crate) max_reserved: i64,
+    pub(crate) flow: Flow,
+}
+
+/// How tokens come back to one row.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Flow {
+    Continuous,
+    /// Steps lie whole periods after the row's own instant.
+    FirstUse,
+    /// Steps lie whole periods after a phase, in microseconds since the Unix epoch.
+    Grid {
+        phase: i64,
+    },
+}
+
+impl Terms {
+    /// The terms of `limit` for the row of `key`.
+    #[must_use]
+    pub fn of(limit: &Limit, key: &Key) -> Self {
+        let flow = match limit.refill {
+            Refill::Continuous => Flow::Continuous,
+            Refill::Stepped(Grid::FirstUse) => Flow::FirstUse,
+            Refill::Stepped(Grid::Start { offset }) => Flow::Grid { phase: offset },
+            Refill::Stepped(Grid::Spread) => Flow::Grid { phase: phase::spread(limit.name(), key, limit.period) },
+        };
+        Self {
+            rate: limit.rate.micros(),
+            period: limit.period,
+            capacity: limit.capacity.micros(),
+            max_reserved: limit.max_reserved.micros(),
+            flow,
+        }
+    }
+
+    /// What an absent row stands for: full, at `now` or at the last grid step before it.
+    #[must_use]
+    pub fn full(&self, now: Timestamp) -> State {
+        let ts = match self.flow {
+            Flow::Continuous | Flow::FirstUse => now,
+            Flow::Grid { phase } => self.step(phase, self.step_number(phase, now)),
+        };
+        State { value: Tokens::from_micros(self.capacity), ts }
+    }
+
+    /// The row at `now`. Where `now` lies before the row's own instant, time stands still.
+    #[must_use]
+    pub fn refill(&self, row: State, now: Timestamp) -> State {
+        let now = now.max(row.ts);
+        let elapsed = i128::from(now.micros()) - i128::from(row.ts.micros());
+        match self.flow {
+            Flow::Continuous => {
+                let dripped = i128::from(self.rate) * elapsed / i128::from(self.period);
+                State { value: self.filled(row.value, dripped), ts: now }
+            }
+            Flow::FirstUse => {
+                let steps = elapsed / i128::from(self.period);
+                let ts = i128::from(row.ts.micros()) + steps * i128::from(self.period);
+                self.stepped(row, steps, Timestamp::saturating(ts))
+            }
+            Flow::Grid { phase } => {
+                let last = self.step_number(phase, now);
+                let steps = last - self.step_number(phase, row.ts);
+                self.stepped(row, steps, self.step(phase, last))
+            }
+        }
+    }
+
+    /// The first instant at which `row` holds `target`, if nobody spends. The target counts as within capacity.
+    #[must_use]
+    pub fn first_instant(&self, row: State, target: Tokens) -> Timestamp {
+        let missing = i128::from(target.micros()) - i128::from(row.value.micros());
+        if missing <= 0 {
+            return row.ts;
+        }
+        let (rate, period) = (i128::from(self.rate), i128::from(self.period));
+        let ts = i128::from(row.ts.micros());
+        match self.flow {
+            Flow::Continuous => Timestamp::saturating(ts + div_ceil(missing * period, rate)),
+            Flow::FirstUse => Timestamp::saturating(ts + div_ceil(missing, rate) * period),
+            Flow::Grid { phase } => self.step(phase, self.step_number(phase, row.ts) + div_ceil(missing, rate)),
+        }
+    }
+
+    /// When `row` will be full, if nobody spends. From then on it equals an absent row.
+    #[must_use]
+    pub fn full_at(&self, row: State) -> Timestamp {
+        self.first_instant(row, Tokens::from_micros(self.capacity))
+    }
+
+    fn stepped(&self, row: State, steps: i128, last_step: Timestamp) -> State {
+        let value = self.filled(row.value, steps * i128::from(self.rate));
+        State { value, ts: if steps > 0 { last_step } else { row.ts } }
+    }
+
+    /// `value` and what came back, cut to the capacity, which is an `i64`.
+    fn filled(&self, value: Tokens, came_back: i128) -> Tokens {
+        let filled = (i128::from(value.micros()) + came_back).min(i128::from(self.capacity));
+        // Between `value` and the capacity, or the capacity: in range, so the fallback is never taken.
+        Tokens::from_micros(i64::try_from(filled).unwrap_or(self.capacity))
+    }
+
+    /// The number of the last grid step at or before an instant.
+    fn step_number(&self, phase: i64, at: Timestamp) -> i128 {
+        (i128::from(at.micros()) - i128::from(phase)).div_euclid(i128::from(self.period))
+    }
+
+    fn step(&self, phase: i64, number: i128) -> Timestamp {
+        Timestamp::saturating(i128::from(phase) + number * i128::from(self.period))
+    }
+}
+
+/// Both are positive, and so small that nothing overflows: at most 2^64 tokens times 3.2·10^16 microseconds.
+fn div_ceil(amount: i128, by: i128) -> i128 {
+    (amount + by - 1) / by
+}

@@ -1,0 +1,50 @@
+use std::borrow::Cow;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::decision::span;
+use crate::key::Key;
+use crate::tokens::Tokens;
+
+/// What a limit holds for a key.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Balance {
+    /// The limit.
+    pub limit: Cow<'static, str>,
+    /// Whose balance.
+    pub key: Key,
+    /// What can be spent now; negative for a debt.
+    pub value: Tokens,
+    /// The most that it can hold.
+    pub capacity: Tokens,
+    /// When it will be full if nobody spends.
+    pub full_at: DateTime<Utc>,
+    /// When it was read, by the database's clock.
+    pub observed_at: DateTime<Utc>,
+    /// The instant that the row stands at: [`observed_at`](Self::observed_at) unless the clock has gone back since it was written.
+    pub as_of: DateTime<Utc>,
+}
+
+impl Balance {
+    /// What is owed; zero where nothing is.
+    #[must_use]
+    pub fn debt(&self) -> Tokens {
+        Tokens::ZERO.checked_sub(self.value).unwrap_or(Tokens::MAX).max(Tokens::ZERO)
+    }
+
+    /// Whether nothing is missing.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.value >= self.capacity
+    }
+
+    /// How far the row lies in the future: the database's clock has gone back since it was written, and nothing refills
+    /// until it has caught up. `reset` mends it.
+    #[must_use]
+    pub fn ahead(&self) -> Duration {
+        span(self.observed_at, self.as_of)
+    }
+}

@@ -1,0 +1,31 @@
+//! The `tollgate` command: the tables that the library needs, and a demonstration of what it does with them.
+
+mod args;
+mod demo;
+mod error;
+mod migrate;
+
+use std::io::{Write, stderr};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+use error::CommandError;
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let done = match Args::parse().command {
+        Command::Demo(args) => demo::run(args).await,
+        Command::Migrate(args) => migrate::run(args).await,
+    };
+    match done {
+        // Whoever reads only the first lines of the output has all they want.
+        Ok(()) | Err(CommandError::OutputClosed) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If nobody reads the message, the exit status still tells.
+            let _ = writeln!(stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

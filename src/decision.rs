@@ -1,0 +1,230 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::key::Key;
+use crate::receipt::Charge;
+use crate::tokens::Tokens;
+
+/// The answer of a limit. A refusal is an answer, not an error: the transaction is as healthy after it as before.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Decision, Grant};
+///
+/// fn remaining(decision: Decision) -> String {
+///     match decision {
+///         Decision::Granted(grant) => format!("{} left", grant.remaining),
+///         Decision::Denied(denied) => format!("come back in {:?}", denied.retry_after()),
+///     }
+/// }
+/// # let _ = remaining;
+/// ```
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[must_use = "a refusal that nobody looks at limits nothing; `granted()?` turns it into an error"]
+pub enum Decision<T = Grant> {
+    /// The tokens were taken.
+    Granted(T),
+    /// Nothing was taken.
+    Denied(Denied),
+}
+
+impl<T> Decision<T> {
+    /// The grant, or the refusal as an error, so that `?` rolls the transaction back.
+    ///
+    /// # Errors
+    ///
+    /// [`Denied`] if this is a refusal.
+    pub fn granted(self) -> Result<T, Denied> {
+        match self {
+            Self::Granted(granted) => Ok(granted),
+            Self::Denied(denied) => Err(denied),
+        }
+    }
+
+    /// Whether the tokens were taken.
+    pub fn is_granted(&self) -> bool {
+        matches!(self, Self::Granted(_))
+    }
+
+    /// The refusal, if this is one.
+    pub fn denied(self) -> Option<Denied> {
+        self.granted().err()
+    }
+}
+
+/// Tokens that were taken, and may be spent now.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Grant {
+    /// What is left; with several limits, the least of what is left.
+    pub remaining: Tokens,
+    /// When it was decided, by the clock that decided.
+    pub decided_at: DateTime<Utc>,
+    /// Who decided.
+    pub source: Source,
+    /// What was taken from where; the makings of a [`Receipt`](crate::Receipt).
+    pub charges: Vec<Charge>,
+}
+
+/// Tokens that are taken, to be spent at [`ready_at`](Self::ready_at) and not before.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(from = "ReservationRecord", into = "ReservationRecord")]
+#[non_exhaustive]
+pub struct Reservation {
+    /// From when on the tokens may be spent; [`decided_at`](Self::decided_at) if at once.
+    pub ready_at: DateTime<Utc>,
+    /// When it was decided, by the database's clock.
+    pub decided_at: DateTime<Utc>,
+    /// What was taken from where; the makings of a [`Receipt`](crate::Receipt).
+    pub charges: Vec<Charge>,
+}
+
+impl Reservation {
+    /// How long to wait from the decision on: a span between two readings of the database's clock, so that a caller can
+    /// sleep for it without trusting its own.
+    #[must_use]
+    pub fn wait(&self) -> Duration {
+        span(self.decided_at, self.ready_at)
+    }
+
+    /// Whether the tokens could be spent when it was decided.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.ready_at <= self.decided_at
+    }
+}
+
+/// A refusal. It changed nothing, and names the first instant at which the same call, alone, would be granted.
+///
+/// As an error its message names the limits that refused, never the key, which may be personal.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(from = "DeniedRecord", into = "DeniedRecord")]
+#[non_exhaustive]
+pub struct Denied {
+    /// The limit that refused; of several the one to wait for longest.
+    pub limit: Cow<'static, str>,
+    /// Whom it refused.
+    pub key: Key,
+    /// What that limit has left, less than what was asked; negative for a debt.
+    pub remaining: Tokens,
+    /// The first microsecond at which the same call, alone, would be granted.
+    pub retry_at: DateTime<Utc>,
+    /// When it was decided, by the clock that decided.
+    pub decided_at: DateTime<Utc>,
+    /// Who decided.
+    pub source: Source,
+    /// The other limits that refused the same call, if several were asked; they will be ready no later.
+    pub others: Vec<Refusal>,
+}
+
+impl Denied {
+    /// How long to wait from the decision on: a span between two readings of the database's clock, so that a caller can
+    /// sleep for it without trusting its own. Never zero.
+    #[must_use]
+    pub fn retry_after(&self) -> Duration {
+        span(self.decided_at, self.retry_at)
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "limit {:?}", self.limit)?;
+        for other in &self.others {
+            write!(f, " and {:?}", other.limit)?;
+        }
+        write!(f, " exhausted (retry in {:?})", self.retry_after())
+    }
+}
+
+impl std::error::Error for Denied {}
+
+/// One limit's part in a refusal.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The limit that refused.
+    pub limit: Cow<'static, str>,
+    /// Whom it refused.
+    pub key: Key,
+    /// What it has left.
+    pub remaining: Tokens,
+    /// When it alone would no longer refuse.
+    pub retry_at: DateTime<Utc>,
+}
+
+/// Who made a decision.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Source {
+    /// The database, exactly.
+    Database,
+}
+
+/// A span between two instants of one clock; zero where they are in the other order.
+pub(crate) fn span(from: DateTime<Utc>, to: DateTime<Utc>) -> Duration {
+    (to - from).to_std().unwrap_or_default()
+}
+
+/// Whole milliseconds, rounded up: who waits that long does not come too early.
+fn millis_up(span: Duration) -> u64 {
+    u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
+#[derive(Deserialize, Serialize)]
+struct ReservationRecord {
+    ready_at: DateTime<Utc>,
+    #[serde(default, skip_deserializing)]
+    wait_ms: u64,
+    decided_at: DateTime<Utc>,
+    charges: Vec<Charge>,
+}
+
+impl From<Reservation> for ReservationRecord {
+    fn from(reservation: Reservation) -> Self {
+        let wait_ms = millis_up(reservation.wait());
+        let Reservation { ready_at, decided_at, charges } = reservation;
+        Self { ready_at, wait_ms, decided_at, charges }
+    }
+}
+
+impl From<ReservationRecord> for Reservation {
+    fn from(record: ReservationRecord) -> Self {
+        let ReservationRecord { ready_at, wait_ms: _, decided_at, charges } = record;
+        Self { ready_at, decided_at, charges }
+    }
+}
+
+#[derive(Deserialize, Serialize)]
+struct DeniedRecord {
+    limit: Cow<'static, str>,
+    key: Key,
+    remaining: Tokens,
+    retry_at: DateTime<Utc>,
+    #[serde(default, skip_deserializing)]
+    retry_after_ms: u64,
+    decided_at: DateTime<Utc>,
+    source: Source,
+    others: Vec<Refusal>,
+}
+
+impl From<Denied> for DeniedRecord {
+    fn from(denied: Denied) -> Self {
+        let retry_after_ms = millis_up(denied.retry_after());
+        let Denied { limit, key, remaining, retry_at, decided_at, source, others } = denied;
+        Self { limit, key, remaining, retry_at, retry_after_ms, decided_at, source, others }
+    }
+}
+
+impl From<DeniedRecord> for Denied {
+    fn from(record: DeniedRecord) -> Self {
+        let DeniedRecord { limit, key, remaining, retry_at, retry_after_ms: _, decided_at, source, others } = record;
+        Self { limit, key, remaining, retry_at, decided_at, source, others }
+    }
+}

@@ -1,0 +1,316 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::text::Text;
+
+/// Whom a limit applies to: the canonical text of a user, tenant, address, or a combination of them.
+///
+/// At most 512 bytes of UTF-8 without NUL. The empty key is the limit's global row, made by [`Key::GLOBAL`] only.
+/// Anything that implements [`ToKey`] becomes a key.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Key(Text);
+
+impl Key {
+    /// The key of the limit as a whole.
+    pub const GLOBAL: Self = Self(Text::Static(""));
+
+    /// The longest key, in bytes of its canonical text.
+    pub const MAX_BYTES: usize = 512;
+
+    /// The canonical key of a value.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] for an empty value, one whose text is too long, and one that contains NUL.
+    pub fn new(value: impl ToKey) -> Result<Self, KeyError> {
+        let mut parts = KeyParts { text: String::new(), count: 0 };
+        value.write_parts(&mut parts);
+        if parts.text.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        Self::from_canonical(parts.text)
+    }
+
+    /// The canonical text, as it is stored.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// Whether this is the key of the limit as a whole.
+    #[must_use]
+    pub fn is_global(&self) -> bool {
+        self.as_str().is_empty()
+    }
+
+    /// A text that is canonical already: one that was stored.
+    fn from_canonical(text: String) -> Result<Self, KeyError> {
+        if text.len() > Self::MAX_BYTES {
+            return Err(KeyError::TooLong { bytes: text.len() });
+        }
+        if text.contains('\0') {
+            return Err(KeyError::Nul);
+        }
+        Ok(if text.is_empty() { Self::GLOBAL } else { Self(text.into()) })
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> Self {
+        key.as_str().to_owned()
+    }
+}
+
+impl TryFrom<String> for Key {
+    type Error = KeyError;
+
+    /// Takes a canonical text back, as [`Key::as_str`] gave it; the empty one is [`Key::GLOBAL`].
+    fn try_from(canonical: String) -> Result<Self, KeyError> {
+        Self::from_canonical(canonical)
+    }
+}
+
+/// A value that names whom a limit applies to.
+///
+/// Implemented for integers, strings, IP addresses, keys themselves, [`Slash64`], `uuid::Uuid` (feature `uuid`), and tuples of them.
+/// A value writes one part or several; parts are joined by `|`, and a `|` or `\` inside a part is escaped by `\`. So a
+/// plain identifier stays as it is, and different values of one shape never share a key.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Key, KeyParts, ToKey};
+///
+/// struct Tenant { region: &'static str, id: u64 }
+///
+/// impl ToKey for Tenant {
+///     fn write_parts(&self, parts: &mut KeyParts) {
+///         parts.push(self.region);
+///         parts.push(self.id);
+///     }
+/// }
+///
+/// assert_eq!(Key::new(42)?.as_str(), "42");
+/// assert_eq!(Key::new((Tenant { region: "eu", id: 7 }, "a|b"))?.as_str(), r"eu|7|a\|b");
+/// # Ok::<(), tollgate::KeyError>(())
+/// ```
+pub trait ToKey {
+    /// Writes this value's parts, in order.
+    fn write_parts(&self, parts: &mut KeyParts);
+}
+
+/// The parts of a key under construction.
+#[derive(Debug)]
+pub struct KeyParts {
+    text: String,
+    count: usize,
+}
+
+impl KeyParts {
+    /// Adds one part: the text that `part` displays, escaped.
+    pub fn push(&mut self, part: impl fmt::Display) {
+        use fmt::Write;
+
+        self.separate();
+        // Writing to a string fails only where the part's own `Display` does; what it wrote until then is kept.
+        let _ = write!(Escape(&mut self.text), "{part}");
+    }
+
+    fn separate(&mut self) {
+        if self.count > 0 {
+            self.text.push('|');
+        }
+        self.count += 1;
+    }
+}
+
+/// A key's parts are its own, as they were escaped once: a key of a key is the same key.
+impl ToKey for Key {
+    fn write_parts(&self, parts: &mut KeyParts) {
+        parts.separate();
+        parts.text.push_str(self.as_str());
+    }
+}
+
+/// Puts a backslash before each separator and each backslash.
+struct Escape<'t>(&'t mut String);
+
+impl fmt::Write for Escape<'_> {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        for character in part.chars() {
+            // One character past the limit is enough to be refused: a huge key costs no huge memory.
+            if self.0.len() > Key::MAX_BYTES {
+                self.0.push(character);
+                return Ok(());
+            }
+            if matches!(character, '|' | '\\') {
+                self.0.push('\\');
+            }
+            self.0.push(character);
+        }
+        Ok(())
+    }
+}
+
+/// An address for limits by client: IPv4 as it is, IPv6 cut to its /64, which is what one subscriber gets.
+///
+/// Without it, one IPv6 client owns 2^64 buckets.
+///
+/// ```
+/// use tollgate::{Key, Slash64};
+///
+/// let address = "2001:db8:1:2:a:b:c:d".parse()?;
+/// assert_eq!(Key::new(Slash64(address))?.as_str(), "2001:db8:1:2::/64");
+/// assert_eq!(Key::new(Slash64("::ffff:192.0.2.1".parse()?))?.as_str(), "192.0.2.1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Slash64(pub IpAddr);
+
+impl ToKey for Slash64 {
+    fn write_parts(&self, parts: &mut KeyParts) {
+        match self.0.to_canonical() {
+            IpAddr::V4(address) => parts.push(address),
+            IpAddr::V6(address) => {
+                let network = u128::from(address) >> 64 << 64;
+                parts.push(format_args!("{}/64", Ipv6Addr::from(network)));
+            }
+        }
+    }
+}
+
+/// An IPv4 address that arrives mapped into IPv6 is the same client, hence the same key.
+impl ToKey for IpAddr {
+    fn write_parts(&self, parts: &mut KeyParts) {
+        parts.push(self.to_canonical());
+    }
+}
+
+impl ToKey for Ipv6Addr {
+    fn write_parts(&self, parts: &mut KeyParts) {
+        parts.push(self.to_canonical());
+    }
+}
+
+macro_rules! displayed {
+    ($($value:ty),*) => {$(
+        impl ToKey for $value {
+            fn write_parts(&self, parts: &mut KeyParts) {
+                parts.push(self);
+            }
+        }
+    )*};
+}
+displayed!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+displayed!(str, String, Cow<'_, str>, Box<str>, Arc<str>, Ipv4Addr);
+
+#[cfg(feature = "uuid")]
+displayed!(uuid::Uuid);
+
+impl<T: ToKey + ?Sized> ToKey for &T {
+    fn write_parts(&self, parts: &mut KeyParts) {
+        (**self).write_parts(parts);
+    }
+}
+
+macro_rules! tuples {
+    ($($($part:ident)+;)*) => {$(
+        impl<$($part: ToKey),+> ToKey for ($($part,)+) {
+            fn write_parts(&self, parts: &mut KeyParts) {
+                #[expect(non_snake_case, reason = "one name serves the type and the value")]
+                let ($($part,)+) = self;
+                $($part.write_parts(parts);)+
+            }
+        }
+    )*};
+}
+tuples! {
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+}
+
+/// Why a value is no key.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// An empty text: it would name the global row.
+    #[error("a key is empty (use `global()` to limit all callers together)")]
+    Empty,
+    /// A text with a NUL character, which PostgreSQL cannot hold.
+    #[error("a key contains a NUL character")]
+    Nul,
+    /// A canonical text beyond [`Key::MAX_BYTES`].
+    #[error("a key is longer than {} bytes (hash it, and use the digest)", Key::MAX_BYTES)]
+    TooLong {
+        /// The least length that is known: reading stops where it is clear that the key does not fit.
+        bytes: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(value: impl ToKey) -> String {
+        Key::new(value).unwrap().into()
+    }
+
+    #[test]
+    fn a_plain_identifier_stays_plain() {
+        assert_eq!(text("user:42"), "user:42");
+        assert_eq!(text(-7), "-7");
+        assert_eq!(text(("tenant", 42)), "tenant|42");
+        assert_eq!(text("ключ 🔑"), "ключ 🔑");
+    }
+
+    #[test]
+    fn separators_inside_a_part_are_escaped() {
+        assert_ne!(text("a|b"), text(("a", "b")));
+        assert_ne!(text(("a|b", "c")), text(("a", "b|c")));
+        assert_ne!(text((r"a\", "b")), text(r"a\|b"));
+        assert_ne!(text(("", "a")), text(("a", "")));
+        assert_eq!(text(((1, 2), 3)), text((1, (2, 3))), "nesting only groups");
+        assert_eq!(text(Key::new(("a|b", "c")).unwrap()), text(("a|b", "c")), "a key stays itself");
+    }
+
+    #[test]
+    fn a_mapped_address_is_no_second_bucket() {
+        let mapped: Ipv6Addr = "::ffff:192.0.2.1".parse().unwrap();
+        assert_eq!(text(mapped), "192.0.2.1");
+        assert_eq!(text(IpAddr::V6(mapped)), text(Ipv4Addr::new(192, 0, 2, 1)));
+        assert_eq!(text("2001:DB8:0:0::1".parse::<IpAddr>().unwrap()), "2001:db8::1");
+    }
+
+    #[test]
+    fn what_cannot_be_stored_has_a_named_error() {
+        assert_eq!(Key::new(""), Err(KeyError::Empty));
+        assert_eq!(Key::new("a\0b"), Err(KeyError::Nul));
+        assert!(Key::new("x".repeat(512)).is_ok());
+        assert_eq!(Key::new("x".repeat(513)), Err(KeyError::TooLong { bytes: 513 }));
+        assert!(matches!(Key::new("x".repeat(10_000_000)), Err(KeyError::TooLong { bytes: ..600 })));
+        assert!(matches!(Key::new("|".repeat(257)), Err(KeyError::TooLong { .. })), "escapes count");
+    }
+
+    #[test]
+    fn a_stored_key_comes_back_as_it_was() {
+        for key in [Key::GLOBAL, Key::new((r"a\", "b|c", "")).unwrap()] {
+            let json = serde_json::to_string(&key).unwrap();
+            assert_eq!(serde_json::from_str::<Key>(&json).unwrap(), key);
+        }
+    }
+}

@@ -1,0 +1,425 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::key::{Key, ToKey};
+use crate::request::Request;
+use crate::spec::LimitSpec;
+use crate::text::Text;
+use crate::tokens::Tokens;
+
+/// How much of something is allowed: a rate, a capacity, and how the one fills the other.
+///
+/// A `Limit` is valid once built. The constructors are `const`: in a `const` item a wrong limit does not compile, and the
+/// error points at your own line. Limits that are read at run time come from a [`LimitSpec`], whose conversion makes the
+/// same checks and returns a [`LimitError`].
+///
+/// | constructor | refill | capacity |
+/// | --- | --- | --- |
+/// | [`token_bucket`](Self::token_bucket) | tokens drip all the time | the rate, unless set |
+/// | [`fixed_window`](Self::fixed_window) | `rate` tokens at once as each period starts; periods of different keys start at different instants, unless [`start`](Self::start) aligns them | the rate, unless set; more lets unused windows roll over |
+/// | [`stepped_bucket`](Self::stepped_bucket) | `rate` tokens at once each whole period after the key's first use | the rate, unless set |
+///
+/// A limit is identified by its name: two limits of one name share their rows.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{HOUR, Limit, MINUTE};
+///
+/// /// Ten messages a minute on average, twenty at once after a rest.
+/// const SEND_MESSAGE: Limit = Limit::token_bucket("send_message", 10, MINUTE).capacity(20);
+/// const SIGN_UPS: Limit = Limit::fixed_window("free_trial_sign_up", 100, HOUR);
+/// const UPLOADS: Limit = Limit::stepped_bucket("uploads", 5, Duration::from_secs(10)).capacity(20).ephemeral();
+/// const LLM_TOKENS: Limit = Limit::token_bucket("llm_tokens", 40_000, MINUTE).max_reserved(200_000);
+/// ```
+///
+/// A limit that can grant nothing is caught by the compiler:
+///
+/// ```compile_fail
+/// use tollgate::{Limit, MINUTE};
+/// const NEVER: Limit = Limit::token_bucket("never", 0, MINUTE);
+/// # let _ = NEVER;
+/// ```
+#[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(try_from = "LimitSpec", into = "LimitSpec")]
+pub struct Limit {
+    pub(crate) name: Text,
+    pub(crate) rate: Tokens,
+    /// Whole microseconds, at least one.
+    pub(crate) period: i64,
+    pub(crate) capacity: Tokens,
+    pub(crate) refill: Refill,
+    /// `Tokens::MAX` is no bound.
+    pub(crate) max_reserved: Tokens,
+    pub(crate) storage: Storage,
+}
+
+impl Limit {
+    /// The longest name, in bytes.
+    pub const MAX_NAME_BYTES: usize = 255;
+
+    /// The longest period: a thousand years of 365 days.
+    pub const MAX_PERIOD: Duration = Duration::from_hours(1_000 * 365 * 24);
+
+    /// A bucket into which `rate` tokens drip evenly over each `period`, up to its capacity.
+    ///
+    /// # Panics
+    ///
+    /// At compile time in a `const`, else at run time, where a [`LimitFault`] applies. Use [`LimitSpec`] for run-time input.
+    #[must_use]
+    #[track_caller]
+    pub const fn token_bucket(name: &'static str, rate: u64, period: Duration) -> Self {
+        Self::define(name, rate, period, Refill::Continuous)
+    }
+
+    /// A window: `rate` tokens at once as each `period` starts.
+    ///
+    /// Each key has its own phase, derived from a hash of name and key: a thousand tenants do not all come back in the
+    /// same second. [`start`](Self::start) aligns the windows instead.
+    ///
+    /// # Panics
+    ///
+    /// As [`token_bucket`](Self::token_bucket).
+    #[must_use]
+    #[track_caller]
+    pub const fn fixed_window(name: &'static str, rate: u64, period: Duration) -> Self {
+        Self::define(name, rate, period, Refill::Stepped(Grid::Spread))
+    }
+
+    /// A bucket into which `rate` tokens fall at once, each whole `period` after the key's first use.
+    ///
+    /// # Panics
+    ///
+    /// As [`token_bucket`](Self::token_bucket).
+    #[must_use]
+    #[track_caller]
+    pub const fn stepped_bucket(name: &'static str, rate: u64, period: Duration) -> Self {
+        Self::define(name, rate, period, Refill::Stepped(Grid::FirstUse))
+    }
+
+    /// The most that a rested key can spend at once, in whole tokens; the rate unless set.
+    ///
+    /// With a capacity of 0 nothing is ever granted at once: together with [`max_reserved`](Self::max_reserved) this is the
+    /// leaky bucket as a queue, in which reservations are spaced evenly. Without reservations every positive cost is then
+    /// an error that says so.
+    ///
+    /// # Panics
+    ///
+    /// Where the capacity is beyond [`Tokens::MAX`].
+    #[must_use]
+    #[track_caller]
+    pub const fn capacity(mut self, capacity: u64) -> Self {
+        self.capacity = whole(capacity, LimitFault::CapacityTooLarge);
+        self
+    }
+
+    /// Rate and capacity in exact tokens, for fractions of a token.
+    ///
+    /// # Panics
+    ///
+    /// Where `rate` is not positive or `capacity` is negative.
+    #[must_use]
+    #[track_caller]
+    pub const fn exactly(mut self, rate: Tokens, capacity: Tokens) -> Self {
+        self.rate = rate;
+        self.capacity = capacity;
+        self.checked()
+    }
+
+    /// Aligns the steps to the Unix epoch plus `offset`: the full minute, or midnight in some zone.
+    ///
+    /// The offset counts modulo the period, in whole microseconds. For midnight in a zone east of Greenwich take what is
+    /// left of the day: days start at 22:00 UTC for UTC+2.
+    ///
+    /// # Panics
+    ///
+    /// For a token bucket, which has no steps, and for an offset that is no whole number of microseconds.
+    #[must_use]
+    #[track_caller]
+    pub const fn start(mut self, offset: Duration) -> Self {
+        if let Refill::Continuous = self.refill {
+            LimitFault::StartOfContinuous.panic()
+        }
+        match whole_micros(offset) {
+            Ok(micros) => self.refill = Refill::Stepped(Grid::Start { offset: micros % self.period }),
+            Err(_) => LimitFault::StartNotWholeMicros.panic(),
+        }
+        self
+    }
+
+    /// How deep reservations may take the balance below zero, in whole tokens; 0 unless set.
+    ///
+    /// # Panics
+    ///
+    /// For an [`ephemeral`](Self::ephemeral) limit, which cannot keep a promise over a crash.
+    #[must_use]
+    #[track_caller]
+    pub const fn max_reserved(mut self, tokens: u64) -> Self {
+        self.max_reserved = whole(tokens, LimitFault::MaxReservedTooLarge);
+        self.checked()
+    }
+
+    /// Reservations without a bound: every caller gets an instant, however far ahead.
+    ///
+    /// # Panics
+    ///
+    /// As [`max_reserved`](Self::max_reserved).
+    #[must_use]
+    #[track_caller]
+    pub const fn unbounded_reservations(mut self) -> Self {
+        self.max_reserved = Tokens::MAX;
+        self.checked()
+    }
+
+    /// Keeps the limit in the unlogged table: faster, and **emptied by a crash or a failover**, after which every bucket
+    /// is full. Such a limit takes no reservations.
+    ///
+    /// # Panics
+    ///
+    /// For a limit that allows reservations.
+    #[must_use]
+    #[track_caller]
+    pub const fn ephemeral(mut self) -> Self {
+        self.storage = Storage::Ephemeral;
+        self.checked()
+    }
+
+    /// The name, which identifies the limit in the database, in answers and in traces.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// The definition as plain data.
+    #[must_use]
+    pub fn spec(&self) -> LimitSpec {
+        self.clone().into()
+    }
+
+    /// One token of this limit for `key`; see [`Request::cost`] for more or less.
+    ///
+    /// A value that is no key (empty, too long, with NUL) is reported by the verb that the request is given to, before any SQL.
+    pub fn key(&self, key: impl ToKey) -> Request {
+        Request::new(self.clone(), Key::new(key))
+    }
+
+    /// One token of this limit for all callers together.
+    pub fn global(&self) -> Request {
+        Request::new(self.clone(), Ok(Key::GLOBAL))
+    }
+
+    #[track_caller]
+    const fn define(name: &'static str, rate: u64, period: Duration, refill: Refill) -> Self {
+        let rate = whole(rate, LimitFault::RateTooLarge);
+        let period = match period_micros(period) {
+            Ok(micros) => micros,
+            Err(fault) => fault.panic(),
+        };
+        let limit = Self {
+            name: Text::Static(name),
+            rate,
+            period,
+            capacity: rate,
+            refill,
+            max_reserved: Tokens::ZERO,
+            storage: Storage::Durable,
+        };
+        if let Some(fault) = name_fault(name) {
+            fault.panic()
+        }
+        limit.checked()
+    }
+
+    #[track_caller]
+    const fn checked(self) -> Self {
+        match self.fault() {
+            None => self,
+            Some(fault) => fault.panic(),
+        }
+    }
+
+    /// What is wrong with the numbers, where the fields of a single builder step do not tell.
+    pub(crate) const fn fault(&self) -> Option<LimitFault> {
+        if self.rate.micros() <= 0 {
+            return Some(LimitFault::RateNotPositive);
+        }
+        if self.capacity.is_negative() {
+            return Some(LimitFault::NegativeCapacity);
+        }
+        if self.max_reserved.is_negative() {
+            return Some(LimitFault::NegativeMaxReserved);
+        }
+        match self.storage {
+            Storage::Ephemeral if self.max_reserved.micros() > 0 => Some(LimitFault::EphemeralReservations),
+            _ => None,
+        }
+    }
+}
+
+/// How tokens come back.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Refill {
+    /// Evenly, all the time.
+    Continuous,
+    /// `rate` tokens at once, at each step of a grid.
+    Stepped(Grid),
+}
+
+/// Where the steps of a stepped refill lie.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Grid {
+    /// Whole periods after the row's first use; kept while the row lives.
+    FirstUse,
+    /// Whole periods after the Unix epoch plus an offset in `[0, period)`, in microseconds.
+    Start { offset: i64 },
+    /// Whole periods after a phase that is a hash of name and key.
+    Spread,
+}
+
+/// Which table holds a limit's rows.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Storage {
+    // Declared first, for `buckets` comes before `rate_limits` in the lock order.
+    /// The unlogged table `tollgate.buckets`: fast, and emptied by a crash.
+    Ephemeral,
+    /// The logged table `tollgate.rate_limits`: as durable as the rest of the database.
+    #[default]
+    Durable,
+}
+
+/// A definition that is no limit, with the name it goes by.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("limit {name:?}: {fault}")]
+#[non_exhaustive]
+pub struct LimitError {
+    /// The name in the definition.
+    pub name: String,
+    /// What is wrong with it.
+    pub fault: LimitFault,
+}
+
+/// What can be wrong with the definition of a limit.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub enum LimitFault {
+    /// The capacity is beyond [`Tokens::MAX`].
+    CapacityTooLarge,
+    /// An ephemeral limit allows reservations, which a crash would break.
+    EphemeralReservations,
+    /// The reservation bound is beyond [`Tokens::MAX`].
+    MaxReservedTooLarge,
+    /// The name is empty.
+    NameEmpty,
+    /// The name contains NUL.
+    NameNul,
+    /// The name is longer than [`Limit::MAX_NAME_BYTES`].
+    NameTooLong,
+    /// The capacity is negative.
+    NegativeCapacity,
+    /// The reservation bound is negative.
+    NegativeMaxReserved,
+    /// The period has a fraction of a microsecond.
+    PeriodNotWholeMicros,
+    /// The period is longer than [`Limit::MAX_PERIOD`].
+    PeriodTooLong,
+    /// The period is zero.
+    PeriodZero,
+    /// The rate is zero or negative.
+    RateNotPositive,
+    /// The rate is beyond [`Tokens::MAX`].
+    RateTooLarge,
+    /// The start has a fraction of a microsecond, or is beyond 292 000 years.
+    StartNotWholeMicros,
+    /// A token bucket has a start, but no steps.
+    StartOfContinuous,
+}
+
+impl LimitFault {
+    const fn message(self) -> &'static str {
+        match self {
+            Self::CapacityTooLarge => "the capacity is too large (at most 9223372036854 tokens)",
+            Self::EphemeralReservations => {
+                "an ephemeral limit cannot take reservations, for a crash would forget them (drop one of the two)"
+            }
+            Self::MaxReservedTooLarge => "max_reserved is too large (use unbounded reservations)",
+            Self::NameEmpty => "the name is empty",
+            Self::NameNul => "the name contains a NUL character",
+            Self::NameTooLong => "the name is longer than 255 bytes",
+            Self::NegativeCapacity => "the capacity is negative",
+            Self::NegativeMaxReserved => "max_reserved is negative",
+            Self::PeriodNotWholeMicros => "the period is not a whole number of microseconds",
+            Self::PeriodTooLong => "the period is longer than 1000 years",
+            Self::PeriodZero => "the period is zero",
+            Self::RateNotPositive => "the rate must be positive",
+            Self::RateTooLarge => "the rate is too large (at most 9223372036854 tokens)",
+            Self::StartNotWholeMicros => "the start is not a whole number of microseconds",
+            Self::StartOfContinuous => {
+                "a token bucket refills all the time and has no start (use a fixed window or a stepped bucket)"
+            }
+        }
+    }
+
+    #[track_caller]
+    const fn panic(self) -> ! {
+        panic!("{}", self.message())
+    }
+}
+
+impl std::fmt::Display for LimitFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+/// What is wrong with a name, if anything.
+pub(crate) const fn name_fault(name: &str) -> Option<LimitFault> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty() {
+        return Some(LimitFault::NameEmpty);
+    }
+    if bytes.len() > Limit::MAX_NAME_BYTES {
+        return Some(LimitFault::NameTooLong);
+    }
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] == 0 {
+            return Some(LimitFault::NameNul);
+        }
+        at += 1;
+    }
+    None
+}
+
+/// A period in whole microseconds.
+pub(crate) const fn period_micros(period: Duration) -> Result<i64, LimitFault> {
+    if period.is_zero() {
+        return Err(LimitFault::PeriodZero);
+    }
+    if period.as_nanos() > Limit::MAX_PERIOD.as_nanos() {
+        return Err(LimitFault::PeriodTooLong);
+    }
+    match whole_micros(period) {
+        Ok(micros) => Ok(micros),
+        Err(_) => Err(LimitFault::PeriodNotWholeMicros),
+    }
+}
+
+/// A span in whole microseconds, if it is one.
+#[expect(clippy::cast_possible_truncation, reason = "checked on the line above the cast")]
+pub(crate) const fn whole_micros(span: Duration) -> Result<i64, LimitFault> {
+    if !span.subsec_nanos().is_multiple_of(1_000) || span.as_micros() > i64::MAX as u128 {
+        return Err(LimitFault::StartNotWholeMicros);
+    }
+    Ok(span.as_micros() as i64)
+}
+
+#[track_caller]
+const fn whole(tokens: u64, fault: LimitFault) -> Tokens {
+    match Tokens::from_whole(tokens) {
+        Ok(tokens) => tokens,
+        Err(_) => fault.panic(),
+    }
+}

@@ -1,0 +1,205 @@
+use crate::algebra::Timestamp;
+use crate::error::Error;
+use crate::limit::Storage;
+use crate::plan::{Answer, Change, Need, Plan, Row};
+use crate::receipt::Charge;
+use crate::store::{Found, Store};
+
+/// Carries out a plan of one call over the tables, statement by statement.
+pub(super) struct CarryOut<'a> {
+    store: Store<'a>,
+    plan: &'a Plan,
+    /// Tracked charges that the call uses up, once its rows are locked.
+    used: Vec<(Row, i64)>,
+    /// The transaction that holds the locks: nothing is written in any other.
+    xid: Option<i64>,
+    /// When this call inserted each row, if it did: such a row stands for a full one until it is written.
+    inserted: Vec<Option<Timestamp>>,
+}
+
+impl<'a> CarryOut<'a> {
+    pub(super) fn new(store: Store<'a>, plan: &'a Plan) -> Self {
+        Self { store, plan, used: Vec::new(), xid: None, inserted: vec![None; plan.rows().len()] }
+    }
+
+    /// Uses up the tracked ones among these charges. A receipt that names one of them twice is one that was used before.
+    pub(super) fn using_up(mut self, charges: &[Charge]) -> Result<Self, Error> {
+        for charge in charges {
+            let Some(id) = charge.tracked else { continue };
+            let used = (Row::of(charge), id);
+            if self.used.contains(&used) {
+                return Err(Error::ReceiptUsed);
+            }
+            self.used.push(used);
+        }
+        // Locked in one order, as rows are: where those were swept, nothing else keeps two receipts apart.
+        self.used.sort_unstable();
+        Ok(self)
+    }
+
+    /// Decides without a lock, and changes nothing.
+    pub(super) async fn look(mut self) -> Result<Answer, Error> {
+        let found = self.store.read(self.plan.rows()).await?;
+        self.decide(&found).map(|(answer, _)| answer)
+    }
+
+    /// Locks, decides, and writes what changed.
+    pub(super) async fn run(mut self) -> Result<Answer, Error> {
+        let mut answer = match self.plan.rows() {
+            [row] => self.one(row).await?,
+            _ if self.plan.inserts() => self.several(self.plan.needs()).await?,
+            _ => self.existing().await?,
+        };
+        self.track(&mut answer).await?;
+        trace(self.plan, &answer);
+        Ok(answer)
+    }
+
+    /// One row: locked, or inserted if it is absent.
+    async fn one(&mut self, row: &Row) -> Result<Answer, Error> {
+        let need = self.plan.needs().and_then(|needs| needs.first().copied());
+        let insert = self.plan.inserts().then(|| self.plan.capacities()[0]);
+        let mut found = self.store.lock_one(row, need.as_ref(), insert).await?;
+        if !found.held {
+            if let Some(refusal) = self.refusal(&found)? {
+                return Ok(refusal);
+            }
+            // The statement's estimate was too low, by a rounding or by a moment: lock in any case.
+            found = self.store.lock_one(row, None, insert).await?;
+        }
+        if insert.is_some() && found.misses_one() {
+            // Somebody else inserted it meanwhile. From here on it cannot get away.
+            return self.several(None).await;
+        }
+        self.finish(found).await
+    }
+
+    /// Rows that are locked in order if they are there, and left alone if they are not: an absent row is full.
+    async fn existing(&mut self) -> Result<Answer, Error> {
+        let found = self.store.lock(self.plan.rows()).await?;
+        self.finish(found).await
+    }
+
+    /// Rows that are inserted or locked in order.
+    async fn several(&mut self, needs: Option<Vec<Need>>) -> Result<Answer, Error> {
+        if self.is_over_both_tables() && needs.is_some() {
+            // The first table would be locked before the second is looked at: so look at both first, without a lock.
+            let found = self.store.read(self.plan.rows()).await?;
+            if let Some(refusal) = self.refusal(&found)? {
+                return Ok(refusal);
+            }
+        }
+        let mut found = self.claim(needs.as_deref()).await?;
+        if !found.held {
+            if let Some(refusal) = self.refusal(&found).transpose() {
+                self.release(&[]).await?;
+                return refusal;
+            }
+            // As for one row: the estimate was too low.
+            found = self.claim(None).await?;
+        }
+        self.finish(found).await
+    }
+
+    fn is_over_both_tables(&self) -> bool {
+        let has = |storage| self.plan.rows().iter().any(|row| row.storage() == storage);
+        has(Storage::Ephemeral) && has(Storage::Durable)
+    }
+
+    /// Inserts or locks all rows, and reads again what the claiming statement could not see: it is locked by then.
+    async fn claim(&mut self, needs: Option<&[Need]>) -> Result<Found, Error> {
+        let rows = self.plan.rows();
+        let mut found = self.store.claim(rows, needs, &self.plan.capacities()).await?;
+        self.note_inserted(&mut found);
+        if found.held && found.misses_one() {
+            found = self.store.lock(rows).await?;
+            self.note_inserted(&mut found);
+        }
+        Ok(found)
+    }
+
+    /// A row that an earlier statement of this call inserted is still an absent one.
+    fn note_inserted(&mut self, found: &mut Found) {
+        let Found { states, inserted, .. } = found;
+        for ((mine, new), state) in self.inserted.iter_mut().zip(inserted).zip(states) {
+            *mine = mine.or(*new);
+            *new = *mine;
+            if mine.is_some() {
+                *state = None;
+            }
+        }
+    }
+
+    /// Decides over rows that are locked, and writes what changed. What was inserted in vain is deleted again.
+    async fn finish(&mut self, mut found: Found) -> Result<Answer, Error> {
+        self.xid = found.xid;
+        self.note_inserted(&mut found);
+        let done = match self.decide(&found) {
+            Ok((Answer::Denied(denied), _)) => Ok((Answer::Denied(denied), Vec::new())),
+            Ok((answer, changes)) => self.save(&changes).await.map(|()| (answer, changes)),
+            Err(error) => Err(error),
+        };
+        match done {
+            Ok((answer, changes)) => self.release(&changes).await.map(|()| answer),
+            // PostgreSQL has aborted the transaction: there is nothing to take back.
+            Err(error @ (Error::Database { .. } | Error::Schema { .. })) => Err(error),
+            Err(error) => self.release(&[]).await.and(Err(error)),
+        }
+    }
+
+    /// Writes what changed, and uses up the call's tracked charges.
+    ///
+    /// Where there is neither, no statement tells whether there is a transaction: a caller who forgot to begin one should
+    /// hear it all the same, and not only once there is something to lose.
+    async fn save(&mut self, changes: &[Change]) -> Result<(), Error> {
+        let rows = self.plan.rows();
+        if changes.is_empty() && self.used.is_empty() {
+            return self.store.expect_transaction(rows[0].name()).await;
+        }
+        self.store.save(rows, changes, &self.used, self.xid()?).await
+    }
+
+    /// Deletes the rows that this call inserted and did not write.
+    async fn release(&mut self, changes: &[Change]) -> Result<(), Error> {
+        let is_written = |place| changes.iter().any(|change| change.row == place);
+        let capacities = self.plan.capacities();
+        let vain: Vec<_> = (self.plan.rows().iter().zip(capacities).zip(&self.inserted).enumerate())
+            .filter(|(place, _)| !is_written(*place))
+            .filter_map(|(_, ((row, capacity), inserted))| Some((row, capacity, (*inserted)?)))
+            .collect();
+        self.store.release(&vain).await
+    }
+
+    async fn track(&mut self, answer: &mut Answer) -> Result<(), Error> {
+        let Answer::Granted { charges, .. } = answer else { return Ok(()) };
+        for (charge, _) in charges.iter_mut().filter(|(_, tracked)| *tracked) {
+            charge.tracked = Some(self.store.track(charge, self.xid()?).await?);
+        }
+        Ok(())
+    }
+
+    /// The refusal that follows from what was found, if it is one.
+    fn refusal(&self, found: &Found) -> Result<Option<Answer>, Error> {
+        let (answer, _) = self.decide(found)?;
+        Ok(matches!(answer, Answer::Denied(_)).then_some(answer))
+    }
+
+    fn decide(&self, found: &Found) -> Result<(Answer, Vec<Change>), Error> {
+        let outcome = self.plan.decide(&found.states, found.now);
+        let answer = outcome.answers.into_iter().next().unwrap_or(Err(Error::NothingAsked))?;
+        Ok((answer, outcome.changes))
+    }
+
+    fn xid(&self) -> Result<i64, Error> {
+        self.xid.ok_or(Error::NotInTransaction)
+    }
+}
+
+fn trace(plan: &Plan, answer: &Answer) {
+    let limit = plan.rows()[0].name();
+    match answer {
+        Answer::Granted { .. } => tracing::debug!(limit, rows = plan.rows().len(), outcome = "granted"),
+        Answer::Denied(denied) => tracing::debug!(limit = &*denied.limit, rows = plan.rows().len(), outcome = "denied"),
+        Answer::Done(_) => tracing::debug!(limit, rows = plan.rows().len(), outcome = "changed"),
+    }
+}

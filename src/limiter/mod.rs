@@ -1,0 +1,325 @@
+mod carry_out;
+mod savepoint;
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use crate::algebra::Timestamp;
+use crate::balance::Balance;
+use crate::decision::{Decision, Grant, Reservation, Source};
+use crate::error::Error;
+use crate::plan::{Answer, Call, Plan};
+use crate::receipt::{Charge, Receipt};
+use crate::request::Request;
+use crate::store::Store;
+use crate::tokens::{Tokens, TokensError};
+use carry_out::CarryOut;
+
+/// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back together.
+///
+/// Every verb takes a connection that is in a transaction: `&mut tx` of a sqlx transaction or savepoint, or a connection on
+/// which `begin` was executed by hand. Outside one the verbs that take or give tokens fail with
+/// [`Error::NotInTransaction`], and change nothing.
+///
+/// # Locks
+///
+/// What is granted, given or taken locks its rows until the transaction ends, in one order for all callers, so that calls
+/// never deadlock with each other, however many limits each asks at once. Two calls in one transaction are two steps of
+/// that order: ask limits together ([`consume_all`](Self::consume_all)) rather than one after another, or in the same
+/// order everywhere. Consume late and commit soon: whoever asks the same key waits meanwhile.
+///
+/// A refusal that a committed balance proves takes no lock, writes nothing, and costs one round trip; [`check`](Self::check) and
+/// [`balance`](Self::balance) never lock.
+///
+/// # Isolation
+///
+/// Made for READ COMMITTED, PostgreSQL's default. At REPEATABLE READ and SERIALIZABLE a lost race is a serialization failure
+/// (40001), as for any other write: [`Error::is_retryable`] says so, and the whole transaction is tried again. There, what
+/// a snapshot does not show is absent, hence full: a row that is newer has nothing credited, settled or reset.
+///
+/// # Cancellation
+///
+/// Futures may be dropped at any await point. What a call takes is written by one statement, so a dropped call was
+/// carried out whole or not at all; which of the two only the database knows, so let the transaction roll back. If it
+/// commits after all, the most that is left of a call that was not carried out is a row that says "full", as its absence did.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Limit, Limiter, MINUTE};
+///
+/// const SEND_MESSAGE: Limit = Limit::token_bucket("send_message", 10, MINUTE).capacity(20);
+///
+/// async fn send(pool: &sqlx::PgPool, user: i64, text: &str) -> Result<(), Box<dyn std::error::Error>> {
+///     let mut tx = pool.begin().await?;
+///     Limiter::new().consume(&mut tx, SEND_MESSAGE.key(user)).await?.granted()?;
+///     sqlx::query("insert into messages (author, body) values ($1, $2)").bind(user).bind(text).execute(&mut *tx).await?;
+///     tx.commit().await?;
+///     Ok(())
+/// }
+/// # let _ = send;
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[must_use = "a limiter limits nothing until it is asked"]
+pub struct Limiter {
+    at: Option<Timestamp>,
+    lock_timeout: Option<Duration>,
+    unnamed: bool,
+}
+
+impl Limiter {
+    /// A limiter by the database's clock, which waits for locks as long as the connection does.
+    pub const fn new() -> Self {
+        Self { at: None, lock_timeout: None, unnamed: false }
+    }
+
+    /// Waits at most so long for a row that another transaction holds, then gives up with [`Error::Busy`] and leaves the
+    /// caller's transaction usable.
+    ///
+    /// It is PostgreSQL's `lock_timeout`, which counts anew for each row of a call. In whole milliseconds, rounded up. Costs two round trips per call, for the savepoint that it takes.
+    pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
+        self.lock_timeout = Some(timeout);
+        self
+    }
+
+    /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named ones (PgBouncer
+    /// before 1.21, or with `max_prepared_statements = 0`). Costs one more round trip per statement.
+    pub const fn unnamed_statements(mut self) -> Self {
+        self.unnamed = true;
+        self
+    }
+
+    /// Speaks over the database's clock: for tests and replays.
+    ///
+    /// As with the clock, time does not go back for a row: an instant before the row's own counts as that.
+    pub fn at(mut self, now: DateTime<Utc>) -> Self {
+        self.at = Some(now.into());
+        self
+    }
+
+    /// Takes tokens, if all of them are there.
+    ///
+    /// A refusal takes nothing, writes nothing, and pushes nobody further back.
+    ///
+    /// # Errors
+    ///
+    /// Bad input, before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Else as the groups of [`Error`] say.
+    pub async fn consume(&self, conn: &mut PgConnection, request: Request) -> Result<Decision, Error> {
+        self.consume_all(conn, [request]).await
+    }
+
+    /// Takes tokens from every limit, or from none.
+    ///
+    /// Requests for the same limit and key add up. If several limits refuse, the refusal names all of them, and the latest
+    /// instant.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume); [`Error::NothingAsked`] for no requests, [`Error::ConflictingDefinitions`] for two
+    /// definitions of one limit.
+    pub async fn consume_all(
+        &self,
+        conn: &mut PgConnection,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<Decision, Error> {
+        self.take(conn, Call::consume(requests)).await.map(|decision| match decision {
+            Decision::Granted(Taken { remaining, decided_at, charges, .. }) => {
+                let source = Source::Database;
+                Decision::Granted(Grant { remaining, decided_at: decided_at.into(), source, charges })
+            }
+            Decision::Denied(denied) => Decision::Denied(denied),
+        })
+    }
+
+    /// Takes tokens now, to be spent as soon as they are there: at once, or at the instant that the reservation names, and
+    /// it is yours.
+    ///
+    /// The balance goes down to `-max_reserved` at most; a limit that says nothing owes nothing, and then this is
+    /// [`consume`](Self::consume).
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume); [`Error::DebtTooDeep`] where an unbounded debt does not fit.
+    pub async fn reserve(&self, conn: &mut PgConnection, request: Request) -> Result<Decision<Reservation>, Error> {
+        self.reserve_all(conn, [request]).await
+    }
+
+    /// Reserves from every limit, or from none; ready when the last of them is.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume_all`](Self::consume_all) and [`reserve`](Self::reserve).
+    pub async fn reserve_all(
+        &self,
+        conn: &mut PgConnection,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<Decision<Reservation>, Error> {
+        self.take(conn, Call::reserve(requests)).await.map(|decision| match decision {
+            Decision::Granted(Taken { ready_at, decided_at, charges, .. }) => {
+                Decision::Granted(Reservation { ready_at: ready_at.into(), decided_at: decided_at.into(), charges })
+            }
+            Decision::Denied(denied) => Decision::Denied(denied),
+        })
+    }
+
+    /// What [`consume`](Self::consume) would answer now, without a lock and without taking anything.
+    ///
+    /// By the time that you act on it, it may be otherwise. Works outside a transaction too.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume).
+    pub async fn check(&self, conn: &mut PgConnection, request: Request) -> Result<Decision, Error> {
+        let plan = Plan::new([Call::consume([request])])?;
+        let answer = CarryOut::new(self.store(conn), &plan).look().await?;
+        Ok(match Taken::from(answer) {
+            Decision::Granted(Taken { remaining, decided_at, .. }) => {
+                let (source, charges) = (Source::Database, Vec::new());
+                Decision::Granted(Grant { remaining, decided_at: decided_at.into(), source, charges })
+            }
+            Decision::Denied(denied) => Decision::Denied(denied),
+        })
+    }
+
+    /// What a limit holds for a key now, without a lock. The request's cost does not matter.
+    ///
+    /// Works outside a transaction too.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume).
+    pub async fn balance(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
+        let plan = Plan::new([Call::look(request)])?;
+        CarryOut::new(self.store(conn), &plan).look().await.map(lowest)
+    }
+
+    /// Gives tokens, up to the capacity.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume).
+    pub async fn credit(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
+        self.alter(conn, Call::credit(request), &[]).await
+    }
+
+    /// Takes tokens whatever is there: what is missing becomes a debt, beyond `max_reserved` if need be.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
+    pub async fn debit(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
+        self.alter(conn, Call::debit(request), &[]).await
+    }
+
+    /// Fills a key up, and forgives its debts. Mends a row from the future, too. The request's cost does not matter.
+    ///
+    /// Updates the row rather than deleting it, so callers that wait for it go on without a detour.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume).
+    pub async fn reset(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
+        self.alter(conn, Call::reset(request), &[]).await
+    }
+
+    /// Brings what was charged to its actual cost, in either direction: an estimate that was too high gives tokens back, up to
+    /// the capacity; one that was too low takes the rest, beyond `max_reserved` if need be. Works before and after the
+    /// tokens are ready. Returns the balance; of several charges the lowest.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MixedCosts`] for charges of different costs ([`Receipt::split`] them); [`Error::ReceiptUsed`] for a tracked
+    /// receipt that was used before; [`Error::NothingAsked`] for one without charges, as a check of cost zero leaves it;
+    /// else as [`debit`](Self::debit).
+    pub async fn settle(
+        &self,
+        conn: &mut PgConnection,
+        receipt: impl Into<Receipt>,
+        actual: impl TryInto<Tokens, Error: Into<TokensError>>,
+    ) -> Result<Balance, Error> {
+        let (receipt, actual) = (receipt.into(), actual.try_into().map_err(Into::into));
+        let actual = actual_cost(&receipt, actual)?;
+        let charges = receipt.charges.clone();
+        self.alter(conn, Call::settle(receipt, actual), &charges).await
+    }
+
+    /// Gives back what was charged, if it is not ready to be spent: up to `ready_at`, and not later.
+    ///
+    /// Tokens that are ready may have been spent; to give those back, say what was spent: `settle(receipt, 0)`. A grant is
+    /// ready when it is decided. Returns the balance; of several charges the lowest.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ReceiptUsed`] for a tracked receipt that was used before; else as [`credit`](Self::credit).
+    pub async fn cancel(&self, conn: &mut PgConnection, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
+        let receipt = receipt.into();
+        let charges = receipt.charges.clone();
+        self.alter(conn, Call::cancel(receipt), &charges).await
+    }
+
+    async fn take(&self, conn: &mut PgConnection, call: Call) -> Result<Decision<Taken>, Error> {
+        self.within_timeout(conn, call, &[]).await.map(Taken::from)
+    }
+
+    async fn alter(&self, conn: &mut PgConnection, call: Call, used: &[Charge]) -> Result<Balance, Error> {
+        self.within_timeout(conn, call, used).await.map(lowest)
+    }
+
+    async fn within_timeout(&self, conn: &mut PgConnection, call: Call, used: &[Charge]) -> Result<Answer, Error> {
+        let plan = Plan::new([call])?;
+        let Some(timeout) = self.lock_timeout else {
+            return CarryOut::new(self.store(conn), &plan).using_up(used)?.run().await;
+        };
+        let before = savepoint::set(conn, timeout, plan.rows()[0].name()).await?;
+        let answer = match CarryOut::new(self.store(conn), &plan).using_up(used) {
+            Ok(carry_out) => carry_out.run().await,
+            Err(error) => Err(error),
+        };
+        savepoint::leave(conn, &before, answer).await
+    }
+
+    fn store<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
+        Store::new(conn, self.at, !self.unnamed)
+    }
+}
+
+/// What was taken, before it is called a grant or a reservation.
+struct Taken {
+    decided_at: Timestamp,
+    remaining: Tokens,
+    ready_at: Timestamp,
+    charges: Vec<Charge>,
+}
+
+impl Taken {
+    fn from(answer: Answer) -> Decision<Self> {
+        match answer {
+            Answer::Granted { decided_at, remaining, ready_at, charges } => {
+                let charges = charges.into_iter().map(|(charge, _)| charge).collect();
+                Decision::Granted(Self { decided_at, remaining, ready_at, charges })
+            }
+            Answer::Denied(denied) => Decision::Denied(denied),
+            Answer::Done(_) => unreachable!("a call that takes is granted or denied"),
+        }
+    }
+}
+
+/// The lowest balance of a call that changes or looks.
+fn lowest(answer: Answer) -> Balance {
+    match answer {
+        Answer::Done(balances) => balances.into_iter().min_by_key(|balance| balance.value),
+        Answer::Granted { .. } | Answer::Denied(_) => None,
+    }
+    .unwrap_or_else(|| unreachable!("a plan has at least one row"))
+}
+
+/// One actual cost for charges that were all the same.
+fn actual_cost(receipt: &Receipt, actual: Result<Tokens, TokensError>) -> Result<Tokens, Error> {
+    let [first, others @ ..] = receipt.charges.as_slice() else { return Err(Error::NothingAsked) };
+    if others.iter().any(|charge| charge.cost != first.cost) {
+        return Err(Error::MixedCosts);
+    }
+    actual.map_err(|source| Error::Cost { limit: first.limit.name.clone().into(), source })
+}

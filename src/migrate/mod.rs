@@ -1,0 +1,357 @@
+//! The tables of tollgate, and how they come to be: migrations that are part of this library.
+//!
+//! They live in the schema `tollgate`, with their own history table, and are applied by [refinery] over a sqlx connection:
+//! all in one transaction, one runner at a time, so a fleet may start up all at once. Migrations only ever add, so
+//! that during a rolling deploy, and after going back, an older release works on a newer schema.
+//!
+//! Run them from the command line (`tollgate migrate up`), from a service at start-up ([`run`]), or take the SQL to
+//! the migration tool that you have ([`sql`]).
+//!
+//! [refinery]: https://docs.rs/refinery
+//!
+//! # Example
+//!
+//! ```
+//! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+//! let mut conn = pool.acquire().await?;
+//! let applied = tollgate::migrate::run(&mut conn).await?;
+//! println!("{} migrations applied", applied.len());
+//! # Ok(()) }
+//! ```
+
+mod driver;
+
+use std::hash::{Hash, Hasher};
+
+use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery};
+use sqlx::{Connection, PgConnection, Postgres, Transaction};
+
+use driver::OverSqlx;
+
+/// Applies what is missing, and returns it. Does nothing on a schema that is up to date, or newer.
+///
+/// Given a connection, it opens a transaction of its own; given a sqlx transaction, it works in a savepoint of that.
+///
+/// # Locks
+///
+/// A transaction-level advisory lock, so that of several runners one applies and the others wait and find nothing to do.
+///
+/// # Errors
+///
+/// [`MigrateError`]; nothing is applied then.
+pub async fn run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
+    let mut tx = begin(conn).await?;
+    let applied = apply(&mut tx).await?;
+    tx.commit().await.map_err(failed("commit"))?;
+    Ok(applied)
+}
+
+/// Applies what is missing, rolls it back, and returns it: shows what [`run`] would do, and that it would succeed.
+///
+/// # Errors
+///
+/// As [`run`].
+pub async fn dry_run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
+    let mut tx = begin(conn).await?;
+    let applied = apply(&mut tx).await?;
+    tx.rollback().await.map_err(failed("roll back"))?;
+    Ok(applied)
+}
+
+/// What is applied, what is missing, and what this release does not know.
+///
+/// # Errors
+///
+/// [`MigrateError::Database`] where the history cannot be read.
+pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
+    let applied = history(conn).await?;
+    let known = migrations();
+    let is_known = |migration: &Migration| known.iter().any(|one| one.version == migration.version);
+    let is_applied = |migration: &Migration| applied.iter().any(|one| one.version == migration.version);
+    Ok(Status {
+        pending: known.iter().filter(|&one| !is_applied(one)).cloned().collect(),
+        newer: applied.iter().filter(|&one| !is_known(one)).cloned().collect(),
+        applied: applied.iter().filter(|&one| is_known(one)).cloned().collect(),
+    })
+}
+
+/// Checks that the schema is what this release needs: nothing missing, nothing edited, each table and column in place.
+///
+/// # Errors
+///
+/// [`MigrateError`] with the first fault.
+pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
+    refuse_edited(&history(conn).await?)?;
+    if let Some(Migration { version, name, .. }) = status(conn).await?.pending.into_iter().next() {
+        return Err(MigrateError::Missing { version, name });
+    }
+    let present: Vec<(String, String, String)> =
+        sqlx::query_as(COLUMNS_PRESENT).fetch_all(conn).await.map_err(failed("read the catalogue"))?;
+    for (table, persistence, columns) in TABLES {
+        let found = |column: &&str| present.iter().any(|(t, c, p)| t == table && c == column && p == persistence);
+        if let Some(column) = columns.iter().find(|&column| !found(column)) {
+            return Err(MigrateError::Damaged { table, column });
+        }
+    }
+    Ok(())
+}
+
+/// All migrations as one SQL text, for psql or another migration tool.
+///
+/// It keeps the same history as [`run`], applies only what is missing, and is safe to run twice.
+#[must_use]
+pub fn sql() -> String {
+    let history = OverSqlx::assert_migrations_table_query(HISTORY);
+    let steps = runner().get_migrations().iter().map(guarded).collect::<String>();
+    format!(
+        "-- tollgate {}: applies what is missing, all or nothing, and is safe to run again.\n\n\
+         do $tollgate$ begin\n\n\
+         -- As `tollgate migrate up` does: of several runners one applies, and the others wait.\n\
+         perform pg_advisory_xact_lock({ADVISORY_LOCK});\n\n\
+         if to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\n\
+         {history}\n{steps}\n\
+         end $tollgate$;\n",
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+/// One migration's SQL, for schemas that do not have it.
+fn guarded(migration: &refinery_core::Migration) -> String {
+    let (version, name, checksum) = (migration.version(), migration.name(), migration.checksum());
+    let body = migration.sql().unwrap_or_default().trim_end();
+    let now = "to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
+    format!(
+        "\n-- V{version}__{name}\n\
+         if not exists (select from {HISTORY} where version = {version}) then\n\n\
+         {body}\n\n\
+         insert into {HISTORY} (version, name, applied_on, checksum)\n\
+         values ({version}, '{name}', {now}, '{checksum}');\n\n\
+         end if;\n"
+    )
+}
+
+/// One migration.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Migration {
+    /// Its number, counting from 1.
+    pub version: i64,
+    /// Its title.
+    pub name: String,
+    /// When it was applied, in RFC 3339; `None` if it was not.
+    pub applied_on: Option<String>,
+    checksum: u64,
+}
+
+impl std::fmt::Display for Migration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "V{}__{}", self.version, self.name)
+    }
+}
+
+impl From<&refinery_core::Migration> for Migration {
+    fn from(migration: &refinery_core::Migration) -> Self {
+        let applied_on = migration
+            .applied_on()
+            .and_then(|instant| instant.format(&time::format_description::well_known::Rfc3339).ok());
+        Self {
+            version: migration.version().into(),
+            name: migration.name().to_owned(),
+            applied_on,
+            checksum: migration.checksum(),
+        }
+    }
+}
+
+/// How the schema stands to this release.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Status {
+    /// Applied, and known to this release.
+    pub applied: Vec<Migration>,
+    /// Known to this release, and not applied: run `tollgate migrate up`.
+    pub pending: Vec<Migration>,
+    /// Applied by a newer release; migrations only add, so this release works with them.
+    pub newer: Vec<Migration>,
+}
+
+impl Status {
+    /// Whether nothing is missing.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.pending.is_empty()
+    }
+}
+
+/// Why the schema is not what it should be, or could not be made so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MigrateError {
+    /// The connection is in a transaction that sqlx did not begin, and could not share.
+    #[error("the connection is in a transaction that was begun by hand (begin it with sqlx, or end it first)")]
+    BegunByHand,
+    /// Migrations are applied, but a table or column of theirs is not there, or a table is logged that should not be, or
+    /// the other way round.
+    #[error(
+        "tollgate.{table} lacks column {column:?}, or is not logged as it should be (restore it from `tollgate migrate sql`)"
+    )]
+    Damaged {
+        /// The table.
+        table: &'static str,
+        /// The first column that is not as it should be.
+        column: &'static str,
+    },
+    /// PostgreSQL or the connection failed.
+    #[error("could not {step}: {source}")]
+    Database {
+        /// What was about to be done.
+        step: &'static str,
+        /// What the driver reported.
+        source: sqlx::Error,
+    },
+    /// A migration was applied from another text than this release's: one of the two was edited.
+    #[error(
+        "migration V{version}__{name} was applied from another text (migrations are never edited: use the release that applied it)"
+    )]
+    Edited {
+        /// Its number.
+        version: i64,
+        /// Its title in this release.
+        name: String,
+    },
+    /// refinery could not apply a migration.
+    #[error("{0}")]
+    Failed(#[from] Box<refinery_core::Error>),
+    /// A migration is not applied.
+    #[error("migration V{version}__{name} is not applied (run `tollgate migrate up`)")]
+    Missing {
+        /// Its number.
+        version: i64,
+        /// Its title.
+        name: String,
+    },
+}
+
+/// A savepoint of the caller's transaction, or a transaction of our own: at READ COMMITTED whatever the default is, for the
+/// history must be read as it stands after the wait for other runners.
+async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, MigrateError> {
+    if conn.is_in_transaction() {
+        return Connection::begin(conn).await.map_err(failed("set a savepoint"));
+    }
+    // One that was begun by hand would be committed by our commit, with all that it did before.
+    sqlx::query("select txid_current()").execute(&mut *conn).await.map_err(failed("look for a transaction"))?;
+    let begun_by_hand: bool = sqlx::query_scalar("select txid_current_if_assigned() is not null")
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(failed("look for a transaction"))?;
+    if begun_by_hand {
+        return Err(MigrateError::BegunByHand);
+    }
+    Connection::begin_with(conn, "begin isolation level read committed").await.map_err(failed("begin a transaction"))
+}
+
+async fn apply(tx: &mut Transaction<'_, Postgres>) -> Result<Vec<Migration>, MigrateError> {
+    sqlx::query("select pg_advisory_xact_lock($1)")
+        .bind(ADVISORY_LOCK)
+        .execute(&mut **tx)
+        .await
+        .map_err(failed("take the migration lock"))?;
+    create_schema(tx).await?;
+    refuse_edited(&history(tx).await?)?;
+    let report = runner().run_async(&mut OverSqlx(tx)).await.map_err(Box::new)?;
+    Ok(report.applied_migrations().iter().map(Migration::from).collect())
+}
+
+/// Asks before it creates: `if not exists` still demands the right to create schemas.
+async fn create_schema(conn: &mut PgConnection) -> Result<(), MigrateError> {
+    let exists: bool = sqlx::query_scalar("select exists (select from pg_namespace where nspname = 'tollgate')")
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(failed("look for the schema"))?;
+    if !exists {
+        sqlx::query("create schema tollgate").execute(conn).await.map_err(failed("create the schema"))?;
+    }
+    Ok(())
+}
+
+/// What is applied, oldest first; nothing where there is no history yet.
+async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
+    let exists: bool = sqlx::query_scalar("select to_regclass($1) is not null")
+        .bind(HISTORY)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(failed("look for the history table"))?;
+    if !exists {
+        return Ok(Vec::new());
+    }
+    let query = OverSqlx::get_applied_migrations_query(HISTORY);
+    let applied = OverSqlx(conn).query(&query).await.map_err(failed("read the history table"))?;
+    Ok(applied.iter().map(Migration::from).collect())
+}
+
+/// refinery's own check would also refuse histories that were written while its feature `int8-versions` was on, which any
+/// crate of the host application can switch: it changes every checksum. This one knows both.
+fn refuse_edited(applied: &[Migration]) -> Result<(), MigrateError> {
+    for known in runner().get_migrations() {
+        let (version, name) = (i64::from(known.version()), known.name());
+        let sql = known.sql().unwrap_or_default();
+        let is_edited = |one: &&Migration| {
+            one.version == version && (one.name != name || !checksums(name, version, sql).contains(&one.checksum))
+        };
+        if applied.iter().any(|one| is_edited(&one)) {
+            return Err(MigrateError::Edited { version, name: name.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// refinery's checksum of a migration, with its version counted in 32 bits and in 64.
+fn checksums(name: &str, version: i64, sql: &str) -> [u64; 2] {
+    let checksum = |hash_version: &dyn Fn(&mut siphasher::sip::SipHasher13)| {
+        let mut hasher = siphasher::sip::SipHasher13::new();
+        name.hash(&mut hasher);
+        hash_version(&mut hasher);
+        sql.hash(&mut hasher);
+        hasher.finish()
+    };
+    let narrow = i32::try_from(version).unwrap_or_default();
+    [checksum(&|hasher| narrow.hash(hasher)), checksum(&|hasher| version.hash(hasher))]
+}
+
+fn migrations() -> Vec<Migration> {
+    runner().get_migrations().iter().map(Migration::from).collect()
+}
+
+fn runner() -> refinery::Runner {
+    // Edits are refused above. A migration that is applied and unknown comes from a newer release: an older one, still
+    // running while the newer is rolled out, must not stumble over it.
+    let mut runner = embedded::migrations::runner().set_abort_divergent(false).set_abort_missing(false);
+    runner.set_migration_table_name(HISTORY);
+    runner
+}
+
+fn failed(step: &'static str) -> impl FnOnce(sqlx::Error) -> MigrateError {
+    move |source| MigrateError::Database { step, source }
+}
+
+mod embedded {
+    refinery::embed_migrations!("migrations");
+}
+
+const HISTORY: &str = "tollgate.schema_history";
+
+/// The eight letters of "tollgate", read as a number.
+const ADVISORY_LOCK: i64 = i64::from_be_bytes(*b"tollgate");
+
+/// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and columns.
+const TABLES: [(&str, &str, &[&str]); 3] = [
+    ("buckets", "u", &["name", "key", "shard", "tokens", "last_refill", "expires_at"]),
+    ("rate_limits", "p", &["name", "key", "shard", "value", "ts", "full_at"]),
+    ("reservations", "p", &["name", "key", "id", "parts", "cost", "ready_at", "created_at"]),
+];
+
+const COLUMNS_PRESENT: &str = "
+    select c.relname::text, a.attname::text, c.relpersistence::text
+      from pg_class c
+      join pg_attribute a on a.attrelid = c.oid
+     where c.relnamespace = to_regnamespace('tollgate') and a.attnum > 0 and not a.attisdropped";

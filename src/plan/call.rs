@@ -1,0 +1,222 @@
+use super::Row;
+use crate::algebra::{Ask, Terms, Timestamp};
+use crate::error::Error;
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::receipt::{Charge, Receipt};
+use crate::request::{Asked, Request};
+use crate::tokens::{Tokens, TokensError};
+
+/// What one caller asks: tokens from every limit or from none, or a change that always succeeds.
+///
+/// A wrong request is reported by [`Plan::new`](super::Plan::new).
+#[derive(Debug)]
+#[must_use = "a call does nothing until it is planned"]
+pub struct Call {
+    steps: Result<Steps<Row>, Error>,
+}
+
+impl Call {
+    /// Takes tokens from every limit, or from none.
+    pub fn consume(requests: impl IntoIterator<Item = Request>) -> Self {
+        Self::take(requests, Ask::consume)
+    }
+
+    /// Takes tokens from every limit, now or for later, or from none.
+    pub fn reserve(requests: impl IntoIterator<Item = Request>) -> Self {
+        Self::take(requests, Ask::reserve)
+    }
+
+    /// Gives tokens back, up to the capacity.
+    pub fn credit(request: Request) -> Self {
+        Self::alter(request, Act::Credit)
+    }
+
+    /// Takes tokens, whatever is there.
+    pub fn debit(request: Request) -> Self {
+        Self::alter(request, Act::Debit)
+    }
+
+    /// Fills a row up, and brings one from the future back to the present.
+    pub fn reset(request: Request) -> Self {
+        Self::alter(request, |_| Act::Reset)
+    }
+
+    /// Looks at a row.
+    pub fn look(request: Request) -> Self {
+        Self::alter(request, |_| Act::Look)
+    }
+
+    /// Brings each charge of a receipt to its actual cost: the difference is given back or taken, whatever is there.
+    pub fn settle(receipt: Receipt, actual: Tokens) -> Self {
+        Self::amend(receipt, |charge| {
+            // Neither is negative, so the difference fits.
+            let spare = not_negative(&charge.limit, charge.cost)?.checked_sub(not_negative(&charge.limit, actual)?);
+            Ok(match spare.unwrap_or(Tokens::ZERO) {
+                spare if spare.is_negative() => Act::Debit(Tokens::from_micros(-spare.micros())),
+                spare => Act::Credit(spare),
+            })
+        })
+    }
+
+    /// Gives back each charge of a receipt that is not ready to be spent.
+    pub fn cancel(receipt: Receipt) -> Self {
+        Self::amend(receipt, |charge| {
+            let cost = not_negative(&charge.limit, charge.cost)?;
+            Ok(Act::CreditUntil(cost, charge.ready_at.into()))
+        })
+    }
+
+    fn take(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Self {
+        let mut steps = Vec::new();
+        let mut add = |request: Request| -> Result<(), Error> {
+            let Asked { limit, key, cost, tracked } = request.into_parts()?;
+            add_up(&mut steps, Step { tracked, ..Step::new(limit, key, 0, ask(cost)) })
+        };
+        let added = requests.into_iter().try_for_each(&mut add);
+        Self { steps: added.map(|()| Steps::Take(steps)) }
+    }
+
+    fn alter(request: Request, act: impl Fn(Tokens) -> Act) -> Self {
+        let step = |Asked { limit, key, cost, .. }: Asked| Step::new(limit, key, 0, act(cost));
+        Self { steps: request.into_parts().map(|asked| Steps::Alter(vec![step(asked)])) }
+    }
+
+    fn amend(receipt: Receipt, act: impl Fn(&Charge) -> Result<Act, Error>) -> Self {
+        let step = |charge: Charge| {
+            // No limit has as many rows: such a charge was never made.
+            if i16::try_from(charge.shard).is_err() {
+                return Err(Error::ReceiptUsed);
+            }
+            let act = act(&charge)?;
+            Ok(Step::new(charge.limit, charge.key, charge.shard, act))
+        };
+        Self { steps: receipt.charges.into_iter().map(step).collect::<Result<_, _>>().map(Steps::Alter) }
+    }
+
+    /// The steps, checked.
+    pub(super) fn steps(self) -> Result<Steps<Row>, Error> {
+        let steps = self.steps?;
+        if steps.rows().next().is_none() {
+            return Err(Error::NothingAsked);
+        }
+        if let Steps::Take(takes) = &steps {
+            takes.iter().try_for_each(possible)?;
+        }
+        Ok(steps)
+    }
+}
+
+/// What a call does, row by row. `R` is how a row is named: in full, and by its place once the plan has sorted them.
+#[derive(Debug)]
+pub(super) enum Steps<R> {
+    /// All or nothing; each row once.
+    Take(Vec<Step<R, Ask>>),
+    /// One after another.
+    Alter(Vec<Step<R, Act>>),
+}
+
+impl Steps<Row> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
+        let (takes, alters) = match self {
+            Self::Take(steps) => (steps.as_slice(), [].as_slice()),
+            Self::Alter(steps) => ([].as_slice(), steps.as_slice()),
+        };
+        takes.iter().map(|step| &step.row).chain(alters.iter().map(|step| &step.row))
+    }
+
+    pub(super) fn placed(self, place: impl Fn(&Row) -> usize) -> Steps<usize> {
+        match self {
+            Self::Take(steps) => Steps::Take(steps.into_iter().map(|step| step.placed(&place)).collect()),
+            Self::Alter(steps) => Steps::Alter(steps.into_iter().map(|step| step.placed(&place)).collect()),
+        }
+    }
+}
+
+impl Steps<usize> {
+    #[cfg(feature = "postgres")]
+    pub(super) fn terms(&self) -> Vec<(usize, &Terms)> {
+        match self {
+            Self::Take(steps) => steps.iter().map(|step| (step.row, &step.terms)).collect(),
+            Self::Alter(steps) => steps.iter().map(|step| (step.row, &step.terms)).collect(),
+        }
+    }
+
+    pub(super) fn inserts(&self) -> bool {
+        match self {
+            Self::Take(steps) => steps.iter().any(|step| step.action.cost() > Tokens::ZERO),
+            Self::Alter(steps) => {
+                steps.iter().any(|step| matches!(step.action, Act::Debit(cost) if cost > Tokens::ZERO))
+            }
+        }
+    }
+}
+
+/// What a call does with one row.
+#[derive(Debug)]
+pub(super) struct Step<R, A> {
+    pub(super) row: R,
+    pub(super) limit: Limit,
+    pub(super) key: Key,
+    pub(super) shard: u16,
+    pub(super) terms: Terms,
+    pub(super) action: A,
+    pub(super) tracked: bool,
+}
+
+impl<A> Step<Row, A> {
+    fn new(limit: Limit, key: Key, shard: u16, action: A) -> Self {
+        let terms = Terms::of(&limit, &key);
+        let row = Row { storage: limit.storage, name: limit.name.clone(), key: key.clone(), shard };
+        Self { row, limit, key, shard, terms, action, tracked: false }
+    }
+
+    fn placed(self, place: impl Fn(&Row) -> usize) -> Step<usize, A> {
+        let Self { row, limit, key, shard, terms, action, tracked } = self;
+        Step { row: place(&row), limit, key, shard, terms, action, tracked }
+    }
+}
+
+/// A change that succeeds whatever the row holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Act {
+    Credit(Tokens),
+    /// A credit that counts up to an instant, and not after it.
+    CreditUntil(Tokens, Timestamp),
+    Debit(Tokens),
+    Look,
+    Reset,
+}
+
+/// A cost that came from outside: from a caller, or in a receipt that was stored.
+fn not_negative(limit: &Limit, cost: Tokens) -> Result<Tokens, Error> {
+    if cost.is_negative() {
+        return Err(Error::Cost { limit: limit.name.clone().into(), source: TokensError::Negative });
+    }
+    Ok(cost)
+}
+
+/// Adds a step, or adds its cost to the step that asks the same row already.
+fn add_up(steps: &mut Vec<Step<Row, Ask>>, step: Step<Row, Ask>) -> Result<(), Error> {
+    let Some(other) = steps.iter_mut().find(|other| other.row == step.row) else {
+        steps.push(step);
+        return Ok(());
+    };
+    if other.limit != step.limit {
+        return Err(Error::ConflictingDefinitions { limit: step.row.name.into() });
+    }
+    // A sum that is no amount of tokens is beyond every capacity.
+    other.action = other.action.and(step.action).ok_or_else(|| exceeded(other, Tokens::MAX))?;
+    other.tracked |= step.tracked;
+    Ok(())
+}
+
+fn possible(step: &Step<Row, Ask>) -> Result<(), Error> {
+    let asked = step.action.cost();
+    if asked > step.action.most(&step.terms) { Err(exceeded(step, asked)) } else { Ok(()) }
+}
+
+fn exceeded(step: &Step<Row, Ask>, asked: Tokens) -> Error {
+    let max = step.action.most(&step.terms);
+    Error::CostExceedsCapacity { limit: step.row.name.clone().into(), asked, max }
+}

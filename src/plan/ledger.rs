@@ -1,0 +1,190 @@
+use chrono::{DateTime, Utc};
+
+use super::call::{Act, Step, Steps};
+use crate::algebra::{Ask, State, Terms, Timestamp, TooDeep, Verdict, credit, debit, decide};
+use crate::balance::Balance;
+use crate::decision::{Denied, Refusal, Source};
+use crate::error::Error;
+use crate::receipt::Charge;
+use crate::tokens::Tokens;
+
+/// What follows from the rows.
+#[derive(Debug)]
+pub struct Outcome {
+    /// One answer for each call, in the order of the calls.
+    pub answers: Vec<Result<Answer, Error>>,
+    /// The rows to write; none where nothing changes.
+    pub changes: Vec<Change>,
+}
+
+/// What a call comes to.
+#[derive(Debug)]
+pub enum Answer {
+    /// Everything asked was taken.
+    Granted {
+        /// When it was decided.
+        decided_at: Timestamp,
+        /// The least that any of the rows has left.
+        remaining: Tokens,
+        /// When all of it may be spent.
+        ready_at: Timestamp,
+        /// What was taken from which row, in the order asked, and whether the caller wants it tracked.
+        charges: Vec<(Charge, bool)>,
+    },
+    /// Nothing was taken.
+    Denied(Denied),
+    /// The balances after a change or a look, in the order asked.
+    Done(Vec<Balance>),
+}
+
+/// A row to write.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Change {
+    /// The row's place in [`Plan::rows`](super::Plan::rows).
+    pub row: usize,
+    /// What it holds from now on.
+    pub state: State,
+    /// When it will be full, and may be swept away.
+    pub full_at: Timestamp,
+}
+
+/// The rows while calls are decided over them, one after another.
+pub(super) struct Ledger {
+    rows: Vec<Option<State>>,
+    /// The terms under which each row was written last, if it was.
+    written: Vec<Option<Terms>>,
+    now: Timestamp,
+}
+
+impl Ledger {
+    pub(super) fn new(found: &[Option<State>], now: Timestamp) -> Self {
+        Self { rows: found.to_vec(), written: vec![None; found.len()], now }
+    }
+
+    pub(super) fn answer(&mut self, steps: &Steps<usize>) -> Result<Answer, Error> {
+        match steps {
+            Steps::Take(steps) => self.take(steps),
+            Steps::Alter(steps) => self.alter(steps).map(Answer::Done),
+        }
+    }
+
+    /// The rows that differ from what was found.
+    pub(super) fn changes(self, found: &[Option<State>]) -> Vec<Change> {
+        (self.rows.into_iter().zip(self.written).zip(found).enumerate())
+            .filter(|(_, ((state, _), found))| state != *found)
+            .filter_map(|(row, ((state, terms), _))| {
+                let (state, terms) = (state?, terms?);
+                Some(Change { row, state, full_at: terms.full_at(state) })
+            })
+            .collect()
+    }
+
+    fn take(&mut self, steps: &[Step<usize, Ask>]) -> Result<Answer, Error> {
+        let (mut granted, mut refusals) = (Vec::with_capacity(steps.len()), Vec::new());
+        // Of a refusal the latest instant among the rows that refuse: each of them is ready after its own.
+        let (mut decided_at, mut refused_at) = (self.now, self.now);
+        for step in steps {
+            match decide(&step.terms, self.rows[step.row], self.now, step.action) {
+                Ok(Verdict::Granted { next, remaining, ready_at }) => {
+                    decided_at = decided_at.max(self.instant(step.row));
+                    granted.push((step, next, remaining, ready_at));
+                }
+                Ok(Verdict::Denied { remaining, retry_at }) => {
+                    refused_at = refused_at.max(self.instant(step.row));
+                    refusals.push(refusal(step, remaining, retry_at));
+                }
+                Err(TooDeep) => return Err(too_deep(step)),
+            }
+        }
+        if let Some(denied) = denied(refusals, refused_at.into()) {
+            return Ok(Answer::Denied(denied));
+        }
+        let (mut least, mut ready) = (Tokens::MAX, decided_at);
+        for (step, next, remaining, ready_at) in &granted {
+            self.write(step, *next);
+            least = least.min(*remaining);
+            ready = ready.max(*ready_at);
+        }
+        // None of it is spent before all of it may be: that is until when each charge can be cancelled.
+        let charges = granted.iter().map(|(step, ..)| (charge(step, ready), step.tracked)).collect();
+        Ok(Answer::Granted { decided_at, remaining: least, ready_at: ready, charges })
+    }
+
+    fn alter(&mut self, steps: &[Step<usize, Act>]) -> Result<Vec<Balance>, Error> {
+        let before: Vec<_> = steps.iter().map(|step| (step.row, self.rows[step.row], self.written[step.row])).collect();
+        let balances: Result<_, Error> = steps.iter().map(|step| self.act(step)).collect();
+        if balances.is_err() {
+            for (row, state, terms) in before.into_iter().rev() {
+                (self.rows[row], self.written[row]) = (state, terms);
+            }
+        }
+        balances
+    }
+
+    fn act(&mut self, step: &Step<usize, Act>) -> Result<Balance, Error> {
+        let (terms, row, now) = (&step.terms, self.rows[step.row], self.now);
+        let next = match step.action {
+            Act::Credit(amount) => credit(terms, row, now, amount),
+            Act::CreditUntil(amount, until) if self.instant(step.row) <= until => credit(terms, row, now, amount),
+            Act::Debit(amount) => debit(terms, row, now, amount).map_err(|TooDeep| too_deep(step))?,
+            // By the clock, not by the row: one from the future comes back to the present.
+            Act::Reset => row.map(|_| terms.full(now)),
+            Act::CreditUntil(..) | Act::Look => None,
+        };
+        self.write(step, next);
+        Ok(self.balance(step))
+    }
+
+    fn balance(&self, step: &Step<usize, Act>) -> Balance {
+        let row = self.rows[step.row].unwrap_or_else(|| step.terms.full(self.now));
+        let as_of = self.now.max(row.ts);
+        Balance {
+            limit: step.limit.name.clone().into(),
+            key: step.key.clone(),
+            value: step.terms.refill(row, as_of).value,
+            capacity: step.limit.capacity,
+            full_at: step.terms.full_at(row).max(as_of).into(),
+            observed_at: self.now.into(),
+            as_of: as_of.into(),
+        }
+    }
+
+    /// The instant that counts for a row: its own, if the clock has gone back behind it.
+    fn instant(&self, row: usize) -> Timestamp {
+        self.rows[row].map_or(self.now, |state| state.ts.max(self.now))
+    }
+
+    fn write<A>(&mut self, step: &Step<usize, A>, next: Option<State>) {
+        if next.is_some() {
+            self.rows[step.row] = next;
+            self.written[step.row] = Some(step.terms);
+        }
+    }
+}
+
+/// The refusal of a call, if any of its rows refuses: the limit to wait for longest, and the others.
+fn denied(mut refusals: Vec<Refusal>, decided_at: DateTime<Utc>) -> Option<Denied> {
+    let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| refusal.retry_at)?;
+    let Refusal { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
+    Some(Denied { limit, key, remaining, retry_at, decided_at, source: Source::Database, others: refusals })
+}
+
+fn refusal(step: &Step<usize, Ask>, remaining: Tokens, retry_at: Timestamp) -> Refusal {
+    let limit = step.limit.name.clone().into();
+    Refusal { limit, key: step.key.clone(), remaining, retry_at: retry_at.into() }
+}
+
+fn charge(step: &Step<usize, Ask>, ready_at: Timestamp) -> Charge {
+    Charge {
+        limit: step.limit.clone(),
+        key: step.key.clone(),
+        shard: step.shard,
+        cost: step.action.cost(),
+        ready_at: ready_at.into(),
+        tracked: None,
+    }
+}
+
+fn too_deep<A>(step: &Step<usize, A>) -> Error {
+    Error::DebtTooDeep { limit: step.limit.name.clone().into() }
+}

@@ -1,0 +1,172 @@
+//! Several requests over locked rows: what to lock, in which order, and what follows from what was found.
+//!
+//! A [`Plan`] names the rows of its calls in the one lock order that all callers share (`buckets` before `rate_limits`,
+//! then name, key and shard by bytes), so that transactions which follow it cannot deadlock with each other. Told the
+//! rows and the time, it decides its calls one after another, each all or nothing, and says which rows to write.
+//! It is as pure as the [`algebra`](crate::algebra) that it applies.
+//!
+//! # Example
+//!
+//! ```
+//! use tollgate::algebra::Timestamp;
+//! use tollgate::plan::{Answer, Call, Plan};
+//! use tollgate::{Limit, MINUTE};
+//!
+//! const PER_USER: Limit = Limit::token_bucket("per_user", 2, MINUTE);
+//! const TOTAL: Limit = Limit::token_bucket("total", 1, MINUTE);
+//!
+//! let ada = || Call::consume([TOTAL.global(), PER_USER.key("ada")]);
+//! let plan = Plan::new([ada(), ada()])?;
+//! assert_eq!(plan.rows()[0].name(), "per_user", "rows come in lock order");
+//!
+//! // Both rows are absent, hence full: the first call is granted, the second refused by the total, and takes nothing.
+//! let outcome = plan.decide(&[None, None], Timestamp::from_micros(0));
+//! assert!(matches!(outcome.answers[0], Ok(Answer::Granted { .. })));
+//! assert!(matches!(&outcome.answers[1], Ok(Answer::Denied(denied)) if denied.limit == "total"));
+//! assert_eq!(outcome.changes[0].state.value, tollgate::Tokens::ONE);
+//! # Ok::<(), tollgate::Error>(())
+//! ```
+
+mod call;
+mod ledger;
+
+pub use call::Call;
+pub use ledger::{Answer, Change, Outcome};
+
+use crate::algebra::{Ask, State, Terms, Timestamp};
+use crate::error::Error;
+use crate::key::Key;
+use crate::limit::Storage;
+use crate::text::Text;
+use crate::tokens::Tokens;
+use call::Steps;
+use ledger::Ledger;
+
+/// Calls that are decided together, in their order, over rows that are locked together.
+#[derive(Debug)]
+pub struct Plan {
+    rows: Vec<Row>,
+    calls: Vec<Steps<usize>>,
+}
+
+impl Plan {
+    /// Plans calls, which will be decided in the order given.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NothingAsked`] for a call without requests; [`Error::Key`] and [`Error::Cost`] for requests that are wrong;
+    /// [`Error::CostExceedsCapacity`] for one that can never be granted; [`Error::ConflictingDefinitions`] where one call
+    /// asks one row under two definitions.
+    pub fn new(calls: impl IntoIterator<Item = Call>) -> Result<Self, Error> {
+        let calls = calls.into_iter().map(Call::steps).collect::<Result<Vec<_>, _>>()?;
+        let mut rows: Vec<Row> = calls.iter().flat_map(Steps::rows).cloned().collect();
+        rows.sort_unstable();
+        rows.dedup();
+        // Each row was collected from these very calls: the search finds it.
+        let place = |row: &Row| rows.binary_search(row).unwrap_or_else(|place| place);
+        let calls = calls.into_iter().map(|steps| steps.placed(place)).collect();
+        Ok(Self { rows, calls })
+    }
+
+    /// The rows to lock, in lock order.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Decides the calls over the states found for [`Plan::rows`], in the same order, `None` where a row is absent.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer states than rows.
+    #[must_use]
+    pub fn decide(&self, found: &[Option<State>], now: Timestamp) -> Outcome {
+        let mut ledger = Ledger::new(found, now);
+        let answers = self.calls.iter().map(|steps| ledger.answer(steps)).collect();
+        Outcome { answers, changes: ledger.changes(found) }
+    }
+
+    /// What each row must hold for the plan's only call not to be refused, in the order of [`Plan::rows`].
+    ///
+    /// `None` where a low balance proves nothing: for a plan of several calls, and for calls that give, take or look
+    /// whatever is there.
+    #[must_use]
+    pub fn needs(&self) -> Option<Vec<Need>> {
+        let [Steps::Take(steps)] = self.calls.as_slice() else { return None };
+        let mut needs: Vec<_> = steps.iter().map(|step| (step.row, Need::of(step.terms, step.action))).collect();
+        needs.sort_unstable_by_key(|(row, _)| *row);
+        Some(needs.into_iter().map(|(_, need)| need).collect())
+    }
+
+    /// What an absent row of each would hold, in micro-tokens, in the order of [`Plan::rows`].
+    #[cfg(feature = "postgres")]
+    pub(crate) fn capacities(&self) -> Vec<i64> {
+        let mut capacities = vec![0; self.rows.len()];
+        self.calls.iter().flat_map(Steps::terms).for_each(|(row, terms)| capacities[row] = terms.capacity);
+        capacities
+    }
+
+    /// Whether an absent row may have to be inserted.
+    #[must_use]
+    pub fn inserts(&self) -> bool {
+        self.calls.iter().any(Steps::inserts)
+    }
+}
+
+/// One row: a limit's name, a key and a shard, in one of the two tables. Rows order as they are locked.
+#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Row {
+    // The derived order is the lock order: do not move a field.
+    pub(crate) storage: Storage,
+    pub(crate) name: Text,
+    pub(crate) key: Key,
+    pub(crate) shard: u16,
+}
+
+impl Row {
+    /// The row of a charge.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of(charge: &crate::receipt::Charge) -> Self {
+        let crate::receipt::Charge { limit, key, shard, .. } = charge;
+        Self { storage: limit.storage, name: limit.name.clone(), key: key.clone(), shard: *shard }
+    }
+
+    /// Which table it is in.
+    #[must_use]
+    pub fn storage(&self) -> Storage {
+        self.storage
+    }
+
+    /// The limit's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// Which of the limit's rows for this key.
+    #[must_use]
+    pub fn shard(&self) -> u16 {
+        self.shard
+    }
+}
+
+/// What a row must hold for a call not to be refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// The balance.
+    pub balance: Tokens,
+    /// How the row gets there.
+    pub terms: Terms,
+}
+
+impl Need {
+    fn of(terms: Terms, ask: Ask) -> Self {
+        Self { balance: ask.needs(&terms), terms }
+    }
+}

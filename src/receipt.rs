@@ -1,0 +1,68 @@
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::decision::{Grant, Reservation};
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::tokens::Tokens;
+
+/// What was taken, and from where: a value to keep with the job that it pays for, and to settle or cancel by.
+///
+/// A receipt holds the definitions that it was charged under, so a worker of a later release can settle it. It is used up
+/// by move. One that was stored can be read twice, so take it out of its row in the transaction that settles it
+/// (`delete from jobs … returning receipt`); those who have no such row ask for [`tracked`](crate::Request::tracked) requests.
+///
+/// # Example
+///
+/// ```
+/// # fn example(grant: tollgate::Grant) -> Result<(), serde_json::Error> {
+/// let receipt = tollgate::Receipt::from(grant);
+/// let stored: String = serde_json::to_string(&receipt)?;
+/// let later: tollgate::Receipt = serde_json::from_str(&stored)?;
+/// assert_eq!(later, receipt);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[must_use = "a receipt that is dropped can no longer be settled"]
+#[non_exhaustive]
+pub struct Receipt {
+    /// One charge for each row that was charged.
+    pub charges: Vec<Charge>,
+}
+
+impl Receipt {
+    /// One receipt for each limit, for those whose true costs differ.
+    pub fn split(self) -> impl Iterator<Item = Self> {
+        self.charges.into_iter().map(|charge| Self { charges: vec![charge] })
+    }
+}
+
+impl From<Grant> for Receipt {
+    fn from(grant: Grant) -> Self {
+        Self { charges: grant.charges }
+    }
+}
+
+impl From<Reservation> for Receipt {
+    fn from(reservation: Reservation) -> Self {
+        Self { charges: reservation.charges }
+    }
+}
+
+/// Tokens taken from one row.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Charge {
+    /// The definition that was charged.
+    pub limit: Limit,
+    /// Whom it was charged to.
+    pub key: Key,
+    /// Which of the limit's rows; 0 where a limit has one row per key.
+    pub shard: u16,
+    /// How much.
+    pub cost: Tokens,
+    /// From when on it may be spent, with all that was charged together; cancelling gives tokens back until then.
+    pub ready_at: DateTime<Utc>,
+    /// The row in `tollgate.reservations` that keeps this charge from being used twice, if it is tracked.
+    pub tracked: Option<i64>,
+}

@@ -1,0 +1,214 @@
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limit::{Grid, Limit, LimitError, LimitFault, Refill, Storage, name_fault, period_micros, whole_micros};
+use crate::text::Text;
+use crate::tokens::Tokens;
+
+/// A limit as plain data: read it from a file, fill it in at run time, and turn it into a [`Limit`], which checks it.
+///
+/// Unknown fields are errors, and durations are written as people do (`"1h 30m"`, `"500ms"`, `"7d"`).
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Limit, LimitSpec};
+///
+/// let spec: LimitSpec = serde_json::from_str(
+///     r#"{ "name": "uploads", "kind": "stepped_bucket", "rate": 5, "period": "10s", "capacity": 20 }"#,
+/// )?;
+/// let uploads = Limit::try_from(spec)?;
+/// assert_eq!(uploads.name(), "uploads");
+///
+/// let mut wrong = uploads.spec();
+/// wrong.rate = tollgate::Tokens::ZERO;
+/// assert_eq!(Limit::try_from(wrong).unwrap_err().to_string(), r#"limit "uploads": the rate must be positive"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitSpec {
+    /// Identifies the limit: 1 to 255 bytes, no NUL.
+    pub name: String,
+    /// How tokens come back.
+    pub kind: LimitKind,
+    /// Tokens that come back in each period; positive.
+    pub rate: Tokens,
+    /// The period, from one microsecond to a thousand years, in whole microseconds.
+    #[serde(with = "human_duration", alias = "per")]
+    pub period: Duration,
+    /// The most that a rested key can spend at once; the rate if not given.
+    #[serde(default)]
+    pub capacity: Option<Tokens>,
+    /// For the stepped kinds: aligns the steps to the Unix epoch plus this offset.
+    #[serde(default, with = "human_duration_option")]
+    pub start: Option<Duration>,
+    /// How deep reservations may take the balance below zero. [`Tokens::MAX`], in files `"unbounded"`, is no bound.
+    #[serde(default, with = "reservation_bound")]
+    pub max_reserved: Tokens,
+    /// Which table holds the rows.
+    #[serde(default)]
+    pub storage: Storage,
+}
+
+impl LimitSpec {
+    /// A definition with every option at its default.
+    pub fn new(name: impl Into<String>, kind: LimitKind, rate: Tokens, period: Duration) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            rate,
+            period,
+            capacity: None,
+            start: None,
+            max_reserved: Tokens::ZERO,
+            storage: Storage::Durable,
+        }
+    }
+
+    fn check(&self) -> Result<Limit, LimitFault> {
+        if let Some(fault) = name_fault(&self.name) {
+            return Err(fault);
+        }
+        let period = period_micros(self.period)?;
+        let start = self.start.map(whole_micros).transpose()?.map(|offset| offset % period);
+        let refill = match (self.kind, start) {
+            (LimitKind::TokenBucket, None) => Refill::Continuous,
+            (LimitKind::TokenBucket, Some(_)) => return Err(LimitFault::StartOfContinuous),
+            (_, Some(offset)) => Refill::Stepped(Grid::Start { offset }),
+            (LimitKind::FixedWindow, None) => Refill::Stepped(Grid::Spread),
+            (LimitKind::SteppedBucket, None) => Refill::Stepped(Grid::FirstUse),
+        };
+        let limit = Limit {
+            name: Text::from(self.name.clone()),
+            rate: self.rate,
+            period,
+            capacity: self.capacity.unwrap_or(self.rate),
+            refill,
+            max_reserved: self.max_reserved,
+            storage: self.storage,
+        };
+        limit.fault().map_or(Ok(limit), Err)
+    }
+}
+
+impl TryFrom<LimitSpec> for Limit {
+    type Error = LimitError;
+
+    fn try_from(spec: LimitSpec) -> Result<Self, LimitError> {
+        spec.check().map_err(|fault| LimitError { name: spec.name, fault })
+    }
+}
+
+impl From<Limit> for LimitSpec {
+    fn from(limit: Limit) -> Self {
+        let (kind, start) = match limit.refill {
+            Refill::Continuous => (LimitKind::TokenBucket, None),
+            Refill::Stepped(Grid::Spread) => (LimitKind::FixedWindow, None),
+            Refill::Stepped(Grid::FirstUse) => (LimitKind::SteppedBucket, None),
+            // On an aligned grid the two stepped kinds are one.
+            Refill::Stepped(Grid::Start { offset }) => (LimitKind::FixedWindow, Some(span(offset))),
+        };
+        Self {
+            name: limit.name.as_str().to_owned(),
+            kind,
+            rate: limit.rate,
+            period: span(limit.period),
+            capacity: Some(limit.capacity),
+            start,
+            max_reserved: limit.max_reserved,
+            storage: limit.storage,
+        }
+    }
+}
+
+/// How tokens come back; see [`Limit`]'s constructors of the same names.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitKind {
+    /// [`Limit::fixed_window`].
+    FixedWindow,
+    /// [`Limit::stepped_bucket`].
+    SteppedBucket,
+    /// [`Limit::token_bucket`].
+    TokenBucket,
+}
+
+/// A valid limit's spans are not negative.
+fn span(micros: i64) -> Duration {
+    Duration::from_micros(micros.unsigned_abs())
+}
+
+mod human_duration {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_duration(*span))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_duration(&text).map_err(|error| {
+            de::Error::custom(format_args!("{error}, in the duration {text:?} (write it as \"1h 30m\")"))
+        })
+    }
+}
+
+mod human_duration_option {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize, Serialize)]
+    struct Human(#[serde(with = "super::human_duration")] Duration);
+
+    #[expect(clippy::ref_option, reason = "the signature that serde's `with` calls")]
+    pub(super) fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        span.map(Human).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Human>::deserialize(deserializer)?.map(|Human(span)| span))
+    }
+}
+
+/// `Tokens::MAX` as the word "unbounded", where people read and write it.
+mod reservation_bound {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::tokens::Tokens;
+
+    const UNBOUNDED: &str = "unbounded";
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Bound {
+        Amount(Tokens),
+        Word(String),
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde's `with` calls")]
+    pub(super) fn serialize<S: Serializer>(bound: &Tokens, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() && *bound == Tokens::MAX {
+            serializer.serialize_str(UNBOUNDED)
+        } else {
+            bound.serialize(serializer)
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tokens, D::Error> {
+        if !deserializer.is_human_readable() {
+            return Tokens::deserialize(deserializer);
+        }
+        match Bound::deserialize(deserializer)? {
+            Bound::Amount(tokens) => Ok(tokens),
+            Bound::Word(word) if word == UNBOUNDED => Ok(Tokens::MAX),
+            Bound::Word(word) => Err(serde::de::Error::custom(format_args!(
+                "max_reserved is {word:?} (write a number of tokens, or {UNBOUNDED:?})"
+            ))),
+        }
+    }
+}

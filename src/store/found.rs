@@ -1,0 +1,77 @@
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use super::database;
+use crate::algebra::{State, Timestamp};
+use crate::error::{Error, Step};
+use crate::plan::Row;
+use crate::tokens::Tokens;
+
+/// What a statement found for a plan's rows.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// The clock: after the last lock, or after the snapshot of a read without one.
+    pub(crate) now: Timestamp,
+    /// The transaction that holds the locks.
+    pub(crate) xid: Option<i64>,
+    /// Whether every row that is there is locked.
+    pub(crate) held: bool,
+    /// The state of each row, `None` where it is absent.
+    pub(crate) states: Vec<Option<State>>,
+    /// The instant at which this very statement inserted the row, as a full one, if it did; its state is `None` then.
+    pub(crate) inserted: Vec<Option<Timestamp>>,
+}
+
+impl Found {
+    /// Nothing yet, to append to.
+    pub(super) fn none() -> Self {
+        Self { now: Timestamp::MIN, xid: None, held: true, states: Vec::new(), inserted: Vec::new() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    /// Whether a row is neither there nor inserted: it is absent, or too new to be seen.
+    pub(crate) fn misses_one(&self) -> bool {
+        self.states.iter().zip(&self.inserted).any(|(state, inserted)| state.is_none() && inserted.is_none())
+    }
+
+    /// Adds what was found in the next table, later: its clock counts for all.
+    pub(super) fn append(&mut self, later: Self) {
+        self.now = later.now;
+        self.xid = later.xid.or(self.xid);
+        self.held &= later.held;
+        self.states.extend(later.states);
+        self.inserted.extend(later.inserted);
+    }
+
+    /// Reads the result that all locking and reading statements share.
+    pub(super) fn read(rows: &[Row], step: Step, result: Result<Vec<PgRow>, sqlx::Error>) -> Result<Self, Error> {
+        let read = || {
+            let mut found = Self { states: vec![None; rows.len()], inserted: vec![None; rows.len()], ..Self::none() };
+            for row in result? {
+                found.add(&row)?;
+            }
+            Ok(found)
+        };
+        read().map_err(|source| database(step, rows[0].name(), source))
+    }
+
+    /// Columns go by place: their names carry the macros' annotations.
+    fn add(&mut self, row: &PgRow) -> Result<(), sqlx::Error> {
+        self.now = row.try_get(0)?;
+        self.xid = row.try_get(1)?;
+        self.held = row.try_get(2)?;
+        let place: i64 = row.try_get(3)?;
+        let inserted: Option<Timestamp> = row.try_get(4)?;
+        let (value, ts): (Option<i64>, Option<Timestamp>) = (row.try_get(5)?, row.try_get(6)?);
+        // Places count from 1, in the order in which the rows were given.
+        let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
+        if let (Some(state), Some(instant)) = (self.states.get_mut(place), self.inserted.get_mut(place)) {
+            *instant = inserted;
+            *state = value.map(Tokens::from_micros).zip(ts).map(|(value, ts)| State { value, ts });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,337 @@
+//! The only code that knows tables. Each statement is a file under `sql/`, which says what it locks and what it returns, and
+//! is checked at compile time against `sqlx-data.json` (`./dev sqlx` rewrites it).
+
+mod columns;
+mod found;
+mod wire;
+
+use sqlx::postgres::{PgQueryResult, PgRow};
+use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, query_file};
+
+use crate::algebra::Timestamp;
+use crate::error::{Error, Step};
+use crate::limit::Storage;
+use crate::plan::{Change, Need, Row};
+use crate::receipt::Charge;
+use columns::{Columns, Hint, Hints, Written};
+pub(crate) use found::Found;
+use wire::{Infinite, Statement};
+
+/// Runs a statement's twins, one for each table, and yields the rows of the one that was asked.
+macro_rules! fetch {
+    ($store:ident, $storage:expr, $buckets:literal, $rate_limits:literal, $($bind:tt)*) => {
+        match $storage {
+            Storage::Ephemeral => $store.fetch(query_file!($buckets, $($bind)*)).await,
+            Storage::Durable => $store.fetch(query_file!($rate_limits, $($bind)*)).await,
+        }
+    };
+}
+
+/// Likewise, for statements without a result.
+macro_rules! execute {
+    ($store:ident, $storage:expr, $buckets:literal, $rate_limits:literal, $($bind:tt)*) => {
+        match $storage {
+            Storage::Ephemeral => $store.execute(query_file!($buckets, $($bind)*)).await,
+            Storage::Durable => $store.execute(query_file!($rate_limits, $($bind)*)).await,
+        }
+    };
+}
+
+/// The tables, over one connection.
+pub(crate) struct Store<'c> {
+    conn: &'c mut PgConnection,
+    /// What to take for now instead of the clock.
+    at: Option<Timestamp>,
+    named: bool,
+}
+
+impl<'c> Store<'c> {
+    pub(crate) fn new(conn: &'c mut PgConnection, at: Option<Timestamp>, named: bool) -> Self {
+        Self { conn, at, named }
+    }
+
+    /// Locks one row, unless it is evidently short of what is needed. Inserts it with this capacity if it is absent.
+    pub(crate) async fn lock_one(
+        &mut self,
+        row: &Row,
+        need: Option<&Need>,
+        insert: Option<i64>,
+    ) -> Result<Found, Error> {
+        let Hint { balance, rate, period, stepped, phase } = Hint::of(need);
+        let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
+        let at = self.at;
+        let rows = fetch!(
+            self,
+            row.storage(),
+            "src/store/sql/lock_bucket.sql",
+            "src/store/sql/lock_rate_limit.sql",
+            name,
+            key,
+            shard,
+            balance as Option<i64>,
+            rate,
+            period,
+            stepped,
+            phase as Option<f64>,
+            insert as Option<i64>,
+            at as Option<Timestamp>
+        );
+        Found::read(std::slice::from_ref(row), Step::Lock, rows)
+    }
+
+    /// Locks rows of both tables, in order.
+    pub(crate) async fn lock(&mut self, rows: &[Row]) -> Result<Found, Error> {
+        let mut found = Found::none();
+        for rows in by_table(rows) {
+            let Columns { names, keys, shards } = Columns::of(rows);
+            let at = self.at;
+            let locked = fetch!(
+                self,
+                rows[0].storage(),
+                "src/store/sql/lock_buckets.sql",
+                "src/store/sql/lock_rate_limits.sql",
+                &names as &[&str],
+                &keys as &[&str],
+                &shards,
+                at as Option<Timestamp>
+            );
+            found.append(Found::read(rows, Step::Lock, locked)?);
+        }
+        Ok(found)
+    }
+
+    /// Inserts or locks rows of both tables, in order, unless one is evidently short of what is needed: no further row is
+    /// locked then, for that would be out of order if the row turned out not to be short.
+    pub(crate) async fn claim(
+        &mut self,
+        rows: &[Row],
+        needs: Option<&[Need]>,
+        capacities: &[i64],
+    ) -> Result<Found, Error> {
+        let mut found = Found::none();
+        for rows in by_table(rows) {
+            let range = found.len()..found.len() + rows.len();
+            let next = if found.held {
+                self.claim_table(rows, needs.map(|needs| &needs[range.clone()]), &capacities[range]).await?
+            } else {
+                self.read(rows).await?
+            };
+            found.append(next);
+        }
+        Ok(found)
+    }
+
+    async fn claim_table(&mut self, rows: &[Row], needs: Option<&[Need]>, capacities: &[i64]) -> Result<Found, Error> {
+        let Columns { names, keys, shards } = Columns::of(rows);
+        let Hints { balances, rates, periods, stepped, phases } = Hints::of(rows, needs);
+        let at = self.at;
+        let claimed = fetch!(
+            self,
+            rows[0].storage(),
+            "src/store/sql/claim_buckets.sql",
+            "src/store/sql/claim_rate_limits.sql",
+            &names as &[&str],
+            &keys as &[&str],
+            &shards,
+            capacities,
+            &balances as &[Option<i64>],
+            &rates,
+            &periods,
+            &stepped,
+            &phases as &[Option<f64>],
+            at as Option<Timestamp>
+        );
+        Found::read(rows, Step::Claim, claimed)
+    }
+
+    /// Reads rows of both tables without a lock.
+    pub(crate) async fn read(&mut self, rows: &[Row]) -> Result<Found, Error> {
+        let ephemeral: Vec<_> = rows.iter().map(|row| row.storage() == Storage::Ephemeral).collect();
+        let Columns { names, keys, shards } = Columns::of(rows);
+        let at = self.at;
+        let query = query_file!(
+            "src/store/sql/read_rows.sql",
+            &ephemeral,
+            &names as &[&str],
+            &keys as &[&str],
+            &shards,
+            at as Option<Timestamp>
+        );
+        let read = self.fetch(query).await;
+        Found::read(rows, Step::Read, read)
+    }
+
+    /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all.
+    pub(crate) async fn save(
+        &mut self,
+        rows: &[Row],
+        changes: &[Change],
+        used: &[(Row, i64)],
+        xid: i64,
+    ) -> Result<(), Error> {
+        let saved = match changes {
+            [change] if used.is_empty() => self.save_one(&rows[change.row], change, xid).await,
+            _ => self.save_rows(rows, changes, used, xid).await,
+        };
+        let Saved { joined, unused, written } = saved.map_err(failed(Step::Save, &rows[0]))?;
+        if !joined {
+            Err(Error::NotInTransaction)
+        } else if !unused {
+            Err(Error::ReceiptUsed)
+        } else if written != changes.len() {
+            // Each row is locked, hence there: whatever kept it from being written is not ours.
+            let limit = rows[0].name.clone().into();
+            Err(Error::CorruptRow { limit, fault: "it was not written, as a trigger or a policy demands" })
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn save_one(&mut self, row: &Row, change: &Change, xid: i64) -> Result<Saved, sqlx::Error> {
+        let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
+        let (value, ts, full_at) = (change.state.value.micros(), change.state.ts, change.full_at);
+        let done = execute!(
+            self,
+            row.storage(),
+            "src/store/sql/save_bucket.sql",
+            "src/store/sql/save_rate_limit.sql",
+            name,
+            key,
+            shard,
+            value,
+            ts as Timestamp,
+            full_at as Timestamp,
+            xid
+        )?;
+        // The row is locked by `xid`: it is there, and only another transaction fails to write it.
+        Ok(Saved { joined: done.rows_affected() == 1, unused: true, written: 1 })
+    }
+
+    async fn save_rows(
+        &mut self,
+        rows: &[Row],
+        changes: &[Change],
+        used: &[(Row, i64)],
+        xid: i64,
+    ) -> Result<Saved, sqlx::Error> {
+        let [buckets, rate_limits] =
+            [Storage::Ephemeral, Storage::Durable].map(|table| Written::of(table, rows, changes));
+        let Columns { names, keys, .. } = Columns::of(used.iter().map(|(row, _)| row));
+        let ids: Vec<_> = used.iter().map(|(_, id)| *id).collect();
+        let query = query_file!(
+            "src/store/sql/save_rows.sql",
+            &buckets.at.names as &[&str],
+            &buckets.at.keys as &[&str],
+            &buckets.at.shards,
+            &buckets.values,
+            &buckets.instants as &[Timestamp],
+            &buckets.full_at as &[Timestamp],
+            &rate_limits.at.names as &[&str],
+            &rate_limits.at.keys as &[&str],
+            &rate_limits.at.shards,
+            &rate_limits.values,
+            &rate_limits.instants as &[Timestamp],
+            &rate_limits.full_at as &[Timestamp],
+            &names as &[&str],
+            &keys as &[&str],
+            &ids,
+            xid
+        );
+        let rows = self.fetch(query).await?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        let written: i64 = row.try_get(2)?;
+        Ok(Saved {
+            joined: row.try_get(0)?,
+            unused: row.try_get(1)?,
+            written: usize::try_from(written).unwrap_or_default(),
+        })
+    }
+
+    /// Deletes rows that were inserted in vain, given what was inserted: each row, its capacity, and the instant.
+    pub(crate) async fn release(&mut self, inserted: &[(&Row, i64, Timestamp)]) -> Result<(), Error> {
+        for table in inserted.chunk_by(|(one, ..), (other, ..)| one.storage() == other.storage()) {
+            let Columns { names, keys, shards } = Columns::of(table.iter().map(|(row, ..)| *row));
+            let values: Vec<_> = table.iter().map(|(_, value, _)| *value).collect();
+            let instants: Vec<_> = table.iter().map(|(.., instant)| *instant).collect();
+            let released = execute!(
+                self,
+                table[0].0.storage(),
+                "src/store/sql/release_buckets.sql",
+                "src/store/sql/release_rate_limits.sql",
+                &names as &[&str],
+                &keys as &[&str],
+                &shards,
+                &values,
+                &instants as &[Timestamp]
+            );
+            released.map_err(failed(Step::Release, table[0].0))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps a charge until its receipt is used; the row's id.
+    pub(crate) async fn track(&mut self, charge: &Charge, xid: i64) -> Result<i64, Error> {
+        let mut parts = vec![0; usize::from(charge.shard)];
+        parts.push(charge.cost.micros());
+        let (name, key, ready_at) = (charge.limit.name(), charge.key.as_str(), Timestamp::from(charge.ready_at));
+        let query = query_file!("src/store/sql/track_charge.sql", name, key, &parts, ready_at as Timestamp, xid);
+        let rows = self.fetch(query).await.map_err(|source| database(Step::Track, name, source))?;
+        let row = rows.first().ok_or(Error::NotInTransaction)?;
+        row.try_get(0).map_err(|source| database(Step::Track, name, source))
+    }
+
+    /// Fails if the connection is in no transaction. Asks the server, twice, only where sqlx did not begin one: a transaction
+    /// that was begun by hand still has the id that the first question gave it.
+    pub(crate) async fn expect_transaction(&mut self, limit: &str) -> Result<(), Error> {
+        if self.conn.is_in_transaction() {
+            return Ok(());
+        }
+        let failed = |source| database(Step::Begin, limit, source);
+        self.execute(query_file!("src/store/sql/assign_transaction.sql")).await.map_err(failed)?;
+        let rows = self.fetch(query_file!("src/store/sql/is_transaction.sql")).await.map_err(failed)?;
+        let joined = rows.first().ok_or(sqlx::Error::RowNotFound).and_then(|row| row.try_get(0)).map_err(failed)?;
+        if joined { Ok(()) } else { Err(Error::NotInTransaction) }
+    }
+
+    async fn fetch<'q>(&mut self, query: impl Execute<'q, Postgres> + 'q) -> Result<Vec<PgRow>, sqlx::Error> {
+        self.conn.fetch_all(Statement { query, named: self.named }).await
+    }
+
+    async fn execute<'q>(&mut self, query: impl Execute<'q, Postgres> + 'q) -> Result<PgQueryResult, sqlx::Error> {
+        self.conn.execute(Statement { query, named: self.named }).await
+    }
+}
+
+/// What PostgreSQL reported, with what was being done; a missing table is told apart, for it has a remedy.
+pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
+    let limit = limit.to_owned().into();
+    match &source {
+        // Undefined schema, table, column.
+        sqlx::Error::Database(error) if matches!(error.code().as_deref(), Some("3F000" | "42P01" | "42703")) => {
+            Error::Schema { source }
+        }
+        sqlx::Error::ColumnDecode { source: cause, .. } if cause.is::<Infinite>() => {
+            Error::CorruptRow { limit, fault: "its instant is infinite" }
+        }
+        _ => Error::Database { step, limit, source },
+    }
+}
+
+fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {
+    move |source| database(step, row.name(), source)
+}
+
+/// What became of a save.
+struct Saved {
+    /// Whether the transaction is the one that holds the rows.
+    joined: bool,
+    /// Whether no charge to be used up was used before.
+    unused: bool,
+    /// How many rows were written.
+    written: usize,
+}
+
+/// Rows in lock order come table by table.
+fn by_table(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
+    rows.chunk_by(|one, other| one.storage() == other.storage())
+}

@@ -1,0 +1,31 @@
+-- Locks rows of tollgate.buckets in the order given, which is the lock order, and reads them; null where a row is absent.
+-- The clock is read after the last lock.
+--
+-- $1 names, $2 keys, $3 shards
+-- $4 the instant to take for now; null for the clock
+with wanted as materialized (
+    select *
+      from unnest($1::text[], $2::text[], $3::int2[]) with ordinality as w (name, key, shard, place)
+),
+held as materialized (
+    select w.place, r.tokens, r.last_refill
+      from wanted w
+      join tollgate.buckets r on r.name = w.name and r.key = w.key and r.shard = w.shard
+     order by w.place
+       for update of r
+),
+observed as materialized (
+    select coalesce($4, pg_catalog.clock_timestamp()) as now,
+           case when c.held > 0 then pg_catalog.txid_current_if_assigned() else pg_catalog.txid_current() end as xid
+      from (select count(*) as held from held) c
+)
+select o.now             as "now!: Timestamp",
+       o.xid             as "xid?",
+       true              as "held!",
+       w.place           as "place!",
+       null::timestamptz as "inserted?: Timestamp",
+       h.tokens          as "value?",
+       h.last_refill     as "ts?: Timestamp"
+  from observed o
+ cross join wanted w
+  left join held h on h.place = w.place

@@ -1,0 +1,70 @@
+-- Locks the row of one key in tollgate.rate_limits and reads it, unless its committed balance is evidently too low: then reads it
+-- without a lock. Inserts it if it is absent and that is asked for. The clock is read after the lock, and after the wait
+-- that an insert may take.
+--
+-- What counts as too low is only estimated here, in floats; the caller decides on the state that comes back. An inserted
+-- row stands for a full limit until it is saved. If somebody else inserts the row while this statement runs, neither
+-- happens, and it comes back without a value.
+--
+-- $1 name, $2 key, $3 shard
+-- $4 the balance needed, in micro-tokens; null to lock in any case
+-- $5 micro-tokens per period, $6 the period in seconds
+-- $7 whether tokens come back in steps, $8 the phase of the steps in seconds, null for steps counted from the row itself
+-- $9 the capacity to insert, in micro-tokens; null to insert nothing
+-- $10 the instant to take for now; null for the clock
+with peeked as materialized (
+    select r.value,
+           r.ts,
+           extract(epoch from r.ts)::float8                                             as since,
+           extract(epoch from greatest(coalesce($10, pg_catalog.clock_timestamp()), r.ts))::float8 as now
+      from tollgate.rate_limits r
+     where r.name = $1 and r.key = $2 and r.shard = $3
+),
+short as materialized (
+    select p.value, p.ts
+      from peeked p
+     where p.value + $5::float8 * case
+               when $7 then floor((p.now - coalesce($8, p.since)) / $6::float8)
+                          - floor((p.since - coalesce($8, p.since)) / $6::float8)
+               else (p.now - p.since) / $6::float8
+           end < $4::int8
+),
+held as materialized (
+    select r.value, r.ts
+      from tollgate.rate_limits r
+     where r.name = $1 and r.key = $2 and r.shard = $3
+       and not exists (select from short)
+       for update
+),
+inserted as (
+    insert into tollgate.rate_limits (name, key, shard, value, ts, full_at)
+    select $1, $2, $3, $9, coalesce($10, pg_catalog.clock_timestamp()), coalesce($10, pg_catalog.clock_timestamp())
+     where $9::int8 is not null
+       and (select count(*) from held) = 0
+       and not exists (select from short)
+        on conflict (name, key, shard) do nothing
+    returning ts
+),
+-- From the counts of what is locked, as tables: as scalars they would be counted after the clock is read.
+observed as materialized (
+    select coalesce($10, pg_catalog.clock_timestamp()) as now,
+           case
+               when held.rows + inserted.rows > 0 then pg_catalog.txid_current_if_assigned()
+               when short.rows = 0 then pg_catalog.txid_current()
+           end                              as xid,
+           short.rows = 0                   as held
+      from (select count(*) as rows from short) short
+     cross join (select count(*) as rows from held) held
+     cross join (select count(*) as rows from inserted) inserted
+)
+select o.now                      as "now!: Timestamp",
+       o.xid                      as "xid?",
+       o.held                     as "held!",
+       1::int8                    as "place!",
+       i.ts                       as "inserted?: Timestamp",
+       coalesce(h.value, s.value) as "value?",
+       coalesce(h.ts, s.ts)       as "ts?: Timestamp"
+  from observed o
+  left join held h on true
+  left join inserted i on true
+  left join short s on true

@@ -1,0 +1,8 @@
+-- Deletes rows of tollgate.rate_limits that this call inserted and does not write, if they still are what it inserted: outside a
+-- transaction they may be somebody's by now.
+--
+-- $1 names, $2 keys, $3 shards, $4 micro-tokens, $5 instants
+delete from tollgate.rate_limits r
+ using unnest($1::text[], $2::text[], $3::int2[], $4::int8[], $5::timestamptz[]) as w (name, key, shard, value, ts)
+ where r.name = w.name and r.key = w.key and r.shard = w.shard
+   and r.value = w.value and r.ts = w.ts

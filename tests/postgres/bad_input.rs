@@ -1,0 +1,469 @@
+//! Whatever callers pass in, and whatever a hand has written into the rows: an answer or an error with a name, never a
+//! panic and never a token too many.
+
+use chrono::{DateTime, Utc};
+use proptest::prelude::{any, prop};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use sqlx::{Executor, PgConnection};
+use tollgate::{DAY, Error, Limit, LimitKind, LimitSpec, Limiter, MINUTE, Receipt, Request, SECOND, Storage, Tokens};
+
+use crate::teller::{Teller, both, left, run, tokens, wait};
+use crate::transactions::terminate;
+use crate::world::{World, second};
+
+const LIMITER: Limiter = Limiter::new();
+
+/// Every kind of refill, in either table.
+fn kinds() -> impl Iterator<Item = Limit> {
+    [
+        Limit::token_bucket("drips", 10, MINUTE),
+        Limit::stepped_bucket("steps", 10, MINUTE),
+        Limit::fixed_window("spread", 10, MINUTE),
+        Limit::fixed_window("aligned", 10, MINUTE).start(7 * SECOND),
+    ]
+    .into_iter()
+    .flat_map(|limit| both(&limit))
+    .chain([Limit::token_bucket("owes", 10, MINUTE).unbounded_reservations()])
+}
+
+/// Texts that have been trouble somewhere.
+fn texts() -> Vec<String> {
+    let picked = [
+        "é",
+        "e\u{301}",
+        "Å",
+        "A\u{30a}",
+        "ﬁ",
+        "fi",
+        "İ",
+        "i\u{307}",
+        "ß",
+        "ss",
+        "שלום",
+        "\u{202e}abc",
+        "\u{200f}",
+        "\u{200b}",
+        "\u{feff}",
+        "🚦",
+        "👩\u{200d}👩\u{200d}👧",
+        "\u{10ffff}",
+        "\u{ffff}",
+        "\u{fffd}",
+        "\u{1}",
+        "\u{7f}",
+        "\u{85}",
+        "\n",
+        "\r\n",
+        "\t",
+        " ",
+        "  ",
+        "a ",
+        " a",
+        "a",
+        "A",
+        "'",
+        "''",
+        "\"",
+        "\\",
+        "\\\\",
+        "|",
+        "||",
+        "\\|",
+        "a|b",
+        "a\\|b",
+        "%",
+        "_",
+        "$1",
+        "{}",
+        "{a,b}",
+        "NULL",
+        "null",
+        "\\N",
+        "--",
+        "/*",
+        ";",
+        "'; drop table tollgate.buckets; --",
+        "0",
+        "00",
+        "-0",
+        "1e3",
+        "∅",
+        "ＡＢＣ",
+        "ΑΒΓ",
+        "АВС",
+    ];
+    let mut runner = TestRunner::deterministic();
+    let any = prop::collection::vec(any::<char>().prop_filter("NUL", |c| *c != '\0'), 1..40);
+    let random = (0..200).map(|_| any.new_tree(&mut runner).unwrap().current().into_iter().collect());
+    let mut texts: Vec<String> = picked.map(str::to_owned).into_iter().chain(random).collect();
+    texts.extend([("ü".repeat(127)), ("東".repeat(85)), ("🚦".repeat(63))]);
+    texts.retain(|text| text.len() <= 255);
+    texts.sort();
+    texts.dedup();
+    texts
+}
+
+#[tokio::test]
+async fn any_text_is_a_key_of_its_own() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for limit in both(&Limit::token_bucket("unicode", 1_000, MINUTE)) {
+        let limiter = LIMITER.at(second(0.0));
+        let texts = texts();
+        // One by one, each with a cost of its own, and all in one statement.
+        for (cost, text) in (1_u32..).zip(&texts) {
+            assert_eq!(
+                left(teller.consume(0.0, limit.key(text).cost(cost)).await),
+                Tokens::new(1_000 - cost),
+                "{text:?}"
+            );
+        }
+        let grant = limiter.consume_all(&mut teller.tx, texts.iter().map(|text| limit.key(text))).await.unwrap();
+        let grant = grant.granted().unwrap();
+        assert_eq!(grant.charges.len(), texts.len());
+        let stored = teller.rows().await.into_iter().filter(|row| row.storage == limit.spec().storage);
+        let mut stored: Vec<(String, Tokens)> = stored.map(|row| (row.key, row.value)).collect();
+        let mut expected: Vec<(String, Tokens)> = (1_u32..)
+            .zip(&grant.charges)
+            .map(|(cost, charge)| (charge.key.as_str().to_owned(), Tokens::new(999 - cost)))
+            .collect();
+        stored.sort();
+        expected.sort();
+        assert_eq!(stored, expected);
+        for (cost, text) in (1_u32..).zip(&texts) {
+            assert_eq!(teller.balance(0.0, limit.key(text)).await.value, Tokens::new(999 - cost), "{text:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_longest_keys_are_stored_whole() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for limit in both(&Limit::token_bucket("long", 10, MINUTE)) {
+        for (unit, count) in [("x", 512), ("ü", 256), ("🚦", 128), ("|", 256), ("\\", 256)] {
+            let key = unit.repeat(count);
+            left(teller.consume(0.0, limit.key(&key)).await);
+            assert_eq!(left(teller.consume(0.0, limit.key(&key)).await), tokens(8));
+            let error = LIMITER.consume(&mut teller.tx, limit.key(key + "x")).await.unwrap_err();
+            assert!(matches!(error, Error::Key { .. }), "{error:?}");
+        }
+        let stored = teller.rows().await;
+        assert!(stored.iter().all(|row| row.key.len() == 512 && row.value == tokens(8)), "{stored:?}");
+    }
+}
+
+#[tokio::test]
+async fn keys_of_several_parts_are_not_the_key_of_one() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for limit in both(&Limit::token_bucket("parts", 10, MINUTE)) {
+        let asked = [
+            limit.key(("a", "b")),
+            limit.key("a|b"),
+            limit.key("a\\|b"),
+            limit.key(("a\\", "b")),
+            limit.key(("a", "b", "")),
+        ];
+        for request in asked {
+            assert_eq!(left(teller.consume(0.0, request).await), tokens(9));
+        }
+    }
+}
+
+#[tokio::test]
+async fn any_text_is_a_limit_of_its_own() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for storage in [Storage::Ephemeral, Storage::Durable] {
+        let named = |name: &String| {
+            let mut spec = LimitSpec::new(name, LimitKind::TokenBucket, tokens(1_000), MINUTE);
+            spec.storage = storage;
+            Limit::try_from(spec).unwrap()
+        };
+        let texts = texts();
+        for (cost, text) in (1_u32..).zip(&texts) {
+            left(teller.consume(0.0, named(text).key("k").cost(cost)).await);
+        }
+        let stored: Vec<_> = teller.rows().await.into_iter().filter(|row| row.storage == storage).collect();
+        let expected: Vec<_> = (1_u32..).zip(&texts).map(|(cost, text)| (text, Tokens::new(1_000 - cost))).collect();
+        assert_eq!(stored.iter().map(|row| (&row.name, row.value)).collect::<Vec<_>>(), expected, "sorted alike, too");
+    }
+}
+
+#[tokio::test]
+async fn bad_input_is_found_before_any_sql() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("ten", 10, MINUTE);
+    let mut teller = Teller::of(&world).await;
+    let receipt = Receipt::from(teller.consume(0.0, limit.key(1)).await.granted().unwrap());
+    let mut mixed = receipt.clone();
+    mixed.charges.extend(teller.consume(0.0, limit.key(2).cost(2)).await.granted().unwrap().charges);
+
+    let mut empty = receipt.clone();
+    empty.charges.clear();
+
+    // Whatever was sent over this connection would be another error.
+    let mut dead = world.connect().await;
+    run(&mut dead, "begin").await;
+    terminate(&world, &mut dead).await;
+    let conn = &mut dead;
+    let other = Limit::token_bucket("ten", 11, MINUTE);
+    for limiter in [LIMITER, LIMITER.lock_timeout(SECOND), LIMITER.unnamed_statements()] {
+        let errors = [
+            limiter.consume(conn, limit.key("")).await.unwrap_err(),
+            limiter.reserve(conn, limit.key("a\0")).await.unwrap_err(),
+            limiter.check(conn, limit.key("x".repeat(513))).await.unwrap_err(),
+            limiter.balance(conn, limit.key("")).await.unwrap_err(),
+            limiter.reset(conn, limit.key("")).await.unwrap_err(),
+            limiter.credit(conn, limit.key(1).cost(f64::NAN)).await.unwrap_err(),
+            limiter.debit(conn, limit.key(1).cost(-1)).await.unwrap_err(),
+            limiter.consume(conn, limit.key(1).cost(u64::MAX)).await.unwrap_err(),
+            limiter.consume(conn, limit.key(1).cost(0.000_000_1)).await.unwrap_err(),
+            limiter.consume(conn, limit.key(1).cost(tokens(-1))).await.unwrap_err(),
+            limiter.consume(conn, limit.key(1).cost(11)).await.unwrap_err(),
+            limiter.reserve(conn, limit.key(1).cost(11)).await.unwrap_err(),
+            limiter.check(conn, limit.key(1).cost(11)).await.unwrap_err(),
+            limiter.consume_all(conn, [limit.key(1).cost(6), limit.key(2), limit.key(1).cost(5)]).await.unwrap_err(),
+            limiter.consume_all(conn, [limit.key(1), other.key(1)]).await.unwrap_err(),
+            limiter.consume_all(conn, []).await.unwrap_err(),
+            limiter.reserve_all(conn, Vec::<Request>::new()).await.unwrap_err(),
+            limiter.settle(conn, receipt.clone(), f64::INFINITY).await.unwrap_err(),
+            limiter.settle(conn, mixed.clone(), 1).await.unwrap_err(),
+            limiter.settle(conn, empty.clone(), 1).await.unwrap_err(),
+        ];
+        for (nth, error) in errors.iter().enumerate() {
+            let is_bad_input = matches!(
+                error,
+                Error::Key { .. }
+                    | Error::Cost { .. }
+                    | Error::CostExceedsCapacity { .. }
+                    | Error::ConflictingDefinitions { .. }
+                    | Error::NothingAsked
+                    | Error::MixedCosts
+            );
+            assert!(is_bad_input && !error.is_retryable(), "{nth}: {error:?}");
+        }
+        let sent = limiter.consume(conn, limit.key(1)).await.unwrap_err();
+        assert!(matches!(sent, Error::Database { .. }), "{sent:?}");
+    }
+}
+
+#[tokio::test]
+async fn extreme_limits_are_decided_like_any_other() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    let micro = std::time::Duration::from_micros(1);
+    let stories = [
+        Limit::token_bucket("most", 1, micro).exactly(Tokens::MAX, Tokens::MAX),
+        Limit::token_bucket("most_slowly", 1, Limit::MAX_PERIOD).exactly(Tokens::MAX, Tokens::MAX),
+        Limit::token_bucket("least", 1, Limit::MAX_PERIOD).exactly(Tokens::from_micros(1), Tokens::from_micros(1)),
+        Limit::stepped_bucket("steps", 1, micro).exactly(Tokens::MAX, Tokens::MAX),
+        Limit::stepped_bucket("slow_steps", 1, Limit::MAX_PERIOD).exactly(Tokens::from_micros(1), Tokens::MAX),
+        Limit::fixed_window("windows", 1, micro).exactly(Tokens::MAX, Tokens::MAX),
+        Limit::fixed_window("long_windows", 1, Limit::MAX_PERIOD).exactly(Tokens::from_micros(1), Tokens::MAX),
+    ];
+    for limit in stories.iter().flat_map(both) {
+        let all = limit.spec().capacity.unwrap();
+        let ask = || limit.global().cost(all);
+        assert_eq!(left(teller.consume(0.0, ask()).await), Tokens::ZERO, "{}", limit.name());
+        let denied = teller.consume(0.0, ask()).await.denied().unwrap();
+        assert!(denied.retry_at > second(0.0), "{denied:?}");
+        // At that instant, not a microsecond earlier, unless it lies beyond the end of time.
+        if denied.retry_at < DateTime::<Utc>::MAX_UTC - 2 * micro {
+            let early = LIMITER.at(denied.retry_at - micro).consume(&mut teller.tx, ask()).await.unwrap();
+            assert!(!early.is_granted(), "{denied:?}");
+            let due = LIMITER.at(denied.retry_at).consume(&mut teller.tx, ask()).await.unwrap();
+            assert!(due.is_granted(), "{denied:?} {due:?}");
+        }
+        assert_eq!(teller.credit(0.0, ask()).await, all);
+        let _ = teller.debit(0.0, ask()).await;
+        let _ = teller.debit(0.0, ask()).await;
+        assert_eq!(teller.reset(0.0, ask()).await, all);
+    }
+    let deep = Limit::token_bucket("deep", 1, Limit::MAX_PERIOD).unbounded_reservations();
+    for _ in 0..1_000_000 {
+        match LIMITER.at(second(0.0)).reserve(&mut teller.tx, deep.global().cost(9_000_000_000_000_u64)).await {
+            Ok(booked) => assert!(wait(booked) > 365 * DAY),
+            Err(error) => {
+                assert!(matches!(error, Error::DebtTooDeep { .. }), "{error:?}");
+                break;
+            }
+        }
+    }
+    let (debt, _) = teller.row(&deep, "").await.unwrap();
+    assert!(debt < tokens(-1_000), "{debt}");
+    let _ = teller.debit(0.0, deep.key("debit").cost(Tokens::MAX)).await;
+    let error = LIMITER.debit(&mut teller.tx, deep.key("debit").cost(Tokens::MAX)).await.unwrap_err();
+    assert!(matches!(error, Error::DebtTooDeep { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_far_ends_of_time_are_instants_like_any_other() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    let instants =
+        ["-4713-11-24T00:00:00Z", "-0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "+262142-01-01T00:00:00Z"];
+    for limit in kinds() {
+        for at in instants.map(|at| at.parse::<DateTime<Utc>>().unwrap()).into_iter().chain([DateTime::<Utc>::MAX_UTC])
+        {
+            let limiter = LIMITER.at(at);
+            let ask = || limit.key(at.timestamp()).cost(10);
+            let grant = limiter.consume(&mut teller.tx, ask()).await.unwrap().granted().unwrap();
+            assert_eq!(grant.remaining, Tokens::ZERO, "{} at {at}", limit.name());
+            let denied = limiter.consume(&mut teller.tx, ask()).await.unwrap().denied().unwrap();
+            assert!(denied.retry_at >= denied.decided_at);
+            assert_eq!(limiter.balance(&mut teller.tx, ask()).await.unwrap().value, Tokens::ZERO);
+            assert_eq!(limiter.settle(&mut teller.tx, grant, 0).await.unwrap().value, tokens(10));
+        }
+    }
+}
+
+/// What every verb makes of a row: what it holds in the end if it answered, or the error.
+async fn outcomes(
+    limiter: Limiter,
+    conn: &mut PgConnection,
+    limit: &Limit,
+    receipt: &Receipt,
+) -> Vec<Result<(), Error>> {
+    let ask = || limit.key("k");
+    let within = |balance: tollgate::Balance| {
+        assert!(balance.value <= balance.capacity && balance.capacity == tokens(10), "{balance:?}");
+    };
+    let granted = |decision: tollgate::Decision| {
+        if let Ok(grant) = decision.granted() {
+            assert!(grant.remaining <= tokens(9), "{grant:?}");
+        }
+    };
+    let booked =
+        |decision: tollgate::Decision<tollgate::Reservation>| drop(decision.granted().map(|booked| booked.wait()));
+    // Each on the row as it was.
+    let mut outcomes = Vec::new();
+    for verb in 0..11 {
+        run(conn, "savepoint before").await;
+        outcomes.push(match verb {
+            0 => limiter.consume(conn, ask()).await.map(granted),
+            1 => limiter.consume_all(conn, [ask(), limit.key("another")]).await.map(granted),
+            2 => limiter.reserve(conn, ask().cost(10)).await.map(booked),
+            3 => limiter.check(conn, ask()).await.map(granted),
+            4 => limiter.balance(conn, ask()).await.map(within),
+            5 => limiter.credit(conn, ask()).await.map(within),
+            6 => limiter.debit(conn, ask()).await.map(within),
+            7 => limiter.settle(conn, receipt.clone(), 0).await.map(within),
+            8 => limiter.settle(conn, receipt.clone(), 9).await.map(within),
+            9 => limiter.cancel(conn, receipt.clone()).await.map(within),
+            _ => limiter.reset(conn, ask()).await.map(|balance| assert_eq!(balance.value, tokens(10))),
+        });
+        run(conn, "rollback to savepoint before").await;
+    }
+    outcomes
+}
+
+#[tokio::test]
+async fn a_row_with_an_impossible_value_gives_an_answer_or_an_error_with_a_name() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    let years = [
+        "4713-11-24 00:00:00+00 BC",
+        "4700-01-01 00:00:00+00 BC",
+        "2023-11-14 22:13:20+00",
+        "9999-12-31 00:00:00+00",
+        "294000-01-01 00:00:00+00",
+    ];
+    for limit in kinds() {
+        let receipt = Receipt::from(teller.consume(0.0, limit.key("k")).await.granted().unwrap());
+        let (table, value, ts) = columns(&limit);
+        for year in years {
+            for micros in [i64::MIN, i64::MIN + 1, -1, 10_000_001, i64::MAX] {
+                let sql =
+                    format!("update {table} set {value} = {micros}, {ts} = '{year}' where name = '{}'", limit.name());
+                run(&mut teller.tx, &sql).await;
+                for (verb, outcome) in
+                    outcomes(LIMITER.at(second(0.0)), &mut teller.tx, &limit, &receipt).await.iter().enumerate()
+                {
+                    let is_named = match outcome {
+                        Ok(()) => true,
+                        // Only what is at the very bottom cannot be lowered.
+                        Err(Error::DebtTooDeep { .. }) => micros <= i64::MIN + 1,
+                        Err(_) => false,
+                    };
+                    assert!(is_named, "{} verb {verb} of {micros} in {year}: {outcome:?}", limit.name());
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_row_with_an_infinite_instant_is_corrupt_for_every_verb() {
+    let world = World::new().await;
+    world.sql("alter table tollgate.buckets drop constraint buckets_last_refill_finite").await;
+    world.sql("alter table tollgate.rate_limits drop constraint rate_limits_ts_finite").await;
+    let mut teller = Teller::of(&world).await;
+    for limit in kinds() {
+        let receipt = Receipt::from(teller.consume(0.0, limit.key("k")).await.granted().unwrap());
+        let (table, value, ts) = columns(&limit);
+        for (end, micros) in [("infinity", 0), ("-infinity", 0), ("infinity", 10_000_000), ("-infinity", -10_000_000)] {
+            let sql = format!("update {table} set {value} = {micros}, {ts} = '{end}' where name = '{}'", limit.name());
+            run(&mut teller.tx, &sql).await;
+            for limiter in [LIMITER.at(second(0.0)), LIMITER.lock_timeout(SECOND)] {
+                for (verb, outcome) in outcomes(limiter, &mut teller.tx, &limit, &receipt).await.into_iter().enumerate()
+                {
+                    let Err(error) = outcome else { panic!("{} verb {verb} of {end}", limit.name()) };
+                    assert!(
+                        matches!(&error, Error::CorruptRow { limit: name, .. } if name == limit.name()),
+                        "{error:?}"
+                    );
+                    assert!(!error.is_retryable());
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_row_from_the_future_is_shown_as_such_followed_and_mended_by_reset() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for limit in kinds() {
+        teller.put(&limit, "k", tokens(3), second(86_400.0)).await;
+        let balance = teller.balance(0.0, limit.key("k")).await;
+        assert_eq!((balance.ahead(), balance.observed_at, balance.value), (DAY, second(0.0), tokens(3)));
+        let grant = teller.consume(0.0, limit.key("k")).await.granted().unwrap();
+        assert_eq!((grant.remaining, grant.decided_at), (tokens(2), second(86_400.0)));
+        assert_eq!(teller.balance(3_600.0, limit.key("k")).await.value, tokens(2), "nothing refills meanwhile");
+        assert_eq!(teller.reset(0.0, limit.key("k")).await, tokens(10));
+        let mended = teller.balance(0.0, limit.key("k")).await;
+        assert_eq!((mended.ahead(), mended.is_full()), (std::time::Duration::ZERO, true));
+        left(teller.consume(0.0, limit.key("k").cost(10)).await);
+        assert_eq!(teller.balance(60.0, limit.key("k")).await.value, tokens(10), "and time goes on");
+    }
+}
+
+#[tokio::test]
+async fn the_tables_themselves_refuse_what_the_limiter_never_writes() {
+    let world = World::new().await;
+    let long = "x".repeat(513);
+    for (table, key, shard, ts) in [
+        ("buckets", "k", 0, "infinity"),
+        ("buckets", "k", -1, "2023-01-01"),
+        ("buckets", &*long, 0, "2023-01-01"),
+        ("rate_limits", "k", 0, "-infinity"),
+        ("rate_limits", "k", -1, "2023-01-01"),
+        ("rate_limits", &*long, 0, "2023-01-01"),
+    ] {
+        let sql = format!("insert into tollgate.{table} values ('n', '{key}', {shard}, 1, '{ts}', '2023-01-01')");
+        let error = world.pool.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap_err();
+        assert_eq!(error.as_database_error().unwrap().code().unwrap(), "23514", "{error}");
+    }
+    assert_eq!(world.rows().await, 0);
+}
+
+/// A limit's table, and its columns for value and instant.
+fn columns(limit: &Limit) -> (&'static str, &'static str, &'static str) {
+    match limit.spec().storage {
+        Storage::Ephemeral => ("tollgate.buckets", "tokens", "last_refill"),
+        Storage::Durable => ("tollgate.rate_limits", "value", "ts"),
+    }
+}

@@ -1,0 +1,117 @@
+//! The `tollgate` command, as people run it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+
+use crate::world::World;
+
+#[tokio::test]
+async fn migrate_goes_from_nothing_to_valid() {
+    let world = World::unmigrated().await;
+    let migrate = |args: &[&str]| run(tollgate().arg("migrate").args(args).env("DATABASE_URL", world.url()));
+
+    assert!(stdout(&migrate(&["status"])).starts_with("pending  V1__create_buckets\n"));
+    assert_eq!(
+        failure(&migrate(&["validate"])),
+        "error: migration V1__create_buckets is not applied (run `tollgate migrate up`)\n"
+    );
+    assert!(stdout(&migrate(&["up", "--dry-run"])).starts_with("would apply V1__create_buckets\nwould apply V2__"));
+    assert!(stdout(&migrate(&["up"])).starts_with("applied V1__create_buckets\napplied V2__create_rate_limits\n"));
+    assert_eq!(stdout(&migrate(&["up"])), "nothing to do: the schema is up to date\n");
+    assert!(stdout(&migrate(&["status"])).starts_with("applied  V1__create_buckets  2"));
+    assert!(stdout(&migrate(&["validate"])).starts_with("the schema is what tollgate "));
+}
+
+#[tokio::test]
+async fn the_sql_it_prints_is_the_schema_it_validates() {
+    let world = World::unmigrated().await;
+    let sql = stdout(&run(tollgate().args(["migrate", "sql"])));
+    world.sql(&sql).await;
+    let url = world.url();
+    assert!(
+        stdout(&run(tollgate().args(["migrate", "validate", "--database-url", &url]))).starts_with("the schema is")
+    );
+}
+
+#[test]
+fn what_is_missing_is_one_sentence_with_the_remedy() {
+    let migrate = |url: Option<&str>| {
+        let mut command = tollgate();
+        command.args(["migrate", "up"]).env_remove("DATABASE_URL");
+        url.map(|url| command.args(["--database-url", url]));
+        failure(&run(&mut command))
+    };
+    assert_eq!(
+        migrate(None),
+        "error: no database is given (set DATABASE_URL, or pass --database-url postgres://user:password@host/database)\n"
+    );
+    for url in ["postgres://nobody@127.0.0.1:1/none", "nonsense", "mysql://x"] {
+        let error = migrate(Some(url));
+        assert!(error.starts_with("error: could not connect to the database: "), "{error}");
+        assert!(error.ends_with("(check --database-url, and that the server runs)\n"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    for args in [&["migrate"][..], &["migrate", "down"], &["fly"], &[]] {
+        assert_eq!(run(tollgate().args(args)).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_error() {
+    let mut child = tollgate().args(["migrate", "sql"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    // The pipe closes here, long before the text would fit into its buffer twice.
+    BufReader::with_capacity(64, child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.starts_with("-- tollgate "), "{first}");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap().as_str()), (Some(0), ""));
+}
+
+#[tokio::test]
+async fn the_demo_tells_its_story_and_leaves_nothing_in_the_database_it_was_given() {
+    let world = World::unmigrated().await;
+    let text = stdout(&run(tollgate().args(["demo", "--database-url", &world.url()])));
+    for told in [
+        "ten calls on ten connections         10 granted",
+        "one microsecond before that          would be refused",
+        "at that microsecond                  would be granted",
+        "after sleeping so long, for real     granted",
+        "order 2 of ada at acme               granted, least left: 0; order committed",
+        "limit \"demo_per_tenant\" exhausted",
+        "orders in the table                  2",
+        "the job reserves 1200                reserved: ready in",
+        "the job took 950, so 250 come back   settled",
+        "00:00:00 +05:30",
+        "not even tried: locked until",
+    ] {
+        assert!(text.contains(told), "{told:?} is not in\n{text}");
+    }
+    assert_eq!(world.rows().await, 0);
+    let schemas: i64 = sqlx::query_scalar("select count(*) from pg_namespace where nspname = 'tollgate_demo'")
+        .fetch_one(&world.pool)
+        .await
+        .unwrap();
+    assert_eq!(schemas, 0);
+}
+
+fn tollgate() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+}
+
+fn run(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn failure(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8(output.stderr.clone()).unwrap()
+}

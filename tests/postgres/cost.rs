@@ -1,0 +1,257 @@
+//! What a call costs: round trips, and, for a refusal, nothing else.
+
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::task::JoinSet;
+use tollgate::embedded::Server;
+use tollgate::{Limit, Limiter, Request, Storage, Tokens, migrate};
+
+use crate::proxy::Proxy;
+use crate::world::{World, second};
+
+const LIMITER: Limiter = Limiter::new();
+
+const EVER: Duration = Limit::MAX_PERIOD;
+const A: Limit = Limit::token_bucket("a", 10, EVER).max_reserved(20);
+const B: Limit = Limit::stepped_bucket("b", 10, EVER);
+const C: Limit = Limit::fixed_window("c", 10, EVER);
+const X: Limit = Limit::token_bucket("x", 10, EVER).ephemeral();
+const Y: Limit = Limit::stepped_bucket("y", 10, EVER).ephemeral();
+
+#[tokio::test]
+async fn each_verb_takes_so_many_round_trips() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let mut conn = proxy.connect().await;
+    let table = [
+        ("consume, absent", 2),
+        ("consume, granted", 2),
+        ("consume, refused", 1),
+        ("consume, granted, unlogged", 2),
+        ("consume, refused, unlogged", 1),
+        ("consume three of one table, absent", 2),
+        ("consume three of one table, granted", 2),
+        ("consume three of one table, refused", 1),
+        ("consume four of both tables, absent", 4),
+        ("consume four of both tables, granted", 4),
+        ("consume four of both tables, refused", 1),
+        ("check", 1),
+        ("balance", 1),
+        ("credit", 2),
+        ("credit, absent", 1),
+        ("debit", 2),
+        ("debit, absent", 2),
+        ("reset", 2),
+        ("reset, absent", 1),
+        ("reserve", 2),
+        ("reserve, tracked", 3),
+        ("settle", 2),
+        ("settle, tracked", 2),
+        ("cancel", 2),
+        ("cancel, in vain", 1),
+        ("cancel three of one table", 2),
+    ];
+    // The first call of each statement on a connection prepares it.
+    count(&proxy, &mut conn, LIMITER, "cold").await;
+    assert_eq!(count(&proxy, &mut conn, LIMITER, "warm").await, table);
+    // A savepoint before, and its release after.
+    let table = table.map(|(verb, trips)| (verb, if matches!(verb, "check" | "balance") { trips } else { trips + 2 }));
+    let patient = LIMITER.lock_timeout(Duration::from_secs(10));
+    assert_eq!(count(&proxy, &mut conn, patient, "patient").await, table);
+}
+
+/// The round trips of each verb, in a transaction of their own that was begun before, on rows of `key`.
+async fn count(proxy: &Proxy, conn: &mut PgConnection, limiter: Limiter, key: &str) -> Vec<(&'static str, u64)> {
+    let mut tx = conn.begin().await.unwrap();
+    let mut counts = Vec::new();
+    macro_rules! trips {
+        ($verb:literal, $call:ident($($argument:expr),*)) => {{
+            let before = proxy.trips();
+            let answer = limiter.$call(&mut tx, $($argument),*).await.unwrap();
+            counts.push(($verb, proxy.trips() - before));
+            answer
+        }};
+    }
+    let other = format!("other {key}");
+    let another = format!("another {key}");
+    let three = |cost: u64| [A.key(&other).cost(cost), B.key(&other).cost(cost), C.key(&other).cost(cost)];
+    let both = |cost: u64| [A, B, X, Y].map(|limit| limit.key(&another).cost(cost));
+
+    assert!(trips!("consume, absent", consume(A.key(key))).is_granted());
+    assert!(trips!("consume, granted", consume(A.key(key))).is_granted());
+    assert!(!trips!("consume, refused", consume(A.key(key).cost(9))).is_granted());
+    assert!(limiter.consume(&mut tx, X.key(key)).await.unwrap().is_granted());
+    assert!(trips!("consume, granted, unlogged", consume(X.key(key))).is_granted());
+    assert!(!trips!("consume, refused, unlogged", consume(X.key(key).cost(9))).is_granted());
+    assert!(trips!("consume three of one table, absent", consume_all(three(1))).is_granted());
+    let three_granted = trips!("consume three of one table, granted", consume_all(three(1))).granted().unwrap();
+    assert!(!trips!("consume three of one table, refused", consume_all(three(9))).is_granted());
+    assert!(trips!("consume four of both tables, absent", consume_all(both(1))).is_granted());
+    assert!(trips!("consume four of both tables, granted", consume_all(both(1))).is_granted());
+    assert!(!trips!("consume four of both tables, refused", consume_all(both(9))).is_granted());
+    assert!(trips!("check", check(A.key(key))).is_granted());
+    assert_eq!(trips!("balance", balance(A.key(key))).value, Tokens::new(8));
+    trips!("credit", credit(A.key(key)));
+    trips!("credit, absent", credit(A.key(format!("absent {key}"))));
+    trips!("debit", debit(A.key(key)));
+    trips!("debit, absent", debit(A.key(format!("in debt {key}"))));
+    trips!("reset", reset(A.key(key)));
+    trips!("reset, absent", reset(A.key(format!("absent {key}"))));
+    let booked = trips!("reserve", reserve(A.key(key).cost(12))).granted().unwrap();
+    let tracked = trips!("reserve, tracked", reserve(A.key(key).cost(3).tracked())).granted().unwrap();
+    let grant = limiter.consume(&mut tx, B.key(key).cost(2)).await.unwrap().granted().unwrap();
+    trips!("settle", settle(grant.clone(), 1));
+    trips!("settle, tracked", settle(tracked, 1));
+    trips!("cancel", cancel(booked));
+    let spent = limiter.at(second(1e9));
+    let before = proxy.trips();
+    spent.cancel(&mut tx, grant).await.unwrap();
+    counts.push(("cancel, in vain", proxy.trips() - before));
+    // As if reserved: not ready yet.
+    let mut reserved = three_granted;
+    reserved.charges.iter_mut().for_each(|charge| charge.ready_at = second(1e9));
+    trips!("cancel three of one table", cancel(reserved));
+    tx.commit().await.unwrap();
+    counts
+}
+
+#[tokio::test]
+async fn g19_a_refusal_writes_nothing_and_takes_no_transaction_id() {
+    let (server, mut conn) = alone().await;
+    let spent = [
+        Limit::token_bucket("continuous", 2, EVER),
+        Limit::stepped_bucket("stepped", 2, EVER),
+        Limit::fixed_window("window", 2, EVER),
+        Limit::fixed_window("aligned", 2, EVER).start(Duration::from_secs(1)),
+        Limit::token_bucket("continuous", 2, EVER).ephemeral(),
+        Limit::stepped_bucket("stepped", 2, EVER).ephemeral(),
+        Limit::fixed_window("window", 2, EVER).ephemeral(),
+    ];
+    let mut tx = conn.begin().await.unwrap();
+    for limit in spent.iter().chain([&A, &X]) {
+        LIMITER.consume(&mut tx, limit.key("k")).await.unwrap().granted().unwrap();
+    }
+    tx.commit().await.unwrap();
+    for limit in spent {
+        // Alone; with rows that are there and that are not; over both tables.
+        let asks: [&[Request]; 4] = [
+            &[limit.key("k").cost(2)],
+            &[limit.key("k").cost(2), limit.key("absent")],
+            &[limit.key("k").cost(2), A.key("k"), A.key("absent")],
+            &[limit.key("k").cost(2), X.key("k"), X.key("absent")],
+        ];
+        for ask in asks {
+            let mut conn = PgConnection::connect(server.url()).await.unwrap();
+            let mut tx = conn.begin().await.unwrap();
+            let before = writes(&mut tx).await;
+            let mut quiet = false;
+            // The server itself writes to the log now and then: one attempt in which it does not is enough.
+            for _ in 0..10 {
+                let log = log_position(&mut tx).await;
+                assert!(!LIMITER.consume_all(&mut tx, ask.to_vec()).await.unwrap().is_granted(), "{ask:?}");
+                quiet = log_position(&mut tx).await == log;
+                if quiet {
+                    break;
+                }
+            }
+            assert!(quiet, "{ask:?} wrote to the log");
+            assert_eq!(writes(&mut tx).await, before, "{ask:?}");
+            let id: Option<i64> =
+                sqlx::query_scalar("select txid_current_if_assigned()").fetch_one(&mut *tx).await.unwrap();
+            assert_eq!(id, None, "{ask:?}");
+            tx.commit().await.unwrap();
+        }
+    }
+    let rows = "select (select count(*) from tollgate.buckets) + (select count(*) from tollgate.rate_limits)";
+    assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut conn).await.unwrap(), 9);
+}
+
+/// Rows inserted, updated and deleted by this connection.
+async fn writes(conn: &mut PgConnection) -> (i64, i64, i64) {
+    let sql = "select sum(n_tup_ins)::int8, sum(n_tup_upd)::int8, sum(n_tup_del)::int8
+                 from pg_stat_xact_user_tables where schemaname = 'tollgate'";
+    sqlx::query_as(sql).fetch_one(conn).await.unwrap()
+}
+
+async fn log_position(conn: &mut PgConnection) -> String {
+    sqlx::query_scalar("select pg_current_wal_insert_lsn()::text").fetch_one(conn).await.unwrap()
+}
+
+/// No index is touched, and no page is left behind: an update finds room beside the row's last version.
+#[tokio::test]
+async fn updates_of_many_rows_are_all_heap_only() {
+    const ROWS: i64 = 200;
+    const UPDATES: i64 = 20;
+    let (_server, mut conn) = alone().await;
+    for update in 0..=UPDATES {
+        for keys in (0..ROWS / 5).map(|fives| 5 * fives..5 * (fives + 1)) {
+            // Five rows of each table in a transaction; the first time they are inserted.
+            let ask = keys.flat_map(|key| [X.key(key).cost(0.1), A.key(key).cost(0.1)]);
+            let mut tx = conn.begin().await.unwrap();
+            LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
+            tx.commit().await.unwrap();
+        }
+        if update == 0 {
+            flush(&mut conn).await;
+            sqlx::query("select pg_stat_reset()").execute(&mut conn).await.unwrap();
+        }
+    }
+    flush(&mut conn).await;
+    for storage in [Storage::Ephemeral, Storage::Durable] {
+        assert_eq!(updates(&mut conn, storage).await, (ROWS * UPDATES, ROWS * UPDATES), "{storage:?}: all, heap-only");
+    }
+}
+
+/// The page can only be tidied while nobody else looks at it, so a few updates go elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn updates_of_one_busy_row_are_heap_only() {
+    let (server, mut conn) = alone().await;
+    let (hot, cold) = (Limit::token_bucket("hot", 10_000, EVER), Limit::token_bucket("cold", 10_000, EVER).ephemeral());
+    let mut callers = JoinSet::new();
+    for _ in 0..4 {
+        let (url, hot, cold) = (server.url().to_owned(), hot.clone(), cold.clone());
+        callers.spawn(async move {
+            let mut conn = PgConnection::connect(&url).await.unwrap();
+            for _ in 0..250 {
+                let mut tx = conn.begin().await.unwrap();
+                LIMITER.consume_all(&mut tx, [hot.global(), cold.global()]).await.unwrap().granted().unwrap();
+                tx.commit().await.unwrap();
+            }
+            flush(&mut conn).await;
+        });
+    }
+    callers.join_all().await;
+    for storage in [Storage::Ephemeral, Storage::Durable] {
+        // The first call inserts the row, and saves it too.
+        let (all, heap_only) = updates(&mut conn, storage).await;
+        assert_eq!(all, 1000, "{storage:?}");
+        assert!(heap_only >= 990, "{storage:?}: {heap_only} of {all}");
+    }
+}
+
+/// A migrated server without neighbours, and a connection to it. A transaction that is open in any database of a server
+/// delays the tidying of pages in all of them, and so does autovacuum.
+async fn alone() -> (Server, PgConnection) {
+    let server = Server::builder().setting("autovacuum", "off").start().unwrap();
+    let mut conn = PgConnection::connect(server.url()).await.unwrap();
+    migrate::run(&mut conn).await.unwrap();
+    (server, conn)
+}
+
+/// Hands this connection's counts to the statistics that others read.
+async fn flush(conn: &mut PgConnection) {
+    sqlx::query("select pg_stat_force_next_flush()").execute(&mut *conn).await.unwrap();
+    // Counts are handed over between transactions.
+    sqlx::query("select 1").execute(&mut *conn).await.unwrap();
+}
+
+/// How many rows of a table were updated, and how many of them beside their last version.
+async fn updates(conn: &mut PgConnection, storage: Storage) -> (i64, i64) {
+    let table = match storage {
+        Storage::Ephemeral => "buckets",
+        Storage::Durable => "rate_limits",
+    };
+    let sql = format!("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = '{table}'");
+    sqlx::query_as(AssertSqlSafe(sql)).fetch_one(conn).await.unwrap()
+}

@@ -1,0 +1,22 @@
+//! Facts about the limiter on a real PostgreSQL, each in a database of its own, all in parallel.
+//!
+//! The server is started from the programs found on the machine, unless `DATABASE_URL` names one.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
+mod bad_input;
+mod cancellation;
+mod command;
+mod conformance;
+mod consume;
+mod contention;
+mod cost;
+mod crash;
+mod migrate;
+mod proxy;
+mod receipts;
+mod regressions;
+mod replay;
+mod teller;
+mod transactions;
+mod world;

@@ -1,0 +1,248 @@
+//! How the tables come to be.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tollgate::migrate::{self, MigrateError};
+use tollgate::{Error, Limit, Limiter, MINUTE, SECOND};
+
+use crate::world::{World, second};
+
+const ALL: usize = 4;
+
+#[tokio::test]
+async fn g33_run_twice_it_does_nothing_the_second_time() {
+    let world = World::unmigrated().await;
+    let mut conn = world.connect().await;
+    assert_eq!(migrate::run(&mut conn).await.unwrap().len(), ALL);
+    assert_eq!(migrate::run(&mut conn).await.unwrap(), []);
+    let status = migrate::status(&mut conn).await.unwrap();
+    assert!(status.is_current());
+    assert_eq!((status.applied.len(), status.newer.len()), (ALL, 0));
+    migrate::validate(&mut conn).await.unwrap();
+}
+
+#[tokio::test]
+async fn g33_of_eight_runners_at_once_one_applies_and_the_others_find_nothing_to_do() {
+    let world = World::unmigrated().await;
+    let mut runners = Vec::new();
+    for _ in 0..8 {
+        let mut conn = world.connect().await;
+        runners.push(tokio::spawn(async move { migrate::run(&mut conn).await.map(|applied| applied.len()) }));
+    }
+    let mut applied = Vec::new();
+    for runner in runners {
+        applied.push(runner.await.unwrap().unwrap());
+    }
+    applied.sort_unstable();
+    assert_eq!(applied, [0, 0, 0, 0, 0, 0, 0, ALL]);
+}
+
+#[tokio::test]
+async fn a_migration_that_fails_leaves_nothing_of_the_others() {
+    let world = World::unmigrated().await;
+    world.sql("create schema tollgate; create table tollgate.reservations (in_the_way int)").await;
+    let mut conn = world.connect().await;
+    let failed = migrate::run(&mut conn).await;
+    assert!(matches!(failed, Err(MigrateError::Failed(_))), "{failed:?}");
+    let left: i64 = sqlx::query_scalar("select count(*) from pg_class where relnamespace = 'tollgate'::regnamespace")
+        .fetch_one(&mut conn)
+        .await
+        .unwrap();
+    assert_eq!(left, 1, "only what was in the way");
+    assert_eq!(migrate::status(&mut conn).await.unwrap().pending.len(), ALL);
+}
+
+#[tokio::test]
+async fn a_dry_run_says_what_a_run_would_do_and_does_not_do_it() {
+    let world = World::unmigrated().await;
+    let mut conn = world.connect().await;
+    assert_eq!(migrate::dry_run(&mut conn).await.unwrap().len(), ALL);
+    assert_eq!(migrate::status(&mut conn).await.unwrap().pending.len(), ALL);
+}
+
+#[tokio::test]
+async fn in_the_callers_transaction_migrations_share_its_fate() {
+    let world = World::unmigrated().await;
+    let mut conn = world.connect().await;
+    let mut tx = conn.begin().await.unwrap();
+    migrate::run(&mut tx).await.unwrap();
+    let balance = Limiter::new().balance(&mut tx, Limit::token_bucket("early", 1, SECOND).global()).await;
+    assert!(balance.unwrap().is_full());
+    tx.rollback().await.unwrap();
+    assert_eq!(migrate::status(&mut conn).await.unwrap().applied, []);
+}
+
+#[tokio::test]
+async fn an_older_release_works_on_a_newer_schema() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.schema_history values (99, 'from_the_future', '2030-01-01T00:00:00Z', '1');
+              alter table tollgate.rate_limits add column from_the_future text",
+        )
+        .await;
+    let mut conn = world.connect().await;
+    assert_eq!(migrate::run(&mut conn).await.unwrap(), []);
+    let status = migrate::status(&mut conn).await.unwrap();
+    assert!(status.is_current());
+    assert_eq!(status.newer[0].to_string(), "V99__from_the_future");
+    migrate::validate(&mut conn).await.unwrap();
+    let mut tx = conn.begin().await.unwrap();
+    let limit = Limit::token_bucket("works", 5, MINUTE);
+    Limiter::new().consume(&mut tx, limit.global()).await.unwrap().granted().unwrap();
+}
+
+#[tokio::test]
+async fn a_migration_applied_from_another_text_is_an_error_with_its_name() {
+    let world = World::new().await;
+    world.sql("update tollgate.schema_history set checksum = '42' where version = 2").await;
+    let mut conn = world.connect().await;
+    for failed in [migrate::run(&mut conn).await.map(drop), migrate::validate(&mut conn).await] {
+        assert!(
+            matches!(&failed, Err(MigrateError::Edited { version: 2, name }) if name == "create_rate_limits"),
+            "{failed:?}"
+        );
+    }
+}
+
+/// A feature of refinery that any crate of the host application can switch widens versions to 64 bits, and with them the
+/// column and every checksum.
+#[tokio::test]
+async fn a_history_with_wide_versions_is_the_same_history() {
+    let world = World::new().await;
+    world.sql("alter table tollgate.schema_history alter column version type int8").await;
+    for (version, name) in
+        [(1_i64, "create_buckets"), (2, "create_rate_limits"), (3, "create_reservations"), (4, "create_balances")]
+    {
+        let sql = std::fs::read_to_string(format!("migrations/V{version}__{name}.sql")).unwrap();
+        let mut hasher = DefaultHasher::new();
+        (name, version, sql.as_str()).hash(&mut hasher);
+        world
+            .sql(&format!(
+                "update tollgate.schema_history set checksum = '{}' where version = {version}",
+                hasher.finish()
+            ))
+            .await;
+    }
+    let mut conn = world.connect().await;
+    assert_eq!(migrate::run(&mut conn).await.unwrap(), []);
+    migrate::validate(&mut conn).await.unwrap();
+}
+
+#[tokio::test]
+async fn f63_the_sql_text_makes_the_same_schema_and_is_safe_to_run_twice() {
+    let (by_run, by_text) = (World::new().await, World::unmigrated().await);
+    for _ in 0..2 {
+        by_text.sql(&migrate::sql()).await;
+    }
+    let mut conn = by_text.connect().await;
+    assert_eq!(migrate::run(&mut conn).await.unwrap(), []);
+    migrate::validate(&mut conn).await.unwrap();
+    assert_eq!(definitions(&mut conn).await, definitions(&mut by_run.connect().await).await);
+}
+
+/// Every column, constraint, comment and view, as text.
+async fn definitions(conn: &mut PgConnection) -> Vec<String> {
+    let sql = "
+        select format('%s %s.%s %s %s', c.relpersistence, c.relname, a.attname, a.atttypid::regtype, col_description(c.oid, a.attnum))
+          from pg_class c join pg_attribute a on a.attrelid = c.oid
+         where c.relnamespace = 'tollgate'::regnamespace and a.attnum > 0
+        union all
+        select format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
+          from pg_constraint where connamespace = 'tollgate'::regnamespace
+        union all
+        select pg_get_viewdef('tollgate.balances'::regclass)
+        order by 1";
+    sqlx::query_scalar(sql).fetch_all(conn).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_damaged_schema_is_an_error_with_the_place() {
+    for (damage, table, column) in [
+        ("alter table tollgate.rate_limits drop column full_at cascade", "rate_limits", "full_at"),
+        ("alter table tollgate.buckets set logged", "buckets", "name"),
+        ("drop table tollgate.reservations", "reservations", "name"),
+    ] {
+        let world = World::new().await;
+        world.sql(damage).await;
+        let fault = migrate::validate(&mut world.connect().await).await;
+        assert!(
+            matches!(fault, Err(MigrateError::Damaged { table: t, column: c }) if (t, c) == (table, column)),
+            "{damage}: {fault:?}"
+        );
+    }
+    let world = World::unmigrated().await;
+    let missing = migrate::validate(&mut world.connect().await).await.unwrap_err();
+    assert_eq!(missing.to_string(), "migration V1__create_buckets is not applied (run `tollgate migrate up`)");
+}
+
+#[tokio::test]
+async fn the_search_path_neither_matters_nor_changes() {
+    let world = World::unmigrated().await;
+    let mut conn = world.connect().await;
+    sqlx::raw_sql("create schema \"We\"\"ird\"; set search_path to \"We\"\"ird\"").execute(&mut conn).await.unwrap();
+    migrate::run(&mut conn).await.unwrap();
+    let path: String = sqlx::query_scalar("show search_path").fetch_one(&mut conn).await.unwrap();
+    assert_eq!(path, r#""We""ird""#);
+    let mut tx = conn.begin().await.unwrap();
+    let limits =
+        [Limit::token_bucket("a", 5, MINUTE).global(), Limit::token_bucket("b", 5, MINUTE).ephemeral().global()];
+    Limiter::new().consume_all(&mut tx, limits).await.unwrap().granted().unwrap();
+}
+
+#[tokio::test]
+async fn a_role_that_owns_the_schema_needs_no_right_to_create_schemas() {
+    let world = World::unmigrated().await;
+    let role = world.role().await;
+    let mut conn = world.connect().await;
+    as_role(&mut conn, &role).await;
+    let refused = migrate::run(&mut conn).await.unwrap_err();
+    assert!(refused.to_string().starts_with("could not create the schema: "), "{refused}");
+
+    world.sql(&format!("create schema tollgate authorization {role}")).await;
+    let mut conn = world.connect().await;
+    as_role(&mut conn, &role).await;
+    assert_eq!(migrate::run(&mut conn).await.unwrap().len(), ALL);
+}
+
+async fn as_role(conn: &mut PgConnection, role: &str) {
+    sqlx::raw_sql(AssertSqlSafe(format!("set role {role}"))).execute(conn).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_its_schema_the_limiter_names_the_command() {
+    let world = World::unmigrated().await;
+    let mut tx = world.pool.begin().await.unwrap();
+    let missing = Limiter::new().consume(&mut tx, Limit::token_bucket("early", 1, SECOND).global()).await.unwrap_err();
+    assert!(matches!(missing, Error::Schema { .. }), "{missing:?}");
+    assert!(missing.to_string().contains("run `tollgate migrate up`"), "{missing}");
+}
+
+#[tokio::test]
+async fn f65_the_ephemeral_table_is_unlogged_and_the_durable_one_is_not() {
+    let world = World::new().await;
+    let sql = "select relname::text, relpersistence::text from pg_class
+                where relnamespace = 'tollgate'::regnamespace and relname in ('buckets', 'rate_limits') order by 1";
+    let found: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&world.pool).await.unwrap();
+    assert_eq!(found, [("buckets".into(), "u".into()), ("rate_limits".into(), "p".into())]);
+}
+
+#[tokio::test]
+async fn the_balances_view_shows_debts_and_rows_from_the_future() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("owed", 10, MINUTE).unbounded_reservations();
+    let mut tx = world.pool.begin().await.unwrap();
+    let far = chrono::DateTime::from_timestamp(9_000_000_000, 0).unwrap();
+    let _ = Limiter::new().at(second(0.0)).reserve(&mut tx, limit.key("past").cost(12.5)).await.unwrap();
+    let _ = Limiter::new().at(far).reserve(&mut tx, limit.key("future").cost(12.5)).await.unwrap();
+    tx.commit().await.unwrap();
+    let sql = "select key, storage, balance::text, debt::text, is_full, ahead > interval '100 years'
+                 from tollgate.balances order by key";
+    let rows: Vec<(String, String, String, String, bool, bool)> =
+        sqlx::query_as(sql).fetch_all(&world.pool).await.unwrap();
+    let row = |key: &str, is_full, ahead| {
+        (key.to_owned(), "durable".to_owned(), "-2.500000".to_owned(), "2.500000".to_owned(), is_full, ahead)
+    };
+    assert_eq!(rows, [row("future", false, true), row("past", true, false)]);
+}

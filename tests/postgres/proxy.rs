@@ -1,0 +1,151 @@
+//! A wire between a test and the server: it counts round trips, and can hold a caller between two of them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use sqlx::{ConnectOptions, PgConnection};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+use tokio::sync::watch;
+
+/// A socket in front of the server of a database, gone with the value.
+pub(crate) struct Proxy {
+    options: PgConnectOptions,
+    directory: PathBuf,
+    wire: Arc<Wire>,
+}
+
+impl Proxy {
+    /// A proxy for the database at `url`; a task of the current runtime serves it.
+    pub(crate) fn new(url: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let server = url.parse::<PgConnectOptions>().unwrap().ssl_mode(PgSslMode::Disable);
+        let directory = format!("tollgate_proxy_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(directory);
+        std::fs::create_dir(&directory).unwrap();
+        let listener = UnixListener::bind(socket(&directory, server.get_port())).unwrap();
+        let wire = Arc::new(Wire { allowed: watch::Sender::new(u64::MAX), ..Wire::default() });
+        tokio::spawn(serve(listener, server.clone(), wire.clone()));
+        Self { options: server.socket(&directory), directory, wire }
+    }
+
+    /// How to connect over the proxy.
+    pub(crate) fn options(&self) -> PgConnectOptions {
+        self.options.clone()
+    }
+
+    /// A connection over the proxy.
+    pub(crate) async fn connect(&self) -> PgConnection {
+        self.options.connect().await.unwrap()
+    }
+
+    /// How many round trips there were, from the start.
+    pub(crate) fn trips(&self) -> u64 {
+        self.wire.trips.load(Ordering::SeqCst)
+    }
+
+    /// Lets so many statements through, prepared or not, and holds what comes after.
+    pub(crate) fn hold_after(&self, statements: u64) {
+        self.wire.allowed.send_replace(self.wire.statements.load(Ordering::SeqCst) + statements);
+    }
+
+    /// Returns once a caller is held.
+    pub(crate) async fn until_held(&self) {
+        self.wire.held.subscribe().wait_for(|held| *held > 0).await.unwrap();
+    }
+
+    /// Lets everything through.
+    pub(crate) fn release(&self) {
+        self.wire.allowed.send_replace(u64::MAX);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[derive(Default)]
+struct Wire {
+    trips: AtomicU64,
+    statements: AtomicU64,
+    /// How many statements may have been carried out before the next message passes.
+    allowed: watch::Sender<u64>,
+    /// How many messages wait for that.
+    held: watch::Sender<u32>,
+}
+
+impl Wire {
+    /// Passes messages on, one by one.
+    async fn forward(&self, mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> std::io::Result<()> {
+        // The start-up message has no type; with TLS disabled it is the first.
+        let (mut kind, mut executes) = (None, false);
+        loop {
+            let length = from.read_u32().await?;
+            let mut body = vec![0; length as usize - 4];
+            from.read_exact(&mut body).await?;
+            self.pass().await;
+            if let Some(kind) = kind {
+                to.write_u8(kind).await?;
+                executes |= matches!(kind, EXECUTE | QUERY);
+                // Each is answered by one ReadyForQuery.
+                if matches!(kind, SYNC | QUERY) {
+                    self.trips.fetch_add(1, Ordering::SeqCst);
+                    self.statements.fetch_add(std::mem::take(&mut executes).into(), Ordering::SeqCst);
+                }
+            }
+            to.write_u32(length).await?;
+            to.write_all(&body).await?;
+            kind = Some(from.read_u8().await?);
+        }
+    }
+
+    async fn pass(&self) {
+        let mut allowed = self.allowed.subscribe();
+        if self.statements.load(Ordering::SeqCst) < *allowed.borrow() {
+            return;
+        }
+        self.held.send_modify(|held| *held += 1);
+        let _ = allowed.wait_for(|allowed| self.statements.load(Ordering::SeqCst) < *allowed).await;
+        self.held.send_modify(|held| *held -= 1);
+    }
+}
+
+async fn serve(listener: UnixListener, server: PgConnectOptions, wire: Arc<Wire>) {
+    while let Ok((client, _)) = listener.accept().await {
+        let wire = wire.clone();
+        let path = server
+            .get_socket()
+            .cloned()
+            .or_else(|| server.get_host().starts_with('/').then(|| server.get_host().into()));
+        if let Some(directory) = path {
+            let server = UnixStream::connect(socket(&directory, server.get_port())).await.unwrap();
+            let (read, write) = server.into_split();
+            tokio::spawn(join(client, read, write, wire));
+        } else {
+            let server = TcpStream::connect((server.get_host(), server.get_port())).await.unwrap();
+            let (read, write) = server.into_split();
+            tokio::spawn(join(client, read, write, wire));
+        }
+    }
+}
+
+/// Serves one connection until either side ends it.
+async fn join(client: UnixStream, mut read: impl AsyncRead + Unpin, write: impl AsyncWrite + Unpin, wire: Arc<Wire>) {
+    let (from, mut to) = client.into_split();
+    tokio::select! {
+        _ = wire.forward(from, write) => {}
+        _ = tokio::io::copy(&mut read, &mut to) => {}
+    }
+}
+
+fn socket(directory: &std::path::Path, port: u16) -> PathBuf {
+    directory.join(format!(".s.PGSQL.{port}"))
+}
+
+const EXECUTE: u8 = b'E';
+const QUERY: u8 = b'Q';
+const SYNC: u8 = b'S';

@@ -1,0 +1,310 @@
+//! What an adversarial reading broke, and two facts that it found to hold (rights, prepared statements).
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection, Executor};
+use tollgate::{Error, Limit, Limiter, MINUTE, Receipt, Storage, Tokens, migrate};
+
+use crate::teller::{Teller, left, tokens};
+use crate::world::{World, pid, second};
+
+const LIMITER: Limiter = Limiter::new();
+
+/// So long that nothing comes back while a test runs.
+const EVER: Duration = Limit::MAX_PERIOD;
+
+/// Tracked charges are locked in the order of the receipt. Where their rows are there, the rows serialize; where these were
+/// swept, since they were full, nothing does.
+#[tokio::test]
+async fn settling_tracked_charges_in_two_orders_never_deadlocks_also_where_the_rows_were_swept() {
+    let world = World::new().await;
+    let limits = [Limit::token_bucket("a", 5, EVER), Limit::token_bucket("b", 5, EVER)];
+    let mut tx = world.pool.begin().await.unwrap();
+    let grant = LIMITER.consume_all(&mut tx, limits.each_ref().map(|limit| limit.key("k").tracked())).await.unwrap();
+    let receipt = Receipt::from(grant.granted().unwrap());
+    tx.commit().await.unwrap();
+    // They filled up meanwhile, and a clean-up came by.
+    world.sql("delete from tollgate.rate_limits").await;
+    let mut reversed = receipt.clone();
+    reversed.charges.reverse();
+
+    let mut holder = world.connect().await;
+    let mut held = holder.begin().await.unwrap();
+    held.execute("select from tollgate.reservations where name = 'b' for update").await.unwrap();
+    let mut settling = Vec::new();
+    // The one waits for the second charge, the other has the first by then, and waits too.
+    for receipt in [reversed, receipt] {
+        let mut conn = world.connect().await;
+        let pid = pid(&mut conn).await;
+        settling.push(tokio::spawn(async move {
+            let mut tx = conn.begin().await.unwrap();
+            let settled = LIMITER.settle(&mut tx, receipt, 0).await;
+            if settled.is_ok() {
+                tx.commit().await.unwrap();
+            }
+            settled.map(|_| ())
+        }));
+        world.until_blocked(pid).await;
+    }
+    held.rollback().await.unwrap();
+    let mut used = 0;
+    for settled in settling {
+        match settled.await.unwrap() {
+            Ok(()) => {}
+            Err(Error::ReceiptUsed) => used += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert_eq!(used, 1);
+}
+
+/// The snapshot of a waiting runner is older than the migrations that it waits for.
+#[tokio::test]
+async fn g33_of_eight_runners_at_once_one_applies_also_where_repeatable_read_is_the_default() {
+    for isolation in ["repeatable read", "serializable"] {
+        let world = World::unmigrated().await;
+        let mut runners = Vec::new();
+        for _ in 0..8 {
+            let mut conn = world.connect().await;
+            let sql = format!("set default_transaction_isolation = '{isolation}'");
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
+            runners.push(tokio::spawn(async move { migrate::run(&mut conn).await.map(|applied| applied.len()) }));
+        }
+        for runner in runners {
+            let applied = runner.await.unwrap();
+            assert!(applied.is_ok(), "{isolation}: {}", applied.unwrap_err());
+        }
+    }
+}
+
+/// A `begin` by hand counts for the limiter. Here it makes somebody else's work committed, or undone.
+#[tokio::test]
+async fn a_dry_run_in_a_transaction_begun_by_hand_leaves_the_callers_work_alone() {
+    let world = World::new().await;
+    world.sql("create table jobs (id int)").await;
+    let mut conn = world.connect().await;
+    conn.execute("begin; insert into jobs values (1)").await.unwrap();
+    // An error with a name would do as well.
+    let _ = migrate::dry_run(&mut conn).await;
+    conn.execute("commit").await.unwrap();
+    let jobs: i64 = sqlx::query_scalar("select count(*) from jobs").fetch_one(&world.pool).await.unwrap();
+    assert_eq!(jobs, 1, "the caller's insert was rolled back by a dry run");
+}
+
+#[tokio::test]
+async fn migrating_in_a_transaction_begun_by_hand_does_not_commit_it() {
+    let world = World::new().await;
+    world.sql("create table jobs (id int)").await;
+    let mut conn = world.connect().await;
+    conn.execute("begin; insert into jobs values (1)").await.unwrap();
+    let _ = migrate::run(&mut conn).await;
+    conn.execute("rollback").await.unwrap();
+    let jobs: i64 = sqlx::query_scalar("select count(*) from jobs").fetch_one(&world.pool).await.unwrap();
+    assert_eq!(jobs, 0, "the caller's insert was committed by the migration");
+}
+
+/// The reservation may be spent when the last of its limits is ready. Until then all of it can be cancelled, for none of it
+/// was spent.
+#[tokio::test]
+async fn g21_cancelling_several_limits_before_the_reservation_is_ready_gives_all_of_it_back() {
+    let world = World::new().await;
+    let [ready, owing] =
+        [Limit::token_bucket("ready", 10, EVER), Limit::token_bucket("owing", 10, MINUTE).max_reserved(10)];
+    let mut teller = Teller::of(&world).await;
+    left(teller.consume(0.0, owing.global().cost(10)).await);
+    let ask = [ready.global().cost(6), owing.global().cost(5)];
+    let booked = LIMITER.at(second(0.0)).reserve_all(&mut teller.tx, ask).await.unwrap().granted().unwrap();
+    assert_eq!(booked.ready_at, second(30.0));
+    teller.cancel(1.0, booked).await;
+    assert_eq!(teller.row(&owing, "").await.unwrap().0, Tokens::from_micros(166_666), "this one is given back");
+    assert_eq!(
+        teller.row(&ready, "").await.unwrap().0,
+        tokens(10),
+        "six were not given back, 29 s too early to be spent"
+    );
+}
+
+/// The demo "removes what the demo itself wrote".
+#[tokio::test]
+async fn the_demo_leaves_the_rows_of_other_limits_alone() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("demo_accounts_sms", 5, EVER).max_reserved(5);
+    let mut tx = world.pool.begin().await.unwrap();
+    let _ = LIMITER.reserve(&mut tx, limit.key("ada").cost(8)).await.unwrap().granted().unwrap();
+    tx.commit().await.unwrap();
+    let demo = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(["demo", "--database-url", &world.url()])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert!(demo.status.success());
+    let left = world.row(Storage::Durable, "demo_accounts_sms", "ada").await.map(|(value, _)| value);
+    assert_eq!(left, Some(tokens(-3)), "a promise did not survive the demo");
+}
+
+/// PostgreSQL's `lock_timeout` counts anew for each row.
+/// A row that a snapshot is too old to show is not an absent one.
+/// The hint is in floats, which run out at 2^53 micro-tokens: nine thousand million tokens.
+#[tokio::test]
+async fn the_sql_text_needs_no_right_to_create_schemas_where_the_schema_is_there() {
+    let world = World::unmigrated().await;
+    let role = world.role().await;
+    world.sql(&format!("create schema tollgate authorization {role}")).await;
+    let mut conn = world.connect().await;
+    sqlx::raw_sql(AssertSqlSafe(format!("set role {role}"))).execute(&mut conn).await.unwrap();
+    let applied = sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await;
+    assert!(applied.is_ok(), "{}", applied.unwrap_err());
+}
+
+/// `migrate up` does so under an advisory lock; the text that it prints takes none.
+#[tokio::test]
+async fn the_sql_text_can_be_run_by_several_at_once_and_beside_the_command() {
+    let world = World::unmigrated().await;
+    let mut runners = Vec::new();
+    for runner in 0..8 {
+        let mut conn = world.connect().await;
+        runners.push(tokio::spawn(async move {
+            if runner % 2 == 0 {
+                sqlx::raw_sql(AssertSqlSafe(migrate::sql()))
+                    .execute(&mut conn)
+                    .await
+                    .map(|_| ())
+                    .map_err(|e| e.to_string())
+            } else {
+                migrate::run(&mut conn).await.map(|_| ()).map_err(|e| e.to_string())
+            }
+        }));
+    }
+    let mut failed = Vec::new();
+    for runner in runners {
+        failed.extend(runner.await.unwrap().err());
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// Whoever builds a search path that names `pg_catalog` late, as those do who stop the clock for tests.
+#[tokio::test]
+async fn the_clock_is_the_databases_whatever_the_search_path() {
+    let world = World::new().await;
+    world
+        .sql(
+            "create schema frozen;
+             create function frozen.clock_timestamp() returns timestamptz language sql as $$ select 'epoch'::timestamptz $$",
+        )
+        .await;
+    let mut conn = world.connect().await;
+    conn.execute("set search_path = frozen, public, pg_catalog").await.unwrap();
+    let limit = Limit::token_bucket("path", 5, EVER);
+    let mut tx = conn.begin().await.unwrap();
+    let grant = LIMITER.consume(&mut tx, limit.global()).await.unwrap().granted().unwrap();
+    assert!(grant.decided_at > second(0.0), "decided at {}", grant.decided_at);
+}
+
+/// One row unwritten is noticed; of several it is not.
+#[tokio::test]
+async fn a_grant_whose_rows_were_not_written_is_an_error() {
+    let world = World::new().await;
+    world
+        .sql(
+            "create function skip() returns trigger language plpgsql as $$ begin return null; end $$;
+             create trigger skip before update on tollgate.rate_limits for each row execute function skip()",
+        )
+        .await;
+    let limit = Limit::token_bucket("unwritten", 1, EVER);
+    for asks in [vec![limit.key(1)], vec![limit.key(1), limit.key(2)]] {
+        let mut tx = world.pool.begin().await.unwrap();
+        let answer = LIMITER.consume_all(&mut tx, asks).await;
+        assert!(answer.is_err(), "{answer:?}");
+    }
+}
+
+/// The plainest clean-up that the comments on the columns suggest locks rows as they lie on disk.
+/// The least that a role needs for every verb; `save_rows` and `read_rows` name tables that a call may not be about.
+#[tokio::test]
+async fn the_rights_that_a_role_needs() {
+    let world = World::new().await;
+    let role = world.role().await;
+    world
+        .sql(&format!(
+            "grant usage on schema tollgate to {role};
+             grant select, insert, update, delete on tollgate.buckets, tollgate.rate_limits to {role};
+             grant select, insert, update, delete on tollgate.reservations to {role}"
+        ))
+        .await;
+    let mut conn = world.connect().await;
+    sqlx::raw_sql(AssertSqlSafe(format!("set role {role}"))).execute(&mut conn).await.unwrap();
+    let limits = [Limit::token_bucket("a", 5, EVER), Limit::token_bucket("b", 5, EVER).ephemeral()];
+    let mut tx = conn.begin().await.unwrap();
+    for limit in &limits {
+        let grant = LIMITER.consume(&mut tx, limit.key(1).tracked()).await.unwrap().granted().unwrap();
+        LIMITER.settle(&mut tx, grant, 0).await.unwrap();
+        LIMITER.reset(&mut tx, limit.key(1)).await.unwrap();
+        LIMITER.balance(&mut tx, limit.key(1)).await.unwrap();
+    }
+    let asks = limits.each_ref().map(|limit| limit.key(2).tracked());
+    let grant = LIMITER.consume_all(&mut tx, asks).await.unwrap().granted().unwrap();
+    LIMITER.settle(&mut tx, grant, 2).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+/// A grant is ready when it is decided, so cancelling gives none of it back, also on a row from the future.
+#[test]
+fn a_reader_of_errors_that_leaves_early_changes_no_exit_status() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(["migrate", "up", "--database-url", "postgres://nobody@127.0.0.1:1/none"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+/// What somebody else's row level security or trigger hides is not "no transaction".
+/// What is prepared outlives what happens to tables and settings.
+#[tokio::test]
+async fn statements_survive_a_new_column_and_a_new_index() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("altered", 50, EVER);
+    let mut conn = world.connect().await;
+    for change in [
+        "select 1",
+        "alter table tollgate.rate_limits add column note text",
+        "create index on tollgate.rate_limits (full_at)",
+        "set plan_cache_mode = force_generic_plan",
+        "set jit_above_cost = 0",
+        "set enable_nestloop = off; set enable_indexscan = off; set enable_bitmapscan = off",
+    ] {
+        conn.execute(AssertSqlSafe(change.to_owned())).await.unwrap();
+        for _ in 0..3 {
+            let mut tx = conn.begin().await.unwrap();
+            let _ = LIMITER.consume_all(&mut tx, [limit.key(1), limit.key(2)]).await.unwrap().granted().unwrap();
+            let _ = LIMITER.consume(&mut tx, limit.key(3)).await.unwrap().granted().unwrap();
+            tx.commit().await.unwrap();
+        }
+    }
+}
+
+/// A stored receipt is input. Shards beyond what the column holds once met in one row.
+#[tokio::test]
+async fn a_receipt_with_shards_that_no_limit_has_is_an_error_with_a_name() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("sharded", 5, EVER);
+    let mut tx = world.pool.begin().await.unwrap();
+    let grant = LIMITER.consume(&mut tx, limit.key(1)).await.unwrap().granted().unwrap();
+    tx.commit().await.unwrap();
+    let mut told = Vec::new();
+    for shards in [vec![40_000], vec![40_000, 50_000]] {
+        let mut receipt = Receipt::from(grant.clone());
+        receipt.charges = shards.iter().flat_map(|_| receipt.charges.clone()).collect();
+        for (charge, shard) in receipt.charges.iter_mut().zip(&shards) {
+            charge.shard = *shard;
+        }
+        let mut tx = world.pool.begin().await.unwrap();
+        let settled = LIMITER.settle(&mut tx, receipt, 3).await;
+        if matches!(settled, Ok(_) | Err(Error::Database { .. })) {
+            let rows: Result<Vec<i16>, _> =
+                sqlx::query_scalar("select shard from tollgate.rate_limits").fetch_all(&mut *tx).await;
+            told.push(format!("shards {shards:?}: {:?}, on disk {:?}", settled.map(|b| b.value), rows.ok()));
+        }
+    }
+    assert!(told.is_empty(), "{told:#?}");
+}

@@ -1,0 +1,153 @@
+//! One transaction in which a story is told, at the instants that the story names.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, Transaction};
+use tollgate::{Balance, Decision, Limit, Limiter, Receipt, Request, Reservation, Storage, Tokens};
+
+use crate::world::{World, second};
+
+/// The verbs at an instant, in seconds, where only the answer is of interest.
+pub(crate) struct Teller {
+    pub(crate) tx: Transaction<'static, Postgres>,
+}
+
+impl Teller {
+    pub(crate) async fn of(world: &World) -> Self {
+        Self { tx: world.pool.begin().await.unwrap() }
+    }
+
+    pub(crate) async fn consume(&mut self, at: f64, request: Request) -> Decision {
+        Limiter::new().at(second(at)).consume(&mut self.tx, request).await.unwrap()
+    }
+
+    pub(crate) async fn reserve(&mut self, at: f64, request: Request) -> Decision<Reservation> {
+        Limiter::new().at(second(at)).reserve(&mut self.tx, request).await.unwrap()
+    }
+
+    pub(crate) async fn check(&mut self, at: f64, request: Request) -> Decision {
+        Limiter::new().at(second(at)).check(&mut self.tx, request).await.unwrap()
+    }
+
+    pub(crate) async fn balance(&mut self, at: f64, request: Request) -> Balance {
+        Limiter::new().at(second(at)).balance(&mut self.tx, request).await.unwrap()
+    }
+
+    pub(crate) async fn credit(&mut self, at: f64, request: Request) -> Tokens {
+        Limiter::new().at(second(at)).credit(&mut self.tx, request).await.unwrap().value
+    }
+
+    pub(crate) async fn debit(&mut self, at: f64, request: Request) -> Tokens {
+        Limiter::new().at(second(at)).debit(&mut self.tx, request).await.unwrap().value
+    }
+
+    pub(crate) async fn reset(&mut self, at: f64, request: Request) -> Tokens {
+        Limiter::new().at(second(at)).reset(&mut self.tx, request).await.unwrap().value
+    }
+
+    pub(crate) async fn settle(&mut self, at: f64, receipt: impl Into<Receipt>, actual: u32) -> Tokens {
+        Limiter::new().at(second(at)).settle(&mut self.tx, receipt, actual).await.unwrap().value
+    }
+
+    pub(crate) async fn cancel(&mut self, at: f64, receipt: impl Into<Receipt>) -> Tokens {
+        Limiter::new().at(second(at)).cancel(&mut self.tx, receipt).await.unwrap().value
+    }
+
+    /// A row by hand.
+    pub(crate) async fn put(&mut self, limit: &Limit, key: &str, value: Tokens, ts: DateTime<Utc>) {
+        let sql = match limit.spec().storage {
+            Storage::Ephemeral => {
+                "insert into tollgate.buckets values ($1, $2, 0, $3, $4, $4) on conflict (name, key, shard)
+                     do update set tokens = excluded.tokens, last_refill = excluded.last_refill"
+            }
+            Storage::Durable => {
+                "insert into tollgate.rate_limits values ($1, $2, 0, $3, $4, $4) on conflict (name, key, shard)
+                     do update set value = excluded.value, ts = excluded.ts"
+            }
+        };
+        let query = sqlx::query(sql).bind(limit.name()).bind(key).bind(value.micros()).bind(ts);
+        query.execute(&mut *self.tx).await.unwrap();
+    }
+
+    /// What the row of a key holds.
+    pub(crate) async fn row(&mut self, limit: &Limit, key: &str) -> Option<(Tokens, DateTime<Utc>)> {
+        let storage = limit.spec().storage;
+        let mut rows = rows(&mut self.tx).await.into_iter();
+        let row = rows.find(|row| (row.storage, &*row.name, &*row.key) == (storage, limit.name(), key));
+        row.map(|row| (row.value, row.ts))
+    }
+
+    /// Every row, down to where it lies on disk: equal only if nothing was written meanwhile.
+    pub(crate) async fn rows(&mut self) -> Vec<Stored> {
+        rows(&mut self.tx).await
+    }
+
+    pub(crate) async fn commit(self) {
+        self.tx.commit().await.unwrap();
+    }
+}
+
+/// A row on disk. Two versions of one row lie in different places, even if they hold the same.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Stored {
+    pub(crate) storage: Storage,
+    pub(crate) name: String,
+    pub(crate) key: String,
+    pub(crate) value: Tokens,
+    pub(crate) ts: DateTime<Utc>,
+    pub(crate) full_at: DateTime<Utc>,
+    pub(crate) place: String,
+}
+
+/// All rows of both tables, in lock order.
+pub(crate) async fn rows(conn: &mut PgConnection) -> Vec<Stored> {
+    let sql = "select 'b', name, key, tokens, last_refill, expires_at, ctid::text from tollgate.buckets
+               union all
+               select 'r', name, key, value, ts, full_at, ctid::text from tollgate.rate_limits
+               order by 1, 2, 3";
+    let rows = sqlx::query(sql).fetch_all(conn).await.unwrap();
+    let stored = |row: sqlx::postgres::PgRow| Stored {
+        storage: if row.get::<&str, _>(0) == "b" { Storage::Ephemeral } else { Storage::Durable },
+        name: row.get(1),
+        key: row.get(2),
+        value: Tokens::from_micros(row.get(3)),
+        ts: row.get(4),
+        full_at: row.get(5),
+        place: row.get(6),
+    };
+    rows.into_iter().map(stored).collect()
+}
+
+/// Runs statements over a connection of the test's own.
+pub(crate) async fn run(conn: &mut PgConnection, sql: &str) {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(conn).await.unwrap();
+}
+
+/// A limit kept in either table.
+pub(crate) fn both(limit: &Limit) -> [Limit; 2] {
+    [limit.clone(), limit.clone().ephemeral()]
+}
+
+/// Whole tokens, negative for a debt.
+pub(crate) fn tokens(whole: i32) -> Tokens {
+    Tokens::from_micros(i64::from(whole) * 1_000_000)
+}
+
+/// What a grant leaves.
+#[track_caller]
+pub(crate) fn left(decision: Decision) -> Tokens {
+    decision.granted().unwrap().remaining
+}
+
+/// How long a refusal says to wait.
+#[track_caller]
+pub(crate) fn retry<T: std::fmt::Debug>(decision: Decision<T>) -> Duration {
+    decision.granted().unwrap_err().retry_after()
+}
+
+/// How long a reservation says to wait.
+#[track_caller]
+pub(crate) fn wait(decision: Decision<Reservation>) -> Duration {
+    decision.granted().unwrap().wait()
+}

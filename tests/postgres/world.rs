@@ -1,0 +1,137 @@
+//! A world for each test: a migrated database of its own on one shared server, gone with the test.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
+use tollgate::embedded::Server;
+use tollgate::{Storage, Tokens, migrate};
+
+/// A database of its own, dropped with the value.
+pub(crate) struct World {
+    pub(crate) pool: PgPool,
+    name: String,
+}
+
+impl World {
+    /// A migrated database.
+    pub(crate) async fn new() -> Self {
+        let world = Self::unmigrated().await;
+        migrate::run(&mut world.pool.acquire().await.unwrap()).await.unwrap();
+        world
+    }
+
+    /// An empty database.
+    pub(crate) async fn unmigrated() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tollgate_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        admin(&format!("create database {name}")).await;
+        // Connections are made as they are needed: most tests need two or three.
+        let pool = PgPoolOptions::new().max_connections(64).connect_with(options(&name)).await.unwrap();
+        Self { pool, name }
+    }
+
+    /// The URL of this database, for programs that connect by themselves.
+    pub(crate) fn url(&self) -> String {
+        match std::env::var("DATABASE_URL") {
+            Ok(url) => {
+                let (base, query) =
+                    url.split_once('?').map_or((url.as_str(), None), |(base, query)| (base, Some(query)));
+                let base = base.rsplit_once('/').map_or(base, |(base, _)| base);
+                let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+                format!("{base}/{}{query}", self.name)
+            }
+            Err(_) => server().database_url(&self.name),
+        }
+    }
+
+    /// A connection of its own, outside the pool.
+    pub(crate) async fn connect(&self) -> PgConnection {
+        PgConnection::connect_with(&options(&self.name)).await.unwrap()
+    }
+
+    /// The row of a limit and key on disk, `(value, ts)`, if it is there.
+    pub(crate) async fn row(&self, storage: Storage, name: &str, key: &str) -> Option<(Tokens, DateTime<Utc>)> {
+        let sql = match storage {
+            Storage::Ephemeral => "select tokens, last_refill from tollgate.buckets where name = $1 and key = $2",
+            Storage::Durable => "select value, ts from tollgate.rate_limits where name = $1 and key = $2",
+        };
+        let row: Option<(i64, DateTime<Utc>)> =
+            sqlx::query_as(sql).bind(name).bind(key).fetch_optional(&self.pool).await.unwrap();
+        row.map(|(micros, ts)| (Tokens::from_micros(micros), ts))
+    }
+
+    /// How many rows there are in both tables.
+    pub(crate) async fn rows(&self) -> i64 {
+        let sql = "select (select count(*) from tollgate.buckets) + (select count(*) from tollgate.rate_limits)";
+        sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
+    }
+
+    /// A role without rights, gone with this database's name.
+    pub(crate) async fn role(&self) -> String {
+        let role = format!("{}_role", self.name);
+        self.sql(&format!("drop role if exists {role}; create role {role}")).await;
+        role
+    }
+
+    /// Returns once a transaction of backend `pid` waits for another's.
+    pub(crate) async fn until_blocked(&self, pid: i32) {
+        let blocked = async {
+            let sql = "select cardinality(pg_blocking_pids($1)) > 0";
+            while !sqlx::query_scalar::<_, bool>(sql).bind(pid).fetch_one(&self.pool).await.unwrap() {}
+        };
+        tokio::time::timeout(Duration::from_secs(20), blocked).await.unwrap();
+    }
+
+    /// Runs statements that a test needs around the limiter.
+    pub(crate) async fn sql(&self, sql: &str) {
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.pool).await.unwrap();
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let name = &self.name;
+        let [database, role] =
+            [format!("drop database if exists {name} with (force)"), format!("drop role if exists {name}_role")];
+        // Dropping may happen inside a runtime, which must not block: so another thread, with its own.
+        let dropping = std::thread::spawn(move || {
+            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+                admin(&database).await;
+                admin(&role).await;
+            });
+        });
+        dropping.join().unwrap();
+    }
+}
+
+/// The server process behind a connection.
+pub(crate) async fn pid(conn: &mut PgConnection) -> i32 {
+    sqlx::query_scalar("select pg_backend_pid()").fetch_one(conn).await.unwrap()
+}
+
+/// An instant, in seconds after an arbitrary one.
+pub(crate) fn second(seconds: f64) -> DateTime<Utc> {
+    #[expect(clippy::cast_possible_truncation, reason = "tests stay near the epoch")]
+    DateTime::from_timestamp_micros(1_700_000_000_000_000 + (seconds * 1e6).round() as i64).unwrap()
+}
+
+async fn admin(sql: &str) {
+    let mut conn = PgConnection::connect_with(&options("postgres")).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut conn).await.unwrap();
+    conn.close().await.unwrap();
+}
+
+fn options(database: &str) -> PgConnectOptions {
+    let url = std::env::var("DATABASE_URL").unwrap_or_else(|_| server().url().to_owned());
+    url.parse::<PgConnectOptions>().unwrap().database(database)
+}
+
+/// The server of this test run. It is never dropped: it ends when this process does.
+fn server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| Server::builder().setting("max_connections", "500").start().unwrap())
+}

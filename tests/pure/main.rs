@@ -1,0 +1,11 @@
+//! Facts about the pure part: no database, no clock, any feature set.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod conformance;
+mod model;
+mod properties;
+mod regressions;
+mod story;
+mod values;
+mod world;

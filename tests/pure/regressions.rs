@@ -1,0 +1,41 @@
+//! Faults that the properties have found, each told as the story that showed it.
+
+use tollgate::algebra::State;
+use tollgate::plan::{Answer, Call};
+use tollgate::{Error, Limit, MINUTE, SECOND, TokensError};
+
+use crate::world::{World, at, micros, receipt, sec, tokens};
+
+/// The instant of the decision was once the latest of all rows asked, also of rows that grant. Where one of those lay in the
+/// future, it was later than the instant to come back at, and the wait was zero.
+#[test]
+fn a_row_from_the_future_that_grants_does_not_shorten_the_wait_for_one_that_refuses() {
+    let (ahead, empty) = (Limit::token_bucket("ahead", 10, MINUTE), Limit::token_bucket("empty", 1, SECOND));
+    let mut world = World::default();
+    world.put(&ahead.global(), State { value: tokens(5), ts: sec(3_600) });
+    world.put(&empty.global(), State { value: tokens(0), ts: sec(0) });
+    let answer = world.call(Call::consume([ahead.global(), empty.global()]), sec(0));
+    let Ok(Answer::Denied(denied)) = answer else { panic!("{answer:?}") };
+    assert_eq!(denied.retry_after(), SECOND);
+}
+
+/// A reservation of nothing writes nothing, so its instant must follow from the row as it stays, not as it was refilled:
+/// flooring the refill made it late by a microsecond.
+#[test]
+fn a_free_reservation_on_a_debt_is_ready_at_the_exact_instant() {
+    let limit = Limit::token_bucket("7/min", 7, MINUTE).unbounded_reservations();
+    let mut world = World::holding(&limit.global(), State { value: tokens(-1), ts: sec(0) });
+    let (_, ready_at) = world.reserved(limit.global().cost(0), at(1));
+    assert_eq!(ready_at, at(8_571_429));
+}
+
+/// An actual cost below zero would give back more than was charged.
+#[test]
+fn a_receipt_cannot_be_settled_for_less_than_nothing() {
+    let limit = Limit::token_bucket("settled", 1, MINUTE).capacity(10);
+    let mut world = World::default();
+    let Ok(Answer::Granted { charges, .. }) = world.call(Call::consume([limit.global()]), sec(0)) else { panic!() };
+    let charges: Vec<_> = charges.into_iter().map(|(charge, _)| charge).collect();
+    let settled = world.call(Call::settle(receipt(&charges), micros(-5_000_000)), sec(0));
+    assert!(matches!(settled, Err(Error::Cost { source: TokensError::Negative, .. })), "{settled:?}");
+}

@@ -1,0 +1,568 @@
+//! Values travel: each comes back from JSON as it went, under names that stay. And what is no value has an error with a
+//! name, whether it is written in code, read from a file, or computed.
+
+use std::cell::{Cell, RefCell};
+use std::fmt::Debug;
+use std::panic::{self, catch_unwind};
+use std::sync::Once;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tollgate::algebra::{State, Timestamp};
+use tollgate::plan::{Answer, Call, Plan};
+use tollgate::{
+    Balance, Charge, Decision, Denied, Error, Grant, HOUR, Key, KeyError, Limit, LimitError, LimitFault, LimitKind,
+    LimitSpec, MINUTE, Receipt, Refusal, Request, Reservation, SECOND, Source, Storage, Tokens, TokensError,
+};
+
+use crate::story::{any_kind, config, extreme_limits, limits};
+use crate::world::{World, at, micros, receipt, sec, tokens};
+
+// Round trips.
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_amount_comes_back(amount in prop_oneof![any::<i64>(), -9_000_000_i64..9_000_000]) {
+        let amount = micros(amount);
+        prop_assert_eq!(through_json(&amount), amount);
+        prop_assert_eq!(amount.to_string().parse(), Ok(amount));
+        // And in a text of JSON, as a decimal.
+        prop_assert_eq!(serde_json::from_value::<Tokens>(json!(amount.to_string())).unwrap(), amount);
+    }
+
+    #[test]
+    fn every_limit_comes_back(limit in prop_oneof![limits(any_kind()), extreme_limits()]) {
+        prop_assert_eq!(&through_json(&limit), &limit);
+        prop_assert_eq!(through_json(&limit.spec()), limit.spec());
+        prop_assert_eq!(Limit::try_from(limit.spec()), Ok(limit));
+    }
+
+    #[test]
+    fn every_key_comes_back(text in texts()) {
+        if let Ok(key) = Key::new(text.as_str()) {
+            prop_assert_eq!(&through_json(&key), &key);
+            prop_assert_eq!(Key::try_from(String::from(key.clone())), Ok(key));
+        }
+    }
+
+    /// A text is a key if PostgreSQL can hold it and it fits.
+    #[test]
+    fn a_text_is_a_key_unless_it_is_empty_has_nul_or_is_too_long(text in texts(), times in 1_usize..200) {
+        let text = text.repeat(times);
+        let length = text.len() + text.matches(['|', '\\']).count();
+        match Key::new(text.as_str()) {
+            Ok(key) => prop_assert_eq!(parts(key.as_str()), [text]),
+            Err(KeyError::Empty) => prop_assert!(text.is_empty()),
+            Err(KeyError::TooLong { bytes }) => prop_assert!(length > Key::MAX_BYTES && bytes > Key::MAX_BYTES),
+            Err(KeyError::Nul) => prop_assert!(text.contains('\0') && length <= Key::MAX_BYTES),
+            Err(other) => prop_assert!(false, "{other}"),
+        }
+    }
+
+    /// Different tuples never share a key, for the parts can be read back.
+    #[test]
+    fn tuples_of_any_texts_are_told_apart(one in [texts(), texts(), texts()], two in [texts(), texts(), texts()]) {
+        let key = |[a, b, c]: &[String; 3]| Key::new((a.as_str(), b.as_str(), c.as_str())).ok();
+        if let (Some(first), Some(second)) = (key(&one), key(&two)) {
+            prop_assert_eq!(first == second, one == two);
+            prop_assert_eq!(parts(first.as_str()), one.to_vec());
+        }
+    }
+
+    #[test]
+    fn every_request_comes_back(limit in limits(any_kind()), text in texts(), cost in 0..=i64::MAX, tracked: bool) {
+        let request = limit.key(text.as_str()).cost(micros(cost));
+        let request = if tracked { request.tracked() } else { request };
+        match Key::new(text.as_str()) {
+            Ok(_) => prop_assert_eq!(through_json(&request), request),
+            Err(_) => prop_assert!(serde_json::to_string(&request).is_err(), "a wrong request does not travel"),
+        }
+    }
+
+    /// Every answer that a plan gives, over rows from all of time.
+    #[test]
+    fn every_answer_comes_back(limit in extreme_limits(), value: i64, ts: i64, now: i64, cost in 0..=i64::MAX) {
+        let (request, now) = (limit.key("some|one").cost(micros(cost)), at(now));
+        let world = World::holding(&request, State { value: micros(value), ts: at(ts) });
+        for call in [Call::consume([request.clone()]), Call::reserve([request.clone()])] {
+            match world.clone().call(call, now) {
+                Ok(Answer::Granted { decided_at, ready_at, charges, .. }) => {
+                    let charges: Vec<Charge> = charges.into_iter().map(|(charge, _)| charge).collect();
+                    prop_assert_eq!(&through_json(&charges), &charges);
+                    let receipt = receipt(&charges);
+                    prop_assert_eq!(&through_json(&receipt), &receipt);
+                    let reservation = reservation(decided_at, ready_at, &charges);
+                    let json = serde_json::to_value(&reservation).unwrap();
+                    prop_assert_eq!(json["wait_ms"].as_u64(), Some(millis_up(decided_at, ready_at)));
+                    prop_assert_eq!(through_json(&reservation), reservation);
+                }
+                Ok(Answer::Denied(denied)) => {
+                    let json = serde_json::to_value(&denied).unwrap();
+                    let wait = millis_up(denied.decided_at.into(), denied.retry_at.into());
+                    prop_assert_eq!(json["retry_after_ms"].as_u64(), Some(wait));
+                    prop_assert_eq!(&through_json(&denied), &denied);
+                    let decision: Decision = Decision::Denied(denied);
+                    prop_assert_eq!(through_json(&decision), decision);
+                }
+                _ => {}
+            }
+        }
+        let balance: Balance = world.look(request, now);
+        prop_assert_eq!(through_json(&balance), balance);
+    }
+}
+
+// Names that stay: rows of jobs and files of limits hold them.
+
+#[test]
+fn an_amount_is_a_number_where_a_number_is_exact() {
+    for (amount, json) in [
+        (tokens(12), json!(12)),
+        (tokens(-3), json!(-3)),
+        (micros(500_000), json!(0.5)),
+        (micros(-3_250_000), json!(-3.25)),
+        (Tokens::MAX, json!("9223372036854.775807")),
+        (Tokens::MIN, json!("-9223372036854.775808")),
+    ] {
+        assert_eq!(serde_json::to_value(amount).unwrap(), json);
+        assert_eq!(serde_json::from_value::<Tokens>(json).unwrap(), amount);
+    }
+    for wrong in [json!(1e300), json!(1e-7), json!(u64::MAX), json!(i64::MIN), json!("1e3"), json!(null), json!("NaN")]
+    {
+        assert!(serde_json::from_value::<Tokens>(wrong.clone()).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_limit_is_written_as_its_definition() {
+    let json = json!({
+        "name": "llm_tokens", "kind": "token_bucket", "rate": 40_000, "period": "1m", "capacity": 40_000,
+        "start": null, "max_reserved": 200_000, "storage": "durable",
+    });
+    let limit = Limit::token_bucket("llm_tokens", 40_000, MINUTE).max_reserved(200_000);
+    assert_eq!(serde_json::to_value(&limit).unwrap(), json);
+
+    let queue = limit.unbounded_reservations().capacity(0);
+    assert_eq!(serde_json::to_value(&queue).unwrap()["max_reserved"], "unbounded");
+    let window = Limit::fixed_window("window", 5, HOUR).start(90 * MINUTE).ephemeral();
+    let json = serde_json::to_value(&window).unwrap();
+    assert_eq!(
+        (&json["kind"], &json["start"], &json["storage"]),
+        (&json!("fixed_window"), &json!("30m"), &json!("ephemeral"))
+    );
+    let uploads = Limit::stepped_bucket("uploads", 5, SECOND);
+    assert_eq!(serde_json::to_value(&uploads).unwrap()["kind"], "stepped_bucket");
+}
+
+#[test]
+fn what_is_not_written_has_its_default() {
+    let json = json!({ "name": "few", "kind": "fixed_window", "rate": 5, "per": "1h" });
+    let limit: Limit = serde_json::from_value(json).unwrap();
+    assert_eq!(limit, Limit::fixed_window("few", 5, HOUR), "and `per` is another word for `period`");
+}
+
+#[test]
+fn two_aligned_stepped_kinds_are_one() {
+    let start = Duration::from_secs(7);
+    let [bucket, window] = [Limit::stepped_bucket, Limit::fixed_window].map(|kind| kind("one", 5, MINUTE).start(start));
+    assert_eq!(bucket, window);
+    assert_eq!(window, window.clone().start(start + MINUTE), "a start counts modulo the period");
+}
+
+#[test]
+fn a_grant_comes_back_and_becomes_a_receipt() {
+    let charges = charges_of(&Limit::token_bucket("some", 10, MINUTE).key((7, "a|b")).cost(2.5));
+    let json = json!({
+        "remaining": 7.5, "decided_at": "+262142-12-31T23:59:59.999999Z", "source": "database", "charges": charges,
+    });
+    let grant: Grant = serde_json::from_value(json).unwrap();
+    assert_eq!(Timestamp::from(grant.decided_at), Timestamp::MAX);
+    assert_eq!(through_json(&grant), grant);
+    let decision = Decision::Granted(grant.clone());
+    assert_eq!(through_json(&decision), decision);
+    assert!(decision.is_granted() && decision.denied().is_none());
+    let stored: Receipt = through_json(&Receipt::from(grant));
+    assert_eq!(stored.charges, charges);
+    assert_eq!(stored.split().map(|receipt| receipt.charges).collect::<Vec<_>>(), [charges]);
+}
+
+#[test]
+fn a_reservation_says_how_long_to_wait_rounded_up() {
+    let limit = Limit::token_bucket("3/s", 3, SECOND).unbounded_reservations();
+    let charges = charges_of(&limit.global());
+    let reservation = reservation(sec(1), at(1_333_334), &charges);
+    assert_eq!((reservation.wait(), reservation.is_ready()), (Duration::from_micros(333_334), false));
+    assert_eq!(serde_json::to_value(&reservation).unwrap()["wait_ms"], 334);
+    assert_eq!(Receipt::from(reservation).charges, charges);
+}
+
+#[test]
+fn a_refusal_says_how_long_to_wait_rounded_up() {
+    let limit = Limit::token_bucket("3/s", 3, SECOND);
+    let mut world = World::holding(&limit.key("secret"), State { value: tokens(0), ts: sec(0) });
+    let denied = world.denied(limit.key("secret"), sec(0));
+    let json = serde_json::to_value(&denied).unwrap();
+    assert_eq!(
+        json,
+        json!({
+            "limit": "3/s", "key": "secret", "remaining": 0, "retry_at": "1970-01-01T00:00:00.333334Z",
+            "retry_after_ms": 334, "decided_at": "1970-01-01T00:00:00Z", "source": "database", "others": [],
+        })
+    );
+    assert_eq!(serde_json::to_value(Decision::<Grant>::Denied(denied.clone())).unwrap(), json!({ "denied": json }));
+    assert_eq!(denied.to_string(), r#"limit "3/s" exhausted (retry in 333.334ms)"#, "and never the key");
+}
+
+#[test]
+fn a_refusal_by_several_limits_names_them_all() {
+    let slow = Limit::token_bucket("slow", 1, HOUR);
+    let fast = Limit::token_bucket("fast", 1, SECOND);
+    let mut world = World::default();
+    for limit in [&slow, &fast] {
+        world.put(&limit.global(), State { value: tokens(0), ts: sec(0) });
+    }
+    let Ok(Answer::Denied(denied)) = world.call(Call::consume([fast.global(), slow.global()]), sec(0)) else {
+        panic!("granted")
+    };
+    assert_eq!((denied.limit.as_ref(), denied.retry_after()), ("slow", HOUR), "the longest first");
+    let [other]: &[Refusal] = &denied.others else { panic!("{denied:?}") };
+    assert_eq!((other.limit.as_ref(), Timestamp::from(other.retry_at)), ("fast", sec(1)));
+    assert_eq!(&through_json(&denied), &denied);
+    assert_eq!(denied.to_string(), r#"limit "slow" and "fast" exhausted (retry in 3600s)"#);
+}
+
+/// The last microsecond that PostgreSQL and chrono share is an instant like any other.
+#[test]
+fn a_wait_until_the_end_of_time_travels() {
+    let limit = Limit::token_bucket("never", 1, Limit::MAX_PERIOD);
+    let mut world = World::holding(&limit.global(), State { value: Tokens::MIN, ts: Timestamp::MIN });
+    let denied: Denied = world.denied(limit.global(), Timestamp::MIN);
+    let json = serde_json::to_value(&denied).unwrap();
+    assert_eq!(
+        (&json["decided_at"], &json["retry_at"]),
+        (&json!("-4713-11-24T00:00:00Z"), &json!("+262142-12-31T23:59:59.999999Z"))
+    );
+    assert_eq!(through_json(&denied), denied);
+}
+
+#[test]
+fn plain_words_stay() {
+    assert_eq!(words([Storage::Durable, Storage::Ephemeral]), ["durable", "ephemeral"]);
+    assert_eq!(
+        words([LimitKind::FixedWindow, LimitKind::SteppedBucket, LimitKind::TokenBucket]),
+        ["fixed_window", "stepped_bucket", "token_bucket"]
+    );
+    assert_eq!(words([Source::Database]), ["database"]);
+}
+
+// Bad input, where it is read.
+
+#[test]
+fn f60_f64_periods_are_written_as_people_do() {
+    for (text, period) in [
+        ("30s", 30 * SECOND),
+        ("30 s", 30 * SECOND),
+        ("5m", 5 * MINUTE),
+        ("1h", HOUR),
+        ("1d", 24 * HOUR),
+        ("500ms", Duration::from_millis(500)),
+        ("1h30m", 90 * MINUTE),
+        ("1h 30m", 90 * MINUTE),
+        ("7d", 7 * 24 * HOUR),
+        ("1us", Duration::from_micros(1)),
+    ] {
+        let limit: Limit = serde_json::from_value(with("period", json!(text))).unwrap();
+        assert_eq!(limit.spec().period, period, "{text}");
+    }
+}
+
+#[test]
+fn f61_what_is_no_period_is_an_error() {
+    for wrong in [
+        json!("invalid"),
+        json!(""),
+        json!("0s"),
+        json!("-1000ms"),
+        json!("30"),
+        json!("infinity"),
+        json!("1ns"),
+        json!("1001 years"),
+        json!("99999999999999999999999 years"),
+        json!("18446744073709551615 years"),
+        // Seconds to one reader, and milliseconds to another.
+        json!(60_000),
+        json!(null),
+    ] {
+        assert!(serde_json::from_value::<Limit>(with("period", wrong.clone())).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_field_that_nobody_reads_is_an_error() {
+    let error = serde_json::from_value::<Limit>(with("capcity", json!(5))).unwrap_err();
+    assert!(error.to_string().contains("unknown field `capcity`"), "{error}");
+}
+
+#[test]
+fn what_is_no_bound_is_an_error() {
+    for wrong in [json!("infinite"), json!("-5"), json!(-1), json!(1e300), json!(null)] {
+        let read = serde_json::from_value::<Limit>(with("max_reserved", wrong.clone()));
+        assert!(read.is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn f62_f64_each_fault_of_a_definition_has_a_name() {
+    let spec = || LimitSpec::new("uploads", LimitKind::FixedWindow, tokens(5), MINUTE);
+    let name = |name: &str| LimitSpec { name: name.to_owned(), ..spec() };
+    let period = |period| LimitSpec { period, ..spec() };
+    let start = |start| LimitSpec { start: Some(start), ..spec() };
+    let (owed, nano) = (micros(-1), Duration::from_nanos(1));
+    for (fault, spec) in [
+        (
+            LimitFault::EphemeralReservations,
+            LimitSpec { max_reserved: micros(1), storage: Storage::Ephemeral, ..spec() },
+        ),
+        (LimitFault::NameEmpty, name("")),
+        (LimitFault::NameNul, name("up\0loads")),
+        (LimitFault::NameTooLong, name(&"x".repeat(256))),
+        (LimitFault::NameTooLong, name(&"ß".repeat(128))),
+        (LimitFault::NegativeCapacity, LimitSpec { capacity: Some(owed), ..spec() }),
+        (LimitFault::NegativeMaxReserved, LimitSpec { max_reserved: owed, ..spec() }),
+        (LimitFault::PeriodNotWholeMicros, period(nano)),
+        (LimitFault::PeriodNotWholeMicros, period(SECOND + nano)),
+        (LimitFault::PeriodTooLong, period(Limit::MAX_PERIOD + nano)),
+        (LimitFault::PeriodTooLong, period(Duration::MAX)),
+        (LimitFault::PeriodZero, period(Duration::ZERO)),
+        (LimitFault::RateNotPositive, LimitSpec { rate: Tokens::ZERO, ..spec() }),
+        (LimitFault::RateNotPositive, LimitSpec { rate: Tokens::MIN, ..spec() }),
+        (LimitFault::StartNotWholeMicros, start(nano)),
+        (LimitFault::StartNotWholeMicros, start(Duration::MAX)),
+        (LimitFault::StartOfContinuous, LimitSpec { kind: LimitKind::TokenBucket, ..start(SECOND) }),
+    ] {
+        let error: LimitError = Limit::try_from(spec.clone()).unwrap_err();
+        assert_eq!((error.fault, &error.name), (fault, &spec.name), "{spec:?}");
+        assert_eq!(error.to_string(), format!("limit {:?}: {fault}", spec.name));
+    }
+}
+
+#[test]
+fn what_is_just_within_is_a_limit() {
+    let spec = || LimitSpec::new("x".repeat(255), LimitKind::SteppedBucket, micros(1), Duration::from_micros(1));
+    for spec in [
+        spec(),
+        LimitSpec { rate: Tokens::MAX, period: Limit::MAX_PERIOD, ..spec() },
+        LimitSpec { capacity: Some(Tokens::ZERO), ..spec() },
+        LimitSpec { capacity: Some(Tokens::MAX), max_reserved: Tokens::MAX, ..spec() },
+        LimitSpec { start: Some(Duration::from_micros(i64::MAX.unsigned_abs())), ..spec() },
+    ] {
+        assert!(Limit::try_from(spec.clone()).is_ok(), "{spec:?}");
+    }
+}
+
+/// In a `const` these do not compile; at run time they say the same, and point at the line that made the limit.
+#[test]
+fn a_wrong_limit_in_code_points_at_its_own_line() {
+    let wrong: [(LimitFault, fn() -> Limit); 18] = [
+        (LimitFault::CapacityTooLarge, || bucket().capacity(u64::MAX)),
+        (LimitFault::EphemeralReservations, || bucket().ephemeral().max_reserved(1)),
+        (LimitFault::EphemeralReservations, || bucket().max_reserved(1).ephemeral()),
+        (LimitFault::EphemeralReservations, || bucket().ephemeral().unbounded_reservations()),
+        (LimitFault::MaxReservedTooLarge, || bucket().max_reserved(u64::MAX)),
+        (LimitFault::NameEmpty, || Limit::token_bucket("", 1, SECOND)),
+        (LimitFault::NameNul, || Limit::fixed_window("\0", 1, SECOND)),
+        (LimitFault::NameTooLong, || Limit::stepped_bucket("x".repeat(256).leak(), 1, SECOND)),
+        (LimitFault::NegativeCapacity, || bucket().exactly(Tokens::ONE, micros(-1))),
+        (LimitFault::PeriodNotWholeMicros, || Limit::token_bucket("some", 1, Duration::from_nanos(1_001))),
+        (LimitFault::PeriodTooLong, || Limit::token_bucket("some", 1, Duration::MAX)),
+        (LimitFault::PeriodZero, || Limit::token_bucket("some", 1, Duration::ZERO)),
+        (LimitFault::RateNotPositive, || Limit::token_bucket("some", 0, SECOND)),
+        (LimitFault::RateNotPositive, || bucket().exactly(Tokens::ZERO, Tokens::ONE)),
+        (LimitFault::RateTooLarge, || Limit::fixed_window("some", u64::MAX, SECOND)),
+        (LimitFault::StartNotWholeMicros, || Limit::fixed_window("some", 1, SECOND).start(Duration::from_nanos(1))),
+        (LimitFault::StartNotWholeMicros, || Limit::stepped_bucket("some", 1, SECOND).start(Duration::MAX)),
+        (LimitFault::StartOfContinuous, || bucket().start(Duration::ZERO)),
+    ];
+    for (fault, make) in wrong {
+        let (message, file) = panic_of(make);
+        assert_eq!((message, file.as_str()), (fault.to_string(), file!()));
+    }
+}
+
+// Bad input, where it is asked: an error before any row is named.
+
+#[test]
+fn g07_a_cost_that_is_no_amount_is_an_error_with_a_name() {
+    let request = || bucket().key("some");
+    for (request, expected) in [
+        (request().cost(f64::NAN), TokensError::NotFinite),
+        (request().cost(f64::INFINITY), TokensError::NotFinite),
+        (request().cost(f64::NEG_INFINITY), TokensError::NotFinite),
+        (request().cost(-0.5), TokensError::Negative),
+        (request().cost(-1), TokensError::Negative),
+        (request().cost(i64::MIN), TokensError::Negative),
+        (request().cost(micros(-1)), TokensError::Negative),
+        (request().cost(f64::MIN_POSITIVE), TokensError::TooSmall),
+        (request().cost(4e-7), TokensError::TooSmall),
+        (request().cost(f64::MAX), TokensError::TooLarge),
+        (request().cost(u64::MAX), TokensError::TooLarge),
+    ] {
+        for verb in [consume_one, reserve_one, Call::credit, Call::debit, Call::look, Call::reset] {
+            match Plan::new([verb(request.clone())]).unwrap_err() {
+                Error::Cost { limit, source } => assert_eq!((limit.as_ref(), source), ("some", expected)),
+                other => panic!("{other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn g08_a_cost_above_the_capacity_is_no_refusal() {
+    let most = |reserving: bool, limit: &Limit, cost: Tokens| {
+        let verb = if reserving { reserve_one } else { consume_one };
+        match Plan::new([verb(limit.global().cost(cost))]) {
+            Ok(_) => None,
+            Err(Error::CostExceedsCapacity { asked, max, .. }) if asked == cost => Some(max),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let limit = bucket().max_reserved(5);
+    assert_eq!(most(false, &limit, tokens(10)), None);
+    assert_eq!(most(false, &limit, micros(10_000_001)), Some(tokens(10)));
+    assert_eq!(most(true, &limit, tokens(15)), None);
+    assert_eq!(most(true, &limit, micros(15_000_001)), Some(tokens(15)));
+    assert_eq!(most(true, &limit.unbounded_reservations(), Tokens::MAX), None);
+    assert_eq!(most(false, &bucket().capacity(0), micros(1)), Some(Tokens::ZERO));
+    // Asked twice in one call, it is the sum that counts; and a sum that is no amount is beyond every capacity.
+    for cost in [tokens(6), Tokens::MAX] {
+        let request = || bucket().global().cost(cost);
+        let error = Plan::new([Call::consume([request(), request()])]).unwrap_err();
+        assert!(matches!(error, Error::CostExceedsCapacity { asked, .. } if asked > tokens(10)), "{error}");
+    }
+}
+
+#[test]
+fn g09_half_a_token_is_exact() {
+    let mut world = World::default();
+    for n in 1..=20 {
+        assert_eq!(world.granted(bucket().global().cost(0.5), sec(0)), micros(10_000_000 - n * 500_000));
+    }
+    world.denied(bucket().global().cost(0.000_001), sec(0));
+}
+
+#[test]
+fn g10_a_key_that_is_none_is_an_error_with_a_name() {
+    let fault = |request: Request| match Plan::new([Call::look(request)]).unwrap_err() {
+        Error::Key { limit, source } if limit == "some" => source,
+        other => panic!("{other}"),
+    };
+    assert_eq!(fault(bucket().key("")), KeyError::Empty);
+    assert_eq!(fault(bucket().key("a\0")), KeyError::Nul);
+    assert_eq!(fault(bucket().key(("a", "\0"))), KeyError::Nul);
+    assert!(matches!(fault(bucket().key("x".repeat(10_000))), KeyError::TooLong { bytes: 513..600 }));
+    assert_eq!(Plan::new([Call::look(bucket().key("ключ 🔑"))]).unwrap().rows()[0].key().as_str(), "ключ 🔑");
+}
+
+#[test]
+fn a_call_that_asks_nothing_or_two_things_of_one_row_is_an_error() {
+    assert!(matches!(Plan::new([Call::consume([])]), Err(Error::NothingAsked)));
+    let two = [bucket().global(), bucket().capacity(20).global()];
+    assert!(matches!(Plan::new([Call::consume(two)]), Err(Error::ConflictingDefinitions { limit }) if limit == "some"));
+}
+
+/// There and back again, as text.
+fn through_json<T: Serialize + DeserializeOwned>(value: &T) -> T {
+    serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
+}
+
+/// The words of plain values, which also come back.
+fn words<T: Serialize + DeserializeOwned + Debug + PartialEq, const N: usize>(values: [T; N]) -> [String; N] {
+    values.map(|value| {
+        assert_eq!(through_json(&value), value);
+        serde_json::from_value(serde_json::to_value(&value).unwrap()).unwrap()
+    })
+}
+
+/// A limit in JSON, with one field set.
+fn with(field: &str, value: Value) -> Value {
+    let mut limit = json!({ "name": "uploads", "kind": "fixed_window", "rate": 5, "period": "10s" });
+    limit[field] = value;
+    limit
+}
+
+fn bucket() -> Limit {
+    Limit::token_bucket("some", 10, MINUTE)
+}
+
+fn consume_one(request: Request) -> Call {
+    Call::consume([request])
+}
+
+fn reserve_one(request: Request) -> Call {
+    Call::reserve([request])
+}
+
+/// What a grant of this request would charge.
+fn charges_of(request: &Request) -> Vec<Charge> {
+    match World::default().call(consume_one(request.clone()), sec(0)) {
+        Ok(Answer::Granted { charges, .. }) => charges.into_iter().map(|(charge, _)| charge).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn reservation(decided_at: Timestamp, ready_at: Timestamp, charges: &[Charge]) -> Reservation {
+    let instant = |instant: Timestamp| chrono::DateTime::<chrono::Utc>::from(instant);
+    let json = json!({ "decided_at": instant(decided_at), "ready_at": instant(ready_at), "charges": charges });
+    serde_json::from_value(json).unwrap()
+}
+
+fn millis_up(from: Timestamp, to: Timestamp) -> u64 {
+    u64::try_from(to.micros() - from.micros()).unwrap().div_ceil(1_000)
+}
+
+/// The parts of a canonical key, read back.
+fn parts(canonical: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut characters = canonical.chars();
+    while let Some(character) = characters.next() {
+        let last = parts.last_mut().unwrap();
+        match character {
+            '\\' => last.push(characters.next().unwrap()),
+            '|' => parts.push(String::new()),
+            plain => last.push(plain),
+        }
+    }
+    parts
+}
+
+/// Texts of all of Unicode, and short ones of what keys treat specially.
+fn texts() -> impl Strategy<Value = String> {
+    prop_oneof![any::<String>(), r"[|\\a\x00]{0,4}", r"[|\\a]{0,3}"]
+}
+
+/// The message of a panic, and the file of the line that it points at.
+fn panic_of(make: fn() -> Limit) -> (String, String) {
+    thread_local! {
+        static EXPECTED: Cell<bool> = const { Cell::new(false) };
+        static FILE: RefCell<String> = const { RefCell::new(String::new()) };
+    }
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        // Other tests panic on other threads, and should be heard.
+        let loud = panic::take_hook();
+        panic::set_hook(Box::new(move |info| match info.location() {
+            Some(location) if EXPECTED.get() => FILE.set(location.file().to_owned()),
+            _ => loud(info),
+        }));
+    });
+    EXPECTED.set(true);
+    let caught = catch_unwind(make).unwrap_err();
+    EXPECTED.set(false);
+    let message = caught.downcast_ref::<&str>().map(ToString::to_string);
+    (message.or_else(|| caught.downcast_ref::<String>().cloned()).unwrap(), FILE.take())
+}
