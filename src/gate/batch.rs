@@ -54,11 +54,6 @@ impl Batch {
         Self { plan: Plan::of(calls), callers, used, solo }
     }
 
-    /// Everybody gets the error, for nothing was begun.
-    pub(super) fn refuse(mut self, error: &Error) {
-        self.answer_rest(error);
-    }
-
     /// Decides and answers. Gives the connection back, if it is as good as before.
     pub(super) async fn run(mut self, shared: &Shared, mut connection: Connection) -> Option<Connection> {
         if self.callers.is_empty() {
@@ -218,7 +213,6 @@ impl Batch {
 
     fn answer(&mut self, call: usize, answer: Result<Answer, Error>) {
         if let Some(reply) = self.callers[call].reply.take() {
-            let answer = answer.map_err(|error| error.concerning(reply.limit()));
             reply.send(answer);
         }
     }

@@ -97,13 +97,18 @@ impl Lane {
         Batch::new(batch)
     }
 
+    /// Everybody who waits gets an error, for nothing was begun.
+    fn refuse(&self, error: &Error) {
+        let refused = std::mem::take(&mut self.queue().waiting);
+        for waiting in refused {
+            waiting.reply.send(Err(error.clone()));
+        }
+    }
+
     /// Everybody who waits hears that the runtime has ended.
     fn dismiss(&self) {
-        let mut queue = self.queue();
-        queue.attended = false;
-        let dismissed = std::mem::take(&mut queue.waiting);
-        drop(queue);
-        drop(dismissed);
+        self.queue().attended = false;
+        self.refuse(&Error::Stopped);
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -122,10 +127,13 @@ async fn work(mut attendant: Attendant) {
             Some(connection) => Ok(connection),
             None => Connection::acquire(&lane.shared, limit.as_str()).await,
         };
-        let batch = lane.next_batch();
         match connection {
-            Ok(connection) => idle = batch.run(&lane.shared, connection).await.and_then(Connection::unless_wanted),
-            Err(error) => batch.refuse(&error),
+            Ok(connection) => {
+                let batch = lane.next_batch();
+                idle = batch.run(&lane.shared, connection).await.and_then(Connection::unless_wanted);
+            }
+            // Nobody is to wait as long again for the same: it is the answer to all who wait.
+            Err(error) => lane.refuse(&error),
         }
         // Those who were answered get their turn before the next batch: if they ask again, they are in it.
         tokio::task::yield_now().await;
