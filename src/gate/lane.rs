@@ -105,10 +105,10 @@ impl Lane {
         }
     }
 
-    /// Everybody who waits hears that the runtime has ended.
+    /// Everybody who waits hears that the runtime has ended. Whoever comes next starts another task.
     fn dismiss(&self) {
-        self.queue().attended = false;
-        self.refuse(&Error::Stopped);
+        let dismissed = std::mem::take(&mut *self.queue());
+        drop(dismissed);
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
