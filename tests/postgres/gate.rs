@@ -1,3 +1,7 @@
 //! The gate: the same answers as the limiter's, in transactions of its own, for many callers at once.
 
-mod smoke;
+mod contention;
+mod crash;
+mod hygiene;
+mod promise;
+mod stage;
