@@ -4,4 +4,5 @@ mod contention;
 mod crash;
 mod hygiene;
 mod promise;
+mod runtime;
 mod stage;
