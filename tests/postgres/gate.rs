@@ -1,5 +1,6 @@
 //! The gate: the same answers as the limiter's, in transactions of its own, for many callers at once.
 
+mod cancellation;
 mod contention;
 mod crash;
 mod hygiene;
