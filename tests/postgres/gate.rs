@@ -1,3 +1,9 @@
 //! The gate: the same answers as the limiter's, in transactions of its own, for many callers at once.
 
-mod smoke;
+mod cancellation;
+mod contention;
+mod crash;
+mod hygiene;
+mod promise;
+mod runtime;
+mod stage;

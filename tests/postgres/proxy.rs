@@ -1,8 +1,8 @@
-//! A wire between a test and the server: it counts round trips, and can hold a caller between two of them.
+//! A wire between a test and the server: it counts round trips, can hold a caller between two of them, and can break.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions, PgConnection};
@@ -26,7 +26,9 @@ impl Proxy {
         let directory = std::env::temp_dir().join(directory);
         std::fs::create_dir(&directory).unwrap();
         let listener = UnixListener::bind(socket(&directory, server.get_port())).unwrap();
-        let wire = Arc::new(Wire { allowed: watch::Sender::new(u64::MAX), ..Wire::default() });
+        let wire =
+            Wire { allowed: watch::Sender::new(u64::MAX), last_heard: AtomicU64::new(u64::MAX), ..Wire::default() };
+        let wire = Arc::new(wire);
         tokio::spawn(serve(listener, server.clone(), wire.clone()));
         Self { options: server.socket(&directory), directory, wire }
     }
@@ -60,6 +62,29 @@ impl Proxy {
     pub(crate) fn release(&self) {
         self.wire.allowed.send_replace(u64::MAX);
     }
+
+    /// Breaks every connection; what is held is lost.
+    pub(crate) async fn cut(&self) {
+        self.wire.cuts.send_modify(|cuts| *cuts += 1);
+        self.wire.held.subscribe().wait_for(|held| *held == 0).await.unwrap();
+    }
+
+    /// Breaks the connection, once, when the server has answered so many statements more: the last answer is lost.
+    pub(crate) fn cut_after(&self, statements: u64) {
+        self.wire.cutting.store(true, Ordering::SeqCst);
+        self.wire.last_heard.store(self.wire.statements.load(Ordering::SeqCst) + statements, Ordering::SeqCst);
+    }
+
+    /// Loses the answer of so many statements on, and all that follow, while the connections stand.
+    pub(crate) fn silence_after(&self, statements: u64) {
+        self.wire.cutting.store(false, Ordering::SeqCst);
+        self.wire.last_heard.store(self.wire.statements.load(Ordering::SeqCst) + statements, Ordering::SeqCst);
+    }
+
+    /// Loses no answer any more.
+    pub(crate) fn hear(&self) {
+        self.wire.last_heard.store(u64::MAX, Ordering::SeqCst);
+    }
 }
 
 impl Drop for Proxy {
@@ -76,6 +101,12 @@ struct Wire {
     allowed: watch::Sender<u64>,
     /// How many messages wait for that.
     held: watch::Sender<u32>,
+    /// How often all connections were broken.
+    cuts: watch::Sender<u32>,
+    /// From which statement on answers are lost.
+    last_heard: AtomicU64,
+    /// Whether the connection is broken with the first answer that is lost.
+    cutting: AtomicBool,
 }
 
 impl Wire {
@@ -103,14 +134,46 @@ impl Wire {
         }
     }
 
+    /// Passes answers on.
+    async fn answer(&self, mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) -> std::io::Result<()> {
+        let mut buffer = vec![0; 8192];
+        loop {
+            let length = from.read(&mut buffer).await?;
+            if length == 0 {
+                return Ok(());
+            }
+            if self.statements.load(Ordering::SeqCst) < self.last_heard.load(Ordering::SeqCst) {
+                to.write_all(&buffer[..length]).await?;
+            } else if self.cutting.load(Ordering::SeqCst) {
+                self.last_heard.store(u64::MAX, Ordering::SeqCst);
+                return Ok(());
+            }
+        }
+    }
+
     async fn pass(&self) {
         let mut allowed = self.allowed.subscribe();
         if self.statements.load(Ordering::SeqCst) < *allowed.borrow() {
             return;
         }
-        self.held.send_modify(|held| *held += 1);
+        let _held = Held::on(&self.held);
         let _ = allowed.wait_for(|allowed| self.statements.load(Ordering::SeqCst) < *allowed).await;
-        self.held.send_modify(|held| *held -= 1);
+    }
+}
+
+/// A message that is held, until it passes or its connection is cut.
+struct Held<'a>(&'a watch::Sender<u32>);
+
+impl<'a> Held<'a> {
+    fn on(count: &'a watch::Sender<u32>) -> Self {
+        count.send_modify(|held| *held += 1);
+        Self(count)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|held| *held -= 1);
     }
 }
 
@@ -134,11 +197,13 @@ async fn serve(listener: UnixListener, server: PgConnectOptions, wire: Arc<Wire>
 }
 
 /// Serves one connection until either side ends it.
-async fn join(client: UnixStream, mut read: impl AsyncRead + Unpin, write: impl AsyncWrite + Unpin, wire: Arc<Wire>) {
-    let (from, mut to) = client.into_split();
+async fn join(client: UnixStream, read: impl AsyncRead + Unpin, write: impl AsyncWrite + Unpin, wire: Arc<Wire>) {
+    let (from, to) = client.into_split();
+    let mut cuts = wire.cuts.subscribe();
     tokio::select! {
         _ = wire.forward(from, write) => {}
-        _ = tokio::io::copy(&mut read, &mut to) => {}
+        _ = wire.answer(read, to) => {}
+        _ = cuts.changed() => {}
     }
 }
 

@@ -1,0 +1,246 @@
+//! Many callers of several gates at once: nobody is granted too much, nobody deadlocks, nobody fails.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fastrand::Rng;
+use sqlx::{Connection, PgConnection};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tollgate::{Decision, Gate, Limit, Limiter, Receipt, Request, Tokens};
+
+use super::stage::{EVER, deadlocks, patient, pool, soon, sweep, until_alone};
+use crate::world::World;
+
+const LIMITER: Limiter = Limiter::new();
+
+/// Requests for some of few rows, in any order.
+fn some(dice: &mut Rng, rows: usize) -> Vec<usize> {
+    let mut picked: Vec<_> = (0..rows).collect();
+    dice.shuffle(&mut picked);
+    picked.truncate(dice.usize(1..=6));
+    picked
+}
+
+/// Rows of three limits over both tables, asked in every order by two gates, and by others in transactions of their own,
+/// while full rows vanish.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g14_two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
+    const CALLERS: u64 = 32;
+    const ROUNDS: u64 = 32;
+    const KEYS: usize = 4;
+    const CAPACITY: i64 = 12;
+    let world = World::new().await;
+    let pools = [pool(&world.url(), 4).await, pool(&world.url(), 4).await];
+    let gates = [patient(&pools[0]).lanes(4).build(), patient(&pools[1]).build()];
+    let limits = [
+        Limit::token_bucket("a", 12, EVER),
+        Limit::stepped_bucket("b", 12, EVER),
+        Limit::token_bucket("c", 12, EVER).ephemeral(),
+    ];
+    let rows = limits.len() * KEYS;
+    let taken: Arc<Vec<AtomicI64>> = Arc::new((0..rows).map(|_| AtomicI64::new(0)).collect());
+    let (granted, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let request = {
+        let limits = limits.clone();
+        move |row: usize| limits[row % 3].key(row / 3)
+    };
+
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let gate = gates[usize::try_from(caller).unwrap() % 2].clone();
+        let (request, taken, granted) = (request.clone(), taken.clone(), granted.clone());
+        callers.spawn(async move {
+            let mut dice = Rng::with_seed(caller);
+            for round in 0..ROUNDS {
+                let (rows, cost, tracked) = (some(&mut dice, rows), dice.u32(1..=3), dice.u32(..8) == 0);
+                let count = |sign: i64| {
+                    for row in &rows {
+                        taken[*row].fetch_add(sign * i64::from(cost), Ordering::SeqCst);
+                    }
+                };
+                let asks = || rows.iter().map(|row| request(*row).cost(cost));
+                if dice.u32(..4) == 0 {
+                    // Changes that succeed whatever is there, and looks.
+                    for ask in asks() {
+                        gate.debit(ask.clone()).await.unwrap();
+                        let _ = gate.check(ask.clone()).await.unwrap();
+                        gate.balance(ask.clone()).await.unwrap();
+                        gate.credit(ask).await.unwrap();
+                    }
+                    continue;
+                }
+                let asks = asks().map(|ask| if tracked { ask.tracked() } else { ask });
+                let Decision::Granted(grant) = gate.consume_all(asks).await.unwrap() else { continue };
+                granted.fetch_add(1, Ordering::SeqCst);
+                count(1);
+                // All is given back until near the end, so that rows fill up, vanish and are made anew.
+                if round < ROUNDS - 4 || dice.bool() {
+                    gate.settle(grant, 0).await.unwrap();
+                    count(-1);
+                }
+            }
+        });
+    }
+    let mut others = JoinSet::new();
+    for other in 0..3 {
+        let (url, request, done) = (world.url(), request.clone(), done.clone());
+        others.spawn(async move {
+            let (mut conn, mut dice) = (PgConnection::connect(&url).await.unwrap(), Rng::with_seed(1000 + other));
+            let mut rounds = 0;
+            while !done.load(Ordering::SeqCst) {
+                let asks: Vec<Request> = some(&mut dice, rows).into_iter().map(&request).collect();
+                let mut tx = conn.begin().await.unwrap();
+                let decision = LIMITER.consume_all(&mut tx, asks).await.unwrap();
+                // Held for a moment; then as if it had never been, or given back.
+                match decision {
+                    Decision::Granted(grant) if dice.bool() => {
+                        tx.commit().await.unwrap();
+                        let mut tx = conn.begin().await.unwrap();
+                        LIMITER.settle(&mut tx, grant, 0).await.unwrap();
+                        tx.commit().await.unwrap();
+                    }
+                    _ => tx.rollback().await.unwrap(),
+                }
+                rounds += 1;
+            }
+            rounds
+        });
+    }
+    let sweeper = tokio::spawn({
+        let (url, done) = (world.url(), done.clone());
+        async move {
+            let (mut conn, mut deleted) = (PgConnection::connect(&url).await.unwrap(), 0);
+            while !done.load(Ordering::SeqCst) {
+                deleted += sweep(&mut conn).await;
+            }
+            deleted
+        }
+    });
+
+    soon(callers.join_all()).await;
+    done.store(true, Ordering::SeqCst);
+    let others: Vec<u32> = soon(others.join_all()).await;
+    assert!(others.iter().sum::<u32>() > 10, "{others:?}");
+    assert!(sweeper.await.unwrap() > 0, "the rows never vanished");
+    assert!(granted.load(Ordering::SeqCst) > CALLERS * ROUNDS / 8, "{granted:?} grants");
+    for (row, taken) in taken.iter().enumerate() {
+        let (limit, taken) = (&limits[row % 3], taken.load(Ordering::SeqCst));
+        let found = world.row(limit.spec().storage, limit.name(), &(row / 3).to_string()).await;
+        let found = found.map_or(CAPACITY * 1_000_000, |(value, _)| value.micros());
+        assert_eq!(found, (CAPACITY - taken) * 1_000_000, "row {row}: {taken} taken and kept");
+    }
+
+    // What a gate tries again by itself shows nowhere else.
+    let mut conn = world.connect().await;
+    for pool in &pools {
+        pool.close().await;
+    }
+    world.pool.close().await;
+    until_alone(&mut conn).await;
+    assert_eq!(deadlocks(&mut conn).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f24_f26_f27_a_new_key_grants_the_callers_of_two_gates_its_capacity_and_no_more() {
+    const CALLERS: usize = 64;
+    const KEYS: u32 = 9;
+    let world = World::new().await;
+    let gates =
+        [patient(&pool(&world.url(), 16).await).build(), patient(&pool(&world.url(), 16).await).lanes(16).build()];
+    let limits = [
+        Limit::token_bucket("continuous", 10, EVER),
+        Limit::stepped_bucket("stepped", 10, EVER).capacity(20),
+        Limit::fixed_window("window", 10, EVER),
+        Limit::token_bucket("continuous", 10, EVER).ephemeral(),
+        Limit::stepped_bucket("stepped", 10, EVER).capacity(20).ephemeral(),
+        Limit::fixed_window("window", 10, EVER).ephemeral(),
+    ];
+    let (start, granted) = (Arc::new(Barrier::new(CALLERS)), Arc::new(Mutex::new(BTreeMap::new())));
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let (gate, limits, start, granted) =
+            (gates[caller % 2].clone(), limits.clone(), start.clone(), granted.clone());
+        callers.spawn(async move {
+            for (which, limit) in limits.iter().enumerate() {
+                for key in 0..KEYS {
+                    start.wait().await;
+                    if gate.consume(limit.key(key)).await.unwrap().is_granted() {
+                        *granted.lock().unwrap().entry((which, key)).or_default() += 1;
+                    }
+                }
+            }
+        });
+    }
+    soon(callers.join_all()).await;
+    let expected = (0..limits.len()).flat_map(|which| (0..KEYS).map(move |key| (which, key)));
+    let expected: BTreeMap<_, _> = expected.map(|at| (at, if at.0 % 3 == 1 { 20 } else { 10 })).collect();
+    assert_eq!(*granted.lock().unwrap(), expected);
+}
+
+/// The row vanishes between any two statements of a batch: after it was read, and while it is inserted.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f28_callers_of_two_gates_beside_resets_and_sweeps_never_fail_and_get_what_the_resets_allow() {
+    for limit in [Limit::token_bucket("swept", 5, EVER), Limit::stepped_bucket("swept", 5, EVER).ephemeral()] {
+        let world = World::new().await;
+        let gates = [patient(&pool(&world.url(), 4).await).build(), patient(&pool(&world.url(), 4).await).build()];
+        let (done, granted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut callers = JoinSet::new();
+        for caller in 0..16 {
+            let (gate, limit) = (gates[caller % 2].clone(), limit.clone());
+            let (done, granted) = (done.clone(), granted.clone());
+            callers.spawn(async move {
+                while !done.load(Ordering::SeqCst) {
+                    let decision = gate.consume(limit.key("k")).await.unwrap();
+                    granted.fetch_add(decision.is_granted().into(), Ordering::SeqCst);
+                }
+            });
+        }
+        let mut conn = world.connect().await;
+        let table = match limit.spec().storage {
+            tollgate::Storage::Ephemeral => "buckets where expires_at",
+            tollgate::Storage::Durable => "rate_limits where full_at",
+        };
+        let sweep = format!("delete from tollgate.{table} <= now()");
+        let (mut resets, mut deleted) = (0, 0);
+        let reset_until_enough_was_seen = async {
+            while granted.load(Ordering::SeqCst) < 100 || deleted < 10 {
+                assert!(gates[0].reset(limit.key("k")).await.unwrap().is_full());
+                resets += 1;
+                let swept = sqlx::query(sqlx::AssertSqlSafe(sweep.clone())).execute(&mut conn).await.unwrap();
+                deleted += swept.rows_affected();
+            }
+        };
+        soon(reset_until_enough_was_seen).await;
+        done.store(true, Ordering::SeqCst);
+        soon(callers.join_all()).await;
+        let granted = granted.load(Ordering::SeqCst);
+        assert!(granted <= 5 * (resets + 1), "{granted} granted of a capacity of 5 with {resets} resets");
+    }
+}
+
+/// Two receipts in two calls of one batch, and one receipt twice: each is used once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tracked_receipt_is_used_once_however_many_callers_of_two_gates_have_it() {
+    let world = World::new().await;
+    let gates = [patient(&pool(&world.url(), 4).await).build(), patient(&pool(&world.url(), 4).await).build()];
+    let limit = Limit::token_bucket("tracked", 10, EVER).max_reserved(100);
+    for round in 0..10 {
+        let ask = limit.key(round).cost(7).tracked();
+        let receipt = Receipt::from(gates[0].reserve(ask).await.unwrap().granted().unwrap());
+        // So that a second use would show.
+        gates[1].debit(limit.key(round).cost(20)).await.unwrap();
+        let mut callers = JoinSet::new();
+        for caller in 0..16 {
+            let (gate, receipt): (Gate, _) = (gates[caller % 2].clone(), receipt.clone());
+            callers.spawn(async move { gate.settle(receipt, 0).await });
+        }
+        let answers = soon(callers.join_all()).await;
+        let used = answers.iter().filter(|answer| answer.is_ok()).count();
+        let refused = answers.iter().filter(|answer| matches!(answer, Err(tollgate::Error::ReceiptUsed))).count();
+        assert_eq!((used, refused), (1, 15), "{answers:?}");
+        let balance = gates[0].balance(limit.key(round)).await.unwrap().value;
+        assert_eq!(balance, Tokens::from_micros(-10_000_000));
+    }
+}

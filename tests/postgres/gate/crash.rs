@@ -1,0 +1,357 @@
+//! A server that dies, a connection that breaks: nobody hangs, and nobody was told of tokens that were not taken.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+use fastrand::Rng;
+use sqlx::{Connection, PgConnection, PgPool};
+use tokio::task::JoinSet;
+use tollgate::embedded::Server;
+use tollgate::{Error, Gate, Limit, Limiter, Receipt, SECOND, Storage, migrate};
+
+use super::stage::{EVER, patient, pool, soon};
+use crate::proxy::Proxy;
+use crate::world::World;
+
+const CAPACITY: u64 = 1_000_000;
+const KEYS: usize = 12;
+const DURABLE: Limit = Limit::token_bucket("durable", CAPACITY, EVER);
+const STEPPED: Limit = Limit::stepped_bucket("stepped", CAPACITY, EVER);
+const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", CAPACITY, EVER).ephemeral();
+
+/// What callers were told about the durable rows, in whole tokens.
+#[derive(Default)]
+struct Told {
+    granted: [AtomicI64; 2 * KEYS],
+    unknown: [AtomicI64; 2 * KEYS],
+    answers: AtomicU64,
+    errors: AtomicU64,
+    done: AtomicBool,
+}
+
+impl Told {
+    /// Asks until it is done, on every path that a call may take.
+    async fn ask(self: Arc<Self>, gate: Gate, seed: u64) {
+        let mut dice = Rng::with_seed(seed);
+        while !self.done.load(Ordering::SeqCst) {
+            // Half of the calls on one row.
+            let key = if dice.bool() { 0 } else { dice.usize(..KEYS) };
+            let (cost, other) = (dice.u32(1..=3), dice.usize(..KEYS));
+            let durable = || DURABLE.key(key).cost(cost);
+            let (rows, call) = match dice.u32(..5) {
+                0 => (vec![key], soon(gate.consume_all([EPHEMERAL.key(key), durable()])).await.map(drop)),
+                1 => {
+                    let both = [durable(), STEPPED.key(other).cost(cost)];
+                    (vec![key, KEYS + other], soon(gate.consume_all(both)).await.map(drop))
+                }
+                2 => (vec![], soon(gate.consume(EPHEMERAL.key(key))).await.map(drop)),
+                3 => (vec![key], soon(gate.debit(durable())).await.map(drop)),
+                _ => (vec![key], soon(gate.consume(durable())).await.map(|told| drop(told.granted().unwrap()))),
+            };
+            let told = match call {
+                Ok(()) => {
+                    self.answers.fetch_add(1, Ordering::SeqCst);
+                    &self.granted
+                }
+                Err(Error::OutcomeUnknown { .. }) => {
+                    self.errors.fetch_add(1, Ordering::SeqCst);
+                    &self.unknown
+                }
+                Err(error @ Error::Database { .. }) if error.is_retryable() => {
+                    self.errors.fetch_add(1, Ordering::SeqCst);
+                    continue;
+                }
+                Err(error) => panic!("{error:?}"),
+            };
+            for row in rows {
+                told[row].fetch_add(cost.into(), Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Returns once so many calls more were answered.
+    async fn until_answered(&self, more: u64) {
+        let until = self.answers.load(Ordering::SeqCst) + more;
+        soon(async {
+            while self.answers.load(Ordering::SeqCst) < until {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
+    /// What callers were granted is missing in the rows; what nobody knows may be.
+    async fn agrees_with(&self, conn: &mut PgConnection) {
+        let mut total = 0;
+        for row in 0..2 * KEYS {
+            let limit = if row < KEYS { DURABLE } else { STEPPED };
+            let balance = Limiter::new().balance(conn, limit.key(row % KEYS)).await.unwrap().value;
+            let missing = i64::try_from(CAPACITY).unwrap() - balance.micros() / 1_000_000;
+            let [granted, unknown] = [&self.granted, &self.unknown].map(|told| told[row].load(Ordering::SeqCst));
+            assert!(
+                (granted..=granted + unknown).contains(&missing),
+                "row {row}: {missing} taken, {granted} granted, {unknown} unknown"
+            );
+            total += granted;
+        }
+        assert!(total > 0);
+    }
+}
+
+/// Again and again, under the same gate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crash_in_mid_batch_loses_no_grant_and_no_caller() {
+    let mut server = Server::builder().durable().start().unwrap();
+    let mut conn = PgConnection::connect(server.url()).await.unwrap();
+    migrate::run(&mut conn).await.unwrap();
+    let pool = pool(server.url(), 4).await;
+    let gate = Gate::builder(pool).acquire_timeout(2 * SECOND).build();
+    let told = Arc::new(Told::default());
+    let mut callers = JoinSet::new();
+    for caller in 0..48 {
+        callers.spawn(told.clone().ask(gate.clone(), caller));
+    }
+    for crash in 0..6 {
+        told.until_answered(200).await;
+        let errors = told.errors.load(Ordering::SeqCst);
+        server.crash().unwrap();
+        server.restart().unwrap();
+        told.until_answered(1).await;
+        assert!(told.errors.load(Ordering::SeqCst) > errors, "nobody noticed crash {crash}");
+    }
+    told.done.store(true, Ordering::SeqCst);
+    soon(callers.join_all()).await;
+    told.agrees_with(&mut PgConnection::connect(server.url()).await.unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_are_terminated_in_mid_batch_lose_no_grant_and_no_caller() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 4).await).build();
+    let told = Arc::new(Told::default());
+    let mut callers = JoinSet::new();
+    for caller in 0..32 {
+        callers.spawn(told.clone().ask(gate.clone(), caller));
+    }
+    let mut conn = world.connect().await;
+    let terminate = "select pg_terminate_backend(pid) from pg_stat_activity
+                      where datname = current_database() and pid <> pg_backend_pid() and state <> 'idle'";
+    soon(async {
+        while told.errors.load(Ordering::SeqCst) < 100 {
+            told.until_answered(5).await;
+            sqlx::query(terminate).execute(&mut conn).await.unwrap();
+        }
+    })
+    .await;
+    told.until_answered(100).await;
+    told.done.store(true, Ordering::SeqCst);
+    soon(callers.join_all()).await;
+    told.agrees_with(&mut conn).await;
+}
+
+/// A call that is cut at each of its statements.
+#[derive(Clone, Copy, Debug)]
+enum Verb {
+    Consume,
+    ConsumeNew,
+    ConsumeBoth,
+    Credit,
+    Debit,
+    Reset,
+    SettleTracked,
+}
+
+const VERBS: [Verb; 7] =
+    [Verb::Consume, Verb::ConsumeNew, Verb::ConsumeBoth, Verb::Credit, Verb::Debit, Verb::Reset, Verb::SettleTracked];
+
+const LITTLE: Limit = Limit::token_bucket("little", 10, EVER).max_reserved(10);
+const LOCAL: Limit = Limit::token_bucket("local", 10, EVER).ephemeral();
+
+impl Verb {
+    async fn call(self, gate: &Gate, receipt: Receipt) -> Result<(), Error> {
+        match self {
+            Self::Consume => gate.consume(LITTLE.key("k").cost(2)).await.map(|told| drop(told.granted().unwrap())),
+            Self::ConsumeNew => gate.consume(LITTLE.key("new")).await.map(|told| drop(told.granted().unwrap())),
+            Self::ConsumeBoth => {
+                let told = gate.consume_all([LITTLE.key("k"), LOCAL.key("k"), LITTLE.key("new")]).await;
+                told.map(|told| drop(told.granted().unwrap()))
+            }
+            Self::Credit => gate.credit(LITTLE.key("k")).await.map(drop),
+            Self::Debit => gate.debit(LITTLE.key("k")).await.map(drop),
+            Self::Reset => gate.reset(LITTLE.key("k")).await.map(drop),
+            Self::SettleTracked => gate.settle(receipt, 1).await.map(drop),
+        }
+    }
+
+    fn limits(self) -> &'static [&'static str] {
+        if matches!(self, Self::ConsumeBoth) { &["little", "local"] } else { &["little"] }
+    }
+}
+
+/// A database behind a wire that breaks.
+struct Stage {
+    proxy: Proxy,
+    world: World,
+    pool: PgPool,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let world = World::new().await;
+        let proxy = Proxy::new(&world.url());
+        let options = sqlx::postgres::PgPoolOptions::new().max_connections(1);
+        let pool = options.connect_with(proxy.options()).await.unwrap();
+        Self { proxy, world, pool }
+    }
+
+    /// Sets the tables to the same balances as always.
+    async fn set(&self) -> Receipt {
+        self.world.sql("truncate tollgate.buckets, tollgate.rate_limits, tollgate.reservations").await;
+        let mut tx = self.world.pool.begin().await.unwrap();
+        let limiter = Limiter::new();
+        limiter
+            .consume_all(&mut tx, [LITTLE.key("k").cost(3), LOCAL.key("k").cost(3)])
+            .await
+            .unwrap()
+            .granted()
+            .unwrap();
+        let booked = limiter.reserve(&mut tx, LITTLE.key("owing").cost(15).tracked()).await.unwrap().granted().unwrap();
+        tx.commit().await.unwrap();
+        booked.into()
+    }
+
+    /// All that can change, in micro-tokens; an absent row is a full one.
+    async fn state(&self) -> Vec<(String, String, i64)> {
+        let sql = "select name, key, tokens from tollgate.buckets
+                   union all select name, key, value from tollgate.rate_limits
+                   union all select 'receipts', '', count(*) from tollgate.reservations order by 1, 2";
+        sqlx::query_as(sql).fetch_all(&self.world.pool).await.unwrap()
+    }
+
+    /// The same, once no transaction is under way.
+    async fn settled(&self) -> Vec<(String, String, i64)> {
+        let sql = "select count(*) from pg_stat_activity
+                    where datname = current_database() and state <> 'idle' and pid <> pg_backend_pid()";
+        soon(async { while sqlx::query_scalar::<_, i64>(sql).fetch_one(&self.world.pool).await.unwrap() > 0 {} }).await;
+        self.state().await
+    }
+
+    /// The states before and after a call.
+    async fn ends(&self, gate: &Gate, verb: Verb) -> [Vec<(String, String, i64)>; 2] {
+        verb.call(gate, self.set().await).await.unwrap();
+        let with = self.state().await;
+        let _ = self.set().await;
+        let without = self.state().await;
+        assert_ne!(with, without, "{verb:?}");
+        [without, with]
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_lost_at_any_statement_gives_an_error_that_says_what_is_known() {
+    let stage = Stage::new().await;
+    let gate = patient(&stage.pool).build();
+    for verb in VERBS {
+        let [without, with] = stage.ends(&gate, verb).await;
+        let (mut unknown, mut untouched) = (0, 0);
+        for statement in 1.. {
+            let receipt = stage.set().await;
+            stage.proxy.cut_after(statement);
+            let answer = soon(verb.call(&gate, receipt)).await;
+            let (found, case) = (stage.settled().await, format!("{verb:?} cut after statement {statement}"));
+            match answer {
+                Ok(()) => {
+                    assert_eq!(found, with, "{case}");
+                    stage.proxy.hear();
+                    break;
+                }
+                // The server had carried it out.
+                Err(Error::OutcomeUnknown { limit, source }) => {
+                    assert!(verb.limits().contains(&&*limit) && source.is_some(), "{case}");
+                    assert_eq!(found, with, "{case}");
+                    unknown += 1;
+                }
+                Err(error @ Error::Database { .. }) => {
+                    assert!(error.is_retryable(), "{case}: {error:?}");
+                    assert_eq!(found, without, "{case}: {error:?}");
+                    untouched += 1;
+                }
+                Err(error) => panic!("{case}: {error:?}"),
+            }
+            gate.consume(LOCAL.key("others")).await.unwrap().granted().unwrap();
+        }
+        assert!(unknown >= 1 && untouched >= 1, "{verb:?}: {unknown} and {untouched}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_cut_before_any_statement_gives_an_error_that_says_what_is_known() {
+    let stage = Stage::new().await;
+    let gate = patient(&stage.pool).build();
+    for verb in VERBS {
+        let [without, with] = stage.ends(&gate, verb).await;
+        let mut unknown = 0;
+        for passed in 0.. {
+            let receipt = stage.set().await;
+            stage.proxy.hold_after(passed);
+            let mut call = pin!(soon(verb.call(&gate, receipt)));
+            let (answer, is_cut) = tokio::select! {
+                answer = &mut call => (answer, false),
+                () = stage.proxy.until_held() => {
+                    stage.proxy.cut().await;
+                    stage.proxy.release();
+                    (call.await, true)
+                }
+            };
+            stage.proxy.release();
+            let (found, case) = (stage.settled().await, format!("{verb:?} cut before statement {passed}"));
+            match answer {
+                // The pool tries its connections before it hands them out.
+                Ok(()) => assert_eq!(found, with, "{case}"),
+                Err(Error::OutcomeUnknown { .. }) => {
+                    assert_eq!(found, without, "{case}");
+                    unknown += 1;
+                }
+                Err(error @ Error::Database { .. }) => {
+                    assert!(error.is_retryable(), "{case}: {error:?}");
+                    assert_eq!(found, without, "{case}: {error:?}");
+                }
+                Err(error) => panic!("{case}: {error:?}"),
+            }
+            gate.consume(LOCAL.key("others")).await.unwrap().granted().unwrap();
+            if !is_cut {
+                break;
+            }
+        }
+        assert!(unknown >= 1, "{verb:?}");
+    }
+}
+
+/// The server wrote, and its answer never arrives: after the gate's patience its callers are told that nobody knows.
+#[tokio::test]
+async fn a_server_that_falls_silent_is_given_up_and_its_connection_closed() {
+    let stage = Stage::new().await;
+    let gate = Gate::builder(stage.pool.clone()).statement_timeout(2 * SECOND).build();
+    let _ = stage.set().await;
+    gate.balance(LITTLE.key("k")).await.unwrap();
+    let took = async |row: &str| {
+        let (left, _) = stage.world.row(Storage::Durable, "little", row).await.unwrap();
+        7 - left.micros() / 1_000_000
+    };
+    // The reading statement; nothing was begun.
+    stage.proxy.silence_after(1);
+    let error = soon(gate.consume(LITTLE.key("k"))).await.unwrap_err();
+    assert!(matches!(&error, Error::Database { .. }) && error.is_retryable(), "{error:?}");
+    stage.proxy.hear();
+    assert_eq!(took("k").await, 0);
+    // The writing one.
+    stage.proxy.silence_after(2);
+    let error = soon(gate.consume(LITTLE.key("k"))).await.unwrap_err();
+    assert!(matches!(&error, Error::OutcomeUnknown { .. }) && !error.is_retryable(), "{error:?}");
+    stage.proxy.hear();
+    assert_eq!(took("k").await, 1);
+    // The pool of one connection has a new one.
+    soon(gate.consume(LITTLE.key("k"))).await.unwrap().granted().unwrap();
+    assert_eq!(took("k").await, 2);
+}

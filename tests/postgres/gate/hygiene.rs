@@ -1,0 +1,236 @@
+//! A pool that is shared with a host application: the gate leaves it connections, and leaves them clean.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sqlx::postgres::PgPoolOptions;
+use tokio::task::JoinSet;
+use tollgate::{Error, Gate, Limit, Tokens};
+
+use super::stage::{EVER, idle_in_transaction, patient, pool, soon};
+use crate::proxy::Proxy;
+use crate::world::World;
+
+const LIMIT: Limit = Limit::stepped_bucket("hot", 1_000_000, EVER);
+
+/// On one hot key, on as many keys as there are callers, and on keys that are new: so with every connection at work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_callers_and_a_health_check_share_four_connections() {
+    const CALLS: u32 = 5;
+    let world = World::new().await;
+    let patience = Duration::from_secs(5);
+    let pool = PgPoolOptions::new().max_connections(4).acquire_timeout(patience).connect(&world.url()).await.unwrap();
+    for (lanes, keys) in [(None, 1_u32), (Some(4), 1), (Some(4), 1000)] {
+        let gate = patient(&pool);
+        let gate = if let Some(lanes) = lanes { gate.lanes(lanes) } else { gate }.build();
+        let done = Arc::new(AtomicBool::new(false));
+        let health = tokio::spawn({
+            let (pool, done) = (pool.clone(), done.clone());
+            async move {
+                let mut answered = 0;
+                while !done.load(Ordering::SeqCst) {
+                    sqlx::query("select 1").execute(&pool).await?;
+                    answered += 1;
+                }
+                Ok::<u32, sqlx::Error>(answered)
+            }
+        });
+        let mut callers = JoinSet::new();
+        for caller in 0..1000 {
+            let gate = gate.clone();
+            callers.spawn(async move {
+                for _ in 0..CALLS {
+                    gate.consume(LIMIT.key(caller % keys)).await.unwrap().granted().unwrap();
+                }
+            });
+        }
+        soon(callers.join_all()).await;
+        done.store(true, Ordering::SeqCst);
+        let answered = health.await.unwrap().unwrap();
+        assert!(answered > 3, "{answered} health checks, {lanes:?} lanes, {keys} keys");
+        assert!(pool.size() <= 4);
+    }
+    let taken = 1000 * CALLS;
+    let left: i64 = sqlx::query_scalar("select sum(1000000000000 - value)::int8 from tollgate.rate_limits")
+        .fetch_one(&world.pool)
+        .await
+        .unwrap();
+    assert_eq!(left, i64::from(3 * taken) * 1_000_000);
+    assert_eq!(idle_in_transaction(&world.pool).await, 0);
+}
+
+/// The host holds all but one connection: the gate goes on over that one, and gives it back between batches.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gate_works_on_what_its_host_leaves_of_the_pool() {
+    let world = World::new().await;
+    let pool = pool(&world.url(), 4).await;
+    let gate = patient(&pool).lanes(4).build();
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(pool.begin().await.unwrap());
+    }
+    let mut callers = JoinSet::new();
+    for caller in 0..200 {
+        let gate = gate.clone();
+        callers.spawn(async move {
+            for _ in 0..3 {
+                gate.consume(LIMIT.key(caller % 20)).await.unwrap().granted().unwrap();
+            }
+        });
+    }
+    let mut checks = 0;
+    soon(async {
+        while !callers.is_empty() {
+            sqlx::query("select 1").execute(&pool).await.unwrap();
+            checks += 1;
+            while callers.try_join_next().is_some_and(|caller| caller.is_ok()) {}
+        }
+    })
+    .await;
+    assert!(checks > 3, "{checks}");
+}
+
+/// The caller itself holds the only connection: an error that names the pool, within the patience asked, and nothing else.
+#[tokio::test]
+async fn g16_a_caller_that_holds_the_only_connection_gets_an_error_and_does_not_hang() {
+    let world = World::new().await;
+    let pool = pool(&world.url(), 1).await;
+    let gate = Gate::builder(pool.clone()).acquire_timeout(Duration::from_millis(50)).build();
+    let held = pool.begin().await.unwrap();
+    let error = soon(gate.consume(LIMIT.key("k"))).await.unwrap_err();
+    assert!(
+        matches!(&error, Error::Database { limit, source, .. }
+            if limit == "hot" && matches!(**source, sqlx::Error::PoolTimedOut)),
+        "{error:?}"
+    );
+    assert!(error.is_retryable());
+    held.rollback().await.unwrap();
+    soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
+    assert_eq!(world.rows().await, 1);
+}
+
+/// What a gate grants is committed, whatever becomes of its caller's own work.
+#[tokio::test]
+async fn g16_a_grant_is_seen_by_others_at_once_and_outlives_the_callers_rollback() {
+    let world = World::new().await;
+    let gate = Gate::new(world.pool.clone());
+    let mut tx = world.pool.begin().await.unwrap();
+    sqlx::query("create table work (n int)").execute(&mut *tx).await.unwrap();
+    for limit in [LIMIT, LIMIT.ephemeral()] {
+        let storage = limit.spec().storage;
+        for left in [999_999, 999_998] {
+            gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+            assert_eq!(world.row(storage, "hot", "k").await.unwrap().0, Tokens::new(left));
+        }
+    }
+    tx.rollback().await.unwrap();
+    assert_eq!(gate.balance(LIMIT.key("k")).await.unwrap().value, Tokens::new(999_998));
+}
+
+/// The queue holds two calls while the lane waits for a connection. The third is told so at once, and the two are answered.
+#[tokio::test]
+async fn a_full_queue_is_busy_at_once_and_those_in_it_are_answered() {
+    let world = World::new().await;
+    let pool = pool(&world.url(), 1).await;
+    let gate = patient(&pool).queue(2).build();
+    let held = pool.begin().await.unwrap();
+    let mut waiting = Vec::new();
+    for caller in 0..2 {
+        let gate = gate.clone();
+        waiting.push(tokio::spawn(async move { gate.consume(LIMIT.key(caller)).await }));
+        tokio::task::yield_now().await;
+    }
+    for _ in 0..3 {
+        let refused = std::future::poll_fn({
+            let mut call = Box::pin(gate.consume(LIMIT.key("third")));
+            move |cx| std::task::Poll::Ready(call.as_mut().poll(cx))
+        });
+        let refused = refused.await;
+        assert!(matches!(refused, std::task::Poll::Ready(Err(Error::Busy))), "{refused:?}");
+    }
+    held.rollback().await.unwrap();
+    for call in waiting {
+        soon(call).await.unwrap().unwrap().granted().unwrap();
+    }
+    assert_eq!(world.rows().await, 2);
+    soon(gate.consume(LIMIT.key("third"))).await.unwrap().granted().unwrap();
+}
+
+/// A row that somebody holds: its callers are told that it is busy, and all others are served.
+#[tokio::test]
+async fn g15_a_row_held_for_longer_than_the_lock_timeout_is_busy_and_other_keys_go_on() {
+    let world = World::new().await;
+    let gate = Gate::builder(pool(&world.url(), 1).await).lock_timeout(Duration::from_millis(50)).build();
+    for limit in [LIMIT, LIMIT.ephemeral()] {
+        for key in ["held", "other"] {
+            gate.consume(limit.key(key)).await.unwrap().granted().unwrap();
+        }
+        let mut holder = world.connect().await;
+        let mut held = sqlx::Connection::begin(&mut holder).await.unwrap();
+        for table in ["buckets", "rate_limits"] {
+            let lock = format!("select from tollgate.{table} where key = 'held' for update");
+            sqlx::query(sqlx::AssertSqlSafe(lock)).execute(&mut *held).await.unwrap();
+        }
+        for _ in 0..2 {
+            let answer = soon(gate.consume(limit.key("held"))).await;
+            assert!(matches!(answer, Err(Error::Busy)), "{answer:?}");
+            assert!(answer.unwrap_err().is_retryable());
+            soon(gate.consume(limit.key("other"))).await.unwrap().granted().unwrap();
+            soon(gate.consume(limit.key("new"))).await.unwrap().granted().unwrap();
+            // What takes nothing needs no lock.
+            assert_eq!(gate.balance(limit.key("held")).await.unwrap().value, Tokens::new(999_999));
+            assert!(gate.check(limit.key("held")).await.unwrap().is_granted());
+        }
+        held.rollback().await.unwrap();
+        soon(gate.consume(limit.key("held"))).await.unwrap().granted().unwrap();
+        assert_eq!(gate.balance(limit.key("held")).await.unwrap().value, Tokens::new(999_998));
+    }
+}
+
+/// Those who share a batch with a row that is held do not share its fate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn g15_callers_of_other_rows_in_the_batch_of_a_held_row_are_served() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let gate = Gate::builder(pool).lock_timeout(Duration::from_millis(50)).build();
+    for key in ["held", "other"] {
+        gate.consume(LIMIT.key(key)).await.unwrap().granted().unwrap();
+    }
+    let mut holder = world.connect().await;
+    let mut held = sqlx::Connection::begin(&mut holder).await.unwrap();
+    sqlx::query("select from tollgate.rate_limits where key = 'held' for update").execute(&mut *held).await.unwrap();
+    // Until all are in one batch.
+    proxy.hold_after(0);
+    let ask = |key: &'static str| {
+        let gate = gate.clone();
+        tokio::spawn(async move { soon(gate.consume(LIMIT.key(key))).await })
+    };
+    let [busy, other, new] = ["held", "other", "new"].map(ask);
+    proxy.until_held().await;
+    proxy.release();
+    let (busy, other, new) = tokio::join!(busy, other, new);
+    assert!(matches!(busy.unwrap(), Err(Error::Busy)));
+    other.unwrap().unwrap().granted().unwrap();
+    new.unwrap().unwrap().granted().unwrap();
+    held.rollback().await.unwrap();
+}
+
+#[tokio::test]
+async fn g15_a_row_that_is_held_for_a_moment_is_waited_for() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 1).await).build();
+    gate.consume(LIMIT.key("held")).await.unwrap().granted().unwrap();
+    let mut holder = world.connect().await;
+    let mut held = sqlx::Connection::begin(&mut holder).await.unwrap();
+    let lock = "update tollgate.rate_limits set value = value - 1000000 where key = 'held'";
+    sqlx::query(lock).execute(&mut *held).await.unwrap();
+    let waits = "select count(*) > 0 from pg_stat_activity
+                  where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0";
+    let (answer, ()) = tokio::join!(soon(gate.consume(LIMIT.key("held"))), async {
+        soon(async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&world.pool).await.unwrap() {} }).await;
+        held.commit().await.unwrap();
+    });
+    assert_eq!(answer.unwrap().granted().unwrap().remaining, Tokens::new(999_997));
+}

@@ -1,0 +1,182 @@
+//! Promise 1, by the instants that the grants themselves record, in whole micro-tokens, without a tolerance.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use fastrand::Rng;
+use sqlx::{Connection, PgConnection};
+use tokio::task::JoinSet;
+use tollgate::{Charge, Decision, Gate, Limit, Limiter, Request, SECOND, Tokens};
+
+use super::stage::{patient, pool, soon};
+use crate::world::World;
+
+const PERIOD: Duration = Duration::from_millis(100);
+const KEYS: u32 = 3;
+
+/// Of every kind, in both tables, so narrow that most calls are refused. Rates are whole micro-tokens per microsecond.
+fn limits() -> [Limit; 6] {
+    [
+        Limit::token_bucket("drip", 300, SECOND).capacity(20),
+        Limit::token_bucket("drip", 300, SECOND).capacity(20).ephemeral(),
+        Limit::token_bucket("owing", 300, SECOND).capacity(10).max_reserved(15),
+        Limit::stepped_bucket("steps", 30, PERIOD).capacity(40),
+        Limit::fixed_window("window", 30, PERIOD).ephemeral(),
+        Limit::fixed_window("aligned", 30, PERIOD).start(Duration::from_millis(30)),
+    ]
+}
+
+/// Two processes with two gates each, and transactions of others, on the same rows for some seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_over_between_any_two_grants_of_two_processes() {
+    let world = World::new().await;
+    world.sql("create table granted (storage text, name text, key text, decided_at timestamptz, cost int8)").await;
+    let sql = "select clock_timestamp() + interval '4 seconds'";
+    let end: DateTime<Utc> = sqlx::query_scalar(sql).fetch_one(&world.pool).await.unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["gate::promise::spend_in_another_process", "--exact", "--ignored", "--nocapture"]);
+    command.env(DATABASE, world.url()).env(END, end.to_rfc3339()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let other = command.spawn().unwrap();
+    spend(&world.url(), end, 0).await;
+    let other = tokio::task::spawn_blocking(move || other.wait_with_output()).await.unwrap().unwrap();
+    assert!(other.status.success(), "{}", String::from_utf8_lossy(&other.stderr));
+
+    let sql = "select storage, name, key, decided_at, cost from granted order by decided_at";
+    let rows: Vec<(String, String, String, DateTime<Utc>, i64)> =
+        sqlx::query_as(sql).fetch_all(&world.pool).await.unwrap();
+    let mut grants = BTreeMap::<_, Vec<Spent>>::new();
+    for (storage, name, key, decided_at, cost) in rows {
+        grants.entry((storage, name, key)).or_default().push((decided_at.timestamp_micros(), cost));
+    }
+    assert_eq!(grants.len(), limits().len() * usize::try_from(KEYS).unwrap());
+    for limit in limits() {
+        let (storage, spec) = (limit.spec().storage, limit.spec());
+        for key in 0..KEYS {
+            let key = key.to_string();
+            let grants = &grants[&(format!("{storage:?}"), limit.name().to_owned(), key.clone())];
+            assert!(grants.len() > 30, "only {} grants of {limit:?}", grants.len());
+            let (_, step) = world.row(storage, limit.name(), &key).await.unwrap();
+            let refilled = |instant: i64| match limit.name() {
+                "drip" | "owing" => 300 * instant,
+                _ => 30_000_000 * (instant - step.timestamp_micros()).div_euclid(100_000),
+            };
+            let most = spec.capacity.unwrap_or(Tokens::new(30)).micros() + spec.max_reserved.micros();
+            never_over(grants, most, refilled, &limit);
+        }
+    }
+}
+
+/// The other process of the test above.
+#[ignore = "a part of another test"]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn spend_in_another_process() {
+    let (Ok(url), Ok(end)) = (std::env::var(DATABASE), std::env::var(END)) else { return };
+    spend(&url, end.parse().unwrap(), 1_000_000).await;
+}
+
+/// A grant: its recorded instant in microseconds, and its cost in micro-tokens.
+type Spent = (i64, i64);
+
+/// Checks grants in the order of the recorded clock: no span of it holds more than `most` and what came in between its ends.
+fn never_over(grants: &[Spent], most: i64, refilled: impl Fn(i64) -> i64, limit: &Limit) {
+    // What the worst beginning so far allows: for each end, the same as to look at every beginning.
+    let (mut spent, mut allowed) = (0, i64::MAX);
+    for (instant, cost) in grants {
+        allowed = allowed.min(spent - refilled(*instant) + most);
+        spent += cost;
+        let over = spent - refilled(*instant) - allowed;
+        assert!(over <= 0, "{over} micro-tokens too many up to {instant}: {limit:?}");
+    }
+}
+
+/// Asks at random until the end, and writes down what was granted.
+async fn spend(url: &str, end: DateTime<Utc>, seed: u64) {
+    let gates = [
+        patient(&pool(url, 4).await).lanes(3).max_batch(16).build(),
+        patient(&pool(url, 2).await).remember_refusals(Duration::from_millis(200)).build(),
+    ];
+    let mut callers = JoinSet::new();
+    for caller in 0..32 {
+        callers.spawn(ask(gates[caller % 2].clone(), end, seed + u64::try_from(caller).unwrap()));
+    }
+    for caller in 32..34 {
+        callers.spawn(join_in(url.to_owned(), end, seed + caller));
+    }
+    let charges = soon(callers.join_all()).await.concat();
+    let column = |of: fn(&Charge) -> String| charges.iter().map(|(charge, _)| of(charge)).collect::<Vec<_>>();
+    let mut conn = PgConnection::connect(url).await.unwrap();
+    sqlx::query(
+        "insert into granted select * from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::int8[])",
+    )
+    .bind(column(|charge| format!("{:?}", charge.limit.spec().storage)))
+    .bind(column(|charge| charge.limit.name().to_owned()))
+    .bind(column(|charge| charge.key.to_string()))
+    .bind(charges.iter().map(|(_, decided_at)| *decided_at).collect::<Vec<_>>())
+    .bind(charges.iter().map(|(charge, _)| charge.cost.micros()).collect::<Vec<_>>())
+    .execute(&mut conn)
+    .await
+    .unwrap();
+}
+
+type Charged = Vec<(Charge, DateTime<Utc>)>;
+
+async fn ask(gate: Gate, end: DateTime<Utc>, seed: u64) -> Charged {
+    let (mut dice, mut charged) = (Rng::with_seed(seed), Vec::new());
+    loop {
+        let asks = asks(&mut dice);
+        let reserving = dice.bool();
+        let (charges, decided_at) = if reserving {
+            match gate.reserve_all(asks).await.unwrap() {
+                Decision::Granted(booked) => (booked.charges, booked.decided_at),
+                Decision::Denied(denied) => (Vec::new(), denied.decided_at),
+            }
+        } else {
+            match gate.consume_all(asks).await.unwrap() {
+                Decision::Granted(grant) => (grant.charges, grant.decided_at),
+                Decision::Denied(denied) => (Vec::new(), denied.decided_at),
+            }
+        };
+        charged.extend(charges.into_iter().map(|charge| (charge, decided_at)));
+        if decided_at >= end {
+            return charged;
+        }
+        // Refusals from memory wait for nobody, and would let nobody else work.
+        gate.balance(limits()[0].key(0)).await.unwrap();
+    }
+}
+
+/// The same in transactions of the caller's own, some of which are rolled back.
+async fn join_in(url: String, end: DateTime<Utc>, seed: u64) -> Charged {
+    let (mut conn, mut dice) = (PgConnection::connect(&url).await.unwrap(), Rng::with_seed(seed));
+    let mut charged = Vec::new();
+    loop {
+        let mut tx = conn.begin().await.unwrap();
+        let decision = Limiter::new().consume_all(&mut tx, asks(&mut dice)).await.unwrap();
+        let (charges, decided_at) = match decision {
+            Decision::Granted(grant) => (grant.charges, grant.decided_at),
+            Decision::Denied(denied) => (Vec::new(), denied.decided_at),
+        };
+        if dice.u32(..4) == 0 {
+            tx.rollback().await.unwrap();
+        } else {
+            tx.commit().await.unwrap();
+            charged.extend(charges.into_iter().map(|charge| (charge, decided_at)));
+        }
+        if decided_at >= end {
+            return charged;
+        }
+    }
+}
+
+fn asks(dice: &mut Rng) -> Vec<Request> {
+    let mut limits = limits();
+    dice.shuffle(&mut limits);
+    let count = if dice.bool() { 1 } else { dice.usize(1..=3) };
+    let mut ask = |limit: &Limit| limit.key(dice.u32(..KEYS)).cost(Tokens::from_micros(dice.i64(100_000..4_000_000)));
+    limits.iter().take(count).map(&mut ask).collect()
+}
+
+const DATABASE: &str = "TOLLGATE_TEST_DATABASE";
+const END: &str = "TOLLGATE_TEST_END";
