@@ -47,7 +47,7 @@
 //! # Map
 //!
 //! [`algebra`] and [`plan`] are pure: no IO, no clock. `Limiter` puts them to work on the tables, which `migrate` makes.
-//! `embedded` starts a private server for tests and development.
+//! `embedded` starts a private server for tests and development; `bench` measures.
 //!
 //! # Features
 //!
@@ -55,11 +55,14 @@
 //! - **`postgres`** (default): `Limiter`.
 //! - **`migrate`** (default): the `migrate` module, with the tables' migrations embedded.
 //! - **`embedded`**: the `embedded` module.
+//! - **`bench`**: the `bench` module.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //! - **`cli`**: the `tollgate` command, with all that it needs.
 
 pub mod algebra;
 mod balance;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod decision;
 #[cfg(feature = "embedded")]
 pub mod embedded;
