@@ -132,6 +132,15 @@ impl Denied {
     }
 }
 
+impl Denied {
+    /// The refusal of a call, if any of its rows refuses: the limit to wait for longest, and the others.
+    pub(crate) fn among(mut refusals: Vec<Refusal>, decided_at: DateTime<Utc>, source: Source) -> Option<Self> {
+        let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| refusal.retry_at)?;
+        let Refusal { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
+        Some(Self { limit, key, remaining, retry_at, decided_at, source, others: refusals })
+    }
+}
+
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "limit {:?}", self.limit)?;
@@ -165,6 +174,11 @@ pub struct Refusal {
 pub enum Source {
     /// The database, exactly.
     Database,
+    /// A gate, from a refusal that it remembers: the database was not asked, and would have refused as well, unless
+    /// somebody else has raised the balance since.
+    Memory,
+    /// A gate that could not ask the database, as its failure policy demands.
+    Degraded,
 }
 
 /// A span between two instants of one clock; zero where they are in the other order.

@@ -1,4 +1,6 @@
 use std::borrow::Cow;
+#[cfg(feature = "postgres")]
+use std::sync::Arc;
 
 use crate::key::KeyError;
 use crate::tokens::{Tokens, TokensError};
@@ -8,7 +10,9 @@ use crate::tokens::{Tokens, TokensError};
 /// The first group is **bad input**: found before any SQL, so the caller's transaction is untouched. The second group is
 /// about the **transaction and the rows**, the third about the **database**; after [`Error::Database`] and [`Error::Schema`]
 /// PostgreSQL has aborted the transaction, and the caller rolls back.
-#[derive(Debug, thiserror::Error)]
+///
+/// Clones share what the driver reported: a gate gives the error of a batch to every caller in it.
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The definitions of one limit differ within one call.
@@ -58,10 +62,10 @@ pub enum Error {
     #[error("no limit was asked (skip the call where nothing is limited)")]
     NothingAsked,
 
-    /// Another transaction held a row for longer than the limiter's lock timeout. The caller's transaction is usable: what
-    /// the limiter did in it is undone.
+    /// Too many want the same: another transaction held a row for longer than the lock timeout, or a gate's queue is full.
+    /// Nothing was taken, and a caller's own transaction is usable: what the limiter did in it is undone.
     #[error(
-        "another transaction held a row for longer than the lock timeout (retry, or consume later and commit sooner)"
+        "another transaction held a row for longer than the lock timeout, or a gate's queue is full (retry, or commit sooner)"
     )]
     Busy,
     /// A row holds what the limiter never writes, such as an infinite instant.
@@ -88,14 +92,32 @@ pub enum Error {
         /// The limit's name; of several the first in lock order.
         limit: Cow<'static, str>,
         /// What the driver reported.
-        source: sqlx::Error,
+        source: Arc<sqlx::Error>,
     },
+    /// The connection was lost while a gate committed the call: the tokens were taken, or they were not.
+    ///
+    /// The answer would have been a grant, or a change. To try again may take the tokens twice, to give up may have taken
+    /// them in vain; neither ever takes more than the limit allows.
+    #[cfg(feature = "postgres")]
+    #[error(
+        "whether limit {limit:?} was charged is unknown: the connection was lost while it was (look at the balance, or count it as charged)"
+    )]
+    OutcomeUnknown {
+        /// The limit's name; of several the first in lock order.
+        limit: Cow<'static, str>,
+        /// What the driver reported; `None` where the gate itself came to an end.
+        source: Option<Arc<sqlx::Error>>,
+    },
+    /// The runtime that the gate worked on ended before the call's turn came. Nothing was taken.
+    #[cfg(feature = "postgres")]
+    #[error("the runtime of the gate has ended (ask it from a tokio runtime that is alive)")]
+    Stopped,
     /// The tables are missing, or older than this library.
     #[cfg(feature = "postgres")]
     #[error("the tollgate schema is missing or too old (run `tollgate migrate up`): {source}")]
     Schema {
         /// What the driver reported.
-        source: sqlx::Error,
+        source: Arc<sqlx::Error>,
     },
 }
 
@@ -103,7 +125,8 @@ impl Error {
     /// Whether the same call may succeed when the whole transaction is tried again.
     ///
     /// True for lost races (serialization failures 40001, deadlocks 40P01), waits that were cut short (lock timeouts
-    /// 55P03 and [`Error::Busy`], cancelled statements 57014), servers that are shutting down or starting up, and lost connections.
+    /// 55P03 and [`Error::Busy`], cancelled statements 57014), servers that are shutting down or starting up, and lost connections. False for
+    /// [`Error::OutcomeUnknown`], which may have been carried out.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -113,6 +136,49 @@ impl Error {
             _ => false,
         }
     }
+
+    /// The same, as the error of a caller who asked this limit.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn concerning(self, asked: &crate::text::Text) -> Self {
+        match self {
+            Self::Database { step, source, .. } => Self::Database { step, limit: asked.clone().into(), source },
+            Self::OutcomeUnknown { source, .. } => Self::OutcomeUnknown { limit: asked.clone().into(), source },
+            other => other,
+        }
+    }
+
+    /// The same, as the error of a statement that commits: where the connection failed, it may have been carried out.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn of_commit(self) -> Self {
+        match self {
+            Self::Database { limit, source, .. } if !is_about_the_statement(&source) => {
+                Self::OutcomeUnknown { limit, source: Some(source) }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the connection is as good as before.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn leaves_connection(&self) -> bool {
+        match self {
+            Self::Database { source, .. } | Self::Schema { source } => is_about_the_statement(source),
+            Self::OutcomeUnknown { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// Whether another transaction won a race that only the whole transaction can run again.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_lost_race(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if matches!(code(source).as_deref(), Some("40001" | "40P01")))
+    }
+
+    /// Whether a lock timeout struck.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if code(source).as_deref() == Some("55P03"))
+    }
 }
 
 /// What the limiter was doing when the database failed.
@@ -120,10 +186,14 @@ impl Error {
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
-    /// Finding out whether there is a transaction.
+    /// Getting a connection from the gate's pool.
+    Acquire,
+    /// Beginning a transaction, or finding out whether there is one.
     Begin,
     /// Inserting or locking the rows of several requests.
     Claim,
+    /// Ending the gate's own transaction.
+    Commit,
     /// Locking rows, or inserting the first row of a key.
     Lock,
     /// Reading rows without a lock.
@@ -142,8 +212,10 @@ pub enum Step {
 impl std::fmt::Display for Step {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Begin => "find the transaction of",
+            Self::Acquire => "get a connection for",
+            Self::Begin => "begin the transaction of",
             Self::Claim => "claim the rows of",
+            Self::Commit => "end the transaction of",
             Self::Lock => "lock a row of",
             Self::Read => "read a row of",
             Self::Release => "release the new rows of",
@@ -157,12 +229,29 @@ impl std::fmt::Display for Step {
 #[cfg(feature = "postgres")]
 fn is_passing(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| {
-            // Class 08 is about the connection, 57P0x about a server that stops or starts.
-            matches!(&*code, "40001" | "40P01" | "55P03" | "57014" | "57P01" | "57P02" | "57P03")
-                || code.starts_with("08")
-        }),
+        sqlx::Error::Database(_) => {
+            is_about_the_connection(error)
+                || matches!(code(error).as_deref(), Some("40001" | "40P01" | "55P03" | "57014"))
+        }
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => true,
         _ => false,
     }
+}
+
+/// Whether PostgreSQL says that the statement failed, and goes on.
+#[cfg(feature = "postgres")]
+fn is_about_the_statement(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some() && !is_about_the_connection(error)
+}
+
+/// Whether PostgreSQL speaks of the connection (class 08), or of itself stopping or starting (57P0x), rather than of the
+/// statement.
+#[cfg(feature = "postgres")]
+fn is_about_the_connection(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| matches!(&*code, "57P01" | "57P02" | "57P03") || code.starts_with("08"))
+}
+
+#[cfg(feature = "postgres")]
+fn code(error: &sqlx::Error) -> Option<Cow<'_, str>> {
+    error.as_database_error()?.code()
 }

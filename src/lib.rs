@@ -67,6 +67,8 @@ mod decision;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
+#[cfg(feature = "postgres")]
+mod gate;
 mod key;
 mod limit;
 #[cfg(feature = "postgres")]
@@ -89,6 +91,8 @@ pub use decision::{Decision, Denied, Grant, Refusal, Reservation, Source};
 pub use error::Error;
 #[cfg(feature = "postgres")]
 pub use error::Step;
+#[cfg(feature = "postgres")]
+pub use gate::{Gate, GateBuilder, OnFailure};
 pub use key::{Key, KeyError, KeyParts, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, Storage};
 #[cfg(feature = "postgres")]

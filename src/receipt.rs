@@ -5,6 +5,8 @@ use crate::decision::{Grant, Reservation};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::tokens::Tokens;
+#[cfg(feature = "postgres")]
+use crate::{error::Error, tokens::TokensError};
 
 /// What was taken, and from where: a value to keep with the job that it pays for, and to settle or cancel by.
 ///
@@ -34,6 +36,16 @@ impl Receipt {
     /// One receipt for each limit, for those whose true costs differ.
     pub fn split(self) -> impl Iterator<Item = Self> {
         self.charges.into_iter().map(|charge| Self { charges: vec![charge] })
+    }
+
+    /// One actual cost for charges that were all the same.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn actual_cost(&self, actual: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, Error> {
+        let [first, others @ ..] = self.charges.as_slice() else { return Err(Error::NothingAsked) };
+        if others.iter().any(|charge| charge.cost != first.cost) {
+            return Err(Error::MixedCosts);
+        }
+        actual.try_into().map_err(|error| Error::Cost { limit: first.limit.name.clone().into(), source: error.into() })
     }
 }
 

@@ -38,6 +38,12 @@ impl Ask {
         Tokens::from_micros(terms.capacity.saturating_add(self.bound(terms)))
     }
 
+    /// Whether the tokens may be spent later.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_reserving(self) -> bool {
+        self.reserving
+    }
+
     /// How much is asked.
     pub(crate) fn cost(self) -> Tokens {
         self.cost

@@ -54,6 +54,13 @@ impl Terms {
         }
     }
 
+    /// The terms of a share, in millionths, of the limit: both rounded down, the rate to one micro-token at least.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn share(self, millionths: i64) -> Self {
+        let part = |whole: i64| i64::try_from(i128::from(whole) * i128::from(millionths) / 1_000_000).unwrap_or(whole);
+        Self { rate: part(self.rate).max(1), capacity: part(self.capacity), ..self }
+    }
+
     /// What an absent row stands for: full, at `now` or at the last grid step before it.
     #[must_use]
     pub fn full(&self, now: Timestamp) -> State {

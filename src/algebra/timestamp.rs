@@ -31,6 +31,12 @@ impl Timestamp {
         self.0
     }
 
+    /// The instant so much later, in whole microseconds.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn plus(self, span: std::time::Duration) -> Self {
+        Self::saturating(i128::from(self.0) + i128::try_from(span.as_micros()).unwrap_or(i128::MAX >> 1))
+    }
+
     /// The nearest instant to a wide result.
     pub(super) fn saturating(micros: i128) -> Self {
         let clamped = micros.clamp(i128::from(Self::MIN.0), i128::from(Self::MAX.0));

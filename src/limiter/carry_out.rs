@@ -1,12 +1,12 @@
 use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::Storage;
-use crate::plan::{Answer, Change, Need, Plan, Row};
+use crate::plan::{Answer, Change, Need, Outcome, Plan, Row};
 use crate::receipt::Charge;
 use crate::store::{Found, Store};
 
-/// Carries out a plan of one call over the tables, statement by statement.
-pub(super) struct CarryOut<'a> {
+/// Carries out a plan over the tables, statement by statement.
+pub(crate) struct CarryOut<'a> {
     store: Store<'a>,
     plan: &'a Plan,
     /// Tracked charges that the call uses up, once its rows are locked.
@@ -18,12 +18,12 @@ pub(super) struct CarryOut<'a> {
 }
 
 impl<'a> CarryOut<'a> {
-    pub(super) fn new(store: Store<'a>, plan: &'a Plan) -> Self {
+    pub(crate) fn new(store: Store<'a>, plan: &'a Plan) -> Self {
         Self { store, plan, used: Vec::new(), xid: None, inserted: vec![None; plan.rows().len()] }
     }
 
     /// Uses up the tracked ones among these charges. A receipt that names one of them twice is one that was used before.
-    pub(super) fn using_up(mut self, charges: &[Charge]) -> Result<Self, Error> {
+    pub(crate) fn using_up(mut self, charges: &[Charge]) -> Result<Self, Error> {
         for charge in charges {
             let Some(id) = charge.tracked else { continue };
             let used = (Row::of(charge), id);
@@ -37,31 +37,41 @@ impl<'a> CarryOut<'a> {
         Ok(self)
     }
 
-    /// Decides without a lock, and changes nothing.
-    pub(super) async fn look(mut self) -> Result<Answer, Error> {
+    /// Decides the plan's only call without a lock, and changes nothing.
+    pub(crate) async fn look(mut self) -> Result<Answer, Error> {
         let found = self.store.read(self.plan.rows()).await?;
-        self.decide(&found).map(|(answer, _)| answer)
+        only(self.decide(&found).answers)
     }
 
-    /// Locks, decides, and writes what changed.
-    pub(super) async fn run(mut self) -> Result<Answer, Error> {
-        let mut answer = match self.plan.rows() {
+    /// Locks, decides the plan's only call, and writes what changed.
+    pub(crate) async fn run(self) -> Result<Answer, Error> {
+        let plan = self.plan;
+        let answer = only(self.run_all().await?)?;
+        trace(plan, &answer);
+        Ok(answer)
+    }
+
+    /// Locks, decides all calls, and writes what changed. An error of one call leaves the others alone; one of the database
+    /// is the error of all.
+    pub(crate) async fn run_all(mut self) -> Result<Answers, Error> {
+        let mut answers = match self.plan.rows() {
             [row] => self.one(row).await?,
             _ if self.plan.inserts() => self.several(self.plan.needs()).await?,
             _ => self.existing().await?,
         };
-        self.track(&mut answer).await?;
-        trace(self.plan, &answer);
-        Ok(answer)
+        for answer in answers.iter_mut().flatten() {
+            self.track(answer).await?;
+        }
+        Ok(answers)
     }
 
     /// One row: locked, or inserted if it is absent.
-    async fn one(&mut self, row: &Row) -> Result<Answer, Error> {
+    async fn one(&mut self, row: &Row) -> Result<Answers, Error> {
         let need = self.plan.needs().and_then(|needs| needs.first().copied());
         let insert = self.plan.inserts().then(|| self.plan.capacities()[0]);
         let mut found = self.store.lock_one(row, need.as_ref(), insert).await?;
         if !found.held {
-            if let Some(refusal) = self.refusal(&found)? {
+            if let Some(refusal) = self.refusal(&found) {
                 return Ok(refusal);
             }
             // The statement's estimate was too low, by a rounding or by a moment: lock in any case.
@@ -75,25 +85,25 @@ impl<'a> CarryOut<'a> {
     }
 
     /// Rows that are locked in order if they are there, and left alone if they are not: an absent row is full.
-    async fn existing(&mut self) -> Result<Answer, Error> {
+    async fn existing(&mut self) -> Result<Answers, Error> {
         let found = self.store.lock(self.plan.rows()).await?;
         self.finish(found).await
     }
 
     /// Rows that are inserted or locked in order.
-    async fn several(&mut self, needs: Option<Vec<Need>>) -> Result<Answer, Error> {
+    async fn several(&mut self, needs: Option<Vec<Need>>) -> Result<Answers, Error> {
         if self.is_over_both_tables() && needs.is_some() {
             // The first table would be locked before the second is looked at: so look at both first, without a lock.
             let found = self.store.read(self.plan.rows()).await?;
-            if let Some(refusal) = self.refusal(&found)? {
+            if let Some(refusal) = self.refusal(&found) {
                 return Ok(refusal);
             }
         }
         let mut found = self.claim(needs.as_deref()).await?;
         if !found.held {
-            if let Some(refusal) = self.refusal(&found).transpose() {
+            if let Some(refusal) = self.refusal(&found) {
                 self.release(&[]).await?;
-                return refusal;
+                return Ok(refusal);
             }
             // As for one row: the estimate was too low.
             found = self.claim(None).await?;
@@ -131,16 +141,14 @@ impl<'a> CarryOut<'a> {
     }
 
     /// Decides over rows that are locked, and writes what changed. What was inserted in vain is deleted again.
-    async fn finish(&mut self, mut found: Found) -> Result<Answer, Error> {
+    async fn finish(&mut self, mut found: Found) -> Result<Answers, Error> {
         self.xid = found.xid;
         self.note_inserted(&mut found);
-        let done = match self.decide(&found) {
-            Ok((Answer::Denied(denied), _)) => Ok((Answer::Denied(denied), Vec::new())),
-            Ok((answer, changes)) => self.save(&changes).await.map(|()| (answer, changes)),
-            Err(error) => Err(error),
-        };
-        match done {
-            Ok((answer, changes)) => self.release(&changes).await.map(|()| answer),
+        let Outcome { answers, changes } = self.decide(&found);
+        let refused = |answer: &Result<Answer, Error>| matches!(answer, Ok(Answer::Denied(_)) | Err(_));
+        let saved = if answers.iter().all(refused) { Ok(()) } else { self.save(&changes).await };
+        match saved {
+            Ok(()) => self.release(&changes).await.map(|()| answers),
             // PostgreSQL has aborted the transaction: there is nothing to take back.
             Err(error @ (Error::Database { .. } | Error::Schema { .. })) => Err(error),
             Err(error) => self.release(&[]).await.and(Err(error)),
@@ -178,16 +186,14 @@ impl<'a> CarryOut<'a> {
         Ok(())
     }
 
-    /// The refusal that follows from what was found, if it is one.
-    fn refusal(&self, found: &Found) -> Result<Option<Answer>, Error> {
-        let (answer, _) = self.decide(found)?;
-        Ok(matches!(answer, Answer::Denied(_)).then_some(answer))
+    /// The refusal of the plan's only call that follows from what was found, or its error, if it is one.
+    fn refusal(&self, found: &Found) -> Option<Answers> {
+        let Outcome { answers, .. } = self.decide(found);
+        matches!(answers.as_slice(), [Ok(Answer::Denied(_)) | Err(_)]).then_some(answers)
     }
 
-    fn decide(&self, found: &Found) -> Result<(Answer, Vec<Change>), Error> {
-        let outcome = self.plan.decide(&found.states, found.now);
-        let answer = outcome.answers.into_iter().next().unwrap_or(Err(Error::NothingAsked))?;
-        Ok((answer, outcome.changes))
+    fn decide(&self, found: &Found) -> Outcome {
+        self.plan.decide(&found.states, found.now)
     }
 
     fn xid(&self) -> Result<i64, Error> {
@@ -195,11 +201,17 @@ impl<'a> CarryOut<'a> {
     }
 }
 
+/// One answer for each call of the plan, in their order.
+type Answers = Vec<Result<Answer, Error>>;
+
+fn only(answers: Answers) -> Result<Answer, Error> {
+    answers.into_iter().next().unwrap_or(Err(Error::NothingAsked))
+}
+
 fn trace(plan: &Plan, answer: &Answer) {
-    let limit = plan.rows()[0].name();
-    match answer {
-        Answer::Granted { .. } => tracing::debug!(limit, rows = plan.rows().len(), outcome = "granted"),
-        Answer::Denied(denied) => tracing::debug!(limit = &*denied.limit, rows = plan.rows().len(), outcome = "denied"),
-        Answer::Done(_) => tracing::debug!(limit, rows = plan.rows().len(), outcome = "changed"),
-    }
+    let limit = match answer {
+        Answer::Denied(denied) => &*denied.limit,
+        Answer::Granted { .. } | Answer::Done(_) => plan.rows()[0].name(),
+    };
+    tracing::debug!(limit, rows = plan.rows().len(), outcome = answer.outcome());
 }

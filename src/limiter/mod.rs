@@ -8,14 +8,14 @@ use sqlx::PgConnection;
 
 use crate::algebra::Timestamp;
 use crate::balance::Balance;
-use crate::decision::{Decision, Grant, Reservation, Source};
+use crate::decision::{Decision, Reservation};
 use crate::error::Error;
 use crate::plan::{Answer, Call, Plan};
 use crate::receipt::{Charge, Receipt};
 use crate::request::Request;
 use crate::store::Store;
 use crate::tokens::{Tokens, TokensError};
-use carry_out::CarryOut;
+pub(crate) use carry_out::CarryOut;
 
 /// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back together.
 ///
@@ -124,13 +124,7 @@ impl Limiter {
         conn: &mut PgConnection,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision, Error> {
-        self.take(conn, Call::consume(requests)).await.map(|decision| match decision {
-            Decision::Granted(Taken { remaining, decided_at, charges, .. }) => {
-                let source = Source::Database;
-                Decision::Granted(Grant { remaining, decided_at: decided_at.into(), source, charges })
-            }
-            Decision::Denied(denied) => Decision::Denied(denied),
-        })
+        self.within_timeout(conn, Call::consume(requests), &[]).await.map(Answer::grant)
     }
 
     /// Takes tokens now, to be spent as soon as they are there: at once, or at the instant that the reservation names, and
@@ -156,12 +150,7 @@ impl Limiter {
         conn: &mut PgConnection,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision<Reservation>, Error> {
-        self.take(conn, Call::reserve(requests)).await.map(|decision| match decision {
-            Decision::Granted(Taken { ready_at, decided_at, charges, .. }) => {
-                Decision::Granted(Reservation { ready_at: ready_at.into(), decided_at: decided_at.into(), charges })
-            }
-            Decision::Denied(denied) => Decision::Denied(denied),
-        })
+        self.within_timeout(conn, Call::reserve(requests), &[]).await.map(Answer::reservation)
     }
 
     /// What [`consume`](Self::consume) would answer now, without a lock and without taking anything.
@@ -172,15 +161,7 @@ impl Limiter {
     ///
     /// As [`consume`](Self::consume).
     pub async fn check(&self, conn: &mut PgConnection, request: Request) -> Result<Decision, Error> {
-        let plan = Plan::new([Call::consume([request])])?;
-        let answer = CarryOut::new(self.store(conn), &plan).look().await?;
-        Ok(match Taken::from(answer) {
-            Decision::Granted(Taken { remaining, decided_at, .. }) => {
-                let (source, charges) = (Source::Database, Vec::new());
-                Decision::Granted(Grant { remaining, decided_at: decided_at.into(), source, charges })
-            }
-            Decision::Denied(denied) => Decision::Denied(denied),
-        })
+        self.look(conn, Call::check([request])).await.map(Answer::grant)
     }
 
     /// What a limit holds for a key now, without a lock. The request's cost does not matter.
@@ -191,8 +172,7 @@ impl Limiter {
     ///
     /// As [`consume`](Self::consume).
     pub async fn balance(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
-        let plan = Plan::new([Call::look(request)])?;
-        CarryOut::new(self.store(conn), &plan).look().await.map(lowest)
+        self.look(conn, Call::look(request)).await.map(Answer::lowest)
     }
 
     /// Gives tokens, up to the capacity.
@@ -239,8 +219,8 @@ impl Limiter {
         receipt: impl Into<Receipt>,
         actual: impl TryInto<Tokens, Error: Into<TokensError>>,
     ) -> Result<Balance, Error> {
-        let (receipt, actual) = (receipt.into(), actual.try_into().map_err(Into::into));
-        let actual = actual_cost(&receipt, actual)?;
+        let receipt = receipt.into();
+        let actual = receipt.actual_cost(actual)?;
         let charges = receipt.charges.clone();
         self.alter(conn, Call::settle(receipt, actual), &charges).await
     }
@@ -259,12 +239,13 @@ impl Limiter {
         self.alter(conn, Call::cancel(receipt), &charges).await
     }
 
-    async fn take(&self, conn: &mut PgConnection, call: Call) -> Result<Decision<Taken>, Error> {
-        self.within_timeout(conn, call, &[]).await.map(Taken::from)
+    async fn alter(&self, conn: &mut PgConnection, call: Call, used: &[Charge]) -> Result<Balance, Error> {
+        self.within_timeout(conn, call, used).await.map(Answer::lowest)
     }
 
-    async fn alter(&self, conn: &mut PgConnection, call: Call, used: &[Charge]) -> Result<Balance, Error> {
-        self.within_timeout(conn, call, used).await.map(lowest)
+    async fn look(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
+        let plan = Plan::new([call])?;
+        CarryOut::new(self.store(conn), &plan).look().await
     }
 
     async fn within_timeout(&self, conn: &mut PgConnection, call: Call, used: &[Charge]) -> Result<Answer, Error> {
@@ -283,43 +264,4 @@ impl Limiter {
     fn store<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
         Store::new(conn, self.at, !self.unnamed)
     }
-}
-
-/// What was taken, before it is called a grant or a reservation.
-struct Taken {
-    decided_at: Timestamp,
-    remaining: Tokens,
-    ready_at: Timestamp,
-    charges: Vec<Charge>,
-}
-
-impl Taken {
-    fn from(answer: Answer) -> Decision<Self> {
-        match answer {
-            Answer::Granted { decided_at, remaining, ready_at, charges } => {
-                let charges = charges.into_iter().map(|(charge, _)| charge).collect();
-                Decision::Granted(Self { decided_at, remaining, ready_at, charges })
-            }
-            Answer::Denied(denied) => Decision::Denied(denied),
-            Answer::Done(_) => unreachable!("a call that takes is granted or denied"),
-        }
-    }
-}
-
-/// The lowest balance of a call that changes or looks.
-fn lowest(answer: Answer) -> Balance {
-    match answer {
-        Answer::Done(balances) => balances.into_iter().min_by_key(|balance| balance.value),
-        Answer::Granted { .. } | Answer::Denied(_) => None,
-    }
-    .unwrap_or_else(|| unreachable!("a plan has at least one row"))
-}
-
-/// One actual cost for charges that were all the same.
-fn actual_cost(receipt: &Receipt, actual: Result<Tokens, TokensError>) -> Result<Tokens, Error> {
-    let [first, others @ ..] = receipt.charges.as_slice() else { return Err(Error::NothingAsked) };
-    if others.iter().any(|charge| charge.cost != first.cost) {
-        return Err(Error::MixedCosts);
-    }
-    actual.map_err(|source| Error::Cost { limit: first.limit.name.clone().into(), source })
 }

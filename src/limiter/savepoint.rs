@@ -24,14 +24,10 @@ pub(super) async fn set(conn: &mut PgConnection, timeout: Duration, limit: &str)
 /// Leaves the savepoint as the answer demands: undone if the lock timeout struck, else kept, with the timeout of before.
 pub(super) async fn leave<T>(conn: &mut PgConnection, before: &str, answer: Result<T, Error>) -> Result<T, Error> {
     let (sql, answer) = match answer {
-        Err(Error::Database { source: sqlx::Error::Database(error), .. })
-            if error.code().as_deref() == Some(LOCK_TIMEOUT) =>
-        {
-            (
-                "rollback to savepoint tollgate_lock_timeout; release savepoint tollgate_lock_timeout".to_owned(),
-                Err(Error::Busy),
-            )
-        }
+        Err(error) if error.is_lock_timeout() => (
+            "rollback to savepoint tollgate_lock_timeout; release savepoint tollgate_lock_timeout".to_owned(),
+            Err(Error::Busy),
+        ),
         // PostgreSQL has aborted the transaction: it is the caller's to roll back.
         Err(error @ (Error::Database { .. } | Error::Schema { .. })) => return Err(error),
         answer => {
@@ -43,5 +39,4 @@ pub(super) async fn leave<T>(conn: &mut PgConnection, before: &str, answer: Resu
     answer
 }
 
-const LOCK_TIMEOUT: &str = "55P03";
 const NO_TRANSACTION: &str = "25P01";

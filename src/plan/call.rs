@@ -19,12 +19,17 @@ pub struct Call {
 impl Call {
     /// Takes tokens from every limit, or from none.
     pub fn consume(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self::take(requests, Ask::consume)
+        Self { steps: asks(requests, Ask::consume).map(Steps::Take) }
     }
 
     /// Takes tokens from every limit, now or for later, or from none.
     pub fn reserve(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self::take(requests, Ask::reserve)
+        Self { steps: asks(requests, Ask::reserve).map(Steps::Take) }
+    }
+
+    /// Says whether tokens could be taken from every limit, and takes none.
+    pub fn check(requests: impl IntoIterator<Item = Request>) -> Self {
+        Self { steps: asks(requests, Ask::consume).map(Steps::Check) }
     }
 
     /// Gives tokens back, up to the capacity.
@@ -67,16 +72,6 @@ impl Call {
         })
     }
 
-    fn take(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Self {
-        let mut steps = Vec::new();
-        let mut add = |request: Request| -> Result<(), Error> {
-            let Asked { limit, key, cost, tracked } = request.into_parts()?;
-            add_up(&mut steps, Step { tracked, ..Step::new(limit, key, 0, ask(cost)) })
-        };
-        let added = requests.into_iter().try_for_each(&mut add);
-        Self { steps: added.map(|()| Steps::Take(steps)) }
-    }
-
     fn alter(request: Request, act: impl Fn(Tokens) -> Act) -> Self {
         let step = |Asked { limit, key, cost, .. }: Asked| Step::new(limit, key, 0, act(cost));
         Self { steps: request.into_parts().map(|asked| Steps::Alter(vec![step(asked)])) }
@@ -94,42 +89,109 @@ impl Call {
         Self { steps: receipt.charges.into_iter().map(step).collect::<Result<_, _>>().map(Steps::Alter) }
     }
 
-    /// The steps, checked.
-    pub(super) fn steps(self) -> Result<Steps<Row>, Error> {
+    /// The call, if it is right.
+    pub(crate) fn checked(self) -> Result<Checked, Error> {
         let steps = self.steps?;
         if steps.rows().next().is_none() {
             return Err(Error::NothingAsked);
         }
-        if let Steps::Take(takes) = &steps {
-            takes.iter().try_for_each(possible)?;
+        if let Steps::Take(asks) | Steps::Check(asks) = &steps {
+            asks.iter().try_for_each(possible)?;
         }
-        Ok(steps)
+        Ok(Checked(steps))
+    }
+}
+
+/// A call that can be decided: nothing is wrong with what it asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Checked(pub(super) Steps<Row>);
+
+#[cfg(feature = "postgres")]
+impl Checked {
+    /// The rows that it is about, each once.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
+        self.0.rows()
+    }
+
+    /// The limit that it is called by where one is named for all; the first that was asked.
+    pub(crate) fn limit(&self) -> &Limit {
+        self.0.first_limit()
+    }
+
+    /// Whether it writes rows of `tollgate.reservations`.
+    pub(crate) fn is_tracked(&self) -> bool {
+        matches!(&self.0, Steps::Take(steps) if steps.iter().any(|step| step.tracked))
+    }
+
+    /// Whether it may raise a balance.
+    pub(crate) fn gives(&self) -> bool {
+        let gives = |act: &Act| matches!(act, Act::Credit(_) | Act::CreditUntil(..) | Act::Reset);
+        matches!(&self.0, Steps::Alter(steps) if steps.iter().any(|step| gives(&step.action)))
+    }
+
+    /// The same call on a share of each limit, from 0 to 1; `None` where that could never grant it.
+    pub(crate) fn share(self, share: f64) -> Option<Self> {
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
+        let millionths = (share.clamp(0.0, 1.0) * 1e6).floor() as i64;
+        let mut shared = self;
+        let (Steps::Take(steps) | Steps::Check(steps)) = &mut shared.0 else { return None };
+        for step in steps.iter_mut() {
+            step.terms = step.terms.share(millionths);
+        }
+        let possible = steps.iter().all(|step| step.action.cost() <= step.action.most(&step.terms));
+        possible.then_some(shared)
+    }
+
+    /// What it asks of each row, if it takes or checks without reserving.
+    pub(crate) fn asks(&self) -> Option<impl Iterator<Item = (&Row, &Terms, Ask)>> {
+        let (Steps::Take(steps) | Steps::Check(steps)) = &self.0 else { return None };
+        let reserving = steps.iter().any(|step| step.action.is_reserving());
+        (!reserving).then(|| steps.iter().map(|step| (&step.row, &step.terms, step.action)))
     }
 }
 
 /// What a call does, row by row. `R` is how a row is named: in full, and by its place once the plan has sorted them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Steps<R> {
     /// All or nothing; each row once.
     Take(Vec<Step<R, Ask>>),
+    /// What a `Take` would come to.
+    Check(Vec<Step<R, Ask>>),
     /// One after another.
     Alter(Vec<Step<R, Act>>),
 }
 
 impl Steps<Row> {
     pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
-        let (takes, alters) = match self {
-            Self::Take(steps) => (steps.as_slice(), [].as_slice()),
-            Self::Alter(steps) => ([].as_slice(), steps.as_slice()),
-        };
-        takes.iter().map(|step| &step.row).chain(alters.iter().map(|step| &step.row))
+        self.places()
     }
 
-    pub(super) fn placed(self, place: impl Fn(&Row) -> usize) -> Steps<usize> {
+    #[cfg(feature = "postgres")]
+    fn first_limit(&self) -> &Limit {
+        match self {
+            Self::Take(steps) | Self::Check(steps) => &steps[0].limit,
+            Self::Alter(steps) => &steps[0].limit,
+        }
+    }
+}
+
+impl<R> Steps<R> {
+    /// The same steps, their rows named otherwise.
+    pub(super) fn placed<P>(self, place: impl Fn(&R) -> P) -> Steps<P> {
         match self {
             Self::Take(steps) => Steps::Take(steps.into_iter().map(|step| step.placed(&place)).collect()),
+            Self::Check(steps) => Steps::Check(steps.into_iter().map(|step| step.placed(&place)).collect()),
             Self::Alter(steps) => Steps::Alter(steps.into_iter().map(|step| step.placed(&place)).collect()),
         }
+    }
+
+    /// How the row of each step is named.
+    pub(super) fn places(&self) -> impl Iterator<Item = &R> {
+        let (asks, acts) = match self {
+            Self::Take(steps) | Self::Check(steps) => (steps.as_slice(), [].as_slice()),
+            Self::Alter(steps) => ([].as_slice(), steps.as_slice()),
+        };
+        asks.iter().map(|step| &step.row).chain(acts.iter().map(|step| &step.row))
     }
 }
 
@@ -137,7 +199,7 @@ impl Steps<usize> {
     #[cfg(feature = "postgres")]
     pub(super) fn terms(&self) -> Vec<(usize, &Terms)> {
         match self {
-            Self::Take(steps) => steps.iter().map(|step| (step.row, &step.terms)).collect(),
+            Self::Take(steps) | Self::Check(steps) => steps.iter().map(|step| (step.row, &step.terms)).collect(),
             Self::Alter(steps) => steps.iter().map(|step| (step.row, &step.terms)).collect(),
         }
     }
@@ -145,6 +207,7 @@ impl Steps<usize> {
     pub(super) fn inserts(&self) -> bool {
         match self {
             Self::Take(steps) => steps.iter().any(|step| step.action.cost() > Tokens::ZERO),
+            Self::Check(_) => false,
             Self::Alter(steps) => {
                 steps.iter().any(|step| matches!(step.action, Act::Debit(cost) if cost > Tokens::ZERO))
             }
@@ -153,7 +216,7 @@ impl Steps<usize> {
 }
 
 /// What a call does with one row.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Step<R, A> {
     pub(super) row: R,
     pub(super) limit: Limit,
@@ -170,8 +233,10 @@ impl<A> Step<Row, A> {
         let row = Row { storage: limit.storage, name: limit.name.clone(), key: key.clone(), shard };
         Self { row, limit, key, shard, terms, action, tracked: false }
     }
+}
 
-    fn placed(self, place: impl Fn(&Row) -> usize) -> Step<usize, A> {
+impl<R, A> Step<R, A> {
+    fn placed<P>(self, place: impl Fn(&R) -> P) -> Step<P, A> {
         let Self { row, limit, key, shard, terms, action, tracked } = self;
         Step { row: place(&row), limit, key, shard, terms, action, tracked }
     }
@@ -194,6 +259,15 @@ fn not_negative(limit: &Limit, cost: Tokens) -> Result<Tokens, Error> {
         return Err(Error::Cost { limit: limit.name.clone().into(), source: TokensError::Negative });
     }
     Ok(cost)
+}
+
+fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Step<Row, Ask>>, Error> {
+    let mut steps = Vec::new();
+    for request in requests {
+        let Asked { limit, key, cost, tracked } = request.into_parts()?;
+        add_up(&mut steps, Step { tracked, ..Step::new(limit, key, 0, ask(cost)) })?;
+    }
+    Ok(steps)
 }
 
 /// Adds a step, or adds its cost to the step that asks the same row already.

@@ -1,5 +1,4 @@
-use chrono::{DateTime, Utc};
-
+use super::answer::Answer;
 use super::call::{Act, Step, Steps};
 use crate::algebra::{Ask, State, Terms, Timestamp, TooDeep, Verdict, credit, debit, decide};
 use crate::balance::Balance;
@@ -15,26 +14,6 @@ pub struct Outcome {
     pub answers: Vec<Result<Answer, Error>>,
     /// The rows to write; none where nothing changes.
     pub changes: Vec<Change>,
-}
-
-/// What a call comes to.
-#[derive(Debug)]
-pub enum Answer {
-    /// Everything asked was taken.
-    Granted {
-        /// When it was decided.
-        decided_at: Timestamp,
-        /// The least that any of the rows has left.
-        remaining: Tokens,
-        /// When all of it may be spent.
-        ready_at: Timestamp,
-        /// What was taken from which row, in the order asked, and whether the caller wants it tracked.
-        charges: Vec<(Charge, bool)>,
-    },
-    /// Nothing was taken.
-    Denied(Denied),
-    /// The balances after a change or a look, in the order asked.
-    Done(Vec<Balance>),
 }
 
 /// A row to write.
@@ -63,7 +42,8 @@ impl Ledger {
 
     pub(super) fn answer(&mut self, steps: &Steps<usize>) -> Result<Answer, Error> {
         match steps {
-            Steps::Take(steps) => self.take(steps),
+            Steps::Take(steps) => self.take(steps, true),
+            Steps::Check(steps) => self.take(steps, false),
             Steps::Alter(steps) => self.alter(steps).map(Answer::Done),
         }
     }
@@ -79,7 +59,8 @@ impl Ledger {
             .collect()
     }
 
-    fn take(&mut self, steps: &[Step<usize, Ask>]) -> Result<Answer, Error> {
+    /// Takes from every row or from none; or only says what would be taken.
+    fn take(&mut self, steps: &[Step<usize, Ask>], for_good: bool) -> Result<Answer, Error> {
         let (mut granted, mut refusals) = (Vec::with_capacity(steps.len()), Vec::new());
         // Of a refusal the latest instant among the rows that refuse: each of them is ready after its own.
         let (mut decided_at, mut refused_at) = (self.now, self.now);
@@ -96,17 +77,20 @@ impl Ledger {
                 Err(TooDeep) => return Err(too_deep(step)),
             }
         }
-        if let Some(denied) = denied(refusals, refused_at.into()) {
+        if let Some(denied) = Denied::among(refusals, refused_at.into(), Source::Database) {
             return Ok(Answer::Denied(denied));
         }
         let (mut least, mut ready) = (Tokens::MAX, decided_at);
         for (step, next, remaining, ready_at) in &granted {
-            self.write(step, *next);
+            if for_good {
+                self.write(step, *next);
+            }
             least = least.min(*remaining);
             ready = ready.max(*ready_at);
         }
         // None of it is spent before all of it may be: that is until when each charge can be cancelled.
-        let charges = granted.iter().map(|(step, ..)| (charge(step, ready), step.tracked)).collect();
+        let taken = granted.iter().filter(|_| for_good);
+        let charges = taken.map(|(step, ..)| (charge(step, ready), step.tracked)).collect();
         Ok(Answer::Granted { decided_at, remaining: least, ready_at: ready, charges })
     }
 
@@ -160,13 +144,6 @@ impl Ledger {
             self.written[step.row] = Some(step.terms);
         }
     }
-}
-
-/// The refusal of a call, if any of its rows refuses: the limit to wait for longest, and the others.
-fn denied(mut refusals: Vec<Refusal>, decided_at: DateTime<Utc>) -> Option<Denied> {
-    let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| refusal.retry_at)?;
-    let Refusal { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
-    Some(Denied { limit, key, remaining, retry_at, decided_at, source: Source::Database, others: refusals })
 }
 
 fn refusal(step: &Step<usize, Ask>, remaining: Tokens, retry_at: Timestamp) -> Refusal {

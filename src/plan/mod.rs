@@ -27,11 +27,14 @@
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 
+mod answer;
 mod call;
 mod ledger;
 
+pub use answer::Answer;
 pub use call::Call;
-pub use ledger::{Answer, Change, Outcome};
+pub(crate) use call::Checked;
+pub use ledger::{Change, Outcome};
 
 use crate::algebra::{Ask, State, Terms, Timestamp};
 use crate::error::Error;
@@ -58,14 +61,43 @@ impl Plan {
     /// [`Error::CostExceedsCapacity`] for one that can never be granted; [`Error::ConflictingDefinitions`] where one call
     /// asks one row under two definitions.
     pub fn new(calls: impl IntoIterator<Item = Call>) -> Result<Self, Error> {
-        let calls = calls.into_iter().map(Call::steps).collect::<Result<Vec<_>, _>>()?;
-        let mut rows: Vec<Row> = calls.iter().flat_map(Steps::rows).cloned().collect();
+        calls.into_iter().map(Call::checked).collect::<Result<Vec<_>, _>>().map(Self::of)
+    }
+
+    /// Plans calls that are known to be right.
+    pub(crate) fn of(calls: Vec<Checked>) -> Self {
+        let mut rows: Vec<Row> = calls.iter().flat_map(|Checked(steps)| steps.rows()).cloned().collect();
         rows.sort_unstable();
         rows.dedup();
         // Each row was collected from these very calls: the search finds it.
         let place = |row: &Row| rows.binary_search(row).unwrap_or_else(|place| place);
-        let calls = calls.into_iter().map(|steps| steps.placed(place)).collect();
-        Ok(Self { rows, calls })
+        let calls = calls.into_iter().map(|Checked(steps)| steps.placed(place)).collect();
+        Self { rows, calls }
+    }
+
+    /// The plan of some of the calls, in the order given.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn select(&self, calls: &[usize]) -> Self {
+        let calls: Vec<_> = calls.iter().map(|call| self.calls[*call].clone()).collect();
+        let mut places: Vec<usize> = calls.iter().flat_map(Steps::places).copied().collect();
+        places.sort_unstable();
+        places.dedup();
+        let rows = places.iter().map(|place| self.rows[*place].clone()).collect();
+        // As above: each place was collected from these very calls.
+        let place = |old: &usize| places.binary_search(old).unwrap_or_else(|place| place);
+        Self { rows, calls: calls.into_iter().map(|steps| steps.placed(place)).collect() }
+    }
+
+    /// The places in [`Plan::rows`] of each call's rows, in the order of the calls.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn places(&self) -> impl Iterator<Item = impl Iterator<Item = usize>> {
+        self.calls.iter().map(|steps| steps.places().copied())
+    }
+
+    /// The places in [`Plan::rows`] of one call's rows.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn places_of(&self, call: usize) -> impl Iterator<Item = usize> {
+        self.calls[call].places().copied()
     }
 
     /// The rows to lock, in lock order.

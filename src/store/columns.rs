@@ -1,4 +1,4 @@
-use crate::algebra::{Flow, Timestamp};
+use crate::algebra::{Flow, State, Timestamp};
 use crate::limit::Storage;
 use crate::plan::{Change, Need, Row};
 
@@ -37,6 +37,34 @@ impl<'r> Written<'r> {
             values: changes.iter().map(|change| change.state.value.micros()).collect(),
             instants: changes.iter().map(|change| change.state.ts).collect(),
             full_at: changes.iter().map(|change| change.full_at).collect(),
+        }
+    }
+}
+
+/// What changed in one table, with what it was before.
+pub(super) struct Swapped<'r> {
+    pub(super) at: Columns<'r>,
+    pub(super) old_values: Vec<i64>,
+    pub(super) old_instants: Vec<Timestamp>,
+    pub(super) values: Vec<i64>,
+    pub(super) instants: Vec<Timestamp>,
+    pub(super) full_at: Vec<Timestamp>,
+    pub(super) parts: Vec<i32>,
+}
+
+impl<'r> Swapped<'r> {
+    /// Leaves out what was absent: it cannot be swapped.
+    pub(super) fn of(rows: &'r [Row], found: &[Option<State>], changes: &[(Change, i32)]) -> Self {
+        let changes: Vec<_> =
+            changes.iter().filter_map(|(change, part)| Some((change, found[change.row]?, part))).collect();
+        Self {
+            at: Columns::of(changes.iter().map(|(change, ..)| &rows[change.row])),
+            old_values: changes.iter().map(|(_, old, _)| old.value.micros()).collect(),
+            old_instants: changes.iter().map(|(_, old, _)| old.ts).collect(),
+            values: changes.iter().map(|(change, ..)| change.state.value.micros()).collect(),
+            instants: changes.iter().map(|(change, ..)| change.state.ts).collect(),
+            full_at: changes.iter().map(|(change, ..)| change.full_at).collect(),
+            parts: changes.iter().map(|(.., part)| **part).collect(),
         }
     }
 }

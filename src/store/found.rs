@@ -58,6 +58,26 @@ impl Found {
         read().map_err(|source| database(step, rows[0].name(), source))
     }
 
+    /// Reads the one row of arrays that peeking statements return.
+    pub(super) fn peeked(rows: &[Row], result: Result<Vec<PgRow>, sqlx::Error>) -> Result<Self, Error> {
+        let read = || {
+            let peeked = result?;
+            let row = peeked.first().ok_or(sqlx::Error::RowNotFound)?;
+            let (values, instants): (Vec<Option<i64>>, Vec<Option<Timestamp>>) = (row.try_get(1)?, row.try_get(2)?);
+            let state = |(value, ts): (Option<i64>, Option<Timestamp>)| {
+                value.map(Tokens::from_micros).zip(ts).map(|(value, ts)| State { value, ts })
+            };
+            Ok(Self {
+                now: row.try_get(0)?,
+                states: values.into_iter().zip(instants).map(state).collect(),
+                inserted: vec![None; rows.len()],
+                held: false,
+                ..Self::none()
+            })
+        };
+        read().map_err(|source| database(Step::Read, rows[0].name(), source))
+    }
+
     /// Columns go by place: their names carry the macros' annotations.
     fn add(&mut self, row: &PgRow) -> Result<(), sqlx::Error> {
         self.now = row.try_get(0)?;

@@ -8,12 +8,12 @@ mod wire;
 use sqlx::postgres::{PgQueryResult, PgRow};
 use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, query_file};
 
-use crate::algebra::Timestamp;
+use crate::algebra::{State, Timestamp};
 use crate::error::{Error, Step};
 use crate::limit::Storage;
 use crate::plan::{Change, Need, Row};
 use crate::receipt::Charge;
-use columns::{Columns, Hint, Hints, Written};
+use columns::{Columns, Hint, Hints, Swapped, Written};
 pub(crate) use found::Found;
 use wire::{Infinite, Statement};
 
@@ -161,6 +161,67 @@ impl<'c> Store<'c> {
         Found::read(rows, Step::Read, read)
     }
 
+    /// Reads rows of both tables without a lock, many at a time.
+    pub(crate) async fn peek(&mut self, rows: &[Row]) -> Result<Found, Error> {
+        let mut found = Found::none();
+        for rows in by_table(rows) {
+            let Columns { names, keys, shards } = Columns::of(rows);
+            let at = self.at;
+            let peeked = fetch!(
+                self,
+                rows[0].storage(),
+                "src/store/sql/peek_buckets.sql",
+                "src/store/sql/peek_rate_limits.sql",
+                &names as &[&str],
+                &keys as &[&str],
+                &shards,
+                at as Option<Timestamp>
+            );
+            found.append(Found::peeked(rows, peeked)?);
+        }
+        Ok(found)
+    }
+
+    /// Writes what changed in rows of one table that are still as they were found, part by part; the parts that are lost.
+    ///
+    /// `changes` must not be empty, and says of each change which part it belongs to.
+    pub(crate) async fn swap(
+        &mut self,
+        rows: &[Row],
+        found: &[Option<State>],
+        changes: &[(Change, i32)],
+    ) -> Result<Vec<i32>, Error> {
+        let first = &rows[changes[0].0.row];
+        let (lost, written) = self
+            .swap_table(first.storage(), &Swapped::of(rows, found, changes))
+            .await
+            .map_err(failed(Step::Save, first))?;
+        let kept = changes.iter().filter(|(_, part)| !lost.contains(part)).count();
+        if i64::try_from(kept) == Ok(written) { Ok(lost) } else { Err(unwritten(first)) }
+    }
+
+    async fn swap_table(&mut self, table: Storage, swapped: &Swapped<'_>) -> Result<(Vec<i32>, i64), sqlx::Error> {
+        let Columns { names, keys, shards } = &swapped.at;
+        let rows = fetch!(
+            self,
+            table,
+            "src/store/sql/swap_buckets.sql",
+            "src/store/sql/swap_rate_limits.sql",
+            names as &[&str],
+            keys as &[&str],
+            shards,
+            &swapped.old_values,
+            &swapped.old_instants as &[Timestamp],
+            &swapped.values,
+            &swapped.instants as &[Timestamp],
+            &swapped.full_at as &[Timestamp],
+            &swapped.parts
+        )?;
+        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        let lost: Option<Vec<i32>> = row.try_get(0)?;
+        Ok((lost.unwrap_or_default(), row.try_get(1)?))
+    }
+
     /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all.
     pub(crate) async fn save(
         &mut self,
@@ -179,9 +240,7 @@ impl<'c> Store<'c> {
         } else if !unused {
             Err(Error::ReceiptUsed)
         } else if written != changes.len() {
-            // Each row is locked, hence there: whatever kept it from being written is not ours.
-            let limit = rows[0].name.clone().into();
-            Err(Error::CorruptRow { limit, fault: "it was not written, as a trigger or a policy demands" })
+            Err(unwritten(&rows[0]))
         } else {
             Ok(())
         }
@@ -308,17 +367,22 @@ pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
     match &source {
         // Undefined schema, table, column.
         sqlx::Error::Database(error) if matches!(error.code().as_deref(), Some("3F000" | "42P01" | "42703")) => {
-            Error::Schema { source }
+            Error::Schema { source: source.into() }
         }
         sqlx::Error::ColumnDecode { source: cause, .. } if cause.is::<Infinite>() => {
             Error::CorruptRow { limit, fault: "its instant is infinite" }
         }
-        _ => Error::Database { step, limit, source },
+        _ => Error::Database { step, limit, source: source.into() },
     }
 }
 
 fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| database(step, row.name(), source)
+}
+
+/// The row is locked, hence there: whatever kept it from being written is not ours.
+fn unwritten(row: &Row) -> Error {
+    Error::CorruptRow { limit: row.name.clone().into(), fault: "it was not written, as a trigger or a policy demands" }
 }
 
 /// What became of a save.

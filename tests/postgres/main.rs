@@ -12,6 +12,7 @@ mod consume;
 mod contention;
 mod cost;
 mod crash;
+mod gate;
 mod migrate;
 mod proxy;
 mod receipts;

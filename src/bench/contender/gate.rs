@@ -1,22 +1,25 @@
-use super::plain::{Plain, PlainSession};
-use super::{Contender, Fault, GATE, GATE_REMEMBERING, Session};
-use crate::bench::{Scene, Workload};
+use sqlx::PgPool;
 
-/// The gate: callers of one process share transactions.
-// Stands in until the gate is there: the plain limiter under its name. Only this file knows.
+use super::{Contender, Fault, GATE, GATE_REMEMBERING, Session, pool};
+use crate::SECOND;
+use crate::bench::scene::{Ask, Scene};
+use crate::bench::workload::Workload;
+use crate::gate::Gate;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Gated {
-    plain: Plain,
+    url: String,
+    lanes: Option<usize>,
     remembers: bool,
 }
 
 impl Gated {
     /// Over the database at `url`, with so many lanes, or as many as a gate has by default.
-    pub(crate) fn new(url: impl Into<String>, _lanes: Option<usize>) -> Self {
-        Self { plain: Plain::new(url), remembers: false }
+    pub(crate) fn new(url: impl Into<String>, lanes: Option<usize>) -> Self {
+        Self { url: url.into(), lanes, remembers: false }
     }
 
-    /// Answers from memory what it knows to be refused, for up to a second.
+    /// Answers from memory what it knows to be refused, and asks again after a second.
     pub(crate) fn remembering(mut self) -> Self {
         self.remembers = true;
         self
@@ -36,22 +39,35 @@ impl Contender for Gated {
     }
 
     async fn open(&self, scene: Scene) -> Result<GatedSession, Fault> {
-        Ok(GatedSession { plain: self.plain.open(scene).await? })
+        let pool = pool::open(&self.url).await?;
+        let mut gate = Gate::builder(pool.clone());
+        if let Some(lanes) = self.lanes {
+            gate = gate.lanes(lanes);
+        }
+        if self.remembers {
+            gate = gate.remember_refusals(SECOND);
+        }
+        Ok(GatedSession { scene, gate: gate.build(), pool })
     }
 }
 
-/// [`Gated`] during a turn.
 #[derive(Debug)]
 pub(crate) struct GatedSession {
-    plain: PlainSession,
+    scene: Scene,
+    gate: Gate,
+    pool: PgPool,
 }
 
 impl Session for GatedSession {
     async fn decide(&self, user: u32) -> Result<bool, Fault> {
-        self.plain.decide(user).await
+        let decision = match self.scene.ask(user) {
+            Ask::One(request) => self.gate.consume(request).await?,
+            Ask::All(requests) => self.gate.consume_all(requests).await?,
+        };
+        Ok(decision.is_granted())
     }
 
     async fn close(&self) {
-        self.plain.close().await;
+        self.pool.close().await;
     }
 }

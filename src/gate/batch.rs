@@ -1,0 +1,232 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how long a batch takes is told by the monotonic clock; what time it is, by the database"
+)]
+
+use std::time::Instant;
+
+use tracing::Instrument;
+
+use super::connection::{Connection, within};
+use super::lane::Waiting;
+use super::meter;
+use super::parts::{Fate, Parts};
+use super::refusals::Reading;
+use super::reply::Reply;
+use super::shared::Shared;
+use super::transaction;
+use crate::decision::Denied;
+use crate::error::{Error, Step};
+use crate::limit::Storage;
+use crate::plan::{Answer, Change, Plan};
+use crate::receipt::Charge;
+use crate::store::Found;
+
+/// Calls of many callers that are decided together, in the order in which they came.
+///
+/// All rows are read by one statement, without a lock. What changes is written by one statement that compares each row with
+/// what was read, and needs no transaction around it: so nobody holds a lock across a round trip. What lost a race until
+/// then, and rows that are not there yet, are decided once more in a transaction that locks.
+pub(super) struct Batch {
+    plan: Plan,
+    callers: Vec<Caller>,
+    /// What the only call of a batch settles or cancels, if that is tracked.
+    used: Vec<Charge>,
+    solo: bool,
+}
+
+struct Caller {
+    /// `None` once it is answered.
+    reply: Option<Reply>,
+    /// Whether the call may raise a balance.
+    gives: bool,
+}
+
+impl Batch {
+    pub(super) fn new(waiting: Vec<Waiting>) -> Self {
+        let solo = waiting.first().is_some_and(Waiting::is_solo);
+        let (mut calls, mut callers, mut used) = (Vec::new(), Vec::new(), Vec::new());
+        for Waiting { call, used: charges, reply } in waiting {
+            callers.push(Caller { reply: Some(reply), gives: call.gives() });
+            calls.push(call);
+            used.extend(charges);
+        }
+        Self { plan: Plan::of(calls), callers, used, solo }
+    }
+
+    /// Everybody gets the error, for nothing was begun.
+    pub(super) fn refuse(mut self, error: &Error) {
+        self.answer_rest(error);
+    }
+
+    /// Decides and answers. Gives the connection back, if it is as good as before.
+    pub(super) async fn run(mut self, shared: &Shared, mut connection: Connection) -> Option<Connection> {
+        if self.callers.is_empty() {
+            return Some(connection);
+        }
+        let (started, calls) = (Instant::now(), self.callers.len());
+        self.callers.iter_mut().filter_map(|caller| caller.reply.as_mut()).for_each(Reply::begin);
+        connection.begin();
+        let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
+        let decided = self.decide(shared, &mut connection).instrument(span).await;
+        let sound = decided.as_ref().err().is_none_or(Error::leaves_connection);
+        if let Err(error) = decided {
+            self.answer_rest(&error);
+        }
+        meter::batch(calls, started.elapsed());
+        if sound {
+            connection.finished();
+        }
+        sound.then_some(connection)
+    }
+
+    /// Answers every caller, or says why those that are left have no answer.
+    async fn decide(&mut self, shared: &Shared, connection: &mut Connection) -> Result<(), Error> {
+        if self.solo {
+            return self.decide_locked(shared, connection, &[0]).await;
+        }
+        let asked = Instant::now();
+        let found = match self.peek(shared, connection).await {
+            // One row that cannot be read is no reason to refuse those who ask others.
+            Err(Error::CorruptRow { .. }) if self.callers.len() > 1 => {
+                return self.decide_singly(shared, connection).await;
+            }
+            found => found?,
+        };
+        let reading = Reading::new(found.now, asked);
+        let outcome = self.plan.decide(&found.states, found.now);
+        let mut parts = Parts::of(&self.plan);
+        let broken = self.swap(shared, connection, &found, &outcome.changes, &mut parts).await;
+        let mut lost = Vec::new();
+        for (call, answer) in outcome.answers.into_iter().enumerate() {
+            match parts.fate(call) {
+                Fate::Stands => self.settle(shared, call, answer, &outcome.changes, &found, reading),
+                Fate::Lost => lost.push(call),
+                Fate::Failed(error) => self.answer(call, Err(error.clone())),
+            }
+        }
+        if let Some(error) = broken {
+            return Err(error);
+        }
+        self.decide_locked(shared, connection, &lost).await
+    }
+
+    async fn peek(&self, shared: &Shared, connection: &mut Connection) -> Result<Found, Error> {
+        let rows = self.plan.rows();
+        let patience = shared.settings.statement_timeout;
+        within(patience, Step::Read, rows[0].name(), shared.store(connection).peek(rows)).await
+    }
+
+    /// Writes what changed, table by table; each part of it whole or not at all. The error that ended the connection, if
+    /// one did.
+    async fn swap(
+        &self,
+        shared: &Shared,
+        connection: &mut Connection,
+        found: &Found,
+        changes: &[Change],
+        parts: &mut Parts,
+    ) -> Option<Error> {
+        let rows = self.plan.rows();
+        let mut broken = None;
+        parts.lose_unswappable(rows, &found.states, changes);
+        for table in [Storage::Ephemeral, Storage::Durable] {
+            let of_table = changes.iter().filter(|change| rows[change.row].storage() == table);
+            let changes: Vec<_> = of_table.filter_map(|change| Some((*change, parts.standing(change.row)?))).collect();
+            let [(first, _), ..] = changes.as_slice() else { continue };
+            let limit = rows[first.row].name();
+            let mut store = shared.store(connection);
+            let patience = shared.settings.statement_timeout;
+            match within(patience, Step::Save, limit, store.swap(rows, &found.states, &changes)).await {
+                Ok(lost) => lost.into_iter().for_each(|part| parts.lose(part)),
+                Err(error) if error.is_lost_race() => changes.iter().for_each(|(_, part)| parts.lose(*part)),
+                Err(error) => {
+                    broken = broken.or_else(|| (!error.leaves_connection()).then(|| error.clone()));
+                    let error = error.of_commit();
+                    for (_, part) in &changes {
+                        parts.fail(*part, &error);
+                    }
+                }
+            }
+        }
+        broken
+    }
+
+    /// Decides calls once more, in a transaction that locks.
+    async fn decide_locked(
+        &mut self,
+        shared: &Shared,
+        connection: &mut Connection,
+        calls: &[usize],
+    ) -> Result<(), Error> {
+        if calls.is_empty() {
+            return Ok(());
+        }
+        meter::locked(calls.len());
+        let answers = transaction::run(shared, connection, &self.plan.select(calls), &self.used).await;
+        for (call, answer) in calls.iter().zip(answers?) {
+            self.forget_raised(shared, *call);
+            self.answer(*call, answer);
+        }
+        Ok(())
+    }
+
+    async fn decide_singly(&mut self, shared: &Shared, connection: &mut Connection) -> Result<(), Error> {
+        for call in 0..self.callers.len() {
+            match self.decide_locked(shared, connection, &[call]).await {
+                Err(error) if error.leaves_connection() => self.answer(call, Err(error)),
+                decided => decided?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a call whose changes, if any, are written.
+    fn settle(
+        &mut self,
+        shared: &Shared,
+        call: usize,
+        answer: Result<Answer, Error>,
+        changes: &[Change],
+        found: &Found,
+        reading: Reading,
+    ) {
+        if let (Some(refusals), Ok(Answer::Denied(denied))) = (&shared.refusals, &answer) {
+            for place in self.plan.places_of(call).filter(|place| names(denied, &self.plan, *place)) {
+                let change = changes.iter().find(|change| change.row == place);
+                if let Some(state) = change.map(|change| change.state).or(found.states[place]) {
+                    refusals.note(&self.plan.rows()[place], state, reading);
+                }
+            }
+        }
+        self.forget_raised(shared, call);
+        self.answer(call, answer);
+    }
+
+    fn forget_raised(&self, shared: &Shared, call: usize) {
+        if let (Some(refusals), true) = (&shared.refusals, self.callers[call].gives) {
+            self.plan.places_of(call).for_each(|place| refusals.forget(&self.plan.rows()[place]));
+        }
+    }
+
+    /// Gives an error to all who have no answer yet.
+    fn answer_rest(&mut self, error: &Error) {
+        for call in 0..self.callers.len() {
+            self.answer(call, Err(error.clone()));
+        }
+    }
+
+    fn answer(&mut self, call: usize, answer: Result<Answer, Error>) {
+        if let Some(reply) = self.callers[call].reply.take() {
+            let answer = answer.map_err(|error| error.concerning(reply.limit()));
+            reply.send(answer);
+        }
+    }
+}
+
+/// Whether a row is among those that refused.
+fn names(denied: &Denied, plan: &Plan, place: usize) -> bool {
+    let row = &plan.rows()[place];
+    let is = |limit: &str, key| limit == row.name() && key == row.key();
+    is(&denied.limit, &denied.key) || denied.others.iter().any(|other| is(&other.limit, &other.key))
+}

@@ -1,0 +1,81 @@
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, PgPool, Postgres};
+
+use super::shared::Shared;
+use crate::error::{Error, Step};
+use crate::store::database;
+
+/// A connection of the pool that never goes back to it in the middle of something: dropped while a statement is under way,
+/// also by a panic or by the end of the runtime, it is closed.
+#[derive(Debug)]
+pub(super) struct Connection {
+    inner: PoolConnection<Postgres>,
+    pool: PgPool,
+    sound: bool,
+}
+
+impl Connection {
+    /// Waits for a connection, in the pool's queue.
+    pub(super) async fn acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
+        let acquire = shared.pool.acquire();
+        let acquired = match shared.settings.acquire_timeout {
+            Some(timeout) => tokio::time::timeout(timeout, acquire).await.unwrap_or(Err(sqlx::Error::PoolTimedOut)),
+            None => acquire.await,
+        };
+        let inner = acquired.map_err(|source| database(Step::Acquire, limit, source))?;
+        Ok(Self { inner, pool: shared.pool.clone(), sound: true })
+    }
+
+    /// Marks that a statement is under way, until [`finished`](Self::finished).
+    pub(super) fn begin(&mut self) {
+        self.sound = false;
+    }
+
+    /// Marks that what was begun has come to its end.
+    pub(super) fn finished(&mut self) {
+        self.sound = true;
+    }
+
+    /// Keeps the connection for the next batch, unless the pool has no other to give: then it goes back, and to the end of
+    /// the pool's queue, so that the host application's own requests get their turn.
+    pub(super) fn unless_wanted(self) -> Option<Self> {
+        let exhausted = self.pool.num_idle() == 0 && self.pool.size() >= self.pool.options().get_max_connections();
+        (!exhausted).then_some(self)
+    }
+}
+
+impl Deref for Connection {
+    type Target = PgConnection;
+
+    fn deref(&self) -> &PgConnection {
+        &self.inner
+    }
+}
+
+impl DerefMut for Connection {
+    fn deref_mut(&mut self) -> &mut PgConnection {
+        &mut self.inner
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if !self.sound {
+            self.inner.close_on_drop();
+        }
+    }
+}
+
+/// Gives up on a server that does not answer. What was asked may still be carried out.
+pub(super) async fn within<T>(
+    patience: Duration,
+    step: Step,
+    limit: &str,
+    asked: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let gave_up = |_| Err(database(step, limit, std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
+    tokio::time::timeout(patience, asked).await.unwrap_or_else(gave_up)
+}

@@ -1,0 +1,119 @@
+#![expect(clippy::disallowed_methods, reason = "this is what answers without the database, and says so")]
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::algebra::{State, Timestamp};
+use crate::decision::{Decision, Grant, Source};
+use crate::error::Error;
+use crate::plan::{Answer, Checked, Plan, Row};
+use crate::tokens::Tokens;
+
+/// What a gate answers to `consume`, `consume_all`, `check` and `wait` while the database cannot be asked: it is down, cannot be
+/// reached, gives up, or lacks the tables.
+///
+/// Not meant are bad input, [`Error::Busy`], for a crowd must not open the gate, and [`Error::OutcomeUnknown`], for the
+/// tokens may have been taken: these stay errors. All other verbs always fail closed. Each answer that is given without the
+/// database has [`Source::Degraded`], charges nothing, and leaves a `tracing` event at level `warn`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum OnFailure {
+    /// The error: nothing happens without the database.
+    #[default]
+    Closed,
+    /// Everything is granted.
+    Open,
+    /// Each limit goes on in this process's memory, with this share of its rate and capacity: with n processes, 1/n keeps
+    /// the whole within the limit.
+    ///
+    /// The share is cut to the range from 0 to 1; NaN is 0. What the share can never grant at once stays the error. Buckets
+    /// start full, and what they grant is not charged when the database is back.
+    Local(f64),
+}
+
+/// Answers in place of the database.
+#[derive(Debug)]
+pub(super) struct Fallback {
+    policy: OnFailure,
+    rows: Mutex<HashMap<Row, Local>>,
+    started: (Timestamp, Instant),
+}
+
+/// A bucket of this process's own.
+#[derive(Clone, Copy, Debug)]
+struct Local {
+    state: State,
+    full_at: Timestamp,
+}
+
+impl Fallback {
+    pub(super) fn new(policy: OnFailure) -> Self {
+        // Once, so that steps that are aligned to a calendar fall where they should; from then on monotonic.
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started = (Timestamp::from_micros(0).plus(since_epoch), Instant::now());
+        Self { policy, rows: Mutex::default(), started }
+    }
+
+    /// What to keep of a call, to answer it if need be.
+    pub(super) fn keep(&self, call: &Checked) -> Option<Checked> {
+        (self.policy != OnFailure::Closed).then(|| call.clone())
+    }
+
+    /// The answer to a call that the database did not answer.
+    pub(super) fn answer(&self, kept: Option<Checked>, error: Error) -> Result<Decision, Error> {
+        let failed = matches!(error, Error::Database { .. } | Error::Schema { .. } | Error::CorruptRow { .. });
+        let Some(call) = kept.filter(|_| failed) else { return Err(error) };
+        let limit = call.limit().name().to_owned();
+        let Some(decision) = self.decide(call) else { return Err(error) };
+        let outcome = if decision.is_granted() { "granted" } else { "denied" };
+        tracing::warn!(limit, outcome, degraded = true, %error, "decided without the database");
+        Ok(decision)
+    }
+
+    fn decide(&self, call: Checked) -> Option<Decision> {
+        match self.policy {
+            OnFailure::Closed => None,
+            OnFailure::Open => Some(Decision::Granted(self.degraded(Tokens::ZERO))),
+            OnFailure::Local(share) => self.decide_locally(call.share(share)?),
+        }
+    }
+
+    /// As the database would: the same plan, over rows of our own.
+    fn decide_locally(&self, call: Checked) -> Option<Decision> {
+        let (plan, now) = (Plan::of(vec![call]), self.now());
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        let found: Vec<_> = plan.rows().iter().map(|row| rows.get(row).map(|local| local.state)).collect();
+        let outcome = plan.decide(&found, now);
+        if rows.len() + outcome.changes.len() > MAX_ROWS {
+            rows.retain(|_, local| local.full_at > now);
+            if rows.len() + outcome.changes.len() > MAX_ROWS {
+                return None;
+            }
+        }
+        for change in outcome.changes {
+            let local = Local { state: change.state, full_at: change.full_at };
+            rows.insert(plan.rows()[change.row].clone(), local);
+        }
+        match outcome.answers.into_iter().next()?.ok()? {
+            Answer::Granted { remaining, .. } => Some(Decision::Granted(self.degraded(remaining))),
+            Answer::Denied(mut denied) => {
+                denied.source = Source::Degraded;
+                Some(Decision::Denied(denied))
+            }
+            Answer::Done(_) => None,
+        }
+    }
+
+    fn degraded(&self, remaining: Tokens) -> Grant {
+        Grant { remaining, decided_at: self.now().into(), source: Source::Degraded, charges: Vec::new() }
+    }
+
+    fn now(&self) -> Timestamp {
+        let (instant, started) = self.started;
+        instant.plus(started.elapsed())
+    }
+}
+
+/// So many buckets of one process that are not full; beyond them the database's error stands.
+const MAX_ROWS: usize = 100_000;

@@ -1,0 +1,152 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::runtime::Handle;
+
+use super::batch::Batch;
+use super::connection::Connection;
+use super::reply::Reply;
+use super::shared::Shared;
+use crate::error::Error;
+use crate::plan::Checked;
+use crate::receipt::Charge;
+use crate::text::Text;
+
+/// A queue of calls, and the task that works on it while there are any.
+///
+/// The task takes all that is queued as one batch, and callers that come meanwhile form the next: nobody waits for a
+/// timer, and a lone caller is a batch of one. An idle lane has no task and holds no connection.
+#[derive(Debug)]
+pub(super) struct Lane {
+    shared: Arc<Shared>,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// Whether a task sees to it.
+    attended: bool,
+}
+
+/// A call in a queue.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) call: Checked,
+    /// What the call settles or cancels.
+    pub(super) used: Vec<Charge>,
+    pub(super) reply: Reply,
+}
+
+impl Waiting {
+    /// Whether the call needs a transaction of its own: it uses up or makes rows in `tollgate.reservations`, and one such
+    /// row that was used before fails the statement that writes for all.
+    pub(super) fn is_solo(&self) -> bool {
+        self.call.is_tracked() || self.used.iter().any(|charge| charge.tracked.is_some())
+    }
+}
+
+impl Lane {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, queue: Mutex::default() }
+    }
+
+    /// Queues a call, or says that the queue is full.
+    pub(super) fn submit(self: &Arc<Self>, waiting: Waiting) -> Result<(), Error> {
+        let mut queue = self.queue();
+        if queue.waiting.len() >= self.shared.settings.queue {
+            return Err(Error::Busy);
+        }
+        let attended = std::mem::replace(&mut queue.attended, true);
+        queue.waiting.push_back(waiting);
+        drop(queue);
+        if !attended {
+            self.attend();
+        }
+        Ok(())
+    }
+
+    /// Starts the task that works on the queue, where there is a runtime to run it.
+    fn attend(self: &Arc<Self>) {
+        let attendant = Attendant { lane: Some(self.clone()) };
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(work(attendant));
+        }
+    }
+
+    /// The limit that the next call is about; `None`, and nobody attends any longer, if there is no next call.
+    fn next_limit(&self) -> Option<Text> {
+        let mut queue = self.queue();
+        while queue.waiting.pop_front_if(|next| next.reply.is_abandoned()).is_some() {}
+        let limit = queue.waiting.front().map(|next| next.reply.limit().clone());
+        queue.attended = limit.is_some();
+        limit
+    }
+
+    /// All that is queued, up to the bound, or one call that must be alone.
+    fn next_batch(&self) -> Batch {
+        let mut queue = self.queue();
+        let mut batch: Vec<Waiting> = Vec::with_capacity(queue.waiting.len().min(self.shared.settings.max_batch));
+        while batch.len() < self.shared.settings.max_batch && !batch.first().is_some_and(Waiting::is_solo) {
+            let Some(next) = queue.waiting.pop_front_if(|next| batch.is_empty() || !next.is_solo()) else { break };
+            if !next.reply.is_abandoned() {
+                batch.push(next);
+            }
+        }
+        drop(queue);
+        Batch::new(batch)
+    }
+
+    /// Everybody who waits hears that the runtime has ended.
+    fn dismiss(&self) {
+        let mut queue = self.queue();
+        queue.attended = false;
+        let dismissed = std::mem::take(&mut queue.waiting);
+        drop(queue);
+        drop(dismissed);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing that runs under the lock leaves the queue half changed.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Works on a lane until its queue is empty.
+async fn work(mut attendant: Attendant) {
+    let Some(lane) = attendant.lane.clone() else { return };
+    let mut idle = None;
+    while let Some(limit) = lane.next_limit() {
+        // First the connection, then the batch: whoever comes while the lane waits for the one is in the other.
+        let connection = match idle.take() {
+            Some(connection) => Ok(connection),
+            None => Connection::acquire(&lane.shared, limit.as_str()).await,
+        };
+        let batch = lane.next_batch();
+        match connection {
+            Ok(connection) => idle = batch.run(&lane.shared, connection).await.and_then(Connection::unless_wanted),
+            Err(error) => batch.refuse(&error),
+        }
+        // Those who were answered get their turn before the next batch: if they ask again, they are in it.
+        tokio::task::yield_now().await;
+    }
+    attendant.lane = None;
+}
+
+/// Sees to it that no caller waits for a task that is gone.
+struct Attendant {
+    /// `None` once the queue is found empty, and is another task's affair.
+    lane: Option<Arc<Lane>>,
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        let Some(lane) = self.lane.take() else { return };
+        if std::thread::panicking() {
+            // Whoever was in the batch was told; the others are served by another task.
+            lane.attend();
+        } else {
+            lane.dismiss();
+        }
+    }
+}

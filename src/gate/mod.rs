@@ -1,0 +1,284 @@
+mod batch;
+mod builder;
+mod connection;
+mod fallback;
+mod lane;
+mod meter;
+mod parts;
+mod refusals;
+mod reply;
+mod shared;
+mod switchboard;
+mod transaction;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::PgPool;
+use tokio::time::Instant;
+
+use crate::balance::Balance;
+use crate::decision::{Decision, Reservation, Source};
+use crate::error::Error;
+use crate::plan::{Answer, Call, Checked};
+use crate::receipt::{Charge, Receipt};
+use crate::request::Request;
+use crate::tokens::{Tokens, TokensError};
+pub use builder::GateBuilder;
+pub use fallback::OnFailure;
+use lane::Waiting;
+use reply::Reply;
+use shared::Shared;
+use switchboard::Switchboard;
+
+/// Decides **in transactions of its own**: what it answers is committed, whatever the caller does afterwards.
+///
+/// A failed log-in must count even if its handler rolls back; a request that never touches the database otherwise needs no
+/// transaction to be limited. For a decision that shares the fate of other work take [`Limiter`](crate::Limiter). Both work
+/// on the same rows, at the same time.
+///
+/// A gate is cheap to clone, and clones are one gate. Make one per process and keep it: it is fast because its callers
+/// share statements.
+///
+/// # How it works
+///
+/// Callers queue in lanes, and all that wait in a lane form the next batch: two statements decide hundreds of calls, in the
+/// order in which they came. There is no timer: a lone caller is a batch of one, and pays two round trips. Calls for one row
+/// meet in one lane, so that lanes do not wait for each other; a thousand callers hold a handful of connections, and where
+/// the pool has no other left, a lane gives its own back between batches.
+///
+/// A batch reads its rows without a lock, and writes them by a statement that compares them with what was read: no lock
+/// is held across a round trip. Rows that changed meanwhile or are not there yet are decided again in a transaction that
+/// locks them, for at most [`lock_timeout`](GateBuilder::lock_timeout). Only what is granted or changed is written.
+///
+/// # Errors
+///
+/// A failure of the database reaches every caller of the batch. [`Error::Busy`]: the queue is full, or somebody held a row
+/// for too long; nothing was taken. [`Error::OutcomeUnknown`]: the connection was lost while it was committed. What else may
+/// be answered while the database is down is up to [`OnFailure`].
+///
+/// # Cancellation
+///
+/// Futures may be dropped at any time: a call that waits in the queue is not counted, one that is being decided is counted
+/// whole. Which of the two nobody knows, so give up only on calls that may count.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Gate, Limit, MINUTE};
+///
+/// const FAILED_LOGINS: Limit = Limit::token_bucket("failed_logins", 5, MINUTE);
+///
+/// async fn count_failure(gate: &Gate, user: i64) -> Result<(), Box<dyn std::error::Error>> {
+///     gate.consume(FAILED_LOGINS.key(user)).await?.granted()?;
+///     Ok(())
+/// }
+/// # let _ = count_failure;
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a gate limits nothing until it is asked"]
+pub struct Gate {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    switchboard: Switchboard,
+}
+
+impl Gate {
+    /// A gate with the defaults of [`GateBuilder`]. Connects when it is first asked.
+    pub fn new(pool: PgPool) -> Self {
+        Self::builder(pool).build()
+    }
+
+    /// A gate to be, on the connections of a pool that it shares with whoever else uses it.
+    pub fn builder(pool: PgPool) -> GateBuilder {
+        GateBuilder::new(pool)
+    }
+
+    fn with(shared: Shared, lanes: usize) -> Self {
+        let shared = Arc::new(shared);
+        let switchboard = Switchboard::new(&shared, lanes);
+        Self { inner: Arc::new(Inner { shared, switchboard }) }
+    }
+
+    /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).
+    ///
+    /// # Errors
+    ///
+    /// Bad input, before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Else as [`Gate`] says.
+    pub async fn consume(&self, request: Request) -> Result<Decision, Error> {
+        self.consume_all([request]).await
+    }
+
+    /// Takes tokens from every limit, or from none. As [`Limiter::consume_all`](crate::Limiter::consume_all).
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume); [`Error::NothingAsked`] for no requests, [`Error::ConflictingDefinitions`] for two
+    /// definitions of one limit.
+    pub async fn consume_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
+        self.decide(Call::consume(requests).checked()?).await
+    }
+
+    /// What [`consume`](Self::consume) would answer now, without taking anything. By the time that you act on it, it may be
+    /// otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume).
+    pub async fn check(&self, request: Request) -> Result<Decision, Error> {
+        self.decide(Call::check([request]).checked()?).await
+    }
+
+    /// Takes tokens as [`consume`](Self::consume) does, and waits for them if they will be there within `timeout`.
+    ///
+    /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again. Where
+    /// the instant lies beyond the timeout the refusal is returned at once. Waiting holds nothing and promises nothing:
+    /// whoever needs a place in the queue takes [`reserve`](Self::reserve).
+    ///
+    /// The span is the database's, measured on this machine's monotonic clock; see [`jitter`](GateBuilder::jitter).
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume).
+    pub async fn wait(&self, request: Request, timeout: Duration) -> Result<Decision, Error> {
+        let call = Call::consume([request]).checked()?;
+        // A timeout beyond all times is none.
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            let denied = match self.decide(call.clone()).await? {
+                Decision::Denied(denied) => denied,
+                granted @ Decision::Granted(_) => return Ok(granted),
+            };
+            let now = Instant::now();
+            let Some(ready) = now.checked_add(denied.retry_after()) else { return Ok(Decision::Denied(denied)) };
+            if deadline.is_some_and(|deadline| ready > deadline) {
+                return Ok(Decision::Denied(denied));
+            }
+            let late = self.inner.shared.settings.jitter.mul_f64(fastrand::f64());
+            let wake = ready.checked_add(late).unwrap_or(ready);
+            tokio::time::sleep_until(deadline.map_or(wake, |deadline| wake.min(deadline))).await;
+        }
+    }
+
+    /// Takes tokens now, to be spent as soon as they are there. As [`Limiter::reserve`](crate::Limiter::reserve).
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume).
+    pub async fn reserve(&self, request: Request) -> Result<Decision<Reservation>, Error> {
+        self.reserve_all([request]).await
+    }
+
+    /// Reserves tokens of every limit, or of none; ready when all of them are. As
+    /// [`Limiter::reserve_all`](crate::Limiter::reserve_all).
+    ///
+    /// # Errors
+    ///
+    /// As [`consume_all`](Self::consume_all).
+    pub async fn reserve_all(
+        &self,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<Decision<Reservation>, Error> {
+        let call = Call::reserve(requests).checked()?;
+        self.ask(call, Vec::new()).await.map(Answer::reservation)
+    }
+
+    /// What a limit holds for a key now. The request's cost does not matter.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume).
+    pub async fn balance(&self, request: Request) -> Result<Balance, Error> {
+        self.change(Call::look(request), Vec::new()).await
+    }
+
+    /// Gives tokens, up to the capacity.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume).
+    pub async fn credit(&self, request: Request) -> Result<Balance, Error> {
+        self.change(Call::credit(request), Vec::new()).await
+    }
+
+    /// Takes tokens whatever is there. As [`Limiter::debit`](crate::Limiter::debit).
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
+    pub async fn debit(&self, request: Request) -> Result<Balance, Error> {
+        self.change(Call::debit(request), Vec::new()).await
+    }
+
+    /// Fills a key up, and forgives its debts. The request's cost does not matter.
+    ///
+    /// # Errors
+    ///
+    /// As [`consume`](Self::consume).
+    pub async fn reset(&self, request: Request) -> Result<Balance, Error> {
+        self.change(Call::reset(request), Vec::new()).await
+    }
+
+    /// Brings what was charged to its actual cost, in either direction. As [`Limiter::settle`](crate::Limiter::settle).
+    ///
+    /// # Errors
+    ///
+    /// As [`Limiter::settle`](crate::Limiter::settle), and as [`Gate`] says. A grant that was decided without the database
+    /// charged nothing, and there is nothing to settle: [`Error::NothingAsked`].
+    pub async fn settle(
+        &self,
+        receipt: impl Into<Receipt>,
+        actual: impl TryInto<Tokens, Error: Into<TokensError>>,
+    ) -> Result<Balance, Error> {
+        let receipt = receipt.into();
+        let actual = receipt.actual_cost(actual)?;
+        let charges = receipt.charges.clone();
+        self.change(Call::settle(receipt, actual), charges).await
+    }
+
+    /// Gives back what was charged, if it is not ready to be spent. As [`Limiter::cancel`](crate::Limiter::cancel).
+    ///
+    /// # Errors
+    ///
+    /// As [`settle`](Self::settle).
+    pub async fn cancel(&self, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
+        let receipt = receipt.into();
+        let charges = receipt.charges.clone();
+        self.change(Call::cancel(receipt), charges).await
+    }
+
+    /// Decides from memory, else by the database, else by the failure policy.
+    async fn decide(&self, call: Checked) -> Result<Decision, Error> {
+        let Shared { refusals, fallback, settings, .. } = &*self.inner.shared;
+        if let Some(denied) = refusals.as_ref().and_then(|refusals| refusals.refuse(&call, &settings.clock)) {
+            meter::decided(&denied.limit, "denied", Source::Memory);
+            return Ok(Decision::Denied(denied));
+        }
+        let kept = fallback.keep(&call);
+        match self.ask(call, Vec::new()).await {
+            Ok(answer) => Ok(answer.grant()),
+            Err(error) => fallback.answer(kept, error),
+        }
+    }
+
+    async fn change(&self, call: Call, used: Vec<Charge>) -> Result<Balance, Error> {
+        self.ask(call.checked()?, used).await.map(Answer::lowest)
+    }
+
+    /// Queues a call, and waits for its answer.
+    async fn ask(&self, call: Checked, used: Vec<Charge>) -> Result<Answer, Error> {
+        let limit = call.limit().name.clone();
+        let lane = self.inner.switchboard.lane(&call);
+        let (reply, answer) = Reply::new(limit.clone());
+        lane.submit(Waiting { call, used, reply })?;
+        // A reply is sent in any case; the fallback is never taken.
+        let answer = answer.await.unwrap_or(Err(Error::Stopped));
+        let outcome = answer.as_ref().map_or("error", Answer::outcome);
+        meter::decided(limit.as_str(), outcome, Source::Database);
+        answer
+    }
+}

@@ -1,0 +1,56 @@
+use tokio::sync::oneshot;
+
+use crate::error::Error;
+use crate::plan::Answer;
+use crate::text::Text;
+
+/// The way back to one caller. However the gate ends, the caller hears of it: a reply that is dropped says what is known then.
+#[derive(Debug)]
+pub(super) struct Reply {
+    sender: Option<oneshot::Sender<Result<Answer, Error>>>,
+    limit: Text,
+    /// Whether the call may have been carried out.
+    begun: bool,
+}
+
+impl Reply {
+    /// A reply, and where its answer arrives. `limit` names the call in errors.
+    pub(super) fn new(limit: Text) -> (Self, oneshot::Receiver<Result<Answer, Error>>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self { sender: Some(sender), limit, begun: false }, receiver)
+    }
+
+    /// The limit that the call is known by.
+    pub(super) fn limit(&self) -> &Text {
+        &self.limit
+    }
+
+    /// Whether nobody waits any longer.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.sender.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// From here on the call counts, whether its caller waits or not.
+    pub(super) fn begin(&mut self) {
+        self.begun = true;
+    }
+
+    pub(super) fn send(mut self, answer: Result<Answer, Error>) {
+        self.deliver(answer);
+    }
+
+    fn deliver(&mut self, answer: Result<Answer, Error>) {
+        if let Some(sender) = self.sender.take() {
+            // A caller that went away meanwhile has been counted: that is all there is to do.
+            let _ = sender.send(answer);
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        let limit = self.limit.clone().into();
+        let nothing_known = Error::OutcomeUnknown { limit, source: None };
+        self.deliver(Err(if self.begun { nothing_known } else { Error::Stopped }));
+    }
+}

@@ -1,0 +1,63 @@
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::lane::Lane;
+use super::shared::Shared;
+use crate::plan::{Checked, Row};
+
+/// Sends calls to lanes, so that calls for one row meet in one lane as far as possible.
+///
+/// A call of one row goes to the row's own lane. One of several rows goes to the lane of that which most others ask, too:
+/// there it meets its competitors, while a collision on its other rows is unlikely. Wherever it goes, it is decided all or
+/// nothing; the choice is about speed alone.
+#[derive(Debug)]
+pub(super) struct Switchboard {
+    lanes: Vec<Arc<Lane>>,
+    /// How often rows were asked in calls of several, by their hash. Roughly: hashes collide, and updates may be lost.
+    heat: Vec<AtomicU32>,
+}
+
+impl Switchboard {
+    pub(super) fn new(shared: &Arc<Shared>, lanes: usize) -> Self {
+        let lanes = (0..lanes).map(|_| Arc::new(Lane::new(shared.clone()))).collect();
+        Self { lanes, heat: (0..CELLS).map(|_| AtomicU32::new(0)).collect() }
+    }
+
+    pub(super) fn lane(&self, call: &Checked) -> &Arc<Lane> {
+        let mut rows = call.rows().map(hash);
+        // Every call asks a row.
+        let first = rows.next().unwrap_or_default();
+        let mut hottest = (first, None);
+        for other in rows {
+            let (row, heat) = hottest;
+            let (heat, others) = (heat.unwrap_or_else(|| self.warm(row)), self.warm(other));
+            hottest = if others > heat { (other, Some(others)) } else { (row, Some(heat)) };
+        }
+        let (row, _) = hottest;
+        &self.lanes[row % self.lanes.len()]
+    }
+
+    /// Counts a row, and says how often it was counted.
+    fn warm(&self, row: usize) -> u32 {
+        let cell = &self.heat[row / self.lanes.len() % CELLS];
+        let heat = cell.fetch_add(1, Ordering::Relaxed);
+        if heat >= COOL_AT {
+            // What was hot yesterday should not be so for ever.
+            self.heat.iter().for_each(|cell| cell.store(cell.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
+        }
+        heat
+    }
+}
+
+fn hash(row: &Row) -> usize {
+    let mut hasher = DefaultHasher::new();
+    row.hash(&mut hasher);
+    // Any bits will do, where there are fewer.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
+    let hash = hasher.finish() as usize;
+    hash
+}
+
+const CELLS: usize = 1024;
+const COOL_AT: u32 = 1 << 16;

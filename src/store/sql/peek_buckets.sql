@@ -1,0 +1,17 @@
+-- Reads committed rows of tollgate.buckets without a lock, many at a time: their columns as arrays in the order asked, null
+-- where a row is absent. The clock is read after the snapshot.
+--
+-- Each row is looked up by its key, whatever the planner thinks of the number of rows.
+--
+-- $1 names, $2 keys, $3 shards
+-- $4 the instant to take for now; null for the clock
+select coalesce($4, pg_catalog.clock_timestamp()) as "now!: Timestamp",
+       array_agg(r.tokens order by w.place)       as "values!: Vec<Option<i64>>",
+       array_agg(r.last_refill order by w.place)  as "instants!: Vec<Option<Timestamp>>"
+  from unnest($1::text[], $2::text[], $3::int2[]) with ordinality as w (name, key, shard, place)
+  left join lateral (
+      select b.tokens, b.last_refill
+        from tollgate.buckets b
+       where b.name = w.name and b.key = w.key and b.shard = w.shard
+       limit 1
+  ) r on true
