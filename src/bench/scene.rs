@@ -21,12 +21,14 @@ pub struct Scene {
 impl Scene {
     /// What a call of a user asks.
     pub(super) fn ask(&self, user: u32) -> Ask {
-        let [per_user, per_tenant, total, exhausted] = limits(self.storage);
+        let per_user = || stored(PER_USER, self.storage).key(user);
+        let per_tenant = || stored(PER_TENANT, self.storage).key(user % TENANTS);
+        let total = || stored(TOTAL, self.storage).global();
         match self.workload {
-            Workload::Uniform | Workload::Zipf => Ask::One(per_user.key(user)),
-            Workload::Hot => Ask::One(total.global()),
-            Workload::Refused => Ask::One(exhausted.global()),
-            Workload::Three => Ask::All(vec![per_user.key(user), per_tenant.key(user % TENANTS), total.global()]),
+            Workload::Uniform | Workload::Zipf => Ask::One(per_user()),
+            Workload::Hot => Ask::One(total()),
+            Workload::Refused => Ask::One(stored(EXHAUSTED, self.storage).global()),
+            Workload::Three => Ask::All(vec![per_user(), per_tenant(), total()]),
         }
     }
 }
@@ -50,10 +52,14 @@ pub(super) enum Ask {
 
 /// The limits of the load program: per user, per tenant, for everybody, and one that is exhausted.
 pub(super) fn limits(storage: Storage) -> [Limit; 4] {
-    [PER_USER, PER_TENANT, TOTAL, EXHAUSTED].map(|limit| match storage {
+    [PER_USER, PER_TENANT, TOTAL, EXHAUSTED].map(|limit| stored(limit, storage))
+}
+
+fn stored(limit: Limit, storage: Storage) -> Limit {
+    match storage {
         Storage::Ephemeral => limit.ephemeral(),
         Storage::Durable => limit,
-    })
+    }
 }
 
 /// What the tables and the command call it.

@@ -95,16 +95,15 @@ impl fmt::Display for Report {
         writeln!(f, "{}", self.machine)?;
         let targets = self.targets();
         if !targets.is_empty() {
-            writeln!(f, "\n## Targets\n\n{}", Table::of_targets(&targets))?;
+            write!(f, "\n## Targets\n\n{}", Table::of_targets(&targets))?;
         }
         writeln!(f, "\n## Figures")?;
         for cells in self.cells.chunk_by(|one, next| kind(one.scene) == kind(next.scene)) {
             let Scene { workload, storage, .. } = cells[0].scene;
-            let mut cells: Vec<_> = cells.iter().collect();
             // Contenders in the order in which they entered, each with all its numbers of callers.
-            let order = |cell: &Cell| self.cells.iter().position(|first| first.contender == cell.contender);
-            cells.sort_by_key(|cell| order(cell));
-            write!(f, "\n### {workload}, {}\n\n{}", storage_name(storage), Table::of_cells(self, &cells))?;
+            let mut ordered: Vec<_> = cells.iter().collect();
+            ordered.sort_by_key(|cell| cells.iter().position(|first| first.contender == cell.contender));
+            write!(f, "\n### {workload}, {}\n\n{}", storage_name(storage), Table::of_cells(self, &ordered))?;
         }
         Ok(())
     }
