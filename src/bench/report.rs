@@ -4,6 +4,7 @@ use super::figures::Figures;
 use super::machine::Machine;
 use super::scene::Scene;
 use super::settings::Settings;
+use super::target::Target;
 
 /// What came out of a run. Serializes to one document.
 #[derive(Clone, Debug, Serialize)]
@@ -15,9 +16,17 @@ pub struct Report {
     pub settings: Settings,
     /// The figures: those of one scene beside each other.
     pub cells: Vec<Cell>,
+    /// The targets whose scenes were measured.
+    pub targets: Vec<Target>,
 }
 
 impl Report {
+    pub(super) fn new(machine: Machine, settings: Settings, cells: Vec<Cell>) -> Self {
+        let report = Self { machine, settings, cells, targets: Vec::new() };
+        let targets = Target::of(&report);
+        Self { targets, ..report }
+    }
+
     /// The figures of a contender in a scene, if they were measured.
     #[must_use]
     pub fn figures(&self, scene: Scene, contender: &str) -> Option<&Figures> {

@@ -68,7 +68,7 @@ impl Bench {
         // What went wrong first is the reason for the rest.
         let cells = measured?;
         cleared?;
-        Ok(Report { machine: Machine::read(&mut conn).await?, settings: self.settings.clone(), cells })
+        Ok(Report::new(Machine::read(&mut conn).await?, self.settings.clone(), cells))
     }
 
     async fn measure(

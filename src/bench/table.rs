@@ -18,13 +18,13 @@ impl Table {
     fn of_targets(targets: &[Target]) -> Self {
         let line = |target: &Target| {
             let bound = if target.measure.is_upper_bound() { "≤" } else { "≥" };
-            let reached = if target.is_reached() { "yes" } else { "no" };
+            let reached = if target.reached { "yes" } else { "no" };
             let wanted = format!("{bound} {}", number(target.wanted));
             vec![
                 target.scene.to_string(),
                 target.measure.to_string(),
                 wanted,
-                number(target.reached),
+                number(target.measured),
                 reached.to_owned(),
             ]
         };
@@ -93,9 +93,8 @@ impl fmt::Display for Report {
     /// Markdown: the machine, the targets, and a table for each workload and storage.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.machine)?;
-        let targets = self.targets();
-        if !targets.is_empty() {
-            write!(f, "\n## Targets\n\n{}", Table::of_targets(&targets))?;
+        if !self.targets.is_empty() {
+            write!(f, "\n## Targets\n\n{}", Table::of_targets(&self.targets))?;
         }
         writeln!(f, "\n## Figures")?;
         for cells in self.cells.chunk_by(|one, next| kind(one.scene) == kind(next.scene)) {

@@ -20,14 +20,21 @@ pub struct Target {
     /// The bound: the least that is wanted, of [`Measure::P50OfPlain`] the most.
     pub wanted: f64,
     /// What was measured.
-    pub reached: f64,
+    pub measured: f64,
+    /// Whether that keeps to the bound.
+    pub reached: bool,
 }
 
 impl Target {
-    /// Whether the bound was kept.
-    #[must_use]
-    pub fn is_reached(&self) -> bool {
-        if self.measure.is_upper_bound() { self.reached <= self.wanted } else { self.reached >= self.wanted }
+    /// The targets whose scenes are in a report.
+    pub(super) fn of(report: &Report) -> Vec<Self> {
+        let target = |&(workload, storage, callers, measure, wanted): &Row| {
+            let scene = Scene { workload, storage, callers };
+            let measured = measure.take(report, scene)?;
+            let reached = if measure.is_upper_bound() { measured <= wanted } else { measured >= wanted };
+            Some(Self { scene, measure, wanted, measured, reached })
+        };
+        TARGETS.iter().filter_map(target).collect()
     }
 }
 
@@ -75,18 +82,6 @@ impl fmt::Display for Measure {
             Self::RememberedPerCore => "decisions/s and core, from memory",
             Self::P50OfPlain => "× p50 of (a)",
         })
-    }
-}
-
-impl Report {
-    /// The targets whose scenes were measured.
-    #[must_use]
-    pub fn targets(&self) -> Vec<Target> {
-        let target = |&(workload, storage, callers, measure, wanted): &Row| {
-            let scene = Scene { workload, storage, callers };
-            Some(Target { scene, measure, wanted, reached: measure.take(self, scene)? })
-        };
-        TARGETS.iter().filter_map(target).collect()
     }
 }
 

@@ -27,7 +27,8 @@ impl Turn {
 
     /// Calls from all callers at once. A caller that fails ends the turn.
     async fn call<S: Session>(&self, session: &Arc<S>) -> Result<Tally, Fault> {
-        let from = now() + WARM_UP;
+        let warm_up = self.timed.min(WARM_UP);
+        let from = now() + warm_up;
         let until = from + self.timed;
         let mut callers = JoinSet::new();
         for caller in 0..self.scene.callers {
@@ -40,11 +41,12 @@ impl Turn {
             }
             Ok(tally)
         };
-        let patience = WARM_UP + self.timed + LAST_ANSWER;
+        let patience = warm_up + self.timed + LAST_ANSWER;
         tokio::time::timeout(patience, everyone).await.map_err(|_| "a call was not answered")?
     }
 
-    /// One caller, who makes the next call as soon as the last is answered. What ends in the timed span counts.
+    /// One caller, who makes the next call as soon as the last is answered, and one at least. What ends in the timed span
+    /// counts.
     async fn call_on(
         self,
         session: Arc<impl Session>,
@@ -53,23 +55,24 @@ impl Turn {
         until: Instant,
     ) -> Result<Tally, Fault> {
         let mut tally = Tally::new()?;
-        let mut ended = now();
-        while ended < until {
+        loop {
             let user = self.users.draw(&mut lots);
             let began = now();
             let granted = session.decide(user).await?;
-            ended = now();
+            let ended = now();
             if granted != self.scene.workload.is_granted() {
                 return Err(if granted { "granted what is exhausted" } else { "refused what is there" }.into());
             }
             tally.decisions += 1;
-            if (from..until).contains(&ended) {
+            if ended >= until {
+                return Ok(tally);
+            }
+            if ended >= from {
                 tally.latencies.saturating_record(nanos(ended - began));
             }
             // Answers from memory never wait: without this a caller would not let the others have their turn.
             coop::consume_budget().await;
         }
-        Ok(tally)
     }
 }
 
@@ -123,7 +126,7 @@ fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Prepares the statements of all connections, and lets queues form.
+/// Prepares the statements of all connections, and lets queues form; no longer than what is timed.
 const WARM_UP: Duration = Duration::from_millis(300);
 
 /// How long the last answers may take before the turn is given up.
