@@ -1,3 +1,4 @@
+use std::num::NonZero;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,9 +39,9 @@ impl GateBuilder {
     }
 
     /// How many lanes work side by side, each on one connection while it has work; 1 to 64, and never more than the pool has
-    /// connections. By default half of the pool, and at most four.
+    /// connections. By default one for each core of this machine, but at most four, and at most half of the pool.
     ///
-    /// More lanes make smaller batches: a gate is fast because callers share transactions.
+    /// More lanes make smaller batches: a gate is fast because its callers share statements.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = Some(lanes);
         self
@@ -128,14 +129,15 @@ impl GateBuilder {
     /// Builds the gate. It connects when it is first asked.
     pub fn build(self) -> Gate {
         let connections = usize::try_from(self.pool.options().get_max_connections()).unwrap_or(usize::MAX).max(1);
-        let lanes = self.lanes.unwrap_or((connections / 2).min(DEFAULT_LANES)).clamp(1, connections.min(MAX_LANES));
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let lanes = self.lanes.unwrap_or(cores.min(connections / 2).min(DEFAULT_LANES));
         let shared = Shared {
             pool: self.pool,
             settings: self.settings,
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
             fallback: Fallback::new(self.on_failure),
         };
-        Gate::with(shared, lanes)
+        Gate::with(shared, lanes.clamp(1, connections.min(MAX_LANES)))
     }
 }
 

@@ -192,12 +192,39 @@ impl<'c> Store<'c> {
         changes: &[(Change, i32)],
     ) -> Result<Vec<i32>, Error> {
         let first = &rows[changes[0].0.row];
-        let (lost, written) = self
-            .swap_table(first.storage(), &Swapped::of(rows, found, changes))
-            .await
-            .map_err(failed(Step::Save, first))?;
+        let (lost, written) = match changes {
+            [(change, part)] => self.swap_one(first, found[change.row], change, *part).await,
+            _ => self.swap_table(first.storage(), &Swapped::of(rows, found, changes)).await,
+        }
+        .map_err(failed(Step::Save, first))?;
         let kept = changes.iter().filter(|(_, part)| !lost.contains(part)).count();
         if i64::try_from(kept) == Ok(written) { Ok(lost) } else { Err(unwritten(first)) }
+    }
+
+    async fn swap_one(
+        &mut self,
+        row: &Row,
+        old: Option<State>,
+        change: &Change,
+        part: i32,
+    ) -> Result<(Vec<i32>, i64), sqlx::Error> {
+        let Some(old) = old else { return Ok((vec![part], 0)) };
+        let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
+        let done = execute!(
+            self,
+            row.storage(),
+            "src/store/sql/swap_bucket.sql",
+            "src/store/sql/swap_rate_limit.sql",
+            name,
+            key,
+            shard,
+            old.value.micros(),
+            old.ts as Timestamp,
+            change.state.value.micros(),
+            change.state.ts as Timestamp,
+            change.full_at as Timestamp
+        )?;
+        Ok(if done.rows_affected() == 1 { (Vec::new(), 1) } else { (vec![part], 0) })
     }
 
     async fn swap_table(&mut self, table: Storage, swapped: &Swapped<'_>) -> Result<(Vec<i32>, i64), sqlx::Error> {

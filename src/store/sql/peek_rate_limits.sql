@@ -1,17 +1,22 @@
 -- Reads committed rows of tollgate.rate_limits without a lock, many at a time: their columns as arrays in the order asked, null
 -- where a row is absent. The clock is read after the snapshot.
 --
--- Each row is looked up by its key, whatever the planner thinks of the number of rows.
+-- Each row is looked up by its key, whatever the planner thinks of their number; the arrays come from sub-selects to keep it
+-- from planning anew for each number.
 --
 -- $1 names, $2 keys, $3 shards
 -- $4 the instant to take for now; null for the clock
 select coalesce($4, pg_catalog.clock_timestamp()) as "now!: Timestamp",
-       array_agg(r.value order by w.place)        as "values!: Vec<Option<i64>>",
-       array_agg(r.ts order by w.place)           as "instants!: Vec<Option<Timestamp>>"
-  from unnest($1::text[], $2::text[], $3::int2[]) with ordinality as w (name, key, shard, place)
-  left join lateral (
-      select b.value, b.ts
-        from tollgate.rate_limits b
-       where b.name = w.name and b.key = w.key and b.shard = w.shard
-       limit 1
-  ) r on true
+       array_agg(f.value)                         as "values!: Vec<Option<i64>>",
+       array_agg(f.ts)                            as "instants!: Vec<Option<Timestamp>>"
+  from (
+      select r.value, r.ts
+        from unnest((select $1::text[]), (select $2::text[]), (select $3::int2[])) with ordinality as w (name, key, shard, place)
+        left join lateral (
+            select b.value, b.ts
+              from tollgate.rate_limits b
+             where b.name = w.name and b.key = w.key and b.shard = w.shard
+            offset 0
+        ) r on true
+       order by w.place
+  ) f

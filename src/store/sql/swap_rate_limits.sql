@@ -2,36 +2,33 @@
 -- to one part are written all or none, and a part of which a row has changed, is locked or is gone is lost. Waits for
 -- nobody, so it can neither hang nor deadlock.
 --
--- Returns the parts that are lost, null if none is, and how many rows were written.
+-- Returns the parts that are lost, null if none is, and how many rows were written. The arrays come from sub-selects to keep
+-- the planner from planning anew for each number of rows.
 --
 -- $1 names, $2 keys, $3 shards, $4 micro-tokens as read, $5 instants as read
 -- $6 micro-tokens, $7 instants, $8 when each will be full, $9 the part that each row belongs to
-with wanted as materialized (
-    select *
-      from unnest($1::text[], $2::text[], $3::int2[], $4::int8[], $5::timestamptz[], $6::int8[], $7::timestamptz[], $8::timestamptz[], $9::int4[])
-           with ordinality as w (name, key, shard, old_value, old_ts, value, ts, full_at, part, place)
-),
-held as materialized (
-    select w.*
-      from wanted w
-     cross join lateral (
-         select
-           from tollgate.rate_limits b
-          where b.name = w.name and b.key = w.key and b.shard = w.shard
-            and b.value = w.old_value and b.ts = w.old_ts
-            for update skip locked
-     ) r
+with held as materialized (
+    select b.ctid as tid, w.value, w.ts, w.full_at, w.part
+      from unnest((select $1::text[]), (select $2::text[]), (select $3::int2[]), (select $4::int8[]), (select $5::timestamptz[]),
+                  (select $6::int8[]), (select $7::timestamptz[]), (select $8::timestamptz[]), (select $9::int4[]))
+           as w (name, key, shard, old_value, old_ts, value, ts, full_at, part)
+      join tollgate.rate_limits b
+        on b.name = w.name and b.key = w.key and b.shard = w.shard
+       and b.value = w.old_value and b.ts = w.old_ts
+       for update of b skip locked
 ),
 lost as materialized (
-    select distinct w.part
-      from wanted w
-     where not exists (select from held h where h.place = w.place)
+    select w.part
+      from unnest($9::int4[]) as w (part)
+     where (select count(*) from held) < cardinality($9::int4[])
+     group by w.part
+    having count(*) > (select count(*) from held h where h.part = w.part)
 ),
 swapped as (
     update tollgate.rate_limits b
        set value = h.value, ts = h.ts, full_at = h.full_at
       from held h
-     where b.name = h.name and b.key = h.key and b.shard = h.shard
+     where b.ctid = h.tid
        and not exists (select from lost l where l.part = h.part)
     returning 1
 )
