@@ -51,8 +51,7 @@
 //! # Map
 //!
 //! [`algebra`] and [`plan`] are pure: no IO, no clock. `Limiter` puts them to work on the tables, which `migrate` makes, and
-//! `Gate` on batches of calls.
-//! `embedded` starts a private server for tests and development.
+//! `Gate` on batches of calls. `embedded` starts a private server for tests and development; `bench` measures.
 //!
 //! # Features
 //!
@@ -60,14 +59,17 @@
 //! - **`postgres`** (default): `Limiter` and `Gate`.
 //! - **`migrate`** (default): the `migrate` module, with the tables' migrations embedded.
 //! - **`embedded`**: the `embedded` module.
+//! - **`bench`**: the `bench` module.
 //! - **`metrics`**: counters and histograms of the gate, through the facade of that name:
-//!   `tollgate_decisions_total` (by `limit`, `outcome`, `source`), `tollgate_batches_total`, `tollgate_batch_calls`,
-//!   `tollgate_batch_seconds`, `tollgate_locked_calls_total`.
+//!   `tollgate_decisions_total` (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`),
+//!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //! - **`cli`**: the `tollgate` command, with all that it needs.
 
 pub mod algebra;
 mod balance;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod decision;
 #[cfg(feature = "embedded")]
 pub mod embedded;
