@@ -4,6 +4,7 @@ mod cancellation;
 mod contention;
 mod crash;
 mod hygiene;
+mod observed;
 mod promise;
 mod runtime;
 mod stage;
