@@ -1,9 +1,12 @@
 use std::fmt;
 
+use humantime::format_duration;
+
 use super::contender::{PLAIN, ROUND_TRIP, UPDATE};
 use super::machine::Machine;
 use super::report::{Cell, Report};
 use super::scene::{Scene, storage_name};
+use super::settings::Settings;
 use super::target::Target;
 
 /// A Markdown table whose columns are aligned, so that it reads well in a terminal too.
@@ -92,7 +95,7 @@ impl fmt::Display for Table {
 impl fmt::Display for Report {
     /// Markdown: the machine, the targets, and a table for each workload and storage.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.machine)?;
+        writeln!(f, "{}\n{}", self.machine, self.settings)?;
         if !self.targets.is_empty() {
             write!(f, "\n## Targets\n\n{}", Table::of_targets(&self.targets))?;
         }
@@ -117,6 +120,13 @@ impl fmt::Display for Machine {
         writeln!(f, "- PostgreSQL {postgresql}: {}", settings.join(", "))?;
         write!(f, "- tollgate {tollgate}")?;
         if *optimised { Ok(()) } else { write!(f, ", NOT OPTIMISED: these figures are worthless (use --release)") }
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lanes = self.lanes.map_or_else(|| "as by default".to_owned(), |lanes| lanes.to_string());
+        write!(f, "- rounds: {}, of turns of {}; lanes of the gate: {lanes}", self.rounds, format_duration(self.turn))
     }
 }
 
