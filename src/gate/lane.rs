@@ -1,6 +1,8 @@
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 
 use super::batch::Batch;
@@ -129,8 +131,10 @@ async fn work(mut attendant: Attendant) {
         };
         match connection {
             Ok(connection) => {
-                let batch = lane.next_batch();
-                idle = batch.run(&lane.shared, connection).await.and_then(Connection::unless_wanted);
+                let decided = async { lane.next_batch().run(&lane.shared, connection).await };
+                // A batch that panics has told its callers by being dropped. Those behind it are not to suffer.
+                let decided = AssertUnwindSafe(decided).catch_unwind().await;
+                idle = decided.unwrap_or_default().and_then(Connection::unless_wanted);
             }
             // Nobody is to wait as long again for the same: it is the answer to all who wait.
             Err(error) => lane.refuse(&error),
@@ -141,7 +145,7 @@ async fn work(mut attendant: Attendant) {
     attendant.lane = None;
 }
 
-/// Sees to it that no caller waits for a task that is gone.
+/// Sees to it that no caller waits for a task whose runtime has ended.
 struct Attendant {
     /// `None` once the queue is found empty, and is another task's affair.
     lane: Option<Arc<Lane>>,
@@ -149,11 +153,7 @@ struct Attendant {
 
 impl Drop for Attendant {
     fn drop(&mut self) {
-        let Some(lane) = self.lane.take() else { return };
-        if std::thread::panicking() {
-            // Whoever was in the batch was told; the others are served by another task.
-            lane.attend();
-        } else {
+        if let Some(lane) = self.lane.take() {
             lane.dismiss();
         }
     }

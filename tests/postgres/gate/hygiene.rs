@@ -74,7 +74,7 @@ async fn a_gate_works_on_what_its_host_leaves_of_the_pool() {
     for caller in 0..200 {
         let gate = gate.clone();
         callers.spawn(async move {
-            for _ in 0..3 {
+            for _ in 0..20 {
                 gate.consume(LIMIT.key(caller % 20)).await.unwrap().granted().unwrap();
             }
         });
