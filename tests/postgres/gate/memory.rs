@@ -381,6 +381,45 @@ async fn f58_a_refusal_that_is_under_way_does_not_outlive_a_credit() {
     assert!(from_memory.iter().sum::<u32>() > ROUNDS, "{from_memory:?}");
 }
 
+/// A row is read as too low in one lane, and raised in another before the first comes to remember it.
+#[tokio::test]
+async fn f58_what_was_read_before_a_reset_is_not_remembered_after_it() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    // So many lanes that the two rows are in different ones.
+    let pool = PgPoolOptions::new().max_connections(64).connect_with(proxy.options()).await.unwrap();
+    let gate = patient(&pool).lanes(64).remember_refusals(HOUR).build();
+    let limit = Limit::stepped_bucket("raced", 1000, EVER);
+    let [low, busy] = ["low", "busy"].map(|key| limit.key(key));
+    let idle = || {
+        soon(async {
+            while pool.num_idle() < 1 {
+                tokio::task::yield_now().await
+            }
+        })
+    };
+    gate.consume(low.clone().cost(1000)).await.unwrap().granted().unwrap();
+    for other in 0..4 {
+        // From now on, calls of several rows go where the busy one is.
+        idle().await;
+        gate.consume_all([busy.clone(), limit.key(other)]).await.unwrap().granted().unwrap();
+    }
+    idle().await;
+    // One connection over the wire, and all others past it.
+    assert_eq!(pool.size(), 1);
+    pool.set_connect_options(world.url().parse().unwrap());
+    proxy.hold_after(1);
+    let (granted, denied, ()) =
+        tokio::join!(soon(gate.consume(busy.clone())), soon(gate.consume_all([low.clone(), busy.clone()])), async {
+            soon(proxy.until_held()).await;
+            assert!(soon(gate.reset(low.clone())).await.unwrap().is_full());
+            proxy.release();
+        });
+    granted.unwrap().granted().unwrap();
+    assert_eq!(denied.unwrap().denied().unwrap().source, Source::Database);
+    soon(gate.consume(low.cost(1000))).await.unwrap().granted().unwrap();
+}
+
 /// Seen when the memory is stale; a gate that remembers for an hour goes on refusing.
 #[tokio::test]
 async fn f59_what_another_gate_gave_is_seen_within_the_staleness() {
