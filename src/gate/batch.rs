@@ -94,12 +94,19 @@ impl Batch {
         let outcome = self.plan.decide(&found.states, found.now);
         let mut parts = Parts::of(&self.plan);
         let broken = self.swap(shared, connection, &found, &outcome.changes, &mut parts).await;
+        if let Some(refusals) = &shared.refusals {
+            let written = outcome.changes.iter().filter(|change| parts.standing(change.row).is_some());
+            refusals.follow(written.map(|change| (&self.plan.rows()[change.row], change.state)), reading);
+        }
         let mut lost = Vec::new();
         for (call, answer) in outcome.answers.into_iter().enumerate() {
             match parts.fate(call) {
                 Fate::Stands => self.settle(shared, call, answer, &outcome.changes, &found, reading),
                 Fate::Lost => lost.push(call),
-                Fate::Failed(error) => self.answer(call, Err(error.clone())),
+                Fate::Failed(error) => {
+                    self.forget(shared, call);
+                    self.answer(call, Err(error.clone()));
+                }
             }
         }
         if let Some(error) = broken {
@@ -201,7 +208,7 @@ impl Batch {
     ) -> Result<(), Error> {
         let answers = transaction::run(shared, connection, &self.plan.select(calls), &self.used, patience).await;
         for (call, answer) in calls.iter().zip(answers?) {
-            self.forget_raised(shared, *call);
+            self.forget(shared, *call);
             self.answer(*call, answer);
         }
         Ok(())
@@ -217,21 +224,31 @@ impl Batch {
         found: &Found,
         reading: Reading,
     ) {
-        if let (Some(refusals), Ok(Answer::Denied(denied))) = (&shared.refusals, &answer) {
-            for place in self.plan.places_of(call).filter(|place| names(denied, &self.plan, *place)) {
-                let change = changes.iter().find(|change| change.row == place);
-                if let Some(state) = change.map(|change| change.state).or(found.states[place]) {
-                    refusals.note(&self.plan.rows()[place], state, reading);
+        match (&shared.refusals, &answer) {
+            (Some(refusals), Ok(Answer::Denied(denied))) => {
+                for place in self.plan.places_of(call).filter(|place| names(denied, &self.plan, *place)) {
+                    let change = changes.iter().find(|change| change.row == place);
+                    if let Some(state) = change.map(|change| change.state).or(found.states[place]) {
+                        let row = &self.plan.rows()[place];
+                        refusals.note(row, state, reading, denied.retry_at.into(), &shared.settings.clock);
+                    }
                 }
             }
+            (Some(_), Ok(_)) if self.callers[call].gives => self.forget(shared, call),
+            _ => {}
         }
-        self.forget_raised(shared, call);
         self.answer(call, answer);
     }
 
-    fn forget_raised(&self, shared: &Shared, call: usize) {
-        if let (Some(refusals), true) = (&shared.refusals, self.callers[call].gives) {
-            self.plan.places_of(call).for_each(|place| refusals.forget(&self.plan.rows()[place]));
+    /// Forgets what was remembered of a call's rows: they were raised, or written nobody here knows how.
+    fn forget(&self, shared: &Shared, call: usize) {
+        let Some(refusals) = &shared.refusals else { return };
+        for row in self.plan.places_of(call).map(|place| &self.plan.rows()[place]) {
+            if self.callers[call].gives {
+                refusals.raise(row, &shared.settings.clock);
+            } else {
+                refusals.forget(row);
+            }
         }
     }
 

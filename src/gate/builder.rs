@@ -53,10 +53,10 @@ impl GateBuilder {
         self
     }
 
-    /// How many calls wait in one lane at most; 10 000 by default, at least 1. Whoever comes then gets [`Error::Busy`](crate::Error::Busy)
+    /// How many calls wait in one lane at most; 10 000 by default. Whoever comes then gets [`Error::Busy`](crate::Error::Busy)
     /// at once.
     pub fn queue(mut self, calls: usize) -> Self {
-        self.settings.queue = calls.max(1);
+        self.settings.queue = calls;
         self
     }
 

@@ -4,7 +4,7 @@
 )]
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use super::shared::Clock;
@@ -12,7 +12,7 @@ use crate::algebra::{Ask, State, Terms, Timestamp, Verdict, decide};
 use crate::decision::{Denied, Refusal, Source};
 use crate::plan::{Checked, Row};
 
-/// Rows that refused somebody, as they were read then.
+/// Rows that refused somebody, as they were read or written last.
 ///
 /// A row only gains by time, which is reckoned with, or by a credit or reset. This gate's own are noted here; those of
 /// others are what the bounded staleness is for. So as long as the remembered row refuses a call, the database does too.
@@ -23,16 +23,16 @@ pub(super) struct Refusals {
     rows: RwLock<Rows>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Rows {
     entries: HashMap<Row, Entry>,
-    swept: Instant,
+    swept: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Entry {
-    /// It was too low for somebody.
-    Short(State, Reading),
+    /// It was too low for somebody, who was told to come back then.
+    Short { state: State, reading: Reading, retry_at: Timestamp },
     /// It was raised then: what was read before counts no more.
     Raised(Instant),
 }
@@ -49,24 +49,38 @@ impl Reading {
     pub(super) fn new(now: Timestamp, asked: Instant) -> Self {
         Self { now, asked, answered: Instant::now() }
     }
+
+    fn age(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.answered)
+    }
+
+    /// The latest that it may be by the database's clock.
+    fn latest(&self, now: Instant, clock: &Clock) -> Timestamp {
+        clock.at().unwrap_or_else(|| self.now.plus(now.saturating_duration_since(self.asked)))
+    }
+
+    /// The earliest.
+    fn earliest(&self, now: Instant, clock: &Clock) -> Timestamp {
+        clock.at().unwrap_or_else(|| self.now.plus(self.age(now)))
+    }
 }
 
 impl Refusals {
     pub(super) fn new(staleness: Duration, bound: usize) -> Self {
-        Self { staleness, bound, rows: RwLock::new(Rows { entries: HashMap::new(), swept: Instant::now() }) }
+        Self { staleness, bound, rows: RwLock::default() }
     }
 
     /// The refusal of a call, if one of its rows is remembered as too low for it.
     pub(super) fn refuse(&self, call: &Checked, clock: &Clock) -> Option<Denied> {
         let asks = call.asks()?;
-        let (now, rows) = (Instant::now(), self.rows.read().unwrap_or_else(PoisonError::into_inner));
+        let (now, rows) = (Instant::now(), self.read());
         if rows.entries.is_empty() {
             return None;
         }
         let (mut refusals, mut decided_at) = (Vec::new(), Timestamp::MIN);
         for (row, terms, ask) in asks {
-            let Some(Entry::Short(state, reading)) = rows.entries.get(row) else { continue };
-            if now.saturating_duration_since(reading.answered) > self.staleness {
+            let Some(Entry::Short { state, reading, .. }) = rows.entries.get(row) else { continue };
+            if reading.age(now) > self.staleness {
                 continue;
             }
             let Some((at, refusal)) = refusal(row, *state, reading, now, clock, terms, ask) else { continue };
@@ -76,44 +90,78 @@ impl Refusals {
         Denied::among(refusals, decided_at.into(), Source::Memory)
     }
 
-    /// Remembers a row that refused somebody.
-    pub(super) fn note(&self, row: &Row, state: State, reading: Reading) {
-        let raised_since = |entry: &Entry| matches!(entry, Entry::Raised(at) if *at >= reading.asked);
-        self.insert(row, Entry::Short(state, reading), |old| !old.is_some_and(raised_since));
+    /// Remembers a row that refused somebody until `retry_at`.
+    pub(super) fn note(&self, row: &Row, state: State, reading: Reading, retry_at: Timestamp, clock: &Clock) {
+        let mut rows = self.write();
+        match rows.entries.get(row).copied() {
+            Some(Entry::Raised(at)) if at >= reading.asked => return,
+            Some(Entry::Short { reading: newer, .. }) if newer.asked > reading.asked => return,
+            Some(_) => {}
+            None if rows.has_room(self.bound, self.staleness, clock) => {}
+            None => return,
+        }
+        rows.entries.insert(row.clone(), Entry::Short { state, reading, retry_at });
     }
 
-    /// Forgets a row that was raised.
-    pub(super) fn forget(&self, row: &Row) {
-        self.insert(row, Entry::Raised(Instant::now()), |_| true);
-    }
-
-    fn insert(&self, row: &Row, entry: Entry, unless: impl Fn(Option<&Entry>) -> bool) {
-        let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
-        let old = rows.entries.get(row);
-        if !unless(old) {
+    /// Keeps up with rows that this gate has written.
+    pub(super) fn follow<'r>(&self, written: impl IntoIterator<Item = (&'r Row, State)>, reading: Reading) {
+        if self.read().entries.is_empty() {
             return;
         }
-        if old.is_none() && rows.entries.len() >= self.bound {
-            rows.sweep(self.staleness);
-            if rows.entries.len() >= self.bound {
-                return;
+        let mut rows = self.write();
+        for (row, written) in written {
+            if let Some(Entry::Short { state, reading: last, .. }) = rows.entries.get_mut(row) {
+                (*state, *last) = (written, reading);
             }
         }
-        rows.entries.insert(row.clone(), entry);
+    }
+
+    /// Forgets a row that was written, nobody here knows how.
+    pub(super) fn forget(&self, row: &Row) {
+        if matches!(self.read().entries.get(row), Some(Entry::Short { .. })) {
+            self.write().entries.remove(row);
+        }
+    }
+
+    /// Forgets a row that was raised, and what of it is still under way.
+    pub(super) fn raise(&self, row: &Row, clock: &Clock) {
+        let mut rows = self.write();
+        if rows.entries.contains_key(row) || rows.has_room(self.bound, self.staleness, clock) {
+            rows.entries.insert(row.clone(), Entry::Raised(Instant::now()));
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Rows> {
+        self.rows.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Rows> {
+        self.rows.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Rows {
-    /// Drops what is too old to be used; not every time, for it looks at every entry.
-    fn sweep(&mut self, staleness: Duration) {
+    /// Whether one more fits, once what is of no more use is gone.
+    fn has_room(&mut self, bound: usize, staleness: Duration, clock: &Clock) -> bool {
+        if self.entries.len() >= bound {
+            self.sweep(staleness, clock);
+        }
+        self.entries.len() < bound
+    }
+
+    /// Drops what is too old to be used, and what has come to the instant that it named; not every time, for it looks at
+    /// every entry.
+    fn sweep(&mut self, staleness: Duration, clock: &Clock) {
         let now = Instant::now();
-        if now.saturating_duration_since(self.swept) < staleness / 8 {
+        if self.swept.is_some_and(|last| now.saturating_duration_since(last) < SWEEP_INTERVAL) {
             return;
         }
-        self.swept = now;
-        self.entries.retain(|_, entry| {
-            let (Entry::Short(_, Reading { answered: at, .. }) | Entry::Raised(at)) = entry;
-            now.saturating_duration_since(*at) <= staleness
+        self.swept = Some(now);
+        self.entries.retain(|_, entry| match entry {
+            Entry::Short { reading, retry_at, .. } => {
+                reading.age(now) <= staleness && *retry_at > reading.latest(now, clock)
+            }
+            Entry::Raised(at) => now.saturating_duration_since(*at) <= staleness,
         });
     }
 }
@@ -132,11 +180,13 @@ fn refusal(
     terms: &Terms,
     ask: Ask,
 ) -> Option<(Timestamp, Refusal)> {
-    let latest = clock.at().unwrap_or_else(|| reading.now.plus(now.saturating_duration_since(reading.asked)));
-    let Ok(Verdict::Denied { .. }) = decide(terms, Some(state), latest, ask) else { return None };
-    let earliest = clock.at().unwrap_or_else(|| reading.now.plus(now.saturating_duration_since(reading.answered)));
+    let Ok(Verdict::Denied { .. }) = decide(terms, Some(state), reading.latest(now, clock), ask) else { return None };
+    let earliest = reading.earliest(now, clock);
     let Ok(Verdict::Denied { remaining, retry_at }) = decide(terms, Some(state), earliest, ask) else { return None };
     let limit = row.name.clone().into();
     let refusal = Refusal { limit, key: row.key.clone(), remaining, retry_at: retry_at.into() };
     Some((earliest.max(state.ts), refusal))
 }
+
+/// A sweep of ten thousand entries takes a hundredth of it.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(10);

@@ -1,10 +1,15 @@
 //! The gate: the same answers as the limiter's, in transactions of its own, for many callers at once.
 
+mod agreement;
 mod cancellation;
 mod contention;
+mod cost;
 mod crash;
+mod failure;
 mod hygiene;
+mod memory;
 mod observed;
 mod promise;
 mod runtime;
 mod stage;
+mod wait;

@@ -48,6 +48,11 @@ impl Proxy {
         self.wire.trips.load(Ordering::SeqCst)
     }
 
+    /// How many statements there were, prepared or not: what the pool does to try its connections is none.
+    pub(crate) fn statements(&self) -> u64 {
+        self.wire.statements.load(Ordering::SeqCst)
+    }
+
     /// Lets so many statements through, prepared or not, and holds what comes after.
     pub(crate) fn hold_after(&self, statements: u64) {
         self.wire.allowed.send_replace(self.wire.statements.load(Ordering::SeqCst) + statements);

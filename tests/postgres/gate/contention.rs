@@ -84,29 +84,8 @@ async fn g14_two_gates_and_third_parties_never_deadlock_and_balance_to_the_token
         });
     }
     let mut others = JoinSet::new();
-    for other in 0..3 {
-        let (url, request, done) = (world.url(), request.clone(), done.clone());
-        others.spawn(async move {
-            let (mut conn, mut dice) = (PgConnection::connect(&url).await.unwrap(), Rng::with_seed(1000 + other));
-            let mut rounds = 0;
-            while !done.load(Ordering::SeqCst) {
-                let asks: Vec<Request> = some(&mut dice, rows).into_iter().map(&request).collect();
-                let mut tx = conn.begin().await.unwrap();
-                let decision = LIMITER.consume_all(&mut tx, asks).await.unwrap();
-                // Held for a moment; then as if it had never been, or given back.
-                match decision {
-                    Decision::Granted(grant) if dice.bool() => {
-                        tx.commit().await.unwrap();
-                        let mut tx = conn.begin().await.unwrap();
-                        LIMITER.settle(&mut tx, grant, 0).await.unwrap();
-                        tx.commit().await.unwrap();
-                    }
-                    _ => tx.rollback().await.unwrap(),
-                }
-                rounds += 1;
-            }
-            rounds
-        });
+    for seed in 1000..1003 {
+        others.spawn(join_in(world.url(), rows, request.clone(), done.clone(), Rng::with_seed(seed)));
     }
     let sweeper = tokio::spawn({
         let (url, done) = (world.url(), done.clone());
@@ -140,6 +119,32 @@ async fn g14_two_gates_and_third_parties_never_deadlock_and_balance_to_the_token
     world.pool.close().await;
     until_alone(&mut conn).await;
     assert_eq!(deadlocks(&mut conn).await, 0);
+}
+
+/// Takes from the same rows in transactions of its own, and leaves no trace; how often.
+async fn join_in(
+    url: String,
+    rows: usize,
+    request: impl Fn(usize) -> Request,
+    done: Arc<AtomicBool>,
+    mut dice: Rng,
+) -> u32 {
+    let (mut conn, mut rounds) = (PgConnection::connect(&url).await.unwrap(), 0);
+    while !done.load(Ordering::SeqCst) {
+        let asks: Vec<Request> = some(&mut dice, rows).into_iter().map(&request).collect();
+        let mut tx = conn.begin().await.unwrap();
+        match LIMITER.consume_all(&mut tx, asks).await.unwrap() {
+            Decision::Granted(grant) if dice.bool() => {
+                tx.commit().await.unwrap();
+                let mut tx = conn.begin().await.unwrap();
+                LIMITER.settle(&mut tx, grant, 0).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+            _ => tx.rollback().await.unwrap(),
+        }
+        rounds += 1;
+    }
+    rounds
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

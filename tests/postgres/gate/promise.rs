@@ -120,10 +120,10 @@ async fn spend(url: &str, end: DateTime<Utc>, seed: u64) {
     .unwrap();
 }
 
-type Charged = Vec<(Charge, DateTime<Utc>)>;
+type Charges = Vec<(Charge, DateTime<Utc>)>;
 
-async fn ask(gate: Gate, end: DateTime<Utc>, seed: u64) -> Charged {
-    let (mut dice, mut charged) = (Rng::with_seed(seed), Vec::new());
+async fn ask(gate: Gate, end: DateTime<Utc>, seed: u64) -> Charges {
+    let (mut dice, mut spent_on) = (Rng::with_seed(seed), Vec::new());
     loop {
         let asks = asks(&mut dice);
         let reserving = dice.bool();
@@ -138,9 +138,9 @@ async fn ask(gate: Gate, end: DateTime<Utc>, seed: u64) -> Charged {
                 Decision::Denied(denied) => (Vec::new(), denied.decided_at),
             }
         };
-        charged.extend(charges.into_iter().map(|charge| (charge, decided_at)));
+        spent_on.extend(charges.into_iter().map(|charge| (charge, decided_at)));
         if decided_at >= end {
-            return charged;
+            return spent_on;
         }
         // Refusals from memory wait for nobody, and would let nobody else work.
         gate.balance(limits()[0].key(0)).await.unwrap();
@@ -148,9 +148,9 @@ async fn ask(gate: Gate, end: DateTime<Utc>, seed: u64) -> Charged {
 }
 
 /// The same in transactions of the caller's own, some of which are rolled back.
-async fn join_in(url: String, end: DateTime<Utc>, seed: u64) -> Charged {
+async fn join_in(url: String, end: DateTime<Utc>, seed: u64) -> Charges {
     let (mut conn, mut dice) = (PgConnection::connect(&url).await.unwrap(), Rng::with_seed(seed));
-    let mut charged = Vec::new();
+    let mut spent_on = Vec::new();
     loop {
         let mut tx = conn.begin().await.unwrap();
         let decision = Limiter::new().consume_all(&mut tx, asks(&mut dice)).await.unwrap();
@@ -162,10 +162,10 @@ async fn join_in(url: String, end: DateTime<Utc>, seed: u64) -> Charged {
             tx.rollback().await.unwrap();
         } else {
             tx.commit().await.unwrap();
-            charged.extend(charges.into_iter().map(|charge| (charge, decided_at)));
+            spent_on.extend(charges.into_iter().map(|charge| (charge, decided_at)));
         }
         if decided_at >= end {
-            return charged;
+            return spent_on;
         }
     }
 }

@@ -1,0 +1,255 @@
+//! The gate answers as the limiter does, and leaves the same rows: alone, and when many callers share a batch.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::Poll;
+
+use chrono::{DateTime, Utc};
+use fastrand::Rng;
+use sqlx::{Connection, PgConnection};
+use tollgate::{Charge, Decision, Error, Gate, Limit, Limiter, MINUTE, Receipt, Request, SECOND, Tokens};
+
+use super::stage::{patient, soon};
+use crate::proxy::Proxy;
+use crate::teller::{both, rows, run};
+use crate::world::{World, second};
+
+/// Of every kind, in both tables.
+fn limits() -> Vec<Limit> {
+    let mut limits = vec![
+        Limit::token_bucket("bounded", 10, MINUTE).max_reserved(5),
+        Limit::token_bucket("owing", 10, MINUTE).capacity(20).unbounded_reservations(),
+        Limit::token_bucket("queue", 1, SECOND).capacity(0).unbounded_reservations(),
+        Limit::fixed_window("owing_windows", 10, MINUTE).unbounded_reservations(),
+    ];
+    for limit in [
+        Limit::token_bucket("drips", 10, MINUTE),
+        Limit::token_bucket("thirds", 1, SECOND).exactly(Tokens::from_micros(333_333), Tokens::from_micros(5_000_001)),
+        Limit::stepped_bucket("uploads", 5, 10 * SECOND).capacity(20),
+        Limit::fixed_window("spread", 10, MINUTE),
+        Limit::fixed_window("aligned", 10, 10 * SECOND).start(3 * SECOND),
+    ] {
+        limits.extend(both(&limit));
+    }
+    limits
+}
+
+/// What is asked; receipts are those of the same place in either's own pile.
+#[derive(Clone, Debug)]
+enum Ask {
+    Balance(Request),
+    Cancel(usize),
+    Check(Request),
+    Consume(Vec<Request>),
+    Credit(Request),
+    Debit(Request),
+    Reserve(Vec<Request>),
+    Reset(Request),
+    Settle(usize, Tokens),
+}
+
+impl Ask {
+    fn any(dice: &mut Rng, limits: &[Limit], receipts: usize) -> Self {
+        let request = |dice: &mut Rng| {
+            let limit = &limits[dice.usize(..limits.len())];
+            let cost = match dice.u32(..8) {
+                0 => Tokens::from_micros(dice.i64(0..=30_000_000)),
+                1 => Tokens::MAX,
+                _ => Tokens::new(dice.u32(0..=6)),
+            };
+            let request = if dice.u32(..4) == 0 { limit.key("k") } else { limit.global() }.cost(cost);
+            if dice.u32(..8) == 0 { request.tracked() } else { request }
+        };
+        let some = |dice: &mut Rng| (0..dice.usize(1..=3)).map(|_| request(dice)).collect::<Vec<_>>();
+        match dice.u32(..20) {
+            0 => Self::Balance(request(dice)),
+            1 => Self::Check(request(dice)),
+            2 => Self::Credit(request(dice)),
+            3 => Self::Debit(request(dice)),
+            4 => Self::Reset(request(dice)),
+            5..=6 if receipts > 0 => Self::Cancel(dice.usize(..receipts)),
+            7..=9 if receipts > 0 => Self::Settle(dice.usize(..receipts), Tokens::new(dice.u32(..8))),
+            10..=11 => Self::Reserve(vec![request(dice)]),
+            12 => Self::Reserve(some(dice)),
+            13..=15 => Self::Consume(some(dice)),
+            _ => Self::Consume(vec![request(dice)]),
+        }
+    }
+
+    /// Which receipt it uses up.
+    fn receipt(&self) -> Option<usize> {
+        if let Self::Cancel(place) | Self::Settle(place, _) = self { Some(*place) } else { None }
+    }
+}
+
+/// What an answer comes to, and what was charged, without the ids of tracked rows.
+#[derive(Debug, PartialEq)]
+struct Told {
+    answer: String,
+    charges: Vec<Charge>,
+}
+
+impl Told {
+    fn new(answer: &impl std::fmt::Debug, charges: Vec<Charge>) -> Self {
+        Self { answer: format!("{answer:?}"), charges }
+    }
+
+    fn change(answer: Result<tollgate::Balance, Error>) -> Self {
+        Self::new(&answer.map_err(|error| error.to_string()), Vec::new())
+    }
+
+    fn grant(answer: Result<Decision, Error>) -> Self {
+        match answer {
+            Ok(Decision::Granted(grant)) => {
+                Self::new(&(grant.remaining, grant.decided_at, grant.source), grant.charges)
+            }
+            other => Self::new(&other.map_err(|error| error.to_string()), Vec::new()),
+        }
+    }
+
+    fn booking(answer: Result<Decision<tollgate::Reservation>, Error>) -> Self {
+        match answer {
+            Ok(Decision::Granted(booked)) => Self::new(&(booked.ready_at, booked.decided_at), booked.charges),
+            other => Self::new(&other.map_err(|error| error.to_string()), Vec::new()),
+        }
+    }
+
+    /// Keeps what was charged, each charge for itself, and takes away what differs between two databases.
+    fn keep(mut self, receipts: &mut Vec<Receipt>) -> Self {
+        for charge in &mut self.charges {
+            receipts.push(serde_json::from_value(serde_json::json!({ "charges": [charge.clone()] })).unwrap());
+            charge.tracked = charge.tracked.map(|_| 0);
+        }
+        self
+    }
+}
+
+async fn ask_gate(gate: Gate, ask: Ask, receipt: Option<Receipt>) -> Told {
+    match (ask, receipt) {
+        (Ask::Balance(request), _) => Told::change(gate.balance(request).await),
+        (Ask::Check(request), _) => Told::grant(gate.check(request).await),
+        (Ask::Consume(requests), _) => Told::grant(gate.consume_all(requests).await),
+        (Ask::Credit(request), _) => Told::change(gate.credit(request).await),
+        (Ask::Debit(request), _) => Told::change(gate.debit(request).await),
+        (Ask::Reserve(requests), _) => Told::booking(gate.reserve_all(requests).await),
+        (Ask::Reset(request), _) => Told::change(gate.reset(request).await),
+        (Ask::Cancel(_), Some(receipt)) => Told::change(gate.cancel(receipt).await),
+        (Ask::Settle(_, actual), Some(receipt)) => Told::change(gate.settle(receipt, actual).await),
+        (Ask::Cancel(_) | Ask::Settle(..), None) => unreachable!(),
+    }
+}
+
+/// In a transaction of its own, as the gate does.
+async fn ask_limiter(conn: &mut PgConnection, now: DateTime<Utc>, ask: Ask, receipt: Option<Receipt>) -> Told {
+    let limiter = Limiter::new().at(now);
+    let mut tx = conn.begin().await.unwrap();
+    let conn = &mut *tx;
+    let told = match (ask, receipt) {
+        (Ask::Balance(request), _) => Told::change(limiter.balance(conn, request).await),
+        (Ask::Check(request), _) => Told::grant(limiter.check(conn, request).await),
+        (Ask::Consume(requests), _) => Told::grant(limiter.consume_all(conn, requests).await),
+        (Ask::Credit(request), _) => Told::change(limiter.credit(conn, request).await),
+        (Ask::Debit(request), _) => Told::change(limiter.debit(conn, request).await),
+        (Ask::Reserve(requests), _) => Told::booking(limiter.reserve_all(conn, requests).await),
+        (Ask::Reset(request), _) => Told::change(limiter.reset(conn, request).await),
+        (Ask::Cancel(_), Some(receipt)) => Told::change(limiter.cancel(conn, receipt).await),
+        (Ask::Settle(_, actual), Some(receipt)) => Told::change(limiter.settle(conn, receipt, actual).await),
+        (Ask::Cancel(_) | Ask::Settle(..), None) => unreachable!(),
+    };
+    tx.commit().await.unwrap();
+    told
+}
+
+/// The same asks in chunks at one instant each: a chunk is a batch of the gate, and one transaction each for the limiter.
+async fn agree(chunk: usize, seeds: std::ops::Range<u64>, chunks: usize) {
+    let (limiters, gates) = (World::new().await, World::new().await);
+    let proxy = Proxy::new(&gates.url());
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let now = Arc::new(AtomicI64::new(0));
+    let clock = {
+        let now = now.clone();
+        move || DateTime::from_timestamp_micros(now.load(Ordering::SeqCst)).unwrap()
+    };
+    let gate = patient(&pool).clock(clock).build();
+    let (mut conn, mut gates_conn) = (limiters.connect().await, gates.connect().await);
+    let (mut granted, mut denied) = (0, 0);
+    for seed in seeds {
+        for conn in [&mut conn, &mut gates_conn] {
+            run(conn, "truncate tollgate.buckets, tollgate.rate_limits, tollgate.reservations").await;
+        }
+        now.store(second(0.0).timestamp_micros(), Ordering::SeqCst);
+        let mut dice = Rng::with_seed(seed);
+        // Few rows, so that they run dry.
+        let mut limits = limits();
+        dice.shuffle(&mut limits);
+        limits.truncate(3);
+        let (mut limiter_receipts, mut gate_receipts) = (Vec::<Receipt>::new(), Vec::<Receipt>::new());
+        for nth in 0..chunks {
+            let step = match dice.u32(..10) {
+                0..=4 => 0,
+                5 => dice.i64(0..10_000_000),
+                6 => 10_000_000 * dice.i64(1..7) + dice.i64(-1..=1),
+                7 => dice.i64(-30_000_000..0),
+                _ => dice.i64(0..2_000_000),
+            };
+            let at = now.fetch_add(step, Ordering::SeqCst) + step;
+            let at = DateTime::from_timestamp_micros(at).unwrap();
+            let mut asks = Vec::new();
+            while asks.len() < chunk {
+                let ask = Ask::any(&mut dice, &limits, limiter_receipts.len());
+                let receipt = ask.receipt().map(|place| (limiter_receipts.remove(place), gate_receipts.remove(place)));
+                asks.push((ask, receipt));
+            }
+
+            let mut expected = Vec::new();
+            for (ask, receipt) in &asks {
+                let receipt = receipt.as_ref().map(|(receipt, _)| receipt.clone());
+                expected.push(ask_limiter(&mut conn, at, ask.clone(), receipt).await);
+            }
+            // All of them come while the lane is held, and so form the batch: in this order.
+            proxy.hold_after(0);
+            let mut calls: Vec<_> = (asks.iter().cloned())
+                .map(|(ask, receipt)| Box::pin(ask_gate(gate.clone(), ask, receipt.map(|(_, receipt)| receipt))))
+                .map(|call| (call as Pin<Box<dyn Future<Output = Told>>>, None))
+                .collect();
+            for (call, told) in &mut calls {
+                *told = std::future::poll_fn(|cx| Poll::Ready(Some(call.as_mut().poll(cx)))).await;
+            }
+            proxy.release();
+            for (place, ((call, told), expected)) in calls.into_iter().zip(expected).enumerate() {
+                let told = match told {
+                    Some(Poll::Ready(told)) => told,
+                    _ => soon(call).await,
+                };
+                granted += u32::from(!expected.charges.is_empty());
+                denied += u32::from(expected.answer.contains("retry_at"));
+                let (expected, told) = (expected.keep(&mut limiter_receipts), told.keep(&mut gate_receipts));
+                let ask = &asks[place].0;
+                assert_eq!(told, expected, "seed {seed}, chunk {nth}, place {place} at {at}: {ask:?} in {asks:#?}");
+            }
+            assert_eq!(stored(&mut gates_conn).await, stored(&mut conn).await, "seed {seed}, chunk {nth}: {asks:#?}");
+        }
+    }
+    assert!(granted > 100 && denied > 20, "{granted} granted, {denied} denied");
+}
+
+/// All rows, but for where they lie.
+async fn stored(conn: &mut PgConnection) -> Vec<crate::teller::Stored> {
+    let mut rows = rows(conn).await;
+    for row in &mut rows {
+        row.place.clear();
+    }
+    rows
+}
+
+#[tokio::test]
+async fn g41_every_verb_of_a_gate_answers_as_the_limiter_does() {
+    agree(1, 0..30, 30).await;
+}
+
+#[tokio::test]
+async fn a_merged_batch_answers_as_the_same_calls_one_by_one() {
+    agree(5, 100..108, 12).await;
+    agree(24, 200..208, 4).await;
+}

@@ -1,0 +1,319 @@
+//! What a gate says while it cannot ask: by policy, in words, in every answer.
+
+use std::fmt::{Debug, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection, PgConnection, PgPool};
+use tokio::task::JoinSet;
+use tollgate::embedded::Server;
+use tollgate::{Decision, Error, Gate, Limit, MINUTE, OnFailure, Source, Tokens, migrate};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
+
+use super::stage::{EVER, patient, pool, soon};
+use crate::proxy::Proxy;
+use crate::world::World;
+
+const LIMIT: Limit = Limit::stepped_bucket("ten", 10, EVER).max_reserved(10);
+const OTHER: Limit = Limit::token_bucket("hundred", 100, EVER).ephemeral();
+
+/// A server that can be stopped, and a pool of it that has a connection.
+async fn server() -> (Server, PgPool) {
+    let server = Server::start().unwrap();
+    migrate::run(&mut PgConnection::connect(server.url()).await.unwrap()).await.unwrap();
+    let pool = pool(server.url(), 2).await;
+    (server, pool)
+}
+
+fn gate(pool: &PgPool, policy: OnFailure) -> Gate {
+    Gate::builder(pool.clone()).acquire_timeout(Duration::from_millis(200)).on_failure(policy).build()
+}
+
+#[tokio::test]
+async fn g31_closed_is_the_error_until_the_database_is_back() {
+    let (mut server, pool) = server().await;
+    let gate = gate(&pool, OnFailure::Closed);
+    gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+    server.stop().unwrap();
+    for _ in 0..2 {
+        let error = soon(gate.consume(LIMIT.key("k"))).await.unwrap_err();
+        assert!(matches!(&error, Error::Database { limit, .. } if limit == "ten"), "{error:?}");
+        assert!(error.is_retryable(), "{error:?}");
+        assert!(!error.to_string().contains("\"k\""), "{error}");
+    }
+    server.restart().unwrap();
+    let grant = soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
+    assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(8)));
+}
+
+#[tokio::test]
+async fn g31_open_grants_everything_and_charges_nothing() {
+    let (mut server, pool) = server().await;
+    let gate = gate(&pool, OnFailure::Open);
+    gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+    server.stop().unwrap();
+    let events = Events::default();
+    let heard = tracing::subscriber::set_default(events.clone());
+    let all = [LIMIT.key("secret"), OTHER.key("secret")];
+    for decision in [
+        soon(gate.consume(LIMIT.key("secret").cost(10))).await.unwrap(),
+        soon(gate.consume(LIMIT.key("secret").cost(10))).await.unwrap(),
+        soon(gate.consume_all(all)).await.unwrap(),
+        soon(gate.check(LIMIT.key("secret"))).await.unwrap(),
+        soon(gate.wait(LIMIT.key("secret"), MINUTE)).await.unwrap(),
+    ] {
+        let grant = decision.granted().unwrap();
+        assert_eq!((grant.source, grant.charges.len()), (Source::Degraded, 0));
+        // There is nothing to settle.
+        let error = gate.settle(grant, 0).await.unwrap_err();
+        assert!(matches!(error, Error::NothingAsked), "{error:?}");
+    }
+    drop(heard);
+    // Each says so, by the limit's name, and never by the key.
+    let events = events.0.lock().unwrap().clone();
+    let warnings: Vec<_> = events.iter().filter(|(level, _)| *level == Level::WARN).collect();
+    assert_eq!(warnings.len(), 5, "{warnings:#?}");
+    for (_, fields) in &warnings {
+        assert!(fields.contains("degraded=true") && fields.contains("limit=\"ten\""), "{fields}");
+    }
+    let told = |level: &Level| *level <= Level::INFO;
+    assert!(!events.iter().any(|(level, fields)| told(level) && fields.contains("secret")), "{events:#?}");
+
+    // What is no decision fails closed, and what is wrong stays wrong.
+    let key = || LIMIT.key("k");
+    let closed = [
+        soon(gate.reserve(key())).await.map(drop),
+        soon(gate.balance(key())).await.map(drop),
+        soon(gate.credit(key())).await.map(drop),
+        soon(gate.debit(key())).await.map(drop),
+        soon(gate.reset(key())).await.map(drop),
+    ];
+    for answer in closed {
+        assert!(matches!(answer, Err(Error::Database { .. })), "{answer:?}");
+    }
+    let wrong = gate.consume(key().cost(11)).await;
+    assert!(matches!(wrong, Err(Error::CostExceedsCapacity { .. })), "{wrong:?}");
+    let wrong = gate.consume(LIMIT.key("")).await;
+    assert!(matches!(wrong, Err(Error::Key { .. })), "{wrong:?}");
+
+    server.restart().unwrap();
+    let grant = soon(gate.consume(key())).await.unwrap().granted().unwrap();
+    assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(8)));
+    let new = soon(gate.consume(LIMIT.key("secret"))).await.unwrap().granted().unwrap();
+    assert_eq!(new.remaining, Tokens::new(9), "what was granted meanwhile is not charged");
+}
+
+#[tokio::test]
+async fn g31_local_grants_its_share_in_each_process_and_no_more() {
+    let (mut server, pool) = server().await;
+    let [one, two] = [0.5, 0.5].map(|share| gate(&pool, OnFailure::Local(share)));
+    one.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+    server.stop().unwrap();
+    for gate in [&one, &two] {
+        let mut callers = JoinSet::new();
+        for _ in 0..30 {
+            let gate = gate.clone();
+            callers.spawn(async move { soon(gate.consume(LIMIT.key("k"))).await.unwrap() });
+        }
+        let mut granted = 0;
+        for decision in callers.join_all().await {
+            match decision {
+                Decision::Granted(grant) => {
+                    granted += 1;
+                    assert_eq!((grant.source, grant.charges.len()), (Source::Degraded, 0));
+                    assert_eq!(grant.remaining, Tokens::new(5 - granted));
+                }
+                Decision::Denied(denied) => {
+                    assert_eq!((denied.source, &*denied.limit), (Source::Degraded, "ten"));
+                    assert!(denied.retry_after() > EVER / 4, "{denied:?}");
+                }
+            }
+        }
+        assert_eq!(granted, 5);
+        // All or nothing, as ever: the other limit is left alone.
+        let both = || [OTHER.key("k").cost(50), LIMIT.key("k")];
+        assert!(!soon(gate.consume_all(both())).await.unwrap().is_granted());
+        assert!(soon(gate.consume(OTHER.key("k").cost(50))).await.unwrap().is_granted());
+        assert!(!soon(gate.check(OTHER.key("k"))).await.unwrap().is_granted());
+        // What the share could never grant at once.
+        let error = soon(gate.consume(LIMIT.key("new").cost(6))).await.unwrap_err();
+        assert!(matches!(error, Error::Database { .. }), "{error:?}");
+    }
+    server.restart().unwrap();
+    let grant = soon(one.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
+    assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(8)));
+}
+
+#[tokio::test]
+async fn g31_no_share_is_no_grant() {
+    let (mut server, pool) = server().await;
+    server.stop().unwrap();
+    for share in [0.0, -1.0, f64::NAN] {
+        let gate = gate(&pool, OnFailure::Local(share));
+        let error = soon(gate.consume(LIMIT.key("k"))).await.unwrap_err();
+        assert!(matches!(error, Error::Database { .. }), "{error:?}");
+    }
+    for share in [1.0, 7.5, f64::INFINITY] {
+        let gate = gate(&pool, OnFailure::Local(share));
+        assert!(soon(gate.consume(LIMIT.key("k").cost(10))).await.unwrap().is_granted());
+        assert!(!soon(gate.consume(LIMIT.key("k"))).await.unwrap().is_granted());
+    }
+}
+
+/// A crowd is no failure of the database: neither a full queue nor a held row opens the gate.
+#[tokio::test]
+async fn g31_busy_and_unknown_outcomes_stay_errors_whatever_the_policy() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    for policy in [OnFailure::Open, OnFailure::Local(1.0)] {
+        let short = Duration::from_millis(20);
+        let gate = Gate::builder(pool.clone()).lock_timeout(short).statement_timeout(MINUTE).on_failure(policy).build();
+        gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+        let mut holder = world.connect().await;
+        let mut held = holder.begin().await.unwrap();
+        sqlx::query("select from tollgate.rate_limits for update").execute(&mut *held).await.unwrap();
+        let busy = soon(gate.consume(LIMIT.key("k"))).await;
+        assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
+        held.rollback().await.unwrap();
+
+        let full = patient(&pool).queue(0).on_failure(policy).build();
+        let busy = soon(full.consume(LIMIT.key("k"))).await;
+        assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
+
+        proxy.cut_after(2);
+        let unknown = soon(gate.consume(LIMIT.key("k"))).await;
+        assert!(matches!(unknown, Err(Error::OutcomeUnknown { .. })), "{unknown:?}");
+    }
+}
+
+/// The database is there, and what is wrong with it reaches every caller, by the name of the limit that each asked.
+#[tokio::test]
+async fn an_error_of_a_batch_reaches_every_caller_in_it_by_its_own_limit() {
+    let world = World::new().await;
+    let role = world.role().await;
+    for (breaking, mending, missing) in [
+        ("alter schema tollgate rename to away".to_owned(), "alter schema away rename to tollgate".to_owned(), true),
+        (
+            format!("grant usage on schema tollgate to {role}"),
+            format!("revoke usage on schema tollgate from {role}"),
+            false,
+        ),
+    ] {
+        let proxy = Proxy::new(&world.url());
+        let set_role = format!("set role {role}");
+        let pool = PgPoolOptions::new().max_connections(1);
+        let pool = if missing {
+            pool
+        } else {
+            pool.after_connect(move |conn, _| {
+                let set_role = set_role.clone();
+                Box::pin(async move { sqlx::raw_sql(sqlx::AssertSqlSafe(set_role)).execute(conn).await.map(drop) })
+            })
+        };
+        let pool = pool.connect_with(proxy.options()).await.unwrap();
+        let gate = patient(&pool).build();
+        world.sql(&breaking).await;
+        proxy.hold_after(0);
+        let mut callers = JoinSet::new();
+        for caller in 0..20 {
+            let gate = gate.clone();
+            let limit = if caller % 2 == 0 { LIMIT } else { OTHER };
+            callers.spawn(async move { (limit.name().to_owned(), soon(gate.consume(limit.key(caller))).await) });
+        }
+        soon(proxy.until_held()).await;
+        proxy.release();
+        for (name, answer) in soon(callers.join_all()).await {
+            match answer {
+                Err(Error::Schema { .. }) if missing => {}
+                Err(error @ Error::Database { .. }) if !missing => {
+                    assert!(matches!(&error, Error::Database { limit, .. } if **limit == name), "{error:?}");
+                    assert!(!error.is_retryable(), "{error:?}");
+                }
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+        world.sql(&mending).await;
+        if missing {
+            soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
+        }
+    }
+}
+
+/// It refuses those who ask it, and nobody else in their batch.
+#[tokio::test]
+async fn one_corrupt_row_is_an_error_for_those_who_ask_it_and_for_no_one_else() {
+    let world = World::new().await;
+    world.sql("alter table tollgate.buckets drop constraint buckets_last_refill_finite").await;
+    world.sql("alter table tollgate.rate_limits drop constraint rate_limits_ts_finite").await;
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let gate = patient(&pool).build();
+    for limit in [LIMIT, Limit::stepped_bucket("ten", 10, EVER).ephemeral()] {
+        gate.consume(limit.key("corrupt")).await.unwrap().granted().unwrap();
+        gate.consume(limit.key(0)).await.unwrap().granted().unwrap();
+        for (table, ts) in [("rate_limits", "ts"), ("buckets", "last_refill")] {
+            world.sql(&format!("update tollgate.{table} set {ts} = 'infinity' where key = 'corrupt'")).await;
+        }
+        proxy.hold_after(0);
+        let mut callers = JoinSet::new();
+        for caller in 0..21 {
+            let (gate, limit) = (gate.clone(), limit.clone());
+            callers.spawn(async move {
+                let request = if caller % 7 == 3 { limit.key("corrupt") } else { limit.key(caller % 3) };
+                (caller, soon(gate.consume(request)).await)
+            });
+        }
+        soon(proxy.until_held()).await;
+        proxy.release();
+        for (caller, answer) in soon(callers.join_all()).await {
+            if caller % 7 == 3 {
+                assert!(matches!(&answer, Err(Error::CorruptRow { limit, .. }) if limit == "ten"), "{answer:?}");
+            } else {
+                answer.unwrap().granted().unwrap();
+            }
+        }
+    }
+}
+
+/// Events, as one line each.
+#[derive(Clone, Debug, Default)]
+struct Events(Arc<Mutex<Vec<(Level, String)>>>);
+
+impl Subscriber for Events {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("tollgate")
+    }
+
+    fn new_span(&self, span: &span::Attributes<'_>) -> span::Id {
+        let mut line = Line::default();
+        span.record(&mut line);
+        self.0.lock().unwrap().push((*span.metadata().level(), line.0));
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.0.lock().unwrap().push((*event.metadata().level(), line.0));
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[derive(Default)]
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        write!(self.0, "{}={value:?} ", field.name()).unwrap();
+    }
+}

@@ -1,0 +1,163 @@
+//! Waiting for tokens: until the very instant, without spinning, and without holding anything.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+use tokio::task::JoinSet;
+use tollgate::{Decision, Error, HOUR, Limit, MINUTE, SECOND, Source, Storage, Tokens};
+
+use super::stage::{EVER, patient, pool, soon};
+use crate::proxy::Proxy;
+use crate::world::World;
+
+/// A database behind a wire that counts.
+async fn counted() -> (World, Proxy, PgPool) {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    (world, proxy, pool)
+}
+
+/// One statement for the refusal, two for the grant: it comes neither too early nor more than once.
+#[tokio::test]
+async fn f46_f48_a_waiter_sleeps_until_the_instant_that_the_refusal_names_and_asks_once_more() {
+    let (_world, proxy, pool) = counted().await;
+    let gates = [patient(&pool).build(), patient(&pool).remember_refusals(HOUR).build()];
+    for limit in [
+        Limit::fixed_window("window", 1, Duration::from_millis(50)),
+        Limit::stepped_bucket("steps", 1, Duration::from_millis(50)).ephemeral(),
+        Limit::token_bucket("drip", 20, SECOND).capacity(1),
+    ] {
+        for gate in &gates {
+            let mut waited = 0;
+            for _ in 0..10 {
+                gate.reset(limit.key("k")).await.unwrap();
+                gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+                let Some(denied) = gate.consume(limit.key("k")).await.unwrap().denied() else { continue };
+                waited += 1;
+                let before = proxy.statements();
+                let grant = soon(gate.wait(limit.key("k"), MINUTE)).await.unwrap().granted().unwrap();
+                assert_eq!(grant.source, Source::Database);
+                assert!(grant.decided_at >= denied.retry_at, "{grant:?}, {denied:?}");
+                let asked = proxy.statements() - before;
+                assert!(asked <= 3, "{asked} statements");
+            }
+            assert!(waited > 0);
+        }
+    }
+}
+
+/// One that slept would be here in a hundred years.
+#[tokio::test]
+async fn f47_an_instant_beyond_the_timeout_is_refused_at_once() {
+    let (_world, proxy, pool) = counted().await;
+    let gate = patient(&pool).build();
+    let limit = Limit::token_bucket("spent", 1, EVER);
+    gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+    for timeout in [Duration::ZERO, Duration::from_millis(500), 100 * HOUR] {
+        let before = proxy.statements();
+        let denied = soon(gate.wait(limit.key("k"), timeout)).await.unwrap().denied().unwrap();
+        assert!(denied.retry_after() > timeout);
+        assert_eq!(proxy.statements() - before, 1);
+    }
+    // What is there is granted, whatever the timeout.
+    for timeout in [Duration::ZERO, Duration::MAX] {
+        soon(gate.wait(limit.key(format!("{timeout:?}")), timeout)).await.unwrap().granted().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn f49_a_cost_above_the_capacity_is_an_error_at_once() {
+    let (_world, proxy, pool) = counted().await;
+    let gate = patient(&pool).build();
+    let error = soon(gate.wait(Limit::token_bucket("ten", 10, MINUTE).key("k").cost(11), HOUR)).await.unwrap_err();
+    assert!(matches!(&error, Error::CostExceedsCapacity { limit, .. } if limit == "ten"), "{error:?}");
+    assert_eq!(proxy.statements(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f50_a_hundred_waiters_on_one_key_are_let_through_within_the_limit() {
+    const WAITERS: usize = 100;
+    let world = World::new().await;
+    for (limit, jitter) in [
+        (Limit::token_bucket("drip", 200, SECOND).capacity(5), Duration::from_millis(5)),
+        (Limit::token_bucket("drip", 200, SECOND).capacity(5).ephemeral(), Duration::ZERO),
+    ] {
+        let gate = patient(&pool(&world.url(), 4).await).jitter(jitter).build();
+        let mut waiters = JoinSet::new();
+        for _ in 0..WAITERS {
+            let (gate, limit) = (gate.clone(), limit.clone());
+            waiters.spawn(async move {
+                let decision = soon(gate.wait(limit.key("k"), HOUR)).await.unwrap();
+                decision.granted().unwrap().decided_at.timestamp_micros()
+            });
+        }
+        let mut grants = waiters.join_all().await;
+        grants.sort_unstable();
+        assert_eq!(grants.len(), WAITERS);
+        // 200 tokens a second are one each 5000 microseconds.
+        for (nth, first) in grants.iter().enumerate() {
+            for (more, last) in grants[nth..].iter().enumerate() {
+                let most = 5 + (last - first) / 5000;
+                assert!(i64::try_from(more + 1).unwrap() <= most, "{} within {} µs", more + 1, last - first);
+            }
+        }
+    }
+}
+
+/// Some of them in time, and the others are told: nobody is forgotten, nobody is charged in vain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f50_waiters_whose_time_is_up_are_refused_and_charged_nothing() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 4).await).build();
+    let limit = Limit::fixed_window("window", 7, Duration::from_millis(100));
+    let mut waiters = JoinSet::new();
+    for _ in 0..100 {
+        let (gate, limit) = (gate.clone(), limit.clone());
+        waiters.spawn(async move { soon(gate.wait(limit.key("k"), Duration::from_millis(250))).await.unwrap() });
+    }
+    let (mut instants, mut denied) = (Vec::new(), 0);
+    for decision in waiters.join_all().await {
+        match decision {
+            Decision::Granted(grant) => instants.push(grant.decided_at.timestamp_micros()),
+            Decision::Denied(_) => denied += 1,
+        }
+    }
+    assert!(instants.len() >= 7 && denied > 0, "{} granted, {denied} denied", instants.len());
+    let (left, step) = world.row(Storage::Durable, "window", "k").await.unwrap();
+    let window = |instant: i64| (instant - step.timestamp_micros()).div_euclid(100_000);
+    let in_last = instants.iter().filter(|instant| window(**instant) == 0).count();
+    assert_eq!(left, Tokens::new(7 - u32::try_from(in_last).unwrap()), "granted is what is missing");
+    for instant in &instants {
+        assert!(instants.iter().filter(|other| window(**other) == window(*instant)).count() <= 7);
+    }
+}
+
+/// Dropped while it sleeps, which it does as long as nothing else happens.
+#[tokio::test]
+async fn a_waiter_that_is_dropped_in_its_sleep_takes_nothing() {
+    let (world, proxy, pool) = counted().await;
+    let gate = patient(&pool).build();
+    let limit = Limit::token_bucket("spent", 1, EVER);
+    gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+    let before = world.row(Storage::Durable, "spent", "k").await.unwrap();
+    let asked = proxy.statements();
+    {
+        let mut waiter = pin!(gate.wait(limit.key("k"), Duration::MAX));
+        tokio::select! {
+            decision = &mut waiter => panic!("{decision:?}"),
+            () = async { while proxy.statements() == asked { tokio::task::yield_now().await; } } => {}
+        }
+        // It sleeps after the answer; the lane is free for others meanwhile.
+        tokio::select! {
+            decision = &mut waiter => panic!("{decision:?}"),
+            other = gate.consume(limit.key("other")) => drop(other.unwrap().granted().unwrap()),
+        }
+    }
+    gate.balance(limit.key("fence")).await.unwrap();
+    assert_eq!(world.row(Storage::Durable, "spent", "k").await.unwrap(), before);
+    gate.reset(limit.key("k")).await.unwrap();
+    gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+}
