@@ -1,5 +1,6 @@
 //! An exact rate limiter for services that already have PostgreSQL. It decides inside the caller's own transaction, so a
-//! decision and the work that it pays for commit or roll back together.
+//! decision and the work that it pays for commit or roll back together, or through a gate, which merges the callers of a
+//! process and decides in transactions of its own.
 //!
 //! ```
 //! use tollgate::{Limit, Limiter, MINUTE};
@@ -37,6 +38,9 @@
 //! | `credit`, `debit`, `reset` | change a balance, whatever it is | the row |
 //! | `settle`, `cancel` | bring a [`Receipt`] to its actual cost, or give it back | its rows |
 //!
+//! **The `Gate`** has the same verbs without a connection, and `wait`. What it decides stands, whatever becomes of the
+//! caller's request; hundreds of callers share two statements, and a few connections.
+//!
 //! **A [`Receipt`]** is what was charged: a value to store with the job that it pays for.
 //!
 //! # Units and rounding
@@ -46,20 +50,26 @@
 //!
 //! # Map
 //!
-//! [`algebra`] and [`plan`] are pure: no IO, no clock. `Limiter` puts them to work on the tables, which `migrate` makes.
-//! `embedded` starts a private server for tests and development.
+//! [`algebra`] and [`plan`] are pure: no IO, no clock. `Limiter` puts them to work on the tables, which `migrate` makes, and
+//! `Gate` on batches of calls. `embedded` starts a private server for tests and development; `bench` measures.
 //!
 //! # Features
 //!
 //! - *none*: values, [`algebra`], [`plan`]; no driver, no runtime and no clock in the tree, so it builds for a browser too.
-//! - **`postgres`** (default): `Limiter`.
+//! - **`postgres`** (default): `Limiter` and `Gate`.
 //! - **`migrate`** (default): the `migrate` module, with the tables' migrations embedded.
 //! - **`embedded`**: the `embedded` module.
+//! - **`bench`**: the `bench` module.
+//! - **`metrics`**: counters and histograms of the gate, through the facade of that name:
+//!   `tollgate_decisions_total` (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`),
+//!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //! - **`cli`**: the `tollgate` command, with all that it needs.
 
 pub mod algebra;
 mod balance;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod decision;
 #[cfg(feature = "embedded")]
 pub mod embedded;

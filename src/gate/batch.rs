@@ -3,7 +3,7 @@
     reason = "how long a batch takes is told by the monotonic clock; what time it is, by the database"
 )]
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tracing::Instrument;
 
@@ -54,11 +54,6 @@ impl Batch {
         Self { plan: Plan::of(calls), callers, used, solo }
     }
 
-    /// Everybody gets the error, for nothing was begun.
-    pub(super) fn refuse(mut self, error: &Error) {
-        self.answer_rest(error);
-    }
-
     /// Decides and answers. Gives the connection back, if it is as good as before.
     pub(super) async fn run(mut self, shared: &Shared, mut connection: Connection) -> Option<Connection> {
         if self.callers.is_empty() {
@@ -83,13 +78,15 @@ impl Batch {
     /// Answers every caller, or says why those that are left have no answer.
     async fn decide(&mut self, shared: &Shared, connection: &mut Connection) -> Result<(), Error> {
         if self.solo {
-            return self.decide_locked(shared, connection, &[0]).await;
+            return self.decide_locked(shared, connection, &[0], shared.settings.lock_timeout).await;
         }
         let asked = Instant::now();
         let found = match self.peek(shared, connection).await {
             // One row that cannot be read is no reason to refuse those who ask others.
-            Err(Error::CorruptRow { .. }) if self.callers.len() > 1 => {
-                return self.decide_singly(shared, connection).await;
+            Err(Error::CorruptRow { .. }) => {
+                let everyone: Vec<_> = (0..self.callers.len()).collect();
+                let parts = Parts::of(&self.plan).divide(&everyone);
+                return self.decide_apart(shared, connection, &parts).await;
             }
             found => found?,
         };
@@ -108,7 +105,7 @@ impl Batch {
         if let Some(error) = broken {
             return Err(error);
         }
-        self.decide_locked(shared, connection, &lost).await
+        self.decide_lost(shared, connection, &parts, &lost).await
     }
 
     async fn peek(&self, shared: &Shared, connection: &mut Connection) -> Result<Found, Error> {
@@ -153,30 +150,59 @@ impl Batch {
     }
 
     /// Decides calls once more, in a transaction that locks.
-    async fn decide_locked(
+    ///
+    /// Where somebody holds one of their rows for too long, it is tried part by part, without waiting again: those who ask
+    /// other rows are not to suffer.
+    async fn decide_lost(
         &mut self,
         shared: &Shared,
         connection: &mut Connection,
+        parts: &Parts,
         calls: &[usize],
     ) -> Result<(), Error> {
         if calls.is_empty() {
             return Ok(());
         }
         meter::locked(calls.len());
-        let answers = transaction::run(shared, connection, &self.plan.select(calls), &self.used).await;
-        for (call, answer) in calls.iter().zip(answers?) {
-            self.forget_raised(shared, *call);
-            self.answer(*call, answer);
+        let divided = parts.divide(calls);
+        match self.decide_locked(shared, connection, calls, shared.settings.lock_timeout).await {
+            Err(Error::Busy) if divided.len() > 1 => self.decide_apart(shared, connection, &divided).await,
+            decided => decided,
+        }
+    }
+
+    /// Decides parts one after another, each in a transaction that locks and hardly waits. An error of one is not the others'.
+    async fn decide_apart(
+        &mut self,
+        shared: &Shared,
+        connection: &mut Connection,
+        parts: &[Vec<usize>],
+    ) -> Result<(), Error> {
+        for calls in parts {
+            match self.decide_locked(shared, connection, calls, Duration::ZERO).await {
+                Err(error) if error.leaves_connection() => {
+                    for call in calls {
+                        self.answer(*call, Err(error.clone()));
+                    }
+                }
+                decided => decided?,
+            }
         }
         Ok(())
     }
 
-    async fn decide_singly(&mut self, shared: &Shared, connection: &mut Connection) -> Result<(), Error> {
-        for call in 0..self.callers.len() {
-            match self.decide_locked(shared, connection, &[call]).await {
-                Err(error) if error.leaves_connection() => self.answer(call, Err(error)),
-                decided => decided?,
-            }
+    /// Decides calls in a transaction that locks, and answers them.
+    async fn decide_locked(
+        &mut self,
+        shared: &Shared,
+        connection: &mut Connection,
+        calls: &[usize],
+        patience: Duration,
+    ) -> Result<(), Error> {
+        let answers = transaction::run(shared, connection, &self.plan.select(calls), &self.used, patience).await;
+        for (call, answer) in calls.iter().zip(answers?) {
+            self.forget_raised(shared, *call);
+            self.answer(*call, answer);
         }
         Ok(())
     }
@@ -218,7 +244,6 @@ impl Batch {
 
     fn answer(&mut self, call: usize, answer: Result<Answer, Error>) {
         if let Some(reply) = self.callers[call].reply.take() {
-            let answer = answer.map_err(|error| error.concerning(reply.limit()));
             reply.send(answer);
         }
     }

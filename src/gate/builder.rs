@@ -29,7 +29,7 @@ impl GateBuilder {
             queue: 10_000,
             lock_timeout: Duration::from_secs(1),
             statement_timeout: Duration::from_secs(5),
-            acquire_timeout: None,
+            acquire_timeout: Duration::from_secs(5),
             jitter: Duration::ZERO,
             named_statements: true,
             clock: Clock::Database,
@@ -53,10 +53,10 @@ impl GateBuilder {
         self
     }
 
-    /// How many calls wait in one lane at most; 10 000 by default. Whoever comes then gets [`Error::Busy`](crate::Error::Busy)
+    /// How many calls wait in one lane at most; 10 000 by default, at least 1. Whoever comes then gets [`Error::Busy`](crate::Error::Busy)
     /// at once.
     pub fn queue(mut self, calls: usize) -> Self {
-        self.settings.queue = calls;
+        self.settings.queue = calls.max(1);
         self
     }
 
@@ -93,16 +93,19 @@ impl GateBuilder {
         self
     }
 
-    /// How long a statement may take; five seconds by default, in whole milliseconds, rounded up. Watched on both sides: a
+    /// How long a statement may take; five seconds by default, at least a millisecond. Watched on both sides: a
     /// server that does not answer any more is given up, and its connection closed.
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.statement_timeout = timeout;
+        self.settings.statement_timeout = timeout.max(Duration::from_millis(1));
         self
     }
 
-    /// How long to wait for a connection; by default as long as the pool itself says.
+    /// How long to wait for a connection; five seconds by default, and never longer than the pool itself says.
+    ///
+    /// So long callers wait for a server that is away, for sqlx tries to connect until then; with another policy than
+    /// [`OnFailure::Closed`] a fraction of a second may suit better.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.acquire_timeout = Some(timeout);
+        self.settings.acquire_timeout = timeout;
         self
     }
 

@@ -20,12 +20,10 @@ pub(super) struct Connection {
 impl Connection {
     /// Waits for a connection, in the pool's queue.
     pub(super) async fn acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
-        let acquire = shared.pool.acquire();
-        let acquired = match shared.settings.acquire_timeout {
-            Some(timeout) => tokio::time::timeout(timeout, acquire).await.unwrap_or(Err(sqlx::Error::PoolTimedOut)),
-            None => acquire.await,
-        };
-        let inner = acquired.map_err(|source| database(Step::Acquire, limit, source))?;
+        let acquired = tokio::time::timeout(shared.settings.acquire_timeout, shared.pool.acquire()).await;
+        let inner = acquired
+            .unwrap_or(Err(sqlx::Error::PoolTimedOut))
+            .map_err(|source| database(Step::Acquire, limit, source))?;
         Ok(Self { inner, pool: shared.pool.clone(), sound: true })
     }
 

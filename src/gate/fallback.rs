@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::meter;
 use crate::algebra::{State, Timestamp};
 use crate::decision::{Decision, Grant, Source};
 use crate::error::Error;
@@ -64,10 +65,11 @@ impl Fallback {
     pub(super) fn answer(&self, kept: Option<Checked>, error: Error) -> Result<Decision, Error> {
         let failed = matches!(error, Error::Database { .. } | Error::Schema { .. } | Error::CorruptRow { .. });
         let Some(call) = kept.filter(|_| failed) else { return Err(error) };
-        let limit = call.limit().name().to_owned();
+        let limit = call.limit().name.clone();
         let Some(decision) = self.decide(call) else { return Err(error) };
-        let outcome = if decision.is_granted() { "granted" } else { "denied" };
+        let (limit, outcome) = (limit.as_str(), if decision.is_granted() { "granted" } else { "denied" });
         tracing::warn!(limit, outcome, degraded = true, %error, "decided without the database");
+        meter::decided(limit, outcome, Source::Degraded);
         Ok(decision)
     }
 

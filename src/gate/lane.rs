@@ -1,6 +1,8 @@
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::FutureExt;
 use tokio::runtime::Handle;
 
 use super::batch::Batch;
@@ -97,12 +99,17 @@ impl Lane {
         Batch::new(batch)
     }
 
-    /// Everybody who waits hears that the runtime has ended.
+    /// Everybody who waits gets an error, for nothing was begun.
+    fn refuse(&self, error: &Error) {
+        let refused = std::mem::take(&mut self.queue().waiting);
+        for waiting in refused {
+            waiting.reply.send(Err(error.clone()));
+        }
+    }
+
+    /// Everybody who waits hears that the runtime has ended. Whoever comes next starts another task.
     fn dismiss(&self) {
-        let mut queue = self.queue();
-        queue.attended = false;
-        let dismissed = std::mem::take(&mut queue.waiting);
-        drop(queue);
+        let dismissed = std::mem::take(&mut *self.queue());
         drop(dismissed);
     }
 
@@ -122,10 +129,15 @@ async fn work(mut attendant: Attendant) {
             Some(connection) => Ok(connection),
             None => Connection::acquire(&lane.shared, limit.as_str()).await,
         };
-        let batch = lane.next_batch();
         match connection {
-            Ok(connection) => idle = batch.run(&lane.shared, connection).await.and_then(Connection::unless_wanted),
-            Err(error) => batch.refuse(&error),
+            Ok(connection) => {
+                let decided = async { lane.next_batch().run(&lane.shared, connection).await };
+                // A batch that panics has told its callers by being dropped. Those behind it are not to suffer.
+                let decided = AssertUnwindSafe(decided).catch_unwind().await;
+                idle = decided.unwrap_or_default().and_then(Connection::unless_wanted);
+            }
+            // Nobody is to wait as long again for the same: it is the answer to all who wait.
+            Err(error) => lane.refuse(&error),
         }
         // Those who were answered get their turn before the next batch: if they ask again, they are in it.
         tokio::task::yield_now().await;
@@ -133,7 +145,7 @@ async fn work(mut attendant: Attendant) {
     attendant.lane = None;
 }
 
-/// Sees to it that no caller waits for a task that is gone.
+/// Sees to it that no caller waits for a task whose runtime has ended.
 struct Attendant {
     /// `None` once the queue is found empty, and is another task's affair.
     lane: Option<Arc<Lane>>,
@@ -141,11 +153,7 @@ struct Attendant {
 
 impl Drop for Attendant {
     fn drop(&mut self) {
-        let Some(lane) = self.lane.take() else { return };
-        if std::thread::panicking() {
-            // Whoever was in the batch was told; the others are served by another task.
-            lane.attend();
-        } else {
+        if let Some(lane) = self.lane.take() {
             lane.dismiss();
         }
     }

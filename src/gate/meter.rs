@@ -3,7 +3,8 @@
 //!
 //! | metric | kind | labels |
 //! | --- | --- | --- |
-//! | `tollgate_decisions_total` | counter | `limit`, `outcome` (`granted`, `denied`, `changed`, `error`), `source` (`database`, `memory`, `degraded`) |
+//! | `tollgate_decisions_total` | counter | `limit`, `outcome` (`granted`, `denied`, `changed`), `source` (`database`, `memory`, `degraded`) |
+//! | `tollgate_errors_total` | counter: calls that the database did not answer, whatever the failure policy made of it | `limit` |
 //! | `tollgate_batches_total` | counter | |
 //! | `tollgate_batch_calls` | histogram | |
 //! | `tollgate_batch_seconds` | histogram | |
@@ -12,6 +13,7 @@
 use std::time::Duration;
 
 use crate::decision::Source;
+use crate::error::Error;
 
 /// One call was answered.
 pub(super) fn decided(limit: &str, outcome: &'static str, source: Source) {
@@ -24,6 +26,13 @@ pub(super) fn decided(limit: &str, outcome: &'static str, source: Source) {
     #[cfg(feature = "metrics")]
     metrics::counter!("tollgate_decisions_total", "limit" => limit.to_owned(), "outcome" => outcome, "source" => source)
         .increment(1);
+}
+
+/// The database did not answer a call.
+pub(super) fn failed(limit: &str, error: &Error) {
+    tracing::debug!(limit, %error, "not decided");
+    #[cfg(feature = "metrics")]
+    metrics::counter!("tollgate_errors_total", "limit" => limit.to_owned()).increment(1);
 }
 
 /// A batch was worked off.

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::balance::Balance;
 use crate::decision::{Decision, Reservation, Source};
@@ -23,6 +24,7 @@ use crate::error::Error;
 use crate::plan::{Answer, Call, Checked};
 use crate::receipt::{Charge, Receipt};
 use crate::request::Request;
+use crate::text::Text;
 use crate::tokens::{Tokens, TokensError};
 pub use builder::GateBuilder;
 pub use fallback::OnFailure;
@@ -38,7 +40,7 @@ use switchboard::Switchboard;
 /// on the same rows, at the same time.
 ///
 /// A gate is cheap to clone, and clones are one gate. Make one per process and keep it: it is fast because its callers
-/// share statements.
+/// share statements. Like its pool it belongs to one tokio runtime.
 ///
 /// # How it works
 ///
@@ -272,13 +274,25 @@ impl Gate {
     /// Queues a call, and waits for its answer.
     async fn ask(&self, call: Checked, used: Vec<Charge>) -> Result<Answer, Error> {
         let limit = call.limit().name.clone();
-        let lane = self.inner.switchboard.lane(&call);
-        let (reply, answer) = Reply::new(limit.clone());
-        lane.submit(Waiting { call, used, reply })?;
-        // A reply is sent in any case; the fallback is never taken.
-        let answer = answer.await.unwrap_or(Err(Error::Stopped));
-        let outcome = answer.as_ref().map_or("error", Answer::outcome);
-        meter::decided(limit.as_str(), outcome, Source::Database);
+        let span = tracing::debug_span!("tollgate", limit = limit.as_str(), outcome = tracing::field::Empty);
+        let answer = self.queue(call, used, &limit).instrument(span.clone()).await;
+        match &answer {
+            Ok(answer) => {
+                span.record("outcome", answer.outcome());
+                meter::decided(limit.as_str(), answer.outcome(), Source::Database);
+            }
+            Err(error) => {
+                span.record("outcome", "error");
+                meter::failed(limit.as_str(), error);
+            }
+        }
         answer
+    }
+
+    async fn queue(&self, call: Checked, used: Vec<Charge>, limit: &Text) -> Result<Answer, Error> {
+        let (reply, answer) = Reply::new(limit.clone());
+        self.inner.switchboard.lane(&call).submit(Waiting { call, used, reply })?;
+        // A reply is sent in any case; the fallback is never taken.
+        answer.await.unwrap_or(Err(Error::Stopped))
     }
 }

@@ -47,6 +47,13 @@ impl Parts {
         &self.fates[self.of_call[call]]
     }
 
+    /// Some calls, part by part.
+    pub(super) fn divide(&self, calls: &[usize]) -> Vec<Vec<usize>> {
+        let mut calls = calls.to_vec();
+        calls.sort_by_key(|call| (self.of_call[*call], *call));
+        calls.chunk_by(|one, other| self.of_call[*one] == self.of_call[*other]).map(<[usize]>::to_vec).collect()
+    }
+
     /// The part of a row, unless it is lost.
     pub(super) fn standing(&self, row: usize) -> Option<i32> {
         let part = self.of_row[row];
@@ -115,5 +122,7 @@ mod tests {
         parts.lose(part);
         let lost: Vec<_> = (0..4).map(|call| matches!(parts.fate(call), Fate::Lost)).collect();
         assert_eq!(lost, [true, true, false, false]);
+        assert_eq!(parts.divide(&[3, 1, 2, 0]).len(), 3);
+        assert!(parts.divide(&[3, 1, 2, 0]).contains(&vec![0, 1]));
     }
 }

@@ -35,7 +35,9 @@ impl Reply {
         self.begun = true;
     }
 
+    /// Answers; an error of many callers names the limit of this one.
     pub(super) fn send(mut self, answer: Result<Answer, Error>) {
+        let answer = answer.map_err(|error| error.concerning(&self.limit));
         self.deliver(answer);
     }
 

@@ -35,8 +35,7 @@ pub(super) struct Settings {
     pub(super) queue: usize,
     pub(super) lock_timeout: Duration,
     pub(super) statement_timeout: Duration,
-    /// `None` for the pool's own.
-    pub(super) acquire_timeout: Option<Duration>,
+    pub(super) acquire_timeout: Duration,
     /// How much longer than needed a waiting caller sleeps, at most.
     pub(super) jitter: Duration,
     pub(super) named_statements: bool,

@@ -1,7 +1,9 @@
+use std::time::Duration;
+
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Transaction};
 
 use super::connection::{Connection, within};
-use super::shared::{Settings, Shared};
+use super::shared::Shared;
 use crate::error::{Error, Step};
 use crate::limiter::CarryOut;
 use crate::plan::{Answer, Plan};
@@ -10,18 +12,20 @@ use crate::store::database;
 
 /// Decides all calls of a plan in a transaction of their own, under locks.
 ///
-/// Tried again where it lost a race that only the whole transaction can run again. An error of one call is its answer; one of
+/// Waits so long for each row that somebody else holds. Tried again where it lost a race that only the whole transaction can
+/// run again. An error of one call is its answer; one of
 /// the database is the error of all, and then nothing is taken, unless it is [`Error::OutcomeUnknown`].
 pub(super) async fn run(
     shared: &Shared,
     connection: &mut Connection,
     plan: &Plan,
     used: &[Charge],
+    patience: Duration,
 ) -> Result<Vec<Result<Answer, Error>>, Error> {
     let mut tries = TRIES;
     loop {
         tries -= 1;
-        match attempt(shared, connection, plan, used).await {
+        match attempt(shared, connection, plan, used, patience).await {
             Err(error) if error.is_lost_race() && tries > 0 => {}
             Err(error) if error.is_lock_timeout() => return Err(Error::Busy),
             done => return done,
@@ -34,32 +38,33 @@ async fn attempt(
     connection: &mut Connection,
     plan: &Plan,
     used: &[Charge],
+    patience: Duration,
 ) -> Result<Vec<Result<Answer, Error>>, Error> {
-    let (settings, limit) = (&shared.settings, plan.rows()[0].name());
-    let patience = settings.statement_timeout;
-    let mut tx = within(patience, Step::Begin, limit, begin(connection, settings, limit)).await?;
+    let (timeout, limit) = (shared.settings.statement_timeout, plan.rows()[0].name());
+    let mut tx = within(timeout, Step::Begin, limit, begin(connection, patience, timeout, limit)).await?;
     let carried_out = async { CarryOut::new(shared.store(&mut tx), plan).using_up(used)?.run_all().await };
     // The server watches each statement; this is for a server that is gone.
-    match within(patience * STATEMENTS, Step::Lock, limit, carried_out).await {
+    match within(timeout * STATEMENTS, Step::Lock, limit, carried_out).await {
         Ok(answers) => {
-            within(patience, Step::Commit, limit, commit(tx, limit)).await.map_err(Error::of_commit)?;
+            within(timeout, Step::Commit, limit, commit(tx, limit)).await.map_err(Error::of_commit)?;
             Ok(answers)
         }
         Err(error) if error.leaves_connection() => {
-            within(patience, Step::Commit, limit, rollback(tx, limit)).await?;
+            within(timeout, Step::Commit, limit, rollback(tx, limit)).await?;
             Err(error)
         }
         Err(error) => Err(error),
     }
 }
 
-/// Begins at READ COMMITTED, whatever the database's default, with the gate's timeouts, in one round trip.
+/// Begins at READ COMMITTED, whatever the database's default, with timeouts for locks and statements, in one round trip.
 async fn begin<'c>(
     connection: &'c mut PgConnection,
-    settings: &Settings,
+    lock: Duration,
+    statement: Duration,
     limit: &str,
 ) -> Result<Transaction<'c, Postgres>, Error> {
-    let (lock, statement) = (millis(settings.lock_timeout), millis(settings.statement_timeout));
+    let (lock, statement) = (millis(lock), millis(statement));
     let sql = format!(
         "begin isolation level read committed read write; \
          set local lock_timeout = {lock}; set local statement_timeout = {statement}"
@@ -76,7 +81,7 @@ async fn rollback(tx: Transaction<'_, Postgres>, limit: &str) -> Result<(), Erro
 }
 
 /// As PostgreSQL takes it; zero would be no timeout.
-fn millis(timeout: std::time::Duration) -> u128 {
+fn millis(timeout: Duration) -> u128 {
     timeout.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX.unsigned_abs().into())
 }
 

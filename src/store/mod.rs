@@ -1,5 +1,8 @@
 //! The only code that knows tables. Each statement is a file under `sql/`, which says what it locks and what it returns, and
 //! is checked at compile time against `sqlx-data.json` (`./dev sqlx` rewrites it).
+//!
+//! Arrays are unnested from sub-selects (`unnest((select $1::text[]))`): PostgreSQL believes to know how many elements a bare
+//! parameter has, plans for that number, and so plans every call anew, which takes longer than the call.
 
 mod columns;
 mod found;

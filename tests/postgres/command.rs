@@ -98,6 +98,32 @@ async fn the_demo_tells_its_story_and_leaves_nothing_in_the_database_it_was_give
     assert_eq!(schemas, 0);
 }
 
+#[tokio::test]
+async fn the_bench_prints_one_document_or_tables() {
+    let world = World::unmigrated().await;
+    let url = world.url();
+    let bench = |args: &[&str]| {
+        let short = ["bench", "--database-url", &url, "--seconds", "0.05", "--rounds", "1", "--callers", "2,64"];
+        stdout(&run(tollgate().args(short).args(args)))
+    };
+    let json = bench(&["--workload", "hot", "--workload", "refused", "--storage", "durable", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(report["machine"]["cores"].as_u64() > Some(0), "{json}");
+    assert_eq!(report["settings"]["seconds"], 0.05, "{json}");
+    let cells = report["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 2 * (4 + 4), "{json}");
+    for cell in cells {
+        assert!(cell["per_second"].is_f64() && cell["p999_us"].is_f64() && cell["workload"].is_string(), "{cell}");
+    }
+    let targets = report["targets"].as_array().unwrap();
+    assert_eq!(targets.len(), 3, "{json}");
+
+    let markdown = bench(&["--workload", "uniform", "--storage", "ephemeral", "--markdown"]);
+    for told in ["# Benchmarks\n", "## What is not measured", "### uniform, ephemeral\n", "| gate ", "| select 1 "] {
+        assert!(markdown.contains(told), "{told:?} is not in\n{markdown}");
+    }
+}
+
 fn tollgate() -> Command {
     Command::new(env!("CARGO_BIN_EXE_tollgate"))
 }

@@ -8,6 +8,7 @@ mod crash;
 mod failure;
 mod hygiene;
 mod memory;
+mod observed;
 mod promise;
 mod runtime;
 mod stage;

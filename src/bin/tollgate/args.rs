@@ -1,4 +1,9 @@
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Parser, Subcommand};
+use tollgate::Storage;
+use tollgate::bench::{Settings, Workload};
 
 /// An exact rate limiter on PostgreSQL.
 ///
@@ -12,10 +17,91 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Measure the gate beside what it replaces, on a private PostgreSQL that is gone afterwards.
+    Bench(BenchArgs),
     /// Show what the limiter does, on a private PostgreSQL that is gone afterwards.
     Demo(DemoArgs),
     /// Create the tables, or bring them up to date.
     Migrate(MigrateArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct BenchArgs {
+    /// Run in this database instead of a private one: migrates it, and removes the rows that it made.
+    ///
+    /// Never taken from the environment, so that a `DATABASE_URL` lying about is left alone. The role must be allowed to vacuum
+    /// the tables; statements are counted where the extension `pg_stat_statements` is installed.
+    #[arg(long, value_name = "URL")]
+    pub(crate) database_url: Option<String>,
+
+    /// What the callers ask; repeatable. All unless given.
+    #[arg(long = "workload", value_name = "NAME", value_parser = workloads())]
+    workloads: Vec<Workload>,
+
+    /// Where the balances are kept; repeatable. Both unless given.
+    #[arg(long = "storage", value_name = "NAME", value_parser = storages())]
+    storages: Vec<Storage>,
+
+    /// Numbers of concurrent callers. 1,16,64,256 unless given.
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    callers: Vec<usize>,
+
+    /// Seconds that each turn is timed. 2 unless given.
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    seconds: Option<Duration>,
+
+    /// How often all take their turns; medians count. 5 unless given.
+    #[arg(long, value_name = "N")]
+    rounds: Option<usize>,
+
+    /// How many lanes the gate has. As many as by default unless given.
+    #[arg(long, value_name = "N")]
+    lanes: Option<usize>,
+
+    /// One round of 0.3 seconds with 1 and 64 callers, unless given: to see that it works, not to quote.
+    #[arg(long)]
+    quick: bool,
+
+    /// Print one JSON document instead of tables.
+    #[arg(long, conflicts_with = "markdown")]
+    pub(crate) json: bool,
+
+    /// Print what `docs/benchmarks.md` is made of: the tables, and what they mean.
+    #[arg(long)]
+    pub(crate) markdown: bool,
+}
+
+impl BenchArgs {
+    /// The usual settings, or the quick ones, but for what is given.
+    pub(crate) fn settings(&self) -> Settings {
+        let usual = if self.quick { Settings::quick() } else { Settings::default() };
+        Settings {
+            workloads: given(&self.workloads, usual.workloads),
+            storages: given(&self.storages, usual.storages),
+            callers: given(&self.callers, usual.callers),
+            turn: self.seconds.unwrap_or(usual.turn),
+            rounds: self.rounds.unwrap_or(usual.rounds),
+            lanes: self.lanes,
+        }
+    }
+}
+
+fn given<T: Clone>(values: &[T], usual: Vec<T>) -> Vec<T> {
+    if values.is_empty() { usual } else { values.to_vec() }
+}
+
+fn workloads() -> impl TypedValueParser<Value = Workload> {
+    PossibleValuesParser::new(Workload::ALL.map(Workload::name)).try_map(|name| name.parse::<Workload>())
+}
+
+fn storages() -> impl TypedValueParser<Value = Storage> {
+    PossibleValuesParser::new(["ephemeral", "durable"])
+        .map(|name| if name == "ephemeral" { Storage::Ephemeral } else { Storage::Durable })
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().map_err(|_| "it is no number of seconds")?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 #[derive(Debug, clap::Args)]

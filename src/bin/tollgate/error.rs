@@ -1,11 +1,14 @@
 use std::io;
 
+use tollgate::bench::BenchError;
 use tollgate::migrate::MigrateError;
 use tollgate::{Denied, embedded};
 
 /// Why a command failed: one sentence, with the remedy where there is one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
+    #[error("{0}")]
+    Bench(#[from] BenchError),
     #[error("could not connect to the database: {0} (check --database-url, and that the server runs)")]
     Connect(sqlx::Error),
     #[error("{0}")]

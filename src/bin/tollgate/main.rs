@@ -1,6 +1,7 @@
-//! The `tollgate` command: the tables that the library needs, and a demonstration of what it does with them.
+//! The `tollgate` command: the tables that the library needs, a demonstration of what it does with them, and how fast it is.
 
 mod args;
+mod bench;
 mod demo;
 mod error;
 mod migrate;
@@ -16,6 +17,7 @@ use error::CommandError;
 #[tokio::main]
 async fn main() -> ExitCode {
     let done = match Args::parse().command {
+        Command::Bench(args) => bench::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Migrate(args) => migrate::run(args).await,
     };

@@ -10,7 +10,8 @@
 -- $10 the instant to take for now; null for the clock
 with wanted as materialized (
     select *
-      from unnest($1::text[], $2::text[], $3::int2[], $4::int8[], $5::int8[], $6::float8[], $7::float8[], $8::bool[], $9::float8[])
+      from unnest((select $1::text[]), (select $2::text[]), (select $3::int2[]), (select $4::int8[]), (select $5::int8[]),
+                  (select $6::float8[]), (select $7::float8[]), (select $8::bool[]), (select $9::float8[]))
            with ordinality as w (name, key, shard, capacity, need, rate, period, stepped, phase, place)
 ),
 peeked as materialized (

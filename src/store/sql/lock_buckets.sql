@@ -5,7 +5,7 @@
 -- $4 the instant to take for now; null for the clock
 with wanted as materialized (
     select *
-      from unnest($1::text[], $2::text[], $3::int2[]) with ordinality as w (name, key, shard, place)
+      from unnest((select $1::text[]), (select $2::text[]), (select $3::int2[])) with ordinality as w (name, key, shard, place)
 ),
 held as materialized (
     select w.place, r.tokens, r.last_refill

@@ -1,8 +1,7 @@
 -- Reads committed rows of tollgate.rate_limits without a lock, many at a time: their columns as arrays in the order asked, null
 -- where a row is absent. The clock is read after the snapshot.
 --
--- Each row is looked up by its key, whatever the planner thinks of their number; the arrays come from sub-selects to keep it
--- from planning anew for each number.
+-- Each row is looked up by its key, whatever the planner thinks of their number.
 --
 -- $1 names, $2 keys, $3 shards
 -- $4 the instant to take for now; null for the clock

@@ -9,7 +9,8 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        null::timestamptz               as "inserted?: Timestamp",
        coalesce(b.tokens, r.value)     as "value?",
        coalesce(b.last_refill, r.ts)   as "ts?: Timestamp"
-  from unnest($1::bool[], $2::text[], $3::text[], $4::int2[]) with ordinality as w (ephemeral, name, key, shard, place)
+  from unnest((select $1::bool[]), (select $2::text[]),
+              (select $3::text[]), (select $4::int2[])) with ordinality as w (ephemeral, name, key, shard, place)
   left join tollgate.buckets b
     on w.ephemeral and b.name = w.name and b.key = w.key and b.shard = w.shard
   left join tollgate.rate_limits r

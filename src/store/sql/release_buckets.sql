@@ -3,6 +3,7 @@
 --
 -- $1 names, $2 keys, $3 shards, $4 micro-tokens, $5 instants
 delete from tollgate.buckets r
- using unnest($1::text[], $2::text[], $3::int2[], $4::int8[], $5::timestamptz[]) as w (name, key, shard, tokens, last_refill)
+ using unnest((select $1::text[]), (select $2::text[]), (select $3::int2[]),
+              (select $4::int8[]), (select $5::timestamptz[])) as w (name, key, shard, tokens, last_refill)
  where r.name = w.name and r.key = w.key and r.shard = w.shard
    and r.tokens = w.tokens and r.last_refill = w.last_refill

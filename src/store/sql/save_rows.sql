@@ -12,7 +12,7 @@ with joined as materialized (
 ),
 unused as materialized (
     select r.name, r.key, r.id
-      from unnest($13::text[], $14::text[], $15::int8[]) with ordinality as w (name, key, id, place)
+      from unnest((select $13::text[]), (select $14::text[]), (select $15::int8[])) with ordinality as w (name, key, id, place)
       join tollgate.reservations r on r.name = w.name and r.key = w.key and r.id = w.id
      where (select yes from joined)
      order by w.place
@@ -32,7 +32,8 @@ used as (
 buckets as (
     update tollgate.buckets r
        set tokens = w.tokens, last_refill = w.last_refill, expires_at = w.expires_at
-      from unnest($1::text[], $2::text[], $3::int2[], $4::int8[], $5::timestamptz[], $6::timestamptz[])
+      from unnest((select $1::text[]), (select $2::text[]), (select $3::int2[]),
+                  (select $4::int8[]), (select $5::timestamptz[]), (select $6::timestamptz[]))
            as w (name, key, shard, tokens, last_refill, expires_at)
      where r.name = w.name and r.key = w.key and r.shard = w.shard
        and (select yes from allowed)
@@ -41,7 +42,8 @@ buckets as (
 rate_limits as (
     update tollgate.rate_limits r
        set value = w.value, ts = w.ts, full_at = w.full_at
-      from unnest($7::text[], $8::text[], $9::int2[], $10::int8[], $11::timestamptz[], $12::timestamptz[])
+      from unnest((select $7::text[]), (select $8::text[]), (select $9::int2[]),
+                  (select $10::int8[]), (select $11::timestamptz[]), (select $12::timestamptz[]))
            as w (name, key, shard, value, ts, full_at)
      where r.name = w.name and r.key = w.key and r.shard = w.shard
        and (select yes from allowed)

@@ -2,8 +2,7 @@
 -- to one part are written all or none, and a part of which a row has changed, is locked or is gone is lost. Waits for
 -- nobody, so it can neither hang nor deadlock.
 --
--- Returns the parts that are lost, null if none is, and how many rows were written. The arrays come from sub-selects to keep
--- the planner from planning anew for each number of rows.
+-- Returns the parts that are lost, null if none is, and how many rows were written.
 --
 -- $1 names, $2 keys, $3 shards, $4 micro-tokens as read, $5 last refills as read
 -- $6 micro-tokens, $7 last refills, $8 when each will be full, $9 the part that each row belongs to

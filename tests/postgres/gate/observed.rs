@@ -1,0 +1,112 @@
+//! What a gate tells the outside: counts by limit, outcome and source, and never a key.
+
+use std::io::Write;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
+use sqlx::postgres::PgPoolOptions;
+use tollgate::{Gate, Limit, OnFailure};
+
+use super::stage::{EVER, patient};
+use crate::world::World;
+
+const LIMIT: Limit = Limit::stepped_bucket("watched", 3, EVER);
+
+/// A recorder and a subscriber are set for a thread, so everything happens on this one.
+fn on_one_thread<T>(what: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(what)
+}
+
+#[test]
+fn decisions_are_counted_by_limit_outcome_and_source() {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || {
+        on_one_thread(async {
+            let world = World::new().await;
+            let gate = patient(&world.pool).remember_refusals(EVER).build();
+            for _ in 0..6 {
+                drop(gate.consume(LIMIT.key("ada")).await.unwrap());
+            }
+            gate.reset(LIMIT.key("ada")).await.unwrap();
+            gate.balance(LIMIT.key("ada")).await.unwrap();
+
+            let nobody = PgPoolOptions::new().connect_lazy("postgres://nobody@127.0.0.1:1/none").unwrap();
+            let open =
+                Gate::builder(nobody).acquire_timeout(Duration::from_millis(1)).on_failure(OnFailure::Open).build();
+            drop(open.consume(LIMIT.key("ada")).await.unwrap());
+        });
+    });
+    let snapshot = snapshotter.snapshot().into_vec();
+    let counted = |name: &str, labels: &[(&str, &str)]| {
+        let same = |key: &metrics::Key| {
+            key.name() == name && key.labels().map(|label| (label.key(), label.value())).eq(labels.iter().copied())
+        };
+        match snapshot.iter().find(|(key, ..)| same(key.key())) {
+            Some((.., DebugValue::Counter(count))) => *count,
+            Some((.., DebugValue::Histogram(values))) => values.len() as u64,
+            other => panic!("{name} {labels:?}: {other:?}"),
+        }
+    };
+    let decisions = |outcome, source| {
+        counted("tollgate_decisions_total", &[("limit", "watched"), ("outcome", outcome), ("source", source)])
+    };
+    assert_eq!(decisions("granted", "database"), 3);
+    assert_eq!(decisions("denied", "database"), 1);
+    assert_eq!(decisions("denied", "memory"), 2);
+    assert_eq!(decisions("changed", "database"), 2);
+    assert_eq!(decisions("granted", "degraded"), 1);
+    assert_eq!(counted("tollgate_errors_total", &[("limit", "watched")]), 1);
+    for name in ["tollgate_batches_total", "tollgate_batch_calls", "tollgate_batch_seconds"] {
+        assert_eq!(counted(name, &[]), 6, "{name}");
+    }
+    assert_eq!(counted("tollgate_locked_calls_total", &[]), 1, "the first call inserts the row");
+}
+
+#[test]
+fn traces_name_the_limit_and_never_the_key() {
+    // As long as there is but one subscriber, `tracing` asks the thread that comes by an event first whether anybody wants
+    // it, and that may be another test's.
+    let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+    let written = Written::default();
+    let writer = written.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, || {
+        on_one_thread(async {
+            let world = World::new().await;
+            let gate = patient(&world.pool).remember_refusals(EVER).build();
+            for _ in 0..5 {
+                drop(gate.consume(LIMIT.key("ada@example.org")).await.unwrap());
+            }
+            gate.consume(LIMIT.key("ada@example.org").cost(4)).await.unwrap_err();
+        });
+    });
+    let log = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+    for expected in [
+        r#"limit="watched" outcome="granted" source="database""#,
+        r#"limit="watched" outcome="denied" source="database""#,
+        r#"limit="watched" outcome="denied" source="memory""#,
+        "tollgate_batch{calls=1 rows=1}",
+    ] {
+        assert!(log.contains(expected), "{expected} in {log}");
+    }
+    assert!(!log.contains("ada@"), "{log}");
+}
+
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
