@@ -156,14 +156,15 @@ enum Verb {
     Consume,
     ConsumeNew,
     ConsumeBoth,
+    ConsumeTables,
     Credit,
     Debit,
     Reset,
     SettleTracked,
 }
 
-const VERBS: [Verb; 7] =
-    [Verb::Consume, Verb::ConsumeNew, Verb::ConsumeBoth, Verb::Credit, Verb::Debit, Verb::Reset, Verb::SettleTracked];
+const VERBS: [Verb; 8] =
+    [Verb::Consume, Verb::ConsumeNew, Verb::ConsumeBoth, Verb::ConsumeTables, Verb::Credit, Verb::Debit, Verb::Reset, Verb::SettleTracked];
 
 const LITTLE: Limit = Limit::token_bucket("little", 10, EVER).max_reserved(10);
 const LOCAL: Limit = Limit::token_bucket("local", 10, EVER).ephemeral();
@@ -177,6 +178,11 @@ impl Verb {
                 let told = gate.consume_all([LITTLE.key("k"), LOCAL.key("k"), LITTLE.key("new")]).await;
                 told.map(|told| drop(told.granted().unwrap()))
             }
+            // All of them there, so that nothing but the two tables keeps the call from one statement.
+            Self::ConsumeTables => {
+                let told = gate.consume_all([LOCAL.key("k"), LITTLE.key("k")]).await;
+                told.map(|told| drop(told.granted().unwrap()))
+            }
             Self::Credit => gate.credit(LITTLE.key("k")).await.map(drop),
             Self::Debit => gate.debit(LITTLE.key("k")).await.map(drop),
             Self::Reset => gate.reset(LITTLE.key("k")).await.map(drop),
@@ -185,7 +191,7 @@ impl Verb {
     }
 
     fn limits(self) -> &'static [&'static str] {
-        if matches!(self, Self::ConsumeBoth) { &["little", "local"] } else { &["little"] }
+        if matches!(self, Self::ConsumeBoth | Self::ConsumeTables) { &["little", "local"] } else { &["little"] }
     }
 }
 

@@ -139,6 +139,21 @@ async fn f52_f53_credit_reset_settle_and_cancel_go_past_the_memory_and_clear_it(
     }
 }
 
+/// The same where the call is decided under a lock, as one that uses up a tracked receipt is.
+#[tokio::test]
+async fn f52_settling_a_tracked_receipt_clears_the_memory() {
+    let stage = Stage::new(100).await;
+    let limit = Limit::token_bucket("tracked", 1, EVER);
+    for _ in 0..2 {
+        let grant = stage.gate.consume(limit.key("k").tracked()).await.unwrap().granted().unwrap();
+        stage.asked(limit.key("k")).await;
+        stage.remembered(limit.key("k")).await;
+        stage.gate.settle(grant, 0).await.unwrap();
+        stage.ok(limit.key("k")).await;
+        stage.gate.reset(limit.key("k")).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn f54_so_many_keys_are_remembered_and_those_beyond_ask() {
     let stage = Stage::new(3).await;
