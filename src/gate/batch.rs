@@ -68,6 +68,7 @@ impl Batch {
         if let Err(error) = decided {
             self.answer_rest(&error);
         }
+        shared.width.saw(calls);
         meter::batch(calls, started.elapsed());
         if sound {
             connection.finished();

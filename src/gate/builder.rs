@@ -9,6 +9,7 @@ use super::Gate;
 use super::fallback::{Fallback, OnFailure};
 use super::refusals::Refusals;
 use super::shared::{Clock, Settings, Shared};
+use super::width::Width;
 
 /// How a gate is to work; made by [`Gate::builder`]. What is not set has a default that suits most.
 #[derive(Debug)]
@@ -38,10 +39,11 @@ impl GateBuilder {
         Self { pool, lanes: None, settings, staleness, remembered_keys, on_failure: OnFailure::Closed }
     }
 
-    /// How many lanes work side by side, each on one connection while it has work; 1 to 64, and never more than the pool has
-    /// connections. By default one for each core of this machine, but at most four, and at most half of the pool.
+    /// How many lanes work side by side at most, each on one connection while it has work; 1 to 64, and never more than the
+    /// pool has connections. By default one for each core of this machine, but at most four, and at most half of the pool.
     ///
-    /// More lanes make smaller batches: a gate is fast because its callers share statements.
+    /// More lanes make smaller batches, and a gate is fast because its callers share statements: so one lane serves all until
+    /// its batches are large.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = Some(lanes);
         self
@@ -123,7 +125,7 @@ impl GateBuilder {
         self
     }
 
-    /// Speaks over the database's clock: for tests and replays. It is asked once for each batch.
+    /// Speaks over the database's clock: for tests and replays. It is asked for each statement.
     pub fn clock(mut self, clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
         self.settings.clock = Clock::Injected(Arc::new(clock));
         self
@@ -134,13 +136,15 @@ impl GateBuilder {
         let connections = usize::try_from(self.pool.options().get_max_connections()).unwrap_or(usize::MAX).max(1);
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let lanes = self.lanes.unwrap_or(cores.min(connections / 2).min(DEFAULT_LANES));
+        let lanes = lanes.clamp(1, connections.min(MAX_LANES));
         let shared = Shared {
+            width: Width::new(lanes, self.settings.max_batch),
             pool: self.pool,
             settings: self.settings,
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
             fallback: Fallback::new(self.on_failure),
         };
-        Gate::with(shared, lanes.clamp(1, connections.min(MAX_LANES)))
+        Gate::with(shared, lanes)
     }
 }
 

@@ -14,8 +14,9 @@ use crate::tokens::Tokens;
 /// What a gate answers to `consume`, `consume_all`, `check` and `wait` while the database cannot be asked: it is down, cannot be
 /// reached, gives up, or lacks the tables.
 ///
-/// Not meant are bad input, [`Error::Busy`], for a crowd must not open the gate, and [`Error::OutcomeUnknown`], for the
-/// tokens may have been taken: these stay errors. All other verbs always fail closed. Each answer that is given without the
+/// A pool that has no connection to give for as long as [`acquire_timeout`](crate::GateBuilder::acquire_timeout) counts as
+/// away, for sqlx reports a server that is down in the same words. Not meant are bad input, [`Error::Busy`], for a crowd must
+/// not open the gate, and [`Error::OutcomeUnknown`], for the tokens may have been taken: these stay errors. All other verbs always fail closed. Each answer that is given without the
 /// database has [`Source::Degraded`], charges nothing, and leaves a `tracing` event at level `warn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]

@@ -10,6 +10,7 @@ mod reply;
 mod shared;
 mod switchboard;
 mod transaction;
+mod width;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +47,8 @@ use switchboard::Switchboard;
 ///
 /// Callers queue in lanes, and all that wait in a lane form the next batch: two statements decide hundreds of calls, in the
 /// order in which they came. There is no timer: a lone caller is a batch of one, and pays two round trips. Calls for one row
-/// meet in one lane, so that lanes do not wait for each other; a thousand callers hold a handful of connections, and where
-/// the pool has no other left, a lane gives its own back between batches.
+/// meet in one lane, so that lanes do not wait for each other; lanes are opened as batches grow. A thousand callers hold a
+/// handful of connections, and where the pool has no other left, a lane gives its own back between batches.
 ///
 /// A batch reads its rows without a lock, and writes them by a statement that compares them with what was read: no lock
 /// is held across a round trip. Rows that changed meanwhile or are not there yet are decided again in a transaction that

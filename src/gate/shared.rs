@@ -7,6 +7,7 @@ use sqlx::{PgConnection, PgPool};
 
 use super::fallback::Fallback;
 use super::refusals::Refusals;
+use super::width::Width;
 use crate::algebra::Timestamp;
 use crate::store::Store;
 
@@ -17,6 +18,7 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) refusals: Option<Refusals>,
     pub(super) fallback: Fallback,
+    pub(super) width: Width,
 }
 
 impl Shared {

@@ -13,6 +13,7 @@ use crate::plan::{Checked, Row};
 /// nothing; the choice is about speed alone.
 #[derive(Debug)]
 pub(super) struct Switchboard {
+    shared: Arc<Shared>,
     lanes: Vec<Arc<Lane>>,
     /// How often rows were asked in calls of several, by their hash. Roughly: hashes collide, and updates may be lost.
     heat: Vec<AtomicU32>,
@@ -21,7 +22,7 @@ pub(super) struct Switchboard {
 impl Switchboard {
     pub(super) fn new(shared: &Arc<Shared>, lanes: usize) -> Self {
         let lanes = (0..lanes).map(|_| Arc::new(Lane::new(shared.clone()))).collect();
-        Self { lanes, heat: (0..CELLS).map(|_| AtomicU32::new(0)).collect() }
+        Self { shared: shared.clone(), lanes, heat: (0..CELLS).map(|_| AtomicU32::new(0)).collect() }
     }
 
     pub(super) fn lane(&self, call: &Checked) -> &Arc<Lane> {
@@ -35,12 +36,12 @@ impl Switchboard {
             hottest = if others > heat { (other, Some(others)) } else { (row, Some(heat)) };
         }
         let (row, _) = hottest;
-        &self.lanes[row % self.lanes.len()]
+        &self.lanes[row % self.shared.width.lanes()]
     }
 
     /// Counts a row, and says how often it was counted.
     fn warm(&self, row: usize) -> u32 {
-        let cell = &self.heat[row / self.lanes.len() % CELLS];
+        let cell = &self.heat[row % CELLS];
         let heat = cell.fetch_add(1, Ordering::Relaxed);
         if heat >= COOL_AT {
             // What was hot yesterday should not be so for ever.

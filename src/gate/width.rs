@@ -1,0 +1,73 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// How many lanes calls are spread over: few while batches are small, for those who share a batch share its cost, and more
+/// as batches grow.
+///
+/// Calls of one row that meet a change of the width may be under way in two lanes at once: one of them loses the race, and is
+/// decided again. So it changes by one, and only where batches are far from what they were when it last did.
+#[derive(Debug)]
+pub(super) struct Width {
+    lanes: AtomicUsize,
+    most: usize,
+    /// Batches of so many calls ask for one lane more.
+    many: usize,
+    /// Batches of so few are better off with one lane less.
+    few: usize,
+}
+
+impl Width {
+    /// One lane, and as batches of at most `max_batch` calls demand, up to `most`.
+    pub(super) fn new(most: usize, max_batch: usize) -> Self {
+        let many = max_batch.min(MANY);
+        Self { lanes: AtomicUsize::new(1), most, many, few: many / 6 }
+    }
+
+    pub(super) fn lanes(&self) -> usize {
+        self.lanes.load(Ordering::Relaxed)
+    }
+
+    /// A lane has decided so many calls at once.
+    pub(super) fn saw(&self, batch: usize) {
+        let lanes = self.lanes();
+        let wanted = if batch >= self.many {
+            (lanes + 1).min(self.most)
+        } else if batch <= self.few {
+            (lanes - 1).max(1)
+        } else {
+            lanes
+        };
+        if wanted != lanes {
+            // If another lane was quicker, it has seen the same.
+            let _ = self.lanes.compare_exchange(lanes, wanted, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+/// From here on a batch costs about as much for each call as a larger one does, so more lanes are more use.
+const MANY: usize = 96;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_grows_with_the_batches_and_does_not_sway() {
+        let width = Width::new(4, 256);
+        for (callers, lanes) in [(1, 1), (64, 1), (256, 3), (150, 3), (64, 3), (30, 1), (1_000, 4), (1, 1)] {
+            for _ in 0..8 {
+                width.saw(callers / width.lanes());
+            }
+            assert_eq!(width.lanes(), lanes, "{callers}");
+        }
+    }
+
+    #[test]
+    fn small_batches_that_are_full_ask_for_lanes() {
+        let width = Width::new(2, 4);
+        width.saw(4);
+        width.saw(4);
+        assert_eq!(width.lanes(), 2);
+        width.saw(0);
+        assert_eq!(width.lanes(), 1);
+    }
+}
