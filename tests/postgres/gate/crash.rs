@@ -163,8 +163,16 @@ enum Verb {
     SettleTracked,
 }
 
-const VERBS: [Verb; 8] =
-    [Verb::Consume, Verb::ConsumeNew, Verb::ConsumeBoth, Verb::ConsumeTables, Verb::Credit, Verb::Debit, Verb::Reset, Verb::SettleTracked];
+const VERBS: [Verb; 8] = [
+    Verb::Consume,
+    Verb::ConsumeNew,
+    Verb::ConsumeBoth,
+    Verb::ConsumeTables,
+    Verb::Credit,
+    Verb::Debit,
+    Verb::Reset,
+    Verb::SettleTracked,
+];
 
 const LITTLE: Limit = Limit::token_bucket("little", 10, EVER).max_reserved(10);
 const LOCAL: Limit = Limit::token_bucket("local", 10, EVER).ephemeral();
