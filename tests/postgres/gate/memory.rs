@@ -409,7 +409,7 @@ async fn f58_what_was_read_before_a_reset_is_not_remembered_after_it() {
     let idle = || {
         soon(async {
             while pool.num_idle() < 1 {
-                tokio::task::yield_now().await
+                tokio::task::yield_now().await;
             }
         })
     };
