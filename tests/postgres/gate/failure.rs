@@ -179,9 +179,17 @@ async fn g31_busy_and_unknown_outcomes_stay_errors_whatever_the_policy() {
         assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
         held.rollback().await.unwrap();
 
-        let full = patient(&pool).queue(0).on_failure(policy).build();
+        let full = patient(&pool).queue(1).on_failure(policy).build();
+        let only = pool.acquire().await.unwrap();
+        let first = tokio::spawn({
+            let full = full.clone();
+            async move { soon(full.consume(LIMIT.key("k"))).await }
+        });
+        tokio::task::yield_now().await;
         let busy = soon(full.consume(LIMIT.key("k"))).await;
         assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
+        drop(only);
+        first.await.unwrap().unwrap().granted().unwrap();
 
         proxy.cut_after(2);
         let unknown = soon(gate.consume(LIMIT.key("k"))).await;
