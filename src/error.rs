@@ -174,6 +174,35 @@ impl Error {
         matches!(self, Self::Database { source, .. } if matches!(code(source).as_deref(), Some("40001" | "40P01")))
     }
 
+    /// Whether what could not be swapped is worth a try in a transaction: it lost a race, sessions are read-only unless they
+    /// say otherwise (25006), or a row was not written, of which the swap complains as of a number (22P02).
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_lost_swap(&self) -> bool {
+        let passes = |code: &str| matches!(code, "25006" | "22P02");
+        self.is_lost_race()
+            || matches!(self, Self::Database { source, .. } if code(source).is_some_and(|code| passes(&code)))
+    }
+
+    /// Whether one row or one key may be the cause: one that is corrupt, or that PostgreSQL finds fault with (classes 22 and
+    /// 23), such as a character that the database's encoding lacks.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_about_data(&self) -> bool {
+        match self {
+            Self::CorruptRow { .. } => true,
+            Self::Database { source, .. } => {
+                code(source).is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the server did not answer in time.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Self::Database { source, .. }
+            if matches!(&**source, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut))
+    }
+
     /// Whether a lock timeout struck.
     #[cfg(feature = "postgres")]
     pub(crate) fn is_lock_timeout(&self) -> bool {

@@ -33,6 +33,18 @@ pub(super) struct Batch {
     /// What the only call of a batch settles or cancels, if that is tracked.
     used: Vec<Charge>,
     solo: bool,
+    /// Whether the server did not answer in time, outside of a transaction.
+    stuck: bool,
+}
+
+/// What a batch leaves of its connection.
+pub(super) enum Left {
+    /// It is as good as before.
+    Sound(Connection),
+    /// The server has not answered in time, and may still be at work on it.
+    Stuck(Connection, Error),
+    /// Nothing.
+    Gone,
 }
 
 struct Caller {
@@ -51,29 +63,34 @@ impl Batch {
             calls.push(call);
             used.extend(charges);
         }
-        Self { plan: Plan::of(calls), callers, used, solo }
+        Self { plan: Plan::of(calls), callers, used, solo, stuck: false }
     }
 
-    /// Decides and answers. Gives the connection back, if it is as good as before.
-    pub(super) async fn run(mut self, shared: &Shared, mut connection: Connection) -> Option<Connection> {
+    /// Decides and answers.
+    pub(super) async fn run(mut self, shared: &Shared, mut connection: Connection) -> Left {
         if self.callers.is_empty() {
-            return Some(connection);
+            return Left::Sound(connection);
         }
         let (started, calls) = (Instant::now(), self.callers.len());
         self.callers.iter_mut().filter_map(|caller| caller.reply.as_mut()).for_each(Reply::begin);
         connection.begin();
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
         let decided = self.decide(shared, &mut connection).instrument(span).await;
-        let sound = decided.as_ref().err().is_none_or(Error::leaves_connection);
-        if let Err(error) = decided {
-            self.answer_rest(&error);
-        }
         shared.width.saw(calls);
         meter::batch(calls, started.elapsed());
-        if sound {
+        let Err(error) = decided else {
             connection.finished();
+            return Left::Sound(connection);
+        };
+        self.answer_rest(shared, &error);
+        if error.leaves_connection() {
+            connection.finished();
+            Left::Sound(connection)
+        } else if self.stuck {
+            Left::Stuck(connection, error)
+        } else {
+            Left::Gone
         }
-        sound.then_some(connection)
     }
 
     /// Answers every caller, or says why those that are left have no answer.
@@ -84,10 +101,12 @@ impl Batch {
         let asked = Instant::now();
         let found = match self.peek(shared, connection).await {
             // One row that cannot be read is no reason to refuse those who ask others.
-            Err(Error::CorruptRow { .. }) => {
-                let everyone: Vec<_> = (0..self.callers.len()).collect();
-                let parts = Parts::of(&self.plan).divide(&everyone);
-                return self.decide_apart(shared, connection, &parts).await;
+            Err(error) if error.is_about_data() => {
+                let parts = Parts::of(&self.plan).divide(&self.everyone());
+                return self.decide_apart(shared, connection, &parts, shared.settings.lock_timeout).await;
+            }
+            Err(error) if error.is_lost_race() => {
+                return self.decide_lost(shared, connection, &Parts::of(&self.plan), &self.everyone()).await;
             }
             found => found?,
         };
@@ -116,16 +135,18 @@ impl Batch {
         self.decide_lost(shared, connection, &parts, &lost).await
     }
 
-    async fn peek(&self, shared: &Shared, connection: &mut Connection) -> Result<Found, Error> {
+    async fn peek(&mut self, shared: &Shared, connection: &mut Connection) -> Result<Found, Error> {
         let rows = self.plan.rows();
         let patience = shared.settings.statement_timeout;
-        within(patience, Step::Read, rows[0].name(), shared.store(connection).peek(rows)).await
+        let found = within(patience, Step::Read, rows[0].name(), shared.store(connection).peek(rows)).await;
+        self.stuck = found.as_ref().is_err_and(Error::is_timeout);
+        found
     }
 
     /// Writes what changed, table by table; each part of it whole or not at all. The error that ended the connection, if
     /// one did.
     async fn swap(
-        &self,
+        &mut self,
         shared: &Shared,
         connection: &mut Connection,
         found: &Found,
@@ -139,14 +160,21 @@ impl Batch {
             let of_table = changes.iter().filter(|change| rows[change.row].storage() == table);
             let changes: Vec<_> = of_table.filter_map(|change| Some((*change, parts.standing(change.row)?))).collect();
             let [(first, _), ..] = changes.as_slice() else { continue };
+            if let Some(error) = &broken {
+                for (_, part) in &changes {
+                    parts.fail(*part, error);
+                }
+                continue;
+            }
             let limit = rows[first.row].name();
             let mut store = shared.store(connection);
             let patience = shared.settings.statement_timeout;
-            match within(patience, Step::Save, limit, store.swap(rows, &found.states, &changes)).await {
+            match within(patience, Step::Save, limit, store.swap(rows, found, &changes)).await {
                 Ok(lost) => lost.into_iter().for_each(|part| parts.lose(part)),
-                Err(error) if error.is_lost_race() => changes.iter().for_each(|(_, part)| parts.lose(*part)),
+                Err(error) if error.is_lost_swap() => changes.iter().for_each(|(_, part)| parts.lose(*part)),
                 Err(error) => {
-                    broken = broken.or_else(|| (!error.leaves_connection()).then(|| error.clone()));
+                    self.stuck = error.is_timeout();
+                    broken = (!error.leaves_connection()).then(|| error.clone());
                     let error = error.of_commit();
                     for (_, part) in &changes {
                         parts.fail(*part, &error);
@@ -159,8 +187,8 @@ impl Batch {
 
     /// Decides calls once more, in a transaction that locks.
     ///
-    /// Where somebody holds one of their rows for too long, it is tried part by part, without waiting again: those who ask
-    /// other rows are not to suffer.
+    /// Where somebody holds one of their rows for too long it is tried part by part, without waiting again, and likewise
+    /// where something is wrong with one: those who ask other rows are not to suffer.
     async fn decide_lost(
         &mut self,
         shared: &Shared,
@@ -173,21 +201,28 @@ impl Batch {
         }
         meter::locked(calls.len());
         let divided = parts.divide(calls);
-        match self.decide_locked(shared, connection, calls, shared.settings.lock_timeout).await {
-            Err(Error::Busy) if divided.len() > 1 => self.decide_apart(shared, connection, &divided).await,
+        let patience = shared.settings.lock_timeout;
+        match self.decide_locked(shared, connection, calls, patience).await {
+            Err(Error::Busy) if divided.len() > 1 => {
+                self.decide_apart(shared, connection, &divided, Duration::ZERO).await
+            }
+            Err(error) if error.is_about_data() && divided.len() > 1 => {
+                self.decide_apart(shared, connection, &divided, patience).await
+            }
             decided => decided,
         }
     }
 
-    /// Decides parts one after another, each in a transaction that locks and hardly waits. An error of one is not the others'.
+    /// Decides parts one after another, each in a transaction that locks. An error of one is not the others'.
     async fn decide_apart(
         &mut self,
         shared: &Shared,
         connection: &mut Connection,
         parts: &[Vec<usize>],
+        patience: Duration,
     ) -> Result<(), Error> {
         for calls in parts {
-            match self.decide_locked(shared, connection, calls, Duration::ZERO).await {
+            match self.decide_locked(shared, connection, calls, patience).await {
                 Err(error) if error.leaves_connection() => {
                     for call in calls {
                         self.answer(*call, Err(error.clone()));
@@ -226,7 +261,7 @@ impl Batch {
         reading: Reading,
     ) {
         match (&shared.refusals, &answer) {
-            (Some(refusals), Ok(Answer::Denied(denied))) => {
+            (Some(refusals), Ok(Answer::Denied(denied))) if denied.others.len() < MANY => {
                 for place in self.plan.places_of(call).filter(|place| names(denied, &self.plan, *place)) {
                     let change = changes.iter().find(|change| change.row == place);
                     if let Some(state) = change.map(|change| change.state).or(found.states[place]) {
@@ -248,16 +283,23 @@ impl Batch {
             if self.callers[call].gives {
                 refusals.raise(row, &shared.settings.clock);
             } else {
-                refusals.forget(row);
+                refusals.forget(row, &shared.settings.clock);
             }
         }
     }
 
     /// Gives an error to all who have no answer yet.
-    fn answer_rest(&mut self, error: &Error) {
-        for call in 0..self.callers.len() {
-            self.answer(call, Err(error.clone()));
+    fn answer_rest(&mut self, shared: &Shared, error: &Error) {
+        for call in self.everyone() {
+            if self.callers[call].reply.is_some() {
+                self.forget(shared, call);
+                self.answer(call, Err(error.clone()));
+            }
         }
+    }
+
+    fn everyone(&self) -> Vec<usize> {
+        (0..self.callers.len()).collect()
     }
 
     fn answer(&mut self, call: usize, answer: Result<Answer, Error>) {
@@ -266,6 +308,9 @@ impl Batch {
         }
     }
 }
+
+/// A refusal by so many limits is not worth remembering.
+const MANY: usize = 64;
 
 /// Whether a row is among those that refused.
 fn names(denied: &Denied, plan: &Plan, place: usize) -> bool {

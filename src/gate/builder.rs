@@ -39,11 +39,12 @@ impl GateBuilder {
         Self { pool, lanes: None, settings, staleness, remembered_keys, on_failure: OnFailure::Closed }
     }
 
-    /// How many lanes work side by side at most, each on one connection while it has work; 1 to 64, and never more than the
-    /// pool has connections. By default one for each core of this machine, but at most four, and at most half of the pool.
+    /// How many lanes work side by side, each on one connection while it has work; 1 to 64, and never more than the pool has
+    /// connections.
     ///
-    /// More lanes make smaller batches, and a gate is fast because its callers share statements: so one lane serves all until
-    /// its batches are large.
+    /// More lanes make smaller batches, and a gate is fast because its callers share statements. So by default one lane serves
+    /// all until its batches are large, and then more: one for each core of this machine, but at most four, and at most half
+    /// of the pool.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = Some(lanes);
         self
@@ -135,16 +136,20 @@ impl GateBuilder {
     pub fn build(self) -> Gate {
         let connections = usize::try_from(self.pool.options().get_max_connections()).unwrap_or(usize::MAX).max(1);
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let lanes = self.lanes.unwrap_or(cores.min(connections / 2).min(DEFAULT_LANES));
-        let lanes = lanes.clamp(1, connections.min(MAX_LANES));
+        let most = self.lanes.unwrap_or(cores.min(connections / 2).min(DEFAULT_LANES));
+        let most = most.clamp(1, connections.min(MAX_LANES));
+        let width = match self.lanes {
+            Some(_) => Width::fixed(most),
+            None => Width::growing(most, self.settings.max_batch),
+        };
         let shared = Shared {
-            width: Width::new(lanes, self.settings.max_batch),
+            width,
             pool: self.pool,
             settings: self.settings,
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
             fallback: Fallback::new(self.on_failure),
         };
-        Gate::with(shared, lanes)
+        Gate::with(shared, most)
     }
 }
 

@@ -39,9 +39,10 @@ impl Connection {
 
     /// Keeps the connection for the next batch, unless the pool has no other to give: then it goes back, and to the end of
     /// the pool's queue, so that the host application's own requests get their turn.
+    /// Nor is it kept from a pool that is being closed.
     pub(super) fn unless_wanted(self) -> Option<Self> {
         let exhausted = self.pool.num_idle() == 0 && self.pool.size() >= self.pool.options().get_max_connections();
-        (!exhausted).then_some(self)
+        (!exhausted && !self.pool.is_closed()).then_some(self)
     }
 }
 

@@ -16,7 +16,8 @@ use crate::tokens::Tokens;
 ///
 /// A pool that has no connection to give for as long as [`acquire_timeout`](crate::GateBuilder::acquire_timeout) counts as
 /// away, for sqlx reports a server that is down in the same words. Not meant are bad input, [`Error::Busy`], for a crowd must
-/// not open the gate, and [`Error::OutcomeUnknown`], for the tokens may have been taken: these stay errors. All other verbs always fail closed. Each answer that is given without the
+/// not open the gate, [`Error::OutcomeUnknown`], for the tokens may have been taken, and what the database objects to in a key or
+/// a row: these stay errors. All other verbs always fail closed. Each answer that is given without the
 /// database has [`Source::Degraded`], charges nothing, and leaves a `tracing` event at level `warn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
@@ -64,7 +65,8 @@ impl Fallback {
 
     /// The answer to a call that the database did not answer.
     pub(super) fn answer(&self, kept: Option<Checked>, error: Error) -> Result<Decision, Error> {
-        let failed = matches!(error, Error::Database { .. } | Error::Schema { .. } | Error::CorruptRow { .. });
+        // Whoever can choose a key that the database objects to must not open the gate by it.
+        let failed = matches!(error, Error::Database { .. } | Error::Schema { .. }) && !error.is_about_data();
         let Some(call) = kept.filter(|_| failed) else { return Err(error) };
         let limit = call.limit().name.clone();
         let Some(decision) = self.decide(call) else { return Err(error) };
@@ -88,9 +90,10 @@ impl Fallback {
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let found: Vec<_> = plan.rows().iter().map(|row| rows.get(row).map(|local| local.state)).collect();
         let outcome = plan.decide(&found, now);
-        if rows.len() + outcome.changes.len() > MAX_ROWS {
+        let new = outcome.changes.iter().filter(|change| found[change.row].is_none()).count();
+        if rows.len() + new > MAX_ROWS {
             rows.retain(|_, local| local.full_at > now);
-            if rows.len() + outcome.changes.len() > MAX_ROWS {
+            if rows.len() + new > MAX_ROWS {
                 return None;
             }
         }

@@ -1,11 +1,13 @@
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::FutureExt;
+use sqlx::Connection as _;
 use tokio::runtime::Handle;
 
-use super::batch::Batch;
+use super::batch::{Batch, Left};
 use super::connection::Connection;
 use super::reply::Reply;
 use super::shared::Shared;
@@ -107,6 +109,25 @@ impl Lane {
         }
     }
 
+    /// Waits for a server that did not answer in time. To close the connection would leave the server at work, and the next
+    /// connection would share its fate: a table that is locked for an hour would use up all that the server has. Whoever
+    /// comes meanwhile gets the error.
+    async fn wait_out(&self, mut connection: Connection, error: &Error) -> Option<Connection> {
+        let patience = self.shared.settings.statement_timeout;
+        let until = tokio::time::Instant::now() + GIVE_UP;
+        while tokio::time::Instant::now() < until {
+            match tokio::time::timeout(patience.min(GIVE_UP), connection.ping()).await {
+                Ok(Ok(())) => {
+                    connection.finished();
+                    return connection.unless_wanted();
+                }
+                Ok(Err(_)) => return None,
+                Err(_) => self.refuse(error),
+            }
+        }
+        None
+    }
+
     /// Everybody who waits hears that the runtime has ended. Whoever comes next starts another task.
     fn dismiss(&self) {
         let dismissed = std::mem::take(&mut *self.queue());
@@ -134,7 +155,11 @@ async fn work(mut attendant: Attendant) {
                 let decided = async { lane.next_batch().run(&lane.shared, connection).await };
                 // A batch that panics has told its callers by being dropped. Those behind it are not to suffer.
                 let decided = AssertUnwindSafe(decided).catch_unwind().await;
-                idle = decided.unwrap_or_default().and_then(Connection::unless_wanted);
+                idle = match decided.unwrap_or(Left::Gone) {
+                    Left::Sound(connection) => connection.unless_wanted(),
+                    Left::Stuck(connection, error) => lane.wait_out(connection, &error).await,
+                    Left::Gone => None,
+                };
             }
             // Nobody is to wait as long again for the same: it is the answer to all who wait.
             Err(error) => lane.refuse(&error),
@@ -158,3 +183,6 @@ impl Drop for Attendant {
         }
     }
 }
+
+/// How long a server that does not answer is waited for, before it is taken for one that is gone.
+const GIVE_UP: Duration = Duration::from_mins(1);

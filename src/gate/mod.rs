@@ -151,13 +151,16 @@ impl Gate {
         let call = Call::consume([request]).checked()?;
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
+        let mut last = None;
         loop {
             let denied = match self.decide(call.clone()).await? {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok(granted),
             };
-            let now = Instant::now();
-            let Some(ready) = now.checked_add(denied.retry_after()) else { return Ok(Decision::Denied(denied)) };
+            // Where time stands still for a row, as the database's clock has gone back behind it, no instant comes nearer.
+            let stands_still = last.replace(denied.decided_at) == Some(denied.decided_at);
+            let pause = if stands_still { denied.retry_after().max(STANDSTILL) } else { denied.retry_after() };
+            let Some(ready) = Instant::now().checked_add(pause) else { return Ok(Decision::Denied(denied)) };
             if deadline.is_some_and(|deadline| ready > deadline) {
                 return Ok(Decision::Denied(denied));
             }
@@ -297,3 +300,6 @@ impl Gate {
         answer.await.unwrap_or(Err(Error::Stopped))
     }
 }
+
+/// How often to look whether time goes on for a row from the future.
+const STANDSTILL: Duration = Duration::from_secs(1);

@@ -26,6 +26,8 @@ pub(super) struct Refusals {
 #[derive(Debug, Default)]
 struct Rows {
     entries: HashMap<Row, Entry>,
+    /// When a row was raised that found no room here.
+    raised: Option<Instant>,
     swept: Option<Instant>,
 }
 
@@ -93,6 +95,9 @@ impl Refusals {
     /// Remembers a row that refused somebody until `retry_at`.
     pub(super) fn note(&self, row: &Row, state: State, reading: Reading, retry_at: Timestamp, clock: &Clock) {
         let mut rows = self.write();
+        if rows.raised.is_some_and(|at| at >= reading.asked) {
+            return;
+        }
         match rows.entries.get(row).copied() {
             Some(Entry::Raised(at)) if at >= reading.asked => return,
             Some(Entry::Short { reading: newer, .. }) if newer.asked > reading.asked => return,
@@ -110,16 +115,18 @@ impl Refusals {
         }
         let mut rows = self.write();
         for (row, written) in written {
-            if let Some(Entry::Short { state, reading: last, .. }) = rows.entries.get_mut(row) {
+            if let Some(Entry::Short { state, reading: last, .. }) = rows.entries.get_mut(row)
+                && last.asked <= reading.asked
+            {
                 (*state, *last) = (written, reading);
             }
         }
     }
 
     /// Forgets a row that was written, nobody here knows how.
-    pub(super) fn forget(&self, row: &Row) {
+    pub(super) fn forget(&self, row: &Row, clock: &Clock) {
         if matches!(self.read().entries.get(row), Some(Entry::Short { .. })) {
-            self.write().entries.remove(row);
+            self.raise(row, clock);
         }
     }
 
@@ -128,6 +135,9 @@ impl Refusals {
         let mut rows = self.write();
         if rows.entries.contains_key(row) || rows.has_room(self.bound, self.staleness, clock) {
             rows.entries.insert(row.clone(), Entry::Raised(Instant::now()));
+        } else {
+            // It cannot be told from the others: whatever is under way counts no more.
+            rows.raised = Some(Instant::now());
         }
     }
 
@@ -190,3 +200,76 @@ fn refusal(
 
 /// A sweep of ten thousand entries takes a hundredth of it.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Call;
+    use crate::tokens::Tokens;
+    use crate::{HOUR, Limit, SECOND};
+
+    const LIMIT: Limit = Limit::token_bucket("one", 1, SECOND);
+
+    fn call() -> Checked {
+        Call::consume([LIMIT.key("k")]).checked().unwrap()
+    }
+
+    fn row() -> Row {
+        call().rows().next().unwrap().clone()
+    }
+
+    /// Asked and answered so long ago, when it was the epoch by the database's clock.
+    fn reading(asked: Duration, answered: Duration) -> Reading {
+        let now = Instant::now();
+        Reading { now: Timestamp::from_micros(0), asked: now - asked, answered: now - answered }
+    }
+
+    fn holds(tokens: i64) -> State {
+        State { value: Tokens::from_micros(tokens * 1_000_000), ts: Timestamp::from_micros(0) }
+    }
+
+    fn note(refusals: &Refusals, state: State, reading: Reading) {
+        refusals.note(&row(), state, reading, Timestamp::MAX, &Clock::Database);
+    }
+
+    fn refuses(refusals: &Refusals) -> bool {
+        refusals.refuse(&call(), &Clock::Database).is_some()
+    }
+
+    #[test]
+    fn it_refuses_only_what_is_refused_at_the_latest_instant_that_it_may_be() {
+        let refusals = Refusals::new(HOUR, 10);
+        // The token is there a second after the clock was read, which may have been when it was asked.
+        note(&refusals, holds(0), reading(2 * SECOND, Duration::ZERO));
+        assert!(!refuses(&refusals));
+        let refusals = Refusals::new(HOUR, 10);
+        note(&refusals, holds(-10), reading(2 * SECOND, SECOND));
+        let denied = refusals.refuse(&call(), &Clock::Database).unwrap();
+        // And speaks as of the earliest: eleven seconds in all, of which one has passed for certain.
+        assert!((9..=10).contains(&denied.retry_after().as_secs()), "{denied:?}");
+    }
+
+    #[test]
+    fn an_older_reading_never_replaces_a_newer_one() {
+        let refusals = Refusals::new(HOUR, 10);
+        let (older, newer) = (reading(2 * SECOND, SECOND), reading(SECOND, Duration::ZERO));
+        note(&refusals, holds(10), newer);
+        note(&refusals, holds(-100), older);
+        assert!(!refuses(&refusals));
+        refusals.follow([(&row(), holds(-100))], older);
+        assert!(!refuses(&refusals));
+        refusals.follow([(&row(), holds(-100))], newer);
+        assert!(refuses(&refusals));
+    }
+
+    #[test]
+    fn what_was_read_before_a_row_was_raised_is_not_remembered() {
+        for bound in [10, 0] {
+            let refusals = Refusals::new(HOUR, bound);
+            refusals.raise(&row(), &Clock::Database);
+            refusals.forget(&row(), &Clock::Database);
+            note(&refusals, holds(-100), reading(SECOND, Duration::ZERO));
+            assert!(!refuses(&refusals));
+        }
+    }
+}

@@ -44,7 +44,7 @@ async fn attempt(
     let mut tx = within(timeout, Step::Begin, limit, begin(connection, patience, timeout, limit)).await?;
     let carried_out = async { CarryOut::new(shared.store(&mut tx), plan).using_up(used)?.run_all().await };
     // The server watches each statement; this is for a server that is gone.
-    match within(timeout * STATEMENTS, Step::Lock, limit, carried_out).await {
+    match within(timeout.saturating_mul(STATEMENTS), Step::Lock, limit, carried_out).await {
         Ok(answers) => {
             within(timeout, Step::Commit, limit, commit(tx, limit)).await.map_err(Error::of_commit)?;
             Ok(answers)

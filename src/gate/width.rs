@@ -17,9 +17,14 @@ pub(super) struct Width {
 
 impl Width {
     /// One lane, and as batches of at most `max_batch` calls demand, up to `most`.
-    pub(super) fn new(most: usize, max_batch: usize) -> Self {
+    pub(super) fn growing(most: usize, max_batch: usize) -> Self {
         let many = max_batch.min(MANY);
         Self { lanes: AtomicUsize::new(1), most, many, few: many / 6 }
+    }
+
+    /// So many lanes, whatever the batches.
+    pub(super) fn fixed(lanes: usize) -> Self {
+        Self { lanes: AtomicUsize::new(lanes), most: lanes, many: 0, few: 0 }
     }
 
     pub(super) fn lanes(&self) -> usize {
@@ -52,7 +57,7 @@ mod tests {
 
     #[test]
     fn it_grows_with_the_batches_and_does_not_sway() {
-        let width = Width::new(4, 256);
+        let width = Width::growing(4, 256);
         for (callers, lanes) in [(1, 1), (64, 1), (256, 3), (150, 3), (64, 3), (30, 1), (1_000, 4), (1, 1)] {
             for _ in 0..8 {
                 width.saw(callers / width.lanes());
@@ -63,7 +68,7 @@ mod tests {
 
     #[test]
     fn small_batches_that_are_full_ask_for_lanes() {
-        let width = Width::new(2, 4);
+        let width = Width::growing(2, 4);
         width.saw(4);
         width.saw(4);
         assert_eq!(width.lanes(), 2);

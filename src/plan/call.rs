@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use super::Row;
 use crate::algebra::{Ask, Terms, Timestamp};
 use crate::error::Error;
@@ -262,17 +264,31 @@ fn not_negative(limit: &Limit, cost: Tokens) -> Result<Tokens, Error> {
 }
 
 fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Step<Row, Ask>>, Error> {
-    let mut steps = Vec::new();
+    let (mut steps, mut places) = (Vec::new(), HashMap::new());
     for request in requests {
         let Asked { limit, key, cost, tracked } = request.into_parts()?;
-        add_up(&mut steps, Step { tracked, ..Step::new(limit, key, 0, ask(cost)) })?;
+        add_up(&mut steps, &mut places, Step { tracked, ..Step::new(limit, key, 0, ask(cost)) })?;
     }
     Ok(steps)
 }
 
 /// Adds a step, or adds its cost to the step that asks the same row already.
-fn add_up(steps: &mut Vec<Step<Row, Ask>>, step: Step<Row, Ask>) -> Result<(), Error> {
-    let Some(other) = steps.iter_mut().find(|other| other.row == step.row) else {
+///
+/// `places` says where the steps of a long call are, for to look through them all each time would take its square.
+fn add_up(
+    steps: &mut Vec<Step<Row, Ask>>,
+    places: &mut HashMap<Row, usize>,
+    step: Step<Row, Ask>,
+) -> Result<(), Error> {
+    let place = if steps.len() < FEW {
+        steps.iter().position(|other| other.row == step.row)
+    } else {
+        for (place, step) in steps.iter().enumerate().skip(places.len()) {
+            places.insert(step.row.clone(), place);
+        }
+        places.get(&step.row).copied()
+    };
+    let Some(other) = place.map(|place| &mut steps[place]) else {
         steps.push(step);
         return Ok(());
     };
@@ -294,3 +310,6 @@ fn exceeded(step: &Step<Row, Ask>, asked: Tokens) -> Error {
     let max = step.action.most(&step.terms);
     Error::CostExceedsCapacity { limit: step.row.name.clone().into(), asked, max }
 }
+
+/// So many steps are looked through faster than they are looked up.
+const FEW: usize = 16;

@@ -1,4 +1,5 @@
-use crate::algebra::{Flow, State, Timestamp};
+use super::found::Found;
+use crate::algebra::{Flow, Timestamp};
 use crate::limit::Storage;
 use crate::plan::{Change, Need, Row};
 
@@ -44,6 +45,7 @@ impl<'r> Written<'r> {
 /// What changed in one table, with what it was before.
 pub(super) struct Swapped<'r> {
     pub(super) at: Columns<'r>,
+    pub(super) tids: Vec<&'r str>,
     pub(super) old_values: Vec<i64>,
     pub(super) old_instants: Vec<Timestamp>,
     pub(super) values: Vec<i64>,
@@ -54,17 +56,21 @@ pub(super) struct Swapped<'r> {
 
 impl<'r> Swapped<'r> {
     /// Leaves out what was absent: it cannot be swapped.
-    pub(super) fn of(rows: &'r [Row], found: &[Option<State>], changes: &[(Change, i32)]) -> Self {
-        let changes: Vec<_> =
-            changes.iter().filter_map(|(change, part)| Some((change, found[change.row]?, part))).collect();
+    pub(super) fn of(rows: &'r [Row], found: &'r Found, changes: &[(Change, i32)]) -> Self {
+        let place = |change: &Change| Some((found.states[change.row]?, found.tids[change.row].as_deref()?));
+        let changes: Vec<_> = changes
+            .iter()
+            .filter_map(|(change, part)| place(change).map(|(old, tid)| (change, old, tid, *part)))
+            .collect();
         Self {
             at: Columns::of(changes.iter().map(|(change, ..)| &rows[change.row])),
-            old_values: changes.iter().map(|(_, old, _)| old.value.micros()).collect(),
-            old_instants: changes.iter().map(|(_, old, _)| old.ts).collect(),
+            tids: changes.iter().map(|(_, _, tid, _)| *tid).collect(),
+            old_values: changes.iter().map(|(_, old, ..)| old.value.micros()).collect(),
+            old_instants: changes.iter().map(|(_, old, ..)| old.ts).collect(),
             values: changes.iter().map(|(change, ..)| change.state.value.micros()).collect(),
             instants: changes.iter().map(|(change, ..)| change.state.ts).collect(),
             full_at: changes.iter().map(|(change, ..)| change.full_at).collect(),
-            parts: changes.iter().map(|(.., part)| **part).collect(),
+            parts: changes.iter().map(|(.., part)| *part).collect(),
         }
     }
 }

@@ -20,12 +20,14 @@ pub(crate) struct Found {
     pub(crate) states: Vec<Option<State>>,
     /// The instant at which this very statement inserted the row, as a full one, if it did; its state is `None` then.
     pub(crate) inserted: Vec<Option<Timestamp>>,
+    /// Where a row lies that was peeked at, as PostgreSQL writes it.
+    pub(super) tids: Vec<Option<String>>,
 }
 
 impl Found {
     /// Nothing yet, to append to.
     pub(super) fn none() -> Self {
-        Self { now: Timestamp::MIN, xid: None, held: true, states: Vec::new(), inserted: Vec::new() }
+        Self { now: Timestamp::MIN, xid: None, held: true, states: Vec::new(), inserted: Vec::new(), tids: Vec::new() }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -44,6 +46,7 @@ impl Found {
         self.held &= later.held;
         self.states.extend(later.states);
         self.inserted.extend(later.inserted);
+        self.tids.extend(later.tids);
     }
 
     /// Reads the result that all locking and reading statements share.
@@ -71,6 +74,7 @@ impl Found {
                 now: row.try_get(0)?,
                 states: values.into_iter().zip(instants).map(state).collect(),
                 inserted: vec![None; rows.len()],
+                tids: row.try_get(3)?,
                 held: false,
                 ..Self::none()
             })

@@ -191,17 +191,15 @@ impl<'c> Store<'c> {
     pub(crate) async fn swap(
         &mut self,
         rows: &[Row],
-        found: &[Option<State>],
+        found: &Found,
         changes: &[(Change, i32)],
     ) -> Result<Vec<i32>, Error> {
         let first = &rows[changes[0].0.row];
-        let (lost, written) = match changes {
-            [(change, part)] => self.swap_one(first, found[change.row], change, *part).await,
+        match changes {
+            [(change, part)] => self.swap_one(first, found.states[change.row], change, *part).await,
             _ => self.swap_table(first.storage(), &Swapped::of(rows, found, changes)).await,
         }
-        .map_err(failed(Step::Save, first))?;
-        let kept = changes.iter().filter(|(_, part)| !lost.contains(part)).count();
-        if i64::try_from(kept) == Ok(written) { Ok(lost) } else { Err(unwritten(first)) }
+        .map_err(failed(Step::Save, first))
     }
 
     async fn swap_one(
@@ -210,8 +208,8 @@ impl<'c> Store<'c> {
         old: Option<State>,
         change: &Change,
         part: i32,
-    ) -> Result<(Vec<i32>, i64), sqlx::Error> {
-        let Some(old) = old else { return Ok((vec![part], 0)) };
+    ) -> Result<Vec<i32>, sqlx::Error> {
+        let Some(old) = old else { return Ok(vec![part]) };
         let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
         let done = execute!(
             self,
@@ -227,10 +225,10 @@ impl<'c> Store<'c> {
             change.state.ts as Timestamp,
             change.full_at as Timestamp
         )?;
-        Ok(if done.rows_affected() == 1 { (Vec::new(), 1) } else { (vec![part], 0) })
+        Ok(if done.rows_affected() == 1 { Vec::new() } else { vec![part] })
     }
 
-    async fn swap_table(&mut self, table: Storage, swapped: &Swapped<'_>) -> Result<(Vec<i32>, i64), sqlx::Error> {
+    async fn swap_table(&mut self, table: Storage, swapped: &Swapped<'_>) -> Result<Vec<i32>, sqlx::Error> {
         let Columns { names, keys, shards } = &swapped.at;
         let rows = fetch!(
             self,
@@ -245,11 +243,12 @@ impl<'c> Store<'c> {
             &swapped.values,
             &swapped.instants as &[Timestamp],
             &swapped.full_at as &[Timestamp],
-            &swapped.parts
+            &swapped.parts,
+            &swapped.tids as &[&str]
         )?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let lost: Option<Vec<i32>> = row.try_get(0)?;
-        Ok((lost.unwrap_or_default(), row.try_get(1)?))
+        Ok(lost.unwrap_or_default())
     }
 
     /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all.
@@ -266,7 +265,9 @@ impl<'c> Store<'c> {
         };
         let Saved { joined, unused, written } = saved.map_err(failed(Step::Save, &rows[0]))?;
         if !joined {
-            Err(Error::NotInTransaction)
+            // Nothing was written: in another transaction than the one that holds the rows, or in this one in vain.
+            self.expect_transaction(rows[0].name()).await?;
+            Err(unwritten(&rows[0]))
         } else if !unused {
             Err(Error::ReceiptUsed)
         } else if written != changes.len() {
@@ -292,7 +293,6 @@ impl<'c> Store<'c> {
             full_at as Timestamp,
             xid
         )?;
-        // The row is locked by `xid`: it is there, and only another transaction fails to write it.
         Ok(Saved { joined: done.rows_affected() == 1, unused: true, written: 1 })
     }
 

@@ -10,6 +10,7 @@ mod hygiene;
 mod memory;
 mod observed;
 mod promise;
+mod regressions;
 mod runtime;
 mod stage;
 mod wait;

@@ -4,7 +4,7 @@
 -- $1 name, $2 key, $3 shard, $4 micro-tokens as read, $5 last refill as read
 -- $6 micro-tokens, $7 last refill, $8 when it will be full
 with held as materialized (
-    select b.ctid as tid
+    select b.tableoid as of, b.ctid as tid
       from tollgate.buckets b
      where b.name = $1 and b.key = $2 and b.shard = $3 and b.tokens = $4 and b.last_refill = $5
        for update skip locked
@@ -12,4 +12,4 @@ with held as materialized (
 update tollgate.buckets b
    set tokens = $6, last_refill = $7, expires_at = $8
   from held h
- where b.ctid = h.tid
+ where b.ctid = h.tid and b.tableoid = h.of

@@ -2,19 +2,28 @@
 -- to one part are written all or none, and a part of which a row has changed, is locked or is gone is lost. Waits for
 -- nobody, so it can neither hang nor deadlock.
 --
--- Returns the parts that are lost, null if none is, and how many rows were written.
+-- A row that somebody has rewritten with the same numbers since this statement's snapshot is locked as its new version, which
+-- lies elsewhere and which the update could not see: it is lost, too. If a row is not written all the same, as a trigger or a
+-- policy demands, the statement fails as a whole.
 --
--- $1 names, $2 keys, $3 shards, $4 micro-tokens as read, $5 last refills as read
+-- Returns the parts that are lost, null if none is.
+--
+-- $1 names, $2 keys, $3 shards, $10 where each lies
+-- $4 micro-tokens as read, $5 last refills as read
 -- $6 micro-tokens, $7 last refills, $8 when each will be full, $9 the part that each row belongs to
-with held as materialized (
-    select b.ctid as tid, w.tokens, w.last_refill, w.expires_at, w.part
+with locked as materialized (
+    select b.tableoid as of, b.ctid as tid, w.tid as seen, w.tokens, w.last_refill, w.expires_at, w.part
       from unnest((select $1::text[]), (select $2::text[]), (select $3::int2[]), (select $4::int8[]), (select $5::timestamptz[]),
-                  (select $6::int8[]), (select $7::timestamptz[]), (select $8::timestamptz[]), (select $9::int4[]))
-           as w (name, key, shard, old_tokens, old_last_refill, tokens, last_refill, expires_at, part)
+                  (select $6::int8[]), (select $7::timestamptz[]), (select $8::timestamptz[]), (select $9::int4[]),
+                  (select $10::text[]::tid[]))
+           as w (name, key, shard, old_tokens, old_last_refill, tokens, last_refill, expires_at, part, tid)
       join tollgate.buckets b
-        on b.name = w.name and b.key = w.key and b.shard = w.shard
+        on b.ctid = w.tid and b.name = w.name and b.key = w.key and b.shard = w.shard
        and b.tokens = w.old_tokens and b.last_refill = w.old_last_refill
        for update of b skip locked
+),
+held as materialized (
+    select * from locked where tid = seen
 ),
 lost as materialized (
     select w.part
@@ -27,9 +36,16 @@ swapped as (
     update tollgate.buckets b
        set tokens = h.tokens, last_refill = h.last_refill, expires_at = h.expires_at
       from held h
-     where b.ctid = h.tid
+     where b.ctid = h.tid and b.tableoid = h.of
        and not exists (select from lost l where l.part = h.part)
     returning 1
+),
+counted as (
+    select (select count(*) from swapped) as written,
+           (select count(*) from held h where not exists (select from lost l where l.part = h.part)) as wanted
 )
-select (select array_agg(part) from lost) as "lost?",
-       (select count(*) from swapped)     as "written!"
+select case
+           when c.written = c.wanted then (select array_agg(part) from lost)
+           else array[('tollgate wrote ' || c.written || ' rows of ' || c.wanted)::int4]
+       end as "lost?"
+  from counted c

@@ -4,7 +4,7 @@
 -- $1 name, $2 key, $3 shard, $4 micro-tokens as read, $5 instant as read
 -- $6 micro-tokens, $7 instant, $8 when it will be full
 with held as materialized (
-    select b.ctid as tid
+    select b.tableoid as of, b.ctid as tid
       from tollgate.rate_limits b
      where b.name = $1 and b.key = $2 and b.shard = $3 and b.value = $4 and b.ts = $5
        for update skip locked
@@ -12,4 +12,4 @@ with held as materialized (
 update tollgate.rate_limits b
    set value = $6, ts = $7, full_at = $8
   from held h
- where b.ctid = h.tid
+ where b.ctid = h.tid and b.tableoid = h.of

@@ -342,13 +342,20 @@ async fn a_connection_cut_before_any_statement_gives_an_error_that_says_what_is_
     }
 }
 
-/// The server wrote, and its answer never arrives: after the gate's patience its callers are told that nobody knows.
+/// The server wrote, and its answer never arrives: after the gate's patience its callers are told that nobody knows. The
+/// connection is kept, for the server may be at work on it, until it turns out to be gone.
 #[tokio::test]
-async fn a_server_that_falls_silent_is_given_up_and_its_connection_closed() {
+async fn a_server_that_falls_silent_is_given_up_and_its_connection_is_waited_for() {
     let stage = Stage::new().await;
     let gate = Gate::builder(stage.pool.clone()).statement_timeout(2 * SECOND).build();
     let _ = stage.set().await;
     gate.balance(LITTLE.key("k")).await.unwrap();
+    let cut = async || {
+        stage.proxy.hear();
+        let others = "select pg_terminate_backend(pid) from pg_stat_activity
+                       where datname = current_database() and pid <> pg_backend_pid()";
+        sqlx::query(others).execute(&mut stage.world.connect().await).await.unwrap();
+    };
     let took = async |row: &str| {
         let (left, _) = stage.world.row(Storage::Durable, "little", row).await.unwrap();
         7 - left.micros() / 1_000_000
@@ -357,13 +364,13 @@ async fn a_server_that_falls_silent_is_given_up_and_its_connection_closed() {
     stage.proxy.silence_after(1);
     let error = soon(gate.consume(LITTLE.key("k"))).await.unwrap_err();
     assert!(matches!(&error, Error::Database { .. }) && error.is_retryable(), "{error:?}");
-    stage.proxy.hear();
+    cut().await;
     assert_eq!(took("k").await, 0);
     // The writing one.
     stage.proxy.silence_after(2);
     let error = soon(gate.consume(LITTLE.key("k"))).await.unwrap_err();
     assert!(matches!(&error, Error::OutcomeUnknown { .. }) && !error.is_retryable(), "{error:?}");
-    stage.proxy.hear();
+    cut().await;
     assert_eq!(took("k").await, 1);
     // The pool of one connection has a new one.
     soon(gate.consume(LITTLE.key("k"))).await.unwrap().granted().unwrap();
