@@ -43,8 +43,8 @@ impl GateBuilder {
     /// connections.
     ///
     /// More lanes make smaller batches, and a gate is fast because its callers share statements. So by default one lane serves
-    /// all until its batches are large, and then more: one for each core of this machine, but at most four, and at most half
-    /// of the pool.
+    /// all until its batches are large, and then more: one more than this machine has cores, but at most four, and at most
+    /// half of the pool.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = Some(lanes);
         self
@@ -136,7 +136,7 @@ impl GateBuilder {
     pub fn build(self) -> Gate {
         let connections = usize::try_from(self.pool.options().get_max_connections()).unwrap_or(usize::MAX).max(1);
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let most = self.lanes.unwrap_or(cores.min(connections / 2).min(DEFAULT_LANES));
+        let most = self.lanes.unwrap_or((cores + 1).min(connections / 2).min(DEFAULT_LANES));
         let most = most.clamp(1, connections.min(MAX_LANES));
         let width = match self.lanes {
             Some(_) => Width::fixed(most),
