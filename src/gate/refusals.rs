@@ -221,7 +221,11 @@ mod tests {
     /// Asked and answered so long ago, when it was the epoch by the database's clock.
     fn reading(asked: Duration, answered: Duration) -> Reading {
         let now = Instant::now();
-        Reading { now: Timestamp::from_micros(0), asked: now - asked, answered: now - answered }
+        Reading {
+            now: Timestamp::from_micros(0),
+            asked: now.checked_sub(asked).unwrap(),
+            answered: now.checked_sub(answered).unwrap(),
+        }
     }
 
     fn holds(tokens: i64) -> State {
