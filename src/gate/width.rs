@@ -13,18 +13,20 @@ pub(super) struct Width {
     many: usize,
     /// Batches of so few are better off with one lane less.
     few: usize,
+    /// The calls of the last batches, on average, in sixteenths: large and small ones take turns.
+    mean: AtomicUsize,
 }
 
 impl Width {
     /// One lane, and as batches of at most `max_batch` calls demand, up to `most`.
     pub(super) fn growing(most: usize, max_batch: usize) -> Self {
         let many = max_batch.min(MANY);
-        Self { lanes: AtomicUsize::new(1), most, many, few: many / 6 }
+        Self { lanes: AtomicUsize::new(1), most, many, few: (many / 6).max(1), mean: AtomicUsize::new(0) }
     }
 
     /// So many lanes, whatever the batches.
     pub(super) fn fixed(lanes: usize) -> Self {
-        Self { lanes: AtomicUsize::new(lanes), most: lanes, many: 0, few: 0 }
+        Self { lanes: AtomicUsize::new(lanes), most: lanes, many: 0, few: 0, mean: AtomicUsize::new(0) }
     }
 
     pub(super) fn lanes(&self) -> usize {
@@ -34,9 +36,12 @@ impl Width {
     /// A lane has decided so many calls at once.
     pub(super) fn saw(&self, batch: usize) {
         let lanes = self.lanes();
-        let wanted = if batch >= self.many {
+        // Rounded up, so that it comes to within seven sixteenths of what does not change.
+        let mean = (self.mean.load(Ordering::Relaxed) * 7 + batch * 16).div_ceil(8);
+        self.mean.store(mean, Ordering::Relaxed);
+        let wanted = if mean >= self.many * 16 {
             (lanes + 1).min(self.most)
-        } else if batch <= self.few {
+        } else if mean <= self.few * 16 + 7 {
             (lanes - 1).max(1)
         } else {
             lanes
@@ -58,8 +63,8 @@ mod tests {
     #[test]
     fn it_grows_with_the_batches_and_does_not_sway() {
         let width = Width::growing(4, 256);
-        for (callers, lanes) in [(1, 1), (16, 1), (64, 4), (40, 4), (20, 4), (9, 2), (6, 1), (1_000, 4), (1, 1)] {
-            for _ in 0..8 {
+        for (callers, lanes) in [(1, 1), (16, 1), (64, 4), (40, 4), (20, 4), (9, 1), (4, 1), (1_000, 4), (1, 1)] {
+            for _ in 0..100 {
                 width.saw(callers / width.lanes());
             }
             assert_eq!(width.lanes(), lanes, "{callers}");
@@ -69,10 +74,9 @@ mod tests {
     #[test]
     fn small_batches_that_are_full_ask_for_lanes() {
         let width = Width::growing(2, 4);
-        width.saw(4);
-        width.saw(4);
+        (0..100).for_each(|_| width.saw(4));
         assert_eq!(width.lanes(), 2);
-        width.saw(0);
+        (0..100).for_each(|_| width.saw(1));
         assert_eq!(width.lanes(), 1);
     }
 }
