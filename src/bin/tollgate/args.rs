@@ -5,6 +5,8 @@ use clap::{Parser, Subcommand};
 use tollgate::Storage;
 use tollgate::bench::{Settings, Workload};
 
+use crate::connect::DatabaseArgs;
+
 /// An exact rate limiter on PostgreSQL.
 ///
 /// Exit status: 0 done, 1 failed (one sentence on standard error says why), 2 wrong usage.
@@ -118,9 +120,8 @@ pub(crate) struct MigrateArgs {
     #[command(subcommand)]
     pub(crate) command: MigrateCommand,
 
-    /// The database, as `postgres://user:password@host/database`.
-    #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
-    pub(crate) database_url: Option<String>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
 }
 
 #[derive(Debug, Subcommand)]

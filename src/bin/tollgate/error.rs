@@ -4,13 +4,15 @@ use tollgate::bench::BenchError;
 use tollgate::migrate::MigrateError;
 use tollgate::{Denied, embedded};
 
+use crate::connect::ConnectError;
+
 /// Why a command failed: one sentence, with the remedy where there is one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error("{0}")]
     Bench(#[from] BenchError),
-    #[error("could not connect to the database: {0} (check --database-url, and that the server runs)")]
-    Connect(sqlx::Error),
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
     #[error("{0}")]
     Database(#[from] sqlx::Error),
     #[error("{0}")]
@@ -19,8 +21,6 @@ pub(crate) enum CommandError {
     Limiter(#[from] tollgate::Error),
     #[error("{0}")]
     Migrate(#[from] MigrateError),
-    #[error("no database is given (set DATABASE_URL, or pass --database-url postgres://user:password@host/database)")]
-    NoDatabase,
     #[error("could not write the output: {0}")]
     Output(io::Error),
     #[error("the reader of the output is gone")]

@@ -2,6 +2,7 @@
 
 mod args;
 mod bench;
+mod connect;
 mod demo;
 mod error;
 mod migrate;

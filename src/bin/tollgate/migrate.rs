@@ -1,34 +1,28 @@
 use std::io::{Write, stdout};
 
-use sqlx::{Connection, PgConnection};
 use tollgate::migrate::{self, Migration, Status};
 
 use crate::args::{MigrateArgs, MigrateCommand};
 use crate::error::CommandError;
 
 pub(crate) async fn run(args: MigrateArgs) -> Result<(), CommandError> {
-    let url = args.database_url.as_deref();
+    let database = &args.database;
     match args.command {
         MigrateCommand::Up { dry_run: false } => {
-            let applied = migrate::run(&mut connect(url).await?).await?;
+            let applied = migrate::run(&mut database.connect().await?).await?;
             report(&applied, "applied")
         }
         MigrateCommand::Up { dry_run: true } => {
-            let applied = migrate::dry_run(&mut connect(url).await?).await?;
+            let applied = migrate::dry_run(&mut database.connect().await?).await?;
             report(&applied, "would apply")
         }
-        MigrateCommand::Status => list(&migrate::status(&mut connect(url).await?).await?),
+        MigrateCommand::Status => list(&migrate::status(&mut database.connect().await?).await?),
         MigrateCommand::Sql => Ok(stdout().write_all(migrate::sql().as_bytes())?),
         MigrateCommand::Validate => {
-            migrate::validate(&mut connect(url).await?).await?;
+            migrate::validate(&mut database.connect().await?).await?;
             Ok(writeln!(stdout(), "the schema is what tollgate {} needs", env!("CARGO_PKG_VERSION"))?)
         }
     }
-}
-
-async fn connect(url: Option<&str>) -> Result<PgConnection, CommandError> {
-    let url = url.ok_or(CommandError::NoDatabase)?;
-    PgConnection::connect(url).await.map_err(CommandError::Connect)
 }
 
 fn report(applied: &[Migration], verb: &str) -> Result<(), CommandError> {
