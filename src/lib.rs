@@ -63,6 +63,7 @@
 //! - **`metrics`**: counters and histograms of the gate, through the facade of that name:
 //!   `tollgate_decisions_total` (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`),
 //!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`.
+//! - **`limits-file`**: `Limits`, read from TOML or JSON with all faults by line and column, and typed names for them: `limits!`.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //! - **`cli`**: the `tollgate` command, with all that it needs.
 
@@ -80,6 +81,8 @@ mod key;
 mod limit;
 #[cfg(feature = "postgres")]
 mod limiter;
+#[cfg(feature = "limits-file")]
+mod limits;
 #[cfg(feature = "migrate")]
 pub mod migrate;
 pub mod plan;
@@ -104,6 +107,10 @@ pub use key::{Key, KeyError, KeyParts, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, Storage};
 #[cfg(feature = "postgres")]
 pub use limiter::Limiter;
+#[cfg(feature = "limits-file")]
+pub use limits::{
+    FileFault, FileFaultKind, FileFaults, LimitName, Limits, LimitsError, NamedLimits, UnknownLimit, is_named_in,
+};
 pub use receipt::{Charge, Receipt};
 pub use request::Request;
 pub use spec::{LimitKind, LimitSpec};
