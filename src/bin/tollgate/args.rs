@@ -9,7 +9,7 @@ use crate::connect::DatabaseArgs;
 
 /// An exact rate limiter on PostgreSQL.
 ///
-/// Exit status: 0 done, 1 failed (one sentence on standard error says why), 2 wrong usage.
+/// Exit status: 0 done or granted, 1 failed (one sentence on standard error says why), 2 refused by the limit, 64 wrong usage.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 pub(crate) struct Args {

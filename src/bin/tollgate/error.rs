@@ -5,6 +5,7 @@ use tollgate::migrate::MigrateError;
 use tollgate::{Denied, embedded};
 
 use crate::connect::ConnectError;
+use crate::limits_file::LimitsFileError;
 
 /// Why a command failed: one sentence, with the remedy where there is one.
 #[derive(Debug, thiserror::Error)]
@@ -17,6 +18,8 @@ pub(crate) enum CommandError {
     Database(#[from] sqlx::Error),
     #[error("{0}")]
     Denied(#[from] Denied),
+    #[error("{0}")]
+    Limits(#[from] LimitsFileError),
     #[error("{0}")]
     Limiter(#[from] tollgate::Error),
     #[error("{0}")]

@@ -5,6 +5,8 @@ mod bench;
 mod connect;
 mod demo;
 mod error;
+mod exit;
+mod limits_file;
 mod migrate;
 
 use std::io::{Write, stderr};
@@ -14,21 +16,36 @@ use clap::Parser;
 
 use args::{Args, Command};
 use error::CommandError;
+use exit::Exit;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = match Args::parse().command {
-        Command::Bench(args) => bench::run(args).await,
-        Command::Demo(args) => demo::run(args).await,
-        Command::Migrate(args) => migrate::run(args).await,
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(usage) => return explain(&usage),
     };
-    match done {
+    match run(args.command).await {
+        Ok(exit) => exit.into(),
         // Whoever reads only the first lines of the output has all they want.
-        Ok(()) | Err(CommandError::OutputClosed) => ExitCode::SUCCESS,
+        Err(CommandError::OutputClosed) => ExitCode::SUCCESS,
         Err(error) => {
             // If nobody reads the message, the exit status still tells.
             let _ = writeln!(stderr(), "error: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+async fn run(command: Command) -> Result<Exit, CommandError> {
+    match command {
+        Command::Bench(args) => bench::run(args).await.map(Exit::from),
+        Command::Demo(args) => demo::run(args).await.map(Exit::from),
+        Command::Migrate(args) => migrate::run(args).await.map(Exit::from),
+    }
+}
+
+/// Help and version are asked for; all else is wrong usage.
+fn explain(usage: &clap::Error) -> ExitCode {
+    let _ = usage.print();
+    if usage.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::SUCCESS }
 }
