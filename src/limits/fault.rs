@@ -39,6 +39,7 @@ impl FileFaults {
     }
 
     /// The faults.
+    #[must_use]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &FileFault> {
         self.faults.iter()
     }

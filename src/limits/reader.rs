@@ -19,7 +19,9 @@ pub(super) fn read(text: &str, format: Format) -> Result<Vec<Limit>, Vec<FileFau
     let limits = match format.entries(text) {
         Ok(entries) => reader.limits(entries),
         Err(faults) => {
-            faults.into_iter().for_each(|fault| reader.syntax(fault));
+            for SyntaxFault { message, at } in faults {
+                reader.fault(at, None, FileFaultKind::Syntax(message), None);
+            }
             Vec::new()
         }
     };
@@ -97,10 +99,6 @@ impl Reader<'_> {
             }
         }
         fields
-    }
-
-    fn syntax(&mut self, SyntaxFault { message, at }: SyntaxFault) {
-        self.fault(at, None, FileFaultKind::Syntax(message), None);
     }
 
     fn fault(&mut self, at: usize, limit: Option<&str>, kind: FileFaultKind, suggestion: Option<String>) {

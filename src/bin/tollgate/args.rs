@@ -6,6 +6,12 @@ use tollgate::Storage;
 use tollgate::bench::{Settings, Workload};
 
 use crate::connect::DatabaseArgs;
+use crate::doctor::DoctorArgs;
+use crate::inspect::InspectArgs;
+use crate::limits::LimitsCommand;
+use crate::manual::{CompletionsArgs, ManArgs};
+use crate::output::OutputArgs;
+use crate::verbs::{AskArgs, ConsumeArgs, ResetArgs, RunArgs};
 
 /// An exact rate limiter on PostgreSQL.
 ///
@@ -21,10 +27,39 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Measure the gate beside what it replaces, on a private PostgreSQL that is gone afterwards.
     Bench(BenchArgs),
+    /// Say what `consume` would answer now, and take nothing.
+    ///
+    /// Exit status: 0 would be granted, 2 would be refused, 1 failed.
+    Check(AskArgs),
+    /// Print a script that completes this command in a shell.
+    Completions(CompletionsArgs),
+    /// Take tokens, if all of them are there.
+    ///
+    /// Exit status: 0 granted, 2 refused, 1 failed.
+    Consume(ConsumeArgs),
+    /// Give tokens, up to the capacity.
+    Credit(AskArgs),
+    /// Take tokens whatever is there: what is missing becomes a debt.
+    Debit(AskArgs),
     /// Show what the limiter does, on a private PostgreSQL that is gone afterwards.
     Demo(DemoArgs),
+    Doctor(DoctorArgs),
+    Inspect(InspectArgs),
+    /// Check a limits file.
+    Limits {
+        #[command(subcommand)]
+        command: LimitsCommand,
+    },
+    /// Print the manual page, or write those of all subcommands.
+    Man(ManArgs),
     /// Create the tables, or bring them up to date.
     Migrate(MigrateArgs),
+    /// Fill a key up and forgive its debts, or all keys of a limit.
+    Reset(ResetArgs),
+    /// Run a program if the limit grants it.
+    ///
+    /// Exit status: the program's own; 2 refused, 1 failed; 126 and 127 for a program that cannot be run or is not there.
+    Run(RunArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -122,6 +157,9 @@ pub(crate) struct MigrateArgs {
 
     #[command(flatten)]
     pub(crate) database: DatabaseArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]

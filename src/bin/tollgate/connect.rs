@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
 
@@ -76,7 +77,7 @@ fn reason(error: &sqlx::Error) -> String {
 }
 
 fn remedy(error: &sqlx::Error) -> &'static str {
-    match error.as_database_error().and_then(|error| error.code()).as_deref() {
+    match error.as_database_error().and_then(DatabaseError::code).as_deref() {
         Some("28P01") => "check the user and the password in --database-url",
         Some("28000") => "create the role, or let it in by the server's pg_hba.conf",
         Some("3D000") => "create the database, or check its name in --database-url",

@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate::{Limit, Limits, LimitsError, UnknownLimit};
+use tollgate::{Limit, LimitKind, Limits, LimitsError, Storage, Tokens, UnknownLimit};
+
+use crate::output::printable;
 
 /// Which limits file; the same option for every command that can use one.
 #[derive(Clone, Debug, clap::Args)]
@@ -28,6 +30,29 @@ impl LimitsArgs {
         let limits = self.load()?.ok_or_else(|| LimitsFileError::NotGiven { limit: name.to_owned() })?;
         Ok(limits.get(name)?.clone())
     }
+}
+
+/// A definition in one line.
+pub(crate) fn describe(limit: &Limit) -> String {
+    let spec = limit.spec();
+    let kind = match spec.kind {
+        LimitKind::FixedWindow => "fixed window",
+        LimitKind::SteppedBucket => "stepped bucket",
+        LimitKind::TokenBucket => "token bucket",
+    };
+    let capacity =
+        spec.capacity.filter(|&capacity| capacity != spec.rate).map(|capacity| format!(", at most {capacity}"));
+    let storage = if spec.storage == Storage::Ephemeral { ", ephemeral" } else { "" };
+    let debt = match spec.max_reserved {
+        Tokens::ZERO => String::new(),
+        Tokens::MAX => ", reservations without bound".to_owned(),
+        bound => format!(", reservations down to -{bound}"),
+    };
+    let start =
+        spec.start.map(|start| format!(", steps from {} after the epoch on", humantime::format_duration(start)));
+    let (name, period) = (printable(&spec.name), humantime::format_duration(spec.period));
+    let (capacity, start) = (capacity.unwrap_or_default(), start.unwrap_or_default());
+    format!("{name}: {kind}, {} each {period}{capacity}{start}{debt}{storage}", spec.rate)
 }
 
 /// Why there is no definition to work by: one sentence with the remedy.
