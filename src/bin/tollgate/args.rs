@@ -30,16 +30,20 @@ pub(crate) enum Command {
     /// Say what `consume` would answer now, and take nothing.
     ///
     /// Exit status: 0 would be granted, 2 would be refused, 1 failed.
+    #[command(override_usage = "tollgate check [OPTIONS] <NAME> <KEY|--global>")]
     Check(AskArgs),
     /// Print a script that completes this command in a shell.
     Completions(CompletionsArgs),
     /// Take tokens, if all of them are there.
     ///
     /// Exit status: 0 granted, 2 refused, 1 failed.
+    #[command(override_usage = "tollgate consume [OPTIONS] <NAME> <KEY|--global>")]
     Consume(ConsumeArgs),
     /// Give tokens, up to the capacity.
+    #[command(override_usage = "tollgate credit [OPTIONS] <NAME> <KEY|--global>")]
     Credit(AskArgs),
     /// Take tokens whatever is there: what is missing becomes a debt.
+    #[command(override_usage = "tollgate debit [OPTIONS] <NAME> <KEY|--global>")]
     Debit(AskArgs),
     /// Show what the limiter does, on a private PostgreSQL that is gone afterwards.
     Demo(DemoArgs),
@@ -55,10 +59,12 @@ pub(crate) enum Command {
     /// Create the tables, or bring them up to date.
     Migrate(MigrateArgs),
     /// Fill a key up and forgive its debts, or all keys of a limit.
+    #[command(override_usage = "tollgate reset [OPTIONS] <NAME> <KEY|--global|--all>")]
     Reset(ResetArgs),
     /// Run a program if the limit grants it.
     ///
     /// Exit status: the program's own; 2 refused, 1 failed; 126 and 127 for a program that cannot be run or is not there.
+    #[command(override_usage = "tollgate run [OPTIONS] <NAME> <KEY|--global> -- <COMMAND>...")]
     Run(RunArgs),
 }
 

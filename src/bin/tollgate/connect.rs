@@ -37,6 +37,10 @@ impl DatabaseArgs {
     /// How to connect, for those who do it in their own way.
     pub(crate) fn options(&self) -> Result<PgConnectOptions, ConnectError> {
         let url = self.database_url.as_deref().ok_or(ConnectError::NotGiven)?;
+        // The driver itself takes any scheme.
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(ConnectError::Url(sqlx::Error::Configuration("the URL is not one of PostgreSQL".into())));
+        }
         let options: PgConnectOptions = url.parse().map_err(ConnectError::Url)?;
         // So that the server's views say who it is, unless the URL does.
         Ok(if options.get_application_name().is_none() { options.application_name("tollgate") } else { options })

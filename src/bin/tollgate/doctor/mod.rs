@@ -115,5 +115,5 @@ fn unseen(check: &'static str, error: &CommandError) -> Finding {
         .remedy("Run the doctor as the owner of the schema, or give it longer with --timeout.")
 }
 
-/// The look took too long, or was not permitted.
-const NOT_SEEN: [&str; 2] = ["57014", "42501"];
+/// The look took too long, was not permitted, or lost its statement to a pooler that does not follow names.
+const NOT_SEEN: [&str; 4] = ["57014", "42501", "26000", "42P05"];

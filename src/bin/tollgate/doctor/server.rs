@@ -78,9 +78,12 @@ impl Server {
         let off = [("fsync", &self.fsync), ("full_page_writes", &self.full_page_writes)];
         let off: Vec<_> = off.into_iter().filter(|(_, value)| *value == "off").map(|(name, _)| name).collect();
         (!off.is_empty()).then(|| {
-            Finding::warning("durability", format!("{} is off", off.join(" and ")))
-                .means("A crash of the machine may destroy the whole database, limits and all else.")
-                .remedy(format!("Set {} = on, unless all data here may be lost.", off.join(" = on and ")))
+            Finding::warning(
+                "durability",
+                format!("{} {} off", off.join(" and "), if off.len() > 1 { "are" } else { "is" }),
+            )
+            .means("A crash of the machine may destroy the whole database, limits and all else.")
+            .remedy(format!("Set {} = on, unless all data here may be lost.", off.join(" = on and ")))
         })
     }
 

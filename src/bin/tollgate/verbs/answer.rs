@@ -2,46 +2,35 @@
 
 use std::io::Write;
 
-use tollgate::{Balance, Charge, Decision, Denied, Grant, Reservation, Tokens};
+use tollgate::{Balance, Decision, Denied, Grant, Reservation, Tokens};
 
+use super::AskArgs;
 use crate::error::CommandError;
 use crate::exit::Exit;
 use crate::output::{self, BAD, CAUTION, GOOD, OutputArgs, answered, instant, shown, span, styled};
 
-pub(super) fn decision(
-    output: OutputArgs,
-    granted: &str,
-    cost: Tokens,
-    decision: &Decision,
-) -> Result<Exit, CommandError> {
+pub(super) fn decision(ask: &AskArgs, granted: &str, decision: &Decision) -> Result<Exit, CommandError> {
     let printed = match decision {
-        _ if output.json => output::json(decision),
-        Decision::Granted(Grant { remaining, charges, .. }) => {
-            line(&format!("{}: {}; {remaining} left", styled(GOOD, granted), what(cost, charges)))
+        _ if ask.output.json => output::json(decision),
+        Decision::Granted(Grant { remaining, .. }) => {
+            line(&format!("{}: {}; {remaining} left", styled(GOOD, granted), what(ask)))
         }
-        Decision::Denied(denied) => line(&refusal(cost, denied)),
+        Decision::Denied(denied) => line(&refusal(ask.cost, denied)),
     };
     answered(printed, exit(decision))
 }
 
-pub(super) fn reservation(
-    output: OutputArgs,
-    cost: Tokens,
-    decision: &Decision<Reservation>,
-) -> Result<Exit, CommandError> {
+pub(super) fn reservation(ask: &AskArgs, decision: &Decision<Reservation>) -> Result<Exit, CommandError> {
     let printed = match decision {
-        _ if output.json => output::json(decision),
+        _ if ask.output.json => output::json(decision),
         Decision::Granted(reserved) if reserved.is_ready() => {
-            line(&format!("{}: {}, ready now", styled(GOOD, "reserved"), what(cost, &reserved.charges)))
+            line(&format!("{}: {}, ready now", styled(GOOD, "reserved"), what(ask)))
         }
-        Decision::Granted(reserved) => line(&format!(
-            "{}: {}, ready in {}, at {}",
-            styled(CAUTION, "reserved"),
-            what(cost, &reserved.charges),
-            span(reserved.wait()),
-            instant(reserved.ready_at)
-        )),
-        Decision::Denied(denied) => line(&refusal(cost, denied)),
+        Decision::Granted(reserved) => {
+            let (wait, at) = (span(reserved.wait()), instant(reserved.ready_at));
+            line(&format!("{}: {}, ready in {wait}, at {at}", styled(CAUTION, "reserved"), what(ask)))
+        }
+        Decision::Denied(denied) => line(&refusal(ask.cost, denied)),
     };
     answered(printed, exit(decision))
 }
@@ -71,11 +60,8 @@ fn balance_line(done: &str, balance: &Balance) -> String {
     format!("{done}: {limit:?} for {} has {value} of {capacity}; {full}", shown(key))
 }
 
-fn what(cost: Tokens, charges: &[Charge]) -> String {
-    let Some(Charge { limit, key, .. }) = charges.first() else {
-        return format!("{cost}");
-    };
-    format!("{cost} of {:?} for {}", limit.name(), shown(key))
+fn what(ask: &AskArgs) -> String {
+    format!("{} of {:?} for {}", ask.cost, ask.target.name, shown(&ask.target.who.key()))
 }
 
 fn exit<T>(decision: &Decision<T>) -> Exit {

@@ -57,16 +57,16 @@ pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
     let request = ask.request()?;
     if reserve {
         let reserved = in_transaction(&ask.database, async |conn| LIMITER.reserve(conn, request).await).await?;
-        return answer::reservation(ask.output, ask.cost, &reserved);
+        return answer::reservation(&ask, &reserved);
     }
     let decision = in_transaction(&ask.database, async |conn| LIMITER.consume(conn, request).await).await?;
-    answer::decision(ask.output, "granted", ask.cost, &decision)
+    answer::decision(&ask, "granted", &decision)
 }
 
 pub(crate) async fn check(ask: AskArgs) -> Result<Exit, CommandError> {
     let request = ask.request()?;
     let decision = LIMITER.check(&mut ask.database.connect().await?, request).await?;
-    answer::decision(ask.output, "would be granted", ask.cost, &decision)
+    answer::decision(&ask, "would be granted", &decision)
 }
 
 pub(crate) async fn credit(ask: AskArgs) -> Result<Exit, CommandError> {

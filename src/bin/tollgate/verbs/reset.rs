@@ -86,7 +86,7 @@ async fn page(conn: &mut PgConnection, limit: &Limit, before: Option<&Key>) -> R
 }
 
 async fn count(conn: &mut PgConnection, limit: &Limit) -> Result<i64, CommandError> {
-    let count = sqlx::query_scalar("select count(*) from tollgate.balances where name = $1 and storage = $2");
+    let count = sqlx::query_scalar(include_str!("sql/count.sql"));
     Ok(count.bind(limit.name()).bind(storage(limit)).persistent(false).fetch_one(conn).await?)
 }
 

@@ -39,6 +39,13 @@ impl TargetArgs {
     }
 }
 
+impl WhoArgs {
+    /// The key of the row.
+    pub(super) fn key(&self) -> Key {
+        self.key.clone().unwrap_or(Key::GLOBAL)
+    }
+}
+
 /// Reads a key in its canonical form.
 pub(crate) fn key(text: &str) -> Result<Key, KeyFault> {
     if text.is_empty() {

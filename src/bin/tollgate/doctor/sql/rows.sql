@@ -8,21 +8,27 @@ with known as materialized (
 seen as (
     select b.name,
            b.storage,
-           extract(epoch from b.ahead)::float8                                as ahead,
+           extract(epoch from b.as_of - clock_timestamp())::float8             as ahead,
            k.max_reserved,
            k.period / k.rate                                                  as seconds_per_token,
-           b.debt > 0                                                         as is_debt,
-           b.debt::float8 - coalesce(
+           b.value < 0                                                        as is_debt,
+           b.value / -1e6::float8 - coalesce(
                k.rate * greatest(extract(epoch from clock_timestamp() - b.as_of), 0) / k.period, 0) as owed,
-           case when isfinite(b.full_at) then extract(epoch from b.full_in) end::float8 as full_in
-      from tollgate.balances b
+           case when isfinite(b.full_at) then extract(epoch from b.full_at - clock_timestamp()) end::float8 as full_in
+      from (
+          select 'ephemeral' as storage, name, key, shard, tokens as value, last_refill as as_of, expires_at as full_at
+            from tollgate.buckets
+           union all
+          select 'durable', name, key, shard, value, ts, full_at
+            from tollgate.rate_limits
+      ) b
       left join known k on k.name = b.name
 )
 select s.name,
        s.storage,
        count(*)                                                               as rows,
        count(*) filter (where s.ahead > 1)                                    as ahead,
-       max(s.ahead)                                                           as furthest,
+       greatest(max(s.ahead), 0)                                              as furthest,
        count(*) filter (where s.is_debt and s.owed > s.max_reserved)          as unreserved,
        -- Without a definition by what the row itself says.
        max(coalesce(s.owed * s.seconds_per_token, s.full_in)) filter (where s.is_debt and s.owed > 0) as clears_in

@@ -12,12 +12,18 @@ rows as (
     select b.key,
            b.shard,
            b.storage,
-           b.balance,
+           b.value,
            b.as_of,
            b.full_at,
            clock.now,
            greatest(extract(epoch from clock.now - b.as_of), 0)::float8 / $5::float8 as periods
-      from tollgate.balances b
+      from (
+          select 'ephemeral' as storage, name, key, shard, tokens as value, last_refill as as_of, expires_at as full_at
+            from tollgate.buckets
+           union all
+          select 'durable', name, key, shard, value, ts, full_at
+            from tollgate.rate_limits
+      ) b
      cross join clock
      where b.name = $1
        and b.storage = coalesce($2, b.storage)
@@ -26,8 +32,8 @@ ranked as (
     select r.*,
            case
                when $3::float8 is not null
-               then $3 - least($3, r.balance::float8 + $4::float8 * case when $6 then floor(r.periods) else r.periods end)
-               when r.full_at > r.now then -r.balance::float8
+               then $3 - least($3, r.value / 1e6::float8 + $4::float8 * case when $6 then floor(r.periods) else r.periods end)
+               when r.full_at > r.now then -r.value::float8
                else '-infinity'::float8
            end as missing
       from rows r
@@ -36,7 +42,7 @@ select (extract(epoch from r.now) * 1000000)::int8                              
        r.key,
        r.shard,
        r.storage,
-       (r.balance * 1000000)::int8                                                          as value,
+       r.value,
        (extract(epoch from r.as_of) * 1000000)::int8                                        as as_of,
        case when isfinite(r.full_at) then (extract(epoch from r.full_at) * 1000000)::int8 end as full_at
   from ranked r

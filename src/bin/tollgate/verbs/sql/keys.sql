@@ -2,7 +2,11 @@
 --
 -- $1 name, $2 storage, $3 the key before, $4 how many
 select b.key
-  from tollgate.balances b
+  from (
+      select 'ephemeral' as storage, name, key from tollgate.buckets
+       union all
+      select 'durable', name, key from tollgate.rate_limits
+  ) b
  where b.name = $1
    and b.storage = $2
    and b.key >= coalesce($3, '')
