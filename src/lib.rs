@@ -21,7 +21,8 @@
 //!
 //! # Guide
 //!
-//! **A [`Limit`]** says how much: a rate, a period, a capacity. Limits are constants, or come from a [`LimitSpec`] at run time.
+//! **A [`Limit`]** says how much: a rate, a period, a capacity. Limits are constants, or come from a [`LimitSpec`] at run time,
+//! or from a file (`Limits`).
 //! Amounts are [`Tokens`], exact to a millionth.
 //!
 //! **A [`Request`]** says who and what: `LIMIT.key(user)`, `LIMIT.key((tenant, user)).cost(12)`, `LIMIT.global()`. Anything
@@ -126,6 +127,6 @@ pub const HOUR: Duration = Duration::from_hours(1);
 pub const DAY: Duration = Duration::from_hours(24);
 
 /// The examples of the README compile.
-#[cfg(all(doctest, feature = "postgres"))]
+#[cfg(all(doctest, feature = "postgres", feature = "limits-file"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -163,6 +163,7 @@ macro_rules! limits {
 /// Whether a file has a table of this name, as far as the compiler can see: a line `[name]`, or in JSON `"name": {`.
 ///
 /// For [`limits!`](crate::limits!); anything else reads the file with [`Limits`]. Names with escapes are not found.
+#[doc(hidden)]
 #[must_use]
 pub const fn is_named_in(text: &str, name: &str) -> bool {
     let (text, name) = (text.as_bytes(), name.as_bytes());

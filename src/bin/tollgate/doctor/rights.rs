@@ -17,21 +17,28 @@ pub(super) async fn check(conn: &mut PgConnection, role: Option<&str>) -> Result
         .persistent(false)
         .fetch_one(conn)
         .await?;
+    Ok(vec![finding(&role, &grouped(missing))])
+}
+
+/// Objects that lack the same rights, together: as one grant names them.
+fn grouped(missing: Vec<(String, Option<String>, String)>) -> Vec<(String, String)> {
     let mut by_object: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (schema, table, right) in missing {
         let object = table.map_or_else(|| format!("schema {schema}"), |table| format!("{schema}.{table}"));
         by_object.entry(object).or_default().push(right);
     }
-    Ok(vec![finding(&role, &by_object)])
+    let mut by_rights: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (object, rights) in by_object {
+        by_rights.entry(rights.join(", ")).or_default().push(object);
+    }
+    by_rights.into_iter().map(|(rights, objects)| (rights, objects.join(", "))).collect()
 }
 
-fn finding(role: &str, missing: &BTreeMap<String, Vec<String>>) -> Finding {
-    let each = |say: &dyn Fn(&str, &str) -> String, separator| {
-        let said: Vec<_> = missing.iter().map(|(object, rights)| say(&rights.join(", "), object)).collect();
-        said.join(separator)
-    };
-    let what = each(&|rights, object| format!("{rights} on {object}"), "; ");
-    Finding::error("rights", format!("role {role} lacks {what}"))
+fn finding(role: &str, missing: &[(String, String)]) -> Finding {
+    let lacks: Vec<_> = missing.iter().map(|(rights, objects)| format!("{rights} on {objects}")).collect();
+    let grants: Vec<_> =
+        missing.iter().map(|(rights, objects)| format!("grant {rights} on {objects} to {role};")).collect();
+    Finding::error("rights", format!("role {role} lacks {}", lacks.join("; ")))
         .means("Decisions of a service that connects as this role fail.")
-        .remedy(each(&|rights, object| format!("grant {rights} on {object} to {role};"), " "))
+        .remedy(grants.join(" "))
 }

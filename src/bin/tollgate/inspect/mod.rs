@@ -21,8 +21,8 @@ use crate::verbs::key;
 /// With a limits file: the balance now, and when it grants again. Without one: what is on disk, which does not say what has come
 /// back since.
 ///
-/// The list reads all rows of the limit (about a second for each million), for no index is kept on a balance: it would
-/// slow every decision. One key is looked up by the primary key.
+/// The list reads all rows of the limit, for no index is kept on a balance: it would slow every decision. Count on two or
+/// three seconds for each million. One key is looked up by the primary key.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InspectArgs {
     /// The limit's name.

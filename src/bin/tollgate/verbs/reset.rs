@@ -73,9 +73,12 @@ async fn fill_up(pool: &PgPool, limit: &Limit, keys: i64) -> Result<u64, Command
 }
 
 async fn page(conn: &mut PgConnection, limit: &Limit, before: Option<&Key>) -> Result<Vec<Key>, CommandError> {
-    let keys: Vec<String> = sqlx::query_scalar(include_str!("sql/keys.sql"))
+    let sql = match limit.spec().storage {
+        Storage::Ephemeral => include_str!("sql/keys_of_buckets.sql"),
+        Storage::Durable => include_str!("sql/keys_of_rate_limits.sql"),
+    };
+    let keys: Vec<String> = sqlx::query_scalar(sql)
         .bind(limit.name())
-        .bind(storage(limit))
         .bind(before.map(Key::as_str))
         .bind(PAGE)
         .persistent(false)
