@@ -21,7 +21,8 @@
 //!
 //! # Guide
 //!
-//! **A [`Limit`]** says how much: a rate, a period, a capacity. Limits are constants, or come from a [`LimitSpec`] at run time.
+//! **A [`Limit`]** says how much: a rate, a period, a capacity. Limits are constants, or come from a [`LimitSpec`] at run time,
+//! or from a file (`Limits`).
 //! Amounts are [`Tokens`], exact to a millionth.
 //!
 //! **A [`Request`]** says who and what: `LIMIT.key(user)`, `LIMIT.key((tenant, user)).cost(12)`, `LIMIT.global()`. Anything
@@ -63,6 +64,7 @@
 //! - **`metrics`**: counters and histograms of the gate, through the facade of that name:
 //!   `tollgate_decisions_total` (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`),
 //!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`.
+//! - **`limits-file`**: `Limits`, read from TOML or JSON with all faults by line and column, and typed names for them: `limits!`.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //! - **`cli`**: the `tollgate` command, with all that it needs.
 
@@ -80,6 +82,8 @@ mod key;
 mod limit;
 #[cfg(feature = "postgres")]
 mod limiter;
+#[cfg(feature = "limits-file")]
+mod limits;
 #[cfg(feature = "migrate")]
 pub mod migrate;
 pub mod plan;
@@ -104,6 +108,10 @@ pub use key::{Key, KeyError, KeyParts, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, Storage};
 #[cfg(feature = "postgres")]
 pub use limiter::Limiter;
+#[cfg(feature = "limits-file")]
+pub use limits::{
+    FileFault, FileFaultKind, FileFaults, LimitName, Limits, LimitsError, NamedLimits, UnknownLimit, is_named_in,
+};
 pub use receipt::{Charge, Receipt};
 pub use request::Request;
 pub use spec::{LimitKind, LimitSpec};
@@ -119,6 +127,6 @@ pub const HOUR: Duration = Duration::from_hours(1);
 pub const DAY: Duration = Duration::from_hours(24);
 
 /// The examples of the README compile.
-#[cfg(all(doctest, feature = "postgres"))]
+#[cfg(all(doctest, feature = "postgres", feature = "limits-file"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -15,6 +15,7 @@ mod cost;
 mod crash;
 mod gate;
 mod migrate;
+mod pooler;
 mod proxy;
 mod receipts;
 mod regressions;

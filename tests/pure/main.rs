@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod conformance;
+#[cfg(feature = "limits-file")]
+mod limits_file;
 mod model;
 mod properties;
 mod regressions;

@@ -5,9 +5,17 @@ use clap::{Parser, Subcommand};
 use tollgate::Storage;
 use tollgate::bench::{Settings, Workload};
 
+use crate::connect::DatabaseArgs;
+use crate::doctor::DoctorArgs;
+use crate::inspect::InspectArgs;
+use crate::limits::LimitsCommand;
+use crate::manual::{CompletionsArgs, ManArgs};
+use crate::output::OutputArgs;
+use crate::verbs::{AskArgs, ConsumeArgs, ResetArgs, RunArgs};
+
 /// An exact rate limiter on PostgreSQL.
 ///
-/// Exit status: 0 done, 1 failed (one sentence on standard error says why), 2 wrong usage.
+/// Exit status: 0 done or granted, 1 failed (one sentence on standard error says why), 2 refused by the limit, 64 wrong usage.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 pub(crate) struct Args {
@@ -19,10 +27,45 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Measure the gate beside what it replaces, on a private PostgreSQL that is gone afterwards.
     Bench(BenchArgs),
+    /// Say what `consume` would answer now, and take nothing.
+    ///
+    /// Exit status: 0 would be granted, 2 would be refused, 1 failed.
+    #[command(override_usage = "tollgate check [OPTIONS] <NAME> <KEY|--global>")]
+    Check(AskArgs),
+    /// Print a script that completes this command in a shell.
+    Completions(CompletionsArgs),
+    /// Take tokens, if all of them are there.
+    ///
+    /// Exit status: 0 granted, 2 refused, 1 failed.
+    #[command(override_usage = "tollgate consume [OPTIONS] <NAME> <KEY|--global>")]
+    Consume(ConsumeArgs),
+    /// Give tokens, up to the capacity.
+    #[command(override_usage = "tollgate credit [OPTIONS] <NAME> <KEY|--global>")]
+    Credit(AskArgs),
+    /// Take tokens whatever is there: what is missing becomes a debt.
+    #[command(override_usage = "tollgate debit [OPTIONS] <NAME> <KEY|--global>")]
+    Debit(AskArgs),
     /// Show what the limiter does, on a private PostgreSQL that is gone afterwards.
     Demo(DemoArgs),
+    Doctor(DoctorArgs),
+    Inspect(InspectArgs),
+    /// Check a limits file.
+    Limits {
+        #[command(subcommand)]
+        command: LimitsCommand,
+    },
+    /// Print the manual page, or write those of all subcommands.
+    Man(ManArgs),
     /// Create the tables, or bring them up to date.
     Migrate(MigrateArgs),
+    /// Fill a key up and forgive its debts, or all keys of a limit.
+    #[command(override_usage = "tollgate reset [OPTIONS] <NAME> <KEY|--global|--all>")]
+    Reset(ResetArgs),
+    /// Run a program if the limit grants it.
+    ///
+    /// Exit status: the program's own; 2 refused, 1 failed; 126 and 127 for a program that cannot be run or is not there.
+    #[command(override_usage = "tollgate run [OPTIONS] <NAME> <KEY|--global> -- <COMMAND>...")]
+    Run(RunArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -118,9 +161,11 @@ pub(crate) struct MigrateArgs {
     #[command(subcommand)]
     pub(crate) command: MigrateCommand,
 
-    /// The database, as `postgres://user:password@host/database`.
-    #[arg(long, global = true, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
-    pub(crate) database_url: Option<String>,
+    #[command(flatten)]
+    pub(crate) database: DatabaseArgs,
+
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]

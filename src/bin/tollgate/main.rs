@@ -1,10 +1,21 @@
-//! The `tollgate` command: the tables that the library needs, a demonstration of what it does with them, and how fast it is.
+//! The `tollgate` command: the tables that the library needs, what is in them, and who is limited; a demonstration, and how
+//! fast it is.
 
 mod args;
 mod bench;
+mod connect;
 mod demo;
+mod doctor;
 mod error;
+mod exit;
+mod inspect;
+mod limits;
+mod limits_file;
+mod manual;
 mod migrate;
+mod output;
+mod transaction;
+mod verbs;
 
 use std::io::{Write, stderr};
 use std::process::ExitCode;
@@ -13,21 +24,47 @@ use clap::Parser;
 
 use args::{Args, Command};
 use error::CommandError;
+use exit::Exit;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = match Args::parse().command {
-        Command::Bench(args) => bench::run(args).await,
-        Command::Demo(args) => demo::run(args).await,
-        Command::Migrate(args) => migrate::run(args).await,
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(usage) => return explain(&usage),
     };
-    match done {
+    match run(args.command).await {
+        Ok(exit) => exit.into(),
         // Whoever reads only the first lines of the output has all they want.
-        Ok(()) | Err(CommandError::OutputClosed) => ExitCode::SUCCESS,
+        Err(CommandError::OutputClosed) => ExitCode::SUCCESS,
         Err(error) => {
             // If nobody reads the message, the exit status still tells.
             let _ = writeln!(stderr(), "error: {error}");
-            ExitCode::FAILURE
+            error.exit_code()
         }
     }
+}
+
+async fn run(command: Command) -> Result<Exit, CommandError> {
+    match command {
+        Command::Bench(args) => bench::run(args).await.map(Exit::from),
+        Command::Check(args) => verbs::check(args).await,
+        Command::Completions(args) => manual::completions(&args).map(Exit::from),
+        Command::Consume(args) => verbs::consume(args).await,
+        Command::Credit(args) => verbs::credit(args).await,
+        Command::Debit(args) => verbs::debit(args).await,
+        Command::Demo(args) => demo::run(args).await.map(Exit::from),
+        Command::Doctor(args) => doctor::run(args).await,
+        Command::Inspect(args) => inspect::run(args).await,
+        Command::Limits { command } => limits::run(command),
+        Command::Man(args) => manual::man(&args).map(Exit::from),
+        Command::Migrate(args) => migrate::run(args).await.map(Exit::from),
+        Command::Reset(args) => verbs::reset(args).await,
+        Command::Run(args) => verbs::run(args).await,
+    }
+}
+
+/// Help and version are asked for; all else is wrong usage.
+fn explain(usage: &clap::Error) -> ExitCode {
+    let _ = usage.print();
+    if usage.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::SUCCESS }
 }

@@ -1,38 +1,41 @@
 use std::io::{Write, stdout};
 
-use sqlx::{Connection, PgConnection};
+use serde_json::{Value, json};
 use tollgate::migrate::{self, Migration, Status};
 
 use crate::args::{MigrateArgs, MigrateCommand};
 use crate::error::CommandError;
+use crate::output::{self, OutputArgs};
 
 pub(crate) async fn run(args: MigrateArgs) -> Result<(), CommandError> {
-    let url = args.database_url.as_deref();
-    match args.command {
+    let MigrateArgs { command, database, output } = args;
+    match command {
         MigrateCommand::Up { dry_run: false } => {
-            let applied = migrate::run(&mut connect(url).await?).await?;
-            report(&applied, "applied")
+            let applied = migrate::run(&mut database.connect().await?).await?;
+            report(output, &applied, "applied")
         }
         MigrateCommand::Up { dry_run: true } => {
-            let applied = migrate::dry_run(&mut connect(url).await?).await?;
-            report(&applied, "would apply")
+            let applied = migrate::dry_run(&mut database.connect().await?).await?;
+            report(output, &applied, "would apply")
         }
-        MigrateCommand::Status => list(&migrate::status(&mut connect(url).await?).await?),
+        MigrateCommand::Status => {
+            let status = migrate::status(&mut database.connect().await?).await?;
+            if output.json { output::json(&document(&status)) } else { list(&status) }
+        }
+        MigrateCommand::Sql if output.json => output::json(&json!({ "sql": migrate::sql() })),
         MigrateCommand::Sql => Ok(stdout().write_all(migrate::sql().as_bytes())?),
         MigrateCommand::Validate => {
-            migrate::validate(&mut connect(url).await?).await?;
-            Ok(writeln!(stdout(), "the schema is what tollgate {} needs", env!("CARGO_PKG_VERSION"))?)
+            migrate::validate(&mut database.connect().await?).await?;
+            valid(output)
         }
     }
 }
 
-async fn connect(url: Option<&str>) -> Result<PgConnection, CommandError> {
-    let url = url.ok_or(CommandError::NoDatabase)?;
-    PgConnection::connect(url).await.map_err(CommandError::Connect)
-}
-
-fn report(applied: &[Migration], verb: &str) -> Result<(), CommandError> {
-    let mut out = stdout().lock();
+fn report(output: OutputArgs, applied: &[Migration], verb: &str) -> Result<(), CommandError> {
+    if output.json {
+        return output::json(&json!({ verb.replace(' ', "_"): migrations(applied) }));
+    }
+    let mut out = output::out();
     if applied.is_empty() {
         writeln!(out, "nothing to do: the schema is up to date")?;
     }
@@ -43,7 +46,7 @@ fn report(applied: &[Migration], verb: &str) -> Result<(), CommandError> {
 }
 
 fn list(status: &Status) -> Result<(), CommandError> {
-    let mut out = stdout().lock();
+    let mut out = output::out();
     for migration in &status.applied {
         writeln!(out, "applied  {migration}  {}", migration.applied_on.as_deref().unwrap_or_default())?;
     }
@@ -57,4 +60,26 @@ fn list(status: &Status) -> Result<(), CommandError> {
         writeln!(out, "run `tollgate migrate up` to apply what is pending")?;
     }
     Ok(())
+}
+
+fn valid(output: OutputArgs) -> Result<(), CommandError> {
+    let version = env!("CARGO_PKG_VERSION");
+    if output.json {
+        return output::json(&json!({ "valid": true, "version": version }));
+    }
+    Ok(writeln!(output::out(), "the schema is what tollgate {version} needs")?)
+}
+
+fn document(status: &Status) -> Value {
+    json!({
+        "applied": migrations(&status.applied),
+        "pending": migrations(&status.pending),
+        "newer": migrations(&status.newer),
+        "is_current": status.is_current(),
+    })
+}
+
+fn migrations(migrations: &[Migration]) -> Vec<Value> {
+    let one = |one: &Migration| json!({ "version": one.version, "name": one.name, "applied_on": one.applied_on });
+    migrations.iter().map(one).collect()
 }

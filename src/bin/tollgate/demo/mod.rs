@@ -8,6 +8,7 @@ use sqlx::{Connection, PgConnection, PgPool};
 use tollgate::{embedded, migrate};
 
 use crate::args::DemoArgs;
+use crate::connect::ConnectError;
 use crate::error::CommandError;
 use screen::Screen;
 
@@ -28,7 +29,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<(), CommandError> {
 }
 
 async fn play(screen: &mut Screen, url: &str) -> Result<(), CommandError> {
-    let pool = connected(url).await.map_err(CommandError::Connect)?;
+    let pool = connected(url).await.map_err(ConnectError::Failed)?;
     let applied = migrate::run(&mut *pool.acquire().await?).await?;
     screen.line(&format!("migrated the schema tollgate: {} applied", applied.len()))?;
     set_up(&pool).await?;

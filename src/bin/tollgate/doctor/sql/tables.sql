@@ -1,0 +1,16 @@
+-- How the tables fare: what their statistics say, and what was done to them.
+select s.relname::text                                                        as name,
+       s.n_live_tup                                                           as live,
+       s.n_dead_tup                                                           as dead,
+       s.n_tup_upd                                                            as updates,
+       s.n_tup_hot_upd                                                        as hot_updates,
+       pg_total_relation_size(s.relid)                                        as bytes,
+       coalesce('autovacuum_enabled=false' = any (c.reloptions)
+             or 'autovacuum_enabled=off' = any (c.reloptions), false)         as is_never_vacuumed,
+       array(select i.indexrelid::regclass::text
+               from pg_index i
+              where i.indrelid = s.relid and not i.indisprimary)              as other_indexes
+  from pg_stat_user_tables s
+  join pg_class c on c.oid = s.relid
+ where s.schemaname = 'tollgate' and s.relname in ('buckets', 'rate_limits')
+ order by s.relname

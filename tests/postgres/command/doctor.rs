@@ -1,0 +1,219 @@
+//! `tollgate doctor`: each ill is made, found, and said to be what it is.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::failure::as_role;
+use super::{EXAMPLE, run, text, tollgate};
+use crate::pooler::Pooler;
+use crate::world::World;
+
+#[tokio::test]
+async fn a_healthy_database_has_no_errors_and_exits_with_0() {
+    let world = World::new().await;
+    set(&world, "synchronous_commit = on").await;
+    let output = examine(&world.url(), &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let told = text(&output.stdout);
+    assert!(told.trim_end().lines().last().unwrap().starts_with("healthy: 0 errors, "), "{told}");
+    for check in findings(&world.url(), &[]).iter().map(|finding| finding["check"].as_str().unwrap()) {
+        // Of the server that all tests share, which is set up to forget.
+        assert_eq!(check, "durability");
+    }
+}
+
+#[tokio::test]
+async fn each_finding_says_what_it_means_and_what_to_do() {
+    let world = World::new().await;
+    world.sql("create index slow on tollgate.rate_limits (value)").await;
+    let told = text(&examine(&world.url(), &[]).stdout);
+    assert!(
+        told.contains(
+            "warning: tollgate.rate_limits has indexes that are not ours: tollgate.slow\n  An index on a column that changes is \
+             written with every decision, and takes away cheap updates (HOT).\n  → drop index tollgate.slow;\n"
+        ),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_missing_and_a_damaged_schema_are_errors() {
+    let world = World::unmigrated().await;
+    assert_eq!(examine(&world.url(), &[]).status.code(), Some(1));
+    expect(&world, &[], "schema", "error", "migration V1__create_buckets is not applied");
+    let world = World::new().await;
+    world.sql("alter table tollgate.rate_limits drop column full_at cascade").await;
+    expect(&world, &[], "schema", "error", "tollgate.rate_limits lacks column \"full_at\"");
+}
+
+#[tokio::test]
+async fn missing_rights_are_named_with_the_grants() {
+    let world = World::new().await;
+    let role = world.role().await;
+    world
+        .sql(&format!(
+            "grant usage on schema tollgate to {role};
+             grant select, insert, update on tollgate.rate_limits to {role};
+             grant select, insert, update, delete on tollgate.buckets, tollgate.reservations to {role}"
+        ))
+        .await;
+    for findings in [findings(&world.url(), &["--role", &role]), findings(&as_role(&world, &role), &[])] {
+        let finding = findings.iter().find(|finding| finding["check"] == "rights").unwrap();
+        assert_eq!(finding["what"], format!("role {role} lacks delete on tollgate.rate_limits"));
+        assert_eq!(finding["remedy"], format!("grant delete on tollgate.rate_limits to {role};"));
+    }
+    assert_eq!(examine(&world.url(), &["--role", &role]).status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn a_pooler_that_loses_named_statements_is_found() {
+    let world = World::new().await;
+    let pooler = Pooler::new(&world.url());
+    let url = pooler.url().to_owned();
+    // On a thread of its own: the pooler is a task of this runtime.
+    let found = tokio::task::spawn_blocking(move || findings(&url, &[])).await.unwrap();
+    let finding = found.iter().find(|finding| finding["check"] == "pooler").unwrap();
+    assert_eq!(finding["severity"], "error", "{finding}");
+    assert!(
+        finding["what"].as_str().unwrap().contains("does not follow named statements: prepared statement"),
+        "{finding}"
+    );
+
+    let url = pooler.url().to_owned();
+    let consumed =
+        move || run(tollgate().args(["consume", "send_message", "ada", "--limits", EXAMPLE, "--database-url", &url]));
+    for _ in 0..3 {
+        let consumed = tokio::task::spawn_blocking(consumed.clone()).await.unwrap();
+        assert_eq!(consumed.status.code(), Some(0), "the command itself works through it: {consumed:?}");
+    }
+}
+
+#[tokio::test]
+async fn settings_that_lose_grants_or_break_calls_are_found() {
+    for (setting, check, severity) in [
+        ("synchronous_commit = off", "synchronous_commit", "warning"),
+        ("default_transaction_isolation = 'serializable'", "isolation", "warning"),
+        ("default_transaction_read_only = on", "read_only", "error"),
+    ] {
+        let world = World::new().await;
+        set(&world, setting).await;
+        expect(&world, &[], check, severity, "");
+    }
+}
+
+#[tokio::test]
+async fn an_old_snapshot_is_found_with_who_holds_it() {
+    let world = World::new().await;
+    let mut tx = world.pool.begin().await.unwrap();
+    sqlx::raw_sql("set transaction isolation level repeatable read; set application_name = 'report'; select 1")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    expect(&world, &["--old-snapshot", "0s"], "snapshots", "warning", "report, idle in transaction)");
+    assert!(findings(&world.url(), &[]).iter().all(|finding| finding["check"] != "snapshots"), "a young one is none");
+}
+
+#[tokio::test]
+async fn dead_rows_and_costly_updates_are_found() {
+    let world = World::new().await;
+    let mut conn = world.connect().await;
+    for statement in [
+        "alter table tollgate.rate_limits set (autovacuum_enabled = false, fillfactor = 100)",
+        "create index slow on tollgate.rate_limits (value)",
+        "insert into tollgate.rate_limits select 'quota', n::text, 0, 0, now(), now() from generate_series(1, 500) n",
+        "do $$ begin for turn in 1..25 loop update tollgate.rate_limits set value = value + 1; end loop; end $$",
+    ] {
+        sqlx::raw_sql(statement).execute(&mut conn).await.unwrap();
+    }
+    // The statistics are there once the session that made them has ended.
+    sqlx::Connection::close(conn).await.unwrap();
+    let counted = "select n_tup_upd >= 12500 from pg_stat_user_tables where relname = 'rate_limits'";
+    while !sqlx::query_scalar::<_, bool>(counted).fetch_one(&world.pool).await.unwrap() {}
+    expect(&world, &[], "dead_rows", "warning", "tollgate.rate_limits has 12500 dead rows to 500 live ones");
+    expect(&world, &[], "hot_updates", "warning", "only 0 % of the updates of tollgate.rate_limits");
+    expect(&world, &[], "autovacuum", "warning", "autovacuum is switched off for tollgate.rate_limits");
+}
+
+#[tokio::test]
+async fn rows_are_compared_with_the_limits_file() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits values
+             ('send_mesage', 'ada', 0, 0, '2020-01-01', '2020-01-01'),
+             ('all_traffic', '', 0, 0, '2020-01-01', '2020-01-01'),
+             ('llm_tokens', 'deep', 0, -300000000000, clock_timestamp(), clock_timestamp()),
+             ('llm_tokens', 'fine', 0, -100000000000, clock_timestamp(), clock_timestamp()),
+             ('llm_tokens', 'long ago', 0, -300000000000, '2020-01-01', '2020-01-01'),
+             ('sign_ups', 'slow', 0, -4000000000, clock_timestamp(), clock_timestamp())",
+        )
+        .await;
+    let with = ["--limits", EXAMPLE];
+    expect(
+        &world,
+        &with,
+        "unknown_limit",
+        "warning",
+        "1 durable row of \"send_mesage\", which the limits file does not know (did somebody mean \"send_message\"?)",
+    );
+    expect(&world, &with, "moved_limit", "warning", "1 durable row left of \"all_traffic\", which is ephemeral now");
+    expect(
+        &world,
+        &with,
+        "deep_debts",
+        "warning",
+        "1 durable row of \"llm_tokens\" with a debt deeper than it lets anybody reserve",
+    );
+    expect(&world, &with, "old_debts", "warning", "a debt of \"sign_ups\" is repaid only in 1month 9days");
+    assert_eq!(examine(&world.url(), &with).status.code(), Some(0), "warnings are no errors");
+    expect(&world, &[], "unknown_limit", "note", "the rows were not compared with a limits file");
+}
+
+#[tokio::test]
+async fn rows_from_the_future_are_an_error() {
+    let world = World::new().await;
+    world
+        .sql("insert into tollgate.buckets values ('all_traffic', 'ada', 0, 0, now() + interval '1 day', now())")
+        .await;
+    expect(&world, &[], "future_rows", "error", "1 ephemeral row of \"all_traffic\" in the future, up to 1day ahead");
+}
+
+#[tokio::test]
+async fn what_takes_too_long_is_left_out_and_said() {
+    let world = World::new().await;
+    let mut tx = world.pool.begin().await.unwrap();
+    sqlx::raw_sql("lock table tollgate.rate_limits").execute(&mut *tx).await.unwrap();
+    expect(
+        &world,
+        &["--timeout", "50ms"],
+        "rows",
+        "warning",
+        "could not look: canceling statement due to statement timeout",
+    );
+}
+
+/// For connections to come.
+async fn set(world: &World, setting: &str) {
+    let database: String = sqlx::query_scalar("select current_database()").fetch_one(&world.pool).await.unwrap();
+    world.sql(&format!("alter database {database} set {setting}")).await;
+}
+
+/// Demands a finding of this check, and no second one that is said in the same words.
+fn expect(world: &World, args: &[&str], check: &str, severity: &str, what: &str) {
+    let found = findings(&world.url(), args);
+    let matching = |finding: &&Value| finding["check"] == check && finding["what"].as_str().unwrap().contains(what);
+    let matches: Vec<_> = found.iter().filter(matching).collect();
+    let [finding] = matches.as_slice() else { panic!("{check} of {what:?} is not there once in {found:#?}") };
+    assert_eq!(finding["severity"], severity, "{finding}");
+}
+
+fn findings(url: &str, args: &[&str]) -> Vec<Value> {
+    let output = examine(url, &[&["--json"], args].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    report["findings"].as_array().unwrap().clone()
+}
+
+fn examine(url: &str, args: &[&str]) -> Output {
+    run(tollgate().arg("doctor").args(args).args(["--database-url", url]))
+}

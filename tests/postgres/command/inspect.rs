@@ -1,0 +1,178 @@
+//! `tollgate inspect`.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use super::{EXAMPLE, failure, run, stdout, tollgate};
+use crate::world::World;
+
+#[tokio::test]
+async fn one_key_with_its_definition() {
+    let world = World::new().await;
+    world.sql("insert into tollgate.rate_limits values ('sign_ups', 'ada', 0, -30000000, '2020-01-01 22:00Z', '2020-01-03 22:00Z')").await;
+    let told = stdout(&inspect(&world, Some(EXAMPLE), &["sign_ups", "ada", "--cost", "101"]));
+    assert_eq!(
+        told,
+        "limit     sign_ups: fixed window, 100 each 1day, steps from 22h after the epoch on\n\
+         key       ada\n\
+         balance   100 of 100\n\
+         full      now\n\
+         cost 101  never: more than the capacity\n\
+         row       -30 at 2020-01-01T22:00:00.000000Z in tollgate.rate_limits\n"
+    );
+    let absent = stdout(&inspect(&world, Some(EXAMPLE), &["sign_ups", "--global"]));
+    assert!(
+        absent.contains("key       (all callers)\n") && absent.ends_with("row       none, which means full\n"),
+        "{absent}"
+    );
+}
+
+#[tokio::test]
+async fn a_debt_says_when_it_is_repaid_and_when_the_next_call_is_granted() {
+    let world = World::new().await;
+    world.sql("insert into tollgate.rate_limits values ('llm_tokens', 'a', 0, -40000000000, clock_timestamp(), clock_timestamp())").await;
+    let report = json(&inspect(&world, Some(EXAMPLE), &["llm_tokens", "a", "--cost", "20000", "--json"]));
+    assert!(report["debt"].as_f64().unwrap() > 30_000.0, "{report}");
+    let (next, full) = (&report["next"], report["full_in_ms"].as_u64().unwrap());
+    assert_eq!(next["cost"], 20_000);
+    assert!((80_000..=90_000).contains(&next["wait_ms"].as_u64().unwrap()), "{report}");
+    assert!((110_000..=120_000).contains(&full), "{report}");
+    assert_eq!(report["rows"][0]["table"], "tollgate.rate_limits");
+}
+
+#[tokio::test]
+async fn without_a_limits_file_it_shows_what_is_on_disk() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits values ('quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z');
+             insert into tollgate.buckets values ('quota', 'ada', 0, 1000000, '2020-01-01 00:00Z', 'infinity')",
+        )
+        .await;
+    let told = stdout(&inspect(&world, None, &["quota", "ada"]));
+    assert_eq!(
+        told,
+        "limit     quota\n\
+         key       ada\n\
+         row       2.5 at 2020-01-01T00:00:00.000000Z in tollgate.rate_limits, full by now\n\
+         row       1 at 2020-01-01T00:00:00.000000Z in tollgate.buckets\n"
+    );
+    assert_eq!(
+        failure(&inspect(&world, None, &["quota", "bob"])),
+        "error: there is no row of limit \"quota\" for \"bob\", and no limits file to say what that means (check both names \
+         with `tollgate inspect quota`, or pass --limits FILE)\n"
+    );
+}
+
+#[tokio::test]
+async fn the_list_has_the_most_exhausted_first_page_by_page() {
+    let world = World::new().await;
+    // In the order of their balances now, not of those on disk: `rested` has had time to refill.
+    world
+        .sql(
+            "insert into tollgate.rate_limits values
+             ('send_message', 'some', 0, 9000000, clock_timestamp(), clock_timestamp()),
+             ('send_message', 'rested', 0, -5000000, '2020-01-01', '2020-01-02'),
+             ('send_message', 'owes', 0, -90000000, clock_timestamp(), clock_timestamp()),
+             ('send_message', '', 0, 1000000, clock_timestamp(), clock_timestamp()),
+             ('sign_ups', 'other', 0, 0, clock_timestamp(), clock_timestamp())",
+        )
+        .await;
+    let page = |args: &[&str]| json(&inspect(&world, Some(EXAMPLE), &[&["send_message", "--json"], args].concat()));
+    let first = page(&["--limit", "3"]);
+    assert_eq!(keys(&first), ["owes", "", "some"], "{first}");
+    assert_eq!(first["next"], 3);
+    let second = page(&["--limit", "3", "--after", "3"]);
+    assert_eq!(keys(&second), ["rested"], "{second}");
+    assert_eq!((&second["next"], &second["keys"][0]["balance"]), (&Value::Null, &20.into()));
+
+    let told = stdout(&inspect(&world, Some(EXAMPLE), &["send_message", "--limit", "2"]));
+    let lines: Vec<_> = told.lines().collect();
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["KEY", "BALANCE", "OF", "FULL", "IN"]);
+    assert!(lines[1].starts_with("owes ") && lines[2].starts_with("(all callers) "), "{told}");
+    assert_eq!(lines[3], "there are more (--after 2)");
+}
+
+#[tokio::test]
+async fn windows_are_listed_by_what_they_have_and_not_by_when_they_start() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits
+             select 'sign_ups', 'key ' || n, 0, n * 1000000, (date_trunc('day', (now() at time zone 'UTC') - interval '22 hours') + interval '22 hours') at time zone 'UTC',
+                    now() + n * interval '1 hour'
+               from generate_series(1, 5) n",
+        )
+        .await;
+    let list = json(&inspect(&world, Some(EXAMPLE), &["sign_ups", "--json"]));
+    assert_eq!(keys(&list), ["key 1", "key 2", "key 3", "key 4", "key 5"], "{list}");
+}
+
+#[tokio::test]
+async fn without_a_limits_file_the_list_goes_by_what_is_on_disk() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits values
+             ('quota', 'low', 0, 1000000, now(), now() + interval '1 hour'),
+             ('quota', 'lower', 0, -1000000, now(), now() + interval '1 hour'),
+             ('quota', 'full again', 0, -9000000, '2020-01-01', '2020-01-02')",
+        )
+        .await;
+    let list = json(&inspect(&world, None, &["quota", "--json"]));
+    assert_eq!(keys(&list), ["lower", "low", "full again"], "{list}");
+    assert_eq!(stdout(&inspect(&world, None, &["nothing"])), "no rows of nothing: a key without a row is full\n");
+}
+
+#[tokio::test]
+async fn a_row_from_the_future_and_one_in_the_wrong_table_are_marked() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits values
+             ('sign_ups', 'ada', 0, 0, clock_timestamp() + interval '90 minutes', now()),
+             ('all_traffic', 'ada', 0, 0, '2020-01-01', now())",
+        )
+        .await;
+    let told = stdout(&inspect(&world, Some(EXAMPLE), &["sign_ups", "ada"]));
+    assert!(told.contains(" in the future (reset mends it)\n"), "{told}");
+    let told = stdout(&inspect(&world, Some(EXAMPLE), &["all_traffic", "ada"]));
+    assert!(told.contains("balance   2000 of 2000\n"), "{told}");
+    assert!(told.contains("in tollgate.rate_limits, which the limit does not use any more\n"), "{told}");
+}
+
+#[tokio::test]
+async fn a_key_cannot_steer_the_terminal() {
+    let world = World::new().await;
+    world.sql("insert into tollgate.rate_limits values ('quota', E'a\\033[2Jb\\n', 0, 0, now(), now())").await;
+    let told = stdout(&inspect(&world, None, &["quota"]));
+    assert!(told.contains(r"a\u{1b}[2Jb\u{a}"), "{told}");
+}
+
+#[tokio::test]
+async fn a_list_that_takes_too_long_is_given_up() {
+    let world = World::new().await;
+    let mut tx = world.pool.begin().await.unwrap();
+    sqlx::raw_sql("lock table tollgate.rate_limits").execute(&mut *tx).await.unwrap();
+    let error = failure(&inspect(&world, None, &["quota", "--timeout", "50ms"]));
+    assert_eq!(
+        error,
+        "error: canceling statement due to statement timeout (give it longer with --timeout, or ask for less)\n"
+    );
+}
+
+fn keys(page: &Value) -> Vec<&str> {
+    page["keys"].as_array().unwrap().iter().map(|listed| listed["key"].as_str().unwrap()).collect()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&stdout(output)).unwrap()
+}
+
+fn inspect(world: &World, limits: Option<&str>, args: &[&str]) -> Output {
+    let mut command = tollgate();
+    command.arg("inspect").args(args).env("DATABASE_URL", world.url());
+    limits.map(|limits| command.env("TOLLGATE_LIMITS", limits));
+    run(&mut command)
+}

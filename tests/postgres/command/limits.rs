@@ -1,0 +1,61 @@
+//! `tollgate limits check`.
+
+use std::path::PathBuf;
+
+use super::{EXAMPLE, run, snapshot, stdout, text, tollgate};
+
+#[test]
+fn a_sound_file_is_told_back() {
+    let output = run(tollgate().args(["limits", "check", EXAMPLE]));
+    snapshot("limits_sound", &stdout(&output).replace(EXAMPLE, "tollgate.toml"));
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&run(tollgate().args(["limits", "check", EXAMPLE, "--json"])))).unwrap();
+    assert_eq!(json["limits"][2]["name"], "send_message", "{json}");
+    assert_eq!(json["faults"], serde_json::json!([]), "{json}");
+}
+
+#[test]
+fn a_faulty_file_is_told_what_is_wrong_and_exits_with_1() {
+    let file = Scratch::new("faulty.toml", "[mail]\nkind = 'token_bucket'\nrate = 10\npre = '1m'\ncapacity = 'much'\n");
+    let output = run(tollgate().args(["limits", "check"]).arg(&file.0));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    snapshot("limits_faulty", &text(&output.stdout).replace(&file.0.display().to_string(), "tollgate.toml"));
+
+    let output = run(tollgate().args(["limits", "check", "--json"]).arg(&file.0));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let fault = &json["faults"][1];
+    assert_eq!((&fault["line"], &fault["column"]), (&4.into(), &1.into()), "{json}");
+    assert_eq!(fault["suggestion"], "did you mean \"per\"?", "{json}");
+}
+
+#[test]
+fn other_commands_name_the_first_fault_and_where_to_see_the_rest() {
+    let file = Scratch::new("first.toml", "[mail]\nkind = 'token_bucket'\nrate = 0\nper = '0s'\n");
+    let output = run(tollgate().args(["consume", "mail", "ada", "--limits"]).arg(&file.0));
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let path = file.0.display();
+    assert_eq!(
+        text(&output.stderr),
+        format!(
+            "error: {path}:3:8: limit \"mail\": the rate must be positive; and 1 more (run `tollgate limits check {path}`)\n"
+        )
+    );
+}
+
+/// A file that is gone with the value.
+pub(super) struct Scratch(pub(super) PathBuf);
+
+impl Scratch {
+    pub(super) fn new(name: &str, content: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("tollgate_{}_{name}", std::process::id()));
+        std::fs::write(&path, content).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,199 @@
+//! The verbs, for support staff and scripts: what they print, what they change, and how they exit.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tollgate::{Storage, Tokens};
+
+use super::{EXAMPLE, run, stdout, text, tollgate};
+use crate::world::World;
+
+#[tokio::test]
+async fn consume_takes_and_says_what_is_left_or_when_to_come_back() {
+    let world = World::new().await;
+    let granted = ask(&world, &["consume", "sign_ups", "ada", "--cost", "98.5"]);
+    assert_eq!(stdout(&granted), "granted: 98.5 of \"sign_ups\" for ada; 1.5 left\n");
+
+    let refused = ask(&world, &["consume", "sign_ups", "ada", "--cost", "2"]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let told = text(&refused.stdout);
+    assert!(told.starts_with("refused: 2 of \"sign_ups\" for ada; it has 1.5, retry in "), "{told}");
+    assert!(told.trim_end().ends_with("T22:00:00.000000Z"), "the next window starts at 22:00 UTC: {told}");
+
+    let (value, _) = world.row(Storage::Durable, "sign_ups", "ada").await.unwrap();
+    assert_eq!(value, Tokens::from_micros(1_500_000));
+}
+
+#[tokio::test]
+async fn check_says_the_same_and_takes_nothing() {
+    let world = World::new().await;
+    let told = ask(&world, &["check", "sign_ups", "ada", "--cost", "100"]);
+    assert_eq!(stdout(&told), "would be granted: 100 of \"sign_ups\" for ada; 0 left\n");
+    assert_eq!(world.rows().await, 0);
+    stdout(&ask(&world, &["consume", "sign_ups", "ada", "--cost", "100"]));
+    assert_eq!(ask(&world, &["check", "sign_ups", "ada"]).status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn json_is_what_the_library_answers() {
+    let world = World::new().await;
+    let decision: tollgate::Decision =
+        serde_json::from_str(&stdout(&ask(&world, &["consume", "sign_ups", "--global", "--cost", "40", "--json"])))
+            .unwrap();
+    assert_eq!(decision.granted().unwrap().remaining, Tokens::new(60));
+    let refused = ask(&world, &["consume", "sign_ups", "--global", "--cost", "61", "--json"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let decision: tollgate::Decision = serde_json::from_slice(&refused.stdout).unwrap();
+    assert!(decision.denied().unwrap().key.is_global());
+}
+
+#[tokio::test]
+async fn a_reservation_is_a_debt_with_an_instant() {
+    let world = World::new().await;
+    let now = ask(&world, &["consume", "llm_tokens", "--global", "--cost", "40000", "--reserve"]);
+    assert_eq!(stdout(&now), "reserved: 40000 of \"llm_tokens\" for (all callers), ready now\n");
+    let later = ask(&world, &["consume", "llm_tokens", "--global", "--cost", "100000", "--reserve", "--json"]);
+    let decision: Value = serde_json::from_str(&stdout(&later)).unwrap();
+    let wait = decision["granted"]["wait_ms"].as_u64().unwrap();
+    assert!((100_000..=150_000).contains(&wait), "{decision}");
+    let refused = ask(&world, &["consume", "llm_tokens", "--global", "--cost", "150000", "--reserve"]);
+    assert_eq!(refused.status.code(), Some(2), "deeper than max_reserved: {refused:?}");
+}
+
+#[tokio::test]
+async fn credit_debit_and_reset_change_a_balance_whatever_it_is() {
+    let world = World::new().await;
+    let told = |args: &[&str]| stdout(&ask(&world, args));
+    assert!(
+        told(&["debit", "sign_ups", "a|b", "--cost", "130"])
+            .starts_with("debited: \"sign_ups\" for a|b has -30 of 100; full in ")
+    );
+    assert!(
+        told(&["credit", "sign_ups", "a|b", "--cost", "50"])
+            .starts_with("credited: \"sign_ups\" for a|b has 20 of 100; full in ")
+    );
+    assert_eq!(told(&["reset", "sign_ups", "a|b"]), "reset: \"sign_ups\" for a|b has 100 of 100; full\n");
+}
+
+#[tokio::test]
+async fn reset_all_asks_first_and_fills_up_every_key() {
+    let world = World::new().await;
+    // More than one page, with the row of all callers, and another limit that must stay as it is.
+    world
+        .sql(
+            "insert into tollgate.rate_limits
+             select 'send_message', case n when 0 then '' else 'key ' || n end, 0, -5000000, now(), now() from generate_series(0, 1234) n
+             union all select 'sign_ups', 'ada', 0, 7000000, now(), now()",
+        )
+        .await;
+    let unasked = ask(&world, &["reset", "send_message", "--all"]);
+    assert_eq!(
+        text(&unasked.stderr),
+        "error: nothing was reset: this asks first, and nobody can answer here (say --yes)\n"
+    );
+    assert_eq!(unasked.status.code(), Some(1));
+    assert_eq!(below_capacity(&world).await, 1235 + 1);
+
+    let done = ask(&world, &["reset", "send_message", "--all", "--yes"]);
+    assert_eq!(stdout(&done), "reset 1235 keys of \"send_message\"\n");
+    assert_eq!(below_capacity(&world).await, 1);
+    assert_eq!(world.rows().await, 1235 + 1, "rows are updated, not deleted");
+}
+
+async fn below_capacity(world: &World) -> i64 {
+    let sql = "select count(*) from tollgate.rate_limits where value < 20000000";
+    sqlx::query_scalar(sql).fetch_one(&world.pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn the_answer_stands_though_nobody_reads_it() {
+    let world = World::new().await;
+    stdout(&ask(&world, &["consume", "sign_ups", "ada", "--cost", "100"]));
+    let mut command = asking(&world, &["consume", "sign_ups", "ada"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(2), String::new()));
+}
+
+#[tokio::test]
+async fn run_passes_on_what_the_program_does() {
+    let world = World::new().await;
+    let ran = ask(
+        &world,
+        &["run", "sign_ups", "deploys", "--cost", "60", "--", "sh", "-c", "echo out; echo err >&2; exit 7"],
+    );
+    assert_eq!((ran.status.code(), text(&ran.stdout), text(&ran.stderr)), (Some(7), "out\n".into(), "err\n".into()));
+
+    let refused = ask(&world, &["run", "sign_ups", "deploys", "--cost", "60", "--", "echo", "never"]);
+    assert_eq!((refused.status.code(), text(&refused.stdout)), (Some(2), String::new()));
+    assert!(text(&refused.stderr).starts_with("refused: 60 of \"sign_ups\" for deploys; it has 40"), "{refused:?}");
+
+    let beyond = ask(&world, &["run", "sign_ups", "deploys", "--cost", "60", "--wait", "1ms", "--", "echo", "never"]);
+    assert_eq!(beyond.status.code(), Some(2), "an instant beyond the wait is a refusal at once: {beyond:?}");
+}
+
+#[tokio::test]
+async fn run_gives_back_what_a_program_that_cannot_start_did_not_use() {
+    let world = World::new().await;
+    for (program, status) in [("/nonexistent/program", 127), ("/etc/passwd", 126)] {
+        let failed = ask(&world, &["run", "sign_ups", "cron", "--", program]);
+        assert_eq!(failed.status.code(), Some(status), "{failed:?}");
+        assert!(text(&failed.stderr).contains("its tokens were given back"), "{failed:?}");
+    }
+    let (value, _) = world.row(Storage::Durable, "sign_ups", "cron").await.unwrap();
+    assert_eq!(value, Tokens::new(100));
+}
+
+#[tokio::test]
+async fn run_waits_for_its_turn() {
+    let world = World::new().await;
+    // 2000 a second: half a second's worth is owed.
+    stdout(&ask(&world, &["debit", "all_traffic", "--global", "--cost", "3000"]));
+    let ran = ask(&world, &["run", "all_traffic", "--global", "--wait", "1m", "--", "echo", "done"]);
+    assert_eq!(stdout(&ran), "done\n");
+}
+
+#[tokio::test]
+async fn a_signal_reaches_the_program() {
+    let world = World::new().await;
+    let script = "trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done";
+    let mut command = asking(&world, &["run", "sign_ups", "jobs", "--", "sh", "-c", script]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    signal("TERM", child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+}
+
+#[tokio::test]
+async fn a_ctrl_c_while_waiting_takes_nothing() {
+    let world = World::new().await;
+    stdout(&ask(&world, &["consume", "sign_ups", "ada", "--cost", "100"]));
+    let mut child =
+        asking(&world, &["run", "sign_ups", "ada", "--wait", "100000d", "--", "echo", "never"]).spawn().unwrap();
+    // It waits, or is about to ask: in either case it has nothing yet.
+    let asked = "select count(*) from pg_stat_activity
+                  where datname = current_database() and application_name = 'tollgate' and state = 'idle'";
+    while sqlx::query_scalar::<_, i64>(asked).fetch_one(&world.pool).await.unwrap() == 0 {}
+    signal("INT", child.id());
+    assert_eq!(child.wait().unwrap().signal(), Some(2));
+    let (value, _) = world.row(Storage::Durable, "sign_ups", "ada").await.unwrap();
+    assert_eq!(value, Tokens::ZERO);
+}
+
+fn signal(name: &str, process: u32) {
+    assert!(Command::new("sh").args(["-c", &format!("kill -{name} {process}")]).status().unwrap().success());
+}
+
+fn ask(world: &World, args: &[&str]) -> Output {
+    run(&mut asking(world, args))
+}
+
+fn asking(world: &World, args: &[&str]) -> Command {
+    let mut command = tollgate();
+    command.args(args).env("DATABASE_URL", world.url()).env("TOLLGATE_LIMITS", EXAMPLE).stdin(Stdio::null());
+    command
+}

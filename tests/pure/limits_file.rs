@@ -1,0 +1,192 @@
+//! Limits from files: what is read, and what is said of a file that is wrong.
+
+use std::time::Duration;
+
+use tollgate::{Limit, LimitFault, LimitName, Limits, LimitsError, MINUTE, NamedLimits, SECOND, Tokens};
+
+#[test]
+fn a_file_says_what_a_constant_says() {
+    let limits = Limits::from_toml(
+        "
+        [token]
+        kind = 'token_bucket'
+        rate = 0.5
+        per = '1m 30s'
+        capacity = '20.25'
+        max_reserved = 'unbounded'
+
+        [window]
+        kind = 'fixed_window'
+        rate = 1_000
+        period = '1d'
+        start = '22h'
+
+        ['with space']
+        kind = 'stepped_bucket'
+        rate = 5
+        per = '10s'
+        capacity = 20
+        storage = 'ephemeral'
+        ",
+    )
+    .unwrap();
+    let half = Limit::token_bucket("token", 1, Duration::from_secs(90)).unbounded_reservations();
+    let tokens = |text: &str| text.parse::<Tokens>().unwrap();
+    assert_eq!(limits.get("token").unwrap(), &half.exactly(tokens("0.5"), tokens("20.25")));
+    let window = Limit::fixed_window("window", 1_000, MINUTE * 60 * 24).start(MINUTE * 60 * 22);
+    assert_eq!(limits.get("window").unwrap(), &window);
+    let stepped = Limit::stepped_bucket("with space", 5, SECOND * 10).capacity(20).ephemeral();
+    assert_eq!(limits.get("with space").unwrap(), &stepped);
+    assert_eq!(limits.iter().map(Limit::name).collect::<Vec<_>>(), ["token", "window", "with space"]);
+}
+
+#[test]
+fn json_says_the_same() {
+    let json = r#"{ "mail": { "kind": "token_bucket", "rate": 10, "per": "1m", "capacity": null } }"#;
+    let toml = "[mail]\nkind = 'token_bucket'\nrate = 10\nper = '1m'";
+    assert_eq!(Limits::from_json(json).unwrap(), Limits::from_toml(toml).unwrap());
+}
+
+#[test]
+fn every_fault_is_reported_with_its_place_and_what_was_meant() {
+    let text = "\
+[uploads]
+kind = 'steped_bucket'
+rate = 0
+per = 10
+capcity = 20
+
+[mail]
+kind = 'token_bucket'
+rate = -1
+per = '0s'
+capacity = -2
+start = '1h'
+max_reserved = 5
+storage = 'ephemeral'
+storge = 'durable'
+
+[empty]
+";
+    let expected = r#"
+2:8: limit "uploads": kind: "steped_bucket" is no kind of limit (did you mean "stepped_bucket"?)
+3:8: limit "uploads": the rate must be positive
+4:7: limit "uploads": per: 10 has no unit (did you mean "10s"?)
+5:1: limit "uploads": unknown field "capcity" (did you mean "capacity"?)
+9:8: limit "mail": the rate must be positive
+10:7: limit "mail": the period is zero
+11:12: limit "mail": the capacity is negative
+12:9: limit "mail": a token bucket refills all the time and has no start (use a fixed window or a stepped bucket)
+14:11: limit "mail": an ephemeral limit cannot take reservations, for a crash would forget them (drop one of the two)
+15:1: limit "mail": unknown field "storge" (did you mean "storage"?)
+17:2: limit "empty": the field "kind" is missing (add kind = "token_bucket", "fixed_window" or "stepped_bucket")
+17:2: limit "empty": the field "rate" is missing (add a number of tokens, such as rate = 10)
+17:2: limit "empty": the field "per" is missing (add a span of time with its unit, such as per = "1h 30m")"#;
+    assert_eq!(format!("\n{}", toml_faults(text)), expected);
+}
+
+#[test]
+fn a_fault_in_json_has_its_place_too() {
+    let text = "{\n  \"mail\": { \"kind\": \"token_bucket\", \"rte\": 1,\n    \"rate\": true, \"per\": [\"1m\"] },\n  \"x\": 3, \"mail\": {}\n}";
+    let told = faults(Limits::from_json(text));
+    for line in [
+        r#"2:37: limit "mail": unknown field "rte" (did you mean "rate"?)"#,
+        r#"3:13: limit "mail": rate: true: invalid type: boolean `true`, expected a number of tokens, or a decimal string"#,
+        r#"3:26: limit "mail": per: it is an array"#,
+        r#"4:3: "x" is no table with the fields of a limit"#,
+        r#"4:11: "mail" is there twice"#,
+    ] {
+        assert!(told.contains(line), "{line} is not in\n{told}");
+    }
+    assert!(
+        faults(Limits::from_json("{ \"mail\": \n nonsense")).starts_with("2:2: expected"),
+        "a syntax error has one"
+    );
+}
+
+#[test]
+fn all_syntax_errors_are_reported() {
+    let told = toml_faults("[mail\nrate = 1\nper = = 2\n");
+    assert!(told.lines().count() >= 2 && told.starts_with("1:"), "{told}");
+}
+
+#[test]
+fn what_no_number_holds_is_a_fault_and_no_panic() {
+    for (value, reason) in [
+        ("nan", "a number that is not finite"),
+        ("inf", "a number that is not finite"),
+        ("99999999999999999999999", "too large"),
+        ("1e300", "too large"),
+        ("0.0000001", "below half a millionth"),
+        ("'ten'", "not a plain decimal"),
+        ("1979-05-27", "it is a date"),
+        ("{ a = 1 }", "it is a table"),
+    ] {
+        let told = toml_faults(&format!("[x]\nkind = 'token_bucket'\nper = '1s'\nrate = {value}"));
+        assert!(told.starts_with("4:8: limit \"x\": rate: ") && told.contains(reason), "{value}: {told}");
+        assert_eq!(told.lines().count(), 1, "{told}");
+    }
+    let name = "n".repeat(256);
+    let told = toml_faults(&format!("[{name}]\nkind = 'token_bucket'\nrate = 1\nper = '1s'"));
+    assert!(told.starts_with("1:2: ") && told.ends_with("the name is longer than 255 bytes"), "{told}");
+}
+
+#[test]
+fn shards_and_names_inside_are_told_what_to_do() {
+    let told = toml_faults("[x]\nname = 'x'\nshards = 4\nkind = 'token_bucket'\nrate = 1\nper = '1s'");
+    assert!(
+        told.contains("2:1: limit \"x\": unknown field \"name\" (the name is the table's own: drop this line)"),
+        "{told}"
+    );
+    assert!(told.contains("3:1: limit \"x\": unknown field \"shards\" (this release keeps one row"), "{told}");
+}
+
+#[test]
+fn a_fault_names_its_kind_for_programs() {
+    let Err(LimitsError::Faulty(faults)) = Limits::from_toml("[x]\nkind = 'token_bucket'\nrate = 0\nper = '1s'") else {
+        unreachable!("it is faulty")
+    };
+    let kinds: Vec<_> = faults.iter().map(|fault| fault.kind.clone()).collect();
+    assert_eq!(kinds, [tollgate::FileFaultKind::Limit(LimitFault::RateNotPositive)]);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_one_sentence() {
+    let error = Limits::from_file("/nonexistent/tollgate.toml").unwrap_err().to_string();
+    assert!(error.starts_with("could not read the limits file /nonexistent/tollgate.toml: No such file"), "{error}");
+}
+
+tollgate::limits! {
+    /// As in a service.
+    enum AppLimit in "examples/tollgate.toml" {
+        SendMessage = "send_message",
+        SignUps = "sign_ups",
+    }
+}
+
+#[test]
+fn typed_names_find_their_limits() {
+    let limits = AppLimit::load("examples/tollgate.toml").unwrap();
+    for name in AppLimit::ALL {
+        assert_eq!(limits[*name].name(), name.name());
+    }
+    assert_eq!(limits[AppLimit::SendMessage].spec().rate, Tokens::new(10));
+}
+
+#[test]
+fn a_file_that_lacks_names_says_all_of_them_at_start_up() {
+    let limits = Limits::from_toml("[send_mesage]\nkind = 'token_bucket'\nrate = 1\nper = '1s'").unwrap();
+    let missing = NamedLimits::<AppLimit>::from_limits(&limits).unwrap_err().to_string();
+    assert_eq!(
+        missing,
+        "there is no limit \"send_message\" (did you mean \"send_mesage\"?)\nthere is no limit \"sign_ups\""
+    );
+}
+
+fn toml_faults(text: &str) -> String {
+    faults(Limits::from_toml(text))
+}
+
+fn faults(read: Result<Limits, LimitsError>) -> String {
+    read.unwrap_err().to_string()
+}
