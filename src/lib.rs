@@ -63,6 +63,7 @@
 //! - **`metrics`**: counters and histograms of the gate, through the facade of that name:
 //!   `tollgate_decisions_total` (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`),
 //!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`.
+//! - **`simulate`**: the `simulate` module: limits tried on traffic, without a database.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //! - **`cli`**: the `tollgate` command, with all that it needs.
 
@@ -85,6 +86,8 @@ pub mod migrate;
 pub mod plan;
 mod receipt;
 mod request;
+#[cfg(feature = "simulate")]
+pub mod simulate;
 mod spec;
 #[cfg(feature = "postgres")]
 mod store;
