@@ -41,6 +41,7 @@ pub use preset::{Preset, UnknownPreset};
 pub use rule::{Rule, RuleError};
 pub use run::Run;
 pub use scene::{Finding, Scene, SimulateError, on_traffic, side_by_side};
+pub use sentence::short;
 pub use series::{Bin, Level, Series};
 pub use simulation::{Retry, Simulation};
 pub use trace::{Trace, TraceError, TraceFault};

@@ -74,7 +74,8 @@ fn named(period: Duration) -> Option<(&'static str, &'static str)> {
 }
 
 /// A span for people, rounded up: to the microsecond below a second, to the millisecond below a minute, then to the second.
-pub(super) fn short(span: Duration) -> String {
+#[must_use]
+pub fn short(span: Duration) -> String {
     let micros = span.as_micros();
     if span >= MINUTE {
         humantime::format_duration(Duration::from_secs(span.as_secs() + u64::from(span.subsec_nanos() > 0))).to_string()

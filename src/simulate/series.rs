@@ -21,7 +21,7 @@ pub struct Series {
 
 impl Series {
     /// The most bins.
-    pub const MAX_BINS: usize = 400;
+    pub const MAX_BINS: usize = 320;
 }
 
 /// What happened in a stretch of time.
@@ -71,7 +71,7 @@ impl Recorder {
 
     /// Where the last bin ends, and the next one begins.
     pub(super) fn edge(&self) -> Timestamp {
-        // At most 400 bins, each of which begins at an instant that there is.
+        // at most 320 bins, each of which begins at an instant that there is.
         let bins = i64::try_from(self.bins.len()).unwrap_or(i64::MAX);
         Timestamp::from_micros(self.start.micros().saturating_add(self.width.saturating_mul(bins)))
     }

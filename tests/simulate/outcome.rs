@@ -12,15 +12,15 @@ fn the_series_shows_a_balance_fall_and_rise() {
     let simulation = Simulation::new([Rule::each(Limit::token_bucket("ten", 5, SECOND).capacity(10))]);
     let outcome = on(&simulation.spanning(START, 4 * SECOND), &[Traffic::burst(10, 2 * SECOND).lasting(4 * SECOND)]);
     let series = outcome.series.unwrap();
-    assert_eq!((series.bins.len(), series.width), (400, Duration::from_millis(10)));
+    assert_eq!((series.bins.len(), series.width), (320, Duration::from_micros(12_500)));
     let level = |bin: usize| (series.bins[bin].levels[0].low.micros(), series.bins[bin].levels[0].high.micros());
     assert_eq!(level(0), (0, 10_000_000), "full, then ten taken at once");
-    assert_eq!(level(1), (50_000, 100_000), "five a second: 0.05 in each bin");
-    assert_eq!(level(199), (9_950_000, 10_000_000));
-    assert_eq!(level(200), (0, 10_000_000));
-    assert_eq!(level(399), (9_950_000, 10_000_000), "up to the end, where there is no call");
+    assert_eq!(level(1), (62_500, 125_000), "five a second: a sixteenth of a token in each bin");
+    assert_eq!(level(159), (9_937_500, 10_000_000));
+    assert_eq!(level(160), (0, 10_000_000));
+    assert_eq!(level(319), (9_937_500, 10_000_000), "up to the end, where there is no call");
     let granted: Vec<_> = series.bins.iter().enumerate().filter(|(_, bin)| bin.granted > 0).collect();
-    assert_eq!(granted.iter().map(|(place, bin)| (*place, bin.granted)).collect::<Vec<_>>(), [(0, 10), (200, 10)]);
+    assert_eq!(granted.iter().map(|(place, bin)| (*place, bin.granted)).collect::<Vec<_>>(), [(0, 10), (160, 10)]);
 }
 
 #[test]
@@ -141,9 +141,9 @@ fn an_outcome_is_a_document() {
         })
     );
     assert_eq!(series["start"], json!("2025-01-01T00:00:00Z"));
-    assert_eq!(series["width_us"], json!(5_000));
+    assert_eq!(series["width_us"], json!(6_250));
     assert_eq!(series["bins"][0], json!({ "granted": 2, "refused": 1, "levels": [{ "low": 0, "high": 2 }] }));
-    assert_eq!(series["bins"][1], json!({ "granted": 0, "refused": 0, "levels": [{ "low": 0.01, "high": 0.02 }] }));
+    assert_eq!(series["bins"][1], json!({ "granted": 0, "refused": 0, "levels": [{ "low": 0.0125, "high": 0.025 }] }));
 }
 
 fn on(simulation: &Simulation, traffic: &[Traffic]) -> Outcome {

@@ -26,8 +26,8 @@ fn a_flood_gets_fifty_at_once_then_one_in_six() {
     // 650 calls. At 0 s fifty; then a token each 0.1 s, which is each sixth call from the sixth on: 599 / 6 = 99.
     assert_eq!(counts(&flood), [650, 50 + 99, 501]);
     let bins = &flood.outcome.series.as_ref().unwrap().bins;
-    assert_eq!((bins[0].granted, bins[0].refused), (50, 2), "25 ms, in which two of the sixty a second come");
-    for second in bins.chunks(40).skip(1) {
+    assert_eq!((bins[0].granted, bins[0].refused), (50, 2), "31 ms, in which two of the sixty a second come");
+    for second in bins.chunks(32).skip(1) {
         let [granted, refused] = second.iter().fold([0, 0], |[g, r], bin| [g + bin.granted, r + bin.refused]);
         assert_eq!([granted, refused], [10, 50], "ten of sixty in each second");
     }
@@ -42,7 +42,7 @@ fn five_minutes_of_credit_last_a_hundred_seconds_at_four_times_the_rate() {
     assert_eq!(credit.outcome.first_refusal_after, Some(Duration::from_millis(99_975)));
     // Afterwards one in four.
     let bins = &credit.outcome.series.as_ref().unwrap().bins;
-    let [granted, refused] = bins[240..].iter().fold([0, 0], |[g, r], bin| [g + bin.granted, r + bin.refused]);
+    let [granted, refused] = bins[192..].iter().fold([0, 0], |[g, r], bin| [g + bin.granted, r + bin.refused]);
     assert_eq!((granted, refused), (720, 2_160), "the last 72 s");
 }
 

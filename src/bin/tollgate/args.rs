@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Demo(DemoArgs),
     /// Create the tables, or bring them up to date.
     Migrate(MigrateArgs),
+    /// Try limits on traffic, made up or recorded, without a database.
+    Simulate(crate::simulate::SimulateArgs),
 }
 
 #[derive(Debug, clap::Args)]

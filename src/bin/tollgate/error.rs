@@ -29,6 +29,8 @@ pub(crate) enum CommandError {
     Receipt(#[from] serde_json::Error),
     #[error("{0}")]
     Server(#[from] embedded::StartError),
+    #[error("{0}")]
+    Simulate(#[from] crate::simulate::SimulateFault),
     #[error("the demo stopped early: {0}")]
     Task(#[from] tokio::task::JoinError),
 }

@@ -5,6 +5,7 @@ mod bench;
 mod demo;
 mod error;
 mod migrate;
+mod simulate;
 
 use std::io::{Write, stderr};
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ async fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args).await,
         Command::Demo(args) => demo::run(args).await,
         Command::Migrate(args) => migrate::run(args).await,
+        Command::Simulate(args) => simulate::run(&args),
     };
     match done {
         // Whoever reads only the first lines of the output has all they want.
