@@ -27,7 +27,9 @@ fn calls_of_all_clients_are_in_order_and_each_client_makes_all_of_them() {
     let calls = made(&traffic);
     assert!(calls.is_sorted_by_key(|call| call.at));
     let mut by_key = BTreeMap::new();
-    calls.iter().for_each(|call| *by_key.entry(call.key.as_str()).or_insert(0) += 1);
+    for call in &calls {
+        *by_key.entry(call.key.as_str()).or_insert(0) += 1;
+    }
     assert_eq!([by_key["client-1"], by_key["client-2"], by_key["client-3"]], [4, 4, 4]);
     assert!(by_key["other"] > 25, "{by_key:?}");
     assert_eq!(span(&traffic), 2 * SECOND);

@@ -62,7 +62,7 @@ impl Panel {
         };
         let columns = series.map(|series| resampled(series, share(columns, length(series), span)));
         Self {
-            label: finding.label.clone(),
+            label: plain(&finding.label),
             balances: finding.outcome.rules.iter().enumerate().map(balance).collect(),
             columns: columns.unwrap_or_default(),
         }
@@ -72,7 +72,12 @@ impl Panel {
 /// The name of a limit, and its definition unless that is the name.
 fn label(rule: &RuleOutcome) -> String {
     let (name, definition) = (&rule.limit.name, &rule.definition);
-    if definition.starts_with(name.as_str()) { definition.clone() } else { format!("{name}: {definition}") }
+    if definition.starts_with(name.as_str()) { definition.clone() } else { format!("{}: {definition}", plain(name)) }
+}
+
+/// A name or a key without what would steer a terminal, or be no XML.
+pub(super) fn plain(text: &str) -> String {
+    text.replace(|letter: char| letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}'), "\u{fffd}")
 }
 
 fn points(series: &Series, rule: usize) -> Vec<[f64; 3]> {
@@ -137,4 +142,84 @@ fn whole(tokens: Tokens) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "plots are not read to the last of so many calls")]
 fn float(count: u64) -> f64 {
     count as f64
+}
+
+#[cfg(test)]
+#[expect(clippy::float_cmp, reason = "these numbers are exact")]
+mod tests {
+    use tollgate::simulate::{Preset, Simulation, Traffic, arrivals};
+
+    use super::*;
+
+    #[test]
+    fn all_scenes_share_their_axes() {
+        let figure = Figure::of(&findings("dashboard"), 64);
+        assert_eq!((figure.span, figure.tokens), (10 * SECOND, [0.0, 10.0]));
+        let [ten, five] = &figure.panels[..] else { panic!("{figure:?}") };
+        assert_eq!(
+            (ten.label.as_str(), five.balances[0].label.as_str()),
+            ("capacity 10", "dashboard: token bucket 5 per 1s")
+        );
+        assert_eq!(ten.balances[0].points.len(), 320);
+        assert_eq!(ten.balances[0].points[..2], [[0.0, 0.0, 10.0], [0.03125, 0.15625, 0.3125]]);
+        assert_eq!(five.balances[0].points[160], [5.0, 5.0, 5.0], "full between bursts");
+    }
+
+    #[test]
+    fn columns_are_calls_a_second() {
+        let figure = Figure::of(&findings("dashboard"), 64);
+        // Ten calls in a column of ten seconds' 64th part.
+        assert_eq!(figure.busiest, 64.0);
+        let shown = |panel: &Panel| {
+            let busy = panel.columns.iter().enumerate().filter(|(_, column)| **column != [0.0, 0.0]);
+            busy.map(|(place, column)| (place, *column)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&figure.panels[0]), [0, 12, 25, 38, 51].map(|place| (place, [64.0, 0.0])));
+        assert_eq!(shown(&figure.panels[1]), [0, 12, 25, 38, 51].map(|place| (place, [32.0, 32.0])));
+    }
+
+    #[test]
+    fn whoever_calls_longer_has_more_columns() {
+        let figure = Figure::of(&findings("retries"), 64);
+        let columns: Vec<_> = figure.panels.iter().map(|panel| panel.columns.len()).collect();
+        let [never, told, stubborn] = columns[..] else { panic!("{columns:?}") };
+        assert!(told == 64 && never < stubborn && stubborn < told, "{columns:?}");
+        // However many bins a column covers, no call is shown twice or left out.
+        for (panel, finding) in figure.panels.iter().zip(findings("retries")) {
+            let seconds =
+                length(finding.outcome.series.as_ref().unwrap()).as_secs_f64() / float(panel.columns.len() as u64);
+            let shown: f64 = panel.columns.iter().map(|[granted, refused]| (granted + refused) * seconds).sum();
+            assert!((shown / float(finding.outcome.tries) - 1.0).abs() < 0.05, "{shown} of {}", finding.outcome.tries);
+        }
+    }
+
+    #[test]
+    fn debts_are_below_the_axis_and_nobody_called_is_an_empty_figure() {
+        assert_eq!(Figure::of(&findings("queue"), 64).tokens, [-30.0, 5.0]);
+        let scenes: Vec<_> = "queue".parse::<Preset>().unwrap().scenes();
+        let nobody = tollgate::simulate::side_by_side(&scenes, []).unwrap();
+        let figure = Figure::of(&nobody, 64);
+        assert_eq!((figure.span, figure.tokens, figure.busiest), (SECOND, [0.0, 5.0], 0.0));
+        assert!(figure.panels.iter().all(|panel| panel.columns.is_empty() && panel.balances[0].points.is_empty()));
+    }
+
+    #[test]
+    fn few_bins_are_spread_over_many_columns() {
+        let rule = "token_bucket rate=5 per=1s".parse().unwrap();
+        let calls = arrivals(&[Traffic::burst(3, SECOND).lasting(SECOND)], 1).unwrap();
+        let outcome = Simulation::new([rule]).run(calls).unwrap();
+        let series = outcome.series.unwrap();
+        assert_eq!((series.bins.len(), resampled(&series, 4)), (1, vec![[3_000.0, 0.0]; 4]), "three in a millisecond");
+    }
+
+    #[test]
+    fn axes_are_labelled_for_people() {
+        assert_eq!([0.0, 0.0625, 2.5, 15.375, 90.0, 21_600.0].map(time), ["0s", "63ms", "2.5s", "15s", "1m 30s", "6h"]);
+        assert_eq!([0.0, -12.5, 0.126, 1e6].map(number), ["0", "-12.5", "0.13", "1000000"]);
+        assert_eq!(plain("a\u{1b}[2J\n"), "a\u{fffd}[2J\u{fffd}");
+    }
+
+    fn findings(preset: &str) -> Vec<Finding> {
+        preset.parse::<Preset>().unwrap().run(1).unwrap()
+    }
 }

@@ -2,9 +2,10 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anstream::stdout;
-use tollgate::simulate::{Finding, Outcome, short};
+use tollgate::Key;
+use tollgate::simulate::{Caller, Finding, Outcome, short};
 
-use super::figure::Figure;
+use super::figure::{Figure, plain};
 use super::{Calls, Report, plot};
 
 /// What was found, for people: plots, what they say in words, and the figures.
@@ -13,7 +14,7 @@ pub(super) fn print(report: &Report, no_plot: bool) -> io::Result<()> {
     heading(&mut out, &report.calls)?;
     let figure = Figure::of(&report.scenes, plot::COLUMNS.into());
     for (finding, panel) in report.scenes.iter().zip(&figure.panels) {
-        writeln!(out, "\n\u{1b}[1m{}\u{1b}[0m", finding.label)?;
+        writeln!(out, "\n\u{1b}[1m{}\u{1b}[0m", panel.label)?;
         if !no_plot {
             write!(out, "{}", plot::plot(&figure, panel))?;
         }
@@ -38,9 +39,9 @@ fn heading(out: &mut impl Write, calls: &Calls) -> io::Result<()> {
 
 /// Who got how much, where there are several.
 fn callers(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
-    let share = |caller: &tollgate::simulate::Caller| {
-        let key = caller.key.as_str();
-        format!("{} {} of {}", if key.is_empty() { "(no key)" } else { key }, caller.granted, caller.calls)
+    let share = |caller: &Caller| {
+        let key = if caller.key == Key::GLOBAL { "(no key)".to_owned() } else { plain(caller.key.as_str()) };
+        format!("{key} {} of {}", caller.granted, caller.calls)
     };
     match &outcome.callers[..] {
         [] | [_] => Ok(()),
@@ -70,7 +71,7 @@ fn table(out: &mut impl Write, findings: &[Finding]) -> io::Result<()> {
             wait(outcome.waits.p99),
             wait(outcome.waits.worst),
         ];
-        writeln!(out, "{}", row(cells, label))?;
+        writeln!(out, "{}", row(cells, &plain(label)))?;
     }
     Ok(())
 }
