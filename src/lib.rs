@@ -51,7 +51,8 @@
 //! # Map
 //!
 //! [`algebra`] and [`plan`] are pure: no IO, no clock. `Limiter` puts them to work on the tables, which `migrate` makes, and
-//! `Gate` on batches of calls. `embedded` starts a private server for tests and development; `bench` measures.
+//! `Gate` on batches of calls. `embedded` starts a private server for tests and development; `bench` measures;
+//! `simulate` tries limits on traffic.
 //!
 //! # Features
 //!

@@ -169,13 +169,12 @@ impl Tally {
     }
 
     /// Whoever is refused may come back, so this is no call that is lost yet.
-    pub(super) fn refused(&mut self, rules: &[Rule], denied: &Denied, at: Timestamp) {
+    pub(super) fn refused(&mut self, rules: &[Rule], key: &Key, at: Timestamp, denied: &Denied) {
         self.tries += 1;
         self.first_refusal.get_or_insert(at);
         self.worst_retry_after = self.worst_retry_after.max(Some(denied.retry_after()));
         for (rule, refusals) in rules.iter().zip(&mut self.refusals) {
-            let name = rule.limit().name();
-            let is_its = |limit: &str, key: &Key| limit == name && rule.is_global() == (*key == Key::GLOBAL);
+            let is_its = |limit: &str, whose: &Key| limit == rule.limit().name() && *whose == rule.key(key);
             let others = || denied.others.iter().any(|other| is_its(&other.limit, &other.key));
             *refusals += u64::from(is_its(&denied.limit, &denied.key) || others());
         }

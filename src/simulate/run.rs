@@ -93,7 +93,7 @@ impl Run {
                 self.tally.granted(&visit.key, visit.cost, since(visit.first, *ready_at));
             }
             Answer::Denied(denied) => {
-                self.tally.refused(&self.simulation.rules, denied, visit.at);
+                self.tally.refused(&self.simulation.rules, &visit.key, visit.at, denied);
                 self.wait_or_give_up(visit, denied.retry_at.into());
             }
             Answer::Done(_) => unreachable!("a call that takes is granted or denied"),

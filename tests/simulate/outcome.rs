@@ -71,6 +71,22 @@ fn what_the_limiter_would_report_ends_the_run() {
 }
 
 #[test]
+fn a_refusal_counts_for_each_limit_that_refused_and_for_no_other() {
+    let limit = Limit::token_bucket("same", 2, MINUTE);
+    let refusals = |rules: [Rule; 2], key: Key| {
+        let call = Arrival { at: START, key, cost: Tokens::ONE };
+        let outcome = Simulation::new(rules).run(vec![call; 5]).unwrap();
+        outcome.rules.iter().map(|rule| rule.refusals).collect::<Vec<_>>()
+    };
+    let rules = || [Rule::each(limit.clone()), Rule::global(limit.clone())];
+    assert_eq!(refusals(rules(), Key::new("ada").unwrap()), [3, 3]);
+    let wide = Limit::token_bucket("wide", 4, MINUTE);
+    assert_eq!(refusals([Rule::each(limit.clone()), Rule::global(wide)], Key::new("ada").unwrap()), [3, 0]);
+    // Who has no key shares the row of all: the limit is asked for two tokens each time.
+    assert_eq!(refusals(rules(), Key::GLOBAL), [4, 4]);
+}
+
+#[test]
 fn a_clock_that_goes_back_stands_still() {
     let mut run = Simulation::new([Rule::each(Limit::token_bucket("one", 1, SECOND))]).start();
     let call = |seconds: i64| Arrival {

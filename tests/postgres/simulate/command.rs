@@ -18,10 +18,10 @@ fn without_plots_there_are_words_and_figures() {
     assert!(
         text.ends_with(
             "
-  calls granted refused  share  tries      told waited   99 % in     worst
-    720     649      71  9.9 %    720  16.667ms      0         -         -  never
-    720     720       0  0.0 %  15985     100ms    425    6.968s    7.084s  when told
-    720     669      51  7.1 %   1358  16.667ms     20    8.004s       10s  each second
+  calls granted refused  share   tries      told  waited   99 % in     worst
+    720     649      71  9.9 %     720  16.667ms       0         -         -  never
+    720     720       0  0.0 %   15985     100ms     425    6.968s    7.084s  when told
+    720     669      51  7.1 %    1358  16.667ms      20    8.004s       10s  each second
 "
         ),
         "{text}"

@@ -89,6 +89,7 @@ fn retry(text: &str) -> Result<Retry, humantime::DurationError> {
 
 const EXAMPLES: &str = "Examples:
   tollgate simulate --preset dashboard
-  tollgate simulate --limit 'token_bucket rate=10 per=1s capacity=50' --traffic 'poisson rate=12 per=1s for=5m'
+  tollgate simulate --limit 'token_bucket rate=10 per=1s capacity=50' \\
+      --traffic 'poisson rate=12 per=1s for=5m'
   tollgate simulate --compare --limit 'token_bucket rate=10 per=1m capacity=10' \\
       --limit 'token_bucket rate=10 per=1m capacity=20' --trace calls.csv --svg calls.svg";

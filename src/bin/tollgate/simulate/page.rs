@@ -52,9 +52,9 @@ fn callers(out: &mut impl Write, outcome: &Outcome) -> io::Result<()> {
 /// One row for each scene, beside each other's figures.
 fn table(out: &mut impl Write, findings: &[Finding]) -> io::Result<()> {
     let row = |cells: [String; 9], label: &str| {
-        let widths = [7, 8, 8, 7, 7, 10, 7, 10, 10];
-        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$}"));
-        format!("{}  {label}", cells.collect::<String>())
+        let widths = [7, 7, 7, 6, 7, 9, 7, 9, 9];
+        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:>width$} "));
+        format!("{} {label}", cells.collect::<String>())
     };
     let names = ["calls", "granted", "refused", "share", "tries", "told", "waited", "99 % in", "worst"];
     writeln!(out, "{}", row(names.map(str::to_owned), "").trim_end())?;
