@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tollgate::algebra::Timestamp;
+use tollgate::plan::Answer;
 use tollgate::simulate::{Arrival, Level, Outcome, Rule, START, Series, Simulation, Traffic, arrivals};
 use tollgate::{Error, HOUR, Key, Limit, MINUTE, SECOND, Tokens};
 
@@ -97,8 +98,11 @@ fn a_clock_that_goes_back_stands_still() {
     for second in [5, 3, 6, 0] {
         run.call(&call(second)).unwrap();
     }
+    let ada = Arrival { key: Key::new("ada").unwrap(), ..call(1) };
+    let answer = run.call(&ada).unwrap();
+    assert!(matches!(answer, Answer::Granted { decided_at, .. } if decided_at == call(6).at), "{answer:?}");
     let outcome = run.finish().unwrap();
-    assert_eq!((outcome.granted, outcome.refused), (2, 2));
+    assert_eq!((outcome.granted, outcome.refused), (3, 2));
 }
 
 #[test]

@@ -106,6 +106,14 @@ fn a_line_without_an_end_does_not_fill_the_memory() {
 }
 
 #[test]
+fn a_long_file_of_short_lines_is_read_to_its_end() {
+    let lines = "1735689600,ada\n".repeat(20_000);
+    assert_eq!(csv(&lines).len(), 20_000);
+    let longest = format!("1,{}\n", "x".repeat(Trace::<&[u8]>::MAX_LINE_BYTES));
+    assert!(fault(Trace::csv(longest.as_bytes())).ends_with("a line is longer than 64 KiB"));
+}
+
+#[test]
 fn a_reader_that_fails_is_told_as_that() {
     struct Broken;
     impl Read for Broken {

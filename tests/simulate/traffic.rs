@@ -70,6 +70,8 @@ fn the_same_seed_makes_the_same_calls_and_another_client_changes_none() {
     let mut three = made(&traffic(3));
     three.retain(|call| call.key.as_str() != "client-3");
     assert_eq!(three, made(&traffic(2)));
+    let of = |key: &str| three.iter().filter(|call| call.key.as_str() == key).map(|call| call.at).collect::<Vec<_>>();
+    assert_ne!(of("client-1"), of("client-2"), "each draws lots of its own");
 }
 
 #[test]
