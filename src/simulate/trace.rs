@@ -36,38 +36,64 @@ use crate::tokens::{Tokens, TokensError};
 /// ```
 #[derive(Debug)]
 pub struct Trace<R> {
-    lines: Option<Lines<R>>,
+    /// `None` after the end, and after a fault.
+    reader: Option<BufReader<R>>,
+    format: Format,
+    line: Vec<u8>,
+    number: u64,
     last: Timestamp,
 }
 
 impl<R: Read> Trace<R> {
     /// The longest line, in bytes.
-    pub const MAX_LINE_BYTES: usize = MAX_LINE_BYTES;
+    pub const MAX_LINE_BYTES: usize = 64 << 10;
 
     /// Calls as comma-separated values.
     pub fn csv(reader: R) -> Self {
-        let reader = csv::ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .trim(csv::Trim::All)
-            .from_reader(Narrow { inner: reader, line: 0 });
-        Self {
-            lines: Some(Lines::Csv { reader, record: csv::StringRecord::new(), columns: None }),
-            last: Timestamp::MIN,
-        }
+        Self::new(reader, Format::Csv(None))
     }
 
     /// Calls as JSON objects, one on each line.
     pub fn ndjson(reader: R) -> Self {
-        let reader = BufReader::new(Narrow { inner: reader, line: 0 });
-        Self { lines: Some(Lines::Ndjson { reader, line: Vec::new(), number: 0 }), last: Timestamp::MIN }
+        Self::new(reader, Format::Ndjson)
     }
 
-    fn read(&mut self) -> Option<Result<Arrival, TraceError>> {
-        let lines = self.lines.as_mut()?;
-        let (line, call) = lines.next()?;
-        let call = call.and_then(|call| if call.at < self.last { Err(TraceFault::BackInTime) } else { Ok(call) });
-        Some(call.inspect(|call| self.last = call.at).map_err(|fault| TraceError { line, fault }))
+    fn new(reader: R, format: Format) -> Self {
+        let reader = Some(BufReader::new(reader));
+        Self { reader, format, line: Vec::new(), number: 0, last: Timestamp::MIN }
+    }
+
+    /// The next call; `None` at the end.
+    fn read(&mut self) -> Result<Option<Arrival>, TraceFault> {
+        while self.next_line()? {
+            let line = str::from_utf8(&self.line).map_err(|_| TraceFault::NotUtf8)?;
+            // Tables that were saved as text begin with a byte order mark.
+            let line = if self.number == 1 { line.trim_start_matches('\u{feff}') } else { line }.trim();
+            if line.is_empty() {
+                continue;
+            }
+            let Some(call) = self.format.call(line)? else { continue };
+            if call.at < self.last {
+                return Err(TraceFault::BackInTime);
+            }
+            self.last = call.at;
+            return Ok(Some(call));
+        }
+        Ok(None)
+    }
+
+    /// Whether there is another line.
+    fn next_line(&mut self) -> Result<bool, TraceFault> {
+        let Some(reader) = &mut self.reader else { return Ok(false) };
+        self.line.clear();
+        self.number += 1;
+        // What has no end must not fill the memory.
+        let most = Self::MAX_LINE_BYTES + 1;
+        match reader.take(most as u64).read_until(b'\n', &mut self.line)? {
+            0 => Ok(false),
+            read if read == most => Err(TraceFault::LineTooLong),
+            _ => Ok(true),
+        }
     }
 }
 
@@ -76,58 +102,48 @@ impl<R: Read> Iterator for Trace<R> {
 
     /// The next call. After an error there is none.
     fn next(&mut self) -> Option<Self::Item> {
-        let call = self.read();
-        if !matches!(call, Some(Ok(_))) {
-            self.lines = None;
+        let call = self.read().map_err(|fault| TraceError { line: self.number, fault });
+        if !matches!(call, Ok(Some(_))) {
+            self.reader = None;
         }
-        call
+        call.transpose()
     }
 }
 
-/// Where the lines come from.
+/// What lines are written in.
 #[derive(Debug)]
-enum Lines<R> {
-    Csv { reader: csv::Reader<Narrow<R>>, record: csv::StringRecord, columns: Option<Columns> },
-    Ndjson { reader: BufReader<Narrow<R>>, line: Vec<u8>, number: u64 },
+enum Format {
+    /// With its columns, as soon as the first line has told them.
+    Csv(Option<Columns>),
+    Ndjson,
 }
 
-impl<R: Read> Lines<R> {
-    /// The next call and the line that it is on, if there is one.
-    fn next(&mut self) -> Option<(u64, Result<Arrival, TraceFault>)> {
+impl Format {
+    /// The call on a line; `None` for a header.
+    fn call(&mut self, line: &str) -> Result<Option<Arrival>, TraceFault> {
         match self {
-            Self::Csv { reader, record, columns } => loop {
-                let read = reader.read_record(record);
-                let line = record.position().map_or_else(|| reader.position().line(), csv::Position::line);
-                match read {
-                    Ok(false) => return None,
-                    Err(error) => return Some((line, Err(error.into()))),
-                    Ok(true) => {}
-                }
-                match columns {
-                    Some(columns) => return Some((line, columns.call(record))),
-                    None => match Columns::of(record) {
-                        Ok((found, is_header)) => {
-                            let columns = columns.insert(found);
-                            if !is_header {
-                                return Some((line, columns.call(record)));
-                            }
-                        }
-                        Err(fault) => return Some((line, Err(fault))),
-                    },
-                }
-            },
-            Self::Ndjson { reader, line, number } => loop {
-                line.clear();
-                *number += 1;
-                match reader.read_until(b'\n', line) {
-                    Ok(0) => return None,
-                    Err(error) => return Some((*number, Err(TraceFault::Read(error)))),
-                    Ok(_) if line.trim_ascii().is_empty() => {}
-                    Ok(_) => return Some((*number, object(line))),
-                }
-            },
+            Self::Ndjson => object(line).map(Some),
+            Self::Csv(Some(columns)) => columns.call(&record(line)?).map(Some),
+            Self::Csv(unknown) => {
+                let record = record(line)?;
+                let (columns, is_header) = Columns::of(&record)?;
+                *unknown = Some(columns);
+                if is_header { Ok(None) } else { columns.call(&record).map(Some) }
+            }
         }
     }
+}
+
+/// The fields of a line. A quote that is not closed ends with its line, and not with the file.
+fn record(line: &str) -> Result<csv::StringRecord, TraceFault> {
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .trim(csv::Trim::All)
+        .buffer_capacity(line.len())
+        .from_reader(line.as_bytes());
+    let mut record = csv::StringRecord::new();
+    reader.read_record(&mut record)?;
+    Ok(record)
 }
 
 /// Where a record of comma-separated values holds what.
@@ -165,7 +181,7 @@ impl Columns {
 }
 
 /// A line of NDJSON. Times and keys may be numbers or texts.
-fn object(line: &[u8]) -> Result<Arrival, TraceFault> {
+fn object(line: &str) -> Result<Arrival, TraceFault> {
     #[derive(Deserialize)]
     struct Line {
         time: Option<Value>,
@@ -173,7 +189,7 @@ fn object(line: &[u8]) -> Result<Arrival, TraceFault> {
         cost: Option<Tokens>,
     }
 
-    let Line { time, key, cost } = serde_json::from_slice(line)?;
+    let Line { time, key, cost } = serde_json::from_str(line)?;
     let [time, key] = [time, key].map(|value| {
         value.map(|value| match value {
             Value::String(text) => text,
@@ -208,30 +224,6 @@ fn instant(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_micros(seconds * 1_000_000 + micros))
 }
 
-/// A reader that fails where a line does not end, before it fills the memory.
-#[derive(Debug)]
-struct Narrow<R> {
-    inner: R,
-    /// The length of the line that is being read.
-    line: usize,
-}
-
-impl<R: Read> Read for Narrow<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        for part in buffer[..read].split_inclusive(|byte| *byte == b'\n') {
-            self.line += part.len();
-            if self.line > MAX_LINE_BYTES {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is longer than 64 KiB"));
-            }
-            if part.ends_with(b"\n") {
-                self.line = 0;
-            }
-        }
-        Ok(read)
-    }
-}
-
 /// A recorded call that could not be read.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {fault}")]
@@ -259,10 +251,16 @@ pub enum TraceFault {
     /// The key cannot name anybody.
     #[error("the key: {0}")]
     Key(#[from] KeyError),
+    /// The line is longer than [`Trace::MAX_LINE_BYTES`].
+    #[error("it is longer than 64 KiB")]
+    LineTooLong,
     /// There is no time.
     #[error("there is no time (columns are time, key, cost, or as a header names them)")]
     NoTime,
-    /// The source could not be read, or a line is too long.
+    /// The line is no text.
+    #[error("it is not UTF-8")]
+    NotUtf8,
+    /// The source could not be read.
     #[error("could not read it: {0}")]
     Read(#[from] io::Error),
     /// The time is no instant.
@@ -279,19 +277,7 @@ pub enum TraceFault {
     },
     /// The line is no comma-separated values.
     #[error("{0}")]
-    Values(csv::Error),
-}
-
-impl From<csv::Error> for TraceFault {
-    fn from(error: csv::Error) -> Self {
-        if !error.is_io_error() {
-            return Self::Values(error);
-        }
-        match error.into_kind() {
-            csv::ErrorKind::Io(error) => Self::Read(error),
-            other => Self::Read(io::Error::other(format!("{other:?}"))),
-        }
-    }
+    Values(#[from] csv::Error),
 }
 
 /// What JSON finds fault with, less the number of the line, which to it is always the first.
@@ -300,6 +286,5 @@ fn without_line(error: &serde_json::Error) -> String {
 }
 
 const EXAMPLE: &str = r#"{"time": "2025-01-01T00:00:00Z", "key": "ada", "cost": 1}"#;
-const MAX_LINE_BYTES: usize = 64 << 10;
 /// The first second of the year 10000, where RFC 3339 ends as well.
 const LAST_SECOND: i64 = 253_402_300_800;

@@ -135,7 +135,7 @@ impl Traffic {
     }
 
     fn end(&self) -> Duration {
-        self.from + self.lasting
+        self.from.saturating_add(self.lasting)
     }
 
     /// One source for each client, counted over all traffic from `first` on.

@@ -83,7 +83,17 @@ fn a_fault_is_told_with_its_line() {
             fault(Trace::ndjson(text.as_bytes()))
         );
     }
-    assert!(fault(Trace::csv(&b"1,a\n2,\xff\n"[..])).starts_with("line 2: "));
+    for trace in [Trace::csv, Trace::ndjson] {
+        assert_eq!(fault(trace(&b"\n2,\xff\n"[..])), "line 2: it is not UTF-8");
+    }
+}
+
+#[test]
+fn quotes_are_those_of_csv_and_none_reaches_beyond_its_line() {
+    let expected = [call(1_000_000, "a,b", 1_000_000), call(2_000_000, "say \"hi\"", 1_000_000)];
+    assert_eq!(csv("1,\"a,b\"\n2,\"say \"\"hi\"\"\"\n"), expected);
+    let unclosed = format!("1,\"a\n{}", "2,b\n".repeat(50_000));
+    assert_eq!(csv(&unclosed).len(), 50_001);
 }
 
 #[test]
@@ -99,10 +109,10 @@ fn a_line_without_an_end_does_not_fill_the_memory() {
     for begin in ["1,", "{\"key\": \"", ""] {
         let endless = || "1,a\n".as_bytes().chain(begin.as_bytes()).chain(io::repeat(b'x'));
         let message = fault(Trace::csv(endless()));
-        assert_eq!(message, "line 2: could not read it: a line is longer than 64 KiB");
+        assert_eq!(message, "line 2: it is longer than 64 KiB");
     }
     let message = fault(Trace::ndjson("{\"time\": 1}\n".as_bytes().chain(io::repeat(b' '))));
-    assert_eq!(message, "line 2: could not read it: a line is longer than 64 KiB");
+    assert_eq!(message, "line 2: it is longer than 64 KiB");
 }
 
 #[test]
@@ -110,7 +120,7 @@ fn a_long_file_of_short_lines_is_read_to_its_end() {
     let lines = "1735689600,ada\n".repeat(20_000);
     assert_eq!(csv(&lines).len(), 20_000);
     let longest = format!("1,{}\n", "x".repeat(Trace::<&[u8]>::MAX_LINE_BYTES));
-    assert!(fault(Trace::csv(longest.as_bytes())).ends_with("a line is longer than 64 KiB"));
+    assert!(fault(Trace::csv(longest.as_bytes())).ends_with("it is longer than 64 KiB"));
 }
 
 #[test]
