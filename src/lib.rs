@@ -52,7 +52,8 @@
 //! # Map
 //!
 //! [`algebra`] and [`plan`] are pure: no IO, no clock. `Limiter` puts them to work on the tables, which `migrate` makes, and
-//! `Gate` on batches of calls. `embedded` starts a private server for tests and development; `bench` measures.
+//! `Gate` on batches of calls. `embedded` starts a private server for tests and development; `bench` measures;
+//! `simulate` tries limits on traffic.
 //!
 //! # Features
 //!
@@ -65,6 +66,7 @@
 //!   `tollgate_decisions_total` (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`),
 //!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`.
 //! - **`limits-file`**: `Limits`, read from TOML or JSON with all faults by line and column, and typed names for them: `limits!`.
+//! - **`simulate`**: the `simulate` module: limits tried on traffic, without a database.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //! - **`cli`**: the `tollgate` command, with all that it needs.
 
@@ -89,6 +91,8 @@ pub mod migrate;
 pub mod plan;
 mod receipt;
 mod request;
+#[cfg(feature = "simulate")]
+pub mod simulate;
 mod spec;
 #[cfg(feature = "postgres")]
 mod store;

@@ -32,7 +32,7 @@ impl Timestamp {
     }
 
     /// The instant so much later, in whole microseconds.
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "postgres", feature = "simulate"))]
     pub(crate) fn plus(self, span: std::time::Duration) -> Self {
         Self::saturating(i128::from(self.0) + i128::try_from(span.as_micros()).unwrap_or(i128::MAX >> 1))
     }

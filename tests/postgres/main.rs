@@ -20,6 +20,7 @@ mod proxy;
 mod receipts;
 mod regressions;
 mod replay;
+mod simulate;
 mod teller;
 mod transactions;
 mod world;

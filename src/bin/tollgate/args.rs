@@ -66,6 +66,8 @@ pub(crate) enum Command {
     /// Exit status: the program's own; 2 refused, 1 failed; 126 and 127 for a program that cannot be run or is not there.
     #[command(override_usage = "tollgate run [OPTIONS] <NAME> <KEY|--global> -- <COMMAND>...")]
     Run(RunArgs),
+    /// Try limits on traffic, made up or recorded, without a database.
+    Simulate(crate::simulate::SimulateArgs),
 }
 
 #[derive(Debug, clap::Args)]

@@ -46,6 +46,8 @@ pub(crate) enum CommandError {
     Run(#[from] RunError),
     #[error("{0}")]
     Server(#[from] embedded::StartError),
+    #[error("{0}")]
+    Simulate(#[from] crate::simulate::SimulateFault),
     #[error("the demo stopped early: {0}")]
     Task(#[from] tokio::task::JoinError),
     #[error("nothing was reset: this asks first, and nobody can answer here (say --yes)")]

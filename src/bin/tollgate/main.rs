@@ -1,5 +1,5 @@
-//! The `tollgate` command: the tables that the library needs, what is in them, and who is limited; a demonstration, and how
-//! fast it is.
+//! The `tollgate` command: the tables that the library needs, what is in them, and who is limited; limits tried on traffic,
+//! a demonstration, and how fast it is.
 
 mod args;
 mod bench;
@@ -14,6 +14,7 @@ mod limits_file;
 mod manual;
 mod migrate;
 mod output;
+mod simulate;
 mod transaction;
 mod verbs;
 
@@ -60,6 +61,7 @@ async fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Migrate(args) => migrate::run(args).await.map(Exit::from),
         Command::Reset(args) => verbs::reset(args).await,
         Command::Run(args) => verbs::run(args).await,
+        Command::Simulate(args) => simulate::run(&args).map(Exit::from),
     }
 }
 
