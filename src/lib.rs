@@ -51,7 +51,7 @@
 //! # Map
 //!
 //! [`algebra`] and [`plan`] are pure: no IO, no clock. `Limiter` puts them to work on the tables, which `migrate` makes, and
-//! `Gate` on batches of calls. `embedded` starts a private server for tests and development; `bench` measures.
+//! `Gate` on batches of calls. `http` tells clients, and `tower` asks for them. `embedded` starts a private server for tests and development; `bench` measures.
 //!
 //! # Features
 //!
@@ -63,6 +63,9 @@
 //! - **`metrics`**: counters and histograms of the gate, through the facade of that name:
 //!   `tollgate_decisions_total` (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`),
 //!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`.
+//! - **`http`**: the `http` module: header fields and problem documents from decisions, and clients behind proxies.
+//! - **`tower`**: the `tower` module: a layer over a gate for axum, hyper, tonic and whatever else speaks tower.
+//! - **`axum`**: both, `IntoResponse` for refusals and errors, and the peer address as axum tells it.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //! - **`cli`**: the `tollgate` command, with all that it needs.
 
@@ -76,6 +79,8 @@ pub mod embedded;
 mod error;
 #[cfg(feature = "postgres")]
 mod gate;
+#[cfg(feature = "http")]
+pub mod http;
 mod key;
 mod limit;
 #[cfg(feature = "postgres")]
@@ -86,10 +91,13 @@ pub mod plan;
 mod receipt;
 mod request;
 mod spec;
+mod standing;
 #[cfg(feature = "postgres")]
 mod store;
 mod text;
 mod tokens;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 use std::time::Duration;
 
@@ -107,6 +115,7 @@ pub use limiter::Limiter;
 pub use receipt::{Charge, Receipt};
 pub use request::Request;
 pub use spec::{LimitKind, LimitSpec};
+pub use standing::{Standing, Standings};
 pub use tokens::{Tokens, TokensError};
 
 /// One second, for periods.
