@@ -5,7 +5,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -71,7 +71,7 @@ fn router(pool: PgPool) -> Router {
 }
 
 async fn authenticated(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
-    match request.headers().get(header::AUTHORIZATION).map(|value| value.as_bytes()) {
+    match request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes) {
         Some(value) if value.strip_prefix(b"Bearer ").and_then(user).is_some() => next.run(request).await,
         _ => (StatusCode::UNAUTHORIZED, "who are you?\n").into_response(),
     }
@@ -101,7 +101,7 @@ async fn complete(State(Service { pool, .. }): State<Service>, prompt: String) -
     let mut tx = pool.begin().await?;
     let estimate = u32::try_from(prompt.len()).unwrap_or(u32::MAX) * 100;
     let booked = Limiter::new().reserve(&mut tx, MODEL_TOKENS.global().cost(estimate)).await?.granted()?;
-    let answer = serde_json::json!({ "run_at": booked.ready_at, "wait_ms": booked.wait().as_millis() });
+    let answer = serde_json::json!({ "run_at": booked.ready_at, "wait_ms": booked.wait().as_micros().div_ceil(1_000) });
     sqlx::query("insert into jobs values ($1, $2, $3)")
         .bind(prompt)
         .bind(booked.ready_at)

@@ -49,6 +49,7 @@ impl<'d> Facts<'d> {
         self
     }
 
+    #[cfg(feature = "tower")]
     pub(crate) fn standing(mut self, decided_at: DateTime<Utc>, standing: &'d Standing) -> Self {
         self.told.push(Told { standing, decided_at });
         self

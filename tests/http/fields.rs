@@ -222,7 +222,7 @@ fn limits() -> impl Strategy<Value = Limit> {
 
 /// So many micro-tokens.
 fn cost(limit: &Limit, micros: u32) -> Request {
-    let most = limit.spec().capacity.map_or(1, |capacity| capacity.micros());
+    let most = limit.spec().capacity.map_or(1, Tokens::micros);
     limit.global().cost(Tokens::from_micros(i64::from(micros) % (most + 1)))
 }
 

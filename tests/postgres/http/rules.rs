@@ -111,7 +111,7 @@ async fn a_spoofed_entry_never_changes_the_bucket() {
             let request = request.header("x-real-ip", spoof).header("x-client-ip", spoof);
             statuses.push(request.send().await.unwrap().status().as_u16());
         }
-        assert_eq!(statuses, [200, 200, 200, 429, 429], "{limit:?}", limit = field);
+        assert_eq!(statuses, [200, 200, 200, 429, 429], "{field}");
     }
 }
 
