@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
 use crate::receipt::Charge;
+use crate::standing::Standings;
 use crate::tokens::Tokens;
 
 /// The answer of a limit. A refusal is an answer, not an error: the transaction is as healthy after it as before.
@@ -70,6 +71,9 @@ pub struct Grant {
     pub source: Source,
     /// What was taken from where; the makings of a [`Receipt`](crate::Receipt).
     pub charges: Vec<Charge>,
+    /// Where each limit stands now.
+    #[serde(default)]
+    pub standings: Standings,
 }
 
 /// Tokens that are taken, to be spent at [`ready_at`](Self::ready_at) and not before.
@@ -83,6 +87,8 @@ pub struct Reservation {
     pub decided_at: DateTime<Utc>,
     /// What was taken from where; the makings of a [`Receipt`](crate::Receipt).
     pub charges: Vec<Charge>,
+    /// Where each limit stands now.
+    pub standings: Standings,
 }
 
 impl Reservation {
@@ -121,6 +127,8 @@ pub struct Denied {
     pub source: Source,
     /// The other limits that refused the same call, if several were asked; they will be ready no later.
     pub others: Vec<Refusal>,
+    /// Where each limit stands that was asked, whether it refused or not; of a refusal from memory, each that refused.
+    pub standings: Standings,
 }
 
 impl Denied {
@@ -134,10 +142,15 @@ impl Denied {
 
 impl Denied {
     /// The refusal of a call, if any of its rows refuses: the limit to wait for longest, and the others.
-    pub(crate) fn among(mut refusals: Vec<Refusal>, decided_at: DateTime<Utc>, source: Source) -> Option<Self> {
+    pub(crate) fn among(
+        mut refusals: Vec<Refusal>,
+        standings: impl FnOnce() -> Standings,
+        decided_at: DateTime<Utc>,
+        source: Source,
+    ) -> Option<Self> {
         let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| refusal.retry_at)?;
         let Refusal { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
-        Some(Self { limit, key, remaining, retry_at, decided_at, source, others: refusals })
+        Some(Self { limit, key, remaining, retry_at, decided_at, source, others: refusals, standings: standings() })
     }
 }
 
@@ -198,20 +211,22 @@ struct ReservationRecord {
     wait_ms: u64,
     decided_at: DateTime<Utc>,
     charges: Vec<Charge>,
+    #[serde(default)]
+    standings: Standings,
 }
 
 impl From<Reservation> for ReservationRecord {
     fn from(reservation: Reservation) -> Self {
         let wait_ms = millis_up(reservation.wait());
-        let Reservation { ready_at, decided_at, charges } = reservation;
-        Self { ready_at, wait_ms, decided_at, charges }
+        let Reservation { ready_at, decided_at, charges, standings } = reservation;
+        Self { ready_at, wait_ms, decided_at, charges, standings }
     }
 }
 
 impl From<ReservationRecord> for Reservation {
     fn from(record: ReservationRecord) -> Self {
-        let ReservationRecord { ready_at, wait_ms: _, decided_at, charges } = record;
-        Self { ready_at, decided_at, charges }
+        let ReservationRecord { ready_at, wait_ms: _, decided_at, charges, standings } = record;
+        Self { ready_at, decided_at, charges, standings }
     }
 }
 
@@ -226,19 +241,22 @@ struct DeniedRecord {
     decided_at: DateTime<Utc>,
     source: Source,
     others: Vec<Refusal>,
+    #[serde(default)]
+    standings: Standings,
 }
 
 impl From<Denied> for DeniedRecord {
     fn from(denied: Denied) -> Self {
         let retry_after_ms = millis_up(denied.retry_after());
-        let Denied { limit, key, remaining, retry_at, decided_at, source, others } = denied;
-        Self { limit, key, remaining, retry_at, retry_after_ms, decided_at, source, others }
+        let Denied { limit, key, remaining, retry_at, decided_at, source, others, standings } = denied;
+        Self { limit, key, remaining, retry_at, retry_after_ms, decided_at, source, others, standings }
     }
 }
 
 impl From<DeniedRecord> for Denied {
     fn from(record: DeniedRecord) -> Self {
-        let DeniedRecord { limit, key, remaining, retry_at, retry_after_ms: _, decided_at, source, others } = record;
-        Self { limit, key, remaining, retry_at, decided_at, source, others }
+        let DeniedRecord { limit, key, remaining, retry_at, retry_after_ms: _, decided_at, source, others, standings } =
+            record;
+        Self { limit, key, remaining, retry_at, decided_at, source, others, standings }
     }
 }

@@ -28,12 +28,17 @@ impl Key {
     ///
     /// [`KeyError`] for an empty value, one whose text is too long, and one that contains NUL.
     pub fn new(value: impl ToKey) -> Result<Self, KeyError> {
-        let mut parts = KeyParts { text: String::new(), count: 0 };
-        value.write_parts(&mut parts);
-        if parts.text.is_empty() {
+        let text = KeyParts::text_of(value, Self::MAX_BYTES);
+        if text.is_empty() {
             return Err(KeyError::Empty);
         }
-        Self::from_canonical(parts.text)
+        Self::from_canonical(text)
+    }
+
+    /// The canonical text of a value, of whatever length, for digests.
+    #[cfg(feature = "tower")]
+    pub(crate) fn text(value: impl ToKey) -> String {
+        KeyParts::text_of(value, usize::MAX)
     }
 
     /// The canonical text, as it is stored.
@@ -115,16 +120,24 @@ pub trait ToKey {
 pub struct KeyParts {
     text: String,
     count: usize,
+    most: usize,
 }
 
 impl KeyParts {
+    /// The text of a value; of one that is longer than `most` bytes, so much that it is seen to be.
+    fn text_of(value: impl ToKey, most: usize) -> String {
+        let mut parts = Self { text: String::new(), count: 0, most };
+        value.write_parts(&mut parts);
+        parts.text
+    }
+
     /// Adds one part: the text that `part` displays, escaped.
     pub fn push(&mut self, part: impl fmt::Display) {
         use fmt::Write;
 
         self.separate();
         // Writing to a string fails only where the part's own `Display` does; what it wrote until then is kept.
-        let _ = write!(Escape(&mut self.text), "{part}");
+        let _ = write!(Escape { text: &mut self.text, most: self.most }, "{part}");
     }
 
     fn separate(&mut self) {
@@ -144,20 +157,23 @@ impl ToKey for Key {
 }
 
 /// Puts a backslash before each separator and each backslash.
-struct Escape<'t>(&'t mut String);
+struct Escape<'t> {
+    text: &'t mut String,
+    most: usize,
+}
 
 impl fmt::Write for Escape<'_> {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         for character in part.chars() {
             // One character past the limit is enough to be refused: a huge key costs no huge memory.
-            if self.0.len() > Key::MAX_BYTES {
-                self.0.push(character);
+            if self.text.len() > self.most {
+                self.text.push(character);
                 return Ok(());
             }
             if matches!(character, '|' | '\\') {
-                self.0.push('\\');
+                self.text.push('\\');
             }
-            self.0.push(character);
+            self.text.push(character);
         }
         Ok(())
     }

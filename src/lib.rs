@@ -52,8 +52,8 @@
 //! # Map
 //!
 //! [`algebra`] and [`plan`] are pure: no IO, no clock. `Limiter` puts them to work on the tables, which `migrate` makes, and
-//! `Gate` on batches of calls. `embedded` starts a private server for tests and development; `bench` measures;
-//! `simulate` tries limits on traffic.
+//! `Gate` on batches of calls. `http` tells clients, and `tower` asks for them. `embedded` starts a private server for tests and
+//! development; `bench` measures; `simulate` tries limits on traffic.
 //!
 //! # Features
 //!
@@ -67,6 +67,9 @@
 //!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`.
 //! - **`limits-file`**: `Limits`, read from TOML or JSON with all faults by line and column, and typed names for them: `limits!`.
 //! - **`simulate`**: the `simulate` module: limits tried on traffic, without a database.
+//! - **`http`**: the `http` module: header fields and problem documents from decisions, and clients behind proxies.
+//! - **`tower`**: the `tower` module: a layer over a gate for axum, hyper, tonic and whatever else speaks tower.
+//! - **`axum`**: both, `IntoResponse` for refusals and errors, and the peer address as axum tells it.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //! - **`cli`**: the `tollgate` command, with all that it needs.
 
@@ -80,6 +83,8 @@ pub mod embedded;
 mod error;
 #[cfg(feature = "postgres")]
 mod gate;
+#[cfg(feature = "http")]
+pub mod http;
 mod key;
 mod limit;
 #[cfg(feature = "postgres")]
@@ -94,10 +99,13 @@ mod request;
 #[cfg(feature = "simulate")]
 pub mod simulate;
 mod spec;
+mod standing;
 #[cfg(feature = "postgres")]
 mod store;
 mod text;
 mod tokens;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 use std::time::Duration;
 
@@ -119,6 +127,7 @@ pub use limits::{
 pub use receipt::{Charge, Receipt};
 pub use request::Request;
 pub use spec::{LimitKind, LimitSpec};
+pub use standing::{Standing, Standings};
 pub use tokens::{Tokens, TokensError};
 
 /// One second, for periods.

@@ -9,6 +9,7 @@ use crate::algebra::{State, Timestamp};
 use crate::decision::{Decision, Grant, Source};
 use crate::error::Error;
 use crate::plan::{Answer, Checked, Plan, Row};
+use crate::standing::Standings;
 use crate::tokens::Tokens;
 
 /// What a gate answers to `consume`, `consume_all`, `check` and `wait` while the database cannot be asked: it is down, cannot be
@@ -65,9 +66,7 @@ impl Fallback {
 
     /// The answer to a call that the database did not answer.
     pub(super) fn answer(&self, kept: Option<Checked>, error: Error) -> Result<Decision, Error> {
-        // Whoever can choose a key that the database objects to must not open the gate by it.
-        let failed = matches!(error, Error::Database { .. } | Error::Schema { .. }) && !error.is_about_data();
-        let Some(call) = kept.filter(|_| failed) else { return Err(error) };
+        let Some(call) = kept.filter(|_| self.answers(&error)) else { return Err(error) };
         let limit = call.limit().name.clone();
         let Some(decision) = self.decide(call) else { return Err(error) };
         let (limit, outcome) = (limit.as_str(), if decision.is_granted() { "granted" } else { "denied" });
@@ -76,10 +75,17 @@ impl Fallback {
         Ok(decision)
     }
 
+    /// Whether this is a failure that the policy has an answer to.
+    pub(super) fn answers(&self, error: &Error) -> bool {
+        // Whoever can choose a key that the database objects to must not open the gate by it.
+        let failed = matches!(error, Error::Database { .. } | Error::Schema { .. }) && !error.is_about_data();
+        failed && self.policy != OnFailure::Closed
+    }
+
     fn decide(&self, call: Checked) -> Option<Decision> {
         match self.policy {
             OnFailure::Closed => None,
-            OnFailure::Open => Some(Decision::Granted(self.degraded(Tokens::ZERO))),
+            OnFailure::Open => Some(Decision::Granted(self.degraded(Tokens::ZERO, Standings::default()))),
             OnFailure::Local(share) => self.decide_locally(call.share(share)?),
         }
     }
@@ -102,7 +108,9 @@ impl Fallback {
             rows.insert(plan.rows()[change.row].clone(), local);
         }
         match outcome.answers.into_iter().next()?.ok()? {
-            Answer::Granted { remaining, .. } => Some(Decision::Granted(self.degraded(remaining))),
+            Answer::Granted { remaining, standings, .. } => {
+                Some(Decision::Granted(self.degraded(remaining, standings)))
+            }
             Answer::Denied(mut denied) => {
                 denied.source = Source::Degraded;
                 Some(Decision::Denied(denied))
@@ -111,8 +119,9 @@ impl Fallback {
         }
     }
 
-    fn degraded(&self, remaining: Tokens) -> Grant {
-        Grant { remaining, decided_at: self.now().into(), source: Source::Degraded, charges: Vec::new() }
+    fn degraded(&self, remaining: Tokens, standings: Standings) -> Grant {
+        let (decided_at, source) = (self.now().into(), Source::Degraded);
+        Grant { remaining, decided_at, source, charges: Vec::new(), standings }
     }
 
     fn now(&self) -> Timestamp {

@@ -257,6 +257,18 @@ impl Gate {
         self.change(Call::cancel(receipt), charges).await
     }
 
+    /// As [`check`](Self::check), of several limits together.
+    #[cfg(feature = "tower")]
+    pub(crate) async fn check_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
+        self.decide(Call::check(requests).checked()?).await
+    }
+
+    /// Whether the failure policy would answer in place of this error.
+    #[cfg(feature = "tower")]
+    pub(crate) fn answers(&self, error: &Error) -> bool {
+        self.inner.shared.fallback.answers(error)
+    }
+
     /// Decides from memory, else by the database, else by the failure policy.
     async fn decide(&self, call: Checked) -> Result<Decision, Error> {
         let Shared { refusals, fallback, settings, .. } = &*self.inner.shared;

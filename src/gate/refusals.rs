@@ -8,9 +8,10 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use super::shared::Clock;
-use crate::algebra::{Ask, State, Terms, Timestamp, Verdict, decide};
+use crate::algebra::{Ask, State, Timestamp, Verdict, decide};
 use crate::decision::{Denied, Refusal, Source};
-use crate::plan::{Checked, Row};
+use crate::plan::{Checked, Row, Step};
+use crate::standing::{Standing, more_at};
 
 /// Rows that refused somebody, as they were read or written last.
 ///
@@ -79,17 +80,18 @@ impl Refusals {
         if rows.entries.is_empty() {
             return None;
         }
-        let (mut refusals, mut decided_at) = (Vec::new(), Timestamp::MIN);
-        for (row, terms, ask) in asks {
-            let Some(Entry::Short { state, reading, .. }) = rows.entries.get(row) else { continue };
+        let (mut refusals, mut standings, mut decided_at) = (Vec::new(), Vec::new(), Timestamp::MIN);
+        for step in asks {
+            let Some(Entry::Short { state, reading, .. }) = rows.entries.get(&step.row) else { continue };
             if reading.age(now) > self.staleness {
                 continue;
             }
-            let Some((at, refusal)) = refusal(row, *state, reading, now, clock, terms, ask) else { continue };
+            let Some((at, refusal, standing)) = refusal(step, *state, reading, now, clock) else { continue };
             decided_at = decided_at.max(at);
             refusals.push(refusal);
+            standings.push(standing);
         }
-        Denied::among(refusals, decided_at.into(), Source::Memory)
+        Denied::among(refusals, || standings.into(), decided_at.into(), Source::Memory)
     }
 
     /// Remembers a row that refused somebody until `retry_at`.
@@ -182,20 +184,22 @@ impl Rows {
 /// whom the database would let through. The answer speaks of the earliest, so that nobody who waits as long as it says
 /// comes too early.
 fn refusal(
-    row: &Row,
+    step: &Step<Row, Ask>,
     state: State,
     reading: &Reading,
     now: Instant,
     clock: &Clock,
-    terms: &Terms,
-    ask: Ask,
-) -> Option<(Timestamp, Refusal)> {
-    let Ok(Verdict::Denied { .. }) = decide(terms, Some(state), reading.latest(now, clock), ask) else { return None };
+) -> Option<(Timestamp, Refusal, Standing)> {
+    let ask = |now| decide(&step.terms, Some(state), now, step.action);
+    let Ok(Verdict::Denied { .. }) = ask(reading.latest(now, clock)) else { return None };
     let earliest = reading.earliest(now, clock);
-    let Ok(Verdict::Denied { remaining, retry_at }) = decide(terms, Some(state), earliest, ask) else { return None };
-    let limit = row.name.clone().into();
-    let refusal = Refusal { limit, key: row.key.clone(), remaining, retry_at: retry_at.into() };
-    Some((earliest.max(state.ts), refusal))
+    let Ok(Verdict::Denied { remaining, retry_at }) = ask(earliest) else { return None };
+    let (limit, key) = (step.limit.name.clone().into(), step.key.clone());
+    let refusal = Refusal { limit, key, remaining, retry_at: retry_at.into() };
+    let (limit, key, cost) = (step.limit.clone(), step.key.clone(), step.action.cost());
+    let more_at = more_at(&step.terms, state, remaining);
+    let standing = Standing::new(limit, key, cost, remaining, more_at).refused_until(retry_at);
+    Some((earliest.max(state.ts), refusal, standing))
 }
 
 /// A sweep of ten thousand entries takes a hundredth of it.

@@ -4,6 +4,7 @@ use crate::decision::Denied;
 #[cfg(feature = "postgres")]
 use crate::decision::{Decision, Grant, Reservation, Source};
 use crate::receipt::Charge;
+use crate::standing::Standings;
 use crate::tokens::Tokens;
 
 /// What a call comes to.
@@ -19,6 +20,8 @@ pub enum Answer {
         ready_at: Timestamp,
         /// What was taken from which row, in the order asked, and whether the caller wants it tracked.
         charges: Vec<(Charge, bool)>,
+        /// Where each row stands now, in the order asked.
+        standings: Standings,
     },
     /// Nothing was taken.
     Denied(Denied),
@@ -30,18 +33,19 @@ pub enum Answer {
 impl Answer {
     /// The answer of a call that takes or checks.
     pub(crate) fn grant(self) -> Decision {
-        self.taken(|decided_at, remaining, _, charges| {
+        self.taken(|decided_at, remaining, _, charges, standings| {
             let source = Source::Database;
-            Grant { remaining, decided_at: decided_at.into(), source, charges }
+            Grant { remaining, decided_at: decided_at.into(), source, charges, standings }
         })
     }
 
     /// The answer of a call that reserves.
     pub(crate) fn reservation(self) -> Decision<Reservation> {
-        self.taken(|decided_at, _, ready_at, charges| Reservation {
+        self.taken(|decided_at, _, ready_at, charges, standings| Reservation {
             ready_at: ready_at.into(),
             decided_at: decided_at.into(),
             charges,
+            standings,
         })
     }
 
@@ -54,11 +58,11 @@ impl Answer {
         .unwrap_or_else(|| unreachable!("a plan has at least one row"))
     }
 
-    fn taken<T>(self, granted: impl FnOnce(Timestamp, Tokens, Timestamp, Vec<Charge>) -> T) -> Decision<T> {
+    fn taken<T>(self, granted: impl FnOnce(Timestamp, Tokens, Timestamp, Vec<Charge>, Standings) -> T) -> Decision<T> {
         match self {
-            Self::Granted { decided_at, remaining, ready_at, charges } => {
+            Self::Granted { decided_at, remaining, ready_at, charges, standings } => {
                 let charges = charges.into_iter().map(|(charge, _)| charge).collect();
-                Decision::Granted(granted(decided_at, remaining, ready_at, charges))
+                Decision::Granted(granted(decided_at, remaining, ready_at, charges, standings))
             }
             Self::Denied(denied) => Decision::Denied(denied),
             Self::Done(_) => unreachable!("a call that takes is granted or denied"),

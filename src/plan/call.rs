@@ -145,10 +145,10 @@ impl Checked {
     }
 
     /// What it asks of each row, if it takes or checks without reserving.
-    pub(crate) fn asks(&self) -> Option<impl Iterator<Item = (&Row, &Terms, Ask)>> {
+    pub(crate) fn asks(&self) -> Option<impl Iterator<Item = &Step<Row, Ask>>> {
         let (Steps::Take(steps) | Steps::Check(steps)) = &self.0 else { return None };
         let reserving = steps.iter().any(|step| step.action.is_reserving());
-        (!reserving).then(|| steps.iter().map(|step| (&step.row, &step.terms, step.action)))
+        (!reserving).then(|| steps.iter())
     }
 }
 
@@ -219,13 +219,13 @@ impl Steps<usize> {
 
 /// What a call does with one row.
 #[derive(Clone, Debug)]
-pub(super) struct Step<R, A> {
-    pub(super) row: R,
-    pub(super) limit: Limit,
-    pub(super) key: Key,
+pub(crate) struct Step<R, A> {
+    pub(crate) row: R,
+    pub(crate) limit: Limit,
+    pub(crate) key: Key,
     pub(super) shard: u16,
-    pub(super) terms: Terms,
-    pub(super) action: A,
+    pub(crate) terms: Terms,
+    pub(crate) action: A,
     pub(super) tracked: bool,
 }
 

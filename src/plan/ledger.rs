@@ -5,6 +5,7 @@ use crate::balance::Balance;
 use crate::decision::{Denied, Refusal, Source};
 use crate::error::Error;
 use crate::receipt::Charge;
+use crate::standing::{Standing, more_at};
 use crate::tokens::Tokens;
 
 /// What follows from the rows.
@@ -77,11 +78,14 @@ impl Ledger {
                 Err(TooDeep) => return Err(too_deep(step)),
             }
         }
-        if let Some(denied) = Denied::among(refusals, refused_at.into(), Source::Database) {
+        let untouched = || steps.iter().map(|step| self.untouched(step)).collect();
+        if let Some(denied) = Denied::among(refusals, untouched, refused_at.into(), Source::Database) {
             return Ok(Answer::Denied(denied));
         }
         let (mut least, mut ready) = (Tokens::MAX, decided_at);
+        let mut standings = Vec::with_capacity(steps.len());
         for (step, next, remaining, ready_at) in &granted {
+            standings.push(standing(step, next.unwrap_or_else(|| self.row(step)), *remaining));
             if for_good {
                 self.write(step, *next);
             }
@@ -91,7 +95,16 @@ impl Ledger {
         // None of it is spent before all of it may be: that is until when each charge can be cancelled.
         let taken = granted.iter().filter(|_| for_good);
         let charges = taken.map(|(step, ..)| (charge(step, ready), step.tracked)).collect();
-        Ok(Answer::Granted { decided_at, remaining: least, ready_at: ready, charges })
+        Ok(Answer::Granted { decided_at, remaining: least, ready_at: ready, charges, standings: standings.into() })
+    }
+
+    /// Where a row stands that nothing is taken from, for some row of the call refuses.
+    fn untouched(&self, step: &Step<usize, Ask>) -> Standing {
+        let row = self.row(step);
+        let left = step.terms.refill(row, self.now).value;
+        let needs = step.action.needs(&step.terms);
+        let standing = standing(step, row, left);
+        if left < needs { standing.refused_until(step.terms.first_instant(row, needs)) } else { standing }
     }
 
     fn alter(&mut self, steps: &[Step<usize, Act>]) -> Result<Vec<Balance>, Error> {
@@ -120,7 +133,7 @@ impl Ledger {
     }
 
     fn balance(&self, step: &Step<usize, Act>) -> Balance {
-        let row = self.rows[step.row].unwrap_or_else(|| step.terms.full(self.now));
+        let row = self.row(step);
         let as_of = self.now.max(row.ts);
         Balance {
             limit: step.limit.name.clone().into(),
@@ -131,6 +144,11 @@ impl Ledger {
             observed_at: self.now.into(),
             as_of: as_of.into(),
         }
+    }
+
+    /// What a step's row holds; an absent row is a full one.
+    fn row<A>(&self, step: &Step<usize, A>) -> State {
+        self.rows[step.row].unwrap_or_else(|| step.terms.full(self.now))
     }
 
     /// The instant that counts for a row: its own, if the clock has gone back behind it.
@@ -149,6 +167,10 @@ impl Ledger {
 fn refusal(step: &Step<usize, Ask>, remaining: Tokens, retry_at: Timestamp) -> Refusal {
     let limit = step.limit.name.clone().into();
     Refusal { limit, key: step.key.clone(), remaining, retry_at: retry_at.into() }
+}
+
+fn standing(step: &Step<usize, Ask>, row: State, left: Tokens) -> Standing {
+    Standing::new(step.limit.clone(), step.key.clone(), step.action.cost(), left, more_at(&step.terms, row, left))
 }
 
 fn charge(step: &Step<usize, Ask>, ready_at: Timestamp) -> Charge {

@@ -34,6 +34,8 @@ mod ledger;
 pub use answer::Answer;
 pub use call::Call;
 pub(crate) use call::Checked;
+#[cfg(feature = "postgres")]
+pub(crate) use call::Step;
 pub use ledger::{Change, Outcome};
 
 use crate::algebra::{Ask, State, Terms, Timestamp};

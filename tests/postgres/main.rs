@@ -14,6 +14,7 @@ mod contention;
 mod cost;
 mod crash;
 mod gate;
+mod http;
 mod migrate;
 mod pooler;
 mod proxy;

@@ -339,7 +339,7 @@ impl Model {
             self.rows.insert(plan.rows()[change.row].clone(), (change.state, change.full_at));
         }
         match decided.answers.remove(0) {
-            Ok(Answer::Granted { decided_at, remaining, ready_at, charges }) => {
+            Ok(Answer::Granted { decided_at, remaining, ready_at, charges, .. }) => {
                 let charges = charges.into_iter().map(|(charge, _)| charge).collect();
                 let last = Last::Remaining(remaining);
                 (Outcome::Granted { decided_at: decided_at.into(), last, charges }, Some(ready_at.into()))

@@ -212,6 +212,9 @@ fn a_refusal_says_how_long_to_wait_rounded_up() {
         json!({
             "limit": "3/s", "key": "secret", "remaining": 0, "retry_at": "1970-01-01T00:00:00.333334Z",
             "retry_after_ms": 334, "decided_at": "1970-01-01T00:00:00Z", "source": "database", "others": [],
+            "standings": [{
+                "limit": limit, "key": "secret", "cost": 1, "remaining": 0, "more_at": "1970-01-01T00:00:00.333334Z",
+            }],
         })
     );
     assert_eq!(serde_json::to_value(Decision::<Grant>::Denied(denied.clone())).unwrap(), json!({ "denied": json }));

@@ -1,0 +1,171 @@
+//! A web service with limits of five kinds: by address, by user, of a log-in, reserved for later, and inside a transaction.
+//!
+//! `cargo run --features axum,embedded --example axum` prints what to try; `PORT=8080` chooses another port than 3000.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use sqlx::PgPool;
+use tollgate::http::Rejection;
+use tollgate::tower::{Credential, Rule, TollgateLayer};
+use tollgate::{Denied, Error, Gate, HOUR, Limit, Limiter, MINUTE, Receipt, SECOND, embedded, migrate};
+
+/// Thirty at once from an address, and one a second after that. A crash may forget it.
+const PER_ADDRESS: Limit = Limit::token_bucket("per_address", 1, SECOND).capacity(30).ephemeral();
+/// Five an hour for each user, whatever their address.
+const PER_USER: Limit = Limit::fixed_window("per_user", 5, HOUR);
+/// Three guesses at once, and three more each minute.
+const FAILED_LOGINS: Limit = Limit::stepped_bucket("failed_logins", 3, MINUTE);
+/// A model's provider allows a hundred tokens a second. We promise at most a minute ahead.
+const MODEL_TOKENS: Limit = Limit::token_bucket("model_tokens", 100, SECOND).max_reserved(6_000);
+/// Two messages a minute.
+const MESSAGES: Limit = Limit::token_bucket("messages", 2, MINUTE);
+
+#[derive(Clone)]
+struct Service {
+    pool: PgPool,
+    gate: Gate,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let server = embedded::Server::start()?;
+    let pool = PgPool::connect(server.url()).await?;
+    migrate::run(&mut *pool.acquire().await?).await?;
+    sqlx::raw_sql(
+        "create table messages (body text not null);
+         create table jobs (prompt text not null, run_at timestamptz not null, receipt jsonb not null)",
+    )
+    .execute(&pool)
+    .await?;
+
+    let port = std::env::var("PORT").map_or(Ok(3000), |port| port.parse())?;
+    let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+    print_what_to_try(listener.local_addr()?);
+    // The layer reads the client's address from here.
+    let service = router(pool).into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service).await?;
+    Ok(())
+}
+
+fn router(pool: PgPool) -> Router {
+    let gate = Gate::new(pool.clone());
+    // Only tokens that we know open a bucket: a made-up one would be a fresh bucket for whoever makes it up.
+    let per_user = Rule::new(PER_USER).key(Credential::bearer().known(|token| user(token).is_some()));
+    let me = Router::new()
+        .route("/me", get(|| async { "it is you\n" }))
+        .route_layer(TollgateLayer::new(gate.clone()).limit(per_user))
+        .route_layer(axum::middleware::from_fn(authenticated));
+    Router::new()
+        .route("/", get(|| async { "welcome\n" }))
+        .merge(me)
+        .route("/login", post(log_in))
+        .route("/complete", post(complete))
+        .route("/messages", post(send))
+        .layer(TollgateLayer::new(gate.clone()).limit(PER_ADDRESS))
+        .with_state(Service { pool, gate })
+}
+
+async fn authenticated(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
+    match request.headers().get(header::AUTHORIZATION).map(HeaderValue::as_bytes) {
+        Some(value) if value.strip_prefix(b"Bearer ").and_then(user).is_some() => next.run(request).await,
+        _ => (StatusCode::UNAUTHORIZED, "who are you?\n").into_response(),
+    }
+}
+
+fn user(token: &[u8]) -> Option<&'static str> {
+    match token {
+        b"token-of-ada" => Some("ada"),
+        b"token-of-bob" => Some("bob"),
+        _ => None,
+    }
+}
+
+/// Failed log-ins count, and a right one forgives them. Who is locked out does not learn whether this guess was right.
+async fn log_in(State(Service { gate, .. }): State<Service>, password: String) -> Result<&'static str, Failure> {
+    gate.check(FAILED_LOGINS.key("ada")).await?.granted()?;
+    if password == "hunter2" {
+        gate.reset(FAILED_LOGINS.key("ada")).await?;
+        return Ok("welcome, ada\n");
+    }
+    gate.consume(FAILED_LOGINS.key("ada")).await?.granted()?;
+    Err(Failure::WrongPassword)
+}
+
+/// "Not now, but then, and it is yours": the job and the tokens that it will take are booked together.
+async fn complete(State(Service { pool, .. }): State<Service>, prompt: String) -> Result<Response, Failure> {
+    let mut tx = pool.begin().await?;
+    let estimate = u32::try_from(prompt.len()).unwrap_or(u32::MAX) * 100;
+    let booked = Limiter::new().reserve(&mut tx, MODEL_TOKENS.global().cost(estimate)).await?.granted()?;
+    let answer = serde_json::json!({ "run_at": booked.ready_at, "wait_ms": booked.wait().as_micros().div_ceil(1_000) });
+    sqlx::query("insert into jobs values ($1, $2, $3)")
+        .bind(prompt)
+        .bind(booked.ready_at)
+        .bind(sqlx::types::Json(Receipt::from(booked)))
+        .execute(&mut *tx)
+        .await?;
+    tx.commit().await?;
+    Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
+}
+
+/// A refusal leaves by `?`, which rolls the message back, and is a 429.
+async fn send(State(Service { pool, .. }): State<Service>, body: String) -> Result<(StatusCode, HeaderMap), Failure> {
+    let mut tx = pool.begin().await?;
+    sqlx::query("insert into messages values ($1)").bind(body).execute(&mut *tx).await?;
+    let grant = Limiter::new().consume(&mut tx, MESSAGES.global()).await?.granted()?;
+    tx.commit().await?;
+    Ok((StatusCode::CREATED, tollgate::http::Fields::default().of(&grant)))
+}
+
+/// Why a handler failed. `Rejection` is a handler's error by itself, where nothing else can fail.
+enum Failure {
+    Database(sqlx::Error),
+    Rejected(Rejection),
+    WrongPassword,
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Database(error) => {
+                eprintln!("{error}");
+                StatusCode::INTERNAL_SERVER_ERROR.into_response()
+            }
+            Self::Rejected(rejection) => rejection.into_response(),
+            Self::WrongPassword => (StatusCode::UNAUTHORIZED, "wrong\n").into_response(),
+        }
+    }
+}
+
+impl From<sqlx::Error> for Failure {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<Denied> for Failure {
+    fn from(denied: Denied) -> Self {
+        Self::Rejected(denied.into())
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Rejected(error.into())
+    }
+}
+
+fn print_what_to_try(address: SocketAddr) {
+    println!("listening on http://{address}");
+    println!("
+  by address, thirty at once:      for i in $(seq 31); do curl -si http://{address}/ | grep -i ratelimit:; done
+  by user, five an hour:           for i in 1 2 3 4 5 6; do curl -si http://{address}/me -H 'authorization: Bearer token-of-ada'; done
+  a log-in, and three guesses:     for i in 1 2 3 4; do curl -si http://{address}/login -d letmein; done
+  tokens for later:                for i in 1 2 3; do curl -si http://{address}/complete -d haiku; done
+  inside its own transaction:      for i in 1 2 3; do curl -si http://{address}/messages -d hello; done
+");
+}

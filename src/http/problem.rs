@@ -1,0 +1,79 @@
+use chrono::{DateTime, Utc};
+use http::StatusCode;
+use serde::Serialize;
+
+use super::policy;
+use crate::decision::Denied;
+
+/// A problem document (RFC 9457), the body of a refusal: `application/problem+json`.
+///
+/// A refusal by a limit has the type `quota-exceeded` of the draft, the names of the limits that refused as they are in
+/// `RateLimit-Policy`, and, as a member of our own, `retry_at`: the exact instant by the database's clock, of which
+/// `Retry-After` has whole seconds. No member ever holds a key.
+#[derive(Clone, Debug, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Problem {
+    /// What kind of problem it is, as a URI.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// The same in words.
+    pub title: &'static str,
+    /// The status of the response.
+    #[serde(serialize_with = "number")]
+    pub status: StatusCode,
+    /// What is particular about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The limits that refused.
+    #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
+    pub violated_policies: Vec<String>,
+    /// When the same request would be granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<DateTime<Utc>>,
+}
+
+impl Problem {
+    /// The media type of [`to_json`](Self::to_json).
+    pub const MEDIA_TYPE: &str = "application/problem+json";
+
+    pub(super) fn new(status: StatusCode, kind: &'static str, title: &'static str) -> Self {
+        Self { kind, title, status, detail: None, violated_policies: Vec::new(), retry_at: None }
+    }
+
+    /// The document.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // Strings, numbers and lists: serde_json refuses none of them.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl From<&Denied> for Problem {
+    fn from(denied: &Denied) -> Self {
+        let others = denied.others.iter().map(|other| &other.limit);
+        let mut violated_policies = Vec::new();
+        for name in [&denied.limit].into_iter().chain(others).map(|name| policy::name(name)) {
+            if !violated_policies.contains(&name) {
+                violated_policies.push(name);
+            }
+        }
+        let title = "Request cannot be satisfied as assigned quota has been exceeded";
+        Self {
+            detail: Some(denied.to_string()),
+            violated_policies,
+            retry_at: Some(denied.retry_at),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, title)
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde's `serialize_with` calls")]
+fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(status.as_u16())
+}
+
+/// The title says it all.
+pub(super) const ABOUT_BLANK: &str = "about:blank";
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+pub(super) const TEMPORARY_REDUCED_CAPACITY: &str =
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";

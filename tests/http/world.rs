@@ -1,0 +1,43 @@
+//! Decisions over rows in memory, at instants of our choice.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use serde_json::json;
+use tollgate::algebra::{State, Timestamp};
+use tollgate::plan::{Answer, Call, Change, Plan, Row};
+use tollgate::{Decision, Grant, Request};
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct World {
+    rows: BTreeMap<Row, State>,
+}
+
+impl World {
+    pub(crate) fn consume(&mut self, requests: impl IntoIterator<Item = Request>, now: Timestamp) -> Decision {
+        let plan = Plan::new([Call::consume(requests)]).unwrap();
+        let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).copied()).collect();
+        let mut outcome = plan.decide(&found, now);
+        for Change { row, state, .. } in outcome.changes {
+            self.rows.insert(plan.rows()[row].clone(), state);
+        }
+        match outcome.answers.remove(0).unwrap() {
+            Answer::Denied(denied) => Decision::Denied(denied),
+            Answer::Granted { decided_at, remaining, standings, .. } => {
+                let decided_at = DateTime::<Utc>::from(decided_at);
+                let grant: Grant = serde_json::from_value(json!({
+                    "decided_at": decided_at, "remaining": remaining, "source": "database", "charges": [],
+                    "standings": standings,
+                }))
+                .unwrap();
+                Decision::Granted(grant)
+            }
+            Answer::Done(_) => unreachable!(),
+        }
+    }
+}
+
+/// So many milliseconds after the epoch.
+pub(crate) fn millis(millis: i64) -> Timestamp {
+    Timestamp::from_micros(millis * 1_000)
+}

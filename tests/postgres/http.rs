@@ -1,0 +1,11 @@
+//! Facts about the layer, over real sockets where a client can tell the difference.
+
+mod bad_input;
+mod clients;
+mod failure;
+mod handlers;
+mod load;
+mod responses;
+mod rules;
+mod served;
+mod services;

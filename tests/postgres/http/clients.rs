@@ -1,0 +1,92 @@
+//! What a client sees.
+
+use std::time::Duration;
+
+use reqwest::Client;
+use serde_json::json;
+use tollgate::http::{Fields, Format};
+use tollgate::tower::{Rule, TollgateLayer};
+use tollgate::{Gate, Limit, MINUTE, SECOND};
+
+use super::served::{Served, field, http_1, http_2, json as body};
+use crate::world::World;
+
+#[tokio::test]
+async fn f68_f69_a_burst_a_429_and_after_retry_after_a_200_at_the_first_try() {
+    bursts(&http_1()).await;
+}
+
+#[tokio::test]
+async fn the_same_through_http_2() {
+    bursts(&http_2()).await;
+}
+
+async fn bursts(client: &Client) {
+    // Three seconds for each, which is more than the burst takes on a busy machine.
+    const BURST: Limit = Limit::token_bucket("burst", 3, Duration::from_secs(9));
+
+    let world = World::new().await;
+    let served = Served::behind(TollgateLayer::new(Gate::new(world.pool.clone())).limit(BURST)).await;
+    let get = || async { client.get(served.url("/")).send().await.unwrap() };
+    for left in (0..3).rev() {
+        let response = get().await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(field(&response, "ratelimit-policy"), r#""burst";q=3;w=9"#);
+        assert!(field(&response, "ratelimit").starts_with(&format!(r#""burst";r={left};t="#)), "{response:?}");
+        assert_eq!(field(&response, "retry-after"), "");
+        assert_eq!(response.text().await.unwrap(), "served", "the body is untouched");
+    }
+    let refused = get().await;
+    assert_eq!(refused.status(), 429);
+    let retry_after: u64 = field(&refused, "retry-after").parse().unwrap();
+    assert!((1..=3).contains(&retry_after));
+    assert!(field(&refused, "ratelimit").starts_with(r#""burst";r=0;t="#), "{refused:?}");
+    let problem = body(refused).await;
+    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(problem["violated-policies"], json!(["burst"]));
+    assert!(problem["retry_at"].is_string());
+
+    tokio::time::sleep(Duration::from_secs(retry_after)).await;
+    assert_eq!(get().await.status(), 200, "at the first try");
+}
+
+#[tokio::test]
+async fn every_policy_is_told_though_memory_remembers_one() {
+    let [total, one] = [("total", 100), ("one", 1)].map(|(name, rate)| Limit::token_bucket(name, rate, MINUTE));
+    let world = World::new().await;
+    let gate = Gate::builder(world.pool.clone()).remember_refusals(MINUTE).build();
+    let layer = TollgateLayer::new(gate).limit(Rule::new(total).global()).limit(one).fields(Fields::default().all());
+    let served = Served::behind(layer).await;
+    assert_eq!(served.statuses("/", 3).await, [200, 429, 429]);
+    let refused = served.get("/").await;
+    assert_eq!(field(&refused, "ratelimit-policy"), r#""total";q=100;w=60, "one";q=1;w=60"#);
+    assert!(field(&refused, "ratelimit").starts_with(r#""one";r=0;t="#), "{refused:?}");
+}
+
+#[tokio::test]
+async fn layers_inside_of_each_other_tell_of_all_their_limits() {
+    let [outer, inner] = [("outer", MINUTE), ("inner", SECOND)].map(|(name, per)| Limit::token_bucket(name, 1, per));
+    let world = World::new().await;
+    let gate = Gate::new(world.pool.clone());
+    let router = axum::Router::new()
+        .fallback(axum::routing::any(|| async { "served" }))
+        .layer(TollgateLayer::new(gate.clone()).limit(inner.capacity(2)))
+        .layer(TollgateLayer::new(gate).limit(outer.capacity(2)));
+    let served = Served::new(router).await;
+    let response = served.get("/").await;
+    let all = |name| response.headers().get_all(name).iter().map(|value| value.to_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!(all("ratelimit-policy"), [r#""inner";q=2;w=2"#, r#""outer";q=2;w=120"#]);
+    assert_eq!(all("ratelimit").len(), 2);
+}
+
+#[tokio::test]
+async fn older_clients_get_older_fields() {
+    const LIMIT: Limit = Limit::token_bucket("some", 10, MINUTE);
+
+    let world = World::new().await;
+    let layer = |format| TollgateLayer::new(Gate::new(world.pool.clone())).limit(LIMIT).fields(Fields::new(format));
+    let response = Served::behind(layer(Format::XRateLimit)).await.get("/").await;
+    assert_eq!([field(&response, "x-ratelimit-limit"), field(&response, "x-ratelimit-remaining")], ["10", "9"]);
+    let response = Served::behind(layer(Format::Draft6)).await.get("/").await;
+    assert_eq!([field(&response, "ratelimit-limit"), field(&response, "ratelimit-remaining")], ["10", "8"]);
+}

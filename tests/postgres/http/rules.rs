@@ -1,0 +1,148 @@
+//! Which requests are charged, to whom, and how much.
+
+use axum::http::{Response, StatusCode};
+use axum::routing::any;
+use axum::{Router, body::Body};
+use http::header::HeaderName;
+use tollgate::http::{Rejection, TrustedProxies};
+use tollgate::tower::{ClientAddress, Credential, ExtractKey, MissingKey, Rule, TollgateLayer};
+use tollgate::{Gate, Limit, MINUTE};
+
+use super::served::{Served, field, http_1, json, left};
+use crate::world::World;
+
+const TEN: Limit = Limit::fixed_window("ten", 10, Limit::MAX_PERIOD);
+const ONE: Limit = Limit::fixed_window("one", 1, Limit::MAX_PERIOD);
+
+#[tokio::test]
+async fn f70_a_key_of_ones_own_is_used_as_it_is() {
+    let world = World::new().await;
+    let gate = Gate::new(world.pool.clone());
+    let key = |request: &http::request::Parts| Some(request.headers.get("x-api-key")?.to_str().ok()?.to_owned());
+    let layer = TollgateLayer::new(gate.clone()).limit(Rule::new(TEN).key(key));
+    let served = Served::behind(layer).await;
+    let response = http_1().get(served.url("/")).header("x-api-key", "test-key-123").send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(left(&gate, &TEN, "test-key-123").await, 9, "at the default cost of 1");
+}
+
+#[tokio::test]
+async fn f71_a_refusal_of_ones_own_still_says_when_to_come_back() {
+    let world = World::new().await;
+    let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(Limit::token_bucket("one", 1, MINUTE));
+    let layer = layer.refuse_with(|rejection: &Rejection| {
+        let mut response = Response::new(Body::from(format!("not now: {rejection}")));
+        *response.status_mut() = StatusCode::IM_A_TEAPOT;
+        response
+    });
+    let served = Served::new(Router::new().fallback(any(|| async {})).layer(layer)).await;
+    assert_eq!(served.statuses("/", 2).await, [200, 418]);
+    let refused = served.get("/").await;
+    assert_eq!(field(&refused, "retry-after"), "60");
+    assert!(field(&refused, "ratelimit").starts_with(r#""one";r=0;t="#));
+    assert!(refused.text().await.unwrap().starts_with("not now: limit \"one\" exhausted"));
+}
+
+#[tokio::test]
+async fn f73_costs_are_numbers_or_come_from_the_request() {
+    let world = World::new().await;
+    let gate = Gate::new(world.pool.clone());
+    let fixed = Served::behind(TollgateLayer::new(gate.clone()).limit(Rule::new(TEN).global().cost(5))).await;
+    assert_eq!(fixed.statuses("/", 3).await, [200, 200, 429]);
+    gate.reset(TEN.global()).await.unwrap();
+    let rule = Rule::new(TEN).global().cost_by(|request| if request.uri.path() == "/heavy" { 10 } else { 1 });
+    let by_route = Served::behind(TollgateLayer::new(gate.clone()).limit(rule)).await;
+    assert_eq!(by_route.statuses("/heavy", 2).await, [200, 429]);
+    gate.reset(TEN.global()).await.unwrap();
+    assert_eq!(by_route.statuses("/", 1).await, [200]);
+    assert_eq!(by_route.statuses("/heavy", 1).await, [429]);
+}
+
+#[tokio::test]
+async fn what_is_skipped_is_served_without_asking() {
+    let world = World::new().await;
+    let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(ONE);
+    let served = Served::behind(layer.skip(|request| request.uri.path() == "/health")).await;
+    assert_eq!(served.statuses("/health", 3).await, [200; 3]);
+    assert_eq!(field(&served.get("/health").await, "ratelimit-policy"), "");
+    assert_eq!(world.rows().await, 0);
+    assert_eq!(served.statuses("/", 2).await, [200, 429]);
+    assert_eq!(served.statuses("/health", 1).await, [200]);
+}
+
+#[tokio::test]
+async fn a_rule_applies_to_the_requests_that_it_is_for() {
+    let world = World::new().await;
+    let posts = Rule::new(ONE).global().when(|request| request.method == http::Method::POST);
+    let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(posts).limit(Rule::new(TEN).global());
+    let served = Served::behind(layer).await;
+    assert_eq!(served.statuses("/", 2).await, [200, 200]);
+    assert_eq!(field(&served.get("/").await, "ratelimit-policy").matches(";q=").count(), 1);
+    let post = || async { http_1().post(served.url("/")).send().await.unwrap().status().as_u16() };
+    assert_eq!((post().await, post().await), (200, 429));
+}
+
+#[tokio::test]
+async fn of_several_limits_all_are_charged_or_none() {
+    let world = World::new().await;
+    let gate = Gate::new(world.pool.clone());
+    let layer = TollgateLayer::new(gate.clone()).limit(Rule::new(TEN).global()).limit(Rule::new(ONE).global());
+    let served = Served::behind(layer).await;
+    assert_eq!(served.statuses("/", 4).await, [200, 429, 429, 429]);
+    assert_eq!(gate.balance(TEN.global()).await.unwrap().value, tollgate::Tokens::new(9));
+}
+
+#[tokio::test]
+async fn a_spoofed_entry_never_changes_the_bucket() {
+    let world = World::new().await;
+    let gate = Gate::new(world.pool.clone());
+    for (limit, field, added, proxies) in [
+        ("hops", "x-forwarded-for", "203.0.113.9", TrustedProxies::hops(1)),
+        ("networks", "x-forwarded-for", "203.0.113.9", TrustedProxies::networks(["127.0.0.0/8"]).unwrap()),
+        ("forwarded", "forwarded", "for=203.0.113.9", TrustedProxies::hops(1).forwarded()),
+    ] {
+        let limit = Limit::fixed_window(limit, 3, Limit::MAX_PERIOD);
+        let rule = Rule::new(limit).key(ClientAddress::behind(proxies));
+        let served = Served::behind(TollgateLayer::new(gate.clone()).limit(rule)).await;
+        let mut statuses = Vec::new();
+        for spoof in 0..5 {
+            let value = format!("10.0.0.{spoof}, for=10.0.0.{spoof}, \", {added}");
+            let request = http_1().get(served.url("/")).header(field, value);
+            let request = request.header("x-real-ip", spoof).header("x-client-ip", spoof);
+            statuses.push(request.send().await.unwrap().status().as_u16());
+        }
+        assert_eq!(statuses, [200, 200, 200, 429, 429], "{field}");
+    }
+}
+
+#[tokio::test]
+async fn a_credential_that_nobody_knows_is_charged_to_the_address() {
+    let world = World::new().await;
+    let gate = Gate::new(world.pool.clone());
+    let name = HeaderName::from_static("x-api-key");
+    let key = Credential::header(name).known(|key| key == b"alpha").or(ClientAddress::peer());
+    let served = Served::behind(TollgateLayer::new(gate.clone()).limit(Rule::new(ONE).key(key))).await;
+    let ask = |key: String| {
+        let request = http_1().get(served.url("/")).header("x-api-key", key);
+        async { request.send().await.unwrap().status().as_u16() }
+    };
+    assert_eq!(ask("alpha".to_owned()).await, 200);
+    assert_eq!(ask("made up".to_owned()).await, 200, "this is the address's one");
+    for made_up in 0..3 {
+        assert_eq!(ask(made_up.to_string()).await, 429);
+    }
+    let secrets = "select count(*) from tollgate.rate_limits where key like '%alpha%' or key like '%made%'";
+    assert_eq!(sqlx::query_scalar::<_, i64>(secrets).fetch_one(&world.pool).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_request_without_a_key_is_treated_as_chosen() {
+    let world = World::new().await;
+    let layer = || TollgateLayer::new(Gate::new(world.pool.clone())).limit(Rule::new(ONE).key(|_: &_| None::<u8>));
+    let rejecting = Served::behind(layer()).await;
+    let response = rejecting.get("/").await;
+    assert_eq!(response.status(), 500);
+    assert!(json(response).await["detail"].as_str().unwrap().contains("missing_key"));
+    assert_eq!(Served::behind(layer().missing_key(MissingKey::Pass)).await.statuses("/", 2).await, [200, 200]);
+    assert_eq!(Served::behind(layer().missing_key(MissingKey::Share)).await.statuses("/", 2).await, [200, 429]);
+}

@@ -1,0 +1,78 @@
+//! A real server on loopback, and real clients.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::routing::any;
+use reqwest::{Client, Response};
+use tokio::task::JoinHandle;
+use tollgate::tower::TollgateLayer;
+use tollgate::{Gate, Limit};
+
+/// A router, served until this is dropped.
+pub(super) struct Served {
+    url: String,
+    task: JoinHandle<()>,
+}
+
+impl Served {
+    pub(super) async fn new(router: Router) -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        let task = tokio::spawn(async move { axum::serve(listener, service).await.unwrap() });
+        Self { url, task }
+    }
+
+    /// A service that says "served" to everything, behind a layer.
+    pub(super) async fn behind(layer: TollgateLayer) -> Self {
+        Self::new(Router::new().fallback(any(|| async { "served" })).layer(layer)).await
+    }
+
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Response {
+        http_1().get(self.url(path)).send().await.unwrap()
+    }
+
+    /// The statuses of so many requests, one after another.
+    pub(super) async fn statuses(&self, path: &str, requests: usize) -> Vec<u16> {
+        let client = http_1();
+        let mut statuses = Vec::new();
+        for _ in 0..requests {
+            statuses.push(client.get(self.url(path)).send().await.unwrap().status().as_u16());
+        }
+        statuses
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+pub(super) fn http_1() -> Client {
+    Client::builder().http1_only().build().unwrap()
+}
+
+pub(super) fn http_2() -> Client {
+    Client::builder().http2_prior_knowledge().build().unwrap()
+}
+
+/// A header field of a response; empty where there is none.
+pub(super) fn field<'r>(response: &'r Response, name: &str) -> &'r str {
+    response.headers().get(name).map_or("", |value| value.to_str().unwrap())
+}
+
+pub(super) async fn json(response: Response) -> serde_json::Value {
+    assert_eq!(field(&response, "content-type"), "application/problem+json");
+    serde_json::from_str(&response.text().await.unwrap()).unwrap()
+}
+
+/// What a limit has left for a key, in whole tokens.
+pub(super) async fn left(gate: &Gate, limit: &Limit, key: impl tollgate::ToKey) -> i64 {
+    gate.balance(limit.key(key)).await.unwrap().value.micros() / 1_000_000
+}
