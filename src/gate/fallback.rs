@@ -12,7 +12,7 @@ use crate::plan::{Answer, Checked, Plan, Row};
 use crate::tokens::Tokens;
 
 /// What a gate answers to `consume`, `consume_all`, `check` and `wait` while the database cannot be asked: it is down, cannot be
-/// reached, gives up, or lacks the tables.
+/// reached, gives up, takes no writes, or lacks the tables.
 ///
 /// A pool that has no connection to give for as long as [`acquire_timeout`](crate::GateBuilder::acquire_timeout) counts as
 /// away, for sqlx reports a server that is down in the same words. Not meant are bad input, [`Error::Busy`], for a crowd must
@@ -66,7 +66,7 @@ impl Fallback {
     /// The answer to a call that the database did not answer.
     pub(super) fn answer(&self, kept: Option<Checked>, error: Error) -> Result<Decision, Error> {
         // Whoever can choose a key that the database objects to must not open the gate by it.
-        let failed = matches!(error, Error::Database { .. } | Error::Schema { .. }) && !error.is_about_data();
+        let failed = error.is_of_the_database() && !error.is_about_data();
         let Some(call) = kept.filter(|_| failed) else { return Err(error) };
         let limit = call.limit().name.clone();
         let Some(decision) = self.decide(call) else { return Err(error) };

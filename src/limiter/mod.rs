@@ -245,23 +245,33 @@ impl Limiter {
 
     async fn look(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
         let plan = Plan::new([call])?;
-        CarryOut::new(self.store(conn), &plan).look().await
+        CarryOut::new(self.store(conn, &plan).await?, &plan).look().await
     }
 
     async fn within_timeout(&self, conn: &mut PgConnection, call: Call, used: &[Charge]) -> Result<Answer, Error> {
         let plan = Plan::new([call])?;
         let Some(timeout) = self.lock_timeout else {
-            return CarryOut::new(self.store(conn), &plan).using_up(used)?.run().await;
+            return CarryOut::new(self.store(conn, &plan).await?, &plan).using_up(used)?.run().await;
         };
         let before = savepoint::set(conn, timeout, plan.rows()[0].name()).await?;
-        let answer = match CarryOut::new(self.store(conn), &plan).using_up(used) {
+        // The savepoint is proof enough of a transaction.
+        let answer = match CarryOut::new(self.tables(conn), &plan).using_up(used) {
             Ok(carry_out) => carry_out.run().await,
             Err(error) => Err(error),
         };
         savepoint::leave(conn, &before, answer).await
     }
 
-    fn store<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
+    /// The tables, once it is certain that what is prepared without a name is still there when it is executed.
+    async fn store<'c>(&self, conn: &'c mut PgConnection, plan: &Plan) -> Result<Store<'c>, Error> {
+        let mut store = self.tables(conn);
+        if self.unnamed {
+            store.expect_transaction(plan.rows()[0].name()).await?;
+        }
+        Ok(store)
+    }
+
+    fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
         Store::new(conn, self.at, !self.unnamed)
     }
 }

@@ -9,6 +9,7 @@ mod failure;
 mod hygiene;
 mod memory;
 mod observed;
+mod pooler;
 mod promise;
 mod regressions;
 mod runtime;

@@ -15,6 +15,8 @@ mod cost;
 mod crash;
 mod gate;
 mod migrate;
+mod pgbouncer;
+mod pooler;
 mod proxy;
 mod receipts;
 mod regressions;
