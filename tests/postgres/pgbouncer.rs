@@ -24,18 +24,13 @@ pub(crate) struct PgBouncer {
 impl PgBouncer {
     /// In front of the server at `url`, to which it makes so many connections for each database.
     pub(crate) fn start(url: &str, servers: u32) -> Self {
-        Self::with(url, servers, "")
-    }
-
-    /// The same, with more lines for its settings.
-    pub(crate) fn with(url: &str, servers: u32, settings: &str) -> Self {
         let directory = new_directory();
         let server = url.parse::<PgConnectOptions>().unwrap();
         let socket = server
             .get_socket()
             .cloned()
             .or_else(|| server.get_host().starts_with('/').then(|| server.get_host().into()));
-        let ini = ini(&server, socket.as_deref(), password(url), &directory, servers) + settings;
+        let ini = ini(&server, socket.as_deref(), password(url), &directory, servers);
         fs::write(directory.join("pgbouncer.ini"), ini).unwrap();
 
         let mut command = Command::new("/bin/sh");
