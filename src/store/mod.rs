@@ -446,9 +446,7 @@ pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
 fn is_read_only(error: &(dyn DatabaseError + 'static)) -> bool {
     match error.code().as_deref() {
         Some("25006") => true,
-        Some("0A000") => {
-            matches!(routine(error), Some("get_relation_info" | "check_XactReadOnly" | "check_transaction_read_only"))
-        }
+        Some("0A000") => matches!(routine(error), Some("get_relation_info" | "call_bool_check_hook")),
         _ => false,
     }
 }

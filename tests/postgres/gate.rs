@@ -5,6 +5,7 @@ mod cancellation;
 mod contention;
 mod cost;
 mod crash;
+mod failover;
 mod failure;
 mod hygiene;
 mod memory;

@@ -21,6 +21,7 @@ mod proxy;
 mod receipts;
 mod regressions;
 mod replay;
+mod standby;
 mod teller;
 mod transactions;
 mod world;

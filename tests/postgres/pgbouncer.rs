@@ -127,6 +127,7 @@ fn ini(
          default_pool_size = {servers}\n\
          max_client_conn = 1000\n\
          server_reset_query_always = 0\n\
+         server_login_retry = 0.1\n\
          ignore_startup_parameters = extra_float_digits\n"
     )
 }

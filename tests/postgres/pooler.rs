@@ -53,7 +53,7 @@ fn the_core_suite_passes_through_a_pooler() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_clients_than_connections_are_decided_to_the_token() {
     const CLIENTS: i64 = 32;
-    const ROUNDS: i64 = 4;
+    const ROUNDS: i64 = 2;
     let world = World::new().await;
     let pooler = before(&world, 2);
     let mut clients = JoinSet::new();

@@ -58,7 +58,8 @@ impl Told {
                     self.errors.fetch_add(1, Ordering::SeqCst);
                     &self.unknown
                 }
-                Err(error @ Error::Database { .. }) if error.is_retryable() => {
+                // A server that is gone, or is a standby yet.
+                Err(error) if error.is_retryable() || matches!(error, Error::ReadOnly { .. }) => {
                     self.errors.fetch_add(1, Ordering::SeqCst);
                     continue;
                 }
