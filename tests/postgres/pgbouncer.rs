@@ -146,10 +146,13 @@ fn program() -> PathBuf {
     let elsewhere = ["/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"].map(PathBuf::from);
     let found =
         std::env::split_paths(&path).chain(elsewhere).map(|bin| bin.join("pgbouncer")).find(|file| file.is_file());
-    found.expect(
-        "PgBouncer is not installed, which the tests of poolers run (apt install pgbouncer, dnf install pgbouncer, or brew \
-         install pgbouncer)",
-    )
+    let Some(program) = found else {
+        panic!(
+            "PgBouncer is not installed, which the tests of poolers run (apt install pgbouncer, dnf install pgbouncer, or \
+             brew install pgbouncer)"
+        )
+    };
+    program
 }
 
 fn password(url: &str) -> Option<&str> {

@@ -147,9 +147,9 @@ async fn consume(conn: &mut PgConnection, request: Request) -> Result<(), Error>
     let mut tx = conn.begin().await.unwrap();
     let consumed = Limiter::new().consume(&mut tx, request).await;
     if consumed.is_ok() {
-        tx.commit().await.unwrap()
+        tx.commit().await.unwrap();
     } else {
-        tx.rollback().await.unwrap()
+        tx.rollback().await.unwrap();
     }
     consumed.map(|decision| drop(decision.granted().unwrap()))
 }

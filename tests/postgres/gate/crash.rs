@@ -82,6 +82,17 @@ impl Told {
         .await;
     }
 
+    /// Returns once so many calls more have failed.
+    pub(super) async fn until_failed(&self, more: u64) {
+        let until = self.errors.load(Ordering::SeqCst) + more;
+        soon(async {
+            while self.errors.load(Ordering::SeqCst) < until {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
     /// What callers were granted is missing in the rows; what nobody knows may be.
     pub(super) async fn agrees_with(&self, conn: &mut PgConnection) {
         let mut total = 0;

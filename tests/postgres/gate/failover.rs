@@ -25,20 +25,11 @@ async fn a_failover_in_mid_batch_loses_no_grant_and_no_caller() {
     for caller in 0..32 {
         callers.spawn(told.clone().ask(gate.clone(), caller));
     }
-    let until_failed = async |more| {
-        let until = told.errors.load(Ordering::SeqCst) + more;
-        soon(async {
-            while told.errors.load(Ordering::SeqCst) < until {
-                tokio::task::yield_now().await
-            }
-        })
-        .await;
-    };
     told.until_answered(300).await;
     pair.primary.crash().unwrap();
-    until_failed(1).await;
+    told.until_failed(1).await;
     proxy.lead_to(pair.standby.url()).await;
-    until_failed(100).await;
+    told.until_failed(100).await;
     pair.promote().await;
     told.until_answered(300).await;
     told.done.store(true, Ordering::SeqCst);
