@@ -8,8 +8,9 @@ use crate::tokens::{Tokens, TokensError};
 /// Why no decision was made. A refusal is not among these: it is an answer, see [`Decision`](crate::Decision).
 ///
 /// The first group is **bad input**: found before any SQL, so the caller's transaction is untouched. The second group is
-/// about the **transaction and the rows**, the third about the **database**; after [`Error::Database`] and [`Error::Schema`]
-/// PostgreSQL has aborted the transaction, and the caller rolls back.
+/// about the **transaction and the rows**, the third about the **database**; after [`Error::Database`],
+/// [`Error::NamedStatements`], [`Error::ReadOnly`] and [`Error::Schema`] PostgreSQL has aborted the transaction, and the caller
+/// rolls back.
 ///
 /// Clones share what the driver reported: a gate gives the error of a batch to every caller in it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -94,6 +95,20 @@ pub enum Error {
         /// What the driver reported.
         source: Arc<sqlx::Error>,
     },
+    /// A statement that was prepared is not there when it is executed, or is somebody else's: between here and PostgreSQL is a
+    /// pooler in transaction mode that does not follow named statements. Nothing was taken.
+    ///
+    /// PgBouncer follows them from 1.21 on, where `max_prepared_statements` is not 0. Others want
+    /// [`Limiter::unnamed_statements`](crate::Limiter::unnamed_statements) and
+    /// [`GateBuilder::unnamed_statements`](crate::GateBuilder::unnamed_statements).
+    #[cfg(feature = "postgres")]
+    #[error(
+        "a prepared statement was not there or was somebody else's: the pooler does not follow named ones (say `unnamed_statements()`, or set PgBouncer's max_prepared_statements): {source}"
+    )]
+    NamedStatements {
+        /// What the driver reported.
+        source: Arc<sqlx::Error>,
+    },
     /// The connection was lost while a gate committed the call: the tokens were taken, or they were not.
     ///
     /// The answer would have been a grant, or a change. To try again may take the tokens twice, to give up may have taken
@@ -107,6 +122,18 @@ pub enum Error {
         limit: Cow<'static, str>,
         /// What the driver reported; `None` where the gate itself came to an end.
         source: Option<Arc<sqlx::Error>>,
+    },
+    /// The server takes no writes: it is a standby, or the transaction is read-only. Nothing was taken.
+    ///
+    /// After a failover a pool may hold connections to what was the primary: a gate closes such a connection, so that its
+    /// next batch asks on a new one; a [`Limiter`](crate::Limiter) leaves that to the owner of the connection.
+    #[cfg(feature = "postgres")]
+    #[error(
+        "the server takes no writes: it is a standby, or the transaction is read-only (connect to the primary, or begin `read write`): {source}"
+    )]
+    ReadOnly {
+        /// What the driver reported.
+        source: Arc<sqlx::Error>,
     },
     /// The runtime that the gate worked on ended before the call's turn came. Nothing was taken.
     #[cfg(feature = "postgres")]
@@ -126,7 +153,8 @@ impl Error {
     ///
     /// True for lost races (serialization failures 40001, deadlocks 40P01), waits that were cut short (lock timeouts
     /// 55P03 and [`Error::Busy`], cancelled statements 57014), servers that are shutting down or starting up, and lost connections. False for
-    /// [`Error::OutcomeUnknown`], which may have been carried out.
+    /// [`Error::OutcomeUnknown`], which may have been carried out, and for [`Error::ReadOnly`], for the same connection leads to
+    /// the same server again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -158,14 +186,24 @@ impl Error {
         }
     }
 
-    /// Whether the connection is as good as before.
+    /// Whether the connection is as good as before. One to a server that takes no writes is not: it may have been the primary's,
+    /// and would lead there for as long as it is kept.
     #[cfg(feature = "postgres")]
     pub(crate) fn leaves_connection(&self) -> bool {
         match self {
             Self::Database { source, .. } | Self::Schema { source } => is_about_the_statement(source),
-            Self::OutcomeUnknown { .. } => false,
+            Self::OutcomeUnknown { .. } | Self::ReadOnly { .. } => false,
             _ => true,
         }
+    }
+
+    /// Whether it was PostgreSQL that failed, or the way to it: the transaction, if there was one, is aborted.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_of_the_database(&self) -> bool {
+        matches!(
+            self,
+            Self::Database { .. } | Self::NamedStatements { .. } | Self::ReadOnly { .. } | Self::Schema { .. }
+        )
     }
 
     /// Whether another transaction won a race that only the whole transaction can run again.
@@ -175,12 +213,13 @@ impl Error {
     }
 
     /// Whether what could not be swapped is worth a try in a transaction: it lost a race, sessions are read-only unless they
-    /// say otherwise (25006), or a row was not written, of which the swap complains as of a number (22P02).
+    /// say otherwise, or a row was not written, of which the swap complains as of a number (22P02).
     #[cfg(feature = "postgres")]
     pub(crate) fn is_lost_swap(&self) -> bool {
-        let passes = |code: &str| matches!(code, "25006" | "22P02");
+        let is_unwritten = |source| code(source).as_deref() == Some("22P02");
         self.is_lost_race()
-            || matches!(self, Self::Database { source, .. } if code(source).is_some_and(|code| passes(&code)))
+            || matches!(self, Self::ReadOnly { .. })
+            || matches!(self, Self::Database { source, .. } if is_unwritten(source))
     }
 
     /// Whether one row or one key may be the cause: one that is corrupt, or that PostgreSQL finds fault with (classes 22 and

@@ -120,7 +120,12 @@ impl GateBuilder {
     }
 
     /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named ones (PgBouncer
-    /// before 1.21, or with `max_prepared_statements = 0`). Costs one more round trip per statement.
+    /// before 1.21, or with `max_prepared_statements = 0`).
+    ///
+    /// A batch then pays four round trips for each of its two statements: preparing and executing are one each, with a transaction
+    /// around them, for without it a pooler may send them to two servers.
+    ///
+    /// Say it to every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a name.
     pub fn unnamed_statements(mut self) -> Self {
         self.settings.named_statements = false;
         self

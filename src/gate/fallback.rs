@@ -13,7 +13,7 @@ use crate::standing::Standings;
 use crate::tokens::Tokens;
 
 /// What a gate answers to `consume`, `consume_all`, `check` and `wait` while the database cannot be asked: it is down, cannot be
-/// reached, gives up, or lacks the tables.
+/// reached, gives up, takes no writes, or lacks the tables.
 ///
 /// A pool that has no connection to give for as long as [`acquire_timeout`](crate::GateBuilder::acquire_timeout) counts as
 /// away, for sqlx reports a server that is down in the same words. Not meant are bad input, [`Error::Busy`], for a crowd must
@@ -78,7 +78,7 @@ impl Fallback {
     /// Whether this is a failure that the policy has an answer to.
     pub(super) fn answers(&self, error: &Error) -> bool {
         // Whoever can choose a key that the database objects to must not open the gate by it.
-        let failed = matches!(error, Error::Database { .. } | Error::Schema { .. }) && !error.is_about_data();
+        let failed = error.is_of_the_database() && !error.is_about_data();
         failed && self.policy != OnFailure::Closed
     }
 

@@ -24,7 +24,7 @@ pub(super) struct Shared {
 impl Shared {
     /// The tables, over a connection, by the gate's clock.
     pub(super) fn store<'c>(&self, connection: &'c mut PgConnection) -> Store<'c> {
-        Store::new(connection, self.settings.clock.at(), self.settings.named_statements)
+        Store::new(connection, self.settings.clock.at(), self.settings.named_statements).wrapping()
     }
 }
 

@@ -134,9 +134,12 @@ fn failure(error: &Error) -> Problem {
         Error::Busy => unavailable("Request cannot be satisfied as too many want the same"),
         Error::CorruptRow { .. } => unavailable(LIMITER_AWAY),
         #[cfg(feature = "postgres")]
-        Error::Database { .. } | Error::OutcomeUnknown { .. } | Error::Schema { .. } | Error::Stopped => {
-            unavailable(LIMITER_AWAY)
-        }
+        Error::Database { .. }
+        | Error::NamedStatements { .. }
+        | Error::OutcomeUnknown { .. }
+        | Error::ReadOnly { .. }
+        | Error::Schema { .. }
+        | Error::Stopped => unavailable(LIMITER_AWAY),
     }
 }
 

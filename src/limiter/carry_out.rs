@@ -37,9 +37,10 @@ impl<'a> CarryOut<'a> {
         Ok(self)
     }
 
-    /// Decides the plan's only call without a lock, and changes nothing.
+    /// Decides the plan's only call without a lock, and changes nothing. Touches no table but those it asks: a standby has only
+    /// the durable ones.
     pub(crate) async fn look(mut self) -> Result<Answer, Error> {
-        let found = self.store.read(self.plan.rows()).await?;
+        let found = self.store.peek(self.plan.rows()).await?;
         only(self.decide(&found).answers)
     }
 
@@ -150,7 +151,7 @@ impl<'a> CarryOut<'a> {
         match saved {
             Ok(()) => self.release(&changes).await.map(|()| answers),
             // PostgreSQL has aborted the transaction: there is nothing to take back.
-            Err(error @ (Error::Database { .. } | Error::Schema { .. })) => Err(error),
+            Err(error) if error.is_of_the_database() => Err(error),
             Err(error) => self.release(&[]).await.and(Err(error)),
         }
     }

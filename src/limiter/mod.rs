@@ -86,6 +86,12 @@ impl Limiter {
 
     /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named ones (PgBouncer
     /// before 1.21, or with `max_prepared_statements = 0`). Costs one more round trip per statement.
+    ///
+    /// Preparing and executing are two round trips then, and outside of a transaction a pooler may send them to two servers:
+    /// so [`check`](Self::check) and [`balance`](Self::balance) want a transaction too. One that was begun by hand costs two more
+    /// round trips per call, for sqlx does not know of it.
+    ///
+    /// Say it to every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a name.
     pub const fn unnamed_statements(mut self) -> Self {
         self.unnamed = true;
         self
@@ -155,7 +161,7 @@ impl Limiter {
 
     /// What [`consume`](Self::consume) would answer now, without a lock and without taking anything.
     ///
-    /// By the time that you act on it, it may be otherwise. Works outside a transaction too.
+    /// By the time that you act on it, it may be otherwise. Works outside a transaction too, where statements are named.
     ///
     /// # Errors
     ///
@@ -166,7 +172,7 @@ impl Limiter {
 
     /// What a limit holds for a key now, without a lock. The request's cost does not matter.
     ///
-    /// Works outside a transaction too.
+    /// Works outside a transaction too, where statements are named.
     ///
     /// # Errors
     ///
@@ -245,23 +251,33 @@ impl Limiter {
 
     async fn look(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
         let plan = Plan::new([call])?;
-        CarryOut::new(self.store(conn), &plan).look().await
+        CarryOut::new(self.store(conn, &plan).await?, &plan).look().await
     }
 
     async fn within_timeout(&self, conn: &mut PgConnection, call: Call, used: &[Charge]) -> Result<Answer, Error> {
         let plan = Plan::new([call])?;
         let Some(timeout) = self.lock_timeout else {
-            return CarryOut::new(self.store(conn), &plan).using_up(used)?.run().await;
+            return CarryOut::new(self.store(conn, &plan).await?, &plan).using_up(used)?.run().await;
         };
         let before = savepoint::set(conn, timeout, plan.rows()[0].name()).await?;
-        let answer = match CarryOut::new(self.store(conn), &plan).using_up(used) {
+        // The savepoint is proof enough of a transaction.
+        let answer = match CarryOut::new(self.tables(conn), &plan).using_up(used) {
             Ok(carry_out) => carry_out.run().await,
             Err(error) => Err(error),
         };
         savepoint::leave(conn, &before, answer).await
     }
 
-    fn store<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
+    /// The tables, once it is certain that what is prepared without a name is still there when it is executed.
+    async fn store<'c>(&self, conn: &'c mut PgConnection, plan: &Plan) -> Result<Store<'c>, Error> {
+        let mut store = self.tables(conn);
+        if self.unnamed {
+            store.expect_transaction(plan.rows()[0].name()).await?;
+        }
+        Ok(store)
+    }
+
+    fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
         Store::new(conn, self.at, !self.unnamed)
     }
 }

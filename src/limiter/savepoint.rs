@@ -29,7 +29,7 @@ pub(super) async fn leave<T>(conn: &mut PgConnection, before: &str, answer: Resu
             Err(Error::Busy),
         ),
         // PostgreSQL has aborted the transaction: it is the caller's to roll back.
-        Err(error @ (Error::Database { .. } | Error::Schema { .. })) => return Err(error),
+        Err(error) if error.is_of_the_database() => return Err(error),
         answer => {
             let before = before.replace('\'', "''");
             (format!("set local lock_timeout = '{before}'; release savepoint tollgate_lock_timeout"), answer)

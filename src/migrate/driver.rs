@@ -26,7 +26,7 @@ impl AsyncTransaction for OverSqlx<'_> {
 
 impl AsyncQuery<Vec<Migration>> for OverSqlx<'_> {
     async fn query(&mut self, query: &str) -> Result<Vec<Migration>, sqlx::Error> {
-        let rows = sqlx::query(AssertSqlSafe(query.to_owned())).fetch_all(&mut *self.0).await?;
+        let rows = sqlx::raw_sql(AssertSqlSafe(query.to_owned())).fetch_all(&mut *self.0).await?;
         rows.iter()
             .map(|row| {
                 let applied_on = row.try_get::<&str, _>("applied_on")?;

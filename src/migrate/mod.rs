@@ -24,7 +24,7 @@ mod driver;
 use std::hash::{Hash, Hasher};
 
 use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery};
-use sqlx::{Connection, PgConnection, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
 
 use driver::OverSqlx;
 
@@ -85,8 +85,9 @@ pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
     if let Some(Migration { version, name, .. }) = status(conn).await?.pending.into_iter().next() {
         return Err(MigrateError::Missing { version, name });
     }
-    let present: Vec<(String, String, String)> =
-        sqlx::query_as(COLUMNS_PRESENT).fetch_all(conn).await.map_err(failed("read the catalogue"))?;
+    let present = sqlx::raw_sql(COLUMNS_PRESENT).fetch_all(conn).await;
+    let present = present.and_then(|rows| rows.iter().map(<(String, String, String)>::from_row).collect());
+    let present: Vec<_> = present.map_err(failed("read the catalogue"))?;
     for (table, persistence, columns) in TABLES {
         let found = |column: &&str| present.iter().any(|(t, c, p)| t == table && c == column && p == persistence);
         if let Some(column) = columns.iter().find(|&column| !found(column)) {
@@ -239,11 +240,9 @@ async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, Mig
         return Connection::begin(conn).await.map_err(failed("set a savepoint"));
     }
     // One that was begun by hand would be committed by our commit, with all that it did before.
-    sqlx::query("select txid_current()").execute(&mut *conn).await.map_err(failed("look for a transaction"))?;
-    let begun_by_hand: bool = sqlx::query_scalar("select txid_current_if_assigned() is not null")
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(failed("look for a transaction"))?;
+    sqlx::raw_sql("select txid_current()").execute(&mut *conn).await.map_err(failed("look for a transaction"))?;
+    let begun_by_hand =
+        ask(conn, "select txid_current_if_assigned() is not null".to_owned(), "look for a transaction").await?;
     if begun_by_hand {
         return Err(MigrateError::BegunByHand);
     }
@@ -251,8 +250,7 @@ async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, Mig
 }
 
 async fn apply(tx: &mut Transaction<'_, Postgres>) -> Result<Vec<Migration>, MigrateError> {
-    sqlx::query("select pg_advisory_xact_lock($1)")
-        .bind(ADVISORY_LOCK)
+    sqlx::raw_sql(AssertSqlSafe(format!("select pg_advisory_xact_lock({ADVISORY_LOCK})")))
         .execute(&mut **tx)
         .await
         .map_err(failed("take the migration lock"))?;
@@ -264,29 +262,29 @@ async fn apply(tx: &mut Transaction<'_, Postgres>) -> Result<Vec<Migration>, Mig
 
 /// Asks before it creates: `if not exists` still demands the right to create schemas.
 async fn create_schema(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    let exists: bool = sqlx::query_scalar("select exists (select from pg_namespace where nspname = 'tollgate')")
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(failed("look for the schema"))?;
-    if !exists {
-        sqlx::query("create schema tollgate").execute(conn).await.map_err(failed("create the schema"))?;
+    let exists = "select exists (select from pg_namespace where nspname = 'tollgate')".to_owned();
+    if !ask(conn, exists, "look for the schema").await? {
+        sqlx::raw_sql("create schema tollgate").execute(conn).await.map_err(failed("create the schema"))?;
     }
     Ok(())
 }
 
 /// What is applied, oldest first; nothing where there is no history yet.
 async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
-    let exists: bool = sqlx::query_scalar("select to_regclass($1) is not null")
-        .bind(HISTORY)
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(failed("look for the history table"))?;
-    if !exists {
+    let exists = format!("select to_regclass('{HISTORY}') is not null");
+    if !ask(conn, exists, "look for the history table").await? {
         return Ok(Vec::new());
     }
     let query = OverSqlx::get_applied_migrations_query(HISTORY);
     let applied = OverSqlx(conn).query(&query).await.map_err(failed("read the history table"))?;
     Ok(applied.iter().map(Migration::from).collect())
+}
+
+/// A question that is answered by yes or no. Like all that is said here in the simple protocol, in which nothing is prepared,
+/// so that it also goes through poolers that do not follow prepared statements.
+async fn ask(conn: &mut PgConnection, question: String, step: &'static str) -> Result<bool, MigrateError> {
+    let answer = sqlx::raw_sql(AssertSqlSafe(question)).fetch_one(conn).await;
+    answer.and_then(|row| row.try_get(0)).map_err(failed(step))
 }
 
 /// refinery's own check would also refuse histories that were written while its feature `int8-versions` was on, which any

@@ -8,7 +8,8 @@ mod columns;
 mod found;
 mod wire;
 
-use sqlx::postgres::{PgQueryResult, PgRow};
+use sqlx::error::DatabaseError;
+use sqlx::postgres::{PgDatabaseError, PgQueryResult, PgRow};
 use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, query_file};
 
 use crate::algebra::{State, Timestamp};
@@ -46,11 +47,21 @@ pub(crate) struct Store<'c> {
     /// What to take for now instead of the clock.
     at: Option<Timestamp>,
     named: bool,
+    /// Whether a statement outside of a transaction is given one of its own.
+    wraps: bool,
 }
 
 impl<'c> Store<'c> {
     pub(crate) fn new(conn: &'c mut PgConnection, at: Option<Timestamp>, named: bool) -> Self {
-        Self { conn, at, named }
+        Self { conn, at, named, wraps: false }
+    }
+
+    /// Gives each unnamed statement outside of a transaction one of its own, on a connection on which nobody begins one by
+    /// hand. The driver prepares and executes in two round trips, and outside of a transaction a pooler may send the second
+    /// to another server, where whatever was prepared there last would be executed.
+    pub(crate) fn wrapping(mut self) -> Self {
+        self.wraps = !self.named;
+        self
     }
 
     /// Locks one row, unless it is evidently short of what is needed. Inserts it with this capacity if it is absent.
@@ -370,28 +381,49 @@ impl<'c> Store<'c> {
     }
 
     /// Fails if the connection is in no transaction. Asks the server, twice, only where sqlx did not begin one: a transaction
-    /// that was begun by hand still has the id that the first question gave it.
+    /// that was begun by hand still has the mark that the first question set.
+    ///
+    /// In the simple protocol, which a pooler never takes apart: there may be no transaction that keeps it from doing so.
     pub(crate) async fn expect_transaction(&mut self, limit: &str) -> Result<(), Error> {
         if self.conn.is_in_transaction() {
             return Ok(());
         }
+        let mark = sqlx::raw_sql(include_str!("sql/mark_transaction.sql"));
+        let is_marked = sqlx::raw_sql(include_str!("sql/is_marked.sql"));
         let failed = |source| database(Step::Begin, limit, source);
-        self.execute(query_file!("src/store/sql/assign_transaction.sql")).await.map_err(failed)?;
-        let rows = self.fetch(query_file!("src/store/sql/is_transaction.sql")).await.map_err(failed)?;
-        let joined = rows.first().ok_or(sqlx::Error::RowNotFound).and_then(|row| row.try_get(0)).map_err(failed)?;
-        if joined { Ok(()) } else { Err(Error::NotInTransaction) }
+        self.conn.execute(mark).await.map_err(failed)?;
+        let marked = self.conn.fetch_one(is_marked).await.and_then(|row| row.try_get(0)).map_err(failed)?;
+        if marked { Ok(()) } else { Err(Error::NotInTransaction) }
     }
 
     async fn fetch<'q>(&mut self, query: impl Execute<'q, Postgres> + 'q) -> Result<Vec<PgRow>, sqlx::Error> {
-        self.conn.fetch_all(Statement { query, named: self.named }).await
+        let statement = Statement { query, named: self.named };
+        if !self.needs_wrapping() {
+            return self.conn.fetch_all(statement).await;
+        }
+        let mut tx = self.conn.begin().await?;
+        let rows = tx.fetch_all(statement).await?;
+        tx.commit().await?;
+        Ok(rows)
     }
 
     async fn execute<'q>(&mut self, query: impl Execute<'q, Postgres> + 'q) -> Result<PgQueryResult, sqlx::Error> {
-        self.conn.execute(Statement { query, named: self.named }).await
+        let statement = Statement { query, named: self.named };
+        if !self.needs_wrapping() {
+            return self.conn.execute(statement).await;
+        }
+        let mut tx = self.conn.begin().await?;
+        let done = tx.execute(statement).await?;
+        tx.commit().await?;
+        Ok(done)
+    }
+
+    fn needs_wrapping(&self) -> bool {
+        self.wraps && !self.conn.is_in_transaction()
     }
 }
 
-/// What PostgreSQL reported, with what was being done; a missing table is told apart, for it has a remedy.
+/// What PostgreSQL reported, with what was being done; what has a remedy is told apart.
 pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
     let limit = limit.to_owned().into();
     match &source {
@@ -399,11 +431,38 @@ pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
         sqlx::Error::Database(error) if matches!(error.code().as_deref(), Some("3F000" | "42P01" | "42703")) => {
             Error::Schema { source: source.into() }
         }
+        sqlx::Error::Database(error) if is_read_only(&**error) => Error::ReadOnly { source: source.into() },
+        sqlx::Error::Database(error) if is_misprepared(&**error) => Error::NamedStatements { source: source.into() },
         sqlx::Error::ColumnDecode { source: cause, .. } if cause.is::<Infinite>() => {
             Error::CorruptRow { limit, fault: "its instant is infinite" }
         }
         _ => Error::Database { step, limit, source: source.into() },
     }
+}
+
+/// Whether the server or the transaction takes no writes. A standby says so in the words of features that it lacks (0A000), as
+/// others do for other reasons; which it means, the routine tells in any language: unlogged tables cannot be read there, and
+/// transactions not be begun `read write`.
+fn is_read_only(error: &(dyn DatabaseError + 'static)) -> bool {
+    match error.code().as_deref() {
+        Some("25006") => true,
+        Some("0A000") => matches!(routine(error), Some("get_relation_info" | "call_bool_check_hook")),
+        _ => false,
+    }
+}
+
+/// Whether a name stands for no statement, or for one that this connection did not prepare.
+fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
+    match error.code().as_deref() {
+        Some("26000" | "42P05") => true,
+        // It has another number of parameters.
+        Some("08P01") => routine(error) == Some("exec_bind_message"),
+        _ => false,
+    }
+}
+
+fn routine<'e>(error: &'e (dyn DatabaseError + 'static)) -> Option<&'e str> {
+    error.try_downcast_ref::<PgDatabaseError>()?.routine()
 }
 
 fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tollgate::{DAY, Decision, Error, HOUR, KeyError, Limit, Limiter, MINUTE, SECOND, Tokens, TokensError};
+use tollgate::{DAY, Decision, Error, HOUR, KeyError, Limit, MINUTE, SECOND, Tokens, TokensError};
 
 use crate::teller::{Teller, both, left, retry, tokens, wait};
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
 /// Windows that start at `second(0)`.
 const ORIGIN: Duration = Duration::from_secs(1_700_000_000);
@@ -62,10 +62,10 @@ async fn b3_c3_g8_a_cost_beyond_the_capacity_is_an_error_and_no_refusal() {
     let mut teller = Teller::of(&world).await;
     for limit in kinds(1, SECOND, 1) {
         for error in [
-            Limiter::new().consume(&mut teller.tx, limit.key("simple").cost(2)).await.unwrap_err(),
-            Limiter::new().check(&mut teller.tx, limit.key("simple").cost(2)).await.unwrap_err(),
-            Limiter::new().reserve(&mut teller.tx, limit.key("simple").cost(2)).await.unwrap_err(),
-            Limiter::new().consume_all(&mut teller.tx, [limit.key(1), limit.key(1)]).await.unwrap_err(),
+            limiter().consume(&mut teller.tx, limit.key("simple").cost(2)).await.unwrap_err(),
+            limiter().check(&mut teller.tx, limit.key("simple").cost(2)).await.unwrap_err(),
+            limiter().reserve(&mut teller.tx, limit.key("simple").cost(2)).await.unwrap_err(),
+            limiter().consume_all(&mut teller.tx, [limit.key(1), limit.key(1)]).await.unwrap_err(),
         ] {
             let Error::CostExceedsCapacity { limit: name, asked, max } = &error else { panic!("{error:?}") };
             assert_eq!((&**name, *asked, *max), (limit.name(), tokens(2), tokens(1)));
@@ -171,7 +171,7 @@ async fn b11_b12_c9_c10_c11_reservations_stop_at_their_bound() {
         assert_eq!(retry(teller.consume(0.0, limit.global()).await), 2 * HOUR);
     }
     for limit in owing_kinds(1, SECOND, 1).map(|limit| limit.max_reserved(2)) {
-        let error = Limiter::new().reserve(&mut teller.tx, limit.key(4).cost(4)).await.unwrap_err();
+        let error = limiter().reserve(&mut teller.tx, limit.key(4).cost(4)).await.unwrap_err();
         assert!(matches!(error, Error::CostExceedsCapacity { max, .. } if max == tokens(3)), "{error:?}");
     }
     for limit in owing_kinds(1, SECOND, 2).map(|limit| limit.max_reserved(1)) {
@@ -488,13 +488,13 @@ async fn g4_in_a_transaction_begun_long_ago_refill_uses_the_present() {
         let began: DateTime<Utc> =
             sqlx::query_scalar("select transaction_timestamp()").fetch_one(&mut *teller.tx).await.unwrap();
         teller.put(&limit, "", Tokens::ZERO, began).await;
-        let balance = Limiter::new().balance(&mut teller.tx, limit.global()).await.unwrap();
+        let balance = limiter().balance(&mut teller.tx, limit.global()).await.unwrap();
         let elapsed = (balance.observed_at - began).num_microseconds().unwrap();
         assert!(elapsed > 0, "{balance:?} after {began}");
         assert_eq!(balance.value, Tokens::from_micros(elapsed * 1_000).min(tokens(1_000)));
 
         let one = limit.global().cost(Tokens::from_micros(1));
-        let grant = Limiter::new().consume(&mut teller.tx, one).await.unwrap().granted().unwrap();
+        let grant = limiter().consume(&mut teller.tx, one).await.unwrap().granted().unwrap();
         assert!(grant.decided_at > balance.observed_at);
         let (_, ts) = teller.row(&limit, "").await.unwrap();
         assert_eq!(ts, grant.decided_at);
@@ -538,7 +538,7 @@ async fn g7_a_cost_that_is_no_number_changes_nothing() {
             (f64::NEG_INFINITY, TokensError::NotFinite),
             (-1.0, TokensError::Negative),
         ] {
-            let error = Limiter::new().consume(&mut teller.tx, limit.key(1).cost(cost)).await.unwrap_err();
+            let error = limiter().consume(&mut teller.tx, limit.key(1).cost(cost)).await.unwrap_err();
             assert!(matches!(&error, Error::Cost { source, .. } if *source == fault), "{error:?}");
         }
         assert_eq!(teller.rows().await, before);
@@ -563,7 +563,7 @@ async fn g10_a_key_is_stored_as_it_is_or_an_error_with_a_name() {
     for limit in kinds(1, MINUTE, 1) {
         let (long, nul) = ("x".repeat(10_000), "a\0b");
         for (key, fault) in [("", KeyError::Empty), (nul, KeyError::Nul), (&*long, KeyError::TooLong { bytes: 513 })] {
-            let error = Limiter::new().consume(&mut teller.tx, limit.key(key)).await.unwrap_err();
+            let error = limiter().consume(&mut teller.tx, limit.key(key)).await.unwrap_err();
             assert!(matches!(&error, Error::Key { .. }), "{error:?}");
             assert_eq!(error.to_string(), format!("key of limit {:?}: {fault}", limit.name()));
         }

@@ -1,23 +1,24 @@
 //! Taking tokens in the caller's transaction.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tollgate::{Decision, Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens};
 
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
-const LIMITER: Limiter = Limiter::new();
+static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 
 #[tokio::test]
 async fn g11_what_is_rolled_back_was_never_taken() {
     let world = World::new().await;
     let limit = Limit::token_bucket("rolled_back", 10, MINUTE);
-    let mut tx = world.pool.begin().await.unwrap();
+    let mut tx = world.begin().await;
     LIMITER.consume(&mut tx, limit.key(1).cost(4)).await.unwrap().granted().unwrap();
     tx.rollback().await.unwrap();
     assert_eq!(world.row(Storage::Durable, "rolled_back", "1").await, None);
 
-    let mut tx = world.pool.begin().await.unwrap();
+    let mut tx = world.begin().await;
     LIMITER.at(second(0.0)).consume(&mut tx, limit.key(1).cost(4)).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
     assert_eq!(world.row(Storage::Durable, "rolled_back", "1").await, Some((Tokens::new(6), second(0.0))));
@@ -31,7 +32,7 @@ async fn the_worked_example_of_a_stepped_bucket() {
         Limit::stepped_bucket("uploads", 5, Duration::from_secs(10)).capacity(20),
         Limit::stepped_bucket("uploads", 5, Duration::from_secs(10)).capacity(20).ephemeral(),
     ] {
-        let mut tx = world.pool.begin().await.unwrap();
+        let mut tx = world.begin().await;
         for (at, cost, remaining) in [(0.0, 5, 15), (12.0, 0, 20), (12.0, 18, 2), (20.0, 0, 7)] {
             let decision = LIMITER.at(second(at)).consume(&mut tx, limit.global().cost(cost)).await.unwrap();
             assert_eq!(decision.granted().unwrap().remaining, Tokens::new(remaining), "at {at} s");
@@ -44,7 +45,7 @@ async fn the_worked_example_of_a_stepped_bucket() {
 async fn a_refusal_names_the_instant_and_leaves_the_row_alone() {
     let world = World::new().await;
     let limit = Limit::token_bucket("refused", 10, MINUTE);
-    let mut tx = world.pool.begin().await.unwrap();
+    let mut tx = world.begin().await;
     let at = |s: f64| LIMITER.at(second(s));
     let _ = at(0.0).consume(&mut tx, limit.key("a").cost(10)).await.unwrap();
     let Decision::Denied(denied) = at(1.0).consume(&mut tx, limit.key("a")).await.unwrap() else { panic!() };
@@ -59,7 +60,7 @@ async fn a_refusal_names_the_instant_and_leaves_the_row_alone() {
 async fn g12_several_limits_are_taken_all_or_none() {
     let world = World::new().await;
     let (user, tenant) = (Limit::token_bucket("user", 5, MINUTE), Limit::token_bucket("tenant", 1, MINUTE).ephemeral());
-    let mut tx = world.pool.begin().await.unwrap();
+    let mut tx = world.begin().await;
     let ask = || [user.key(1), tenant.key(2)];
     let limiter = LIMITER.at(second(0.0));
     limiter.consume_all(&mut tx, ask()).await.unwrap().granted().unwrap();
@@ -77,7 +78,7 @@ async fn outside_a_transaction_nothing_is_taken() {
     for limit in [Limit::token_bucket("bare", 5, MINUTE), Limit::token_bucket("bare", 5, MINUTE).ephemeral()] {
         let absent = LIMITER.consume(&mut conn, limit.key(1)).await;
         assert!(matches!(absent, Err(Error::NotInTransaction)), "{absent:?}");
-        let mut tx = world.pool.begin().await.unwrap();
+        let mut tx = world.begin().await;
         let _ = LIMITER.consume_all(&mut tx, [limit.key(1), limit.key(2)]).await.unwrap();
         tx.commit().await.unwrap();
         let present = LIMITER.consume(&mut conn, limit.key(1)).await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -13,9 +13,9 @@ use tokio::task::JoinSet;
 use tollgate::{Decision, Grant, Limit, Limiter, MINUTE, Request, SECOND, Storage, Tokens};
 
 use crate::proxy::Proxy;
-use crate::world::{World, pid};
+use crate::world::{World, limiter, pid};
 
-const LIMITER: Limiter = Limiter::new();
+static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 
 /// So long that nothing comes back while a test runs.
 const EVER: Duration = Limit::MAX_PERIOD;
@@ -382,7 +382,7 @@ async fn spend(world: &World, limit: &Limit) -> Vec<Spent> {
                 let decided_at = match LIMITER.consume(&mut tx, limit.key("k").cost(cost)).await.unwrap() {
                     Decision::Granted(grant) => {
                         // The row is locked: whoever comes next commits later.
-                        let commit = sqlx::query_scalar::<_, i64>("select nextval('commits')");
+                        let commit = sqlx::query_scalar::<_, i64>("select nextval('commits')").persistent(false);
                         let commit = commit.fetch_one(&mut *tx).await.unwrap();
                         spent.push((commit, (grant.decided_at.timestamp_micros(), cost.micros())));
                         grant.decided_at
@@ -423,7 +423,7 @@ struct Sweeper {
 impl Sweeper {
     fn start(world: &World) -> Self {
         let (deleted, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let (url, count, is_done) = (world.url(), deleted.clone(), done.clone());
+        let (url, count, is_done) = (world.direct_url(), deleted.clone(), done.clone());
         let task = tokio::spawn(async move {
             let mut conn = PgConnection::connect(&url).await.unwrap();
             while !is_done.load(Ordering::SeqCst) {

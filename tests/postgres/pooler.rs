@@ -1,147 +1,209 @@
-//! A pooler in transaction mode that does not follow named statements, as PgBouncer was before 1.21: each transaction gets the
-//! first server session that is free.
+//! Through a PgBouncer in transaction mode that does not follow named statements.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::Command;
 
-use sqlx::postgres::{PgConnectOptions, PgSslMode};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Mutex, OwnedMutexGuard, RwLock};
+use sqlx::{Connection, PgConnection};
+use tokio::task::JoinSet;
+use tollgate::{Error, Limit, Limiter, MINUTE, Request, migrate};
 
-/// A pooler in front of the server of a database, gone with the value.
-pub(crate) struct Pooler {
-    url: String,
-    directory: PathBuf,
+use crate::pgbouncer::PgBouncer;
+use crate::world::{POOLER, World};
+
+const UNNAMED: Limiter = Limiter::new().unnamed_statements();
+const DURABLE: Limit = Limit::token_bucket("durable", 1000, Limit::MAX_PERIOD).max_reserved(1000);
+const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", 1000, Limit::MAX_PERIOD).ephemeral();
+
+/// A pooler before the database of a world.
+fn before(world: &World, servers: u32) -> PgBouncer {
+    PgBouncer::start(&world.direct_url(), servers)
 }
 
-impl Pooler {
-    /// A pooler for the database at `url`; a task of the current runtime serves it.
-    pub(crate) fn new(url: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let server = url.parse::<PgConnectOptions>().unwrap().ssl_mode(PgSslMode::Disable);
-        let directory = format!("tollgate_pooler_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let directory = std::env::temp_dir().join(directory);
-        std::fs::create_dir(&directory).unwrap();
-        let listener = UnixListener::bind(socket(&directory, server.get_port())).unwrap();
-        let user = server.get_username();
-        let database = server.get_database().unwrap();
-        let (host, port) = (directory.display(), server.get_port());
-        let url = format!("postgres://{user}@localhost:{port}/{database}?host={host}&sslmode=disable");
-        tokio::spawn(serve(listener, server, Arc::default()));
-        Self { url, directory }
-    }
-
-    pub(crate) fn url(&self) -> &str {
-        &self.url
-    }
+async fn connect(pooler: &PgBouncer, world: &World) -> PgConnection {
+    PgConnection::connect(&pooler.url(world.name())).await.unwrap()
 }
 
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
+/// The tests of the limiter and the gate themselves, in a process in which all that they test goes through a pooler.
+#[test]
+fn the_core_suite_passes_through_a_pooler() {
+    if std::env::var_os(POOLER).is_some() {
+        return;
     }
+    let modules = [
+        "conformance::",
+        "consume::",
+        "contention::",
+        "gate::agreement::",
+        "gate::contention::",
+        "gate::memory::",
+        "gate::wait::",
+        "receipts::",
+        "transactions::",
+    ];
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    // These count statements, or prepare them by name.
+    for counting in ["f46_f48_a_waiter", "f47_an_instant", "f58_what_was_read", "g20_named"] {
+        command.args(["--skip", counting]);
+    }
+    let output = command.args(["--test-threads", "2"]).args(modules).env(POOLER, "1").output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+/// Two server connections for thirty-two clients: hardly a transaction runs on the connection of the one before it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_clients_than_connections_are_decided_to_the_token() {
+    const CLIENTS: i64 = 32;
+    const ROUNDS: i64 = 2;
+    let world = World::new().await;
+    let pooler = before(&world, 2);
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        let mut conn = connect(&pooler, &world).await;
+        clients.spawn(async move {
+            for _ in 0..ROUNDS {
+                // Twelve are taken and ten given back, in either table two.
+                let mut tx = conn.begin().await.unwrap();
+                let ask = |cost: u32| {
+                    [DURABLE.key("k").cost(cost), EPHEMERAL.key("k").cost(cost), DURABLE.key(client).cost(cost)]
+                };
+                let grant = UNNAMED.consume_all(&mut tx, ask(5)).await.unwrap().granted().unwrap();
+                let booked = UNNAMED.reserve(&mut tx, DURABLE.key("k").cost(7).tracked()).await.unwrap();
+                tx.commit().await.unwrap();
 
-type Session = Arc<Mutex<Box<dyn Stream>>>;
-
-/// All sessions, in the order in which they were opened.
-type Sessions = Arc<RwLock<Vec<Session>>>;
-
-async fn serve(listener: UnixListener, server: PgConnectOptions, sessions: Sessions) {
-    while let Ok((client, _)) = listener.accept().await {
-        let host = PathBuf::from(server.get_host());
-        let directory = server.get_socket().cloned().or_else(|| host.is_absolute().then_some(host));
-        let session: Box<dyn Stream> = match directory {
-            Some(directory) => Box::new(UnixStream::connect(socket(&directory, server.get_port())).await.unwrap()),
-            None => Box::new(TcpStream::connect((server.get_host(), server.get_port())).await.unwrap()),
-        };
-        // It ends with its client.
-        tokio::spawn(attend(client, session, sessions.clone()));
-    }
-}
-
-async fn attend(mut client: UnixStream, mut session: Box<dyn Stream>, sessions: Sessions) -> std::io::Result<()> {
-    let start = frame(&mut client, false).await?;
-    session.write_all(&start).await?;
-    // The client authenticates itself to the session that it brings; the server asks, until it is ready.
-    loop {
-        let answer = frame(&mut session, true).await?;
-        client.write_all(&answer).await?;
-        match answer[0] {
-            READY => break,
-            AUTHENTICATION if !matches!(answer[8], OK | SASL_FINAL) => {
-                session.write_all(&frame(&mut client, true).await?).await?;
+                let mut tx = conn.begin().await.unwrap();
+                UNNAMED.settle(&mut tx, grant, 2).await.unwrap();
+                UNNAMED.settle(&mut tx, booked.granted().unwrap(), 0).await.unwrap();
+                UNNAMED.debit(&mut tx, DURABLE.key("k")).await.unwrap();
+                UNNAMED.credit(&mut tx, DURABLE.key("k")).await.unwrap();
+                assert!(UNNAMED.check(&mut tx, DURABLE.key("k")).await.unwrap().is_granted());
+                UNNAMED.reset(&mut tx, DURABLE.key(client)).await.unwrap();
+                tx.commit().await.unwrap();
             }
-            _ => {}
+        });
+    }
+    clients.join_all().await;
+    let mut tx = world.pool.begin().await.unwrap();
+    for row in [DURABLE.key("k"), EPHEMERAL.key("k")] {
+        let left = Limiter::new().balance(&mut tx, row).await.unwrap().value;
+        assert_eq!(left.micros(), (1000 - 2 * CLIENTS * ROUNDS) * 1_000_000);
+    }
+}
+
+/// Prepared and executed in two round trips, a statement may meet two servers unless a transaction keeps it on one.
+#[tokio::test]
+async fn without_names_every_verb_wants_a_transaction() {
+    let world = World::new().await;
+    let pooler = before(&world, 1);
+    let mut conn = connect(&pooler, &world).await;
+    for request in [DURABLE.key("k"), EPHEMERAL.key("k")] {
+        let answers = [
+            UNNAMED.consume(&mut conn, request.clone()).await.map(drop),
+            UNNAMED.check(&mut conn, request.clone()).await.map(drop),
+            UNNAMED.balance(&mut conn, request.clone()).await.map(drop),
+            UNNAMED.reset(&mut conn, request.clone()).await.map(drop),
+            UNNAMED.lock_timeout(MINUTE).consume(&mut conn, request.clone()).await.map(drop),
+        ];
+        for answer in answers {
+            assert!(matches!(answer, Err(Error::NotInTransaction)), "{answer:?}");
+        }
+        sqlx::raw_sql("begin").execute(&mut conn).await.unwrap();
+        UNNAMED.consume(&mut conn, request.clone()).await.unwrap().granted().unwrap();
+        assert!(!UNNAMED.balance(&mut conn, request.clone()).await.unwrap().is_full());
+        sqlx::raw_sql("savepoint a").execute(&mut conn).await.unwrap();
+        UNNAMED.consume(&mut conn, request.clone()).await.unwrap().granted().unwrap();
+        sqlx::raw_sql("rollback to a").execute(&mut conn).await.unwrap();
+        UNNAMED.reset(&mut conn, request).await.unwrap();
+        sqlx::raw_sql("rollback").execute(&mut conn).await.unwrap();
+    }
+    assert_eq!(world.rows().await, 0);
+}
+
+/// The name is taken, is gone, or is somebody else's: whichever it is, the remedy is the same.
+#[tokio::test]
+async fn named_statements_fail_by_name_and_name_the_remedy() {
+    let world = World::new().await;
+    let pooler = before(&world, 1);
+    let [mut first, mut second, mut third] =
+        [connect(&pooler, &world).await, connect(&pooler, &world).await, connect(&pooler, &world).await];
+    consume(&mut first, DURABLE.key("k")).await.unwrap();
+    told(consume(&mut second, EPHEMERAL.key("k")).await, "already exists");
+
+    pooler.command("reconnect").await;
+    told(consume(&mut first, DURABLE.key("k")).await, "does not exist");
+
+    pooler.command("reconnect").await;
+    sqlx::query("select $1::text").bind("of the host's own").execute(&mut third).await.unwrap();
+    told(consume(&mut first, DURABLE.key("k")).await, "bind message supplies");
+    assert_eq!(world.rows().await, 1);
+
+    // Not one of them is needed.
+    let mut fresh = connect(&pooler, &world).await;
+    let mut tx = fresh.begin().await.unwrap();
+    UNNAMED.consume(&mut tx, DURABLE.key("k")).await.unwrap().granted().unwrap();
+    tx.commit().await.unwrap();
+}
+
+async fn consume(conn: &mut PgConnection, request: Request) -> Result<(), Error> {
+    let mut tx = conn.begin().await.unwrap();
+    let consumed = Limiter::new().consume(&mut tx, request).await;
+    if consumed.is_ok() {
+        tx.commit().await.unwrap();
+    } else {
+        tx.rollback().await.unwrap();
+    }
+    consumed.map(|decision| drop(decision.granted().unwrap()))
+}
+
+#[track_caller]
+fn told(answer: Result<(), Error>, reason: &str) {
+    let error = answer.unwrap_err();
+    assert!(matches!(error, Error::NamedStatements { .. }) && !error.is_retryable(), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("(say `unnamed_statements()`") && text.contains(reason), "{text}");
+}
+
+/// The lock of the migrator lasts as long as its transaction, and nothing that it says is prepared.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn migrators_go_through_a_pooler_all_at_once() {
+    let world = World::unmigrated().await;
+    let pooler = before(&world, 3);
+    let mut runners = JoinSet::new();
+    for _ in 0..12 {
+        let mut conn = connect(&pooler, &world).await;
+        runners.spawn(async move { migrate::run(&mut conn).await.unwrap().len() });
+    }
+    let mut applied = runners.join_all().await;
+    applied.sort_unstable();
+    let all = applied.pop().unwrap();
+    assert!(all > 0 && applied.iter().all(|applied| *applied == 0), "{applied:?}");
+
+    let [mut one, mut other] = [connect(&pooler, &world).await, connect(&pooler, &world).await];
+    for _ in 0..3 {
+        for conn in [&mut one, &mut other] {
+            migrate::validate(conn).await.unwrap();
+            assert_eq!(migrate::status(conn).await.unwrap().applied.len(), all);
+            assert_eq!(migrate::dry_run(conn).await.unwrap().len(), 0);
         }
     }
-    sessions.write().await.push(Arc::new(Mutex::new(session)));
-    let mut held: Option<OwnedMutexGuard<Box<dyn Stream>>> = None;
-    loop {
-        let message = frame(&mut client, true).await?;
-        if message[0] == TERMINATE {
-            return Ok(());
-        }
-        let mut session = match held.take() {
-            Some(session) => session,
-            None => first_free(&sessions).await,
-        };
-        session.write_all(&message).await?;
-        let mut is_idle = false;
-        if matches!(message[0], SYNC | QUERY) {
-            is_idle = pass_answers(&mut **session, &mut client).await?;
-        }
-        held = (!is_idle).then_some(session);
+    sqlx::raw_sql("begin").execute(&mut one).await.unwrap();
+    let refused = migrate::run(&mut one).await;
+    assert!(matches!(refused, Err(migrate::MigrateError::BegunByHand)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn the_command_migrates_through_a_pooler() {
+    let world = World::unmigrated().await;
+    let pooler = before(&world, 1);
+    for (verb, said) in [
+        ("up", "applied V1__"),
+        ("up", "nothing to do"),
+        ("status", "applied  V1__"),
+        ("validate", "the schema is what"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        let url = pooler.url(world.name());
+        let output = command.args(["migrate", verb, "--database-url", &url]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.starts_with(said), "{text}{}", String::from_utf8_lossy(&output.stderr));
     }
 }
-
-/// Returns whether the session is in no transaction.
-async fn pass_answers(session: &mut dyn Stream, client: &mut UnixStream) -> std::io::Result<bool> {
-    loop {
-        let answer = frame(session, true).await?;
-        client.write_all(&answer).await?;
-        if answer[0] == READY {
-            return Ok(answer[5] == b'I');
-        }
-    }
-}
-
-async fn first_free(sessions: &Sessions) -> OwnedMutexGuard<Box<dyn Stream>> {
-    let sessions = sessions.read().await.clone();
-    let free = sessions.iter().find_map(|session| session.clone().try_lock_owned().ok());
-    match free {
-        Some(session) => session,
-        None => sessions[0].clone().lock_owned().await,
-    }
-}
-
-/// A whole message; the first one of a client has no kind.
-async fn frame(from: &mut (impl AsyncRead + Unpin + ?Sized), has_kind: bool) -> std::io::Result<Vec<u8>> {
-    let mut message = Vec::new();
-    if has_kind {
-        message.push(from.read_u8().await?);
-    }
-    let length = from.read_u32().await?;
-    message.extend(length.to_be_bytes());
-    let start = message.len();
-    message.resize(start + length as usize - 4, 0);
-    from.read_exact(&mut message[start..]).await?;
-    Ok(message)
-}
-
-fn socket(directory: &Path, port: u16) -> PathBuf {
-    directory.join(format!(".s.PGSQL.{port}"))
-}
-
-const AUTHENTICATION: u8 = b'R';
-const READY: u8 = b'Z';
-const QUERY: u8 = b'Q';
-const SYNC: u8 = b'S';
-const TERMINATE: u8 = b'X';
-const OK: u8 = 0;
-const SASL_FINAL: u8 = 12;

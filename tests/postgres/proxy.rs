@@ -1,8 +1,8 @@
 //! A wire between a test and the server: it counts round trips, can hold a caller between two of them, and can break.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{ConnectOptions, PgConnection};
@@ -15,6 +15,7 @@ pub(crate) struct Proxy {
     options: PgConnectOptions,
     directory: PathBuf,
     wire: Arc<Wire>,
+    server: Arc<Mutex<PgConnectOptions>>,
 }
 
 impl Proxy {
@@ -29,8 +30,10 @@ impl Proxy {
         let wire =
             Wire { allowed: watch::Sender::new(u64::MAX), last_heard: AtomicU64::new(u64::MAX), ..Wire::default() };
         let wire = Arc::new(wire);
+        let options = server.clone().socket(&directory);
+        let server = Arc::new(Mutex::new(server));
         tokio::spawn(serve(listener, server.clone(), wire.clone()));
-        Self { options: server.socket(&directory), directory, wire }
+        Self { options, directory, wire, server }
     }
 
     /// How to connect over the proxy.
@@ -72,6 +75,12 @@ impl Proxy {
     pub(crate) async fn cut(&self) {
         self.wire.cuts.send_modify(|cuts| *cuts += 1);
         self.wire.held.subscribe().wait_for(|held| *held == 0).await.unwrap();
+    }
+
+    /// Leads new connections to another server; those that stand are broken.
+    pub(crate) async fn lead_to(&self, url: &str) {
+        *self.server.lock().unwrap() = url.parse().unwrap();
+        self.cut().await;
     }
 
     /// Breaks the connection, once, when the server has answered so many statements more: the last answer is lost.
@@ -182,19 +191,20 @@ impl Drop for Held<'_> {
     }
 }
 
-async fn serve(listener: UnixListener, server: PgConnectOptions, wire: Arc<Wire>) {
+/// Where the server is gone, its clients find that they are connected to nobody.
+async fn serve(listener: UnixListener, server: Arc<Mutex<PgConnectOptions>>, wire: Arc<Wire>) {
     while let Ok((client, _)) = listener.accept().await {
-        let wire = wire.clone();
+        let (wire, server) = (wire.clone(), server.lock().unwrap().clone());
         let path = server
             .get_socket()
             .cloned()
             .or_else(|| server.get_host().starts_with('/').then(|| server.get_host().into()));
         if let Some(directory) = path {
-            let server = UnixStream::connect(socket(&directory, server.get_port())).await.unwrap();
+            let Ok(server) = UnixStream::connect(socket(&directory, server.get_port())).await else { continue };
             let (read, write) = server.into_split();
             tokio::spawn(join(client, read, write, wire));
         } else {
-            let server = TcpStream::connect((server.get_host(), server.get_port())).await.unwrap();
+            let Ok(server) = TcpStream::connect((server.get_host(), server.get_port())).await else { continue };
             let (read, write) = server.into_split();
             tokio::spawn(join(client, read, write, wire));
         }

@@ -1,6 +1,6 @@
 //! What was taken is settled or cancelled, exactly once.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use sqlx::types::Json;
 use sqlx::{Connection, Executor};
@@ -8,9 +8,9 @@ use tokio::sync::Barrier;
 use tollgate::{Error, Limit, Limiter, MINUTE, Receipt, SECOND, Tokens};
 
 use crate::teller::{Teller, both, left, tokens, wait};
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
-const LIMITER: Limiter = Limiter::new();
+static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 
 /// Ten a minute, and any debt.
 fn owing() -> [Limit; 2] {
@@ -26,7 +26,11 @@ fn ten() -> [Limit; 2] {
 }
 
 async fn tracked(teller: &mut Teller) -> i64 {
-    sqlx::query_scalar("select count(*) from tollgate.reservations").fetch_one(&mut *teller.tx).await.unwrap()
+    sqlx::query_scalar("select count(*) from tollgate.reservations")
+        .persistent(false)
+        .fetch_one(&mut *teller.tx)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -140,7 +144,7 @@ async fn a_receipt_goes_with_the_job_that_it_pays_for() {
         let mut teller = Teller::of(&world).await;
         let receipt = Receipt::from(teller.reserve(0.0, limit.key("ü|\\").cost(6)).await.granted().unwrap());
         assert_eq!(serde_json::from_str::<Receipt>(&serde_json::to_string(&receipt).unwrap()).unwrap(), receipt);
-        let insert = sqlx::query("insert into jobs values ($1, $2)").bind(id).bind(Json(&receipt));
+        let insert = sqlx::query("insert into jobs values ($1, $2)").persistent(false).bind(id).bind(Json(&receipt));
         insert.execute(&mut *teller.tx).await.unwrap();
         teller.commit().await;
 
@@ -148,7 +152,7 @@ async fn a_receipt_goes_with_the_job_that_it_pays_for() {
         for (is_committed, value) in [(false, 8), (true, 8)] {
             let mut teller = Teller::of(&world).await;
             let Json(stored): Json<Receipt> =
-                sqlx::query_scalar(take).bind(id).fetch_one(&mut *teller.tx).await.unwrap();
+                sqlx::query_scalar(take).persistent(false).bind(id).fetch_one(&mut *teller.tx).await.unwrap();
             assert_eq!(stored, receipt);
             assert_eq!(teller.settle(0.0, stored, 2).await, tokens(value));
             if is_committed {
@@ -157,7 +161,8 @@ async fn a_receipt_goes_with_the_job_that_it_pays_for() {
                 teller.tx.rollback().await.unwrap();
             }
         }
-        let gone: Option<Json<Receipt>> = sqlx::query_scalar(take).bind(id).fetch_optional(&world.pool).await.unwrap();
+        let gone: Option<Json<Receipt>> =
+            sqlx::query_scalar(take).persistent(false).bind(id).fetch_optional(&world.pool).await.unwrap();
         assert_eq!(gone, None, "a second worker finds no receipt");
     }
 }
@@ -256,7 +261,7 @@ async fn a_receipt_that_names_one_tracked_charge_twice_changes_nothing() {
         teller.commit().await;
         let mut twice = once.clone();
         twice.charges.extend(once.charges.clone());
-        let mut tx = world.pool.begin().await.unwrap();
+        let mut tx = world.begin().await;
         let error = LIMITER.at(second(0.0)).settle(&mut tx, twice, 0).await.unwrap_err();
         assert!(matches!(error, Error::ReceiptUsed), "{error:?}");
         tx.commit().await.unwrap();

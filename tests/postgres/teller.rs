@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, Transaction};
-use tollgate::{Balance, Decision, Limit, Limiter, Receipt, Request, Reservation, Storage, Tokens};
+use tollgate::{Balance, Decision, Limit, Receipt, Request, Reservation, Storage, Tokens};
 
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
 /// The verbs at an instant, in seconds, where only the answer is of interest.
 pub(crate) struct Teller {
@@ -15,43 +15,43 @@ pub(crate) struct Teller {
 
 impl Teller {
     pub(crate) async fn of(world: &World) -> Self {
-        Self { tx: world.pool.begin().await.unwrap() }
+        Self { tx: world.begin().await }
     }
 
     pub(crate) async fn consume(&mut self, at: f64, request: Request) -> Decision {
-        Limiter::new().at(second(at)).consume(&mut self.tx, request).await.unwrap()
+        limiter().at(second(at)).consume(&mut self.tx, request).await.unwrap()
     }
 
     pub(crate) async fn reserve(&mut self, at: f64, request: Request) -> Decision<Reservation> {
-        Limiter::new().at(second(at)).reserve(&mut self.tx, request).await.unwrap()
+        limiter().at(second(at)).reserve(&mut self.tx, request).await.unwrap()
     }
 
     pub(crate) async fn check(&mut self, at: f64, request: Request) -> Decision {
-        Limiter::new().at(second(at)).check(&mut self.tx, request).await.unwrap()
+        limiter().at(second(at)).check(&mut self.tx, request).await.unwrap()
     }
 
     pub(crate) async fn balance(&mut self, at: f64, request: Request) -> Balance {
-        Limiter::new().at(second(at)).balance(&mut self.tx, request).await.unwrap()
+        limiter().at(second(at)).balance(&mut self.tx, request).await.unwrap()
     }
 
     pub(crate) async fn credit(&mut self, at: f64, request: Request) -> Tokens {
-        Limiter::new().at(second(at)).credit(&mut self.tx, request).await.unwrap().value
+        limiter().at(second(at)).credit(&mut self.tx, request).await.unwrap().value
     }
 
     pub(crate) async fn debit(&mut self, at: f64, request: Request) -> Tokens {
-        Limiter::new().at(second(at)).debit(&mut self.tx, request).await.unwrap().value
+        limiter().at(second(at)).debit(&mut self.tx, request).await.unwrap().value
     }
 
     pub(crate) async fn reset(&mut self, at: f64, request: Request) -> Tokens {
-        Limiter::new().at(second(at)).reset(&mut self.tx, request).await.unwrap().value
+        limiter().at(second(at)).reset(&mut self.tx, request).await.unwrap().value
     }
 
     pub(crate) async fn settle(&mut self, at: f64, receipt: impl Into<Receipt>, actual: u32) -> Tokens {
-        Limiter::new().at(second(at)).settle(&mut self.tx, receipt, actual).await.unwrap().value
+        limiter().at(second(at)).settle(&mut self.tx, receipt, actual).await.unwrap().value
     }
 
     pub(crate) async fn cancel(&mut self, at: f64, receipt: impl Into<Receipt>) -> Tokens {
-        Limiter::new().at(second(at)).cancel(&mut self.tx, receipt).await.unwrap().value
+        limiter().at(second(at)).cancel(&mut self.tx, receipt).await.unwrap().value
     }
 
     /// A row by hand.
@@ -66,7 +66,7 @@ impl Teller {
                      do update set value = excluded.value, ts = excluded.ts"
             }
         };
-        let query = sqlx::query(sql).bind(limit.name()).bind(key).bind(value.micros()).bind(ts);
+        let query = sqlx::query(sql).persistent(false).bind(limit.name()).bind(key).bind(value.micros()).bind(ts);
         query.execute(&mut *self.tx).await.unwrap();
     }
 
@@ -106,7 +106,7 @@ pub(crate) async fn rows(conn: &mut PgConnection) -> Vec<Stored> {
                union all
                select 'r', name, key, value, ts, full_at, ctid::text from tollgate.rate_limits
                order by 1, 2, 3";
-    let rows = sqlx::query(sql).fetch_all(conn).await.unwrap();
+    let rows = sqlx::query(sql).persistent(false).fetch_all(conn).await.unwrap();
     let stored = |row: sqlx::postgres::PgRow| Stored {
         storage: if row.get::<&str, _>(0) == "b" { Storage::Ephemeral } else { Storage::Durable },
         name: row.get(1),

@@ -1,14 +1,15 @@
 //! The caller's transaction: what shares its fate, what leaves it usable, and which failures are told apart.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use sqlx::{Connection, Executor, PgConnection, Row};
 use tollgate::{Decision, Error, Limit, Limiter, MINUTE, Receipt, SECOND, Step, Tokens};
 
 use crate::teller::{Teller, both, left, rows, run, tokens};
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
-const LIMITER: Limiter = Limiter::new();
+static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 
 /// Long enough to be seen in PostgreSQL's own log, short enough to wait for in a test.
 const SHORT: Duration = Duration::from_millis(20);
@@ -236,7 +237,7 @@ async fn g15_a_lock_timeout_of_the_callers_own_is_an_error_of_the_database() {
         teller.commit().await;
         let mut holder = Teller::of(&world).await;
         left(holder.consume(0.0, limit.key(1)).await);
-        let mut tx = world.pool.begin().await.unwrap();
+        let mut tx = world.begin().await;
         tx.execute("set local lock_timeout = '20ms'").await.unwrap();
         let error = LIMITER.at(second(0.0)).consume(&mut tx, limit.key(1)).await.unwrap_err();
         assert!(matches!(error, Error::Database { step: Step::Lock, .. }) && error.is_retryable(), "{error:?}");
@@ -259,8 +260,11 @@ async fn a_refusal_does_not_wait_for_a_held_row() {
         assert!(!teller.consume(0.0, limit.key(1)).await.is_granted());
         let three = [limit.key(0), limit.key(1), limit.key(2)];
         assert!(!LIMITER.at(second(0.0)).consume_all(&mut teller.tx, three).await.unwrap().is_granted());
-        let xid: Option<i64> =
-            sqlx::query_scalar("select txid_current_if_assigned()").fetch_one(&mut *teller.tx).await.unwrap();
+        let xid: Option<i64> = sqlx::query_scalar("select txid_current_if_assigned()")
+            .persistent(false)
+            .fetch_one(&mut *teller.tx)
+            .await
+            .unwrap();
         assert_eq!(xid, None, "refusals need no transaction id");
     }
 }
@@ -329,7 +333,7 @@ async fn a_savepoint_that_is_rolled_back_gives_its_tokens_back() {
     let world = World::new().await;
     for limit in ten() {
         for limiter in [LIMITER.at(second(0.0)), LIMITER.at(second(0.0)).lock_timeout(SECOND)] {
-            let mut tx = world.pool.begin().await.unwrap();
+            let mut tx = world.begin().await;
             left(limiter.consume(&mut tx, limit.key(1)).await.unwrap());
             let mut undone = tx.begin().await.unwrap();
             left(limiter.consume(&mut undone, limit.key(1).cost(4)).await.unwrap());
@@ -377,9 +381,12 @@ async fn outside_a_transaction_every_verb_that_would_write_says_so() {
         }
         assert_eq!(Teller::of(&world).await.rows().await, before);
         assert_eq!(setting(&mut conn, "lock_timeout").await, "0");
-        // Looking needs no transaction.
-        assert!(LIMITER.check(&mut conn, limit.key("present")).await.unwrap().is_granted());
-        assert_eq!(LIMITER.at(second(0.0)).balance(&mut conn, limit.key("present")).await.unwrap().value, tokens(5));
+        // Looking needs no transaction, where statements have names.
+        assert!(Limiter::new().check(&mut conn, limit.key("present")).await.unwrap().is_granted());
+        assert_eq!(
+            Limiter::new().at(second(0.0)).balance(&mut conn, limit.key("present")).await.unwrap().value,
+            tokens(5)
+        );
         world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
     }
 }
@@ -421,8 +428,8 @@ async fn outside_a_transaction_a_tracked_cost_of_zero_leaves_no_reservation() {
 async fn after_an_sql_error_of_the_callers_own_the_failure_names_limit_and_step() {
     let world = World::new().await;
     for limit in ten() {
-        for (limiter, step) in [(LIMITER, Step::Lock), (LIMITER.lock_timeout(SECOND), Step::Savepoint)] {
-            let mut tx = world.pool.begin().await.unwrap();
+        for (limiter, step) in [(*LIMITER, Step::Lock), (LIMITER.lock_timeout(SECOND), Step::Savepoint)] {
+            let mut tx = world.begin().await;
             tx.execute("select 1 / 0").await.unwrap_err();
             let error = limiter.consume(&mut tx, limit.key(1)).await.unwrap_err();
             assert!(!error.is_retryable());
@@ -447,8 +454,9 @@ async fn a_read_only_transaction_can_look_and_cannot_take() {
             assert!(LIMITER.check(&mut tx, limit.key(key)).await.unwrap().is_granted());
             let error = LIMITER.consume(&mut tx, limit.key(key)).await.unwrap_err();
             assert!(!error.is_retryable());
-            let Error::Database { source, .. } = &error else { panic!("{error:?}") };
+            let Error::ReadOnly { source } = &error else { panic!("{error:?}") };
             assert_eq!(source.as_database_error().unwrap().code().unwrap(), "25006", "{error}");
+            assert!(error.to_string().contains("(connect to the primary, or begin `read write`)"), "{error}");
         }
     }
 }
@@ -457,7 +465,7 @@ async fn a_read_only_transaction_can_look_and_cannot_take() {
 async fn missing_rights_are_an_error_of_the_database() {
     let world = World::new().await;
     for limit in ten() {
-        let mut tx = world.pool.begin().await.unwrap();
+        let mut tx = world.begin().await;
         // A role of PostgreSQL's own, which owns nothing here.
         tx.execute("set local role pg_signal_backend").await.unwrap();
         let error = LIMITER.consume(&mut tx, limit.key(1)).await.unwrap_err();
@@ -472,11 +480,13 @@ async fn a_missing_schema_names_its_remedy() {
     let world = World::unmigrated().await;
     let mut conn = world.connect().await;
     for limit in ten() {
-        for limiter in [LIMITER, LIMITER.unnamed_statements()] {
-            let mut errors = vec![
-                limiter.check(&mut conn, limit.key(1)).await.map(drop),
-                limiter.balance(&mut conn, limit.key(1)).await.map(drop),
-            ];
+        for limiter in [*LIMITER, LIMITER.unnamed_statements()] {
+            let mut errors = Vec::new();
+            run(&mut conn, "begin").await;
+            errors.push(limiter.check(&mut conn, limit.key(1)).await.map(drop));
+            run(&mut conn, "rollback; begin").await;
+            errors.push(limiter.balance(&mut conn, limit.key(1)).await.map(drop));
+            run(&mut conn, "rollback").await;
             for limiter in [limiter, limiter.lock_timeout(SECOND)] {
                 for verb in 0..VERBS {
                     run(&mut conn, "begin").await;
@@ -496,7 +506,7 @@ async fn a_missing_schema_names_its_remedy() {
 async fn a_lost_connection_is_retryable() {
     let world = World::new().await;
     for limit in ten() {
-        for limiter in [LIMITER, LIMITER.lock_timeout(SECOND)] {
+        for limiter in [*LIMITER, LIMITER.lock_timeout(SECOND)] {
             let mut conn = world.connect().await;
             run(&mut conn, "begin").await;
             terminate(&world, &mut conn).await;
@@ -516,7 +526,7 @@ async fn every_kind_of_connection_will_do_also_in_a_spawned_task_and_in_a_loop()
     }
     let world = World::new().await;
     for limit in ten() {
-        let mut tx = world.pool.begin().await.unwrap();
+        let mut tx = world.begin().await;
         left(LIMITER.consume(&mut tx, limit.key(1)).await.unwrap());
         #[expect(clippy::explicit_auto_deref, reason = "as sqlx's own executors want it")]
         left(LIMITER.consume(&mut *tx, limit.key(1)).await.unwrap());
@@ -624,9 +634,7 @@ async fn outside_a_transaction_giving_to_an_absent_row_says_so() {
     let world = World::new().await;
     let mut conn = world.connect().await;
     for limit in both(&Limit::token_bucket("ten", 10, MINUTE)) {
-        for answer in
-            [Limiter::new().credit(&mut conn, limit.key(1)).await, Limiter::new().reset(&mut conn, limit.key(1)).await]
-        {
+        for answer in [LIMITER.credit(&mut conn, limit.key(1)).await, LIMITER.reset(&mut conn, limit.key(1)).await] {
             assert!(matches!(answer, Err(Error::NotInTransaction)), "{answer:?}");
         }
     }

@@ -1,17 +1,23 @@
 //! A world for each test: a migrated database of its own on one shared server, gone with the test.
+//!
+//! With `TOLLGATE_TEST_POOLER` set, what is tested reaches the server through a PgBouncer in transaction mode, without named
+//! statements; what the tests themselves say does not.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tollgate::embedded::Server;
-use tollgate::{Storage, Tokens, migrate};
+use tollgate::{Limiter, Storage, Tokens, migrate};
+
+use crate::pgbouncer::PgBouncer;
 
 /// A database of its own, dropped with the value.
 pub(crate) struct World {
+    /// For what the tests themselves say.
     pub(crate) pool: PgPool,
     name: String,
 }
@@ -34,8 +40,13 @@ impl World {
         Self { pool, name }
     }
 
-    /// The URL of this database, for programs that connect by themselves.
+    /// The URL of this database for what is tested.
     pub(crate) fn url(&self) -> String {
+        if is_pooled() { pooler().url(&self.name) } else { self.direct_url() }
+    }
+
+    /// The URL of this database on the server itself.
+    pub(crate) fn direct_url(&self) -> String {
         match std::env::var("DATABASE_URL") {
             Ok(url) => {
                 let (base, query) =
@@ -46,6 +57,20 @@ impl World {
             }
             Err(_) => server().database_url(&self.name),
         }
+    }
+
+    /// The name of this database.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A transaction for what is tested.
+    pub(crate) async fn begin(&self) -> Transaction<'static, Postgres> {
+        if !is_pooled() {
+            return self.pool.begin().await.unwrap();
+        }
+        let pool = PgPoolOptions::new().max_connections(1).connect(&self.url()).await.unwrap();
+        pool.begin().await.unwrap()
     }
 
     /// A connection of its own, outside the pool.
@@ -108,9 +133,19 @@ impl Drop for World {
     }
 }
 
+/// A limiter that works in the world as it is.
+pub(crate) fn limiter() -> Limiter {
+    if is_pooled() { Limiter::new().unnamed_statements() } else { Limiter::new() }
+}
+
+/// Whether what is tested goes through a pooler.
+pub(crate) fn is_pooled() -> bool {
+    std::env::var_os(POOLER).is_some()
+}
+
 /// The server process behind a connection.
 pub(crate) async fn pid(conn: &mut PgConnection) -> i32 {
-    sqlx::query_scalar("select pg_backend_pid()").fetch_one(conn).await.unwrap()
+    sqlx::query_scalar("select pg_backend_pid()").persistent(false).fetch_one(conn).await.unwrap()
 }
 
 /// An instant, in seconds after an arbitrary one.
@@ -135,3 +170,14 @@ fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| Server::builder().setting("max_connections", "500").start().unwrap())
 }
+
+/// The pooler of this test run, which has fewer connections to a database than most tests have callers.
+fn pooler() -> MutexGuard<'static, PgBouncer> {
+    static POOLER: LazyLock<Mutex<PgBouncer>> = LazyLock::new(|| {
+        let url = std::env::var("DATABASE_URL").unwrap_or_else(|_| server().url().to_owned());
+        Mutex::new(PgBouncer::start(&url, 8))
+    });
+    POOLER.lock().unwrap()
+}
+
+pub(crate) const POOLER: &str = "TOLLGATE_TEST_POOLER";

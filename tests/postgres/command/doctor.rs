@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::failure::as_role;
 use super::{EXAMPLE, run, text, tollgate};
-use crate::pooler::Pooler;
+use crate::pgbouncer::PgBouncer;
 use crate::world::World;
 
 #[tokio::test]
@@ -69,10 +69,9 @@ async fn missing_rights_are_named_with_the_grants() {
 #[tokio::test]
 async fn a_pooler_that_loses_named_statements_is_found() {
     let world = World::new().await;
-    let pooler = Pooler::new(&world.url());
-    let url = pooler.url().to_owned();
-    // On a thread of its own: the pooler is a task of this runtime.
-    let found = tokio::task::spawn_blocking(move || findings(&url, &[])).await.unwrap();
+    let pooler = PgBouncer::start(&world.direct_url(), 2);
+    let url = pooler.url(world.name());
+    let found = findings(&url, &[]);
     let finding = found.iter().find(|finding| finding["check"] == "pooler").unwrap();
     assert_eq!(finding["severity"], "error", "{finding}");
     assert!(
@@ -80,11 +79,9 @@ async fn a_pooler_that_loses_named_statements_is_found() {
         "{finding}"
     );
 
-    let url = pooler.url().to_owned();
-    let consumed =
-        move || run(tollgate().args(["consume", "send_message", "ada", "--limits", EXAMPLE, "--database-url", &url]));
     for _ in 0..3 {
-        let consumed = tokio::task::spawn_blocking(consumed.clone()).await.unwrap();
+        let consumed =
+            run(tollgate().args(["consume", "send_message", "ada", "--limits", EXAMPLE, "--database-url", &url]));
         assert_eq!(consumed.status.code(), Some(0), "the command itself works through it: {consumed:?}");
     }
 }

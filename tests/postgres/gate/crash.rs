@@ -22,17 +22,17 @@ const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", CAPACITY, EVER).epheme
 
 /// What callers were told about the durable rows, in whole tokens.
 #[derive(Default)]
-struct Told {
+pub(super) struct Told {
     granted: [AtomicI64; 2 * KEYS],
     unknown: [AtomicI64; 2 * KEYS],
     answers: AtomicU64,
-    errors: AtomicU64,
-    done: AtomicBool,
+    pub(super) errors: AtomicU64,
+    pub(super) done: AtomicBool,
 }
 
 impl Told {
     /// Asks until it is done, on every path that a call may take.
-    async fn ask(self: Arc<Self>, gate: Gate, seed: u64) {
+    pub(super) async fn ask(self: Arc<Self>, gate: Gate, seed: u64) {
         let mut dice = Rng::with_seed(seed);
         while !self.done.load(Ordering::SeqCst) {
             // Half of the calls on one row.
@@ -58,7 +58,8 @@ impl Told {
                     self.errors.fetch_add(1, Ordering::SeqCst);
                     &self.unknown
                 }
-                Err(error @ Error::Database { .. }) if error.is_retryable() => {
+                // A server that is gone, or is a standby yet.
+                Err(error) if error.is_retryable() || matches!(error, Error::ReadOnly { .. }) => {
                     self.errors.fetch_add(1, Ordering::SeqCst);
                     continue;
                 }
@@ -71,7 +72,7 @@ impl Told {
     }
 
     /// Returns once so many calls more were answered.
-    async fn until_answered(&self, more: u64) {
+    pub(super) async fn until_answered(&self, more: u64) {
         let until = self.answers.load(Ordering::SeqCst) + more;
         soon(async {
             while self.answers.load(Ordering::SeqCst) < until {
@@ -81,8 +82,19 @@ impl Told {
         .await;
     }
 
+    /// Returns once so many calls more have failed.
+    pub(super) async fn until_failed(&self, more: u64) {
+        let until = self.errors.load(Ordering::SeqCst) + more;
+        soon(async {
+            while self.errors.load(Ordering::SeqCst) < until {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    }
+
     /// What callers were granted is missing in the rows; what nobody knows may be.
-    async fn agrees_with(&self, conn: &mut PgConnection) {
+    pub(super) async fn agrees_with(&self, conn: &mut PgConnection) {
         let mut total = 0;
         for row in 0..2 * KEYS {
             let limit = if row < KEYS { DURABLE } else { STEPPED };

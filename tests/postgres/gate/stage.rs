@@ -6,6 +6,8 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tollgate::{Gate, GateBuilder, Limit, MINUTE};
 
+use crate::world::is_pooled;
+
 /// So long that nothing comes back while a test runs.
 pub(super) const EVER: Duration = Limit::MAX_PERIOD;
 
@@ -16,7 +18,8 @@ pub(super) async fn pool(url: &str, connections: u32) -> PgPool {
 
 /// A gate that outlasts a busy machine.
 pub(super) fn patient(pool: &PgPool) -> GateBuilder {
-    Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE)
+    let gate = Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE);
+    if is_pooled() { gate.unnamed_statements() } else { gate }
 }
 
 /// Fails where something hangs.

@@ -1,0 +1,118 @@
+//! A gate behind a PgBouncer in transaction mode, which may end connections, and come to its own end, at any time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use sqlx::postgres::PgPoolOptions;
+use tokio::task::JoinSet;
+use tollgate::{Error, Gate, Limit, OnFailure, SECOND, Source, Tokens};
+
+use super::crash::Told;
+use super::stage::{EVER, pool, soon};
+use crate::pgbouncer::PgBouncer;
+use crate::world::World;
+
+const DURABLE: Limit = Limit::token_bucket("same name", 100, EVER);
+const EPHEMERAL: Limit = Limit::token_bucket("same name", 50, EVER).ephemeral();
+
+/// A gate over so many connections to a pooler.
+async fn gate(pooler: &PgBouncer, world: &World, connections: u32) -> Gate {
+    let pool = pool(&pooler.url(world.name()), connections).await;
+    Gate::builder(pool).unnamed_statements().acquire_timeout(2 * SECOND).build()
+}
+
+/// Two statements without a name that differ in nothing but their table, prepared by turns on one connection: what is executed
+/// is the caller's own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_gate_prepared_is_never_executed_for_another() {
+    let world = World::new().await;
+    let pooler = PgBouncer::start(&world.direct_url(), 1);
+    let mut askers = JoinSet::new();
+    for (limit, full) in [(DURABLE, 100), (EPHEMERAL, 50)] {
+        let gate = gate(&pooler, &world, 1).await;
+        askers.spawn(async move {
+            for _ in 0..30 {
+                gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+                assert_eq!(gate.balance(limit.key("k")).await.unwrap().value, Tokens::new(full - 1));
+                gate.credit(limit.key("k")).await.unwrap();
+                gate.check(limit.key("k").cost(full)).await.unwrap().granted().unwrap();
+            }
+        });
+    }
+    soon(askers.join_all()).await;
+}
+
+/// Nobody is told of a grant that is not there, and nobody is kept waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_is_killed_in_mid_call_loses_no_grant_and_no_caller() {
+    let world = World::new().await;
+    let mut pooler = PgBouncer::start(&world.direct_url(), 2);
+    let gate = gate(&pooler, &world, 4).await;
+    let told = Arc::new(Told::default());
+    let mut callers = JoinSet::new();
+    for caller in 0..48 {
+        callers.spawn(told.clone().ask(gate.clone(), caller));
+    }
+    for _ in 0..5 {
+        told.until_answered(200).await;
+        pooler.kill();
+        told.until_failed(1).await;
+        pooler.restart();
+    }
+    told.until_answered(200).await;
+    told.done.store(true, Ordering::SeqCst);
+    soon(callers.join_all()).await;
+    told.agrees_with(&mut world.connect().await).await;
+}
+
+/// `kill` drops all clients and servers of the database at once, in whatever they are.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_the_pooler_ends_lose_no_grant_and_no_caller() {
+    let world = World::new().await;
+    let pooler = PgBouncer::start(&world.direct_url(), 2);
+    let gate = gate(&pooler, &world, 4).await;
+    let told = Arc::new(Told::default());
+    let mut callers = JoinSet::new();
+    for caller in 0..32 {
+        callers.spawn(told.clone().ask(gate.clone(), caller));
+    }
+    told.until_answered(200).await;
+    for _ in 0..10 {
+        pooler.command("reconnect").await;
+        told.until_answered(20).await;
+    }
+    assert_eq!(told.errors.load(Ordering::SeqCst), 0, "these end between transactions");
+    for _ in 0..5 {
+        pooler.command(&format!("kill {}", world.name())).await;
+        pooler.command(&format!("resume {}", world.name())).await;
+        told.until_answered(50).await;
+    }
+    assert!(told.errors.load(Ordering::SeqCst) > 0);
+    told.done.store(true, Ordering::SeqCst);
+    soon(callers.join_all()).await;
+    told.agrees_with(&mut world.connect().await).await;
+}
+
+/// Until the user says `unnamed_statements()`, each caller is told to, unless it chose to be answered without the database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gate_with_named_statements_says_what_to_do() {
+    let world = World::new().await;
+    let pooler = PgBouncer::start(&world.direct_url(), 1);
+    let url = pooler.url(world.name());
+    let options = || PgPoolOptions::new().max_connections(1).acquire_timeout(20 * SECOND);
+    let (first, second) = (options().connect(&url).await.unwrap(), options().connect(&url).await.unwrap());
+    Gate::new(first).consume(DURABLE.key("k")).await.unwrap().granted().unwrap();
+    let error = soon(Gate::new(second.clone()).consume(DURABLE.key("k"))).await.unwrap_err();
+    assert!(matches!(error, Error::NamedStatements { .. }), "{error:?}");
+    assert!(error.to_string().contains("(say `unnamed_statements()`"), "{error}");
+    // Its connection never prepared a statement that worked: each try takes another name.
+    second.close().await;
+    let third = options().connect(&url).await.unwrap();
+    let open = Gate::builder(third.clone()).on_failure(OnFailure::Open).build();
+    let grant = soon(open.consume(DURABLE.key("k"))).await.unwrap().granted().unwrap();
+    assert_eq!(grant.source, Source::Degraded);
+    let unnamed = Gate::builder(third).unnamed_statements().lock_timeout(Duration::from_secs(20)).build();
+    let grant = soon(unnamed.consume(DURABLE.key("k"))).await.unwrap().granted().unwrap();
+    assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(98)));
+}
