@@ -4,6 +4,7 @@ use chrono::DateTime;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::fields::Splitter;
 use super::traffic::Arrival;
 use crate::algebra::Timestamp;
 use crate::key::{Key, KeyError};
@@ -50,7 +51,7 @@ impl<R: Read> Trace<R> {
 
     /// Calls as comma-separated values.
     pub fn csv(reader: R) -> Self {
-        Self::new(reader, Format::Csv(None))
+        Self::new(reader, Format::Csv(Box::new(Splitter::new()), None))
     }
 
     /// Calls as JSON objects, one on each line.
@@ -113,37 +114,23 @@ impl<R: Read> Iterator for Trace<R> {
 /// What lines are written in.
 #[derive(Debug)]
 enum Format {
-    /// With its columns, as soon as the first line has told them.
-    Csv(Option<Columns>),
+    /// With its columns, as soon as the first line has told them. In a box, for the parser is large.
+    Csv(Box<Splitter>, Option<Columns>),
     Ndjson,
 }
 
 impl Format {
     /// The call on a line; `None` for a header.
     fn call(&mut self, line: &str) -> Result<Option<Arrival>, TraceFault> {
-        match self {
-            Self::Ndjson => object(line).map(Some),
-            Self::Csv(Some(columns)) => columns.call(&record(line)?).map(Some),
-            Self::Csv(unknown) => {
-                let record = record(line)?;
-                let (columns, is_header) = Columns::of(&record)?;
-                *unknown = Some(columns);
-                if is_header { Ok(None) } else { columns.call(&record).map(Some) }
-            }
+        let Self::Csv(splitter, columns) = self else { return object(line).map(Some) };
+        let fields = splitter.split(line);
+        if let Some(columns) = columns {
+            return columns.call(&fields).map(Some);
         }
+        let (found, is_header) = Columns::of(&fields)?;
+        *columns = Some(found);
+        if is_header { Ok(None) } else { found.call(&fields).map(Some) }
     }
-}
-
-/// The fields of a line. A quote that is not closed ends with its line, and not with the file.
-fn record(line: &str) -> Result<csv::StringRecord, TraceFault> {
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .trim(csv::Trim::All)
-        .buffer_capacity(line.len())
-        .from_reader(line.as_bytes());
-    let mut record = csv::StringRecord::new();
-    reader.read_record(&mut record)?;
-    Ok(record)
 }
 
 /// Where a record of comma-separated values holds what.
@@ -158,7 +145,7 @@ struct Columns {
 
 impl Columns {
     /// From the first record, and whether that is a header.
-    fn of(first: &csv::StringRecord) -> Result<(Self, bool), TraceFault> {
+    fn of(first: &[&str]) -> Result<(Self, bool), TraceFault> {
         let place = |name: &str| first.iter().position(|field| field.eq_ignore_ascii_case(name));
         if let Some(time) = place("time") {
             return Ok((Self { time, key: place("key"), cost: place("cost"), most: usize::MAX }, true));
@@ -170,11 +157,11 @@ impl Columns {
         Ok((Self { time: 0, key: Some(1), cost: Some(2), most: 3 }, false))
     }
 
-    fn call(&self, record: &csv::StringRecord) -> Result<Arrival, TraceFault> {
-        if record.len() > self.most {
-            return Err(TraceFault::TooManyFields { fields: record.len() });
+    fn call(&self, fields: &[&str]) -> Result<Arrival, TraceFault> {
+        if fields.len() > self.most {
+            return Err(TraceFault::TooManyFields { fields: fields.len() });
         }
-        let field = |place: Option<usize>| place.and_then(|place| record.get(place)).filter(|field| !field.is_empty());
+        let field = |place: Option<usize>| fields.get(place?).copied().filter(|field| !field.is_empty());
         let time = field(Some(self.time)).ok_or(TraceFault::NoTime)?;
         arrival(time, field(self.key), field(self.cost).map(str::parse).transpose()?)
     }
@@ -275,9 +262,6 @@ pub enum TraceFault {
         /// How many.
         fields: usize,
     },
-    /// The line is no comma-separated values.
-    #[error("{0}")]
-    Values(#[from] csv::Error),
 }
 
 /// What JSON finds fault with, less the number of the line, which to it is always the first.
