@@ -128,6 +128,6 @@ pub const HOUR: Duration = Duration::from_hours(1);
 pub const DAY: Duration = Duration::from_hours(24);
 
 /// The examples of the README compile.
-#[cfg(all(doctest, feature = "postgres"))]
+#[cfg(all(doctest, feature = "tower"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
