@@ -140,6 +140,6 @@ pub const HOUR: Duration = Duration::from_hours(1);
 pub const DAY: Duration = Duration::from_hours(24);
 
 /// The examples of the README compile.
-#[cfg(all(doctest, feature = "postgres", feature = "limits-file"))]
+#[cfg(all(doctest, feature = "tower", feature = "limits-file"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -62,7 +62,8 @@ impl ExtractKey for ClientAddress {
 /// The address that a request came from, for the layer to read: put into the request's extensions by whoever accepts
 /// connections.
 ///
-/// axum's `into_make_service_with_connect_info::<SocketAddr>()` does the same, for the feature `axum`.
+/// axum's `into_make_service_with_connect_info::<SocketAddr>()` does the same, for the feature `axum`; tonic leaves it in an
+/// extension of its own, `TcpConnectInfo`, from which a layer before this one can take it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PeerAddr(pub SocketAddr);
 

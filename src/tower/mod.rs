@@ -50,7 +50,8 @@
 //! [`PathSegment`], an [`Extension`], a closure, a tuple of these, or [one and else another](ExtractKey::or). Two different clients
 //! never share a bucket by accident: the kinds are told apart by a first part, `ip|192.0.2.1` and `bearer|…`; what is too
 //! long for a key, or no text, becomes a digest of all of it. And none gets a fresh bucket by sending something else: what it
-//! can make up itself must be [known](CredentialOf::known) or comes out of what proxies wrote.
+//! could make up itself must be [known](Credential::known), or be what a proxy of yours wrote. Only a path is the client's to
+//! choose, as is what it asks for.
 //!
 //! Where there is no key at all, see [`MissingKey`].
 
