@@ -77,10 +77,9 @@ impl Proxy {
         self.wire.held.subscribe().wait_for(|held| *held == 0).await.unwrap();
     }
 
-    /// Leads new connections to another server; those that stand are broken.
-    pub(crate) async fn lead_to(&self, url: &str) {
+    /// Leads new connections to another server. Those that stand still lead to the one before.
+    pub(crate) fn lead_to(&self, url: &str) {
         *self.server.lock().unwrap() = url.parse().unwrap();
-        self.cut().await;
     }
 
     /// Breaks the connection, once, when the server has answered so many statements more: the last answer is lost.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::{Gate, MINUTE, SECOND};
+use tollgate::{Error, Gate, Limit, MINUTE, SECOND};
 
 use super::crash::Told;
 use super::stage::soon;
@@ -28,11 +28,29 @@ async fn a_failover_in_mid_batch_loses_no_grant_and_no_caller() {
     told.until_answered(300).await;
     pair.primary.crash().unwrap();
     told.until_failed(1).await;
-    proxy.lead_to(pair.standby.url()).await;
+    proxy.lead_to(pair.standby.url());
+    proxy.cut().await;
     told.until_failed(100).await;
     pair.promote().await;
     told.until_answered(300).await;
     told.done.store(true, Ordering::SeqCst);
     soon(callers.join_all()).await;
     told.agrees_with(&mut PgConnection::connect(pair.standby.url()).await.unwrap()).await;
+}
+
+/// What was the primary goes on as a standby, and its connections stand: kept, they would never lead to the new one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_whose_server_takes_no_writes_is_given_up_for_another() {
+    const LIMIT: Limit = Limit::token_bucket("ten", 10, MINUTE);
+    let pair = Pair::new().await;
+    let proxy = Proxy::new(pair.standby.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let gate = Gate::new(pool);
+    for verb in [gate.consume(LIMIT.key("k")).await.map(drop), gate.reset(LIMIT.key("k")).await.map(drop)] {
+        assert!(matches!(verb, Err(Error::ReadOnly { .. })), "{verb:?}");
+    }
+    proxy.lead_to(pair.primary.url());
+    // Of this pool's one connection nobody else disposes.
+    soon(gate.balance(LIMIT.key("k"))).await.unwrap();
+    soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
 }
