@@ -12,5 +12,5 @@ mod observed;
 mod promise;
 mod regressions;
 mod runtime;
-mod stage;
+pub(crate) mod stage;
 mod wait;

@@ -20,6 +20,7 @@ mod proxy;
 mod receipts;
 mod regressions;
 mod replay;
+mod sweeper;
 mod teller;
 mod transactions;
 mod world;

@@ -11,6 +11,7 @@ use crate::inspect::InspectArgs;
 use crate::limits::LimitsCommand;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::output::OutputArgs;
+use crate::sweep::SweepArgs;
 use crate::verbs::{AskArgs, ConsumeArgs, ResetArgs, RunArgs};
 
 /// An exact rate limiter on PostgreSQL.
@@ -66,6 +67,7 @@ pub(crate) enum Command {
     /// Exit status: the program's own; 2 refused, 1 failed; 126 and 127 for a program that cannot be run or is not there.
     #[command(override_usage = "tollgate run [OPTIONS] <NAME> <KEY|--global> -- <COMMAND>...")]
     Run(RunArgs),
+    Sweep(SweepArgs),
 }
 
 #[derive(Debug, clap::Args)]

@@ -14,6 +14,7 @@ mod limits_file;
 mod manual;
 mod migrate;
 mod output;
+mod sweep;
 mod transaction;
 mod verbs;
 
@@ -60,6 +61,7 @@ async fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Migrate(args) => migrate::run(args).await.map(Exit::from),
         Command::Reset(args) => verbs::reset(args).await,
         Command::Run(args) => verbs::run(args).await,
+        Command::Sweep(args) => sweep::run(args).await.map(Exit::from),
     }
 }
 
