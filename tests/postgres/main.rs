@@ -22,5 +22,6 @@ mod regressions;
 mod replay;
 mod sweeper;
 mod teller;
+mod top;
 mod transactions;
 mod world;

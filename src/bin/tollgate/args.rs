@@ -12,6 +12,7 @@ use crate::limits::LimitsCommand;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::output::OutputArgs;
 use crate::sweep::SweepArgs;
+use crate::top::TopArgs;
 use crate::verbs::{AskArgs, ConsumeArgs, ResetArgs, RunArgs};
 
 /// An exact rate limiter on PostgreSQL.
@@ -68,6 +69,7 @@ pub(crate) enum Command {
     #[command(override_usage = "tollgate run [OPTIONS] <NAME> <KEY|--global> -- <COMMAND>...")]
     Run(RunArgs),
     Sweep(SweepArgs),
+    Top(TopArgs),
 }
 
 #[derive(Debug, clap::Args)]
