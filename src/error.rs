@@ -139,6 +139,15 @@ pub enum Error {
     #[cfg(feature = "postgres")]
     #[error("the runtime of the gate has ended (ask it from a tokio runtime that is alive)")]
     Stopped,
+    /// A table could not be swept. What was deleted until then stays deleted.
+    #[cfg(feature = "postgres")]
+    #[error("could not sweep {table}: {source}")]
+    Sweep {
+        /// The table.
+        table: &'static str,
+        /// What the driver reported.
+        source: Arc<sqlx::Error>,
+    },
     /// The tables are missing, or older than this library.
     #[cfg(feature = "postgres")]
     #[error("the tollgate schema is missing or too old (run `tollgate migrate up`): {source}")]
@@ -160,7 +169,7 @@ impl Error {
         match self {
             Self::Busy => true,
             #[cfg(feature = "postgres")]
-            Self::Database { source, .. } => is_passing(source),
+            Self::Database { source, .. } | Self::Sweep { source, .. } => is_passing(source),
             _ => false,
         }
     }
@@ -209,7 +218,8 @@ impl Error {
     /// Whether another transaction won a race that only the whole transaction can run again.
     #[cfg(feature = "postgres")]
     pub(crate) fn is_lost_race(&self) -> bool {
-        matches!(self, Self::Database { source, .. } if matches!(code(source).as_deref(), Some("40001" | "40P01")))
+        matches!(self, Self::Database { source, .. } | Self::Sweep { source, .. }
+            if matches!(code(source).as_deref(), Some("40001" | "40P01")))
     }
 
     /// Whether what could not be swapped is worth a try in a transaction: it lost a race, sessions are read-only unless they

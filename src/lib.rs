@@ -44,6 +44,8 @@
 //!
 //! **A [`Receipt`]** is what was charged: a value to store with the job that it pays for.
 //!
+//! **The `Sweeper`** deletes rows that are full again, as a task of a service or by `tollgate sweep`.
+//!
 //! # Units and rounding
 //!
 //! Tokens are integer micro-tokens, instants integer microseconds, and every division rounds against the caller. Waits
@@ -58,13 +60,14 @@
 //! # Features
 //!
 //! - *none*: values, [`algebra`], [`plan`]; no driver, no runtime and no clock in the tree, so it builds for a browser too.
-//! - **`postgres`** (default): `Limiter` and `Gate`.
+//! - **`postgres`** (default): `Limiter`, `Gate` and `Sweeper`.
 //! - **`migrate`** (default): the `migrate` module, with the tables' migrations embedded.
 //! - **`embedded`**: the `embedded` module.
 //! - **`bench`**: the `bench` module.
 //! - **`metrics`**: counters and histograms of the gate, through the facade of that name:
 //!   `tollgate_decisions_total` (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`),
-//!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`.
+//!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`; and of a sweeper's
+//!   task, `tollgate_swept_rows_total` (by `table`).
 //! - **`limits-file`**: `Limits`, read from TOML or JSON with all faults by line and column, and typed names for them: `limits!`.
 //! - **`simulate`**: the `simulate` module: limits tried on traffic, without a database.
 //! - **`http`**: the `http` module: header fields and problem documents from decisions, and clients behind proxies.
@@ -102,6 +105,8 @@ mod spec;
 mod standing;
 #[cfg(feature = "postgres")]
 mod store;
+#[cfg(feature = "postgres")]
+mod sweeper;
 mod text;
 mod tokens;
 #[cfg(feature = "tower")]
@@ -128,6 +133,8 @@ pub use receipt::{Charge, Receipt};
 pub use request::Request;
 pub use spec::{LimitKind, LimitSpec};
 pub use standing::{Standing, Standings};
+#[cfg(feature = "postgres")]
+pub use sweeper::{SweepPass, Sweeper, Sweeping, Swept};
 pub use tokens::{Tokens, TokensError};
 
 /// One second, for periods.

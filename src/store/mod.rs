@@ -41,6 +41,11 @@ macro_rules! execute {
     };
 }
 
+// Below the macros, which it uses.
+mod sweep;
+
+pub(crate) use sweep::{FullRow, FullRows, Place, unswept};
+
 /// The tables, over one connection.
 pub(crate) struct Store<'c> {
     conn: &'c mut PgConnection,
@@ -427,10 +432,7 @@ impl<'c> Store<'c> {
 pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
     let limit = limit.to_owned().into();
     match &source {
-        // Undefined schema, table, column.
-        sqlx::Error::Database(error) if matches!(error.code().as_deref(), Some("3F000" | "42P01" | "42703")) => {
-            Error::Schema { source: source.into() }
-        }
+        _ if is_missing(&source) => Error::Schema { source: source.into() },
         sqlx::Error::Database(error) if is_read_only(&**error) => Error::ReadOnly { source: source.into() },
         sqlx::Error::Database(error) if is_misprepared(&**error) => Error::NamedStatements { source: source.into() },
         sqlx::Error::ColumnDecode { source: cause, .. } if cause.is::<Infinite>() => {
@@ -463,6 +465,12 @@ fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
 
 fn routine<'e>(error: &'e (dyn DatabaseError + 'static)) -> Option<&'e str> {
     error.try_downcast_ref::<PgDatabaseError>()?.routine()
+}
+
+/// Whether a schema, table or column is undefined.
+fn is_missing(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    matches!(code.as_deref(), Some("3F000" | "42P01" | "42703"))
 }
 
 fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {

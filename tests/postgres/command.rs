@@ -138,7 +138,7 @@ async fn the_bench_prints_one_document_or_tables() {
 }
 
 /// The command, whatever this environment says to it.
-fn tollgate() -> Command {
+pub(crate) fn tollgate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     // A directory where no tollgate.toml lies about.
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests"));
@@ -148,11 +148,11 @@ fn tollgate() -> Command {
     command
 }
 
-fn run(command: &mut Command) -> Output {
+pub(crate) fn run(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     text(&output.stdout)
 }
@@ -177,7 +177,7 @@ fn snapshot(name: &str, text: &str) {
 /// A limits file for all.
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tollgate.toml");
 
-fn failure(output: &Output) -> String {
+pub(crate) fn failure(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stdout));
     text(&output.stderr)
 }

@@ -14,5 +14,5 @@ mod pooler;
 mod promise;
 mod regressions;
 mod runtime;
-mod stage;
+pub(crate) mod stage;
 mod wait;

@@ -24,6 +24,8 @@ mod regressions;
 mod replay;
 mod simulate;
 mod standby;
+mod sweeper;
 mod teller;
+mod top;
 mod transactions;
 mod world;

@@ -11,6 +11,8 @@ use crate::inspect::InspectArgs;
 use crate::limits::LimitsCommand;
 use crate::manual::{CompletionsArgs, ManArgs};
 use crate::output::OutputArgs;
+use crate::sweep::SweepArgs;
+use crate::top::TopArgs;
 use crate::verbs::{AskArgs, ConsumeArgs, ResetArgs, RunArgs};
 
 /// An exact rate limiter on PostgreSQL.
@@ -68,6 +70,8 @@ pub(crate) enum Command {
     Run(RunArgs),
     /// Try limits on traffic, made up or recorded, without a database.
     Simulate(crate::simulate::SimulateArgs),
+    Sweep(SweepArgs),
+    Top(TopArgs),
 }
 
 #[derive(Debug, clap::Args)]

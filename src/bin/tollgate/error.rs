@@ -10,6 +10,7 @@ use tollgate::{Denied, embedded};
 
 use crate::connect::ConnectError;
 use crate::limits_file::LimitsFileError;
+use crate::top::LookError;
 use crate::verbs::{KeyFault, RunError};
 
 /// Why a command failed: one sentence, with the remedy where there is one.
@@ -29,6 +30,8 @@ pub(crate) enum CommandError {
     Limits(#[from] LimitsFileError),
     #[error("{}", with_remedy(.0))]
     Limiter(#[from] tollgate::Error),
+    #[error("{}", with_remedy(.0))]
+    Look(#[from] LookError),
     #[error("{}", with_owners_remedy(.0))]
     Migrate(#[from] MigrateError),
     #[error(

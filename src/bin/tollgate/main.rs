@@ -15,6 +15,8 @@ mod manual;
 mod migrate;
 mod output;
 mod simulate;
+mod sweep;
+mod top;
 mod transaction;
 mod verbs;
 
@@ -62,6 +64,8 @@ async fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Reset(args) => verbs::reset(args).await,
         Command::Run(args) => verbs::run(args).await,
         Command::Simulate(args) => simulate::run(&args).map(Exit::from),
+        Command::Sweep(args) => sweep::run(args).await.map(Exit::from),
+        Command::Top(args) => top::run(args).await.map(Exit::from),
     }
 }
 

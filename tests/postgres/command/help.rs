@@ -4,9 +4,20 @@ use super::{run, snapshot, stdout, tollgate};
 
 #[test]
 fn the_help_of_each_command_is_what_it_was() {
-    for command in
-        ["check", "completions", "consume", "doctor", "inspect", "limits check", "man", "migrate", "reset", "run"]
-    {
+    for command in [
+        "check",
+        "completions",
+        "consume",
+        "doctor",
+        "inspect",
+        "limits check",
+        "man",
+        "migrate",
+        "reset",
+        "run",
+        "sweep",
+        "top",
+    ] {
         let help = stdout(&run(tollgate().args(command.split(' ')).arg("--help")));
         snapshot(&format!("help_{}", command.replace(' ', "_")), &help);
     }

@@ -9,22 +9,22 @@ use tollgate::{Gate, GateBuilder, Limit, MINUTE};
 use crate::world::is_pooled;
 
 /// So long that nothing comes back while a test runs.
-pub(super) const EVER: Duration = Limit::MAX_PERIOD;
+pub(crate) const EVER: Duration = Limit::MAX_PERIOD;
 
 /// A pool of so many connections.
-pub(super) async fn pool(url: &str, connections: u32) -> PgPool {
+pub(crate) async fn pool(url: &str, connections: u32) -> PgPool {
     PgPoolOptions::new().max_connections(connections).acquire_timeout(MINUTE).connect(url).await.unwrap()
 }
 
 /// A gate that outlasts a busy machine.
-pub(super) fn patient(pool: &PgPool) -> GateBuilder {
+pub(crate) fn patient(pool: &PgPool) -> GateBuilder {
     let gate = Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE);
     if is_pooled() { gate.unnamed_statements() } else { gate }
 }
 
 /// Fails where something hangs.
 #[track_caller]
-pub(super) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> {
+pub(crate) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
     async move {
         let timeout = tokio::time::timeout(MINUTE, what).await;
@@ -33,26 +33,26 @@ pub(super) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> 
 }
 
 /// Returns once all other sessions of this database are gone, and have handed in what they counted.
-pub(super) async fn until_alone(conn: &mut PgConnection) {
+pub(crate) async fn until_alone(conn: &mut PgConnection) {
     let sql = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
     soon(async { while sqlx::query_scalar::<_, i64>(sql).fetch_one(&mut *conn).await.unwrap() > 0 {} }).await;
 }
 
 /// How many deadlocks there were in this database.
-pub(super) async fn deadlocks(conn: &mut PgConnection) -> i64 {
+pub(crate) async fn deadlocks(conn: &mut PgConnection) -> i64 {
     let sql = "select deadlocks from pg_stat_database where datname = current_database()";
     sqlx::query_scalar(sql).fetch_one(conn).await.unwrap()
 }
 
 /// How many sessions of this database sit in a transaction without doing anything.
-pub(super) async fn idle_in_transaction(pool: &PgPool) -> i64 {
+pub(crate) async fn idle_in_transaction(pool: &PgPool) -> i64 {
     let sql = "select count(*) from pg_stat_activity
                 where datname = current_database() and state like 'idle in transaction%'";
     sqlx::query_scalar(sql).fetch_one(pool).await.unwrap()
 }
 
 /// Deletes rows that are full, and waits for nobody.
-pub(super) async fn sweep(conn: &mut PgConnection) -> u64 {
+pub(crate) async fn sweep(conn: &mut PgConnection) -> u64 {
     let mut deleted = 0;
     for (table, full_at) in [("buckets", "expires_at"), ("rate_limits", "full_at")] {
         let sql = format!(

@@ -1,0 +1,46 @@
+-- Finds rows of tollgate.buckets between two places that are full again by the definition that wrote each, for a sweeper to
+-- judge: their columns as arrays in the order of their places, null where there is none. Locks no row. The clock is read
+-- after the snapshot.
+--
+-- Looks at nothing while another sweeper's statement is under way, and says so. A row that says it was full before the instant
+-- it stands at is none of ours.
+--
+-- $1 the first place, $2 the place to stop before, $3 how many at most
+-- $4 the instant to take for now; null for the clock
+with observed as materialized (
+    select pg_catalog.pg_try_advisory_xact_lock(7234017283807667300) as alone,
+           coalesce($4, pg_catalog.clock_timestamp())                as now
+),
+found as materialized (
+    select r.ctid, r.xmin, r.name, r.key, r.shard, r.tokens, r.last_refill, r.expires_at
+      from tollgate.buckets r
+     where r.ctid >= $1::text::tid
+       and r.ctid < $2::text::tid
+       and r.expires_at <= (select now from observed)
+       and r.expires_at >= r.last_refill
+       and (select alone from observed)
+     order by r.ctid
+     limit $3
+)
+select o.now                      as "now!: Timestamp",
+       o.alone                    as "alone!",
+       f.tids                     as "tids?",
+       f.versions                 as "versions?",
+       f.names                    as "names?",
+       f.keys                     as "keys?",
+       f.shards                   as "shards?",
+       f.values                   as "values?",
+       f.instants                 as "instants?: Vec<Timestamp>",
+       f.full_at                  as "full_at?: Vec<Timestamp>"
+  from observed o
+ cross join (
+     select array_agg(ctid::text)  as tids,
+            array_agg(xmin::text)  as versions,
+            array_agg(name)        as names,
+            array_agg(key)         as keys,
+            array_agg(shard)       as shards,
+            array_agg(tokens)      as values,
+            array_agg(last_refill) as instants,
+            array_agg(expires_at)  as full_at
+       from found
+ ) f

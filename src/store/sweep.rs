@@ -1,0 +1,142 @@
+//! What a sweeper asks of the tables.
+
+use std::fmt;
+
+use sqlx::postgres::PgRow;
+use sqlx::{Row as _, query_file};
+
+use super::{Store, is_missing};
+use crate::algebra::{State, Timestamp};
+use crate::error::Error;
+use crate::limit::Storage;
+use crate::tokens::Tokens;
+
+/// Rows that say they are full again, in the order of their places.
+#[derive(Debug)]
+pub(crate) struct FullRows {
+    /// The clock, read after the snapshot.
+    pub(crate) now: Timestamp,
+    /// Whether no other sweeper was at work; else nothing was looked at.
+    pub(crate) alone: bool,
+    pub(crate) rows: Vec<FullRow>,
+}
+
+/// A row that says it is full again.
+#[derive(Debug)]
+pub(crate) struct FullRow {
+    pub(crate) place: Place,
+    /// The transaction that wrote this version of it.
+    version: String,
+    pub(crate) name: String,
+    pub(crate) key: String,
+    pub(crate) shard: i16,
+    pub(crate) state: State,
+    /// When it was to be full by the definition that wrote it.
+    pub(crate) full_at: Timestamp,
+}
+
+/// Where a row lies: PostgreSQL's `ctid`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) page: u32,
+    pub(crate) item: u16,
+}
+
+impl Store<'_> {
+    /// How many pages a table has.
+    pub(crate) async fn count_pages(&mut self, table: Storage) -> Result<u32, Error> {
+        let rows = self.fetch(query_file!("src/store/sql/count_pages.sql")).await;
+        let count = |rows: Vec<PgRow>| {
+            rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(usize::from(table == Storage::Durable))
+        };
+        let pages: i64 = rows.and_then(count).map_err(|source| unswept(table, source))?;
+        // PostgreSQL counts pages in 32 bits.
+        Ok(u32::try_from(pages).unwrap_or(u32::MAX))
+    }
+
+    /// The first rows from one place on, and before another, that say they are full again. Locks none.
+    pub(crate) async fn find_full(
+        &mut self,
+        table: Storage,
+        [from, to]: [Place; 2],
+        most: u32,
+    ) -> Result<FullRows, Error> {
+        let (from, to, at) = (from.to_string(), to.to_string(), self.at);
+        let rows = fetch!(
+            self,
+            table,
+            "src/store/sql/find_full_buckets.sql",
+            "src/store/sql/find_full_rate_limits.sql",
+            &from,
+            &to,
+            i64::from(most),
+            at as Option<Timestamp>
+        );
+        let read = |rows: Vec<PgRow>| FullRows::read(rows.first().ok_or(sqlx::Error::RowNotFound)?);
+        rows.and_then(read).map_err(|source| unswept(table, source))
+    }
+
+    /// Deletes what was found, as far as it still is that and nobody holds it; how many rows.
+    pub(crate) async fn delete_full(&mut self, table: Storage, rows: &[FullRow]) -> Result<u64, Error> {
+        let places: Vec<_> = rows.iter().map(|row| row.place.to_string()).collect();
+        let versions: Vec<_> = rows.iter().map(|row| &*row.version).collect();
+        let done = execute!(
+            self,
+            table,
+            "src/store/sql/delete_full_buckets.sql",
+            "src/store/sql/delete_full_rate_limits.sql",
+            &places,
+            &versions as &[&str]
+        );
+        Ok(done.map_err(|source| unswept(table, source))?.rows_affected())
+    }
+}
+
+impl FullRows {
+    /// Columns go by place: their names carry the macros' annotations.
+    fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
+        let (now, alone) = (row.try_get(0)?, row.try_get(1)?);
+        let places: Option<Vec<String>> = row.try_get(2)?;
+        let Some(places) = places else { return Ok(Self { now, alone, rows: Vec::new() }) };
+        let versions: Vec<String> = row.try_get(3)?;
+        let (names, keys): (Vec<String>, Vec<String>) = (row.try_get(4)?, row.try_get(5)?);
+        let (shards, values): (Vec<i16>, Vec<i64>) = (row.try_get(6)?, row.try_get(7)?);
+        let (instants, full_at): (Vec<Timestamp>, Vec<Timestamp>) = (row.try_get(8)?, row.try_get(9)?);
+        let versions = places.into_iter().zip(versions);
+        let states = values.into_iter().map(Tokens::from_micros).zip(instants).map(|(value, ts)| State { value, ts });
+        let rows = (versions.zip(names).zip(keys).zip(shards).zip(states).zip(full_at))
+            .map(|((((((place, version), name), key), shard), state), full_at)| {
+                let place =
+                    Place::parse(&place).ok_or_else(|| sqlx::Error::Decode("a place was sent as no pair".into()))?;
+                Ok(FullRow { place, version, name, key, shard, state, full_at })
+            })
+            .collect::<Result<_, sqlx::Error>>()?;
+        Ok(Self { now, alone, rows })
+    }
+}
+
+impl Place {
+    /// Reads `(page,item)`.
+    fn parse(tid: &str) -> Option<Self> {
+        let (page, item) = tid.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
+        Some(Self { page: page.parse().ok()?, item: item.parse().ok()? })
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({},{})", self.page, self.item)
+    }
+}
+
+/// What PostgreSQL reported of a sweep.
+pub(crate) fn unswept(table: Storage, source: sqlx::Error) -> Error {
+    if is_missing(&source) {
+        return Error::Schema { source: source.into() };
+    }
+    let table = match table {
+        Storage::Ephemeral => "tollgate.buckets",
+        Storage::Durable => "tollgate.rate_limits",
+    };
+    Error::Sweep { table, source: source.into() }
+}

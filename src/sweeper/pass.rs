@@ -1,0 +1,161 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how long a step takes is told by the monotonic clock; what time it is, by the database"
+)]
+
+use std::time::{Duration, Instant};
+
+use sqlx::{PgConnection, PgPool};
+
+use super::Sweeper;
+use super::swept::Swept;
+use super::walk::Walk;
+use crate::error::Error;
+use crate::limit::Storage;
+use crate::store::{FullRow, FullRows, Place, Store, unswept};
+
+/// One walk over the tables, made step by step; from [`Sweeper::pass`].
+///
+/// Dropped at whatever point, it has deleted whole batches only.
+#[derive(Debug)]
+#[must_use = "a pass deletes nothing until it steps"]
+pub struct SweepPass {
+    sweeper: Sweeper,
+    pool: PgPool,
+    /// One for each table, in order; set out by the first step.
+    walks: Option<Vec<(Storage, Walk)>>,
+    swept: Swept,
+    rest: Duration,
+}
+
+impl SweepPass {
+    pub(super) fn new(sweeper: Sweeper, pool: PgPool) -> Self {
+        Self { sweeper, pool, walks: None, swept: Swept::default(), rest: Duration::ZERO }
+    }
+
+    /// Rests, then looks at some pages and deletes what is full in them, over a connection that goes back to the pool;
+    /// whether there is more to do.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sweeper::sweep`]. The same step may be tried again.
+    pub async fn step(&mut self) -> Result<bool, Error> {
+        tokio::time::sleep(self.take_rest()).await;
+        self.work().await
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn swept(&self) -> Swept {
+        self.swept
+    }
+
+    /// How many pages are behind it, and how many there are in all; nothing before the first step.
+    #[must_use]
+    pub fn progress(&self) -> (u64, u64) {
+        let walks = self.walks.iter().flatten();
+        walks.fold((0, 0), |(done, all), (_, walk)| (done + u64::from(walk.done()), all + u64::from(walk.pages())))
+    }
+
+    /// How long to rest before the next step.
+    pub(super) fn take_rest(&mut self) -> Duration {
+        std::mem::take(&mut self.rest)
+    }
+
+    /// A step without the rest before it.
+    pub(super) async fn work(&mut self) -> Result<bool, Error> {
+        let began = Instant::now();
+        if self.walks.is_none() {
+            self.walks = Some(self.set_out().await?);
+        }
+        let Some((table, range)) = self.next() else { return Ok(false) };
+        let mut conn = self.pool.acquire().await.map_err(|source| unswept(table, source))?;
+        let found = self.store(&mut conn).find_full(table, range, self.sweeper.batch).await?;
+        if !found.alone {
+            self.swept.yielded = true;
+            return Ok(false);
+        }
+        self.clear(&mut conn, table, found).await?;
+        self.rest = rest_after(began.elapsed(), self.sweeper.share);
+        Ok(self.next().is_some())
+    }
+
+    async fn set_out(&self) -> Result<Vec<(Storage, Walk)>, Error> {
+        let mut walks = Vec::new();
+        for table in self.sweeper.tables.iter().copied() {
+            let mut conn = self.pool.acquire().await.map_err(|source| unswept(table, source))?;
+            walks.push((table, Walk::new(self.store(&mut conn).count_pages(table).await?)));
+        }
+        Ok(walks)
+    }
+
+    /// The table that it is in, and the places to look at next.
+    fn next(&self) -> Option<(Storage, [Place; 2])> {
+        self.walks.iter().flatten().find_map(|(table, walk)| Some((*table, walk.next()?)))
+    }
+
+    /// Deletes what may go of what was found, and goes on.
+    async fn clear(&mut self, conn: &mut PgConnection, table: Storage, found: FullRows) -> Result<(), Error> {
+        let FullRows { now, rows, .. } = found;
+        // Where there may be more than was asked for, the next step goes on behind the last.
+        let last = rows.last().map(|row| row.place).filter(|_| rows.len() >= self.sweeper.batch as usize);
+        let seen = rows.len() as u64;
+        let full: Vec<_> = rows.into_iter().filter(|row| self.sweeper.known.agrees(table, row, now)).collect();
+        let gone = self.delete(conn, table, &full).await?;
+        match table {
+            Storage::Ephemeral => self.swept.buckets += gone,
+            Storage::Durable => self.swept.rate_limits += gone,
+        }
+        self.swept.kept += seen - full.len() as u64;
+        self.swept.missed += (full.len() as u64).saturating_sub(gone);
+        self.advance(table, last);
+        Ok(())
+    }
+
+    /// How many of the rows went.
+    async fn delete(&mut self, conn: &mut PgConnection, table: Storage, rows: &[FullRow]) -> Result<u64, Error> {
+        if rows.is_empty() || !self.sweeper.deletes {
+            return Ok(rows.len() as u64);
+        }
+        self.swept.batches += 1;
+        match self.store(conn).delete_full(table, rows).await {
+            // Where sessions are not at READ COMMITTED by default, a row that was changed in between is an error.
+            Err(error) if error.is_lost_race() => Ok(0),
+            gone => gone,
+        }
+    }
+
+    fn advance(&mut self, table: Storage, last: Option<Place>) {
+        for (_, walk) in self.walks.iter_mut().flatten().filter(|(of, _)| *of == table) {
+            let before = walk.done();
+            walk.advance(last);
+            self.swept.pages += u64::from(walk.done() - before);
+        }
+    }
+
+    fn store<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
+        Store::new(conn, self.sweeper.at, self.sweeper.named_statements)
+    }
+}
+
+/// So long that work of this length is that share of the time.
+fn rest_after(work: Duration, percent: u8) -> Duration {
+    (work * u32::from(100 - percent) / u32::from(percent)).min(LONGEST_REST)
+}
+
+/// A statement may have waited for an hour, say for a table that was locked; that is no reason to rest for three.
+const LONGEST_REST: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_at_work_for_its_share_of_the_time() {
+        let work = Duration::from_millis(10);
+        assert_eq!(rest_after(work, 100), Duration::ZERO);
+        assert_eq!(rest_after(work, 50), work);
+        assert_eq!(rest_after(work, 25), 3 * work);
+        assert_eq!(rest_after(Duration::from_hours(1), 1), LONGEST_REST);
+    }
+}

@@ -1,0 +1,85 @@
+use std::time::Duration;
+
+use sqlx::PgPool;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::Sweeper;
+use super::pass::SweepPass;
+use super::swept::Swept;
+use crate::error::Error;
+
+/// Sweeping in the background, from [`Sweeper::spawn`]. Ends when it is dropped, after the batch at hand.
+#[derive(Debug)]
+#[must_use = "the sweeping ends when this is dropped"]
+pub struct Sweeping {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Swept>,
+}
+
+impl Sweeping {
+    pub(super) fn start(sweeper: Sweeper, pool: PgPool, every: Duration) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        Self { stop, task: tokio::spawn(sweep(sweeper, pool, every, stopped)) }
+    }
+
+    /// Ends it after the batch at hand, and returns what was done in all.
+    ///
+    /// Nothing is to be said of a task that panicked or whose runtime ended: then that is nothing.
+    pub async fn stop(self) -> Swept {
+        // A task that has ended needs no telling.
+        let _ = self.stop.send(());
+        self.task.await.unwrap_or_default()
+    }
+}
+
+async fn sweep(sweeper: Sweeper, pool: PgPool, every: Duration, mut stopped: oneshot::Receiver<()>) -> Swept {
+    let mut total = Swept::default();
+    let mut wait = every.min(FIRST).mul_f64(fastrand::f64());
+    while timeout(wait, &mut stopped).await.is_err() {
+        let mut pass = sweeper.pass(&pool);
+        let done = walk(&mut pass, &mut stopped).await;
+        let swept = pass.swept();
+        total.add(swept);
+        tell(swept, done.as_ref().err());
+        if matches!(done, Ok(Walked::Stopped)) {
+            break;
+        }
+        wait = (every / 10 * 9).saturating_add((every / 5).mul_f64(fastrand::f64())).max(BREATH);
+    }
+    total
+}
+
+/// Whether a pass came to its end.
+enum Walked {
+    Through,
+    Stopped,
+}
+
+async fn walk(pass: &mut SweepPass, stopped: &mut oneshot::Receiver<()>) -> Result<Walked, Error> {
+    while pass.work().await? {
+        if timeout(pass.take_rest(), &mut *stopped).await.is_ok() {
+            return Ok(Walked::Stopped);
+        }
+    }
+    Ok(Walked::Through)
+}
+
+fn tell(swept: Swept, error: Option<&Error>) {
+    let Swept { buckets, rate_limits, kept, missed, yielded, .. } = swept;
+    tracing::debug!(buckets, rate_limits, kept, missed, yielded, "swept");
+    if let Some(error) = error {
+        tracing::warn!(%error, "a sweep ended early");
+    }
+    #[cfg(feature = "metrics")]
+    for (table, rows) in [("buckets", buckets), ("rate_limits", rate_limits)] {
+        metrics::counter!("tollgate_swept_rows_total", "table" => table).increment(rows);
+    }
+}
+
+/// Between two passes at least, for whoever says that a pass is to begin every moment.
+const BREATH: Duration = Duration::from_millis(10);
+
+/// By when at the latest the first pass begins, so that a service that is deployed daily sweeps nevertheless.
+const FIRST: Duration = Duration::from_mins(1);

@@ -1,0 +1,252 @@
+//! Sweepers beside those who decide, and beside each other: nobody waits, nobody deadlocks, no token is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use fastrand::Rng;
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection, PgConnection};
+use tokio::task::JoinSet;
+use tollgate::{Decision, Gate, Limit, Limiter, Request, Storage, Tokens};
+
+use super::quick;
+use crate::gate::stage::{EVER, deadlocks, patient, pool, soon, until_alone};
+use crate::proxy::Proxy;
+use crate::world::World;
+
+const LIMITER: Limiter = Limiter::new();
+
+#[tokio::test]
+async fn f40_rows_that_somebody_holds_are_left_without_waiting() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits select 'held', n, 0, 0, now(), now() from generate_series(1, 10) n;
+             insert into tollgate.buckets select 'held', n, 0, 0, now(), now() from generate_series(1, 10) n",
+        )
+        .await;
+    let mut conn = world.connect().await;
+    let mut tx = conn.begin().await.unwrap();
+    for table in ["rate_limits", "buckets"] {
+        let sql = format!("select from tollgate.{table} where key in ('2', '7') for update");
+        sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut *tx).await.unwrap();
+    }
+    let swept = soon(quick().sweep(&world.pool)).await.unwrap();
+    assert_eq!((swept.buckets, swept.rate_limits, swept.missed), (8, 8, 4));
+    tx.rollback().await.unwrap();
+    let swept = quick().sweep(&world.pool).await.unwrap();
+    assert_eq!((swept.rows(), swept.missed), (4, 0));
+}
+
+/// The sweeper is held between the statement that finds the row and the one that deletes it.
+#[tokio::test]
+async fn a_row_that_is_spent_after_it_was_found_stays() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("spent", 10, EVER);
+    for isolation in ["read committed", "serializable"] {
+        world
+            .sql(&format!("alter database {} set default_transaction_isolation = '{isolation}'", name(&world).await))
+            .await;
+        let proxy = Proxy::new(&world.url());
+        let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+        let mut tx = world.pool.begin().await.unwrap();
+        LIMITER.debit(&mut tx, limit.key("k")).await.unwrap();
+        LIMITER.reset(&mut tx, limit.key("k")).await.unwrap();
+        tx.commit().await.unwrap();
+
+        // It counts pages, of one table, and finds.
+        proxy.hold_after(2);
+        let sweeper = quick().only(Storage::Durable);
+        let sweeping = tokio::spawn(async move { sweeper.sweep(&pool).await });
+        soon(proxy.until_held()).await;
+        let mut tx = world.pool.begin().await.unwrap();
+        LIMITER.consume(&mut tx, limit.key("k").cost(4)).await.unwrap().granted().unwrap();
+        tx.commit().await.unwrap();
+        proxy.release();
+        let swept = sweeping.await.unwrap().unwrap();
+        assert_eq!((swept.rows(), swept.missed), (0, 1), "{isolation}");
+        let (value, _) = world.row(Storage::Durable, "spent", "k").await.unwrap();
+        assert_eq!(value, Tokens::new(6), "{isolation}");
+    }
+}
+
+/// What PostgreSQL says of it where sessions are not at READ COMMITTED.
+#[tokio::test]
+async fn a_race_that_is_lost_ends_no_pass() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits select 'raced', n, 0, 0, now(), now() from generate_series(1, 25) n;
+             create function tollgate.race() returns trigger language plpgsql as
+                 'begin raise exception using errcode = ''serialization_failure''; end';
+             create trigger race before delete on tollgate.rate_limits
+                for each row when (old.key = '7') execute function tollgate.race()",
+        )
+        .await;
+    let swept = quick().batch(10).sweep(&world.pool).await.unwrap();
+    assert_eq!((swept.rows(), swept.missed, world.rows().await), (15, 10, 10));
+}
+
+/// The sweeper goes by the place at which it found a row.
+#[tokio::test]
+async fn another_row_that_came_to_lie_where_a_full_one_was_found_stays() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    world.sql("insert into tollgate.rate_limits values ('full', 'k', 0, 0, now(), now())").await;
+    proxy.hold_after(2);
+    let sweeper = quick().only(Storage::Durable);
+    let sweeping = tokio::spawn(async move { sweeper.sweep(&pool).await });
+    soon(proxy.until_held()).await;
+    world.sql("delete from tollgate.rate_limits").await;
+    world.sql("vacuum tollgate.rate_limits").await;
+    world.sql("insert into tollgate.rate_limits values ('spent', 'k', 0, 0, now(), now() + interval '1 hour')").await;
+    let place: String =
+        sqlx::query_scalar("select ctid::text from tollgate.rate_limits").fetch_one(&world.pool).await.unwrap();
+    assert_eq!(place, "(0,1)");
+    proxy.release();
+    let swept = sweeping.await.unwrap().unwrap();
+    assert_eq!((swept.rows(), swept.missed, world.rows().await), (0, 1, 1));
+}
+
+/// A gate writes by the place at which it read a row.
+#[tokio::test]
+async fn a_row_that_is_swept_between_the_two_statements_of_a_gates_batch_is_decided_again() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("swept", 10, EVER);
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let gate = patient(&pool).build();
+    gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+    gate.reset(limit.key("k")).await.unwrap();
+    proxy.hold_after(1);
+    let call = tokio::spawn({
+        let (gate, request) = (gate.clone(), limit.key("k").cost(3));
+        async move { gate.consume(request).await }
+    });
+    soon(proxy.until_held()).await;
+    assert_eq!(quick().sweep(&world.pool).await.unwrap().rate_limits, 1);
+    // Whatever comes to lie there is another row.
+    world.sql("vacuum tollgate.rate_limits").await;
+    let mut tx = world.pool.begin().await.unwrap();
+    LIMITER.consume(&mut tx, limit.key("other")).await.unwrap().granted().unwrap();
+    tx.commit().await.unwrap();
+    proxy.release();
+    let grant = soon(call).await.unwrap().unwrap().granted().unwrap();
+    assert_eq!(grant.remaining, Tokens::new(7));
+    for (key, value) in [("k", 7), ("other", 9)] {
+        assert_eq!(world.row(Storage::Durable, "swept", key).await.unwrap().0, Tokens::new(value), "{key}");
+    }
+}
+
+/// Rows of both tables that are asked together, some of them new, by limiters and two gates, while two sweepers are at
+/// work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f40_sweepers_beside_limiters_and_gates_never_deadlock_and_lose_no_token() {
+    const CALLERS: u64 = 16;
+    const ROUNDS: u64 = 40;
+    const KEYS: usize = 4;
+    let world = World::new().await;
+    let limits = [
+        Limit::token_bucket("a", 12, EVER),
+        Limit::stepped_bucket("b", 12, EVER),
+        Limit::token_bucket("c", 12, EVER).ephemeral(),
+    ];
+    let request = |limits: &[Limit; 3], row: usize| limits[row % 3].key(row / 3);
+    let pools = [pool(&world.url(), 4).await, pool(&world.url(), 4).await];
+    let gates = [patient(&pools[0]).lanes(4).build(), patient(&pools[1]).build()];
+    let taken: Arc<Vec<AtomicI64>> = Arc::new((0..3 * KEYS).map(|_| AtomicI64::new(0)).collect());
+    let done = Arc::new(AtomicBool::new(false));
+    let mut sweepers = JoinSet::new();
+    for _ in 0..2 {
+        let (pool, done, sweeper) = (world.pool.clone(), done.clone(), quick().batch(5).knows(limits[..2].to_vec()));
+        sweepers.spawn(async move {
+            let mut deleted = 0;
+            while !done.load(Ordering::SeqCst) {
+                deleted += sweeper.sweep(&pool).await.unwrap().rows();
+            }
+            deleted
+        });
+    }
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let (limits, taken, url) = (limits.clone(), taken.clone(), world.url());
+        let gate = gates[usize::try_from(caller).unwrap() % 2].clone();
+        callers.spawn(async move {
+            let (mut dice, mut conn) = (Rng::with_seed(caller), PgConnection::connect(&url).await.unwrap());
+            for round in 0..ROUNDS {
+                let mut rows: Vec<_> = (0..3 * KEYS).collect();
+                dice.shuffle(&mut rows);
+                rows.truncate(dice.usize(1..=5));
+                let (cost, keeps) = (dice.u32(1..=3), round + 4 > ROUNDS);
+                let asks = || rows.iter().map(|row| request(&limits, *row).cost(cost)).collect();
+                let granted = if caller % 4 == 0 {
+                    through_a_transaction(&mut conn, asks(), keeps).await
+                } else {
+                    through_a_gate(&gate, asks(), keeps).await
+                };
+                for row in rows.iter().filter(|_| granted && keeps) {
+                    taken[*row].fetch_add(i64::from(cost), Ordering::SeqCst);
+                }
+            }
+        });
+    }
+    soon(callers.join_all()).await;
+    done.store(true, Ordering::SeqCst);
+    let deleted: u64 = soon(sweepers.join_all()).await.into_iter().sum();
+    assert!(deleted > 20, "{deleted} rows went");
+    for (row, taken) in taken.iter().enumerate() {
+        let (limit, taken) = (&limits[row % 3], taken.load(Ordering::SeqCst));
+        let found = world.row(limit.spec().storage, limit.name(), &(row / 3).to_string()).await;
+        let found = found.map_or(12_000_000, |(value, _)| value.micros());
+        assert_eq!(found, (12 - taken) * 1_000_000, "row {row}");
+    }
+    let mut conn = world.connect().await;
+    for pool in pools.iter().chain([&world.pool]) {
+        pool.close().await;
+    }
+    until_alone(&mut conn).await;
+    assert_eq!(deadlocks(&mut conn).await, 0);
+}
+
+/// Whether it was granted; given back unless it is to be kept.
+async fn through_a_gate(gate: &Gate, asks: Vec<Request>, keeps: bool) -> bool {
+    let Decision::Granted(grant) = gate.consume_all(asks).await.unwrap() else { return false };
+    if !keeps {
+        gate.settle(grant, 0).await.unwrap();
+    }
+    true
+}
+
+async fn through_a_transaction(conn: &mut PgConnection, asks: Vec<Request>, keeps: bool) -> bool {
+    let mut tx = conn.begin().await.unwrap();
+    let decision = LIMITER.consume_all(&mut tx, asks).await.unwrap();
+    tx.commit().await.unwrap();
+    let Decision::Granted(grant) = decision else { return false };
+    if !keeps {
+        let mut tx = conn.begin().await.unwrap();
+        LIMITER.settle(&mut tx, grant, 0).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+    true
+}
+
+#[tokio::test]
+async fn where_another_sweeper_is_at_work_it_leaves_the_rest_to_it() {
+    let world = World::new().await;
+    world.sql("insert into tollgate.buckets select 'c', n, 0, 0, now(), now() from generate_series(1, 10) n").await;
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    // As the other's statement holds it.
+    let mut other = world.connect().await;
+    let mut tx = other.begin().await.unwrap();
+    sqlx::query("select pg_advisory_xact_lock(7234017283807667300)").execute(&mut *tx).await.unwrap();
+    let swept = quick().sweep(&pool).await.unwrap();
+    assert_eq!((swept.rows(), swept.pages, swept.yielded), (0, 0, true));
+    tx.rollback().await.unwrap();
+    assert_eq!(quick().sweep(&pool).await.unwrap().buckets, 10);
+}
+
+async fn name(world: &World) -> String {
+    sqlx::query_scalar("select current_database()").fetch_one(&world.pool).await.unwrap()
+}

@@ -1,0 +1,170 @@
+//! `tollgate sweep`, as people run it.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::command::{failure, run, stdout, tollgate};
+use crate::gate::stage::soon;
+use crate::world::World;
+
+/// So many rows that have been full for an hour.
+async fn fill(world: &World, rows: u32) {
+    world
+        .sql(&format!(
+            "insert into tollgate.rate_limits
+             select 'full', n, 0, 0, now() - interval '2 hours', now() - interval '1 hour' from generate_series(1, {rows}) n"
+        ))
+        .await;
+}
+
+fn sweep(world: &World, args: &[&str]) -> Command {
+    let mut command = tollgate();
+    command.arg("sweep").args(args).env("DATABASE_URL", world.url()).env_remove("TOLLGATE_LIMITS");
+    command
+}
+
+/// Sends a signal, as Ctrl-C or `docker stop` does.
+fn signal(child: &Child, name: &str) {
+    let kill = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+}
+
+async fn until_fewer_than(world: &World, rows: i64) {
+    soon(async { while world.rows().await >= rows {} }).await;
+}
+
+#[tokio::test]
+async fn it_says_what_it_deleted_or_would() {
+    let world = World::new().await;
+    fill(&world, 1000).await;
+    world.sql("insert into tollgate.buckets values ('recent', 'k', 0, 0, now(), now())").await;
+    let counted = stdout(&run(&mut sweep(&world, &["--dry-run"])));
+    assert!(counted.starts_with("would delete 1000 durable and 0 ephemeral rows; looked at "), "{counted}");
+    assert!(counted.ends_with("kept 1 row, not full by the limits file or within the margin\n"), "{counted}");
+    assert_eq!(world.rows().await, 1001);
+
+    let json =
+        stdout(&run(&mut sweep(&world, &["--json", "--storage", "durable", "--batch", "300", "--share", "100"])));
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["rate_limits"], &report["buckets"], &report["batches"]), (&1000.into(), &0.into(), &4.into()));
+    assert_eq!(
+        (&report["complete"], &report["dry_run"], &report["yielded"]),
+        (&true.into(), &false.into(), &false.into())
+    );
+    let swept = stdout(&run(&mut sweep(&world, &["--margin", "0s"])));
+    assert!(swept.starts_with("deleted 0 durable and 1 ephemeral rows; looked at "), "{swept}");
+    assert_eq!(world.rows().await, 0);
+}
+
+#[tokio::test]
+async fn it_goes_by_the_limits_files_that_it_is_given() {
+    let world = World::new().await;
+    fill(&world, 1).await;
+    let dir = std::env::temp_dir().join(format!("tollgate_sweep_{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = |name: &str, capacity: u32| {
+        let path = dir.join(name);
+        let text = format!("[full]\nkind = \"token_bucket\"\nrate = 1\nper = \"1h\"\ncapacity = {capacity}\n");
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    // It stood at 0 two hours ago.
+    let (two, three) = (file("two.toml", 2), file("three.toml", 3));
+    let kept = "deleted 0 durable and 0 ephemeral rows";
+    assert!(stdout(&run(&mut sweep(&world, &["--limits", &three]))).starts_with(kept));
+    assert!(stdout(&run(&mut sweep(&world, &["--limits", &two, "--old-limits", &three]))).starts_with(kept));
+    assert!(stdout(&run(&mut sweep(&world, &["--limits", &two]))).starts_with("deleted 1 durable"));
+    let missing = failure(&run(&mut sweep(&world, &["--old-limits", "nowhere.toml"])));
+    assert!(
+        missing.starts_with("error: ") && missing.contains("nowhere.toml") && missing.lines().count() == 1,
+        "{missing}"
+    );
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[tokio::test]
+async fn an_interrupt_ends_it_after_the_batch_at_hand_and_it_says_what_is_done() {
+    let world = World::new().await;
+    fill(&world, 20_000).await;
+    let mut command = sweep(&world, &["--json", "--batch", "10", "--share", "1"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until_fewer_than(&world, 20_000).await;
+    signal(&child, "INT");
+    let status = child.wait().unwrap();
+    let (mut out, mut err) = (String::new(), String::new());
+    child.stdout.unwrap().read_to_string(&mut out).unwrap();
+    child.stderr.unwrap().read_to_string(&mut err).unwrap();
+    assert_eq!(status.code(), Some(0), "{err}");
+    assert_eq!(err, "ending after the batch at hand; once more ends it on the spot\n");
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let left = world.rows().await;
+    assert!(left > 0);
+    assert_eq!((report["rate_limits"].as_i64(), report["complete"].as_bool()), (Some(20_000 - left), Some(false)));
+}
+
+#[tokio::test]
+async fn as_a_sidecar_it_sweeps_again_and_again_until_it_is_terminated() {
+    let world = World::new().await;
+    fill(&world, 10).await;
+    let mut command = sweep(&world, &["--every", "1s"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    until_fewer_than(&world, 1).await;
+    fill(&world, 7).await;
+    until_fewer_than(&world, 1).await;
+    signal(&child, "TERM");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    let mut out = String::new();
+    child.stdout.unwrap().read_to_string(&mut out).unwrap();
+    let deleted = |rows: &str| out.lines().any(|line| line.starts_with(&format!("deleted {rows} durable")));
+    assert!(deleted("10") && deleted("7"), "{out}");
+}
+
+#[tokio::test]
+async fn a_second_interrupt_ends_it_though_the_table_is_locked() {
+    let world = World::new().await;
+    let mut tx = world.pool.begin().await.unwrap();
+    sqlx::query("lock table tollgate.buckets in access exclusive mode").execute(&mut *tx).await.unwrap();
+    let mut child = sweep(&world, &[]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let waits = "select exists (select from pg_stat_activity
+                                 where datname = current_database() and application_name = 'tollgate' and wait_event_type = 'Lock')";
+    soon(async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&world.pool).await.unwrap() {} }).await;
+    signal(&child, "INT");
+    let mut told = [0; 6];
+    child.stderr.as_mut().unwrap().read_exact(&mut told).unwrap();
+    assert_eq!(&told, b"ending");
+    signal(&child, "INT");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_one_sentence() {
+    let world = World::unmigrated().await;
+    let error = failure(&run(&mut sweep(&world, &[])));
+    assert!(
+        error.starts_with("error: the tollgate schema is missing or too old (run `tollgate migrate up`)"),
+        "{error}"
+    );
+    let error = failure(&run(sweep(&world, &[]).env("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none")));
+    assert!(error.starts_with("error: could not connect to the database: ") && error.lines().count() == 1, "{error}");
+    for wrong in [&["--every", "1ms"][..], &["--batch", "0"], &["--share", "101"], &["--margin", "soon"]] {
+        assert_eq!(run(&mut sweep(&world, wrong)).status.code(), Some(64), "{wrong:?}");
+    }
+}
+
+/// What a server says that is restarted is no reason to end what runs all day.
+#[tokio::test]
+async fn as_a_sidecar_it_outlasts_a_lost_connection() {
+    let world = World::new().await;
+    let mut command = sweep(&world, &["--every", "1s"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    for _ in 0..3 {
+        fill(&world, 5).await;
+        until_fewer_than(&world, 1).await;
+        world.sql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tollgate' and datname = current_database()").await;
+    }
+    assert!(child.try_wait().unwrap().is_none());
+    signal(&child, "TERM");
+    let ended = tokio::task::spawn_blocking(move || child.wait().unwrap().code());
+    assert_eq!(tokio::time::timeout(Duration::from_secs(20), ended).await.unwrap().unwrap(), Some(0));
+}

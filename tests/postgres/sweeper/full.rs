@@ -1,0 +1,171 @@
+//! When a row goes: at the instant at which it is full, by its own word and by all that is known, so that no answer
+//! changes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use fastrand::Rng;
+use tollgate::algebra::{Ask, State, Terms, Timestamp, Verdict, decide};
+use tollgate::{Decision, Key, Limit, Limiter, MINUTE, SECOND, Storage, Sweeper, Tokens};
+
+use super::quick;
+use crate::teller::Teller;
+use crate::world::{World, second};
+
+const LIMITER: Limiter = Limiter::new();
+const MICRO: f64 = 1e-6;
+
+/// One of each kind, in one table.
+fn kinds(storage: Storage) -> Vec<Limit> {
+    let limits = [
+        Limit::token_bucket("drips", 10, MINUTE),
+        Limit::token_bucket("thirds", 1, SECOND).exactly(Tokens::from_micros(333_333), Tokens::from_micros(5_000_001)),
+        Limit::fixed_window("spread", 10, MINUTE),
+        Limit::fixed_window("rolling", 5, 7 * SECOND).capacity(20),
+        Limit::fixed_window("aligned", 10, 10 * SECOND).start(3 * SECOND),
+    ];
+    limits.into_iter().map(|limit| if storage == Storage::Ephemeral { limit.ephemeral() } else { limit }).collect()
+}
+
+#[tokio::test]
+async fn f38_a_row_goes_at_the_instant_at_which_it_is_full_whatever_it_owes_and_not_a_microsecond_before() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("debts", 10, MINUTE).unbounded_reservations();
+    for (taken, full_after) in [(20.0, 120.0), (10.0, 60.0), (5.0, 30.0), (0.5, 3.0)] {
+        for sweeper in [quick(), quick().knows([limit.clone()])] {
+            let mut teller = Teller::of(&world).await;
+            teller.debit(0.0, limit.key("k").cost(taken)).await;
+            teller.tx.commit().await.unwrap();
+            let swept = sweeper.clone().at(second(full_after - MICRO)).sweep(&world.pool).await.unwrap();
+            assert_eq!((swept.rows(), world.rows().await), (0, 1), "{taken} taken");
+            let swept = sweeper.at(second(full_after)).sweep(&world.pool).await.unwrap();
+            assert_eq!((swept.rate_limits, world.rows().await), (1, 0), "{taken} taken");
+        }
+    }
+    // One that is full goes at once.
+    let mut teller = Teller::of(&world).await;
+    teller.debit(0.0, limit.key("k")).await;
+    teller.reset(1.0, limit.key("k")).await;
+    teller.tx.commit().await.unwrap();
+    assert_eq!(quick().at(second(1.0)).sweep(&world.pool).await.unwrap().rate_limits, 1);
+}
+
+/// The rows that are never swept are kept by the pure algebra.
+#[tokio::test]
+async fn f39_the_answers_are_the_same_with_and_without_sweeps_at_every_moment() {
+    for storage in [Storage::Durable, Storage::Ephemeral] {
+        let world = World::new().await;
+        let (limits, mut dice) = (kinds(storage), Rng::with_seed(39));
+        let mut kept: BTreeMap<(usize, u8), State> = BTreeMap::new();
+        let (mut micros, mut deleted) = (second(0.0).timestamp_micros(), 0);
+        for _ in 0..400 {
+            let longest = if dice.bool() { 20_000_000 } else { 500_000 };
+            micros += dice.i64(0..=longest);
+            let now = Timestamp::from_micros(micros);
+            let (which, id, cost) = (dice.usize(..limits.len()), dice.u8(..4), dice.u32(1..=5));
+            let limit = &limits[which];
+            let mut tx = world.pool.begin().await.unwrap();
+            let answer = LIMITER.at(now.into()).consume(&mut tx, limit.key(id).cost(cost)).await.unwrap();
+            tx.commit().await.unwrap();
+
+            let (terms, ask) = (Terms::of(limit, &Key::new(id).unwrap()), Ask::consume(Tokens::new(cost)));
+            match (decide(&terms, kept.get(&(which, id)).copied(), now, ask).unwrap(), answer) {
+                (Verdict::Granted { next, remaining, .. }, Decision::Granted(grant)) => {
+                    assert_eq!(grant.remaining, remaining);
+                    kept.insert((which, id), next.unwrap());
+                }
+                (Verdict::Denied { remaining, retry_at }, Decision::Denied(denied)) => {
+                    assert_eq!((denied.remaining, denied.retry_at), (remaining, retry_at.into()));
+                }
+                (verdict, answer) => panic!("{verdict:?} without sweeps, {answer:?} with"),
+            }
+            let sweeper = if dice.bool() { quick() } else { quick().knows(limits.clone()) };
+            deleted += sweeper.at(now.into()).sweep(&world.pool).await.unwrap().rows();
+        }
+        assert!(deleted > 50, "{deleted} rows went");
+    }
+}
+
+#[tokio::test]
+async fn f39_on_a_grid_of_first_use_a_sweep_is_never_in_the_callers_favour() {
+    let world = World::new().await;
+    let limit = Limit::stepped_bucket("uploads", 2, 10 * SECOND).capacity(4);
+    let (mut dice, mut micros, mut row) = (Rng::with_seed(40), second(0.0).timestamp_micros(), None);
+    let (mut with, mut without, mut deleted) = (0, 0, 0);
+    let terms = Terms::of(&limit, &Key::GLOBAL);
+    for _ in 0..300 {
+        let longest = if dice.u8(..8) == 0 { 40_000_000 } else { 4_000_000 };
+        micros += dice.i64(0..=longest);
+        let now = Timestamp::from_micros(micros);
+        deleted += quick().knows([limit.clone()]).at(now.into()).sweep(&world.pool).await.unwrap().rows();
+        let mut tx = world.pool.begin().await.unwrap();
+        with += i32::from(LIMITER.at(now.into()).consume(&mut tx, limit.global()).await.unwrap().is_granted());
+        tx.commit().await.unwrap();
+        if let Verdict::Granted { next, .. } = decide(&terms, row, now, Ask::consume(Tokens::ONE)).unwrap() {
+            row = next;
+            without += 1;
+        }
+        assert!(with <= without, "{with} granted with sweeps, {without} without");
+    }
+    assert!(deleted > 5, "{deleted} times it went");
+}
+
+#[tokio::test]
+async fn a_rate_that_was_lowered_and_a_capacity_that_was_raised_are_seen_by_who_knows_them() {
+    let world = World::new().await;
+    let old = Limit::token_bucket("changed", 10, MINUTE);
+    for (new, full_after) in [
+        (Limit::token_bucket("changed", 5, MINUTE).capacity(10), 120.0),
+        (Limit::token_bucket("changed", 10, MINUTE).capacity(30), 180.0),
+        (Limit::fixed_window("changed", 5, MINUTE).capacity(10).start(Duration::ZERO), 100.0),
+        // Sooner than the row says: what it says counts, too, for the old definition may be live.
+        (Limit::token_bucket("changed", 20, MINUTE).capacity(10), 60.0),
+    ] {
+        let mut teller = Teller::of(&world).await;
+        teller.consume(0.0, old.key("k").cost(10)).await.granted().unwrap();
+        teller.tx.commit().await.unwrap();
+        let sweeper = quick().knows([new.clone()]);
+        let before = sweeper.clone().at(second(full_after - MICRO)).sweep(&world.pool).await.unwrap();
+        assert_eq!((before.rows(), world.rows().await), (0, 1), "{new:?}");
+        assert_eq!(before.kept, u64::from(full_after > 60.0), "{new:?}");
+        assert_eq!(sweeper.at(second(full_after)).sweep(&world.pool).await.unwrap().rows(), 1, "{new:?}");
+    }
+}
+
+/// The bound is the larger capacity and the larger rate, swept or not.
+#[tokio::test]
+async fn while_two_definitions_are_live_a_row_goes_when_it_is_full_under_both() {
+    let world = World::new().await;
+    let (old, new) = (Limit::token_bucket("d", 60, MINUTE).capacity(600), Limit::token_bucket("d", 60, MINUTE));
+    let mut teller = Teller::of(&world).await;
+    teller.consume(0.0, old.key("k").cost(600)).await.granted().unwrap();
+    teller.consume(60.0, new.key("k")).await.granted().unwrap();
+    teller.tx.commit().await.unwrap();
+
+    let both = quick().knows([old.clone()]).knows([new]);
+    let swept = both.clone().at(second(300.0)).sweep(&world.pool).await.unwrap();
+    assert_eq!((swept.rows(), swept.kept), (0, 1));
+    let mut teller = Teller::of(&world).await;
+    // 600 and 60 a minute for five minutes, less the 601 that were granted and what the small capacity cut off.
+    assert!(!teller.consume(300.0, old.key("k").cost(300)).await.is_granted());
+    teller.tx.rollback().await.unwrap();
+    assert_eq!(both.at(second(60.0 + 541.0)).sweep(&world.pool).await.unwrap().rows(), 1);
+}
+
+#[tokio::test]
+async fn what_it_does_not_know_goes_after_a_margin() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("unknown", 10, MINUTE);
+    // Of another storage now: what is left in the other table is under another definition.
+    let moved = Limit::token_bucket("moved", 10, MINUTE);
+    let mut teller = Teller::of(&world).await;
+    teller.consume(0.0, limit.key("k").cost(10)).await.granted().unwrap();
+    teller.consume(0.0, moved.key("k").cost(10)).await.granted().unwrap();
+    teller.tx.commit().await.unwrap();
+    // A part of a limit that several rows share.
+    world.sql("insert into tollgate.rate_limits select name, key, 1, value, ts, full_at from tollgate.rate_limits where name = 'moved'").await;
+    let sweeper = Sweeper::new().share(100).knows([moved.clone().ephemeral()]);
+    let swept = sweeper.clone().at(second(660.0 - MICRO)).sweep(&world.pool).await.unwrap();
+    assert_eq!((swept.rows(), swept.kept), (0, 3));
+    assert_eq!(sweeper.at(second(660.0)).sweep(&world.pool).await.unwrap().rate_limits, 3);
+}

@@ -1,0 +1,249 @@
+//! `tollgate top`, on a terminal and without one.
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use tollgate::{Gate, HOUR, Limit, MINUTE};
+
+use crate::command::{failure, run, stdout, tollgate};
+use crate::gate::stage::soon;
+use crate::world::World;
+
+const MESSAGES: Limit = Limit::token_bucket("messages", 10, MINUTE).capacity(20);
+const IMPORTS: Limit = Limit::token_bucket("imports", 1, HOUR).max_reserved(10);
+
+/// `tollgate top` on a terminal of its own.
+struct Terminal {
+    child: Box<dyn Child + Send + Sync>,
+    keyboard: Box<dyn Write + Send>,
+    shown: Arc<Mutex<vt100::Parser>>,
+    /// Open as long as the terminal is.
+    _master: Box<dyn MasterPty + Send>,
+}
+
+impl Terminal {
+    fn start(world: &World, args: &[&str]) -> Self {
+        let size = PtySize { rows: 30, cols: 140, ..PtySize::default() };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.args(["top", "--interval", "100ms"]);
+        command.args(args);
+        command.env("DATABASE_URL", world.url());
+        command.env("TERM", "xterm-256color");
+        command.env_remove("TOLLGATE_LIMITS");
+        let child = pair.slave.spawn_command(command).unwrap();
+        let shown = Arc::new(Mutex::new(vt100::Parser::new(30, 140, 0)));
+        let (mut reader, screen) = (pair.master.try_clone_reader().unwrap(), shown.clone());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(count @ 1..) = reader.read(&mut bytes) {
+                screen.lock().unwrap().process(&bytes[..count]);
+            }
+        });
+        let keyboard = pair.master.take_writer().unwrap();
+        Self { child, keyboard, shown, _master: pair.master }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keyboard.write_all(keys.as_bytes()).unwrap();
+        self.keyboard.flush().unwrap();
+    }
+
+    fn text(&self) -> String {
+        self.shown.lock().unwrap().screen().contents()
+    }
+
+    /// Returns once the screen is as described.
+    async fn until(&self, is_so: impl Fn(&str) -> bool) {
+        let shown = async {
+            while !is_so(&self.text()) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        assert!(
+            tokio::time::timeout(Duration::from_secs(30), shown).await.is_ok(),
+            "it never came to this:\n{}",
+            self.text()
+        );
+    }
+
+    /// The exit status, once it has ended and all that it wrote is read.
+    async fn ended(mut self) -> u32 {
+        let code = soon(async {
+            loop {
+                if let Some(status) = self.child.try_wait().unwrap() {
+                    return status.exit_code();
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        let code = code.await;
+        let is_restored = || {
+            let parser = self.shown.lock().unwrap();
+            !parser.screen().alternate_screen() && !parser.screen().hide_cursor()
+        };
+        soon(async {
+            while !is_restored() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+        code
+    }
+}
+
+/// The first of two texts stands above the second.
+fn above(text: &str, upper: &str, lower: &str) -> bool {
+    matches!((text.find(upper), text.find(lower)), (Some(upper), Some(lower)) if upper < lower)
+}
+
+#[tokio::test]
+async fn it_follows_keys_sorts_and_filters_them_and_gives_the_terminal_back() {
+    let world = World::new().await;
+    let gate = Gate::new(world.pool.clone());
+    gate.consume(MESSAGES.key("ada").cost(3)).await.unwrap().granted().unwrap();
+    let mut terminal = Terminal::start(&world, &[]);
+    terminal.until(|text| text.contains("ada") && text.contains("by tokens taken")).await;
+    assert!(terminal.shown.lock().unwrap().screen().alternate_screen());
+
+    gate.reserve(IMPORTS.key("zoe").cost(5)).await.unwrap().granted().unwrap();
+    terminal.until(|text| text.contains("zoe")).await;
+    terminal.press("n");
+    terminal.until(|text| text.contains("by name") && above(text, "imports", "messages")).await;
+    terminal.press("r");
+    terminal.until(|text| text.contains("by name, reversed") && above(text, "messages", "imports")).await;
+    terminal.press("f");
+    terminal.until(|text| text.contains("by time until full") && above(text, "zoe", "ada")).await;
+    terminal.press("b");
+    terminal.until(|text| text.contains("by balance") && above(text, "-4", "17")).await;
+    // What is typed into the filter is no command: `q` would quit, `/` is a letter there.
+    terminal.press("/q");
+    terminal.until(|text| text.contains("/q") && !text.contains("zoe") && !text.contains("ada")).await;
+    terminal.press("\u{7f}ad\r");
+    terminal.until(|text| text.contains("/ad") && text.contains("ada") && !text.contains("zoe")).await;
+    terminal.press("\u{1b}");
+    terminal.until(|text| text.contains("zoe") && !text.contains("/ad")).await;
+    terminal.press("q");
+    assert_eq!(terminal.ended().await, 0);
+}
+
+#[tokio::test]
+async fn a_signal_and_an_interrupt_give_the_terminal_back() {
+    let world = World::new().await;
+    let mut terminal = Terminal::start(&world, &[]);
+    terminal.until(|text| text.contains("rate_limits")).await;
+    terminal.press("\u{3}");
+    assert_eq!(terminal.ended().await, 0);
+    let terminal = Terminal::start(&world, &[]);
+    terminal.until(|text| text.contains("rate_limits")).await;
+    let pid = terminal.child.process_id().unwrap().to_string();
+    assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    assert_eq!(terminal.ended().await, 0);
+}
+
+#[tokio::test]
+async fn a_lost_connection_is_told_and_opened_anew() {
+    let world = World::new().await;
+    let mut terminal = Terminal::start(&world, &[]);
+    terminal.until(|text| text.contains("rate_limits")).await;
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tollgate' and datname = current_database()";
+    world.sql(end).await;
+    terminal.until(|text| text.contains("could not look at the tables")).await;
+    Gate::new(world.pool.clone()).consume(MESSAGES.key("later")).await.unwrap().granted().unwrap();
+    terminal.until(|text| text.contains("later") && !text.contains("could not look")).await;
+    terminal.press("q");
+    assert_eq!(terminal.ended().await, 0);
+}
+
+#[tokio::test]
+async fn once_prints_what_a_limits_file_makes_exact() {
+    let world = World::new().await;
+    let gate = Gate::new(world.pool.clone());
+    gate.consume(IMPORTS.key("ada")).await.unwrap().granted().unwrap();
+    gate.reserve(IMPORTS.key("bob").cost(3)).await.unwrap().granted().unwrap();
+    gate.consume(MESSAGES.key("\u{1b}[2Jeve").cost(20)).await.unwrap().granted().unwrap();
+    gate.consume(Limit::token_bucket("traffic", 1, HOUR).ephemeral().global()).await.unwrap().granted().unwrap();
+    let file = std::env::temp_dir().join(format!("tollgate_top_{}.toml", std::process::id()));
+    std::fs::write(&file, "[imports]\nkind = \"token_bucket\"\nrate = 1\nper = \"1h\"\nmax_reserved = 10\n").unwrap();
+    let top = |args: &[&str]| {
+        let mut command = tollgate();
+        command.args(["top", "--once", "--interval", "100ms", "--limits", file.to_str().unwrap()]);
+        stdout(&run(command.args(args).env("DATABASE_URL", world.url())))
+    };
+    let text = top(&["--sort", "name"]);
+    for told in [
+        "tollgate top  2",
+        "TABLE ",
+        "buckets ",
+        "rate_limits ",
+        "Refusals write nothing",
+        r"\u{1b}[2Jeve",
+        "(all callers)",
+    ] {
+        assert!(text.contains(told), "{told:?} is not in\n{text}");
+    }
+    assert!(!text.contains('\u{1b}'), "{text:?}");
+    let bob: Vec<_> = text.lines().find(|line| line.contains(" bob ")).unwrap().split_whitespace().collect();
+    // An hour for each token that was reserved beyond the first, and one more until it is full.
+    assert_eq!((bob[0], bob[3], bob[bob.len() - 1]), ("imports", "1", "durable"), "{bob:?}");
+    assert!(bob.contains(&"59m") && bob.contains(&"1h") && bob.contains(&"2h"), "{bob:?}");
+
+    let json: serde_json::Value =
+        serde_json::from_str(&top(&["--json", "--sort", "balance", "--filter", "imp"])).unwrap();
+    let keys = json["keys"].as_array().unwrap();
+    assert_eq!(keys.len(), 2, "{json}");
+    assert_eq!((&keys[0]["key"], &keys[1]["key"]), (&"bob".into(), &"ada".into()));
+    assert!(keys[0]["clears_in_seconds"].as_f64().unwrap() > 7_000.0, "{json}");
+    assert_eq!(keys[1]["clears_in_seconds"], serde_json::Value::Null);
+    assert_eq!((&keys[0]["taken_per_second"], &keys[0]["written"]), (&0.0.into(), &false.into()));
+    let durable = &json["tables"][1];
+    assert_eq!((&durable["name"], &durable["counted"]["owing"]), (&"rate_limits".into(), &1.into()), "{json}");
+    std::fs::remove_file(file).unwrap();
+}
+
+/// So many pages that only some of them are looked at.
+#[tokio::test]
+async fn of_a_large_table_it_looks_at_a_part_and_says_so() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits
+             select 'many', repeat('k', 400) || n, 0, 0, now(), now() + interval '1 hour' from generate_series(1, 40000) n",
+        )
+        .await;
+    let mut command = tollgate();
+    command.args(["top", "--once", "--json", "--interval", "100ms"]).env("DATABASE_URL", world.url());
+    let json: serde_json::Value = serde_json::from_str(&stdout(&run(&mut command))).unwrap();
+    let table = &json["tables"][1];
+    let percent = table["percent"].as_f64().unwrap();
+    assert!(percent > 10.0 && percent < 60.0, "{table}");
+    let counted = table["counted"]["wanting"].as_f64().unwrap();
+    assert!(counted > 0.0 && counted < 40_000.0, "{table}");
+    // The same rows in both looks.
+    assert_eq!(json["keys"][0]["written"], false);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_one_sentence_and_touches_no_terminal() {
+    let world = World::unmigrated().await;
+    let top = |url: &str, args: &[&str]| failure(&run(tollgate().arg("top").args(args).env("DATABASE_URL", url)));
+    assert_eq!(top(&world.url(), &[]), "error: the tables of tollgate are not there (run `tollgate migrate up`)\n");
+    let error = top("postgres://nobody@127.0.0.1:1/none", &["--once"]);
+    assert!(error.starts_with("error: could not connect to the database: ") && error.lines().count() == 1, "{error}");
+    for wrong in [&["--json"][..], &["--interval", "1ms"], &["--sort", "luck"], &["--rows", "0"]] {
+        assert_eq!(run(tollgate().arg("top").args(wrong)).status.code(), Some(64), "{wrong:?}");
+    }
+
+    let world = World::new().await;
+    assert_eq!(top(&world.url(), &[]), "error: there is no terminal to draw on (print one frame with --once)\n");
+    // A reader that is gone.
+    let mut command = tollgate();
+    command.args(["top", "--once", "--interval", "100ms"]).env("DATABASE_URL", world.url());
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
+}
