@@ -44,7 +44,7 @@ impl Preset {
         Self {
             name: "retries",
             summary: "the same bucket, asked 12 times a second: clients that come back when told, or each second, or never",
-            traffic: || vec![Traffic::constant(12, SECOND).lasting(60 * SECOND).clients(1)],
+            traffic: || vec![Traffic::constant(12, SECOND).lasting(MINUTE)],
             scenes: || {
                 let simulation = || Simulation::new([Rule::each(API)]).patience(10 * SECOND);
                 vec![

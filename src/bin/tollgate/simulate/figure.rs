@@ -72,7 +72,10 @@ impl Panel {
 /// The name of a limit, and its definition unless that is the name.
 fn label(rule: &RuleOutcome) -> String {
     let (name, definition) = (&rule.limit.name, &rule.definition);
-    if definition.starts_with(name.as_str()) { definition.clone() } else { format!("{}: {definition}", plain(name)) }
+    let rest = definition.strip_prefix(name.as_str());
+    // The definition says whom it is for as well, the name does not.
+    let is_name = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(", for all"));
+    if is_name { definition.clone() } else { format!("{}: {definition}", plain(name)) }
 }
 
 /// A name or a key without what would steer a terminal, or be no XML.
@@ -210,6 +213,18 @@ mod tests {
         let outcome = Simulation::new([rule]).run(calls).unwrap();
         let series = outcome.series.unwrap();
         assert_eq!((series.bins.len(), resampled(&series, 4)), (1, vec![[3_000.0, 0.0]; 4]), "three in a millisecond");
+    }
+
+    #[test]
+    fn a_limit_is_labelled_by_its_name_unless_that_is_its_definition() {
+        for (text, shown) in [
+            ("token_bucket rate=5 per=1s", "token bucket 5 per 1s"),
+            ("token_bucket rate=5 per=1s global", "token bucket 5 per 1s, for all together"),
+            ("token_bucket rate=5 per=1s name=token", "token: token bucket 5 per 1s"),
+        ] {
+            let outcome = Simulation::new([text.parse().unwrap()]).run([]).unwrap();
+            assert_eq!(label(&outcome.rules[0]), shown);
+        }
     }
 
     #[test]
