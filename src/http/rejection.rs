@@ -139,7 +139,8 @@ fn failure(error: &Error) -> Problem {
         | Error::OutcomeUnknown { .. }
         | Error::ReadOnly { .. }
         | Error::Schema { .. }
-        | Error::Stopped => unavailable(LIMITER_AWAY),
+        | Error::Stopped
+        | Error::Sweep { .. } => unavailable(LIMITER_AWAY),
     }
 }
 
