@@ -171,7 +171,8 @@ async fn a_list_that_takes_too_long_is_given_up() {
     let error = failure(&inspect(&world, None, &["quota", "--timeout", "50ms"]));
     assert_eq!(
         error,
-        "error: canceling statement due to statement timeout (give it longer with --timeout, or ask for less)\n"
+        "error: canceling statement due to statement timeout (give it longer: with --timeout, or by the \
+         statement_timeout of the role)\n"
     );
 }
 
