@@ -99,7 +99,7 @@ fn a_fault_in_json_has_its_place_too() {
         assert!(told.contains(line), "{line} is not in\n{told}");
     }
     assert!(
-        faults(Limits::from_json("{ \"mail\": \n nonsense")).starts_with("2:2: expected"),
+        faults(Limits::from_json("{ \"mail\": \n ? }")).starts_with("2:2: expected value"),
         "a syntax error has one"
     );
 }

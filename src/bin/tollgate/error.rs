@@ -65,9 +65,7 @@ impl CommandError {
             _ => ExitCode::FAILURE,
         }
     }
-}
 
-impl CommandError {
     /// PostgreSQL's code, where it is PostgreSQL that refused.
     pub(crate) fn sqlstate(&self) -> Option<String> {
         match self {
@@ -97,7 +95,7 @@ fn with_remedy<E: Error + 'static>(error: &E) -> String {
         Some("42P01" | "3F000" | "42703") if !what.contains("tollgate migrate up") => {
             " (the tables are missing or too old: run `tollgate migrate up`)"
         }
-        Some("57014") => " (give it longer with --timeout, or ask for less)",
+        Some("57014") => " (give it longer: with --timeout, or by the statement_timeout of the role)",
         Some("25006") => " (this server or session is read-only: connect to the primary)",
         _ => "",
     };

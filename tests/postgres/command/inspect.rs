@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use super::{EXAMPLE, failure, run, stdout, tollgate};
+use super::{EXAMPLE, failure, run, stdout, text, tollgate};
 use crate::world::World;
 
 #[tokio::test]
@@ -126,6 +126,19 @@ async fn without_a_limits_file_the_list_goes_by_what_is_on_disk() {
 }
 
 #[tokio::test]
+async fn rows_of_a_name_that_the_limits_file_does_not_know_are_shown_and_a_slip_is_told() {
+    let world = World::new().await;
+    world.sql("insert into tollgate.rate_limits values ('send_mesage', 'ada', 0, 5000000, '2020-01-01', now())").await;
+    let hint = format!("there is no limit \"send_mesage\" in {EXAMPLE} (did you mean \"send_message\"?)");
+    for args in [&["send_mesage"][..], &["send_mesage", "ada"]] {
+        let output = inspect(&world, Some(EXAMPLE), args);
+        assert!(stdout(&output).contains("2020-01-01T"), "{output:?}");
+        assert_eq!(text(&output.stderr), format!("{hint}: this is what is on disk\n"));
+    }
+    assert_eq!(failure(&inspect(&world, Some(EXAMPLE), &["send_mesage", "bob"])), format!("error: {hint}\n"));
+}
+
+#[tokio::test]
 async fn a_row_from_the_future_and_one_in_the_wrong_table_are_marked() {
     let world = World::new().await;
     world
@@ -158,7 +171,8 @@ async fn a_list_that_takes_too_long_is_given_up() {
     let error = failure(&inspect(&world, None, &["quota", "--timeout", "50ms"]));
     assert_eq!(
         error,
-        "error: canceling statement due to statement timeout (give it longer with --timeout, or ask for less)\n"
+        "error: canceling statement due to statement timeout (give it longer: with --timeout, or by the \
+         statement_timeout of the role)\n"
     );
 }
 

@@ -8,17 +8,19 @@ use sqlx::PgConnection;
 use tollgate::algebra::Timestamp;
 use tollgate::{Key, Limit, LimitKind, Storage, Tokens};
 
-use super::InspectArgs;
 use super::row::{Found, Row, Standing};
+use super::{Definition, InspectArgs};
 use crate::error::CommandError;
 use crate::output::{self, HEADING, printable, shown, span, styled};
 
 pub(super) async fn inspect(
     conn: &mut PgConnection,
     args: &InspectArgs,
-    limit: Option<&Limit>,
+    definition: &Definition,
 ) -> Result<(), CommandError> {
+    let limit = definition.limit();
     let mut found = read(conn, args, limit).await?;
+    definition.unless_unknown(!found.is_empty())?;
     let has_more = found.len() > args.limit as usize;
     found.truncate(args.limit as usize);
     let keys: Vec<Listed> = found.iter().filter_map(|found| Listed::of(found, limit)).collect();

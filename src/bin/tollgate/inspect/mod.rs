@@ -4,9 +4,10 @@ mod list;
 mod one;
 mod row;
 
+use std::io::Write;
 use std::time::Duration;
 
-use tollgate::{Key, Limit, Limits, Tokens};
+use tollgate::{Key, Limit, Tokens, UnknownLimit};
 
 use crate::connect::DatabaseArgs;
 use crate::error::CommandError;
@@ -64,10 +65,43 @@ pub(crate) struct InspectArgs {
 }
 
 impl InspectArgs {
-    /// The definition, if there is a limits file; a name that it does not know may be a slip.
-    fn definition(&self) -> Result<Option<Limit>, LimitsFileError> {
-        let limits: Option<Limits> = self.limits.load()?;
-        Ok(limits.map(|limits| limits.get(&self.name).cloned()).transpose()?)
+    /// The definition, if there is a limits file. A name that the file does not know may be a slip, or that of a limit of the
+    /// past, whose rows are still there.
+    fn definition(&self) -> Result<Definition, LimitsFileError> {
+        Ok(match self.limits.load()?.map(|limits| limits.get(&self.name).cloned()) {
+            None => Definition::NoFile,
+            Some(Ok(limit)) => Definition::Known(limit),
+            Some(Err(unknown)) => Definition::Unknown(unknown),
+        })
+    }
+}
+
+/// What a limits file says about a name.
+enum Definition {
+    Known(Limit),
+    NoFile,
+    Unknown(UnknownLimit),
+}
+
+impl Definition {
+    fn limit(&self) -> Option<&Limit> {
+        match self {
+            Self::Known(limit) => Some(limit),
+            Self::NoFile | Self::Unknown(_) => None,
+        }
+    }
+
+    /// Fails where the file does not know the name, and there are no rows of it either.
+    fn unless_unknown(&self, has_rows: bool) -> Result<(), CommandError> {
+        match self {
+            Self::Unknown(unknown) if has_rows => {
+                // Whoever does not read it sees what follows all the same.
+                let _ = writeln!(anstream::stderr(), "{unknown}: this is what is on disk");
+                Ok(())
+            }
+            Self::Unknown(unknown) => Err(LimitsFileError::Unknown(unknown.clone()).into()),
+            Self::Known(_) | Self::NoFile => Ok(()),
+        }
     }
 }
 
@@ -77,8 +111,8 @@ pub(crate) async fn run(args: InspectArgs) -> Result<Exit, CommandError> {
     let mut tx = read_only(&mut conn, args.timeout).await?;
     let key = if args.global { Some(Key::GLOBAL) } else { args.key.clone() };
     let printed = match key {
-        Some(key) => one::inspect(&mut tx, &args, definition.as_ref(), key).await,
-        None => list::inspect(&mut tx, &args, definition.as_ref()).await,
+        Some(key) => one::inspect(&mut tx, &args, &definition, key).await,
+        None => list::inspect(&mut tx, &args, &definition).await,
     };
     answered(printed, Exit::Done)
 }

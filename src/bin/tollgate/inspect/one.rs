@@ -8,8 +8,8 @@ use sqlx::PgConnection;
 use tollgate::algebra::Timestamp;
 use tollgate::{Key, Limit};
 
-use super::InspectArgs;
 use super::row::{Found, Next, Row, Standing};
+use super::{Definition, InspectArgs};
 use crate::error::CommandError;
 use crate::limits_file::describe;
 use crate::output::{self, BAD, CAUTION, FAINT, GOOD, instant, printable, shown, span, styled};
@@ -17,12 +17,14 @@ use crate::output::{self, BAD, CAUTION, FAINT, GOOD, instant, printable, shown, 
 pub(super) async fn inspect(
     conn: &mut PgConnection,
     args: &InspectArgs,
-    limit: Option<&Limit>,
+    definition: &Definition,
     key: Key,
 ) -> Result<(), CommandError> {
     let found: Vec<Found> =
         sqlx::query_as(include_str!("sql/one.sql")).bind(&args.name).bind(key.as_str()).fetch_all(conn).await?;
     let rows: Vec<Row> = found.iter().filter_map(Found::row).collect();
+    definition.unless_unknown(!rows.is_empty())?;
+    let limit = definition.limit();
     if limit.is_none() && rows.is_empty() {
         return Err(CommandError::NoRow { limit: args.name.clone(), key: shown(&key) });
     }

@@ -1,5 +1,6 @@
 //! `tollgate run`: a program that is limited.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -32,7 +33,7 @@ pub(crate) struct RunArgs {
 
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    command: Vec<OsString>,
 }
 
 /// Becomes the program, if it is granted: so its exit status and its signals are its own.
@@ -45,19 +46,19 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
             let _ = writeln!(anstream::stderr(), "{}", answer::refusal(args.cost, &denied));
             Ok(Exit::Refused)
         }
-        Decision::Granted(grant) => Err(become_program(&gate, grant, &args.command).await),
+        Decision::Granted(grant) => Err(become_program(&gate, grant, &args.command).await.into()),
     }
 }
 
 /// Returns only if the program cannot be started; then it gives the tokens back.
-async fn become_program(gate: &Gate, grant: Grant, command: &[String]) -> CommandError {
+async fn become_program(gate: &Gate, grant: Grant, command: &[OsString]) -> RunError {
     // clap demands one word at least.
-    let Some((program, arguments)) = command.split_first() else { return CommandError::OutputClosed };
+    let (program, arguments) = (&command[0], &command[1..]);
     let source = Command::new(program).args(arguments).exec();
     let program = program.clone();
     match gate.settle(grant, 0).await {
-        Ok(_) => RunError::NotStarted { program, source }.into(),
-        Err(error) => RunError::NotGivenBack { program, source, error }.into(),
+        Ok(_) => RunError::NotStarted { program, source },
+        Err(error) => RunError::NotGivenBack { program, source, error },
     }
 }
 
@@ -65,9 +66,9 @@ async fn become_program(gate: &Gate, grant: Grant, command: &[String]) -> Comman
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
     #[error("could not start {program:?}: {source}; and its tokens were not given back: {error} (credit them)")]
-    NotGivenBack { program: String, source: io::Error, error: tollgate::Error },
+    NotGivenBack { program: OsString, source: io::Error, error: tollgate::Error },
     #[error("could not start {program:?}: {source} (check its name and rights; its tokens were given back)")]
-    NotStarted { program: String, source: io::Error },
+    NotStarted { program: OsString, source: io::Error },
 }
 
 impl RunError {
