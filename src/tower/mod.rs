@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use tollgate::http::TrustedProxies;
-//! use tollgate::tower::{ClientAddress, Credential, Rule, TollgateLayer};
+//! use tollgate::tower::{ClientAddress, Credential, ExtractKey, Rule, TollgateLayer};
 //! use tollgate::{Gate, HOUR, Limit, MINUTE};
 //!
 //! const PER_ADDRESS: Limit = Limit::token_bucket("per_address", 300, MINUTE).ephemeral();

@@ -7,7 +7,7 @@ use axum::routing::any;
 use reqwest::{Client, Response};
 use tokio::task::JoinHandle;
 use tollgate::tower::TollgateLayer;
-use tollgate::{Gate, Limit};
+use tollgate::{Gate, Limit, MINUTE};
 
 /// A router, served until this is dropped.
 pub(super) struct Served {
@@ -54,12 +54,13 @@ impl Drop for Served {
     }
 }
 
+/// A client that fails where something hangs.
 pub(super) fn http_1() -> Client {
-    Client::builder().http1_only().build().unwrap()
+    Client::builder().http1_only().timeout(MINUTE).build().unwrap()
 }
 
 pub(super) fn http_2() -> Client {
-    Client::builder().http2_prior_knowledge().build().unwrap()
+    Client::builder().http2_prior_knowledge().timeout(MINUTE).build().unwrap()
 }
 
 /// A header field of a response; empty where there is none.
