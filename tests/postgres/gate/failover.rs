@@ -46,7 +46,7 @@ async fn a_connection_whose_server_takes_no_writes_is_given_up_for_another() {
     let proxy = Proxy::new(pair.standby.url());
     let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
     let gate = Gate::new(pool);
-    for verb in [gate.consume(LIMIT.key("k")).await.map(drop), gate.reset(LIMIT.key("k")).await.map(drop)] {
+    for verb in [gate.consume(LIMIT.key("k")).await.map(drop), gate.debit(LIMIT.key("k")).await.map(drop)] {
         assert!(matches!(verb, Err(Error::ReadOnly { .. })), "{verb:?}");
     }
     proxy.lead_to(pair.primary.url());

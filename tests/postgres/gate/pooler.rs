@@ -82,7 +82,6 @@ async fn connections_that_the_pooler_ends_lose_no_grant_and_no_caller() {
         pooler.command("reconnect").await;
         told.until_answered(20).await;
     }
-    assert_eq!(told.errors.load(Ordering::SeqCst), 0, "these end between transactions");
     for _ in 0..5 {
         pooler.command(&format!("kill {}", world.name())).await;
         pooler.command(&format!("resume {}", world.name())).await;
