@@ -43,6 +43,19 @@ fn every_preset_is_listed_and_runs() {
 }
 
 #[test]
+fn limits_of_a_file_are_tried_by_name() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tollgate.toml");
+    let traffic = ["--traffic", "burst size=30 every=1m for=30s", "--no-plot", "--limits", file];
+    let each = said(&[&["--limit", "send_message"][..], &traffic].concat());
+    assert!(each.contains("Allows a burst of 20 and 10 a minute for each key: 10 of 30 calls"), "{each}");
+    let global = said(&[&["--limit", "send_message global"][..], &traffic].concat());
+    assert!(global.contains("a burst of 20 and 10 a minute for all together"), "{global}");
+    let output = run(&[&["--limit", "send_mesage"][..], &traffic].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean \"send_message\"?"), "{output:?}");
+}
+
+#[test]
 fn limits_are_asked_together_or_compared() {
     let limits = ["--limit", "token_bucket rate=2 per=1s", "--limit", "token_bucket rate=3 per=1s global name=total"];
     let traffic = ["--traffic", "burst size=5 every=1m clients=2", "--no-plot"];
@@ -187,7 +200,7 @@ fn what_is_wrong_is_one_sentence() {
 }
 
 #[test]
-fn wrong_usage_exits_with_2_and_says_what_is_meant() {
+fn wrong_usage_is_told_from_a_refusal_and_says_what_is_meant() {
     let usages = [
         (vec!["--preset", "flod"], "there is no preset \"flod\" (there are dashboard, flood, "),
         (vec!["--limit", "token_bucket rate=1 per=1s capcity=2"], "unknown field `capcity`, expected one of"),
@@ -199,7 +212,7 @@ fn wrong_usage_exits_with_2_and_says_what_is_meant() {
     for (args, message) in usages {
         let output = run(&args);
         let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert_eq!(output.status.code(), Some(64), "{args:?}");
         assert!(error.contains(message), "{error}");
     }
 }

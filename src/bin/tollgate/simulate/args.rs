@@ -3,18 +3,24 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use tollgate::Key;
-use tollgate::simulate::{Preset, Retry, Rule, Traffic};
+use tollgate::simulate::{Preset, Retry, Traffic};
+
+use super::tried::Tried;
+use crate::limits_file::LimitsArgs;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct SimulateArgs {
-    /// A limit to try, as a kind and its fields; repeatable. Several are asked together, all or none.
+    /// A limit to try: a name from the limits file, or a kind and its fields; repeatable. Several are asked together, all or none.
     ///
     /// Kinds are `token_bucket`, `fixed_window` and `stepped_bucket`, fields those of a limits file: `rate` and `per`, and
     /// if you like `capacity`, `start`, `max_reserved` and `name`. The word `global` makes it one for all callers together.
-    #[arg(long = "limit", value_name = "DEFINITION")]
-    pub(super) limits: Vec<Rule>,
+    #[arg(long = "limit", value_name = "NAME|DEFINITION")]
+    pub(super) tried: Vec<Tried>,
+
+    #[command(flatten)]
+    pub(super) file: LimitsArgs,
 
     /// Try each limit by itself on the same calls, side by side.
     #[arg(long)]
@@ -89,6 +95,7 @@ fn retry(text: &str) -> Result<Retry, humantime::DurationError> {
 
 const EXAMPLES: &str = "Examples:
   tollgate simulate --preset dashboard
+  tollgate simulate --limit send_message --limits tollgate.toml --traffic 'burst size=30 every=1m for=5m'
   tollgate simulate --limit 'token_bucket rate=10 per=1s capacity=50' \\
       --traffic 'poisson rate=12 per=1s for=5m'
   tollgate simulate --compare --limit 'token_bucket rate=10 per=1m capacity=10' \\

@@ -3,9 +3,13 @@ use std::path::PathBuf;
 
 use tollgate::simulate::SimulateError;
 
+use crate::limits_file::LimitsFileError;
+
 /// Why nothing was simulated.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SimulateFault {
+    #[error("{0}")]
+    Limits(#[from] LimitsFileError),
     #[error(
         "no limit is given (pass --limit 'token_bucket rate=10 per=1m capacity=20', or --preset, see --list-presets)"
     )]

@@ -6,6 +6,7 @@ mod figure;
 mod page;
 mod picture;
 mod plot;
+mod tried;
 
 use std::fs::File;
 use std::io::{self, Read, Write, stdin, stdout};
@@ -69,7 +70,8 @@ fn list() -> Result<(), CommandError> {
 /// What is tried: the limits that are given, or else those of the preset.
 fn scenes(args: &SimulateArgs) -> Result<Vec<Scene>, SimulateFault> {
     let preset = args.preset.map(Preset::scenes);
-    let scenes = match (&args.limits[..], preset) {
+    let limits = args.tried.iter().map(|tried| tried.rule(&args.file)).collect::<Result<Vec<_>, _>>()?;
+    let scenes = match (&limits[..], preset) {
         ([], None) => return Err(SimulateFault::NoLimit),
         ([], Some(scenes)) => scenes,
         (limits, _) if args.compare => {
