@@ -134,7 +134,7 @@ impl SweepPass {
     }
 
     fn store<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
-        Store::new(conn, self.sweeper.at, self.sweeper.named_statements)
+        Store::new(conn, self.sweeper.at, self.sweeper.named_statements).wrapping()
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::process::Command;
 
-use sqlx::{Connection, PgConnection};
+use chrono::DateTime;
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::{Error, Limit, Limiter, MINUTE, Request, migrate};
+use tollgate::{Error, Limit, Limiter, MINUTE, Request, SECOND, Sweeper, migrate};
 
 use crate::pgbouncer::PgBouncer;
 use crate::world::{POOLER, World};
@@ -149,6 +150,25 @@ fn told(answer: Result<(), Error>, reason: &str) {
     assert!(matches!(error, Error::NamedStatements { .. }) && !error.is_retryable(), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("(say `unnamed_statements()`") && text.contains(reason), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sweepers_go_through_a_pooler_beside_each_other() {
+    const QUICK: Limit = Limit::token_bucket("quick", 1000, SECOND);
+    let world = World::new().await;
+    let pooler = before(&world, 2);
+    let long_ago = DateTime::from_timestamp_secs(1_600_000_000).unwrap();
+    for key in 0..100 {
+        let mut tx = world.pool.begin().await.unwrap();
+        Limiter::new().at(long_ago).consume(&mut tx, QUICK.key(key)).await.unwrap().granted().unwrap();
+        tx.commit().await.unwrap();
+    }
+    let pool = PgPool::connect(&pooler.url(world.name())).await.unwrap();
+    let sweeper = Sweeper::new().knows([QUICK]).batch(7).unnamed_statements();
+    let (one, other) = tokio::join!(sweeper.sweep(&pool), sweeper.sweep(&pool));
+    // Whichever comes second leaves to the first what it is at.
+    assert_eq!(one.unwrap().rows() + other.unwrap().rows() + sweeper.sweep(&pool).await.unwrap().rows(), 100);
+    assert_eq!(world.rows().await, 0);
 }
 
 /// The lock of the migrator lasts as long as its transaction, and nothing that it says is prepared.

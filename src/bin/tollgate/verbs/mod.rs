@@ -65,7 +65,7 @@ pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
 
 pub(crate) async fn check(ask: AskArgs) -> Result<Exit, CommandError> {
     let request = ask.request()?;
-    let decision = LIMITER.check(&mut ask.database.connect().await?, request).await?;
+    let decision = in_transaction(&ask.database, async |conn| LIMITER.check(conn, request).await).await?;
     answer::decision(&ask, "would be granted", &decision)
 }
 
