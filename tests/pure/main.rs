@@ -6,6 +6,7 @@ mod conformance;
 mod model;
 mod properties;
 mod regressions;
+mod shards;
 mod story;
 mod values;
 mod world;
