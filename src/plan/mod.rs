@@ -37,6 +37,8 @@ pub use answer::Answer;
 pub use call::Call;
 pub(crate) use call::Checked;
 pub use ledger::{Change, Outcome};
+#[cfg(feature = "postgres")]
+pub(crate) use row::place_of;
 pub use row::{Row, Stranger};
 
 use crate::algebra::{Ask, State, Terms, Timestamp};
@@ -104,6 +106,22 @@ impl Plan {
     #[must_use]
     pub fn rows(&self) -> &[Row] {
         &self.rows
+    }
+
+    /// Whether some of the rows are asked as one.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.calls.iter().flat_map(Steps::heads).any(|head| head.rows > 1)
+    }
+
+    /// Whether calls ask one limit and key under several numbers of shards, whose rows are strangers to each other.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_mixed(&self) -> bool {
+        let is_strange = |one: &Row, other: &Row| place_of(one.shard).0 != place_of(other.shard).0;
+        // In lock order an unsharded row comes first of its key.
+        self.rows
+            .windows(2)
+            .any(|rows| rows[1].shard > 0 && rows[0].is_beside(&rows[1]) && is_strange(&rows[0], &rows[1]))
     }
 
     /// Decides the calls over the states found for [`Plan::rows`], in the same order, `None` where a row is absent.

@@ -14,10 +14,11 @@ use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _,
 use crate::algebra::{State, Timestamp};
 use crate::error::{Error, Step};
 use crate::limit::Storage;
-use crate::plan::{Change, Need, Row};
+use crate::plan::{Change, Need, Row, Stranger, place_of};
 use crate::receipt::Charge;
+use crate::tokens::Tokens;
 use columns::{Columns, Hint, Hints, Swapped, Written};
-pub(crate) use found::Found;
+pub(crate) use found::{Found, Shards};
 use wire::{Infinite, Statement};
 
 /// Runs a statement's twins, one for each table, and yields the rows of the one that was asked.
@@ -104,18 +105,20 @@ impl<'c> Store<'c> {
     }
 
     /// Inserts or locks rows of both tables, in order, unless one is evidently short of what is needed: no further row is
-    /// locked then, for that would be out of order if the row turned out not to be short.
+    /// locked then, for that would be out of order if the row turned out not to be short. Nor is one if there are strangers, unless
+    /// these are the caller's already.
     pub(crate) async fn claim(
         &mut self,
         rows: &[Row],
         needs: Option<&[Need]>,
         capacities: &[i64],
+        wary: bool,
     ) -> Result<Found, Error> {
         let mut found = Found::none();
         for rows in by_table(rows) {
             let range = found.len()..found.len() + rows.len();
             let next = if found.held {
-                self.claim_table(rows, needs.map(|needs| &needs[range.clone()]), &capacities[range]).await?
+                self.claim_table(rows, needs.map(|needs| &needs[range.clone()]), &capacities[range], wary).await?
             } else {
                 self.read(rows).await?
             };
@@ -124,7 +127,13 @@ impl<'c> Store<'c> {
         Ok(found)
     }
 
-    async fn claim_table(&mut self, rows: &[Row], needs: Option<&[Need]>, capacities: &[i64]) -> Result<Found, Error> {
+    async fn claim_table(
+        &mut self,
+        rows: &[Row],
+        needs: Option<&[Need]>,
+        capacities: &[i64],
+        wary: bool,
+    ) -> Result<Found, Error> {
         let Columns { names, keys, shards } = Columns::of(rows);
         let Hints { balances, rates, periods, stepped, phases } = Hints::of(rows, needs);
         let at = self.at;
@@ -142,7 +151,8 @@ impl<'c> Store<'c> {
             &periods,
             &stepped,
             &phases as &[Option<f64>],
-            at as Option<Timestamp>
+            at as Option<Timestamp>,
+            wary
         );
         Found::read(rows, Step::Claim, claimed)
     }
@@ -162,6 +172,88 @@ impl<'c> Store<'c> {
         );
         let read = self.fetch(query).await;
         Found::read(rows, Step::Read, read)
+    }
+
+    /// Reads rows of both tables without a lock, and strangers beside them.
+    pub(crate) async fn read_shards(&mut self, rows: &[Row]) -> Result<Shards, Error> {
+        let ephemeral: Vec<_> = rows.iter().map(|row| row.storage() == Storage::Ephemeral).collect();
+        let Columns { names, keys, shards } = Columns::of(rows);
+        let at = self.at;
+        let query = query_file!(
+            "src/store/sql/read_shards.sql",
+            &ephemeral,
+            &names as &[&str],
+            &keys as &[&str],
+            &shards,
+            at as Option<Timestamp>
+        );
+        let read = self.fetch(query).await;
+        Found::with_strangers(rows, read)
+    }
+
+    /// Locks the strangers beside rows of both tables, in order.
+    pub(crate) async fn lock_strangers(&mut self, rows: &[Row]) -> Result<Vec<Stranger>, Error> {
+        let mut strangers = Vec::new();
+        let places: Vec<_> =
+            (0..rows.len()).filter(|place| *place == 0 || !rows[place - 1].is_beside(&rows[*place])).collect();
+        for places in places.chunk_by(|one, other| rows[*one].storage() == rows[*other].storage()) {
+            let first = &rows[places[0]];
+            let Columns { names, keys, shards } = Columns::of(places.iter().map(|place| &rows[*place]));
+            let locked = fetch!(
+                self,
+                first.storage(),
+                "src/store/sql/lock_strangers_of_buckets.sql",
+                "src/store/sql/lock_strangers_of_rate_limits.sql",
+                &names as &[&str],
+                &keys as &[&str],
+                &shards
+            );
+            for row in locked.map_err(failed(Step::Lock, first))? {
+                strangers.push(stranger(&row, places).map_err(failed(Step::Lock, first))?);
+            }
+        }
+        Ok(strangers)
+    }
+
+    /// Writes what changed so that rows stand for strangers, and deletes those; transaction `xid` holds both.
+    pub(crate) async fn take_over(
+        &mut self,
+        rows: &[Row],
+        changes: &[Change],
+        strangers: &[Stranger],
+        xid: i64,
+    ) -> Result<(), Error> {
+        for strangers in strangers.chunk_by(|one, other| rows[one.beside].storage() == rows[other.beside].storage()) {
+            let first = &rows[strangers[0].beside];
+            let written = Written::of(first.storage(), rows, changes);
+            let gone: Vec<_> = strangers
+                .iter()
+                .map(|stranger| Row { shard: stranger.shard, ..rows[stranger.beside].clone() })
+                .collect();
+            let Columns { names, keys, shards } = Columns::of(&gone);
+            let done = fetch!(
+                self,
+                first.storage(),
+                "src/store/sql/take_over_buckets.sql",
+                "src/store/sql/take_over_rate_limits.sql",
+                &written.at.names as &[&str],
+                &written.at.keys as &[&str],
+                &written.at.shards,
+                &written.values,
+                &written.instants as &[Timestamp],
+                &written.full_at as &[Timestamp],
+                &names as &[&str],
+                &keys as &[&str],
+                &shards,
+                xid
+            );
+            let touched = done.and_then(|rows| rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0));
+            let touched: i64 = touched.map_err(failed(Step::Save, first))?;
+            if usize::try_from(touched) != Ok(written.values.len() + gone.len()) {
+                return Err(unwritten(first));
+            }
+        }
+        Ok(())
     }
 
     /// Reads rows of both tables without a lock, many at a time.
@@ -251,33 +343,37 @@ impl<'c> Store<'c> {
         Ok(lost.unwrap_or_default())
     }
 
-    /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all.
+    /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all. Where some of
+    /// them are `fresh`, that is inserted, strangers may have come while it waited; says whether there are none.
     pub(crate) async fn save(
         &mut self,
         rows: &[Row],
         changes: &[Change],
         used: &[(Row, i64)],
         xid: i64,
-    ) -> Result<(), Error> {
+        fresh: bool,
+    ) -> Result<bool, Error> {
         let saved = match changes {
-            [change] if used.is_empty() => self.save_one(&rows[change.row], change, xid).await,
-            _ => self.save_rows(rows, changes, used, xid).await,
+            [change] if used.is_empty() => self.save_one(&rows[change.row], change, xid, fresh).await,
+            _ => self.save_rows(rows, changes, used, xid, fresh).await,
         };
-        let Saved { joined, unused, written } = saved.map_err(failed(Step::Save, &rows[0]))?;
+        let Saved { joined, unused, strange, written } = saved.map_err(failed(Step::Save, &rows[0]))?;
         if !joined {
-            // Nothing was written: in another transaction than the one that holds the rows, or in this one in vain.
+            // Nothing was written: in another transaction than the one that holds the rows, beside strangers, or in vain.
             self.expect_transaction(rows[0].name()).await?;
-            Err(unwritten(&rows[0]))
+            if fresh { Ok(false) } else { Err(unwritten(&rows[0])) }
+        } else if strange {
+            Ok(false)
         } else if !unused {
             Err(Error::ReceiptUsed)
         } else if written != changes.len() {
             Err(unwritten(&rows[0]))
         } else {
-            Ok(())
+            Ok(true)
         }
     }
 
-    async fn save_one(&mut self, row: &Row, change: &Change, xid: i64) -> Result<Saved, sqlx::Error> {
+    async fn save_one(&mut self, row: &Row, change: &Change, xid: i64, fresh: bool) -> Result<Saved, sqlx::Error> {
         let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
         let (value, ts, full_at) = (change.state.value.micros(), change.state.ts, change.full_at);
         let done = execute!(
@@ -291,9 +387,10 @@ impl<'c> Store<'c> {
             value,
             ts as Timestamp,
             full_at as Timestamp,
-            xid
+            xid,
+            fresh
         )?;
-        Ok(Saved { joined: done.rows_affected() == 1, unused: true, written: 1 })
+        Ok(Saved { joined: done.rows_affected() == 1, unused: true, strange: false, written: 1 })
     }
 
     async fn save_rows(
@@ -302,6 +399,7 @@ impl<'c> Store<'c> {
         changes: &[Change],
         used: &[(Row, i64)],
         xid: i64,
+        fresh: bool,
     ) -> Result<Saved, sqlx::Error> {
         let [buckets, rate_limits] =
             [Storage::Ephemeral, Storage::Durable].map(|table| Written::of(table, rows, changes));
@@ -324,7 +422,8 @@ impl<'c> Store<'c> {
             &names as &[&str],
             &keys as &[&str],
             &ids,
-            xid
+            xid,
+            fresh
         );
         let rows = self.fetch(query).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
@@ -332,6 +431,7 @@ impl<'c> Store<'c> {
         Ok(Saved {
             joined: row.try_get(0)?,
             unused: row.try_get(1)?,
+            strange: row.try_get(3)?,
             written: usize::try_from(written).unwrap_or_default(),
         })
     }
@@ -360,7 +460,8 @@ impl<'c> Store<'c> {
 
     /// Keeps a charge until its receipt is used; the row's id.
     pub(crate) async fn track(&mut self, charge: &Charge, xid: i64) -> Result<i64, Error> {
-        let mut parts = vec![0; usize::from(charge.shard)];
+        let (_, shard) = place_of(charge.shard);
+        let mut parts = vec![0; usize::from(shard)];
         parts.push(charge.cost.micros());
         let (name, key, ready_at) = (charge.limit.name(), charge.key.as_str(), Timestamp::from(charge.ready_at));
         let query = query_file!("src/store/sql/track_charge.sql", name, key, &parts, ready_at as Timestamp, xid);
@@ -410,8 +511,19 @@ fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| database(step, row.name(), source)
 }
 
+/// A stranger as it was locked, beside one of the places that were asked.
+fn stranger(row: &PgRow, places: &[usize]) -> Result<Stranger, sqlx::Error> {
+    let (place, shard): (i64, i16) = (row.try_get(0)?, row.try_get(1)?);
+    let (value, ts): (i64, Timestamp) = (row.try_get(2)?, row.try_get(3)?);
+    // Places count from 1, in the order in which they were given, and shards are never negative.
+    let beside = usize::try_from(place - 1).ok().and_then(|place| places.get(place).copied());
+    let beside = beside.ok_or(sqlx::Error::RowNotFound)?;
+    let state = State { value: Tokens::from_micros(value), ts };
+    Ok(Stranger { beside, shard: u16::try_from(shard).unwrap_or_default(), state })
+}
+
 /// The row is locked, hence there: whatever kept it from being written is not ours.
-fn unwritten(row: &Row) -> Error {
+pub(crate) fn unwritten(row: &Row) -> Error {
     Error::CorruptRow { limit: row.name.clone().into(), fault: "it was not written, as a trigger or a policy demands" }
 }
 
@@ -421,6 +533,8 @@ struct Saved {
     joined: bool,
     /// Whether no charge to be used up was used before.
     unused: bool,
+    /// Whether nothing was written, for there are strangers.
+    strange: bool,
     /// How many rows were written.
     written: usize,
 }
