@@ -58,6 +58,14 @@ impl<'a> CarryOut<'a> {
         Ok(answer)
     }
 
+    /// As [`run`](Self::run), once: the answer, unless it is a refusal, or depends on strangers.
+    pub(crate) async fn try_once(mut self) -> Result<Option<Answer>, Error> {
+        let Some(answers) = self.attempt().await? else { return Ok(None) };
+        let mut answer = only(answers)?;
+        self.store.track(&mut answer, self.xid).await?;
+        Ok(matches!(answer, Answer::Granted { .. }).then_some(answer))
+    }
+
     /// Locks, decides all calls, and writes what changed. An error of one call leaves the others alone; one of the database
     /// is the error of all.
     pub(crate) async fn run_all(mut self) -> Result<Answers, Error> {
@@ -65,7 +73,7 @@ impl<'a> CarryOut<'a> {
         for _ in 0..TAKE_OVERS {
             if let Some(mut answers) = self.attempt().await? {
                 for answer in answers.iter_mut().flatten() {
-                    self.track(answer).await?;
+                    self.store.track(answer, self.xid).await?;
                 }
                 return Ok(answers);
             }
@@ -90,11 +98,12 @@ impl<'a> CarryOut<'a> {
         let rows = self.plan.rows();
         // Outside of a transaction the rows that it inserts would be others' at once.
         self.store.expect_transaction(rows[0].name()).await?;
+        // Ours first, as whoever finds strangers only when it saves has done: so those of one release cannot deadlock.
+        let found = self.claim(None, false).await?;
         let strangers = self.store.lock_strangers(rows).await?;
         if strangers.is_empty() {
             return Ok(false);
         }
-        let found = self.claim(None, false).await?;
         let changes = match self.plan.adopt(&found.states, &strangers, found.now) {
             Ok(changes) => changes,
             Err(error) => return self.release(&[]).await.and(Err(error)),
@@ -225,14 +234,6 @@ impl<'a> CarryOut<'a> {
         self.store.release(&vain).await
     }
 
-    async fn track(&mut self, answer: &mut Answer) -> Result<(), Error> {
-        let Answer::Granted { charges, .. } = answer else { return Ok(()) };
-        for (charge, _) in charges.iter_mut().filter(|(_, tracked)| *tracked) {
-            charge.tracked = Some(self.store.track(charge, self.xid()?).await?);
-        }
-        Ok(())
-    }
-
     /// The refusal of the plan's only call that follows from what was found, or its error, if it is one.
     fn refusal(&self, found: &Found) -> Option<Answers> {
         let Outcome { answers, .. } = self.decide(found);
@@ -249,7 +250,7 @@ impl<'a> CarryOut<'a> {
 }
 
 /// What is found of rows that stand for strangers as well, before they do.
-fn taken_over(plan: &Plan, shards: Shards) -> Result<Found, Error> {
+pub(super) fn taken_over(plan: &Plan, shards: Shards) -> Result<Found, Error> {
     let Shards { mut found, strangers, .. } = shards;
     for change in plan.adopt(&found.states, &strangers, found.now)? {
         found.states[change.row] = Some(change.state);
@@ -263,11 +264,11 @@ const TAKE_OVERS: usize = 4;
 /// One answer for each call of the plan, in their order.
 type Answers = Vec<Result<Answer, Error>>;
 
-fn only(answers: Answers) -> Result<Answer, Error> {
+pub(super) fn only(answers: Vec<Result<Answer, Error>>) -> Result<Answer, Error> {
     answers.into_iter().next().unwrap_or(Err(Error::NothingAsked))
 }
 
-fn trace(plan: &Plan, answer: &Answer) {
+pub(super) fn trace(plan: &Plan, answer: &Answer) {
     let limit = match answer {
         Answer::Denied(denied) => &*denied.limit,
         Answer::Granted { .. } | Answer::Done(_) => plan.rows()[0].name(),

@@ -20,8 +20,10 @@ impl Plan {
             let Some(head) = self.head_of(strangers[0].beside) else { continue };
             let whole = Terms::of(head.limit, head.key);
             let lacking: i128 = strangers.iter().map(|stranger| lacks(&whole, stranger, now)).sum();
-            let ours: Vec<_> =
-                (*head.row..*head.row + head.rows).map(|place| (place, self.terms_of(place, &whole))).collect();
+            // All that the plan asks, also one by one: a receipt names some.
+            let beside = &self.rows[strangers[0].beside];
+            let ours = (0..self.rows.len()).filter(|place| self.rows[*place].is_beside(beside));
+            let ours: Vec<_> = ours.map(|place| (place, self.terms_of(place, &whole))).collect();
             let pool = Pool::of_shards(&whole, ours.iter().map(|(place, terms)| (*terms, found[*place])), now);
             let too_deep = |TooDeep| Error::DebtTooDeep { limit: head.limit.name.clone().into() };
             for part in pool.lower(lacking).map_err(too_deep)? {

@@ -31,12 +31,16 @@ mod adoption;
 mod answer;
 mod call;
 mod ledger;
+#[cfg(feature = "postgres")]
+mod placement;
 mod row;
 
 pub use answer::Answer;
 pub use call::Call;
 pub(crate) use call::Checked;
 pub use ledger::{Change, Outcome};
+#[cfg(feature = "postgres")]
+pub(crate) use placement::Candidate;
 #[cfg(feature = "postgres")]
 pub(crate) use row::place_of;
 pub use row::{Row, Stranger};
@@ -80,7 +84,12 @@ impl Plan {
     /// The plan of some of the calls, in the order given.
     #[cfg(feature = "postgres")]
     pub(crate) fn select(&self, calls: &[usize]) -> Self {
-        let calls: Vec<_> = calls.iter().map(|call| self.calls[*call].clone()).collect();
+        self.part(calls.iter().map(|call| self.calls[*call].clone()).collect())
+    }
+
+    /// The plan of these calls, which name rows by their places here.
+    #[cfg(feature = "postgres")]
+    fn part(&self, calls: Vec<Steps<usize>>) -> Self {
         let mut places: Vec<usize> = calls.iter().flat_map(Steps::places).collect();
         places.sort_unstable();
         places.dedup();

@@ -14,7 +14,7 @@ use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _,
 use crate::algebra::{State, Timestamp};
 use crate::error::{Error, Step};
 use crate::limit::Storage;
-use crate::plan::{Change, Need, Row, Stranger, place_of};
+use crate::plan::{Answer, Change, Need, Row, Stranger, place_of};
 use crate::receipt::Charge;
 use crate::tokens::Tokens;
 use columns::{Columns, Hint, Hints, Swapped, Written};
@@ -343,6 +343,52 @@ impl<'c> Store<'c> {
         Ok(lost.unwrap_or_default())
     }
 
+    /// Writes the first of these changes, of rows of one key, whose row nobody holds and is still what it was found as, in the
+    /// transaction that began then.
+    pub(crate) async fn swap_shard(
+        &mut self,
+        rows: &[Row],
+        found: &[Option<State>],
+        changes: &[Change],
+        began: Timestamp,
+    ) -> Result<Option<Swap>, Error> {
+        let changes: Vec<_> = changes.iter().filter_map(|change| Some((*change, found[change.row]?))).collect();
+        let [(first, _), ..] = changes.as_slice() else { return Ok(None) };
+        let first = &rows[first.row];
+        let (name, key) = (first.name(), first.key().as_str());
+        let Columns { shards, .. } = Columns::of(changes.iter().map(|(change, _)| &rows[change.row]));
+        let old_values: Vec<_> = changes.iter().map(|(_, old)| old.value.micros()).collect();
+        let old_instants: Vec<_> = changes.iter().map(|(_, old)| old.ts).collect();
+        let values: Vec<_> = changes.iter().map(|(change, _)| change.state.value.micros()).collect();
+        let instants: Vec<_> = changes.iter().map(|(change, _)| change.state.ts).collect();
+        let full_at: Vec<_> = changes.iter().map(|(change, _)| change.full_at).collect();
+        let swapped = fetch!(
+            self,
+            first.storage(),
+            "src/store/sql/swap_shard_of_buckets.sql",
+            "src/store/sql/swap_shard_of_rate_limits.sql",
+            name,
+            key,
+            &shards,
+            &old_values,
+            &old_instants as &[Timestamp],
+            &values,
+            &instants as &[Timestamp],
+            &full_at as &[Timestamp],
+            began as Timestamp
+        );
+        let places: Vec<_> = changes.iter().map(|(change, _)| change.row).collect();
+        let swap = swapped.and_then(|rows| rows.first().map(|row| Swap::read(row, &places)).transpose());
+        let Some(swap) = swap.map_err(failed(Step::Save, first))? else {
+            // Every row is held or changed; or there is no transaction, and whoever forgot to begin one should hear it.
+            return self.expect_transaction(name).await.map(|()| None);
+        };
+        if swap.changed.is_none() && !swap.written {
+            return Err(unwritten(first));
+        }
+        Ok(Some(swap))
+    }
+
     /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all. Where some of
     /// them are `fresh`, that is inserted, strangers may have come while it waited; says whether there are none.
     pub(crate) async fn save(
@@ -458,8 +504,16 @@ impl<'c> Store<'c> {
         Ok(())
     }
 
-    /// Keeps a charge until its receipt is used; the row's id.
-    pub(crate) async fn track(&mut self, charge: &Charge, xid: i64) -> Result<i64, Error> {
+    /// Keeps those charges of an answer that are to be tracked until their receipt is used.
+    pub(crate) async fn track(&mut self, answer: &mut Answer, xid: Option<i64>) -> Result<(), Error> {
+        let Answer::Granted { charges, .. } = answer else { return Ok(()) };
+        for (charge, _) in charges.iter_mut().filter(|(_, tracked)| *tracked) {
+            charge.tracked = Some(self.track_charge(charge, xid.ok_or(Error::NotInTransaction)?).await?);
+        }
+        Ok(())
+    }
+
+    async fn track_charge(&mut self, charge: &Charge, xid: i64) -> Result<i64, Error> {
         let (_, shard) = place_of(charge.shard);
         let mut parts = vec![0; usize::from(shard)];
         parts.push(charge.cost.micros());
@@ -525,6 +579,29 @@ fn stranger(row: &PgRow, places: &[usize]) -> Result<Stranger, sqlx::Error> {
 /// The row is locked, hence there: whatever kept it from being written is not ours.
 pub(crate) fn unwritten(row: &Row) -> Error {
     Error::CorruptRow { limit: row.name.clone().into(), fault: "it was not written, as a trigger or a policy demands" }
+}
+
+/// A shard that was taken from, or only locked.
+pub(crate) struct Swap {
+    /// Its place in the plan.
+    pub(crate) row: usize,
+    /// The transaction that holds it.
+    pub(crate) xid: i64,
+    /// What it holds, if somebody has changed it: then it is not written.
+    pub(crate) changed: Option<State>,
+    written: bool,
+}
+
+impl Swap {
+    fn read(row: &PgRow, places: &[usize]) -> Result<Self, sqlx::Error> {
+        let (place, changed): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
+        let state = State { value: Tokens::from_micros(row.try_get(2)?), ts: row.try_get(3)? };
+        let (written, xid): (i64, i64) = (row.try_get(4)?, row.try_get(5)?);
+        // Places count from 1, in the order in which they were given.
+        let place = usize::try_from(place - 1).ok().and_then(|place| places.get(place).copied());
+        let row = place.ok_or(sqlx::Error::RowNotFound)?;
+        Ok(Self { row, xid, changed: changed.then_some(state), written: written == 1 })
+    }
 }
 
 /// What became of a save.

@@ -19,6 +19,7 @@ mod proxy;
 mod receipts;
 mod regressions;
 mod replay;
+mod shards;
 mod teller;
 mod transactions;
 mod world;
