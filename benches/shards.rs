@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --features embedded --bench shards`
 //!
-//! Each client asks the limit in a transaction, holds that for two milliseconds of other work, commits, and begins anew: through
-//! one row they take turns, whatever the machine. Clients and server share it.
+//! Each client asks the limit in a transaction, holds that for two milliseconds of other work, commits, and begins
+//! anew: through one row they take turns, whatever the machine. Clients and server share it.
 
 #![expect(clippy::disallowed_methods, reason = "how long it takes is told by the monotonic clock")]
 

@@ -178,24 +178,24 @@ impl Limit {
         self.checked()
     }
 
-    /// Spreads each key over `shards` rows, 1 to [`MAX_SHARDS`](Self::MAX_SHARDS), so that as many transactions can be charged
-    /// at once; 1 unless set.
+    /// Spreads each key over `shards` rows, 1 to [`MAX_SHARDS`](Self::MAX_SHARDS), so that as many transactions can be
+    /// charged at once; 1 unless set.
     ///
-    /// One row is one lock, held until the transaction that was charged ends. Where a [`Limiter`](crate::Limiter)'s callers
-    /// wait for each other on one key, shards let them pass; a [`Gate`](crate::Gate) merges its callers instead, and rarely
-    /// needs them. The shards are one limit: rate, capacity and `max_reserved` are divided among them to the micro-token, they
-    /// share one phase, and before a call is refused, all of them are asked. So 10 shards of a capacity of 100 grant 100 calls
-    /// at once, and a refusal names the exact instant.
+    /// One row is one lock, held until the transaction that was charged ends. Where a [`Limiter`](crate::Limiter)'s
+    /// callers wait for each other on one key, shards let them pass; a [`Gate`](crate::Gate) merges its callers
+    /// instead, and rarely needs them. The shards are one limit: rate, capacity and `max_reserved` are divided among
+    /// them to the micro-token, they share one phase, and before a call is refused, all of them are asked. So 10 shards
+    /// of a capacity of 100 grant 100 calls at once, and a refusal names the exact instant.
     ///
     /// What it costs: a call of a `Limiter` looks at all shards before it takes from one; see its section *Shards*.
     ///
-    /// The number may change while rows live. Whoever comes first under another number takes over what the old rows lack: no
-    /// token is made, and no debt forgiven.
+    /// The number may change while rows live. Whoever comes first under another number takes over what the old rows
+    /// lack: no token is made, and no debt forgiven.
     ///
     /// # Panics
     ///
-    /// For 0 and for more than the maximum, for a rate of less than a micro-token for each shard, and for a stepped bucket without a
-    /// [`start`](Self::start): it counts from a key's first use, which its shards do not share.
+    /// For 0 and for more than the maximum, for a rate of less than a micro-token for each shard, and for a stepped
+    /// bucket without a [`start`](Self::start): it counts from a key's first use, which its shards do not share.
     ///
     /// # Example
     ///

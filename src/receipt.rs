@@ -78,7 +78,8 @@ pub struct Charge {
     pub limit: Limit,
     /// Whom it was charged to.
     pub key: Key,
-    /// Which of the limit's rows; 0 where a limit has one row per key. The rows of n shards have the numbers from n(n−1)/2 on.
+    /// Which of the limit's rows; 0 where a limit has one row per key. The rows of n shards have the numbers from
+    /// n(n−1)/2 on.
     pub shard: u16,
     /// How much.
     pub cost: Tokens,

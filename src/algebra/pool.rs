@@ -7,9 +7,10 @@ use crate::tokens::Tokens;
 
 /// The rows that share a limit for one key, asked as one.
 ///
-/// Each row holds its share of rate, capacity and `max_reserved` ([`Terms::shard`]), and the balance is the sum of theirs.
-/// Time does not go back for any of them: the latest of their instants counts for all. What is taken is taken so that
-/// every row keeps within its own share, which is what keeps the whole within the limit, whoever else asks single rows.
+/// Each row holds its share of rate, capacity and `max_reserved` ([`Terms::shard`]), and the balance is the sum of
+/// theirs. Time does not go back for any of them: the latest of their instants counts for all. What is taken is taken
+/// so that every row keeps within its own share, which is what keeps the whole within the limit, whoever else asks
+/// single rows.
 ///
 /// # Example
 ///
@@ -257,8 +258,8 @@ impl Shard {
         wide(self.terms.refill(self.read, at).value)
     }
 
-    /// The most that it can be charged and be out of debt at an instant, within its share of `max_reserved`. What is repaid
-    /// after the end of time is ready then.
+    /// The most that it can be charged and be out of debt at an instant, within its share of `max_reserved`. What is
+    /// repaid after the end of time is ready then.
     fn room(&self, ask: Ask, at: Timestamp) -> i128 {
         let value = wide(self.refilled.value);
         let most = (value + i128::from(ask.bound(&self.terms))).max(0);

@@ -54,9 +54,9 @@ impl Terms {
         }
     }
 
-    /// The terms of one of `shards` rows that share the limit: of rate, capacity and reservations, an equal part each, and
-    /// one micro-token more for the first rows where they do not divide. So the parts sum to the whole, and all have one phase.
-    /// What has no bound has none in any part.
+    /// The terms of one of `shards` rows that share the limit: of rate, capacity and reservations, an equal part each,
+    /// and one micro-token more for the first rows where they do not divide. So the parts sum to the whole, and all
+    /// have one phase. What has no bound has none in any part.
     #[must_use]
     pub fn shard(&self, index: usize, shards: usize) -> Self {
         // So few rows share a limit that the fallbacks are never taken.

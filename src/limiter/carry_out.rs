@@ -92,8 +92,8 @@ impl<'a> CarryOut<'a> {
         }
     }
 
-    /// Locks the rows of all shards in place of strangers, and charges to them what those lack; says whether there were any. From
-    /// here on the plan's rows are there.
+    /// Locks the rows of all shards in place of strangers, and charges to them what those lack; says whether there were
+    /// any. From here on the plan's rows are there.
     async fn take_over(&mut self) -> Result<bool, Error> {
         let rows = self.plan.rows();
         // Outside of a transaction the rows that it inserts would be others' at once.

@@ -37,14 +37,14 @@ use savepoint::Savepoint;
 ///
 /// # Shards
 ///
-/// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all of them, without a lock: if together
-/// they have too little, that is the refusal, after one round trip. Else it takes from one that has enough and that nobody
-/// holds, by a second one. Where all such are held it waits for one, in a savepoint that stays (three round trips more); and where several are
-/// needed, or somebody was quicker, it asks all of them together, in the one order. So it never refuses what the limit as a whole would
-/// grant.
+/// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all of them, without a lock: if
+/// together they have too little, that is the refusal, after one round trip. Else it takes from one that has enough and
+/// that nobody holds, by a second one. Where all such are held it waits for one, in a savepoint that stays (three round
+/// trips more); and where several are needed, or somebody was quicker, it asks all of them together, in the one order.
+/// So it never refuses what the limit as a whole would grant.
 ///
-/// `credit`, `debit` and `reset` lock all shards; `settle` and `cancel` those that were charged, and report the balance of those.
-/// Ask such a limit once in a transaction, for the sum: a second call may want another shard, out of order.
+/// `credit`, `debit` and `reset` lock all shards; `settle` and `cancel` those that were charged, and report the balance
+/// of those. Ask such a limit once in a transaction, for the sum: a second call may want another shard, out of order.
 ///
 /// # Isolation
 ///

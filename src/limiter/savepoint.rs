@@ -42,8 +42,9 @@ impl Savepoint {
 
     /// Goes on within it, with the lock timeout of before.
     ///
-    /// Were it released, whoever waits for a row that was locked in it would from then on wait for the whole transaction, even if an outer
-    /// savepoint is rolled back meanwhile and the row is free: then rows locked at random could deadlock.
+    /// Were it released, whoever waits for a row that was locked in it would from then on wait for the whole
+    /// transaction, even if an outer savepoint is rolled back meanwhile and the row is free: then rows locked at random
+    /// could deadlock.
     pub(super) async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
         match self.before {
             Some(before) => run(conn, reset(&before)).await,

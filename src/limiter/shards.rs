@@ -48,8 +48,8 @@ impl Limiter {
         }
     }
 
-    /// Goes on while it holds a row that somebody else has emptied just before: takes what can be had without waiting, for whoever
-    /// waited now could be waited for.
+    /// Goes on while it holds a row that somebody else has emptied just before: takes what can be had without waiting,
+    /// for whoever waited now could be waited for.
     async fn take_without_waiting(
         &self,
         conn: &mut PgConnection,

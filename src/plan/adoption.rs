@@ -8,8 +8,9 @@ use crate::error::Error;
 impl Plan {
     /// What to write of our rows so that they stand for strangers as well, which then may go.
     ///
-    /// What those lack to be full at `now` is taken from ours, whatever is there. So no token is made by a change of the number
-    /// of shards, and no debt forgiven. `found` is what our rows hold, `None` where one is absent. The strangers come key by key.
+    /// What those lack to be full at `now` is taken from ours, whatever is there. So no token is made by a change of
+    /// the number of shards, and no debt forgiven. `found` is what our rows hold, `None` where one is absent. The
+    /// strangers come key by key.
     ///
     /// # Errors
     ///

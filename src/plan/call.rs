@@ -56,8 +56,8 @@ impl Call {
 
     /// Brings each charge of a receipt to its actual cost: the difference is given back or taken, whatever is there.
     ///
-    /// What one call took from the shards of one limit is one charge in several parts: what is too much of it is given back to each, up to
-    /// what was taken there, and what is too little is taken from the first.
+    /// What one call took from the shards of one limit is one charge in several parts: what is too much of it is given
+    /// back to each, up to what was taken there, and what is too little is taken from the first.
     #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
     pub fn settle(receipt: Receipt, actual: Tokens) -> Self {
         Self::amend(&receipt, |charges| {
@@ -151,8 +151,8 @@ impl Checked {
         matches!(&self.0, Steps::Alter(steps) if steps.iter().any(|step| gives(&step.action)))
     }
 
-    /// The same call on a share of each limit, from 0 to 1, in one row each, for in memory nobody waits for a lock; `None` where
-    /// that could never grant it.
+    /// The same call on a share of each limit, from 0 to 1, in one row each, for in memory nobody waits for a lock;
+    /// `None` where that could never grant it.
     pub(crate) fn share(self, share: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
         let millionths = (share.clamp(0.0, 1.0) * 1e6).floor() as i64;
@@ -166,7 +166,8 @@ impl Checked {
         possible.then_some(shared)
     }
 
-    /// What it asks of each row, if it takes or checks without reserving. Of the shards of a limit none refuses by itself.
+    /// What it asks of each row, if it takes or checks without reserving. Of the shards of a limit none refuses by
+    /// itself.
     pub(crate) fn asks(&self) -> Option<impl Iterator<Item = (&Row, &Terms, Ask)>> {
         let (Steps::Take(steps) | Steps::Check(steps)) = &self.0 else { return None };
         let reserving = steps.iter().any(|step| step.action.is_reserving());
@@ -247,7 +248,8 @@ impl Steps<usize> {
 /// What a call does with one limit and key.
 #[derive(Clone, Debug)]
 pub(super) struct Step<R, A> {
-    /// The row that it asks. Of several, which are asked as one, the first: in lock order the others lie right behind it.
+    /// The row that it asks. Of several, which are asked as one, the first: in lock order the others lie right behind
+    /// it.
     pub(super) row: R,
     pub(super) rows: usize,
     pub(super) limit: Limit,

@@ -16,11 +16,11 @@ pub(crate) struct Candidate {
 }
 
 impl Plan {
-    /// Where the plan's only call could be placed: for each of its steps the shards that could let it through alone, the best first;
-    /// none for a step that asks one row anyway. `None` if some step needs several shards.
+    /// Where the plan's only call could be placed: for each of its steps the shards that could let it through alone,
+    /// the best first; none for a step that asks one row anyway. `None` if some step needs several shards.
     ///
-    /// Of two random shards the one that has more comes first: so callers are spread, and rows stay level. Where none has
-    /// enough, but one may owe the rest, the one that is ready first.
+    /// Of two random shards the one that has more comes first: so callers are spread, and rows stay level. Where none
+    /// has enough, but one may owe the rest, the one that is ready first.
     pub(crate) fn candidates(
         &self,
         found: &[Option<State>],
@@ -47,8 +47,8 @@ impl Plan {
         steps.iter().map(of_step).collect()
     }
 
-    /// The plan with each step of several rows at one of its shards instead: the places of those, in the order of the steps. What
-    /// the others hold is reported from what was seen.
+    /// The plan with each step of several rows at one of its shards instead: the places of those, in the order of the
+    /// steps. What the others hold is reported from what was seen.
     pub(crate) fn placed(&self, found: &[Option<State>], now: Timestamp, places: &[Option<usize>]) -> Self {
         let [Steps::Take(steps)] = self.calls.as_slice() else { return self.select(&[0]) };
         let steps = steps.iter().zip(places).map(|(step, place)| match place {

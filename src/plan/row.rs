@@ -5,8 +5,9 @@ use crate::text::Text;
 
 /// One row: a limit's name, a key and a shard, in one of the two tables. Rows order as they are locked.
 ///
-/// The rows of a limit of n shards have the numbers from n(n−1)/2 on: 0; 1 and 2; 3, 4 and 5. So a row says by itself how many
-/// it is one of, and one that was left by a definition of another number of shards, a *stranger*, is never taken for ours.
+/// The rows of a limit of n shards have the numbers from n(n−1)/2 on: 0; 1 and 2; 3, 4 and 5. So a row says by itself
+/// how many it is one of, and one that was left by a definition of another number of shards, a *stranger*, is never
+/// taken for ours.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Row {
     // The derived order is the lock order: do not move a field.

@@ -104,9 +104,9 @@ impl<'c> Store<'c> {
         Ok(found)
     }
 
-    /// Inserts or locks rows of both tables, in order, unless one is evidently short of what is needed: no further row is
-    /// locked then, for that would be out of order if the row turned out not to be short. Nor is one if there are strangers, unless
-    /// these are the caller's already.
+    /// Inserts or locks rows of both tables, in order, unless one is evidently short of what is needed: no further row
+    /// is locked then, for that would be out of order if the row turned out not to be short. Nor is one if there are
+    /// strangers, unless these are the caller's already.
     pub(crate) async fn claim(
         &mut self,
         rows: &[Row],
@@ -343,8 +343,8 @@ impl<'c> Store<'c> {
         Ok(lost.unwrap_or_default())
     }
 
-    /// Writes the first of these changes, of rows of one key, whose row nobody holds and is still what it was found as, in the
-    /// transaction that began then.
+    /// Writes the first of these changes, of rows of one key, whose row nobody holds and is still what it was found as,
+    /// in the transaction that began then.
     pub(crate) async fn swap_shard(
         &mut self,
         rows: &[Row],
@@ -389,8 +389,9 @@ impl<'c> Store<'c> {
         Ok(Some(swap))
     }
 
-    /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all. Where some of
-    /// them are `fresh`, that is inserted, strangers may have come while it waited; says whether there are none.
+    /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all.
+    /// Where some of them are `fresh`, that is inserted, strangers may have come while it waited; says whether there
+    /// are none.
     pub(crate) async fn save(
         &mut self,
         rows: &[Row],
@@ -405,7 +406,8 @@ impl<'c> Store<'c> {
         };
         let Saved { joined, unused, strange, written } = saved.map_err(failed(Step::Save, &rows[0]))?;
         if !joined {
-            // Nothing was written: in another transaction than the one that holds the rows, beside strangers, or in vain.
+            // Nothing was written: in another transaction than the one that holds the rows, beside strangers, or in
+            // vain.
             self.expect_transaction(rows[0].name()).await?;
             if fresh { Ok(false) } else { Err(unwritten(&rows[0])) }
         } else if strange {

@@ -131,8 +131,8 @@ proptest! {
         prop_assert!(spread <= 1);
     }
 
-    /// Between any two grants, of calls that ask one row or all: no more than the whole limit, to the micro-token. Nor does a row
-    /// go deeper than its share of the reservations.
+    /// Between any two grants, of calls that ask one row or all: no more than the whole limit, to the micro-token. Nor
+    /// does a row go deeper than its share of the reservations.
     #[test]
     fn never_over(limit in limits(), story in moves()) {
         let spec = limit.spec();
@@ -174,8 +174,8 @@ proptest! {
         }
     }
 
-    /// A pool says what one row with the whole limit would: it grants whenever the sum suffices, and a refusal names the first
-    /// microsecond at which it does.
+    /// A pool says what one row with the whole limit would: it grants whenever the sum suffices, and a refusal names
+    /// the first microsecond at which it does.
     #[test]
     fn a_pool_grants_what_its_sum_allows_and_waiting_is_exact(limit in limits(), story in moves()) {
         let most = limit.spec().max_reserved.micros();
@@ -303,8 +303,8 @@ proptest! {
         }
     }
 
-    /// A change of the number of shards makes no token and forgives no debt: what the old rows lack, the new ones lack, give or
-    /// take what refills round off.
+    /// A change of the number of shards makes no token and forgives no debt: what the old rows lack, the new ones lack,
+    /// give or take what refills round off.
     #[test]
     fn rows_of_another_number_are_taken_over_with_what_they_lack(
         limit in limits(), shards in 1_u16..=16, story in moves(), later in 0_i64..9_000_000,

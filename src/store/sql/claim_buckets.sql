@@ -82,7 +82,7 @@ select o.now                                                      as "now!: Time
        i.last_refill                                              as "inserted?: Timestamp",
        case when o.held then h.tokens else p.tokens end           as "value?",
        case when o.held then h.last_refill else p.last_refill end as "ts?: Timestamp",
-       o.strange as "strange!"
+       o.strange                                                  as "strange!"
   from observed o
  cross join wanted w
   left join claimed i on i.name = w.name and i.key = w.key and i.shard = w.shard

@@ -82,7 +82,7 @@ select o.now                                          as "now!: Timestamp",
        i.ts                                           as "inserted?: Timestamp",
        case when o.held then h.value else p.value end as "value?",
        case when o.held then h.ts else p.ts end       as "ts?: Timestamp",
-       o.strange as "strange!"
+       o.strange                                      as "strange!"
   from observed o
  cross join wanted w
   left join claimed i on i.name = w.name and i.key = w.key and i.shard = w.shard

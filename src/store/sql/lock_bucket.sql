@@ -77,7 +77,7 @@ select o.now                                  as "now!: Timestamp",
        i.last_refill                          as "inserted?: Timestamp",
        coalesce(h.tokens, s.tokens)           as "value?",
        coalesce(h.last_refill, s.last_refill) as "ts?: Timestamp",
-       o.strange as "strange!"
+       o.strange                              as "strange!"
   from observed o
   left join held h on true
   left join inserted i on true

@@ -30,13 +30,13 @@ observed as materialized (
            case when c.held > 0 then pg_catalog.txid_current_if_assigned() else pg_catalog.txid_current() end as xid
       from (select count(*) as held from held) c
 )
-select o.now             as "now!: Timestamp",
-       o.xid             as "xid?",
-       true              as "held!",
-       w.place           as "place!",
-       null::timestamptz as "inserted?: Timestamp",
-       h.tokens          as "value?",
-       h.last_refill     as "ts?: Timestamp",
+select o.now                        as "now!: Timestamp",
+       o.xid                        as "xid?",
+       true                         as "held!",
+       w.place                      as "place!",
+       null::timestamptz            as "inserted?: Timestamp",
+       h.tokens                     as "value?",
+       h.last_refill                as "ts?: Timestamp",
        exists (select from strange) as "strange!"
   from observed o
  cross join wanted w

@@ -77,7 +77,7 @@ select o.now                      as "now!: Timestamp",
        i.ts                       as "inserted?: Timestamp",
        coalesce(h.value, s.value) as "value?",
        coalesce(h.ts, s.ts)       as "ts?: Timestamp",
-       o.strange as "strange!"
+       o.strange                  as "strange!"
   from observed o
   left join held h on true
   left join inserted i on true

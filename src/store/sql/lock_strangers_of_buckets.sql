@@ -1,4 +1,5 @@
--- Locks the rows of tollgate.buckets that have the names and keys given, but are of another number of shards, in lock order, and reads them.
+-- Locks the rows of tollgate.buckets that have the names and keys given, but are of another number of shards, in lock
+-- order, and reads them.
 --
 -- $1 names, $2 keys, $3 shards of ours, one for each key
 with wanted as materialized (

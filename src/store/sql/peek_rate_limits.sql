@@ -10,7 +10,7 @@ select coalesce($4, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        array_agg(f.value)                         as "values!: Vec<Option<i64>>",
        array_agg(f.ts)                            as "instants!: Vec<Option<Timestamp>>",
        array_agg(f.tid)                           as "tids!: Vec<Option<String>>",
-       bool_or(f.strange) as "strange!"
+       bool_or(f.strange)                         as "strange!"
   from (
       select r.value, r.ts, r.tid,
              case

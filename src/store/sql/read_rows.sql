@@ -1,5 +1,5 @@
--- Reads committed rows of both tables without a lock; null where a row is absent. The clock is read after the snapshot. Tells
--- whether rows of another number of shards are beside one that is absent.
+-- Reads committed rows of both tables without a lock; null where a row is absent. The clock is read after the snapshot.
+-- Tells whether rows of another number of shards are beside one that is absent.
 --
 -- $1 whether each is in tollgate.buckets, else in tollgate.rate_limits; $2 names, $3 keys, $4 shards
 -- $5 the instant to take for now; null for the clock

@@ -1,5 +1,5 @@
--- Reads committed rows of both tables without a lock, null where a row is absent, and with them all rows of the same keys that
--- are of another number of shards. The clock is read after the snapshot.
+-- Reads committed rows of both tables without a lock, null where a row is absent, and with them all rows of the same
+-- keys that are of another number of shards. The clock is read after the snapshot.
 --
 -- Returns when the transaction began, too: two statements that agree on it are in one transaction.
 --

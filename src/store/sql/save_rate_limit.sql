@@ -1,6 +1,7 @@
 -- Writes one row of tollgate.rate_limits that is locked by the transaction $7; by any other, none.
 --
--- A row that was inserted is written only if there are no strangers by now: whoever inserted it may have waited meanwhile.
+-- A row that was inserted is written only if there are no strangers by now: whoever inserted it may have waited
+-- meanwhile.
 --
 -- $1 name, $2 key, $3 shard, $4 micro-tokens, $5 instant, $6 when it will be full, $8 whether the row was inserted
 update tollgate.rate_limits

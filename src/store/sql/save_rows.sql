@@ -2,7 +2,8 @@
 -- call is saved whole or not at all, also if its caller goes away. By any other transaction nothing is written, and neither
 -- is it if one of the charges was used before. Returns both, and how many rows were written.
 --
--- If rows were inserted, nothing is written either if there are strangers by now: whoever inserted them may have waited meanwhile.
+-- If rows were inserted, nothing is written either if there are strangers by now: whoever inserted them may have waited
+-- meanwhile.
 --
 -- Each charge is deleted by one transaction only: whoever comes second waits for the first, and finds nothing.
 --

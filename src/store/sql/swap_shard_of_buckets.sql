@@ -1,8 +1,8 @@
--- Takes from the first of some shards of one key in tollgate.buckets that nobody holds and that still is what it was read as: locks and writes
--- it. Waits for nobody. In any other transaction than the one that began at $9, none.
+-- Takes from the first of some shards of one key in tollgate.buckets that nobody holds and that still is what it was
+-- read as: locks and writes it. Waits for nobody. In any other transaction than the one that began at $9, none.
 --
--- Returns which it was, by its place, and what it holds if somebody has changed it since the snapshot of this very statement: then
--- it is locked, but not written. A row that was changed before that is passed over without a lock.
+-- Returns which it was, by its place, and what it holds if somebody has changed it since the snapshot of this very
+-- statement: then it is locked, but not written. A row that was changed before that is passed over without a lock.
 --
 -- $1 name, $2 key, $3 shards in the order of preference, $4 micro-tokens as read, $5 instants as read
 -- $6 micro-tokens, $7 instants, $8 when each will be full

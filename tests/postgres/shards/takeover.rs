@@ -120,8 +120,8 @@ async fn every_verb_takes_strangers_over() {
                         ONE
                     }
                     _ => {
-                        // What the old rows were charged is given back, though others have come in their place; of what no
-                        // longer fits into the shares that were charged, a rest is lost.
+                        // What the old rows were charged is given back, though others have come in their place; of what
+                        // no longer fits into the shares that were charged, a rest is lost.
                         assert!(at.consume(&mut tx, new.global().cost(1)).await.unwrap().is_granted());
                         at.settle(&mut tx, spent, 3).await.unwrap();
                         let left = at.balance(&mut tx, new.global()).await.unwrap().value.micros();
@@ -180,8 +180,8 @@ async fn rows_of_several_numbers_are_taken_over_together() {
     }
 }
 
-/// Two releases ask at once, each by its own number, through limiters and gates: what both grant is what one limit allows, give
-/// or take one capacity where both found nothing at the very start.
+/// Two releases ask at once, each by its own number, through limiters and gates: what both grant is what one limit
+/// allows, give or take one capacity where both found nothing at the very start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g30_two_deploys_at_once_never_mint_tokens_and_no_storm_of_deadlocks_breaks_out() {
     const CAPACITY: i64 = 200;
