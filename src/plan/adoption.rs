@@ -1,7 +1,7 @@
 use super::Plan;
-use super::call::{Head, Steps};
 use super::ledger::Change;
 use super::row::{Stranger, place_of};
+use super::steps::{Head, Steps};
 use crate::algebra::{Pool, State, Terms, Timestamp, TooDeep};
 use crate::error::Error;
 

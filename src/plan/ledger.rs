@@ -1,5 +1,5 @@
 use super::answer::Answer;
-use super::call::{Act, Step, Steps};
+use super::steps::{Act, Step, Steps};
 use crate::algebra::{Ask, Part, Pool, Pooled, State, Terms, Timestamp, TooDeep, Verdict, credit, debit, decide};
 use crate::balance::Balance;
 use crate::decision::{Denied, Refusal, Source};

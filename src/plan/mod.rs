@@ -34,6 +34,7 @@ mod ledger;
 #[cfg(feature = "postgres")]
 mod placement;
 mod row;
+mod steps;
 
 pub use answer::Answer;
 pub use call::Call;
@@ -48,8 +49,8 @@ pub use row::{Row, Stranger};
 use crate::algebra::{Ask, State, Terms, Timestamp};
 use crate::error::Error;
 use crate::tokens::Tokens;
-use call::{Head, Steps};
 use ledger::Ledger;
+use steps::{Head, Steps};
 
 /// Calls that are decided together, in their order, over rows that are locked together.
 #[derive(Debug)]

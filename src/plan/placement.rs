@@ -1,6 +1,6 @@
 use super::Plan;
-use super::call::{Step, Steps};
 use super::ledger::Change;
+use super::steps::{Step, Steps};
 use crate::algebra::{Ask, Pool, State, Timestamp, Verdict, decide};
 use crate::tokens::Tokens;
 
