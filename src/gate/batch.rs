@@ -290,7 +290,8 @@ impl Batch {
     /// Forgets what was remembered of a call's rows: they were raised, or written nobody here knows how.
     fn forget(&self, shared: &Shared, call: usize) {
         let Some(refusals) = &shared.refusals else { return };
-        for row in self.plan.places_of(call).map(|place| &self.plan.rows()[place]) {
+        let rows = self.plan.places_of(call).map(|place| &self.plan.rows()[place]);
+        for row in rows.filter(|row| row.shard() == 0) {
             if self.callers[call].gives {
                 refusals.raise(row, &shared.settings.clock);
             } else {
