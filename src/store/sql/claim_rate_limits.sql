@@ -33,7 +33,7 @@ short as materialized (
                else (p.now - p.since) / p.period
            end < p.need
 ),
--- As in lock_rate_limits. Then nothing is inserted or locked, for whoever takes them over locks them first.
+-- As in lock_rate_limits. Then nothing is inserted or locked here: the caller takes them over, and asks again.
 strange as materialized (
     select
       from wanted w
