@@ -22,11 +22,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("transactions per second with one hot limit and 2 ms of other work in each");
     println!("{:>10}{:>10}{:>10}{:>10}", "clients", "1 shard", "4 shards", "16 shards");
     for clients in [16, 64] {
-        let mut line = format!("{clients:>10}");
+        print!("{clients:>10}");
         for shards in [1, 4, 16] {
-            line.push_str(&format!("{:>10}", per_second(server.url(), clients, shards).await?));
+            print!("{:>10}", per_second(server.url(), clients, shards).await?);
         }
-        println!("{line}");
+        println!();
     }
     Ok(())
 }
