@@ -53,6 +53,8 @@ pub struct Limit {
     pub(crate) refill: Refill,
     /// `Tokens::MAX` is no bound.
     pub(crate) max_reserved: Tokens,
+    /// How many rows share it for each key, at least one.
+    pub(crate) shards: u16,
     pub(crate) storage: Storage,
 }
 
@@ -62,6 +64,9 @@ impl Limit {
 
     /// The longest period: a thousand years of 365 days.
     pub const MAX_PERIOD: Duration = Duration::from_hours(1_000 * 365 * 24);
+
+    /// The most rows that one key can be spread over.
+    pub const MAX_SHARDS: u16 = 64;
 
     /// A bucket into which `rate` tokens drip evenly over each `period`, up to its capacity.
     ///
@@ -173,6 +178,40 @@ impl Limit {
         self.checked()
     }
 
+    /// Spreads each key over `shards` rows, 1 to [`MAX_SHARDS`](Self::MAX_SHARDS), so that as many transactions can be
+    /// charged at once; 1 unless set.
+    ///
+    /// One row is one lock, held until the transaction that was charged ends. Where a [`Limiter`](crate::Limiter)'s
+    /// callers wait for each other on one key, shards let them pass; a [`Gate`](crate::Gate) merges its callers
+    /// instead, and rarely needs them. The shards are one limit: rate, capacity and `max_reserved` are divided among
+    /// them to the micro-token, they share one phase, and before a call is refused, all of them are asked. So 10 shards
+    /// of a capacity of 100 grant 100 calls at once, and a refusal names the exact instant.
+    ///
+    /// What it costs: a call of a `Limiter` looks at all shards before it takes from one; see its section *Shards*.
+    ///
+    /// The number may change while rows live. Whoever comes first under another number takes over what the old rows
+    /// lack: no token is made, and no debt forgiven.
+    ///
+    /// # Panics
+    ///
+    /// For 0 and for more than the maximum, for a rate of less than a micro-token for each shard, and for a stepped
+    /// bucket without a [`start`](Self::start): it counts from a key's first use, which its shards do not share.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::{Limit, SECOND};
+    ///
+    /// const EVERYBODY: Limit = Limit::token_bucket("everybody", 5_000, SECOND).shards(16);
+    /// # let _ = EVERYBODY;
+    /// ```
+    #[must_use]
+    #[track_caller]
+    pub const fn shards(mut self, shards: u16) -> Self {
+        self.shards = shards;
+        self.checked()
+    }
+
     /// Keeps the limit in the unlogged table: faster, and **emptied by a crash or a failover**, after which every bucket
     /// is full. Such a limit takes no reservations.
     ///
@@ -224,6 +263,7 @@ impl Limit {
             capacity: rate,
             refill,
             max_reserved: Tokens::ZERO,
+            shards: 1,
             storage: Storage::Durable,
         };
         if let Some(fault) = name_fault(name) {
@@ -250,6 +290,18 @@ impl Limit {
         }
         if self.max_reserved.is_negative() {
             return Some(LimitFault::NegativeMaxReserved);
+        }
+        if self.shards == 0 {
+            return Some(LimitFault::ShardsZero);
+        }
+        if self.shards > Self::MAX_SHARDS {
+            return Some(LimitFault::ShardsTooMany);
+        }
+        if self.shards > 1 && matches!(self.refill, Refill::Stepped(Grid::FirstUse)) {
+            return Some(LimitFault::ShardsOfFirstUse);
+        }
+        if self.rate.micros() < self.shards as i64 {
+            return Some(LimitFault::ShardsWithoutRate);
         }
         match self.storage {
             Storage::Ephemeral if self.max_reserved.micros() > 0 => Some(LimitFault::EphemeralReservations),
@@ -331,6 +383,14 @@ pub enum LimitFault {
     RateNotPositive,
     /// The rate is beyond [`Tokens::MAX`].
     RateTooLarge,
+    /// A stepped bucket counts from a key's first use, and shards have none together.
+    ShardsOfFirstUse,
+    /// There are more than [`Limit::MAX_SHARDS`].
+    ShardsTooMany,
+    /// The rate has less than a micro-token for each shard.
+    ShardsWithoutRate,
+    /// There is no shard.
+    ShardsZero,
     /// The start has a fraction of a microsecond, or is beyond 292 000 years.
     StartNotWholeMicros,
     /// A token bucket has a start, but no steps.
@@ -355,6 +415,12 @@ impl LimitFault {
             Self::PeriodZero => "the period is zero",
             Self::RateNotPositive => "the rate must be positive",
             Self::RateTooLarge => "the rate is too large (at most 9223372036854 tokens)",
+            Self::ShardsOfFirstUse => {
+                "a stepped bucket counts from its key's first use, which shards do not share (give it a start first, or use a fixed window)"
+            }
+            Self::ShardsTooMany => "there are too many shards (at most 64)",
+            Self::ShardsWithoutRate => "the rate has less than a micro-token for each shard (use fewer shards)",
+            Self::ShardsZero => "there are no shards (1 is a limit that is not sharded)",
             Self::StartNotWholeMicros => "the start is not a whole number of microseconds",
             Self::StartOfContinuous => {
                 "a token bucket refills all the time and has no start (use a fixed window or a stepped bucket)"

@@ -35,14 +35,23 @@ pub struct Receipt {
 impl Receipt {
     /// One receipt for each limit, for those whose true costs differ.
     pub fn split(self) -> impl Iterator<Item = Self> {
-        self.charges.into_iter().map(|charge| Self { charges: vec![charge] })
+        let receipts: Vec<_> = self.by_request().map(|charges| Self { charges: charges.to_vec() }).collect();
+        receipts.into_iter()
     }
 
-    /// One actual cost for charges that were all the same.
+    /// The charges, request by request: of a limit with shards, one request may have charged several.
+    pub(crate) fn by_request(&self) -> impl Iterator<Item = &[Charge]> {
+        self.charges.chunk_by(Charge::is_part_with)
+    }
+
+    /// One actual cost for requests that were all the same.
     #[cfg(feature = "postgres")]
     pub(crate) fn actual_cost(&self, actual: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, Error> {
-        let [first, others @ ..] = self.charges.as_slice() else { return Err(Error::NothingAsked) };
-        if others.iter().any(|charge| charge.cost != first.cost) {
+        let [first, ..] = self.charges.as_slice() else { return Err(Error::NothingAsked) };
+        let cost = |charges: &[Charge]| charges.iter().map(|charge| i128::from(charge.cost.micros())).sum::<i128>();
+        let mut costs = self.by_request().map(cost);
+        let one = costs.next();
+        if costs.any(|other| Some(other) != one) {
             return Err(Error::MixedCosts);
         }
         actual.try_into().map_err(|error| Error::Cost { limit: first.limit.name.clone().into(), source: error.into() })
@@ -69,7 +78,8 @@ pub struct Charge {
     pub limit: Limit,
     /// Whom it was charged to.
     pub key: Key,
-    /// Which of the limit's rows; 0 where a limit has one row per key.
+    /// Which of the limit's rows; 0 where a limit has one row per key. The rows of n shards have the numbers from
+    /// n(n−1)/2 on.
     pub shard: u16,
     /// How much.
     pub cost: Tokens,
@@ -77,4 +87,11 @@ pub struct Charge {
     pub ready_at: DateTime<Utc>,
     /// The row in `tollgate.reservations` that keeps this charge from being used twice, if it is tracked.
     pub tracked: Option<i64>,
+}
+
+impl Charge {
+    /// Whether both are parts of what one request took.
+    fn is_part_with(&self, other: &Self) -> bool {
+        self.limit.shards > 1 && self.limit == other.limit && self.key == other.key
+    }
 }

@@ -47,6 +47,9 @@ pub struct LimitSpec {
     /// How deep reservations may take the balance below zero. [`Tokens::MAX`], in files `"unbounded"`, is no bound.
     #[serde(default, with = "reservation_bound")]
     pub max_reserved: Tokens,
+    /// How many rows share the limit for each key, so that as many transactions can be charged at once; 1 if not given.
+    #[serde(default = "one")]
+    pub shards: u16,
     /// Which table holds the rows.
     #[serde(default)]
     pub storage: Storage,
@@ -63,6 +66,7 @@ impl LimitSpec {
             capacity: None,
             start: None,
             max_reserved: Tokens::ZERO,
+            shards: 1,
             storage: Storage::Durable,
         }
     }
@@ -87,6 +91,7 @@ impl LimitSpec {
             capacity: self.capacity.unwrap_or(self.rate),
             refill,
             max_reserved: self.max_reserved,
+            shards: self.shards,
             storage: self.storage,
         };
         limit.fault().map_or(Ok(limit), Err)
@@ -118,6 +123,7 @@ impl From<Limit> for LimitSpec {
             capacity: Some(limit.capacity),
             start,
             max_reserved: limit.max_reserved,
+            shards: limit.shards,
             storage: limit.storage,
         }
     }
@@ -133,6 +139,10 @@ pub enum LimitKind {
     SteppedBucket,
     /// [`Limit::token_bucket`].
     TokenBucket,
+}
+
+fn one() -> u16 {
+    1
 }
 
 /// A valid limit's spans are not negative.

@@ -3,7 +3,7 @@ use std::ops::Deref;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::algebra::{State, Terms, Timestamp};
+use crate::algebra::{Pool, State, Terms, Timestamp};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::tokens::Tokens;
@@ -22,7 +22,8 @@ pub struct Standing {
     pub cost: Tokens,
     /// What is left: after a grant without what was taken, after a refusal all that is there. Negative for a debt.
     pub remaining: Tokens,
-    /// The first microsecond at which one more whole token is there, if nobody spends; `None` where the limit holds no more.
+    /// The first microsecond at which one more whole token is there, if nobody spends; `None` where the limit holds no more, and
+    /// where one of its shards granted alone.
     ///
     /// For a limit that refused it is no later than the instant at which it would not refuse any longer.
     pub more_at: Option<DateTime<Utc>>,
@@ -119,6 +120,12 @@ pub(crate) fn whole(tokens: Tokens) -> u64 {
 pub(crate) fn more_at(terms: &Terms, row: State, left: Tokens) -> Option<Timestamp> {
     let more = next_whole(left);
     (more.micros() <= terms.capacity).then(|| terms.first_instant(row, more))
+}
+
+/// The same, of rows that share a limit.
+pub(crate) fn more_in_pool_at(terms: &Terms, pool: &Pool) -> Option<Timestamp> {
+    let more = next_whole(pool.balance());
+    (more.micros() <= terms.capacity).then(|| pool.first_instant(more))
 }
 
 /// The least whole number of tokens above what is there.

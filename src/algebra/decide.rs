@@ -29,7 +29,7 @@ impl Ask {
     }
 
     /// How deep a debt it may make.
-    fn bound(self, terms: &Terms) -> i64 {
+    pub(super) fn bound(self, terms: &Terms) -> i64 {
         if self.reserving { terms.max_reserved } else { 0 }
     }
 

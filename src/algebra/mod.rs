@@ -2,7 +2,8 @@
 //!
 //! A row is a [`State`]: a value, which may be negative, and the instant it stands at. [`Terms`] are the numbers of a limit
 //! for one row. Everything else follows: [`Terms::refill`] brings a row to an instant, [`decide`] takes a cost from it,
-//! [`credit`] and [`debit`] change it outright. An absent row is a full one.
+//! [`credit`] and [`debit`] change it outright. An absent row is a full one. Where several rows share a limit, a [`Pool`] asks
+//! them as one.
 //!
 //! The same functions run in the server, in a simulation and in a browser: with `--no-default-features` this crate has no
 //! driver, no runtime and no clock in its tree.
@@ -45,10 +46,12 @@
 
 mod decide;
 mod phase;
+mod pool;
 mod terms;
 mod timestamp;
 
 pub use decide::{Ask, TooDeep, Verdict, credit, debit, decide};
+pub use pool::{Part, Pool, Pooled};
 #[cfg(feature = "postgres")]
 pub(crate) use terms::Flow;
 pub use terms::{State, Terms};

@@ -13,7 +13,7 @@ pub struct State {
     pub ts: Timestamp,
 }
 
-/// The numbers of a limit for one row: rate, period, capacity, and where its steps lie.
+/// The numbers of a limit for one key: rate, period, capacity, and where its steps lie.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Terms {
     pub(crate) rate: i64,
@@ -52,6 +52,19 @@ impl Terms {
             max_reserved: limit.max_reserved.micros(),
             flow,
         }
+    }
+
+    /// The terms of one of `shards` rows that share the limit: of rate, capacity and reservations, an equal part each,
+    /// and one micro-token more for the first rows where they do not divide. So the parts sum to the whole, and all
+    /// have one phase. What has no bound has none in any part.
+    #[must_use]
+    pub fn shard(&self, index: usize, shards: usize) -> Self {
+        // So few rows share a limit that the fallbacks are never taken.
+        let (index, shards) =
+            (i64::try_from(index).unwrap_or(i64::MAX), i64::try_from(shards).unwrap_or(i64::MAX).max(1));
+        let part = |whole: i64| whole / shards + i64::from(index < whole % shards);
+        let max_reserved = if self.max_reserved == i64::MAX { i64::MAX } else { part(self.max_reserved) };
+        Self { rate: part(self.rate), capacity: part(self.capacity), max_reserved, ..*self }
     }
 
     /// The terms of a share, in millionths, of the limit: both rounded down, the rate to one micro-token at least.

@@ -98,6 +98,11 @@ impl Batch {
         if self.solo {
             return self.decide_locked(shared, connection, &[0], shared.settings.lock_timeout).await;
         }
+        if self.plan.is_mixed() {
+            // Their rows are strangers to each other: each call takes them over from the other.
+            let apart: Vec<_> = self.everyone().into_iter().map(|call| vec![call]).collect();
+            return self.decide_apart(shared, connection, &apart, shared.settings.lock_timeout).await;
+        }
         let asked = Instant::now();
         let found = match self.peek(shared, connection).await {
             // One row that cannot be read is no reason to refuse those who ask others.
@@ -110,6 +115,9 @@ impl Batch {
             }
             found => found?,
         };
+        if found.strange {
+            return self.decide_lost(shared, connection, &Parts::of(&self.plan), &self.everyone()).await;
+        }
         let reading = Reading::new(found.now, asked);
         let outcome = self.plan.decide(&found.states, found.now);
         let mut parts = Parts::of(&self.plan);
@@ -262,7 +270,10 @@ impl Batch {
     ) {
         match (&shared.refusals, &answer) {
             (Some(refusals), Ok(Answer::Denied(denied))) if denied.others.len() < MANY => {
-                for place in self.plan.places_of(call).filter(|place| names(denied, &self.plan, *place)) {
+                // Of several rows that are asked as one, none refuses by itself.
+                let alone = |place: &usize| self.plan.rows()[*place].shard() == 0;
+                let places = self.plan.places_of(call).filter(alone);
+                for place in places.filter(|place| names(denied, &self.plan, *place)) {
                     let change = changes.iter().find(|change| change.row == place);
                     if let Some(state) = change.map(|change| change.state).or(found.states[place]) {
                         let row = &self.plan.rows()[place];
@@ -279,7 +290,8 @@ impl Batch {
     /// Forgets what was remembered of a call's rows: they were raised, or written nobody here knows how.
     fn forget(&self, shared: &Shared, call: usize) {
         let Some(refusals) = &shared.refusals else { return };
-        for row in self.plan.places_of(call).map(|place| &self.plan.rows()[place]) {
+        let rows = self.plan.places_of(call).map(|place| &self.plan.rows()[place]);
+        for row in rows.filter(|row| row.shard() == 0) {
             if self.callers[call].gives {
                 refusals.raise(row, &shared.settings.clock);
             } else {

@@ -3,7 +3,7 @@ use crate::error::Error;
 use crate::limit::Storage;
 use crate::plan::{Answer, Change, Need, Outcome, Plan, Row};
 use crate::receipt::Charge;
-use crate::store::{Found, Store};
+use crate::store::{Found, Shards, Store, unwritten};
 
 /// Carries out a plan over the tables, statement by statement.
 pub(crate) struct CarryOut<'a> {
@@ -40,8 +40,15 @@ impl<'a> CarryOut<'a> {
     /// Decides the plan's only call without a lock, and changes nothing. Touches no table but those it asks: a standby has only
     /// the durable ones.
     pub(crate) async fn look(mut self) -> Result<Answer, Error> {
-        let found = self.store.peek(self.plan.rows()).await?;
-        only(self.decide(&found).answers)
+        let rows = self.plan.rows();
+        if !self.plan.is_pooled() {
+            let found = self.store.peek(rows).await?;
+            if !found.strange {
+                return only(self.decide(&found).answers);
+            }
+        }
+        let shards = self.store.read_shards(rows).await?;
+        only(self.decide(&taken_over(self.plan, shards)?).answers)
     }
 
     /// Locks, decides the plan's only call, and writes what changed.
@@ -52,31 +59,76 @@ impl<'a> CarryOut<'a> {
         Ok(answer)
     }
 
+    /// As [`run`](Self::run), once: the answer, unless it is a refusal, or depends on strangers.
+    pub(crate) async fn try_once(mut self) -> Result<Option<Answer>, Error> {
+        let Some(answers) = self.attempt().await? else { return Ok(None) };
+        let mut answer = only(answers)?;
+        self.store.track(&mut answer, self.xid).await?;
+        Ok(matches!(answer, Answer::Granted { .. }).then_some(answer))
+    }
+
     /// Locks, decides all calls, and writes what changed. An error of one call leaves the others alone; one of the database
     /// is the error of all.
     pub(crate) async fn run_all(mut self) -> Result<Answers, Error> {
-        let mut answers = match self.plan.rows() {
-            [row] => self.one(row).await?,
-            _ if self.plan.inserts() => self.several(self.plan.needs()).await?,
-            _ => self.existing().await?,
-        };
-        for answer in answers.iter_mut().flatten() {
-            self.track(answer).await?;
+        let mut strangers = true;
+        for _ in 0..TAKE_OVERS {
+            if let Some(mut answers) = self.attempt().await? {
+                for answer in answers.iter_mut().flatten() {
+                    self.store.track(answer, self.xid).await?;
+                }
+                return Ok(answers);
+            }
+            strangers = self.take_over().await?;
         }
-        Ok(answers)
+        let first = &self.plan.rows()[0];
+        Err(if strangers { Error::Busy } else { unwritten(first) })
+    }
+
+    /// The answers, unless strangers are beside rows of ours that are not there.
+    async fn attempt(&mut self) -> Result<Option<Answers>, Error> {
+        match self.plan.rows() {
+            [row] => self.one(row).await,
+            _ if self.plan.inserts() => self.several(self.plan.needs()).await,
+            _ => self.existing().await,
+        }
+    }
+
+    /// Locks the rows of all shards in place of strangers, and charges to them what those lack; says whether there were
+    /// any. From here on the plan's rows are there.
+    async fn take_over(&mut self) -> Result<bool, Error> {
+        let rows = self.plan.rows();
+        // Outside of a transaction the rows that it inserts would be others' at once.
+        self.store.expect_transaction(rows[0].name()).await?;
+        // Ours first, as whoever finds strangers only when it saves has done: so those of one release cannot deadlock.
+        let found = self.claim(None, false).await?;
+        let strangers = self.store.lock_strangers(rows).await?;
+        if strangers.is_empty() {
+            return Ok(false);
+        }
+        let changes = match self.plan.adopt(&found.states, &strangers, found.now) {
+            Ok(changes) => changes,
+            Err(error) => return self.release(&[]).await.and(Err(error)),
+        };
+        self.xid = found.xid;
+        self.store.take_over(rows, &changes, &strangers, self.xid()?).await?;
+        self.inserted.fill(None);
+        Ok(true)
     }
 
     /// One row: locked, or inserted if it is absent.
-    async fn one(&mut self, row: &Row) -> Result<Answers, Error> {
+    async fn one(&mut self, row: &Row) -> Result<Option<Answers>, Error> {
         let need = self.plan.needs().and_then(|needs| needs.first().copied());
         let insert = self.plan.inserts().then(|| self.plan.capacities()[0]);
         let mut found = self.store.lock_one(row, need.as_ref(), insert).await?;
         if !found.held {
             if let Some(refusal) = self.refusal(&found) {
-                return Ok(refusal);
+                return Ok(Some(refusal));
             }
             // The statement's estimate was too low, by a rounding or by a moment: lock in any case.
             found = self.store.lock_one(row, None, insert).await?;
+        }
+        if found.strange {
+            return Ok(None);
         }
         if insert.is_some() && found.misses_one() {
             // Somebody else inserted it meanwhile. From here on it cannot get away.
@@ -86,30 +138,30 @@ impl<'a> CarryOut<'a> {
     }
 
     /// Rows that are locked in order if they are there, and left alone if they are not: an absent row is full.
-    async fn existing(&mut self) -> Result<Answers, Error> {
+    async fn existing(&mut self) -> Result<Option<Answers>, Error> {
         let found = self.store.lock(self.plan.rows()).await?;
-        self.finish(found).await
+        if found.strange { Ok(None) } else { self.finish(found).await }
     }
 
     /// Rows that are inserted or locked in order.
-    async fn several(&mut self, needs: Option<Vec<Need>>) -> Result<Answers, Error> {
+    async fn several(&mut self, needs: Option<Vec<Need>>) -> Result<Option<Answers>, Error> {
         if self.is_over_both_tables() && needs.is_some() {
             // The first table would be locked before the second is looked at: so look at both first, without a lock.
             let found = self.store.read(self.plan.rows()).await?;
             if let Some(refusal) = self.refusal(&found) {
-                return Ok(refusal);
+                return Ok(Some(refusal));
             }
         }
-        let mut found = self.claim(needs.as_deref()).await?;
-        if !found.held {
+        let mut found = self.claim(needs.as_deref(), true).await?;
+        if !found.held && !found.strange {
             if let Some(refusal) = self.refusal(&found) {
                 self.release(&[]).await?;
-                return Ok(refusal);
+                return Ok(Some(refusal));
             }
             // As for one row: the estimate was too low.
-            found = self.claim(None).await?;
+            found = self.claim(None, true).await?;
         }
-        self.finish(found).await
+        if found.strange { Ok(None) } else { self.finish(found).await }
     }
 
     fn is_over_both_tables(&self) -> bool {
@@ -118,9 +170,9 @@ impl<'a> CarryOut<'a> {
     }
 
     /// Inserts or locks all rows, and reads again what the claiming statement could not see: it is locked by then.
-    async fn claim(&mut self, needs: Option<&[Need]>) -> Result<Found, Error> {
+    async fn claim(&mut self, needs: Option<&[Need]>, wary: bool) -> Result<Found, Error> {
         let rows = self.plan.rows();
-        let mut found = self.store.claim(rows, needs, &self.plan.capacities()).await?;
+        let mut found = self.store.claim(rows, needs, &self.plan.capacities(), wary).await?;
         self.note_inserted(&mut found);
         if found.held && found.misses_one() {
             found = self.store.lock(rows).await?;
@@ -142,14 +194,15 @@ impl<'a> CarryOut<'a> {
     }
 
     /// Decides over rows that are locked, and writes what changed. What was inserted in vain is deleted again.
-    async fn finish(&mut self, mut found: Found) -> Result<Answers, Error> {
+    async fn finish(&mut self, mut found: Found) -> Result<Option<Answers>, Error> {
         self.xid = found.xid;
         self.note_inserted(&mut found);
         let Outcome { answers, changes } = self.decide(&found);
         let refused = |answer: &Result<Answer, Error>| matches!(answer, Ok(Answer::Denied(_)) | Err(_));
-        let saved = if answers.iter().all(refused) { Ok(()) } else { self.save(&changes).await };
+        let saved = if answers.iter().all(refused) { Ok(true) } else { self.save(&changes).await };
         match saved {
-            Ok(()) => self.release(&changes).await.map(|()| answers),
+            Ok(true) => self.release(&changes).await.map(|()| Some(answers)),
+            Ok(false) => Ok(None),
             // PostgreSQL has aborted the transaction: there is nothing to take back.
             Err(error) if error.is_of_the_database() => Err(error),
             Err(error) => self.release(&[]).await.and(Err(error)),
@@ -160,12 +213,15 @@ impl<'a> CarryOut<'a> {
     ///
     /// Where there is neither, no statement tells whether there is a transaction: a caller who forgot to begin one should
     /// hear it all the same, and not only once there is something to lose.
-    async fn save(&mut self, changes: &[Change]) -> Result<(), Error> {
+    ///
+    /// Says whether there are no strangers beside what was inserted; else nothing is written.
+    async fn save(&mut self, changes: &[Change]) -> Result<bool, Error> {
         let rows = self.plan.rows();
         if changes.is_empty() && self.used.is_empty() {
-            return self.store.expect_transaction(rows[0].name()).await;
+            return self.store.expect_transaction(rows[0].name()).await.map(|()| true);
         }
-        self.store.save(rows, changes, &self.used, self.xid()?).await
+        let fresh = self.inserted.iter().any(Option::is_some);
+        self.store.save(rows, changes, &self.used, self.xid()?, fresh).await
     }
 
     /// Deletes the rows that this call inserted and did not write.
@@ -177,14 +233,6 @@ impl<'a> CarryOut<'a> {
             .filter_map(|(_, ((row, capacity), inserted))| Some((row, capacity, (*inserted)?)))
             .collect();
         self.store.release(&vain).await
-    }
-
-    async fn track(&mut self, answer: &mut Answer) -> Result<(), Error> {
-        let Answer::Granted { charges, .. } = answer else { return Ok(()) };
-        for (charge, _) in charges.iter_mut().filter(|(_, tracked)| *tracked) {
-            charge.tracked = Some(self.store.track(charge, self.xid()?).await?);
-        }
-        Ok(())
     }
 
     /// The refusal of the plan's only call that follows from what was found, or its error, if it is one.
@@ -202,14 +250,26 @@ impl<'a> CarryOut<'a> {
     }
 }
 
+/// What is found of rows that stand for strangers as well, before they do.
+pub(super) fn taken_over(plan: &Plan, shards: Shards) -> Result<Found, Error> {
+    let Shards { mut found, strangers, .. } = shards;
+    for change in plan.adopt(&found.states, &strangers, found.now)? {
+        found.states[change.row] = Some(change.state);
+    }
+    Ok(found)
+}
+
+/// How often strangers are taken over before others who go on making them are too many.
+const TAKE_OVERS: usize = 4;
+
 /// One answer for each call of the plan, in their order.
 type Answers = Vec<Result<Answer, Error>>;
 
-fn only(answers: Answers) -> Result<Answer, Error> {
+pub(super) fn only(answers: Vec<Result<Answer, Error>>) -> Result<Answer, Error> {
     answers.into_iter().next().unwrap_or(Err(Error::NothingAsked))
 }
 
-fn trace(plan: &Plan, answer: &Answer) {
+pub(super) fn trace(plan: &Plan, answer: &Answer) {
     let limit = match answer {
         Answer::Denied(denied) => &*denied.limit,
         Answer::Granted { .. } | Answer::Done(_) => plan.rows()[0].name(),

@@ -1,5 +1,6 @@
 mod carry_out;
 mod savepoint;
+mod shards;
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::request::Request;
 use crate::store::Store;
 use crate::tokens::{Tokens, TokensError};
 pub(crate) use carry_out::CarryOut;
+use savepoint::Savepoint;
 
 /// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back together.
 ///
@@ -32,6 +34,17 @@ pub(crate) use carry_out::CarryOut;
 ///
 /// A refusal that a committed balance proves takes no lock, writes nothing, and costs one round trip; [`check`](Self::check) and
 /// [`balance`](Self::balance) never lock.
+///
+/// # Shards
+///
+/// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all of them, without a lock: if
+/// together they have too little, that is the refusal, after one round trip. Else it takes from one that has enough and
+/// that nobody holds, by a second one. Where all such are held it waits for one, in a savepoint that stays (three round
+/// trips more); and where several are needed, or somebody was quicker, it asks all of them together, in the one order.
+/// So it never refuses what the limit as a whole would grant.
+///
+/// `credit`, `debit` and `reset` lock all shards; `settle` and `cancel` those that were charged, and report the balance
+/// of those. Ask such a limit once in a transaction, for the sum: a second call may want another shard, out of order.
 ///
 /// # Isolation
 ///
@@ -256,16 +269,24 @@ impl Limiter {
 
     async fn within_timeout(&self, conn: &mut PgConnection, call: Call, used: &[Charge]) -> Result<Answer, Error> {
         let plan = Plan::new([call])?;
-        let Some(timeout) = self.lock_timeout else {
-            return CarryOut::new(self.store(conn, &plan).await?, &plan).using_up(used)?.run().await;
-        };
-        let before = savepoint::set(conn, timeout, plan.rows()[0].name()).await?;
+        if plan.takes_pooled() {
+            return self.take_from_shards(conn, &plan).await;
+        }
+        self.carry_out(conn, &plan, used).await
+    }
+
+    /// Carries out a plan; where there is a lock timeout, in a savepoint.
+    async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan, used: &[Charge]) -> Result<Answer, Error> {
+        if self.lock_timeout.is_none() {
+            return CarryOut::new(self.store(conn, plan).await?, plan).using_up(used)?.run().await;
+        }
+        let savepoint = Savepoint::set(conn, self.lock_timeout, plan.rows()[0].name()).await?;
         // The savepoint is proof enough of a transaction.
-        let answer = match CarryOut::new(self.tables(conn), &plan).using_up(used) {
+        let answer = match CarryOut::new(self.tables(conn), plan).using_up(used) {
             Ok(carry_out) => carry_out.run().await,
             Err(error) => Err(error),
         };
-        savepoint::leave(conn, &before, answer).await
+        savepoint.leave(conn, answer).await
     }
 
     /// The tables, once it is certain that what is prepared without a name is still there when it is executed.

@@ -1,4 +1,4 @@
-//! A lock timeout that leaves the caller's transaction usable: the wait runs in a savepoint.
+//! A savepoint around what may have to be undone: a wait that was too long, or a row that was locked in vain.
 
 use std::time::Duration;
 
@@ -7,36 +7,72 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use crate::error::{Error, Step};
 use crate::store::database;
 
-/// Sets a savepoint and the lock timeout, in one round trip; returns the timeout of before.
-pub(super) async fn set(conn: &mut PgConnection, timeout: Duration, limit: &str) -> Result<String, Error> {
-    // Zero would be no timeout.
-    let millis = timeout.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX.unsigned_abs().into());
-    let sql = format!(
-        "savepoint tollgate_lock_timeout; select current_setting('lock_timeout'); set local lock_timeout = {millis}"
-    );
-    let before = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await.and_then(|row| row.try_get(0));
-    before.map_err(|source| match &source {
-        sqlx::Error::Database(error) if error.code().as_deref() == Some(NO_TRANSACTION) => Error::NotInTransaction,
-        _ => database(Step::Savepoint, limit, source),
-    })
+/// A savepoint in the caller's transaction, with the lock timeout of before if another one holds in it.
+pub(super) struct Savepoint {
+    before: Option<String>,
 }
 
-/// Leaves the savepoint as the answer demands: undone if the lock timeout struck, else kept, with the timeout of before.
-pub(super) async fn leave<T>(conn: &mut PgConnection, before: &str, answer: Result<T, Error>) -> Result<T, Error> {
-    let (sql, answer) = match answer {
-        Err(error) if error.is_lock_timeout() => (
-            "rollback to savepoint tollgate_lock_timeout; release savepoint tollgate_lock_timeout".to_owned(),
-            Err(Error::Busy),
-        ),
-        // PostgreSQL has aborted the transaction: it is the caller's to roll back.
-        Err(error) if error.is_of_the_database() => return Err(error),
-        answer => {
-            let before = before.replace('\'', "''");
-            (format!("set local lock_timeout = '{before}'; release savepoint tollgate_lock_timeout"), answer)
+impl Savepoint {
+    /// Sets a savepoint, and the lock timeout if there is one, in one round trip.
+    pub(super) async fn set(conn: &mut PgConnection, timeout: Option<Duration>, limit: &str) -> Result<Self, Error> {
+        let before = match timeout {
+            Some(timeout) => with_timeout(conn, timeout).await.map(Some),
+            None => sqlx::raw_sql("savepoint tollgate").execute(conn).await.map(|_| None),
+        };
+        let before = before.map_err(|source| match &source {
+            sqlx::Error::Database(error) if error.code().as_deref() == Some(NO_TRANSACTION) => Error::NotInTransaction,
+            _ => database(Step::Savepoint, limit, source),
+        })?;
+        Ok(Self { before })
+    }
+
+    /// Leaves it as the answer demands: undone if the lock timeout struck, else kept, with the timeout of before.
+    pub(super) async fn leave<T>(self, conn: &mut PgConnection, answer: Result<T, Error>) -> Result<T, Error> {
+        match answer {
+            Err(error) if error.is_lock_timeout() => self.undo(conn).await.and(Err(Error::Busy)),
+            // PostgreSQL has aborted the transaction: it is the caller's to roll back.
+            Err(error) if error.is_of_the_database() => Err(error),
+            answer => {
+                let before = self.before.as_deref().map(reset).unwrap_or_default();
+                run(conn, format!("{before}release savepoint tollgate")).await?;
+                answer
+            }
         }
-    };
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await.map_err(|source| database(Step::Savepoint, "", source))?;
-    answer
+    }
+
+    /// Goes on within it, with the lock timeout of before.
+    ///
+    /// Were it released, whoever waits for a row that was locked in it would from then on wait for the whole
+    /// transaction, even if an outer savepoint is rolled back meanwhile and the row is free: then rows locked at random
+    /// could deadlock.
+    pub(super) async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
+        match self.before {
+            Some(before) => run(conn, reset(&before)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Undoes what was done since, locks and the lock timeout included.
+    pub(super) async fn undo(self, conn: &mut PgConnection) -> Result<(), Error> {
+        run(conn, "rollback to savepoint tollgate; release savepoint tollgate".to_owned()).await
+    }
+}
+
+/// Sets both; returns the timeout of before.
+async fn with_timeout(conn: &mut PgConnection, timeout: Duration) -> Result<String, sqlx::Error> {
+    // Zero would be no timeout.
+    let millis = timeout.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX.unsigned_abs().into());
+    let sql = format!("savepoint tollgate; select current_setting('lock_timeout'); set local lock_timeout = {millis}");
+    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?.try_get(0)
+}
+
+fn reset(timeout: &str) -> String {
+    format!("set local lock_timeout = '{}'; ", timeout.replace('\'', "''"))
+}
+
+async fn run(conn: &mut PgConnection, sql: String) -> Result<(), Error> {
+    let done = sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await;
+    done.map(drop).map_err(|source| database(Step::Savepoint, "", source))
 }
 
 const NO_TRANSACTION: &str = "25P01";

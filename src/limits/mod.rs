@@ -37,6 +37,7 @@ use nearest::nearest;
 /// rate = 40_000
 /// per = "1m"
 /// max_reserved = 200_000     # how far reservations may go below zero, or "unbounded"; 0 unless given
+/// shards = 10                # over how many rows a key is spread; 1 unless given
 /// storage = "durable"        # or "ephemeral", for traffic whose count a crash may forget
 /// ```
 ///

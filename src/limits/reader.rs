@@ -66,6 +66,7 @@ impl Reader<'_> {
         spec.capacity = table.optional("capacity");
         spec.start = table.optional("start").map(|Span(span)| span);
         spec.max_reserved = table.optional("max_reserved").map_or(spec.max_reserved, |Bound(bound)| bound);
+        spec.shards = table.optional("shards").unwrap_or(spec.shards);
         spec.storage = table.optional("storage").unwrap_or(spec.storage);
         loop {
             match Limit::try_from(spec.clone()) {
@@ -190,6 +191,14 @@ impl FieldValue for Storage {
     }
 }
 
+impl FieldValue for u16 {
+    const EXAMPLE: &'static str = "a number of rows, such as shards = 16";
+
+    fn read(scalar: &Scalar) -> Result<Self, String> {
+        by_serde(scalar)
+    }
+}
+
 /// A duration as people write it.
 struct Span(Duration);
 
@@ -248,6 +257,13 @@ fn mend(spec: &mut LimitSpec, fault: LimitFault) -> &'static str {
             spec.max_reserved = Tokens::ZERO;
             "max_reserved"
         }
+        LimitFault::ShardsOfFirstUse
+        | LimitFault::ShardsTooMany
+        | LimitFault::ShardsWithoutRate
+        | LimitFault::ShardsZero => {
+            spec.shards = 1;
+            "shards"
+        }
         LimitFault::EphemeralReservations => {
             spec.storage = Storage::Durable;
             "storage"
@@ -263,7 +279,6 @@ fn mend(spec: &mut LimitSpec, fault: LimitFault) -> &'static str {
 fn instead_of(field: &str) -> Option<String> {
     match field {
         "name" => Some("the name is the table's own: drop this line".to_owned()),
-        "shards" => Some("this release keeps one row for each key: drop this line".to_owned()),
         _ => did_you_mean(field, &FIELDS).or_else(|| Some(format!("a limit has {}", FIELDS.join(", ")))),
     }
 }
@@ -280,6 +295,6 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
 }
 
 /// In the order in which they are best written.
-const FIELDS: [&str; 7] = ["kind", "rate", "per", "capacity", "start", "max_reserved", "storage"];
+const FIELDS: [&str; 8] = ["kind", "rate", "per", "capacity", "start", "max_reserved", "shards", "storage"];
 
 const HARMLESS_PERIOD: Duration = Duration::from_secs(1);

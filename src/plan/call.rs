@@ -1,9 +1,9 @@
 use std::collections::HashMap;
 
-use super::Row;
-use crate::algebra::{Ask, Terms, Timestamp};
+use super::row::Row;
+use super::steps::{Act, Step, Steps};
+use crate::algebra::Ask;
 use crate::error::Error;
-use crate::key::Key;
 use crate::limit::Limit;
 use crate::receipt::{Charge, Receipt};
 use crate::request::{Asked, Request};
@@ -55,40 +55,59 @@ impl Call {
     }
 
     /// Brings each charge of a receipt to its actual cost: the difference is given back or taken, whatever is there.
+    ///
+    /// What one call took from the shards of one limit is one charge in several parts: what is too much of it is given
+    /// back to each, up to what was taken there, and what is too little is taken from the first.
+    #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
     pub fn settle(receipt: Receipt, actual: Tokens) -> Self {
-        Self::amend(receipt, |charge| {
-            // Neither is negative, so the difference fits.
-            let spare = not_negative(&charge.limit, charge.cost)?.checked_sub(not_negative(&charge.limit, actual)?);
-            Ok(match spare.unwrap_or(Tokens::ZERO) {
-                spare if spare.is_negative() => Act::Debit(Tokens::from_micros(-spare.micros())),
-                spare => Act::Credit(spare),
-            })
+        Self::amend(&receipt, |charges| {
+            let mut spare = -i128::from(not_negative(&charges[0].limit, actual)?.micros());
+            for charge in charges {
+                spare += i128::from(not_negative(&charge.limit, charge.cost)?.micros());
+            }
+            let mut acts = Vec::with_capacity(charges.len());
+            for charge in charges {
+                let part = spare.min(i128::from(charge.cost.micros()));
+                spare = (spare - part).max(0);
+                // Neither more than the cost nor less than what the actual one is, so the fallback is never taken.
+                let part = i64::try_from(part).unwrap_or_default();
+                let debit = part < 0 && acts.is_empty();
+                acts.push(if debit {
+                    Act::Debit(Tokens::from_micros(-part))
+                } else {
+                    Act::Credit(Tokens::from_micros(part.max(0)))
+                });
+            }
+            Ok(acts)
         })
     }
 
     /// Gives back each charge of a receipt that is not ready to be spent.
+    #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
     pub fn cancel(receipt: Receipt) -> Self {
-        Self::amend(receipt, |charge| {
+        let act = |charge: &Charge| {
             let cost = not_negative(&charge.limit, charge.cost)?;
             Ok(Act::CreditUntil(cost, charge.ready_at.into()))
-        })
+        };
+        Self::amend(&receipt, |charges| charges.iter().map(act).collect())
     }
 
     fn alter(request: Request, act: impl Fn(Tokens) -> Act) -> Self {
-        let step = |Asked { limit, key, cost, .. }: Asked| Step::new(limit, key, 0, act(cost));
+        let step = |Asked { limit, key, cost, .. }: Asked| Step::new(limit, key, act(cost));
         Self { steps: request.into_parts().map(|asked| Steps::Alter(vec![step(asked)])) }
     }
 
-    fn amend(receipt: Receipt, act: impl Fn(&Charge) -> Result<Act, Error>) -> Self {
-        let step = |charge: Charge| {
-            // No limit has as many rows: such a charge was never made.
-            if i16::try_from(charge.shard).is_err() {
-                return Err(Error::ReceiptUsed);
+    fn amend(receipt: &Receipt, acts: impl Fn(&[Charge]) -> Result<Vec<Act>, Error>) -> Self {
+        let steps = || {
+            let mut steps = Vec::with_capacity(receipt.charges.len());
+            for charges in receipt.by_request() {
+                for (charge, act) in charges.iter().zip(acts(charges)?) {
+                    steps.push(Step::of_charge(charge, act)?);
+                }
             }
-            let act = act(&charge)?;
-            Ok(Step::new(charge.limit, charge.key, charge.shard, act))
+            Ok(Steps::Alter(steps))
         };
-        Self { steps: receipt.charges.into_iter().map(step).collect::<Result<_, _>>().map(Steps::Alter) }
+        Self { steps: steps() }
     }
 
     /// The call, if it is right.
@@ -97,8 +116,9 @@ impl Call {
         if steps.rows().next().is_none() {
             return Err(Error::NothingAsked);
         }
-        if let Steps::Take(asks) | Steps::Check(asks) = &steps {
-            asks.iter().try_for_each(possible)?;
+        match &steps {
+            Steps::Take(asks) | Steps::Check(asks) => asks.iter().try_for_each(possible)?,
+            Steps::Alter(acts) => agree(acts)?,
         }
         Ok(Checked(steps))
     }
@@ -110,7 +130,7 @@ pub(crate) struct Checked(pub(super) Steps<Row>);
 
 #[cfg(feature = "postgres")]
 impl Checked {
-    /// The rows that it is about, each once.
+    /// The rows that it is about, each once; of the shards of a limit only the first.
     pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
         self.0.rows()
     }
@@ -131,7 +151,8 @@ impl Checked {
         matches!(&self.0, Steps::Alter(steps) if steps.iter().any(|step| gives(&step.action)))
     }
 
-    /// The same call on a share of each limit, from 0 to 1; `None` where that could never grant it.
+    /// The same call on a share of each limit, from 0 to 1, in one row each, for in memory nobody waits for a lock;
+    /// `None` where that could never grant it.
     pub(crate) fn share(self, share: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
         let millionths = (share.clamp(0.0, 1.0) * 1e6).floor() as i64;
@@ -139,120 +160,19 @@ impl Checked {
         let (Steps::Take(steps) | Steps::Check(steps)) = &mut shared.0 else { return None };
         for step in steps.iter_mut() {
             step.terms = step.terms.share(millionths);
+            (step.rows, step.shard, step.row.shard) = (1, 0, 0);
         }
         let possible = steps.iter().all(|step| step.action.cost() <= step.action.most(&step.terms));
         possible.then_some(shared)
     }
 
-    /// What it asks of each row, if it takes or checks without reserving.
+    /// What it asks of each row, if it takes or checks without reserving. Of the shards of a limit none refuses by
+    /// itself.
     pub(crate) fn asks(&self) -> Option<impl Iterator<Item = &Step<Row, Ask>>> {
         let (Steps::Take(steps) | Steps::Check(steps)) = &self.0 else { return None };
         let reserving = steps.iter().any(|step| step.action.is_reserving());
-        (!reserving).then(|| steps.iter())
+        (!reserving).then(|| steps.iter().filter(|step| step.rows == 1))
     }
-}
-
-/// What a call does, row by row. `R` is how a row is named: in full, and by its place once the plan has sorted them.
-#[derive(Clone, Debug)]
-pub(super) enum Steps<R> {
-    /// All or nothing; each row once.
-    Take(Vec<Step<R, Ask>>),
-    /// What a `Take` would come to.
-    Check(Vec<Step<R, Ask>>),
-    /// One after another.
-    Alter(Vec<Step<R, Act>>),
-}
-
-impl Steps<Row> {
-    pub(super) fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.places()
-    }
-
-    #[cfg(feature = "postgres")]
-    fn first_limit(&self) -> &Limit {
-        match self {
-            Self::Take(steps) | Self::Check(steps) => &steps[0].limit,
-            Self::Alter(steps) => &steps[0].limit,
-        }
-    }
-}
-
-impl<R> Steps<R> {
-    /// The same steps, their rows named otherwise.
-    pub(super) fn placed<P>(self, place: impl Fn(&R) -> P) -> Steps<P> {
-        match self {
-            Self::Take(steps) => Steps::Take(steps.into_iter().map(|step| step.placed(&place)).collect()),
-            Self::Check(steps) => Steps::Check(steps.into_iter().map(|step| step.placed(&place)).collect()),
-            Self::Alter(steps) => Steps::Alter(steps.into_iter().map(|step| step.placed(&place)).collect()),
-        }
-    }
-
-    /// How the row of each step is named.
-    pub(super) fn places(&self) -> impl Iterator<Item = &R> {
-        let (asks, acts) = match self {
-            Self::Take(steps) | Self::Check(steps) => (steps.as_slice(), [].as_slice()),
-            Self::Alter(steps) => ([].as_slice(), steps.as_slice()),
-        };
-        asks.iter().map(|step| &step.row).chain(acts.iter().map(|step| &step.row))
-    }
-}
-
-impl Steps<usize> {
-    #[cfg(feature = "postgres")]
-    pub(super) fn terms(&self) -> Vec<(usize, &Terms)> {
-        match self {
-            Self::Take(steps) | Self::Check(steps) => steps.iter().map(|step| (step.row, &step.terms)).collect(),
-            Self::Alter(steps) => steps.iter().map(|step| (step.row, &step.terms)).collect(),
-        }
-    }
-
-    pub(super) fn inserts(&self) -> bool {
-        match self {
-            Self::Take(steps) => steps.iter().any(|step| step.action.cost() > Tokens::ZERO),
-            Self::Check(_) => false,
-            Self::Alter(steps) => {
-                steps.iter().any(|step| matches!(step.action, Act::Debit(cost) if cost > Tokens::ZERO))
-            }
-        }
-    }
-}
-
-/// What a call does with one row.
-#[derive(Clone, Debug)]
-pub(crate) struct Step<R, A> {
-    pub(crate) row: R,
-    pub(crate) limit: Limit,
-    pub(crate) key: Key,
-    pub(super) shard: u16,
-    pub(crate) terms: Terms,
-    pub(crate) action: A,
-    pub(super) tracked: bool,
-}
-
-impl<A> Step<Row, A> {
-    fn new(limit: Limit, key: Key, shard: u16, action: A) -> Self {
-        let terms = Terms::of(&limit, &key);
-        let row = Row { storage: limit.storage, name: limit.name.clone(), key: key.clone(), shard };
-        Self { row, limit, key, shard, terms, action, tracked: false }
-    }
-}
-
-impl<R, A> Step<R, A> {
-    fn placed<P>(self, place: impl Fn(&R) -> P) -> Step<P, A> {
-        let Self { row, limit, key, shard, terms, action, tracked } = self;
-        Step { row: place(&row), limit, key, shard, terms, action, tracked }
-    }
-}
-
-/// A change that succeeds whatever the row holds.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Act {
-    Credit(Tokens),
-    /// A credit that counts up to an instant, and not after it.
-    CreditUntil(Tokens, Timestamp),
-    Debit(Tokens),
-    Look,
-    Reset,
 }
 
 /// A cost that came from outside: from a caller, or in a receipt that was stored.
@@ -267,12 +187,12 @@ fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> 
     let (mut steps, mut places) = (Vec::new(), HashMap::new());
     for request in requests {
         let Asked { limit, key, cost, tracked } = request.into_parts()?;
-        add_up(&mut steps, &mut places, Step { tracked, ..Step::new(limit, key, 0, ask(cost)) })?;
+        add_up(&mut steps, &mut places, Step { tracked, ..Step::new(limit, key, ask(cost)) })?;
     }
     Ok(steps)
 }
 
-/// Adds a step, or adds its cost to the step that asks the same row already.
+/// Adds a step, or adds its cost to the step that asks the same limit and key already.
 ///
 /// `places` says where the steps of a long call are, for to look through them all each time would take its square.
 fn add_up(
@@ -280,13 +200,15 @@ fn add_up(
     places: &mut HashMap<Row, usize>,
     step: Step<Row, Ask>,
 ) -> Result<(), Error> {
+    // Whatever the number of shards, it is one limit.
+    let whole = |row: &Row| Row { shard: 0, ..row.clone() };
     let place = if steps.len() < FEW {
-        steps.iter().position(|other| other.row == step.row)
+        steps.iter().position(|other| other.row.is_beside(&step.row))
     } else {
         for (place, step) in steps.iter().enumerate().skip(places.len()) {
-            places.insert(step.row.clone(), place);
+            places.insert(whole(&step.row), place);
         }
-        places.get(&step.row).copied()
+        places.get(&whole(&step.row)).copied()
     };
     let Some(other) = place.map(|place| &mut steps[place]) else {
         steps.push(step);
@@ -298,6 +220,19 @@ fn add_up(
     // A sum that is no amount of tokens is beyond every capacity.
     other.action = other.action.and(step.action).ok_or_else(|| exceeded(other, Tokens::MAX))?;
     other.tracked |= step.tracked;
+    Ok(())
+}
+
+/// A receipt whose charges are of one limit under several numbers of shards is no receipt of one call.
+fn agree(steps: &[Step<Row, Act>]) -> Result<(), Error> {
+    let is_other = |one: &Step<Row, Act>, other: &Step<Row, Act>| {
+        one.limit.shards != other.limit.shards && one.row.is_beside(&other.row)
+    };
+    for step in steps.iter().filter(|step| step.limit.shards > 1) {
+        if steps.iter().any(|other| is_other(step, other)) {
+            return Err(Error::ConflictingDefinitions { limit: step.limit.name.clone().into() });
+        }
+    }
     Ok(())
 }
 

@@ -27,25 +27,32 @@
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 
+mod adoption;
 mod answer;
 mod call;
 mod ledger;
+#[cfg(feature = "postgres")]
+mod placement;
+mod row;
+mod steps;
 
 pub use answer::Answer;
 pub use call::Call;
 pub(crate) use call::Checked;
-#[cfg(feature = "postgres")]
-pub(crate) use call::Step;
 pub use ledger::{Change, Outcome};
+#[cfg(feature = "postgres")]
+pub(crate) use placement::Candidate;
+#[cfg(feature = "postgres")]
+pub(crate) use row::place_of;
+pub use row::{Row, Stranger};
+#[cfg(feature = "postgres")]
+pub(crate) use steps::Step;
 
 use crate::algebra::{Ask, State, Terms, Timestamp};
 use crate::error::Error;
-use crate::key::Key;
-use crate::limit::Storage;
-use crate::text::Text;
 use crate::tokens::Tokens;
-use call::Steps;
 use ledger::Ledger;
+use steps::{Head, Steps};
 
 /// Calls that are decided together, in their order, over rows that are locked together.
 #[derive(Debug)]
@@ -68,7 +75,7 @@ impl Plan {
 
     /// Plans calls that are known to be right.
     pub(crate) fn of(calls: Vec<Checked>) -> Self {
-        let mut rows: Vec<Row> = calls.iter().flat_map(|Checked(steps)| steps.rows()).cloned().collect();
+        let mut rows: Vec<Row> = calls.iter().flat_map(|Checked(steps)| steps.all_rows()).collect();
         rows.sort_unstable();
         rows.dedup();
         // Each row was collected from these very calls: the search finds it.
@@ -80,8 +87,13 @@ impl Plan {
     /// The plan of some of the calls, in the order given.
     #[cfg(feature = "postgres")]
     pub(crate) fn select(&self, calls: &[usize]) -> Self {
-        let calls: Vec<_> = calls.iter().map(|call| self.calls[*call].clone()).collect();
-        let mut places: Vec<usize> = calls.iter().flat_map(Steps::places).copied().collect();
+        self.part(calls.iter().map(|call| self.calls[*call].clone()).collect())
+    }
+
+    /// The plan of these calls, which name rows by their places here.
+    #[cfg(feature = "postgres")]
+    fn part(&self, calls: Vec<Steps<usize>>) -> Self {
+        let mut places: Vec<usize> = calls.iter().flat_map(Steps::places).collect();
         places.sort_unstable();
         places.dedup();
         let rows = places.iter().map(|place| self.rows[*place].clone()).collect();
@@ -93,19 +105,35 @@ impl Plan {
     /// The places in [`Plan::rows`] of each call's rows, in the order of the calls.
     #[cfg(feature = "postgres")]
     pub(crate) fn places(&self) -> impl Iterator<Item = impl Iterator<Item = usize>> {
-        self.calls.iter().map(|steps| steps.places().copied())
+        self.calls.iter().map(Steps::places)
     }
 
     /// The places in [`Plan::rows`] of one call's rows.
     #[cfg(feature = "postgres")]
     pub(crate) fn places_of(&self, call: usize) -> impl Iterator<Item = usize> {
-        self.calls[call].places().copied()
+        self.calls[call].places()
     }
 
     /// The rows to lock, in lock order.
     #[must_use]
     pub fn rows(&self) -> &[Row] {
         &self.rows
+    }
+
+    /// Whether some of the rows are asked as one.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.calls.iter().flat_map(Steps::heads).any(|head| head.rows > 1)
+    }
+
+    /// Whether calls ask one limit and key under several numbers of shards, whose rows are strangers to each other.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_mixed(&self) -> bool {
+        let is_strange = |one: &Row, other: &Row| place_of(one.shard).0 != place_of(other.shard).0;
+        // In lock order an unsharded row comes first of its key.
+        self.rows
+            .windows(2)
+            .any(|rows| rows[1].shard > 0 && rows[0].is_beside(&rows[1]) && is_strange(&rows[0], &rows[1]))
     }
 
     /// Decides the calls over the states found for [`Plan::rows`], in the same order, `None` where a row is absent.
@@ -122,21 +150,28 @@ impl Plan {
 
     /// What each row must hold for the plan's only call not to be refused, in the order of [`Plan::rows`].
     ///
-    /// `None` where a low balance proves nothing: for a plan of several calls, and for calls that give, take or look
-    /// whatever is there.
+    /// `None` where a low balance proves nothing: for a plan of several calls, for calls that give, take or look
+    /// whatever is there, and for rows that are asked as one.
     #[must_use]
     pub fn needs(&self) -> Option<Vec<Need>> {
         let [Steps::Take(steps)] = self.calls.as_slice() else { return None };
+        if steps.iter().any(|step| step.rows > 1) {
+            return None;
+        }
         let mut needs: Vec<_> = steps.iter().map(|step| (step.row, Need::of(step.terms, step.action))).collect();
         needs.sort_unstable_by_key(|(row, _)| *row);
         Some(needs.into_iter().map(|(_, need)| need).collect())
     }
 
     /// What an absent row of each would hold, in micro-tokens, in the order of [`Plan::rows`].
-    #[cfg(feature = "postgres")]
-    pub(crate) fn capacities(&self) -> Vec<i64> {
+    #[must_use]
+    pub fn capacities(&self) -> Vec<i64> {
         let mut capacities = vec![0; self.rows.len()];
-        self.calls.iter().flat_map(Steps::terms).for_each(|(row, terms)| capacities[row] = terms.capacity);
+        for Head { row, rows, terms, .. } in self.calls.iter().flat_map(Steps::heads) {
+            for shard in 0..rows {
+                capacities[row + shard] = terms.shard(shard, rows).capacity;
+            }
+        }
         capacities
     }
 
@@ -144,49 +179,6 @@ impl Plan {
     #[must_use]
     pub fn inserts(&self) -> bool {
         self.calls.iter().any(Steps::inserts)
-    }
-}
-
-/// One row: a limit's name, a key and a shard, in one of the two tables. Rows order as they are locked.
-#[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Row {
-    // The derived order is the lock order: do not move a field.
-    pub(crate) storage: Storage,
-    pub(crate) name: Text,
-    pub(crate) key: Key,
-    pub(crate) shard: u16,
-}
-
-impl Row {
-    /// The row of a charge.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn of(charge: &crate::receipt::Charge) -> Self {
-        let crate::receipt::Charge { limit, key, shard, .. } = charge;
-        Self { storage: limit.storage, name: limit.name.clone(), key: key.clone(), shard: *shard }
-    }
-
-    /// Which table it is in.
-    #[must_use]
-    pub fn storage(&self) -> Storage {
-        self.storage
-    }
-
-    /// The limit's name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.name.as_str()
-    }
-
-    /// The key.
-    #[must_use]
-    pub fn key(&self) -> &Key {
-        &self.key
-    }
-
-    /// Which of the limit's rows for this key.
-    #[must_use]
-    pub fn shard(&self) -> u16 {
-        self.shard
     }
 }
 

@@ -4,7 +4,7 @@ use sqlx::postgres::PgRow;
 use super::database;
 use crate::algebra::{State, Timestamp};
 use crate::error::{Error, Step};
-use crate::plan::Row;
+use crate::plan::{Row, Stranger};
 use crate::tokens::Tokens;
 
 /// What a statement found for a plan's rows.
@@ -16,6 +16,8 @@ pub(crate) struct Found {
     pub(crate) xid: Option<i64>,
     /// Whether every row that is there is locked.
     pub(crate) held: bool,
+    /// Whether rows of another number of shards are beside one that is absent, so that it is not a full one.
+    pub(crate) strange: bool,
     /// The state of each row, `None` where it is absent.
     pub(crate) states: Vec<Option<State>>,
     /// The instant at which this very statement inserted the row, as a full one, if it did; its state is `None` then.
@@ -27,7 +29,15 @@ pub(crate) struct Found {
 impl Found {
     /// Nothing yet, to append to.
     pub(super) fn none() -> Self {
-        Self { now: Timestamp::MIN, xid: None, held: true, states: Vec::new(), inserted: Vec::new(), tids: Vec::new() }
+        Self {
+            now: Timestamp::MIN,
+            xid: None,
+            held: true,
+            strange: false,
+            states: Vec::new(),
+            inserted: Vec::new(),
+            tids: Vec::new(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -44,6 +54,7 @@ impl Found {
         self.now = later.now;
         self.xid = later.xid.or(self.xid);
         self.held &= later.held;
+        self.strange |= later.strange;
         self.states.extend(later.states);
         self.inserted.extend(later.inserted);
         self.tids.extend(later.tids);
@@ -75,9 +86,23 @@ impl Found {
                 states: values.into_iter().zip(instants).map(state).collect(),
                 inserted: vec![None; rows.len()],
                 tids: row.try_get(3)?,
+                strange: row.try_get(4)?,
                 held: false,
                 ..Self::none()
             })
+        };
+        read().map_err(|source| database(Step::Read, rows[0].name(), source))
+    }
+
+    /// Reads rows that are there, absent ones, and strangers, as one statement tells them.
+    pub(super) fn with_strangers(rows: &[Row], result: Result<Vec<PgRow>, sqlx::Error>) -> Result<Shards, Error> {
+        let read = || {
+            let none = Self { states: vec![None; rows.len()], inserted: vec![None; rows.len()], ..Self::none() };
+            let mut shards = Shards { found: none, strangers: Vec::new(), began: Timestamp::MIN };
+            for row in result? {
+                shards.add(&row)?;
+            }
+            Ok(shards)
         };
         read().map_err(|source| database(Step::Read, rows[0].name(), source))
     }
@@ -87,6 +112,7 @@ impl Found {
         self.now = row.try_get(0)?;
         self.xid = row.try_get(1)?;
         self.held = row.try_get(2)?;
+        self.strange |= row.try_get::<bool, _>(7)?;
         let place: i64 = row.try_get(3)?;
         let inserted: Option<Timestamp> = row.try_get(4)?;
         let (value, ts): (Option<i64>, Option<Timestamp>) = (row.try_get(5)?, row.try_get(6)?);
@@ -95,6 +121,39 @@ impl Found {
         if let (Some(state), Some(instant)) = (self.states.get_mut(place), self.inserted.get_mut(place)) {
             *instant = inserted;
             *state = value.map(Tokens::from_micros).zip(ts).map(|(value, ts)| State { value, ts });
+        }
+        Ok(())
+    }
+}
+
+/// All rows of a plan's keys: its own, and strangers.
+#[derive(Debug)]
+pub(crate) struct Shards {
+    /// What was found for the plan's rows, without a lock.
+    pub(crate) found: Found,
+    /// The rows beside them, key by key.
+    pub(crate) strangers: Vec<Stranger>,
+    /// When the transaction began that looked.
+    pub(crate) began: Timestamp,
+}
+
+impl Shards {
+    fn add(&mut self, row: &PgRow) -> Result<(), sqlx::Error> {
+        (self.found.now, self.began) = (row.try_get(0)?, row.try_get(1)?);
+        let (place, stranger): (i64, Option<i16>) = (row.try_get(2)?, row.try_get(3)?);
+        let (value, ts): (Option<i64>, Option<Timestamp>) = (row.try_get(4)?, row.try_get(5)?);
+        // Places count from 1, and shards are never negative: the fallbacks are not taken.
+        let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
+        let state = value.map(Tokens::from_micros).zip(ts).map(|(value, ts)| State { value, ts });
+        match (stranger, state) {
+            (Some(shard), Some(state)) => {
+                self.strangers.push(Stranger { beside: place, shard: u16::try_from(shard).unwrap_or_default(), state });
+            }
+            _ => {
+                if let Some(found) = self.found.states.get_mut(place) {
+                    *found = state;
+                }
+            }
         }
         Ok(())
     }

@@ -15,10 +15,11 @@ use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _,
 use crate::algebra::{State, Timestamp};
 use crate::error::{Error, Step};
 use crate::limit::Storage;
-use crate::plan::{Change, Need, Row};
+use crate::plan::{Answer, Change, Need, Row, place_of};
 use crate::receipt::Charge;
 use columns::{Columns, Hint, Hints, Swapped, Written};
-pub(crate) use found::Found;
+pub(crate) use found::{Found, Shards};
+pub(crate) use shards::Swap;
 use wire::{Infinite, Statement};
 
 /// Runs a statement's twins, one for each table, and yields the rows of the one that was asked.
@@ -41,7 +42,8 @@ macro_rules! execute {
     };
 }
 
-// Below the macros, which it uses.
+// Below the macros, which they use.
+mod shards;
 mod sweep;
 
 pub(crate) use sweep::{FullRow, FullRows, Place, unswept};
@@ -119,19 +121,21 @@ impl<'c> Store<'c> {
         Ok(found)
     }
 
-    /// Inserts or locks rows of both tables, in order, unless one is evidently short of what is needed: no further row is
-    /// locked then, for that would be out of order if the row turned out not to be short.
+    /// Inserts or locks rows of both tables, in order, unless one is evidently short of what is needed: no further row
+    /// is locked then, for that would be out of order if the row turned out not to be short. Nor is one if there are
+    /// strangers, unless these are the caller's already.
     pub(crate) async fn claim(
         &mut self,
         rows: &[Row],
         needs: Option<&[Need]>,
         capacities: &[i64],
+        wary: bool,
     ) -> Result<Found, Error> {
         let mut found = Found::none();
         for rows in by_table(rows) {
             let range = found.len()..found.len() + rows.len();
             let next = if found.held {
-                self.claim_table(rows, needs.map(|needs| &needs[range.clone()]), &capacities[range]).await?
+                self.claim_table(rows, needs.map(|needs| &needs[range.clone()]), &capacities[range], wary).await?
             } else {
                 self.read(rows).await?
             };
@@ -140,7 +144,13 @@ impl<'c> Store<'c> {
         Ok(found)
     }
 
-    async fn claim_table(&mut self, rows: &[Row], needs: Option<&[Need]>, capacities: &[i64]) -> Result<Found, Error> {
+    async fn claim_table(
+        &mut self,
+        rows: &[Row],
+        needs: Option<&[Need]>,
+        capacities: &[i64],
+        wary: bool,
+    ) -> Result<Found, Error> {
         let Columns { names, keys, shards } = Columns::of(rows);
         let Hints { balances, rates, periods, stepped, phases } = Hints::of(rows, needs);
         let at = self.at;
@@ -158,7 +168,8 @@ impl<'c> Store<'c> {
             &periods,
             &stepped,
             &phases as &[Option<f64>],
-            at as Option<Timestamp>
+            at as Option<Timestamp>,
+            wary
         );
         Found::read(rows, Step::Claim, claimed)
     }
@@ -268,32 +279,38 @@ impl<'c> Store<'c> {
     }
 
     /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all.
+    /// Where some of them are `fresh`, that is inserted, strangers may have come while it waited; says whether there
+    /// are none.
     pub(crate) async fn save(
         &mut self,
         rows: &[Row],
         changes: &[Change],
         used: &[(Row, i64)],
         xid: i64,
-    ) -> Result<(), Error> {
+        fresh: bool,
+    ) -> Result<bool, Error> {
         let saved = match changes {
-            [change] if used.is_empty() => self.save_one(&rows[change.row], change, xid).await,
-            _ => self.save_rows(rows, changes, used, xid).await,
+            [change] if used.is_empty() => self.save_one(&rows[change.row], change, xid, fresh).await,
+            _ => self.save_rows(rows, changes, used, xid, fresh).await,
         };
-        let Saved { joined, unused, written } = saved.map_err(failed(Step::Save, &rows[0]))?;
+        let Saved { joined, unused, strange, written } = saved.map_err(failed(Step::Save, &rows[0]))?;
         if !joined {
-            // Nothing was written: in another transaction than the one that holds the rows, or in this one in vain.
+            // Nothing was written: in another transaction than the one that holds the rows, beside strangers, or in
+            // vain.
             self.expect_transaction(rows[0].name()).await?;
-            Err(unwritten(&rows[0]))
+            if fresh { Ok(false) } else { Err(unwritten(&rows[0])) }
+        } else if strange {
+            Ok(false)
         } else if !unused {
             Err(Error::ReceiptUsed)
         } else if written != changes.len() {
             Err(unwritten(&rows[0]))
         } else {
-            Ok(())
+            Ok(true)
         }
     }
 
-    async fn save_one(&mut self, row: &Row, change: &Change, xid: i64) -> Result<Saved, sqlx::Error> {
+    async fn save_one(&mut self, row: &Row, change: &Change, xid: i64, fresh: bool) -> Result<Saved, sqlx::Error> {
         let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
         let (value, ts, full_at) = (change.state.value.micros(), change.state.ts, change.full_at);
         let done = execute!(
@@ -307,9 +324,10 @@ impl<'c> Store<'c> {
             value,
             ts as Timestamp,
             full_at as Timestamp,
-            xid
+            xid,
+            fresh
         )?;
-        Ok(Saved { joined: done.rows_affected() == 1, unused: true, written: 1 })
+        Ok(Saved { joined: done.rows_affected() == 1, unused: true, strange: false, written: 1 })
     }
 
     async fn save_rows(
@@ -318,6 +336,7 @@ impl<'c> Store<'c> {
         changes: &[Change],
         used: &[(Row, i64)],
         xid: i64,
+        fresh: bool,
     ) -> Result<Saved, sqlx::Error> {
         let [buckets, rate_limits] =
             [Storage::Ephemeral, Storage::Durable].map(|table| Written::of(table, rows, changes));
@@ -340,7 +359,8 @@ impl<'c> Store<'c> {
             &names as &[&str],
             &keys as &[&str],
             &ids,
-            xid
+            xid,
+            fresh
         );
         let rows = self.fetch(query).await?;
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
@@ -348,6 +368,7 @@ impl<'c> Store<'c> {
         Ok(Saved {
             joined: row.try_get(0)?,
             unused: row.try_get(1)?,
+            strange: row.try_get(3)?,
             written: usize::try_from(written).unwrap_or_default(),
         })
     }
@@ -374,9 +395,18 @@ impl<'c> Store<'c> {
         Ok(())
     }
 
-    /// Keeps a charge until its receipt is used; the row's id.
-    pub(crate) async fn track(&mut self, charge: &Charge, xid: i64) -> Result<i64, Error> {
-        let mut parts = vec![0; usize::from(charge.shard)];
+    /// Keeps those charges of an answer that are to be tracked until their receipt is used.
+    pub(crate) async fn track(&mut self, answer: &mut Answer, xid: Option<i64>) -> Result<(), Error> {
+        let Answer::Granted { charges, .. } = answer else { return Ok(()) };
+        for (charge, _) in charges.iter_mut().filter(|(_, tracked)| *tracked) {
+            charge.tracked = Some(self.track_charge(charge, xid.ok_or(Error::NotInTransaction)?).await?);
+        }
+        Ok(())
+    }
+
+    async fn track_charge(&mut self, charge: &Charge, xid: i64) -> Result<i64, Error> {
+        let (_, shard) = place_of(charge.shard);
+        let mut parts = vec![0; usize::from(shard)];
         parts.push(charge.cost.micros());
         let (name, key, ready_at) = (charge.limit.name(), charge.key.as_str(), Timestamp::from(charge.ready_at));
         let query = query_file!("src/store/sql/track_charge.sql", name, key, &parts, ready_at as Timestamp, xid);
@@ -478,7 +508,7 @@ fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {
 }
 
 /// The row is locked, hence there: whatever kept it from being written is not ours.
-fn unwritten(row: &Row) -> Error {
+pub(crate) fn unwritten(row: &Row) -> Error {
     Error::CorruptRow { limit: row.name.clone().into(), fault: "it was not written, as a trigger or a policy demands" }
 }
 
@@ -488,6 +518,8 @@ struct Saved {
     joined: bool,
     /// Whether no charge to be used up was used before.
     unused: bool,
+    /// Whether nothing was written, for there are strangers.
+    strange: bool,
     /// How many rows were written.
     written: usize,
 }

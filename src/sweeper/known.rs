@@ -4,6 +4,7 @@ use std::time::Duration;
 use crate::algebra::{Terms, Timestamp};
 use crate::key::Key;
 use crate::limit::{Limit, Storage};
+use crate::plan::place_of;
 use crate::store::FullRow;
 
 /// The definitions that a sweeper knows, and how careful it is where it knows none.
@@ -30,9 +31,11 @@ impl Known {
     fn full_at(&self, table: Storage, row: &FullRow) -> Option<Timestamp> {
         // Of a limit that was given another storage, rows of the old one may be left, under a definition that is not known.
         let definitions = self.definitions.get(&row.name)?.iter().filter(|limit| limit.storage == table);
-        // A row of several for one key holds a part of the limit, and which part the definition does not tell.
-        let key = Key::try_from(row.key.clone()).ok().filter(|_| row.shard == 0)?;
-        definitions.map(|limit| Terms::of(limit, &key).full_at(row.state)).max()
+        let key = Key::try_from(row.key.clone()).ok()?;
+        // One of several rows for a key holds a part of the limit, and says itself which.
+        let (shards, index) = place_of(u16::try_from(row.shard).ok()?);
+        let terms = |limit| Terms::of(limit, &key).shard(index.into(), shards.into());
+        definitions.map(|limit| terms(limit).full_at(row.state)).max()
     }
 }
 

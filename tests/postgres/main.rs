@@ -22,6 +22,7 @@ mod proxy;
 mod receipts;
 mod regressions;
 mod replay;
+mod shards;
 mod simulate;
 mod standby;
 mod sweeper;

@@ -132,13 +132,29 @@ fn what_no_number_holds_is_a_fault_and_no_panic() {
 }
 
 #[test]
-fn shards_and_names_inside_are_told_what_to_do() {
-    let told = toml_faults("[x]\nname = 'x'\nshards = 4\nkind = 'token_bucket'\nrate = 1\nper = '1s'");
+fn names_inside_are_told_what_to_do() {
+    let told = toml_faults("[x]\nname = 'x'\nkind = 'token_bucket'\nrate = 1\nper = '1s'");
     assert!(
         told.contains("2:1: limit \"x\": unknown field \"name\" (the name is the table's own: drop this line)"),
         "{told}"
     );
-    assert!(told.contains("3:1: limit \"x\": unknown field \"shards\" (this release keeps one row"), "{told}");
+}
+
+#[test]
+fn shards_are_a_number_of_rows() {
+    let limits = |shards: &str| {
+        Limits::from_toml(&format!("[x]\nkind = 'token_bucket'\nrate = 1\nper = '1s'\nshards = {shards}"))
+    };
+    assert_eq!(limits("16").unwrap().get("x").unwrap().spec().shards, 16);
+    for (shards, reason) in [
+        ("0", "there are no shards"),
+        ("65", "there are too many shards"),
+        ("-1", "shards: -1"),
+        ("'many'", "a number of rows, such as shards = 16"),
+    ] {
+        let told = limits(shards).unwrap_err().to_string();
+        assert!(told.starts_with("5:10: limit \"x\": ") && told.contains(reason), "{shards}: {told}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod limits_file;
 mod model;
 mod properties;
 mod regressions;
+mod shards;
 mod story;
 mod values;
 mod world;

@@ -142,10 +142,11 @@ fn an_amount_is_a_number_where_a_number_is_exact() {
 fn a_limit_is_written_as_its_definition() {
     let json = json!({
         "name": "llm_tokens", "kind": "token_bucket", "rate": 40_000, "period": "1m", "capacity": 40_000,
-        "start": null, "max_reserved": 200_000, "storage": "durable",
+        "start": null, "max_reserved": 200_000, "shards": 10, "storage": "durable",
     });
-    let limit = Limit::token_bucket("llm_tokens", 40_000, MINUTE).max_reserved(200_000);
+    let limit = Limit::token_bucket("llm_tokens", 40_000, MINUTE).max_reserved(200_000).shards(10);
     assert_eq!(serde_json::to_value(&limit).unwrap(), json);
+    assert_eq!(through_json(&limit), limit);
 
     let queue = limit.unbounded_reservations().capacity(0);
     assert_eq!(serde_json::to_value(&queue).unwrap()["max_reserved"], "unbounded");
@@ -344,6 +345,11 @@ fn f62_f64_each_fault_of_a_definition_has_a_name() {
         (LimitFault::PeriodZero, period(Duration::ZERO)),
         (LimitFault::RateNotPositive, LimitSpec { rate: Tokens::ZERO, ..spec() }),
         (LimitFault::RateNotPositive, LimitSpec { rate: Tokens::MIN, ..spec() }),
+        (LimitFault::ShardsOfFirstUse, LimitSpec { kind: LimitKind::SteppedBucket, shards: 2, ..spec() }),
+        (LimitFault::ShardsTooMany, LimitSpec { shards: 65, ..spec() }),
+        (LimitFault::ShardsTooMany, LimitSpec { shards: u16::MAX, ..spec() }),
+        (LimitFault::ShardsWithoutRate, LimitSpec { rate: micros(3), shards: 4, ..spec() }),
+        (LimitFault::ShardsZero, LimitSpec { shards: 0, ..spec() }),
         (LimitFault::StartNotWholeMicros, start(nano)),
         (LimitFault::StartNotWholeMicros, start(Duration::MAX)),
         (LimitFault::StartOfContinuous, LimitSpec { kind: LimitKind::TokenBucket, ..start(SECOND) }),
@@ -363,6 +369,7 @@ fn what_is_just_within_is_a_limit() {
         LimitSpec { capacity: Some(Tokens::ZERO), ..spec() },
         LimitSpec { capacity: Some(Tokens::MAX), max_reserved: Tokens::MAX, ..spec() },
         LimitSpec { start: Some(Duration::from_micros(i64::MAX.unsigned_abs())), ..spec() },
+        LimitSpec { start: Some(Duration::ZERO), rate: micros(64), shards: Limit::MAX_SHARDS, ..spec() },
     ] {
         assert!(Limit::try_from(spec.clone()).is_ok(), "{spec:?}");
     }
@@ -371,7 +378,7 @@ fn what_is_just_within_is_a_limit() {
 /// In a `const` these do not compile; at run time they say the same, and point at the line that made the limit.
 #[test]
 fn a_wrong_limit_in_code_points_at_its_own_line() {
-    let wrong: [(LimitFault, fn() -> Limit); 18] = [
+    let wrong: [(LimitFault, fn() -> Limit); 22] = [
         (LimitFault::CapacityTooLarge, || bucket().capacity(u64::MAX)),
         (LimitFault::EphemeralReservations, || bucket().ephemeral().max_reserved(1)),
         (LimitFault::EphemeralReservations, || bucket().max_reserved(1).ephemeral()),
@@ -387,6 +394,10 @@ fn a_wrong_limit_in_code_points_at_its_own_line() {
         (LimitFault::RateNotPositive, || Limit::token_bucket("some", 0, SECOND)),
         (LimitFault::RateNotPositive, || bucket().exactly(Tokens::ZERO, Tokens::ONE)),
         (LimitFault::RateTooLarge, || Limit::fixed_window("some", u64::MAX, SECOND)),
+        (LimitFault::ShardsOfFirstUse, || Limit::stepped_bucket("some", 5, SECOND).shards(5)),
+        (LimitFault::ShardsTooMany, || bucket().shards(Limit::MAX_SHARDS + 1)),
+        (LimitFault::ShardsWithoutRate, || bucket().exactly(micros(2), Tokens::ONE).shards(3)),
+        (LimitFault::ShardsZero, || bucket().shards(0)),
         (LimitFault::StartNotWholeMicros, || Limit::fixed_window("some", 1, SECOND).start(Duration::from_nanos(1))),
         (LimitFault::StartNotWholeMicros, || Limit::stepped_bucket("some", 1, SECOND).start(Duration::MAX)),
         (LimitFault::StartOfContinuous, || bucket().start(Duration::ZERO)),

@@ -148,7 +148,7 @@ fn an_outcome_is_a_document() {
                 "definition": "token bucket 2 per 1s",
                 "limit": {
                     "name": "two", "kind": "token_bucket", "rate": 2, "period": "1s", "capacity": 2, "start": null,
-                    "max_reserved": 0, "storage": "durable",
+                    "max_reserved": 0, "shards": 1, "storage": "durable",
                 },
                 "global": false,
                 "refusals": 1,

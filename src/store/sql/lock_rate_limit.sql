@@ -1,5 +1,5 @@
 -- Locks the row of one key in tollgate.rate_limits and reads it, unless its committed balance is evidently too low: then reads it
--- without a lock. Inserts it if it is absent and that is asked for. The clock is read after the lock, and after the wait
+-- without a lock. Inserts it if it is absent and that is asked for, and there are no strangers. The clock is read after the lock, and after the wait
 -- that an insert may take.
 --
 -- What counts as too low is only estimated here, in floats; the caller decides on the state that comes back. An inserted
@@ -36,12 +36,21 @@ held as materialized (
        and not exists (select from short)
        for update
 ),
+-- Left by a definition of another number of shards: a row of ours that is absent is not a full one then.
+strange as (
+    select
+      from tollgate.rate_limits s
+     where s.name = $1 and s.key = $2
+       and floor((1 + sqrt(1 + 8 * s.shard)) / 2) <> floor((1 + sqrt(1 + 8 * $3)) / 2)
+     limit 1
+),
 inserted as (
     insert into tollgate.rate_limits (name, key, shard, value, ts, full_at)
     select $1, $2, $3, $9, coalesce($10, pg_catalog.clock_timestamp()), coalesce($10, pg_catalog.clock_timestamp())
      where $9::int8 is not null
        and (select count(*) from held) = 0
        and not exists (select from short)
+       and not exists (select from strange)
         on conflict (name, key, shard) do nothing
     returning ts
 ),
@@ -52,7 +61,11 @@ observed as materialized (
                when held.rows + inserted.rows > 0 then pg_catalog.txid_current_if_assigned()
                when short.rows = 0 then pg_catalog.txid_current()
            end                              as xid,
-           short.rows = 0                   as held
+           short.rows = 0                   as held,
+           case
+               when held.rows + inserted.rows + short.rows = 0 then exists (select from strange)
+               else false
+           end                              as strange
       from (select count(*) as rows from short) short
      cross join (select count(*) as rows from held) held
      cross join (select count(*) as rows from inserted) inserted
@@ -63,7 +76,8 @@ select o.now                      as "now!: Timestamp",
        1::int8                    as "place!",
        i.ts                       as "inserted?: Timestamp",
        coalesce(h.value, s.value) as "value?",
-       coalesce(h.ts, s.ts)       as "ts?: Timestamp"
+       coalesce(h.ts, s.ts)       as "ts?: Timestamp",
+       o.strange                  as "strange!"
   from observed o
   left join held h on true
   left join inserted i on true

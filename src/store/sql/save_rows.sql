@@ -2,11 +2,15 @@
 -- call is saved whole or not at all, also if its caller goes away. By any other transaction nothing is written, and neither
 -- is it if one of the charges was used before. Returns both, and how many rows were written.
 --
+-- If rows were inserted, nothing is written either if there are strangers by now: whoever inserted them may have waited
+-- meanwhile.
+--
 -- Each charge is deleted by one transaction only: whoever comes second waits for the first, and finds nothing.
 --
 -- of tollgate.buckets:      $1 names, $2 keys, $3 shards, $4 micro-tokens, $5 last refills, $6 when each will be full
 -- of tollgate.rate_limits:  $7 names, $8 keys, $9 shards, $10 micro-tokens, $11 instants, $12 when each will be full
 -- of tollgate.reservations: $13 names, $14 keys, $15 ids
+-- $17 whether some of the rows were inserted
 with joined as materialized (
     select coalesce((select pg_catalog.txid_current_if_assigned()) = $16::int8, false) as yes
 ),
@@ -18,8 +22,21 @@ unused as materialized (
      order by w.place
        for update of r
 ),
+strange as materialized (
+    select
+      from unnest((select $1::text[]), (select $2::text[]), (select $3::int2[])) as w (name, key, shard)
+      join tollgate.buckets s on s.name = w.name and s.key = w.key
+     where $17::bool
+       and floor((1 + sqrt(1 + 8 * s.shard)) / 2) <> floor((1 + sqrt(1 + 8 * w.shard)) / 2)
+     union all
+    select
+      from unnest((select $7::text[]), (select $8::text[]), (select $9::int2[])) as w (name, key, shard)
+      join tollgate.rate_limits s on s.name = w.name and s.key = w.key
+     where $17::bool
+       and floor((1 + sqrt(1 + 8 * s.shard)) / 2) <> floor((1 + sqrt(1 + 8 * w.shard)) / 2)
+),
 allowed as materialized (
-    select j.yes and u.rows = cardinality($15::int8[]) as yes
+    select j.yes and u.rows = cardinality($15::int8[]) and not exists (select from strange) as yes
       from joined j
      cross join (select count(*) as rows from unused) u
 ),
@@ -51,6 +68,7 @@ rate_limits as (
 )
 select j.yes                                                                as "joined!",
        a.yes                                                                as "unused!",
-       (select count(*) from buckets) + (select count(*) from rate_limits)  as "written!"
+       (select count(*) from buckets) + (select count(*) from rate_limits)  as "written!",
+       exists (select from strange)                                         as "strange!"
   from joined j
  cross join allowed a

@@ -4,6 +4,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
+use super::limits::Scratch;
 use super::{EXAMPLE, failure, run, stdout, text, tollgate};
 use crate::world::World;
 
@@ -39,6 +40,30 @@ async fn a_debt_says_when_it_is_repaid_and_when_the_next_call_is_granted() {
     assert!((80_000..=90_000).contains(&next["wait_ms"].as_u64().unwrap()), "{report}");
     assert!((110_000..=120_000).contains(&full), "{report}");
     assert_eq!(report["rows"][0]["table"], "tollgate.rate_limits");
+}
+
+#[tokio::test]
+async fn rows_that_share_a_limit_are_added_up() {
+    let file = Scratch::new("spread.toml", "[spread]\nkind = 'token_bucket'\nrate = 9\nper = '1h'\nshards = 3");
+    let world = World::new().await;
+    // The rows of three have the numbers three to five; a fourth is left from before.
+    world
+        .sql(
+            "insert into tollgate.rate_limits
+             select 'spread', '', shard, value, clock_timestamp(), clock_timestamp() + interval '1 hour'
+               from (values (0, 7000000), (3, 1000000), (5, -2000000)) r (shard, value)",
+        )
+        .await;
+    let inspect = |args: &[&str]| inspect(&world, file.0.to_str(), args);
+    let report = json(&inspect(&["spread", "--global", "--cost", "2", "--json"]));
+    let told = stdout(&inspect(&["spread", "--global"]));
+    let listed = stdout(&inspect(&["spread"]));
+    // One, three that are not there, and two owed: exactly two but for what has come back meanwhile.
+    let balance = report["balance"].as_f64().unwrap();
+    assert!((2.0..2.1).contains(&balance) && report["capacity"].as_f64() == Some(9.0), "{report}");
+    assert_eq!(report["next"]["wait_ms"], 0, "{report}");
+    assert!(told.contains("shard 0, of another number of shards, which the next call takes over"), "{told}");
+    assert!(listed.contains("(all callers) #5"), "{listed}");
 }
 
 #[tokio::test]

@@ -34,6 +34,21 @@ async fn f36_f37_each_limit_has_its_own_time_and_nothing_goes_unless_it_is_swept
     assert_eq!(left, [("a".to_owned(), "used".to_owned()), ("b".to_owned(), "k".to_owned())]);
 }
 
+/// Ten tokens over four rows, of which eight are taken: three rows are empty, and one has lost half a token of its share.
+#[tokio::test]
+async fn each_of_several_rows_goes_when_its_own_share_is_full() {
+    const SPREAD: Limit = Limit::token_bucket("spread", 10, MINUTE).shards(4).ephemeral();
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    teller.consume(0.0, SPREAD.global().cost(8)).await.granted().unwrap();
+    teller.tx.commit().await.unwrap();
+    assert_eq!(world.rows().await, 4);
+    let sweeper = || quick().margin(MINUTE).knows([SPREAD]);
+    for (at, rows) in [(11.999, 0), (12.0, 1), (59.999, 0), (60.0, 3)] {
+        assert_eq!(sweeper().at(second(at)).sweep(&world.pool).await.unwrap().rows(), rows, "{at}");
+    }
+}
+
 /// Rows of every age on many pages, more on each than a batch takes.
 #[tokio::test]
 async fn a_pass_sees_every_row_once_and_a_batch_is_never_larger_than_was_said() {

@@ -18,7 +18,8 @@ pub(super) async fn inspect(
     args: &InspectArgs,
     definition: &Definition,
 ) -> Result<(), CommandError> {
-    let limit = definition.limit();
+    // Row by row; of several rows for a key none says how much there is.
+    let limit = definition.limit().filter(|limit| limit.spec().shards == 1);
     let mut found = read(conn, args, limit).await?;
     definition.unless_unknown(!found.is_empty())?;
     let has_more = found.len() > args.limit as usize;
@@ -78,7 +79,7 @@ impl Listed {
         let row = found.row()?;
         let key = Key::try_from(found.key.clone()?).ok()?;
         let observed_at = Timestamp::from_micros(found.now).into();
-        let standing = limit.map(|limit| Standing::of(limit, &key, Some(&row), observed_at));
+        let standing = limit.map(|limit| Standing::of(limit, &key, std::slice::from_ref(&row), observed_at));
         Some(Self { key, observed_at, standing, row })
     }
 
@@ -93,7 +94,11 @@ impl Listed {
             || (self.row.value, format!("at {}", output::instant(self.row.as_of))),
             |standing| (standing.balance, standing.capacity.to_string()),
         );
-        [shown(&self.key), value.to_string(), of, full_in]
+        let key = match self.row.shard {
+            0 => shown(&self.key),
+            shard => format!("{} #{shard}", shown(&self.key)),
+        };
+        [key, value.to_string(), of, full_in]
     }
 }
 

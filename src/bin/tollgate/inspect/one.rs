@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use tollgate::algebra::Timestamp;
 use tollgate::{Key, Limit};
 
-use super::row::{Found, Next, Row, Standing};
+use super::row::{Found, Next, Row, Standing, numbers};
 use super::{Definition, InspectArgs};
 use crate::error::CommandError;
 use crate::limits_file::describe;
@@ -49,9 +49,8 @@ struct Report<'a> {
 impl<'a> Report<'a> {
     fn of(args: &'a InspectArgs, limit: Option<&Limit>, key: Key, rows: Vec<Row>, now: DateTime<Utc>) -> Self {
         let (standing, next) = limit.map_or((None, None), |limit| {
-            let row = rows.iter().find(|row| row.storage == limit.spec().storage);
-            let standing = Standing::of(limit, &key, row, now);
-            (Some(standing), Some(Next::of(limit, &key, row, now, args.cost)))
+            let standing = Standing::of(limit, &key, &rows, now);
+            (Some(standing), Some(Next::of(limit, &key, &rows, now, args.cost)))
         });
         Self { limit: &args.name, key, observed_at: now, standing, next, rows }
     }
@@ -91,7 +90,7 @@ impl<'a> Report<'a> {
 
     fn row(&self, row: &Row, limit: Option<&Limit>) -> String {
         let mut parts = vec![format!("{} at {} in {}", row.value, instant(row.as_of), row.table)];
-        if row.shard > 0 {
+        if row.shard > 0 || limit.is_some_and(|limit| limit.spec().shards > 1) {
             parts.push(format!("shard {}", row.shard));
         }
         if let (None, Some(full_at)) = (limit, row.full_at) {
@@ -102,8 +101,12 @@ impl<'a> Report<'a> {
             let ahead = format!("{} in the future (reset mends it)", self.until(row.as_of));
             parts.push(styled(BAD, ahead));
         }
-        if limit.is_some_and(|limit| limit.spec().storage != row.storage) {
-            parts.push(styled(CAUTION, "which the limit does not use any more"));
+        if let Some(limit) = limit {
+            if limit.spec().storage != row.storage {
+                parts.push(styled(CAUTION, "which the limit does not use any more"));
+            } else if !numbers(limit).contains(&row.shard) {
+                parts.push(styled(CAUTION, "of another number of shards, which the next call takes over"));
+            }
         }
         parts.join(", ")
     }

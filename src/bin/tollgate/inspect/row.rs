@@ -1,9 +1,10 @@
+use std::ops::Range;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::FromRow;
-use tollgate::algebra::{Ask, State, Terms, Timestamp, Verdict, decide};
+use tollgate::algebra::{Ask, Pool, Pooled, State, Terms, Timestamp};
 use tollgate::{Key, Limit, Storage, Tokens};
 
 /// A row as it is on disk.
@@ -43,7 +44,7 @@ pub(super) struct Row {
     pub(super) full_at: Option<DateTime<Utc>>,
 }
 
-/// What a row, or its absence, means by a definition.
+/// What the rows of a key, or their absence, mean by a definition.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Standing {
     pub(super) balance: Tokens,
@@ -54,12 +55,10 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    pub(super) fn of(limit: &Limit, key: &Key, row: Option<&Row>, now: DateTime<Utc>) -> Self {
-        let terms = Terms::of(limit, key);
-        let now = Timestamp::from(now);
-        let state = row.map_or_else(|| terms.full(now), state);
-        let balance = terms.refill(state, now).value;
-        let full_at = terms.full_at(state).max(now);
+    pub(super) fn of(limit: &Limit, key: &Key, rows: &[Row], now: DateTime<Utc>) -> Self {
+        let (pool, now) = (pool(limit, key, rows, now), Timestamp::from(now));
+        let balance = pool.balance();
+        let full_at = pool.full_at().max(now);
         let capacity = limit.spec().capacity.unwrap_or_default();
         let debt = Tokens::ZERO.checked_sub(balance).unwrap_or(Tokens::MAX).max(Tokens::ZERO);
         Self { balance, capacity, debt, full_at: full_at.into(), full_in_ms: millis_up(span(now, full_at)) }
@@ -80,17 +79,32 @@ pub(super) struct Next {
 }
 
 impl Next {
-    pub(super) fn of(limit: &Limit, key: &Key, row: Option<&Row>, now: DateTime<Utc>, cost: Tokens) -> Self {
-        let now = Timestamp::from(now);
+    pub(super) fn of(limit: &Limit, key: &Key, rows: &[Row], now: DateTime<Utc>, cost: Tokens) -> Self {
+        let (pool, now) = (pool(limit, key, rows, now), Timestamp::from(now));
         let is_possible = limit.spec().capacity.is_some_and(|capacity| cost <= capacity);
-        let verdict = decide(&Terms::of(limit, key), row.map(state), now, Ask::consume(cost));
-        let at = match verdict {
-            Ok(Verdict::Granted { .. }) => Some(now),
-            Ok(Verdict::Denied { retry_at, .. }) if is_possible => Some(retry_at),
+        let at = match pool.decide(Ask::consume(cost)) {
+            Ok(Pooled::Granted { .. }) => Some(now),
+            Ok(Pooled::Denied { retry_at, .. }) if is_possible => Some(retry_at),
             _ => None,
         };
         Self { cost, at: at.map(DateTime::from), wait_ms: at.map(|at| millis_up(span(now, at))) }
     }
+}
+
+/// The rows that a limit keeps for a key, of which most keep one, as one.
+fn pool(limit: &Limit, key: &Key, rows: &[Row], now: DateTime<Utc>) -> Pool {
+    let storage = limit.spec().storage;
+    let is = |number, row: &Row| row.storage == storage && row.shard == number;
+    let found = numbers(limit).map(|number| rows.iter().find(|row| is(number, row)).map(state));
+    Pool::of(&Terms::of(limit, key), &found.collect::<Vec<_>>(), now.into())
+}
+
+/// The numbers of a limit's rows: each number belongs to one number of shards.
+pub(super) fn numbers(limit: &Limit) -> Range<i16> {
+    // At most 64, so the fallback is never taken.
+    let shards = i16::try_from(limit.spec().shards).unwrap_or(i16::MAX);
+    let first = shards * (shards - 1) / 2;
+    first..first + shards
 }
 
 fn state(row: &Row) -> State {

@@ -1,0 +1,7 @@
+//! Limits with several rows for each key: one limit, however it is asked.
+
+mod conformance;
+mod contention;
+mod cost;
+mod stage;
+mod takeover;

@@ -1,0 +1,238 @@
+//! Known cases, each by the letter under which limiters are compared: one token a second, ten for each of n shards.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate::{Decision, Error, Gate, Limit, Limiter, MINUTE, SECOND, Tokens};
+
+use super::stage::{EVER, put, shards, versions, whole};
+use crate::teller::{Teller, both, left, retry, tokens, wait};
+use crate::world::{World, second};
+
+const ONE: i64 = 1_000_000;
+
+fn limit(n: u16) -> Limit {
+    Limit::token_bucket("d", 1, SECOND).capacity(10 * u64::from(n)).shards(n)
+}
+
+/// How many rows were written between two looks at their versions.
+fn written(before: &[(i16, String)], after: &[(i16, String)]) -> usize {
+    assert_eq!(before.len(), after.len());
+    before.iter().zip(after).filter(|(before, after)| before != after).count()
+}
+
+#[tokio::test]
+async fn d1_d3_d4_one_shard_is_taken_from_and_an_empty_limit_refuses() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for n in 1..=16_u16 {
+        for limit in both(&limit(n)) {
+            let mut ones = vec![ONE; n.into()];
+            if n >= 3 {
+                ones[2] = -ONE;
+            }
+            for values in [vec![ONE; n.into()], ones] {
+                put(&mut teller.tx, &limit, &values, second(0.0)).await;
+                let before = versions(&mut teller.tx, &limit).await;
+                let sum: i64 = values.iter().sum();
+                assert_eq!(left(teller.consume(0.0, limit.global()).await).micros(), sum - ONE, "D1, D4: {n}");
+                assert_eq!(written(&before, &versions(&mut teller.tx, &limit).await), 1, "{n}");
+            }
+            put(&mut teller.tx, &limit, &vec![0; n.into()], second(0.0)).await;
+            let before = versions(&mut teller.tx, &limit).await;
+            // Together they drip as fast as one: a full second, give or take what each rounds off.
+            let late = retry(teller.consume(0.0, limit.global()).await);
+            assert!(late >= SECOND && late <= SECOND + Duration::from_micros(n.into()), "D3: {n} {late:?}");
+            assert!(!teller.consume(late.as_secs_f64() - 1e-6, limit.global()).await.is_granted());
+            assert_eq!(versions(&mut teller.tx, &limit).await, before, "a refusal writes nothing");
+            assert!(teller.consume(late.as_secs_f64(), limit.global()).await.is_granted());
+        }
+    }
+}
+
+#[tokio::test]
+async fn d2_d5_d6_reservations_are_held_by_one_shard_if_it_can() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for n in 1..=16_u16 {
+        let owing = limit(n).unbounded_reservations();
+        put(&mut teller.tx, &owing, &vec![0; n.into()], second(0.0)).await;
+        let before = versions(&mut teller.tx, &owing).await;
+        // The rate does not divide for every n, and the shard is any.
+        let waits = wait(teller.reserve(0.0, owing.global()).await);
+        let exact = SECOND * u32::from(n);
+        assert!(waits.abs_diff(exact) <= Duration::from_micros(u64::from(n).pow(2)), "D2: {n} {waits:?}");
+        assert_eq!(written(&before, &versions(&mut teller.tx, &owing).await), 1);
+        assert_eq!(shards(&mut teller.tx, &owing).await.iter().map(|(_, value)| value).sum::<i64>(), -ONE);
+
+        // D5: one shard could not; the sum can, for two and more.
+        let some = limit(n).max_reserved(1);
+        put(&mut teller.tx, &some, &vec![ONE; n.into()], second(0.0)).await;
+        let reserved = teller.reserve(0.0, some.global().cost(3)).await;
+        match n {
+            1 => assert_eq!(retry(reserved), SECOND, "D5"),
+            _ => assert!(reserved.is_granted(), "D5: {n}"),
+        }
+
+        let fast =
+            Limit::token_bucket("fast", n.into(), SECOND).capacity(10 * u64::from(n)).max_reserved(n.into()).shards(n);
+        let mut values = vec![ONE; n.into()];
+        if n >= 3 {
+            values[2] = -ONE;
+        }
+        put(&mut teller.tx, &fast, &values, second(0.0)).await;
+        let before = versions(&mut teller.tx, &fast).await;
+        assert_eq!(wait(teller.reserve(0.0, fast.global().cost(2)).await), SECOND, "D6: {n}");
+        assert_eq!(written(&before, &versions(&mut teller.tx, &fast).await), 1);
+    }
+}
+
+#[tokio::test]
+async fn d7_d8_d9_shards_are_pooled_where_one_has_too_little() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for n in 2..=16_u16 {
+        for limit in both(&limit(n)) {
+            put(&mut teller.tx, &limit, &vec![ONE / 2; n.into()], second(0.0)).await;
+            let before = versions(&mut teller.tx, &limit).await;
+            assert!(teller.consume(0.0, limit.global()).await.is_granted(), "D7: {n}");
+            let after = shards(&mut teller.tx, &limit).await;
+            assert_eq!(after.iter().filter(|(_, value)| *value == 0).count(), 2, "both end at 0");
+            assert_eq!(written(&before, &versions(&mut teller.tx, &limit).await), 2);
+
+            // D8, D9: fresh rows; more than a share, and more than all.
+            super::stage::clear(&mut teller.tx, &limit).await;
+            let all = 10 * u64::from(n);
+            assert_eq!(
+                left(teller.consume(0.0, limit.global().cost(11)).await).micros(),
+                ONE * (10 * i64::from(n) - 11)
+            );
+            let error = Limiter::new().consume(&mut teller.tx, limit.global().cost(all + 1)).await.unwrap_err();
+            assert!(
+                matches!(error, Error::CostExceedsCapacity { max, .. } if max.micros() == 10 * ONE * i64::from(n)),
+                "{error}"
+            );
+        }
+    }
+}
+
+/// As many as there are tokens, whoever asks, and then a refusal that names the instant.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn d10_d11_a_hundred_calls_at_one_instant_are_exactly_a_hundred() {
+    let hundred = Limit::token_bucket("hundred", 100, EVER).shards(10);
+    for (limiters, gates) in [(110, 0), (0, 110), (60, 50)] {
+        for limit in both(&hundred) {
+            let world = World::new().await;
+            let gate = Gate::builder(world.pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE).build();
+            let start = Arc::new(tokio::sync::Barrier::new(limiters + gates));
+            let mut callers = tokio::task::JoinSet::new();
+            for caller in 0..limiters + gates {
+                let (pool, gate, limit, start) = (world.pool.clone(), gate.clone(), limit.clone(), start.clone());
+                callers.spawn(async move {
+                    start.wait().await;
+                    if caller >= limiters {
+                        return gate.consume(limit.global()).await.unwrap();
+                    }
+                    let mut tx = pool.begin().await.unwrap();
+                    let decision = Limiter::new().consume(&mut tx, limit.global()).await.unwrap();
+                    tx.commit().await.unwrap();
+                    decision
+                });
+            }
+            let decisions = callers.join_all().await;
+            let granted = decisions.iter().filter(|decision| decision.is_granted()).count();
+            assert_eq!(granted, 100, "{limiters} {gates} {:?}", limit.spec().storage);
+            let mut conn = world.connect().await;
+            assert_eq!(shards(&mut conn, &limit).await.iter().map(|(_, value)| value).sum::<i64>(), 0);
+            let Decision::Denied(denied) = Limiter::new().check(&mut conn, limit.global()).await.unwrap() else {
+                panic!("none is left")
+            };
+            let then = Limiter::new().at(denied.retry_at);
+            assert!(then.check(&mut conn, limit.global()).await.unwrap().is_granted());
+            let early = Limiter::new().at(denied.retry_at - Duration::from_micros(1));
+            assert!(!early.check(&mut conn, limit.global()).await.unwrap().is_granted());
+        }
+    }
+}
+
+#[tokio::test]
+async fn d14_e2_e4_e5_the_balance_is_that_of_all_shards() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for limit in both(&Limit::token_bucket("ten", 10, SECOND).shards(4)) {
+        let fresh = teller.balance(0.0, limit.global()).await;
+        assert_eq!((fresh.value, fresh.capacity), (tokens(10), tokens(10)));
+        put(&mut teller.tx, &limit.clone().capacity(20), &[3 * ONE, 2 * ONE, 4 * ONE, ONE], second(0.0)).await;
+        assert_eq!(teller.balance(0.0, limit.clone().capacity(20).global()).await.value, tokens(10));
+        super::stage::clear(&mut teller.tx, &limit).await;
+        assert_eq!(left(teller.consume(0.0, limit.global().cost(4)).await), tokens(6));
+        let before = shards(&mut teller.tx, &limit).await;
+        for _ in 0..2 {
+            assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(6));
+        }
+        assert_eq!(shards(&mut teller.tx, &limit).await, before);
+        assert_eq!(left(teller.consume(0.0, limit.global().cost(6)).await), Tokens::ZERO);
+        assert_eq!(teller.balance(1.0, limit.global()).await.value, tokens(10));
+    }
+}
+
+#[tokio::test]
+async fn every_change_is_one_of_the_whole_limit() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    let limit = Limit::token_bucket("verbs", 8, EVER).max_reserved(40).shards(4);
+    assert_eq!(teller.debit(0.0, limit.global().cost(10)).await, tokens(-2));
+    assert_eq!(teller.credit(0.0, limit.global().cost(3)).await, tokens(1));
+    assert_eq!(teller.reset(0.0, limit.global()).await, tokens(8));
+    let spent = teller.consume(0.0, limit.global().cost(8)).await.granted().unwrap();
+    assert_eq!(spent.charges.len(), 4, "more than a share is taken from all that are needed");
+    teller.settle(0.0, spent, 3).await;
+    assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(5));
+    let booked = teller.reserve(0.0, limit.global().cost(30)).await.granted().unwrap();
+    assert!(booked.charges.len() > 1);
+    assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(-25));
+    let tracked = teller.reserve(0.0, limit.global().cost(9).tracked()).await.granted().unwrap();
+    assert!(tracked.charges.iter().all(|charge| charge.tracked.is_some()));
+    teller.cancel(0.0, tracked.clone()).await;
+    let again = Limiter::new().at(second(0.0)).cancel(&mut teller.tx, tracked).await;
+    assert!(matches!(again, Err(Error::ReceiptUsed)), "{again:?}");
+    teller.cancel(0.0, booked).await;
+    assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(5));
+}
+
+#[tokio::test]
+async fn a_gate_answers_as_the_whole_limit() {
+    let world = World::new().await;
+    let gate = Gate::builder(world.pool.clone()).build();
+    for limit in both(&Limit::token_bucket("gate", 10, EVER).shards(5)) {
+        for left in (0..10_i64).rev() {
+            let grant = gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+            assert_eq!(grant.remaining, whole(left));
+        }
+        assert!(!gate.consume(limit.key("k")).await.unwrap().is_granted());
+        assert_eq!(gate.credit(limit.key("k").cost(7)).await.unwrap().value, whole(7));
+        let grant = gate.consume(limit.key("k").cost(6)).await.unwrap().granted().unwrap();
+        assert!(grant.charges.len() > 1);
+        gate.settle(grant, 1).await.unwrap();
+        assert_eq!(gate.balance(limit.key("k")).await.unwrap().value, whole(6));
+        assert_eq!(gate.reset(limit.key("k")).await.unwrap().value, whole(10));
+        assert!(gate.check(limit.key("k").cost(10)).await.unwrap().is_granted());
+    }
+}
+
+#[tokio::test]
+async fn outside_a_transaction_nothing_is_taken() {
+    let world = World::new().await;
+    let mut conn = world.connect().await;
+    for limit in both(&Limit::token_bucket("auto", 40, EVER).shards(4)) {
+        for values in [vec![], vec![10 * ONE; 4], vec![ONE; 4]] {
+            put(&mut conn, &limit, &values, second(0.0)).await;
+            let before = shards(&mut conn, &limit).await;
+            for cost in [1, 3] {
+                let refused = Limiter::new().at(second(0.0)).consume(&mut conn, limit.global().cost(cost)).await;
+                assert!(matches!(refused, Err(Error::NotInTransaction)), "{values:?} {cost}: {refused:?}");
+                assert_eq!(shards(&mut conn, &limit).await, before);
+            }
+        }
+    }
+}

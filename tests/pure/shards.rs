@@ -1,0 +1,394 @@
+//! What holds for the rows that share a limit, however they are asked: together, one by one, or both by turns.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tollgate::algebra::{Ask, Part, Pool, Pooled, State, Terms, Timestamp, Verdict, credit, debit, decide};
+use tollgate::plan::{Answer, Call, Outcome, Plan, Stranger};
+use tollgate::{Charge, Error, Key, Limit, LimitKind, LimitSpec, MINUTE, SECOND, Tokens};
+
+use crate::story::config;
+use crate::world::{at, micros, receipt, sec, tokens};
+
+/// The rows of one limit for one key, and nothing else.
+#[derive(Clone, Debug)]
+struct Shards {
+    limit: Limit,
+    rows: Vec<Option<State>>,
+}
+
+impl Shards {
+    fn of(limit: &Limit) -> Self {
+        Self { limit: limit.clone(), rows: vec![None; limit.spec().shards.into()] }
+    }
+
+    fn terms(&self) -> Terms {
+        Terms::of(&self.limit, &Key::GLOBAL)
+    }
+
+    /// What an answer from all rows together says, and does.
+    fn pooled(&mut self, call: Call, now: Timestamp) -> Result<Answer, Error> {
+        let plan = Plan::new([call])?;
+        let first = plan.rows()[0].shard();
+        let mine = |row: u16| usize::from(row - self.limit_first());
+        // A charge is settled by its own row alone.
+        let places: Vec<_> = plan.rows().iter().map(|row| mine(row.shard())).collect();
+        assert!(first >= self.limit_first());
+        let found: Vec<_> = places.iter().map(|place| self.rows[*place]).collect();
+        let Outcome { mut answers, changes } = plan.decide(&found, now);
+        for change in changes {
+            self.rows[places[change.row]] = Some(change.state);
+        }
+        answers.remove(0)
+    }
+
+    /// What one row says, as to a call that was placed there.
+    fn placed(&mut self, shard: usize, now: Timestamp, ask: Ask) -> bool {
+        let terms = self.terms().shard(shard, self.rows.len());
+        match decide(&terms, self.rows[shard], now, ask) {
+            Ok(Verdict::Granted { next, .. }) => {
+                self.rows[shard] = next.or(self.rows[shard]);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn balance(&self, now: Timestamp) -> Tokens {
+        Pool::of(&self.terms(), &self.rows, now).balance()
+    }
+
+    fn limit_first(&self) -> u16 {
+        let shards = self.limit.spec().shards;
+        shards * (shards - 1) / 2
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Move {
+    Pooled(i64, bool),
+    Placed(usize, i64, bool),
+    Credit(i64),
+    Debit(i64),
+    Cancel,
+    Settle(i64),
+}
+
+fn moves() -> impl Strategy<Value = Vec<(i64, Move)>> {
+    let cost = || prop_oneof![0_i64..2_000_000, 0_i64..12_000_000, Just(1_000_000_i64), 0_i64..4];
+    let gap = prop_oneof![Just(0_i64), 0_i64..3_000_000, 0_i64..40_000_000, 0_i64..5];
+    let any = prop_oneof![
+        4 => (cost(), any::<bool>()).prop_map(|(cost, reserving)| Move::Pooled(cost, reserving)),
+        4 => (0_usize..16, cost(), any::<bool>()).prop_map(|(shard, cost, reserving)| Move::Placed(shard, cost, reserving)),
+        1 => cost().prop_map(Move::Credit),
+        1 => cost().prop_map(Move::Debit),
+        1 => Just(Move::Cancel),
+        1 => cost().prop_map(Move::Settle),
+    ];
+    vec((gap, any), 1..30)
+}
+
+fn limits() -> impl Strategy<Value = Limit> {
+    let kind = prop_oneof![Just(LimitKind::TokenBucket), Just(LimitKind::FixedWindow)];
+    let reserved = prop_oneof![Just(0), 0_i64..9_000_000, Just(i64::MAX)];
+    (kind, 1_u16..=16, 100_i64..5_000_000, 1_i64..20_000_000, 0_i64..12_000_000, reserved).prop_map(
+        |(kind, shards, rate, period, capacity, reserved)| {
+            let spec = LimitSpec::new("shards", kind, micros(rate), Duration::from_micros(period.unsigned_abs()));
+            let (capacity, max_reserved) = (Some(micros(capacity)), micros(reserved));
+            LimitSpec { shards, capacity, max_reserved, ..spec }.try_into().unwrap()
+        },
+    )
+}
+
+fn ask(cost: i64, reserving: bool) -> Ask {
+    if reserving { Ask::reserve(micros(cost)) } else { Ask::consume(micros(cost)) }
+}
+
+fn call(limit: &Limit, cost: i64, reserving: bool) -> Call {
+    let request = [limit.global().cost(micros(cost))];
+    if reserving { Call::reserve(request) } else { Call::consume(request) }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn the_shares_sum_to_the_whole(shards in 1_usize..=64, rate in 64_i64.., capacity in 0_i64.., reserved in 0_i64..i64::MAX) {
+        let spec = LimitSpec::new("shares", LimitKind::TokenBucket, micros(rate), SECOND);
+        let spec = LimitSpec { capacity: Some(micros(capacity)), max_reserved: micros(reserved), ..spec };
+        let terms = Terms::of(&spec.try_into().unwrap(), &Key::GLOBAL);
+        let of = |terms: &Terms| {
+            let empty = State { value: Tokens::MIN, ts: sec(0) };
+            // A row that is deep in debt is up by the rate after a period; a reservation goes as deep as it may.
+            let rate = i128::from(terms.refill(empty, sec(1)).value.micros()) - i128::from(i64::MIN);
+            (rate, i128::from(terms.full(sec(0)).value.micros()))
+        };
+        let parts: Vec<_> = (0..shards).map(|index| of(&terms.shard(index, shards))).collect();
+        let sum = parts.iter().fold((0, 0), |(a, b), (rate, capacity)| (a + rate, b + capacity));
+        prop_assert_eq!(sum, of(&terms));
+        let spread = parts.iter().map(|(rate, _)| rate).max().unwrap() - parts.iter().map(|(rate, _)| rate).min().unwrap();
+        prop_assert!(spread <= 1);
+    }
+
+    /// Between any two grants, of calls that ask one row or all: no more than the whole limit, to the micro-token. Nor
+    /// does a row go deeper than its share of the reservations.
+    #[test]
+    fn never_over(limit in limits(), story in moves()) {
+        let spec = limit.spec();
+        let (rate, period) = (i128::from(spec.rate.micros()), i128::try_from(spec.period.as_micros()).unwrap());
+        let most = i128::from(spec.capacity.unwrap().micros()) + i128::from(spec.max_reserved.micros());
+        let phase = Terms::of(&limit, &Key::GLOBAL).full(at(0)).ts.micros();
+        let step = |instant: i64| i128::from(instant - phase).div_euclid(period);
+        let refilled = |from: i64, to: i64| {
+            if spec.kind == LimitKind::TokenBucket {
+                rate * i128::from(to - from) / period
+            } else {
+                rate * (step(to) - step(from))
+            }
+        };
+        let (mut shards, mut now, mut granted) = (Shards::of(&limit), 0, Vec::<(i64, i128)>::new());
+        for (gap, step) in story {
+            now += gap;
+            let before = shards.balance(at(now));
+            let taken = match step {
+                Move::Pooled(cost, reserving) => {
+                    let answer = shards.pooled(call(&limit, cost, reserving), at(now));
+                    if matches!(answer, Ok(Answer::Granted { .. })) { cost } else { 0 }
+                }
+                Move::Placed(shard, cost, reserving) => {
+                    let shard = shard % shards.rows.len();
+                    if shards.placed(shard, at(now), ask(cost, reserving)) { cost } else { 0 }
+                }
+                _ => continue,
+            };
+            prop_assert_eq!(shards.balance(at(now)).micros(), before.micros() - taken);
+            granted.push((now, taken.into()));
+        }
+        for (place, (first, _)) in granted.iter().enumerate() {
+            let mut sum = 0;
+            for (last, taken) in &granted[place..] {
+                sum += taken;
+                prop_assert!(sum <= most + refilled(*first, *last), "{first} to {last}");
+            }
+        }
+    }
+
+    /// A pool says what one row with the whole limit would: it grants whenever the sum suffices, and a refusal names
+    /// the first microsecond at which it does.
+    #[test]
+    fn a_pool_grants_what_its_sum_allows_and_waiting_is_exact(limit in limits(), story in moves()) {
+        let most = limit.spec().max_reserved.micros();
+        let (mut shards, mut now, mut charged) = (Shards::of(&limit), 0, Vec::<Charge>::new());
+        for (gap, step) in story {
+            now += gap;
+            let before = shards.clone();
+            let balance = before.balance(at(now)).micros();
+            let answer = match step {
+                Move::Pooled(cost, reserving) => {
+                    let bound = if reserving { most } else { 0 };
+                    let answer = shards.pooled(call(&limit, cost, reserving), at(now));
+                    match &answer {
+                        Ok(Answer::Granted { remaining, charges, .. }) => {
+                            prop_assert!(i128::from(balance) - i128::from(cost) >= -i128::from(bound));
+                            prop_assert_eq!(remaining.micros(), balance - cost);
+                            prop_assert_eq!(charges.iter().map(|(charge, _)| charge.cost.micros()).sum::<i64>(), cost);
+                            charged = charges.iter().map(|(charge, _)| charge.clone()).collect();
+                        }
+                        Ok(Answer::Denied(denied)) => {
+                            prop_assert!(i128::from(balance) - i128::from(cost) < -i128::from(bound));
+                            prop_assert_eq!(&shards.rows, &before.rows);
+                            let retry_at = Timestamp::from(denied.retry_at).micros();
+                            let asked = |instant| before.clone().pooled(call(&limit, cost, reserving), at(instant)).unwrap();
+                            let then = matches!(asked(retry_at), Answer::Granted { .. });
+                            prop_assert!(then);
+                            prop_assert!(matches!(asked(retry_at - 1), Answer::Denied(_)));
+                        }
+                        Err(Error::CostExceedsCapacity { .. }) => {}
+                        other => prop_assert!(false, "{other:?}"),
+                    }
+                    answer
+                }
+                Move::Placed(shard, cost, reserving) => {
+                    let shard = shard % shards.rows.len();
+                    shards.placed(shard, at(now), ask(cost, reserving));
+                    continue;
+                }
+                Move::Credit(amount) => shards.pooled(Call::credit(limit.global().cost(micros(amount))), at(now)),
+                Move::Debit(amount) => shards.pooled(Call::debit(limit.global().cost(micros(amount))), at(now)),
+                Move::Cancel => shards.pooled(Call::cancel(receipt(&std::mem::take(&mut charged))), at(now)),
+                Move::Settle(actual) => {
+                    shards.pooled(Call::settle(receipt(&std::mem::take(&mut charged)), micros(actual)), at(now))
+                }
+            };
+            if let (Ok(Answer::Done(balances)), Move::Credit(amount)) = (&answer, step) {
+                let capacity = limit.spec().capacity.unwrap().micros();
+                prop_assert_eq!(balances[0].value.micros(), (balance + amount).min(capacity));
+            }
+        }
+    }
+
+    /// A reservation is laid on the rows so that it is ready as soon as any way of laying it is.
+    #[test]
+    fn a_reservation_is_ready_as_soon_as_can_be(
+        values in vec(-3_000_i64..3_000, 1..6),
+        rate in 6_i64..40,
+        reserved in 0_i64..20_000,
+        cost in 1_i64..9_000,
+    ) {
+        let spec = LimitSpec::new("ready", LimitKind::TokenBucket, micros(rate), Duration::from_micros(7));
+        let spec = LimitSpec { capacity: Some(micros(20_000)), max_reserved: micros(reserved), ..spec };
+        let terms = Terms::of(&spec.try_into().unwrap(), &Key::GLOBAL);
+        let rows: Vec<_> = values.iter().map(|value| Some(State { value: micros(*value), ts: at(0) })).collect();
+        let answer = Pool::of(&terms, &rows, at(0)).decide(Ask::reserve(micros(cost)));
+        let Ok(Pooled::Granted { parts, ready_at, .. }) = answer else { return Ok(()) };
+        let n = i64::try_from(values.len()).unwrap();
+        let share = |whole: i64, index: i64| whole / n + i64::from(index < whole % n);
+        let room = |index: i64, value: i64, instant: i64| {
+            (value + share(rate, index) * instant / 7).min(value + share(reserved, index)).max(0)
+        };
+        let rooms = |instant| (0..).zip(&values).map(|(index, value)| room(index, *value, instant)).sum::<i64>();
+        let by_walking = (0..1_000_000).find(|instant| rooms(*instant) >= cost).unwrap();
+        prop_assert_eq!(ready_at.micros(), by_walking);
+        for Part { shard, next, .. } in parts {
+            prop_assert!(next.value.micros() >= -share(reserved, i64::try_from(shard).unwrap()));
+            prop_assert!(terms.shard(shard, values.len()).refill(next, ready_at).value >= Tokens::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_pool_of_one_row_is_that_row(
+        limit in limits(),
+        row in prop::option::of((-20_000_000_i64..13_000_000, -9_000_000_i64..9_000_000)),
+        amount in 0_i64..20_000_000,
+        reserving: bool,
+    ) {
+        let terms = Terms::of(&limit, &Key::GLOBAL);
+        let row = row.map(|(value, ts)| State { value: micros(value), ts: at(ts) });
+        let (pool, now) = (Pool::of(&terms, &[row], at(0)), at(0));
+        // No more than a call can ask.
+        let most = limit.spec().capacity.unwrap().micros();
+        let most = if reserving { most.saturating_add(limit.spec().max_reserved.micros()) } else { most };
+        let ask = ask(amount.min(most), reserving);
+        match (pool.decide(ask), decide(&terms, row, now, ask)) {
+            (Ok(Pooled::Granted { parts, remaining, ready_at }), Ok(Verdict::Granted { next, remaining: left, ready_at: at })) => {
+                prop_assert_eq!((parts.first().map(|part| part.next), remaining, ready_at), (next, left, at));
+            }
+            (Ok(Pooled::Denied { remaining, retry_at }), Ok(Verdict::Denied { remaining: left, retry_at: at })) => {
+                prop_assert_eq!((remaining, retry_at), (left, at));
+            }
+            (pooled, single) => prop_assert_eq!(pooled.is_err(), single.is_err()),
+        }
+        let next = |parts: Vec<Part>| parts.first().map(|part| part.next);
+        prop_assert_eq!(next(pool.credit(micros(amount))), credit(&terms, row, now, micros(amount)));
+        prop_assert_eq!(next(pool.debit(micros(amount)).unwrap()), debit(&terms, row, now, micros(amount)).unwrap());
+    }
+
+    /// Whatever is taken, the rows that it is taken from stand level, and the others lower.
+    #[test]
+    fn a_debit_levels_the_rows(values in vec(-50_i64..50, 1..9), amount in 0_i64..500) {
+        let terms = Terms::of(&Limit::token_bucket("level", 1, SECOND).capacity(1_000), &Key::GLOBAL);
+        let rows: Vec<_> = values.iter().map(|value| Some(State { value: micros(*value), ts: at(0) })).collect();
+        let parts = Pool::of(&terms, &rows, at(0)).debit(micros(amount)).unwrap();
+        prop_assert_eq!(parts.iter().map(|part| part.cost.micros()).sum::<i64>(), amount);
+        let mut after = values.clone();
+        for part in &parts {
+            after[part.shard] = part.next.value.micros();
+        }
+        let lowered: Vec<_> = parts.iter().map(|part| part.next.value.micros()).collect();
+        if let (Some(low), Some(high)) = (lowered.iter().min(), lowered.iter().max()) {
+            prop_assert!(high - low <= 1);
+            let untouched = (0..values.len()).filter(|index| parts.iter().all(|part| part.shard != *index));
+            prop_assert!(untouched.into_iter().all(|index| after[index] <= low + 1));
+        }
+    }
+
+    /// A change of the number of shards makes no token and forgives no debt: what the old rows lack, the new ones lack,
+    /// give or take what refills round off.
+    #[test]
+    fn rows_of_another_number_are_taken_over_with_what_they_lack(
+        limit in limits(), shards in 1_u16..=16, story in moves(), later in 0_i64..9_000_000,
+    ) {
+        let (mut old, mut now) = (Shards::of(&limit), 0);
+        for (gap, step) in story {
+            now += gap;
+            match step {
+                Move::Placed(shard, cost, reserving) => {
+                    old.placed(shard % old.rows.len(), at(now), ask(cost, reserving));
+                }
+                Move::Debit(amount) => drop(old.pooled(Call::debit(limit.global().cost(micros(amount))), at(now))),
+                _ => {}
+            }
+        }
+        let now = at(now + later);
+        let new: Limit = LimitSpec { shards, ..limit.spec() }.try_into().unwrap();
+        prop_assume!(shards != limit.spec().shards);
+        let plan = Plan::new([Call::look(new.global())]).unwrap();
+        let strangers: Vec<_> = (old.limit_first()..).zip(&old.rows)
+            .filter_map(|(shard, row)| row.map(|state| Stranger { beside: 0, shard, state }))
+            .collect();
+        let mut taken_over = Shards::of(&new);
+        for change in plan.adopt(&taken_over.rows, &strangers, now).unwrap() {
+            taken_over.rows[change.row] = Some(change.state);
+        }
+        prop_assert_eq!(taken_over.balance(now), old.balance(now));
+    }
+}
+
+#[test]
+fn the_rows_of_each_number_of_shards_have_numbers_of_their_own() {
+    let mut next = 0;
+    for shards in 1..=Limit::MAX_SHARDS {
+        let limit = Limit::token_bucket("numbers", 100, MINUTE).shards(shards);
+        let plan = Plan::new([Call::look(limit.global())]).unwrap();
+        let numbers: Vec<_> = plan.rows().iter().map(tollgate::plan::Row::shard).collect();
+        assert_eq!(numbers, (next..next + shards).collect::<Vec<_>>());
+        next += shards;
+    }
+    assert_eq!(next, 2080);
+}
+
+#[test]
+fn d12_the_shards_of_a_window_share_its_phase() {
+    let limit = Limit::fixed_window("phase", 160, MINUTE).shards(16);
+    let mut shards = Shards::of(&limit);
+    for shard in 0..16 {
+        assert!(shards.placed(shard, sec(0), Ask::consume(tokens(10))));
+    }
+    let Ok(Answer::Denied(denied)) = shards.pooled(call(&limit, 1_000_000, false), sec(0)) else {
+        panic!("all is spent")
+    };
+    assert_eq!(shards.balance(denied.retry_at.into()), tokens(160), "all come back at once");
+}
+
+#[test]
+fn two_definitions_of_one_limit_in_one_call_differ_in_their_shards_too() {
+    let limit = Limit::token_bucket("two", 10, MINUTE);
+    let asked = [limit.key(1), limit.clone().shards(2).key(1)];
+    let error = Plan::new([Call::consume(asked)]).unwrap_err();
+    assert!(matches!(error, Error::ConflictingDefinitions { .. }), "{error}");
+}
+
+#[test]
+fn what_one_call_took_from_several_shards_is_settled_as_one_sum() {
+    let limit = Limit::token_bucket("settle", 4, MINUTE).shards(4);
+    let spend = |cost| {
+        let mut shards = Shards::of(&limit);
+        let Ok(Answer::Granted { charges, .. }) = shards.pooled(call(&limit, cost, false), sec(0)) else {
+            panic!("refused")
+        };
+        (shards, receipt(&charges.into_iter().map(|(charge, _)| charge).collect::<Vec<_>>()))
+    };
+    for (cost, actual, left) in
+        [(3_000_000, 1_000_000, 3), (3_000_000, 0, 4), (2_000_000, 4_000_000, 0), (4_000_000, 6_000_000, -2)]
+    {
+        let (mut shards, receipt) = spend(cost);
+        assert!(receipt.charges.len() > 1);
+        assert_eq!(receipt.clone().split().count(), 1);
+        shards.pooled(Call::settle(receipt, micros(actual)), sec(0)).unwrap();
+        assert_eq!(shards.balance(sec(0)), tokens(left), "{cost} {actual}");
+    }
+    let (mut shards, receipt) = spend(3_000_000);
+    shards.pooled(Call::cancel(receipt), sec(0)).unwrap();
+    assert_eq!(shards.balance(sec(0)), tokens(4));
+}
