@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sqlx::postgres::PgPoolOptions;
+use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 use tollgate::{Error, Gate, Limit, OnFailure, SECOND, Source, Tokens};
 
@@ -107,6 +108,7 @@ async fn a_gate_with_named_statements_says_what_to_do() {
     assert!(error.to_string().contains("(say `unnamed_statements()`"), "{error}");
     // Its connection never prepared a statement that worked: each try takes another name.
     second.close().await;
+    take_first_name(&url).await;
     let third = options().connect(&url).await.unwrap();
     let open = Gate::builder(third.clone()).on_failure(OnFailure::Open).build();
     let grant = soon(open.consume(DURABLE.key("k"))).await.unwrap().granted().unwrap();
@@ -114,4 +116,14 @@ async fn a_gate_with_named_statements_says_what_to_do() {
     let unnamed = Gate::builder(third).unnamed_statements().lock_timeout(Duration::from_secs(20)).build();
     let grant = soon(unnamed.consume(DURABLE.key("k"))).await.unwrap().granted().unwrap();
     assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(98)));
+}
+
+/// Sees to it that the pooler's server has a statement by the first name that a client gives. A client that left early may
+/// have cost the pooler its server, and a new one has none.
+async fn take_first_name(url: &str) {
+    let mut conn = PgConnection::connect(url).await.unwrap();
+    // It fails where there is one.
+    let _ = sqlx::query("select 1").execute(&mut conn).await;
+    conn.ping().await.unwrap();
+    conn.close().await.unwrap();
 }
