@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -229,6 +230,26 @@ impl Limit {
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_str()
+    }
+
+    /// The numbers that the rows of a key have in the tables' column `shard`: 0 where there is one row.
+    ///
+    /// The rows of n shards begin at n(n−1)/2, so that a row says by itself how many it is one of. The last number that a
+    /// limit can have is 2079, well within the column.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::{Limit, SECOND};
+    ///
+    /// let limit = Limit::token_bucket("everybody", 5_000, SECOND);
+    /// assert_eq!(limit.shard_numbers(), 0..1);
+    /// assert_eq!(limit.shards(3).shard_numbers(), 3..6);
+    /// ```
+    #[must_use]
+    pub const fn shard_numbers(&self) -> Range<u16> {
+        let first = self.shards * (self.shards - 1) / 2;
+        first..first + self.shards
     }
 
     /// The definition as plain data.

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -139,6 +140,16 @@ pub enum LimitKind {
     SteppedBucket,
     /// [`Limit::token_bucket`].
     TokenBucket,
+}
+
+impl fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::FixedWindow => "fixed window",
+            Self::SteppedBucket => "stepped bucket",
+            Self::TokenBucket => "token bucket",
+        })
+    }
 }
 
 fn one() -> u16 {

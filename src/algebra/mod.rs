@@ -54,5 +54,7 @@ pub use decide::{Ask, TooDeep, Verdict, credit, debit, decide};
 pub use pool::{Part, Pool, Pooled};
 #[cfg(feature = "postgres")]
 pub(crate) use terms::Flow;
+#[cfg(feature = "http")]
+pub(crate) use terms::div_ceil;
 pub use terms::{State, Terms};
 pub use timestamp::Timestamp;

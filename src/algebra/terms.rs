@@ -152,6 +152,6 @@ impl Terms {
 }
 
 /// Both are positive, and so small that nothing overflows: at most 2^64 tokens times 3.2·10^16 microseconds.
-fn div_ceil(amount: i128, by: i128) -> i128 {
+pub(crate) fn div_ceil(amount: i128, by: i128) -> i128 {
     (amount + by - 1) / by
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Step};
 use crate::limiter::CarryOut;
 use crate::plan::{Answer, Plan};
 use crate::receipt::Charge;
-use crate::store::database;
+use crate::store::{database, millis};
 
 /// Decides all calls of a plan in a transaction of their own, under locks.
 ///
@@ -78,11 +78,6 @@ async fn commit(tx: Transaction<'_, Postgres>, limit: &str) -> Result<(), Error>
 
 async fn rollback(tx: Transaction<'_, Postgres>, limit: &str) -> Result<(), Error> {
     tx.rollback().await.map_err(|source| database(Step::Commit, limit, source))
-}
-
-/// As PostgreSQL takes it; zero would be no timeout.
-fn millis(timeout: Duration) -> u128 {
-    timeout.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX.unsigned_abs().into())
 }
 
 /// No plan takes as many.

@@ -1,5 +1,6 @@
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
+use crate::algebra::div_ceil;
 use crate::limit::{Limit, Refill};
 use crate::standing::whole;
 
@@ -31,11 +32,6 @@ fn window(limit: &Limit) -> Option<u64> {
     };
     // At most 2^63 periods of a thousand years: what does not fit is for ever.
     (micros >= MICROS).then(|| u64::try_from(div_ceil(micros, MICROS)).unwrap_or(u64::MAX))
-}
-
-/// Neither is negative.
-fn div_ceil(amount: i128, by: i128) -> i128 {
-    (amount + by - 1) / by
 }
 
 const MICROS: i128 = 1_000_000;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use crate::error::{Error, Step};
-use crate::store::database;
+use crate::store::{database, millis};
 
 /// A savepoint in the caller's transaction, with the lock timeout of before if another one holds in it.
 pub(super) struct Savepoint {
@@ -60,8 +60,7 @@ impl Savepoint {
 
 /// Sets both; returns the timeout of before.
 async fn with_timeout(conn: &mut PgConnection, timeout: Duration) -> Result<String, sqlx::Error> {
-    // Zero would be no timeout.
-    let millis = timeout.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX.unsigned_abs().into());
+    let millis = millis(timeout);
     let sql = format!("savepoint tollgate; select current_setting('lock_timeout'); set local lock_timeout = {millis}");
     sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?.try_get(0)
 }

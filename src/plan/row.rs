@@ -5,8 +5,7 @@ use crate::text::Text;
 
 /// One row: a limit's name, a key and a shard, in one of the two tables. Rows order as they are locked.
 ///
-/// The rows of a limit of n shards have the numbers from n(n−1)/2 on: 0; 1 and 2; 3, 4 and 5. So a row says by itself
-/// how many it is one of, and one that was left by a definition of another number of shards, a *stranger*, is never
+/// Its number says how many rows it is one of ([`Limit::shard_numbers`]), and one that was left by a definition of another number of shards, a *stranger*, is never
 /// taken for ours.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Row {
@@ -25,7 +24,7 @@ impl Row {
 
     /// Any of them, by its index, which is less than their number.
     pub(crate) fn nth(limit: &Limit, key: &Key, index: u16) -> Self {
-        let shard = first_number(limit.shards) + index;
+        let shard = limit.shard_numbers().start + index;
         Self { storage: limit.storage, name: limit.name.clone(), key: key.clone(), shard }
     }
 
@@ -70,11 +69,6 @@ impl Row {
     pub fn shard(&self) -> u16 {
         self.shard
     }
-}
-
-/// The number of the first of so many rows. The most that a limit can have end at 2079, well within the column.
-pub(crate) const fn first_number(shards: u16) -> u16 {
-    shards * (shards - 1) / 2
 }
 
 /// How many rows a row is one of, and which of them it is.

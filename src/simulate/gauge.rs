@@ -5,7 +5,7 @@ use super::micros;
 use super::rule::Rule;
 use super::series::{Recorder, Series};
 use super::simulation::Simulation;
-use crate::algebra::{State, Terms, Timestamp};
+use crate::algebra::{Pool, State, Terms, Timestamp};
 use crate::error::Error;
 use crate::key::Key;
 use crate::plan::{Call, Plan, Row};
@@ -54,23 +54,22 @@ impl Gauge {
     }
 }
 
-/// A row whose balance is kept over time.
+/// The rows that a limit has for a key, whose balance is kept over time.
 #[derive(Debug)]
 struct Watched {
-    row: Row,
+    rows: Vec<Row>,
     terms: Terms,
 }
 
 impl Watched {
     fn new(rule: &Rule, key: &Key) -> Result<Self, Error> {
         let plan = Plan::new([Call::look(rule.request(key, Tokens::ONE))])?;
-        let row = plan.rows().first().cloned().ok_or(Error::NothingAsked)?;
-        Ok(Self { terms: Terms::of(rule.limit(), row.key()), row })
+        Ok(Self { rows: plan.rows().to_vec(), terms: Terms::of(rule.limit(), &rule.key(key)) })
     }
 
     fn level(&self, rows: &HashMap<Row, State>, at: Timestamp) -> Tokens {
-        let row = rows.get(&self.row).copied().unwrap_or_else(|| self.terms.full(at));
-        self.terms.refill(row, at).value
+        let found: Vec<_> = self.rows.iter().map(|row| rows.get(row).copied()).collect();
+        Pool::of(&self.terms, &found, at).balance()
     }
 }
 

@@ -7,7 +7,7 @@ use super::words::{Words, WordsError};
 use crate::key::Key;
 use crate::limit::{Limit, LimitError};
 use crate::request::Request;
-use crate::spec::{LimitKind, LimitSpec};
+use crate::spec::LimitSpec;
 use crate::tokens::Tokens;
 
 /// A limit, and whom each call asks it for: its own key, or all callers together.
@@ -98,12 +98,7 @@ impl fmt::Display for Rule {
 }
 
 fn described(spec: &LimitSpec) -> String {
-    let kind = match spec.kind {
-        LimitKind::FixedWindow => "fixed window",
-        LimitKind::SteppedBucket => "stepped bucket",
-        LimitKind::TokenBucket => "token bucket",
-    };
-    let mut parts = vec![format!("{kind} {} per {}", spec.rate, humantime::format_duration(spec.period))];
+    let mut parts = vec![format!("{} {} per {}", spec.kind, spec.rate, humantime::format_duration(spec.period))];
     parts
         .extend(spec.capacity.filter(|capacity| *capacity != spec.rate).map(|capacity| format!("capacity {capacity}")));
     parts.extend(spec.start.map(|start| format!("start {}", humantime::format_duration(start))));
@@ -111,6 +106,9 @@ fn described(spec: &LimitSpec) -> String {
         Tokens::ZERO => {}
         Tokens::MAX => parts.push("reservations unbounded".to_owned()),
         bound => parts.push(format!("max reserved {bound}")),
+    }
+    if spec.shards > 1 {
+        parts.push(format!("{} shards", spec.shards));
     }
     parts.join(", ")
 }

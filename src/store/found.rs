@@ -40,6 +40,11 @@ impl Found {
         }
     }
 
+    /// Nothing where rows were looked for.
+    fn absent(rows: &[Row]) -> Self {
+        Self { states: vec![None; rows.len()], inserted: vec![None; rows.len()], ..Self::none() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.states.len()
     }
@@ -63,7 +68,7 @@ impl Found {
     /// Reads the result that all locking and reading statements share.
     pub(super) fn read(rows: &[Row], step: Step, result: Result<Vec<PgRow>, sqlx::Error>) -> Result<Self, Error> {
         let read = || {
-            let mut found = Self { states: vec![None; rows.len()], inserted: vec![None; rows.len()], ..Self::none() };
+            let mut found = Self::absent(rows);
             for row in result? {
                 found.add(&row)?;
             }
@@ -90,19 +95,6 @@ impl Found {
                 held: false,
                 ..Self::none()
             })
-        };
-        read().map_err(|source| database(Step::Read, rows[0].name(), source))
-    }
-
-    /// Reads rows that are there, absent ones, and strangers, as one statement tells them.
-    pub(super) fn with_strangers(rows: &[Row], result: Result<Vec<PgRow>, sqlx::Error>) -> Result<Shards, Error> {
-        let read = || {
-            let none = Self { states: vec![None; rows.len()], inserted: vec![None; rows.len()], ..Self::none() };
-            let mut shards = Shards { found: none, strangers: Vec::new(), began: Timestamp::MIN };
-            for row in result? {
-                shards.add(&row)?;
-            }
-            Ok(shards)
         };
         read().map_err(|source| database(Step::Read, rows[0].name(), source))
     }
@@ -138,6 +130,32 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
+    /// Nothing yet, to append to.
+    pub(super) fn none() -> Self {
+        Self { found: Found::none(), strangers: Vec::new(), began: Timestamp::MIN }
+    }
+
+    /// Adds what was found in the next table, later.
+    pub(super) fn append(&mut self, later: Self) {
+        let before = self.found.len();
+        let moved = |stranger: Stranger| Stranger { beside: before + stranger.beside, ..stranger };
+        self.strangers.extend(later.strangers.into_iter().map(moved));
+        self.found.append(later.found);
+        self.began = later.began;
+    }
+
+    /// Reads rows that are there, absent ones, and strangers, as one statement tells them.
+    pub(super) fn read(rows: &[Row], result: Result<Vec<PgRow>, sqlx::Error>) -> Result<Self, Error> {
+        let read = || {
+            let mut shards = Self { found: Found::absent(rows), ..Self::none() };
+            for row in result? {
+                shards.add(&row)?;
+            }
+            Ok(shards)
+        };
+        read().map_err(|source| database(Step::Read, rows[0].name(), source))
+    }
+
     fn add(&mut self, row: &PgRow) -> Result<(), sqlx::Error> {
         (self.found.now, self.began) = (row.try_get(0)?, row.try_get(1)?);
         let (place, stranger): (i64, Option<i16>) = (row.try_get(2)?, row.try_get(3)?);

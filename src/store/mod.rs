@@ -8,6 +8,8 @@ mod columns;
 mod found;
 mod wire;
 
+use std::time::Duration;
+
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgDatabaseError, PgQueryResult, PgRow};
 use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, query_file};
@@ -456,6 +458,11 @@ impl<'c> Store<'c> {
     fn needs_wrapping(&self) -> bool {
         self.wraps && !self.conn.is_in_transaction()
     }
+}
+
+/// A timeout as PostgreSQL takes it, in milliseconds, rounded up; zero would be none.
+pub(crate) fn millis(timeout: Duration) -> u128 {
+    timeout.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX.unsigned_abs().into())
 }
 
 /// What PostgreSQL reported, with what was being done; what has a remedy is told apart.

@@ -5,8 +5,8 @@ use sqlx::postgres::PgRow;
 use sqlx::query_file;
 
 use super::columns::{Columns, Written};
-use super::found::{Found, Shards};
-use super::{Store, failed, unwritten};
+use super::found::Shards;
+use super::{Store, by_table, failed, unwritten};
 use crate::algebra::{State, Timestamp};
 use crate::error::{Error, Step};
 use crate::limit::Storage;
@@ -14,21 +14,25 @@ use crate::plan::{Change, Row, Stranger};
 use crate::tokens::Tokens;
 
 impl Store<'_> {
-    /// Reads rows of both tables without a lock, and strangers beside them.
+    /// Reads rows without a lock, and strangers beside them, table by table: a standby has only one of the two.
     pub(crate) async fn read_shards(&mut self, rows: &[Row]) -> Result<Shards, Error> {
-        let ephemeral: Vec<_> = rows.iter().map(|row| row.storage() == Storage::Ephemeral).collect();
-        let Columns { names, keys, shards } = Columns::of(rows);
-        let at = self.at;
-        let query = query_file!(
-            "src/store/sql/read_shards.sql",
-            &ephemeral,
-            &names as &[&str],
-            &keys as &[&str],
-            &shards,
-            at as Option<Timestamp>
-        );
-        let read = self.fetch(query).await;
-        Found::with_strangers(rows, read)
+        let mut all = Shards::none();
+        for rows in by_table(rows) {
+            let Columns { names, keys, shards } = Columns::of(rows);
+            let at = self.at;
+            let read = fetch!(
+                self,
+                rows[0].storage(),
+                "src/store/sql/read_shards_of_buckets.sql",
+                "src/store/sql/read_shards_of_rate_limits.sql",
+                &names as &[&str],
+                &keys as &[&str],
+                &shards,
+                at as Option<Timestamp>
+            );
+            all.append(Shards::read(rows, read)?);
+        }
+        Ok(all)
     }
 
     /// Locks the strangers beside rows of both tables, in order.

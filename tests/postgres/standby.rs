@@ -13,6 +13,7 @@ use tollgate::{Error, Gate, HOUR, Limit, Limiter, MINUTE, OnFailure, Receipt, SE
 
 const LIMITER: Limiter = Limiter::new();
 const DURABLE: Limit = Limit::token_bucket("durable", 10, Limit::MAX_PERIOD).unbounded_reservations();
+const SPREAD: Limit = Limit::token_bucket("spread", 10, Limit::MAX_PERIOD).shards(3);
 const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", 10, Limit::MAX_PERIOD).ephemeral();
 
 /// A migrated server and its standby. What the first has committed the second has on disk.
@@ -104,6 +105,7 @@ async fn a_standby_is_looked_at_and_says_that_it_takes_no_writes() {
     let mut tx = tx.begin().await.unwrap();
     LIMITER.consume(&mut tx, DURABLE.key("k").cost(4)).await.unwrap().granted().unwrap();
     let booked = LIMITER.reserve(&mut tx, DURABLE.key("owing").cost(15)).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut tx, SPREAD.key("k").cost(4)).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
     pair.until_alike().await;
 
@@ -112,6 +114,8 @@ async fn a_standby_is_looked_at_and_says_that_it_takes_no_writes() {
     assert_eq!([balance(&mut conn, DURABLE, "k").await, balance(&mut conn, DURABLE, "owing").await], [6, -5]);
     assert!(LIMITER.check(&mut conn, DURABLE.key("k").cost(6)).await.unwrap().is_granted());
     assert!(!LIMITER.check(&mut conn, DURABLE.key("k").cost(7)).await.unwrap().is_granted());
+    assert_eq!(balance(&mut conn, SPREAD, "k").await, 6);
+    assert!(LIMITER.check(&mut conn, SPREAD.key("k").cost(6)).await.unwrap().is_granted());
     for limiter in [LIMITER, LIMITER.unnamed_statements(), LIMITER.lock_timeout(SECOND)] {
         for verb in 0..9 {
             let mut tx = conn.begin().await.unwrap();

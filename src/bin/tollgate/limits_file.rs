@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate::{Limit, LimitKind, Limits, LimitsError, Storage, Tokens, UnknownLimit};
+use tollgate::{Limit, Limits, LimitsError, Storage, Tokens, UnknownLimit};
 
 use crate::output::printable;
 
@@ -35,11 +35,6 @@ impl LimitsArgs {
 /// A definition in one line.
 pub(crate) fn describe(limit: &Limit) -> String {
     let spec = limit.spec();
-    let kind = match spec.kind {
-        LimitKind::FixedWindow => "fixed window",
-        LimitKind::SteppedBucket => "stepped bucket",
-        LimitKind::TokenBucket => "token bucket",
-    };
     let capacity =
         spec.capacity.filter(|&capacity| capacity != spec.rate).map(|capacity| format!(", at most {capacity}"));
     let storage = if spec.storage == Storage::Ephemeral { ", ephemeral" } else { "" };
@@ -52,7 +47,8 @@ pub(crate) fn describe(limit: &Limit) -> String {
         spec.start.map(|start| format!(", steps from {} after the epoch on", humantime::format_duration(start)));
     let (name, period) = (printable(&spec.name), humantime::format_duration(spec.period));
     let (capacity, start) = (capacity.unwrap_or_default(), start.unwrap_or_default());
-    format!("{name}: {kind}, {} each {period}{capacity}{start}{debt}{storage}", spec.rate)
+    let shards = if spec.shards > 1 { format!(", {} shards", spec.shards) } else { String::new() };
+    format!("{name}: {}, {} each {period}{capacity}{start}{debt}{shards}{storage}", spec.kind, spec.rate)
 }
 
 /// Why there is no definition to work by: one sentence with the remedy.

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use tollgate::algebra::Timestamp;
 use tollgate::{Key, Limit};
 
-use super::row::{Found, Next, Row, Standing, numbers};
+use super::row::{Found, Next, Row, Standing};
 use super::{Definition, InspectArgs};
 use crate::error::CommandError;
 use crate::limits_file::describe;
@@ -104,7 +104,7 @@ impl<'a> Report<'a> {
         if let Some(limit) = limit {
             if limit.spec().storage != row.storage {
                 parts.push(styled(CAUTION, "which the limit does not use any more"));
-            } else if !numbers(limit).contains(&row.shard) {
+            } else if !limit.shard_numbers().contains(&row.shard) {
                 parts.push(styled(CAUTION, "of another number of shards, which the next call takes over"));
             }
         }

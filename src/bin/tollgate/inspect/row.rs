@@ -1,4 +1,3 @@
-use std::ops::Range;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -27,7 +26,7 @@ impl Found {
         let value = Tokens::from_micros(self.value?);
         let as_of = Timestamp::from_micros(self.as_of?).into();
         let full_at = self.full_at.map(|full_at| Timestamp::from_micros(full_at).into());
-        Some(Row { table: table(storage), storage, shard: self.shard?, value, as_of, full_at })
+        Some(Row { table: table(storage), storage, shard: u16::try_from(self.shard?).ok()?, value, as_of, full_at })
     }
 }
 
@@ -36,7 +35,7 @@ impl Found {
 pub(super) struct Row {
     pub(super) table: &'static str,
     pub(super) storage: Storage,
-    pub(super) shard: i16,
+    pub(super) shard: u16,
     /// The balance at `as_of`: what has come back since is not in it.
     pub(super) value: Tokens,
     pub(super) as_of: DateTime<Utc>,
@@ -94,17 +93,9 @@ impl Next {
 /// The rows that a limit keeps for a key, of which most keep one, as one.
 fn pool(limit: &Limit, key: &Key, rows: &[Row], now: DateTime<Utc>) -> Pool {
     let storage = limit.spec().storage;
-    let is = |number, row: &Row| row.storage == storage && row.shard == number;
-    let found = numbers(limit).map(|number| rows.iter().find(|row| is(number, row)).map(state));
+    let is = |number: u16, row: &Row| row.storage == storage && row.shard == number;
+    let found = limit.shard_numbers().map(|number| rows.iter().find(|row| is(number, row)).map(state));
     Pool::of(&Terms::of(limit, key), &found.collect::<Vec<_>>(), now.into())
-}
-
-/// The numbers of a limit's rows: each number belongs to one number of shards.
-pub(super) fn numbers(limit: &Limit) -> Range<i16> {
-    // At most 64, so the fallback is never taken.
-    let shards = i16::try_from(limit.spec().shards).unwrap_or(i16::MAX);
-    let first = shards * (shards - 1) / 2;
-    first..first + shards
 }
 
 fn state(row: &Row) -> State {

@@ -155,9 +155,10 @@ fn terms(limits: Option<&Limits>, storage: Storage, id: &RowId) -> Option<(Terms
     let limit = limits?.get(&id.name).ok()?;
     let spec = limit.spec();
     let key = Key::try_from(id.key.clone()).ok()?;
-    // A row of several for one key holds a part of the limit.
-    let is_whole = id.shard == 0 && spec.storage == storage;
-    is_whole.then(|| (Terms::of(limit, &key), spec.capacity.unwrap_or(spec.rate)))
+    // One of several rows for a key holds its share of the limit.
+    let index = limit.shard_numbers().position(|number| i16::try_from(number) == Ok(id.shard))?;
+    let terms = Terms::of(limit, &key).shard(index, limit.shard_numbers().len());
+    (spec.storage == storage).then(|| (terms, terms.full(Timestamp::MIN).value))
 }
 
 fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
