@@ -1,10 +1,10 @@
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use super::database;
+use super::{database, first_of_each_key};
 use crate::algebra::{State, Timestamp};
 use crate::error::{Error, Step};
-use crate::plan::{Row, Stranger};
+use crate::plan::{Row, Stranger, place_of};
 use crate::tokens::Tokens;
 
 /// What a statement found for a plan's rows.
@@ -144,35 +144,36 @@ impl Shards {
         self.began = later.began;
     }
 
-    /// Reads rows that are there, absent ones, and strangers, as one statement tells them.
+    /// Reads all rows of the keys that some rows of one table have.
     pub(super) fn read(rows: &[Row], result: Result<Vec<PgRow>, sqlx::Error>) -> Result<Self, Error> {
+        let firsts: Vec<_> = first_of_each_key(rows).collect();
         let read = || {
             let mut shards = Self { found: Found::absent(rows), ..Self::none() };
             for row in result? {
-                shards.add(&row)?;
+                (shards.found.now, shards.began) = (row.try_get(0)?, row.try_get(1)?);
+                let (key, shard): (i64, Option<i16>) = (row.try_get(2)?, row.try_get(3)?);
+                let (value, ts): (Option<i64>, Option<Timestamp>) = (row.try_get(4)?, row.try_get(5)?);
+                // Keys count from 1, in the order in which they were given.
+                let first = usize::try_from(key - 1).ok().and_then(|key| firsts.get(key).copied());
+                if let (Some(first), Some(shard), Some(value), Some(ts)) = (first, shard, value, ts) {
+                    shards.put(rows, first, shard, State { value: Tokens::from_micros(value), ts });
+                }
             }
             Ok(shards)
         };
         read().map_err(|source| database(Step::Read, rows[0].name(), source))
     }
 
-    fn add(&mut self, row: &PgRow) -> Result<(), sqlx::Error> {
-        (self.found.now, self.began) = (row.try_get(0)?, row.try_get(1)?);
-        let (place, stranger): (i64, Option<i16>) = (row.try_get(2)?, row.try_get(3)?);
-        let (value, ts): (Option<i64>, Option<Timestamp>) = (row.try_get(4)?, row.try_get(5)?);
-        // Places count from 1, and shards are never negative: the fallbacks are not taken.
-        let place = usize::try_from(place - 1).unwrap_or(usize::MAX);
-        let state = value.map(Tokens::from_micros).zip(ts).map(|(value, ts)| State { value, ts });
-        match (stranger, state) {
-            (Some(shard), Some(state)) => {
-                self.strangers.push(Stranger { beside: place, shard: u16::try_from(shard).unwrap_or_default(), state });
-            }
-            _ => {
-                if let Some(found) = self.found.states.get_mut(place) {
-                    *found = state;
-                }
-            }
+    /// Sorts in a row of the key whose rows begin at `first`: one of them, or a stranger, or one of the same number that is
+    /// not asked.
+    fn put(&mut self, rows: &[Row], first: usize, shard: i16, state: State) {
+        // Shards are never negative: the fallback is not taken.
+        let shard = u16::try_from(shard).unwrap_or_default();
+        let asked = rows[first..].iter().take_while(|row| row.is_beside(&rows[first]));
+        if let Some(place) = asked.into_iter().position(|row| row.shard() == shard) {
+            self.found.states[first + place] = Some(state);
+        } else if place_of(shard).0 != place_of(rows[first].shard()).0 {
+            self.strangers.push(Stranger { beside: first, shard, state });
         }
-        Ok(())
     }
 }

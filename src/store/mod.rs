@@ -535,3 +535,8 @@ struct Saved {
 fn by_table(rows: &[Row]) -> impl Iterator<Item = &[Row]> {
     rows.chunk_by(|one, other| one.storage() == other.storage())
 }
+
+/// Rows in lock order come key by key: the place of the first of each.
+fn first_of_each_key(rows: &[Row]) -> impl Iterator<Item = usize> {
+    (0..rows.len()).filter(|place| *place == 0 || !rows[place - 1].is_beside(&rows[*place]))
+}

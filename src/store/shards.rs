@@ -6,7 +6,7 @@ use sqlx::query_file;
 
 use super::columns::{Columns, Written};
 use super::found::Shards;
-use super::{Store, by_table, failed, unwritten};
+use super::{Store, by_table, failed, first_of_each_key, unwritten};
 use crate::algebra::{State, Timestamp};
 use crate::error::{Error, Step};
 use crate::limit::Storage;
@@ -18,16 +18,15 @@ impl Store<'_> {
     pub(crate) async fn read_shards(&mut self, rows: &[Row]) -> Result<Shards, Error> {
         let mut all = Shards::none();
         for rows in by_table(rows) {
-            let Columns { names, keys, shards } = Columns::of(rows);
+            let Columns { names, keys, .. } = Columns::of(first_of_each_key(rows).map(|first| &rows[first]));
             let at = self.at;
             let read = fetch!(
                 self,
                 rows[0].storage(),
-                "src/store/sql/read_shards_of_buckets.sql",
-                "src/store/sql/read_shards_of_rate_limits.sql",
+                "src/store/sql/read_keys_of_buckets.sql",
+                "src/store/sql/read_keys_of_rate_limits.sql",
                 &names as &[&str],
                 &keys as &[&str],
-                &shards,
                 at as Option<Timestamp>
             );
             all.append(Shards::read(rows, read)?);
@@ -38,11 +37,10 @@ impl Store<'_> {
     /// Locks the strangers beside rows of both tables, in order.
     pub(crate) async fn lock_strangers(&mut self, rows: &[Row]) -> Result<Vec<Stranger>, Error> {
         let mut strangers = Vec::new();
-        let places: Vec<_> =
-            (0..rows.len()).filter(|place| *place == 0 || !rows[place - 1].is_beside(&rows[*place])).collect();
-        for places in places.chunk_by(|one, other| rows[*one].storage() == rows[*other].storage()) {
-            let first = &rows[places[0]];
-            let Columns { names, keys, shards } = Columns::of(places.iter().map(|place| &rows[*place]));
+        let firsts: Vec<_> = first_of_each_key(rows).collect();
+        for firsts in firsts.chunk_by(|one, other| rows[*one].storage() == rows[*other].storage()) {
+            let first = &rows[firsts[0]];
+            let Columns { names, keys, shards } = Columns::of(firsts.iter().map(|place| &rows[*place]));
             let locked = fetch!(
                 self,
                 first.storage(),
@@ -53,7 +51,7 @@ impl Store<'_> {
                 &shards
             );
             for row in locked.map_err(failed(Step::Lock, first))? {
-                strangers.push(stranger(&row, places).map_err(failed(Step::Lock, first))?);
+                strangers.push(stranger(&row, firsts).map_err(failed(Step::Lock, first))?);
             }
         }
         Ok(strangers)
