@@ -17,7 +17,6 @@ use super::shared::Shared;
 use super::transaction;
 use crate::decision::Denied;
 use crate::error::{Error, Step};
-use crate::limit::Storage;
 use crate::plan::{Answer, Change, Plan};
 use crate::receipt::Charge;
 use crate::store::Found;
@@ -145,7 +144,7 @@ impl Batch {
 
     async fn peek(&mut self, shared: &Shared, connection: &mut Connection) -> Result<Found, Error> {
         let rows = self.plan.rows();
-        let patience = shared.settings.statement_timeout;
+        let patience = shared.settings.patience(rows.len());
         let found = within(patience, Step::Read, rows[0].name(), shared.store(connection).peek(rows)).await;
         self.stuck = found.as_ref().is_err_and(Error::is_timeout);
         found
@@ -164,17 +163,14 @@ impl Batch {
         let rows = self.plan.rows();
         let mut broken = None;
         parts.lose_unswappable(rows, &found.states, changes);
-        for table in [Storage::Ephemeral, Storage::Durable] {
-            let of_table = changes.iter().filter(|change| rows[change.row].storage() == table);
-            let changes: Vec<_> = of_table.filter_map(|change| Some((*change, parts.standing(change.row)?))).collect();
-            let [(first, _), ..] = changes.as_slice() else { continue };
+        for changes in parts.portions(rows, changes, shared.settings.distributed) {
             if let Some(error) = &broken {
                 for (_, part) in &changes {
                     parts.fail(*part, error);
                 }
                 continue;
             }
-            let limit = rows[first.row].name();
+            let limit = rows[changes[0].0.row].name();
             let mut store = shared.store(connection);
             let patience = shared.settings.statement_timeout;
             match within(patience, Step::Save, limit, store.swap(rows, found, &changes)).await {

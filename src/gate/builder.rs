@@ -33,6 +33,7 @@ impl GateBuilder {
             acquire_timeout: Duration::from_secs(5),
             jitter: Duration::ZERO,
             named_statements: true,
+            distributed: false,
             clock: Clock::Database,
         };
         let (staleness, remembered_keys) = (None, 10_000);
@@ -128,6 +129,17 @@ impl GateBuilder {
     /// Say it to every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a name.
     pub fn unnamed_statements(mut self) -> Self {
         self.settings.named_statements = false;
+        self
+    }
+
+    /// Says only what Citus sends to one node: for tables that are distributed by `key` (`tollgate distribute`).
+    ///
+    /// A batch then reads each of its keys, and writes each row, by a statement of its own, one after another: calls of one key still
+    /// share them, but those of different keys do not. So more lanes are worth having, such as one for each connection
+    /// of the pool. Calls of several limits are decided in a transaction that locks, which Citus commits in two phases where
+    /// they lie on several nodes. See [`Limiter::distributed`](crate::Limiter::distributed) for the clocks.
+    pub fn distributed(mut self) -> Self {
+        self.settings.distributed = true;
         self
     }
 

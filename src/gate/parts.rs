@@ -54,6 +54,16 @@ impl Parts {
         calls.chunk_by(|one, other| self.of_call[*one] == self.of_call[*other]).map(<[usize]>::to_vec).collect()
     }
 
+    /// The changes of parts that stand, as statements can write them: all of a table by one, or, where tables are
+    /// distributed, each part by its own.
+    pub(super) fn portions(&self, rows: &[Row], changes: &[Change], distributed: bool) -> Vec<Vec<(Change, i32)>> {
+        let mut changes: Vec<_> =
+            changes.iter().filter_map(|change| Some((*change, self.standing(change.row)?))).collect();
+        let portion = |(change, part): &(Change, i32)| (rows[change.row].storage(), distributed.then_some(*part));
+        changes.sort_by_key(portion);
+        changes.chunk_by(|one, other| portion(one) == portion(other)).map(<[_]>::to_vec).collect()
+    }
+
     /// The part of a row, unless it is lost.
     pub(super) fn standing(&self, row: usize) -> Option<i32> {
         let part = self.of_row[row];

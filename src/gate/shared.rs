@@ -24,7 +24,8 @@ pub(super) struct Shared {
 impl Shared {
     /// The tables, over a connection, by the gate's clock.
     pub(super) fn store<'c>(&self, connection: &'c mut PgConnection) -> Store<'c> {
-        Store::new(connection, self.settings.clock.at(), self.settings.named_statements).wrapping()
+        let Settings { clock, named_statements, distributed, .. } = &self.settings;
+        Store::new(connection, clock.at(), *named_statements).routed(*distributed).wrapping()
     }
 }
 
@@ -41,7 +42,16 @@ pub(super) struct Settings {
     /// How much longer than needed a waiting caller sleeps, at most.
     pub(super) jitter: Duration,
     pub(super) named_statements: bool,
+    pub(super) distributed: bool,
     pub(super) clock: Clock,
+}
+
+impl Settings {
+    /// How long a statement about so many rows may take: one, or one for each where tables are distributed.
+    pub(super) fn patience(&self, rows: usize) -> Duration {
+        let statements = if self.distributed { u32::try_from(rows).unwrap_or(u32::MAX) } else { 1 };
+        self.statement_timeout.saturating_mul(statements)
+    }
 }
 
 /// Who says what time it is.

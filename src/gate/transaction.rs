@@ -8,7 +8,7 @@ use crate::error::{Error, Step};
 use crate::limiter::CarryOut;
 use crate::plan::{Answer, Plan};
 use crate::receipt::Charge;
-use crate::store::{database, millis};
+use crate::store::{PASS_ON, database, millis};
 
 /// Decides all calls of a plan in a transaction of their own, under locks.
 ///
@@ -38,13 +38,14 @@ async fn attempt(
     connection: &mut Connection,
     plan: &Plan,
     used: &[Charge],
-    patience: Duration,
+    lock_timeout: Duration,
 ) -> Result<Vec<Result<Answer, Error>>, Error> {
     let (timeout, limit) = (shared.settings.statement_timeout, plan.rows()[0].name());
-    let mut tx = within(timeout, Step::Begin, limit, begin(connection, patience, timeout, limit)).await?;
+    let mut tx = within(timeout, Step::Begin, limit, begin(shared, connection, lock_timeout, limit)).await?;
     let carried_out = async { CarryOut::new(shared.store(&mut tx), plan).using_up(used)?.run_all().await };
     // The server watches each statement; this is for a server that is gone.
-    match within(timeout.saturating_mul(STATEMENTS), Step::Lock, limit, carried_out).await {
+    let patience = shared.settings.patience(plan.rows().len()).saturating_mul(STATEMENTS);
+    match within(patience, Step::Lock, limit, carried_out).await {
         Ok(answers) => {
             within(timeout, Step::Commit, limit, commit(tx, limit)).await.map_err(Error::of_commit)?;
             Ok(answers)
@@ -59,15 +60,16 @@ async fn attempt(
 
 /// Begins at READ COMMITTED, whatever the database's default, with timeouts for locks and statements, in one round trip.
 async fn begin<'c>(
+    shared: &Shared,
     connection: &'c mut PgConnection,
-    lock: Duration,
-    statement: Duration,
+    patience: Duration,
     limit: &str,
 ) -> Result<Transaction<'c, Postgres>, Error> {
-    let (lock, statement) = (millis(lock), millis(statement));
+    let (lock, statement) = (millis(patience), millis(shared.settings.statement_timeout));
+    let pass_on = if shared.settings.distributed { PASS_ON } else { "" };
     let sql = format!(
         "begin isolation level read committed read write; \
-         set local lock_timeout = {lock}; set local statement_timeout = {statement}"
+         {pass_on}set local lock_timeout = {lock}; set local statement_timeout = {statement}"
     );
     connection.begin_with(AssertSqlSafe(sql)).await.map_err(|source| database(Step::Begin, limit, source))
 }

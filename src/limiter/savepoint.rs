@@ -5,18 +5,24 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use crate::error::{Error, Step};
-use crate::store::{database, millis};
+use crate::store::{PASS_ON, database, millis};
 
-/// A savepoint in the caller's transaction, with the lock timeout of before if another one holds in it.
+/// A savepoint in the caller's transaction, with what puts the settings of before back if others hold in it.
 pub(super) struct Savepoint {
     before: Option<String>,
 }
 
 impl Savepoint {
-    /// Sets a savepoint, and the lock timeout if there is one, in one round trip.
-    pub(super) async fn set(conn: &mut PgConnection, timeout: Option<Duration>, limit: &str) -> Result<Self, Error> {
+    /// Sets a savepoint, and the lock timeout if there is one, in one round trip; where tables are distributed, on their
+    /// nodes, too.
+    pub(super) async fn set(
+        conn: &mut PgConnection,
+        timeout: Option<Duration>,
+        distributed: bool,
+        limit: &str,
+    ) -> Result<Self, Error> {
         let before = match timeout {
-            Some(timeout) => with_timeout(conn, timeout).await.map(Some),
+            Some(timeout) => with_timeout(conn, timeout, distributed).await.map(Some),
             None => sqlx::raw_sql("savepoint tollgate").execute(conn).await.map(|_| None),
         };
         let before = before.map_err(|source| match &source {
@@ -33,7 +39,7 @@ impl Savepoint {
             // PostgreSQL has aborted the transaction: it is the caller's to roll back.
             Err(error) if error.is_of_the_database() => Err(error),
             answer => {
-                let before = self.before.as_deref().map(reset).unwrap_or_default();
+                let before = self.before.unwrap_or_default();
                 run(conn, format!("{before}release savepoint tollgate")).await?;
                 answer
             }
@@ -47,7 +53,7 @@ impl Savepoint {
     /// could deadlock.
     pub(super) async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
         match self.before {
-            Some(before) => run(conn, reset(&before)).await,
+            Some(before) => run(conn, before).await,
             None => Ok(()),
         }
     }
@@ -58,15 +64,19 @@ impl Savepoint {
     }
 }
 
-/// Sets both; returns the timeout of before.
-async fn with_timeout(conn: &mut PgConnection, timeout: Duration) -> Result<String, sqlx::Error> {
-    let millis = millis(timeout);
-    let sql = format!("savepoint tollgate; select current_setting('lock_timeout'); set local lock_timeout = {millis}");
-    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?.try_get(0)
+/// Sets both; returns what puts the settings of before back.
+async fn with_timeout(conn: &mut PgConnection, timeout: Duration, distributed: bool) -> Result<String, sqlx::Error> {
+    let (millis, pass_on) = (millis(timeout), if distributed { PASS_ON } else { "" });
+    let sql = format!("savepoint tollgate; {BEFORE}; {pass_on}set local lock_timeout = {millis}");
+    let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
+    let (timeout, passed_on): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+    let timeout = format!("set local lock_timeout = {}; ", quoted(&timeout));
+    let passed_on = format!("set local citus.propagate_set_commands = {}; ", quoted(&passed_on));
+    Ok(if distributed { timeout + &passed_on } else { timeout })
 }
 
-fn reset(timeout: &str) -> String {
-    format!("set local lock_timeout = '{}'; ", timeout.replace('\'', "''"))
+fn quoted(setting: &str) -> String {
+    format!("'{}'", setting.replace('\'', "''"))
 }
 
 async fn run(conn: &mut PgConnection, sql: String) -> Result<(), Error> {
@@ -75,3 +85,7 @@ async fn run(conn: &mut PgConnection, sql: String) -> Result<(), Error> {
 }
 
 const NO_TRANSACTION: &str = "25P01";
+
+/// The settings of before. Where Citus is not loaded its own are unknown, hence null, or empty once they were set.
+const BEFORE: &str = "select current_setting('lock_timeout'),
+    coalesce(nullif(current_setting('citus.propagate_set_commands', true), ''), 'none')";

@@ -4,7 +4,6 @@ use sqlx::PgConnection;
 
 use super::Limiter;
 use super::carry_out::{CarryOut, only, taken_over, trace};
-use super::savepoint::Savepoint;
 use crate::algebra::{State, Timestamp};
 use crate::error::Error;
 use crate::plan::{Answer, Candidate, Outcome, Plan};
@@ -34,7 +33,7 @@ impl Limiter {
         }
         let places: Vec<_> = candidates.iter().map(|candidates| Some(candidates.first()?.change.row)).collect();
         let alone = plan.placed(&found.states, found.now, &places);
-        let savepoint = Savepoint::set(conn, self.lock_timeout, plan.rows()[0].name()).await?;
+        let savepoint = self.savepoint(conn, plan).await?;
         match CarryOut::new(self.tables(conn), &alone).try_once().await {
             Ok(None) => {
                 savepoint.undo(conn).await?;

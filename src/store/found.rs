@@ -54,9 +54,9 @@ impl Found {
         self.states.iter().zip(&self.inserted).any(|(state, inserted)| state.is_none() && inserted.is_none())
     }
 
-    /// Adds what was found in the next table, later: its clock counts for all.
+    /// Adds what was found later, in the next table or on the next node: the latest clock counts for all.
     pub(super) fn append(&mut self, later: Self) {
-        self.now = later.now;
+        self.now = self.now.max(later.now);
         self.xid = later.xid.or(self.xid);
         self.held &= later.held;
         self.strange |= later.strange;
@@ -135,7 +135,7 @@ impl Shards {
         Self { found: Found::none(), strangers: Vec::new(), began: Timestamp::MIN }
     }
 
-    /// Adds what was found in the next table, later.
+    /// Adds what was found later.
     pub(super) fn append(&mut self, later: Self) {
         let before = self.found.len();
         let moved = |stranger: Stranger| Stranger { beside: before + stranger.beside, ..stranger };
@@ -162,6 +162,24 @@ impl Shards {
             Ok(shards)
         };
         read().map_err(|source| database(Step::Read, rows[0].name(), source))
+    }
+
+    /// Reads all rows of the one key that some rows have, from arrays.
+    pub(super) fn of_key(rows: &[Row], step: Step, result: Result<Vec<PgRow>, sqlx::Error>) -> Result<Self, Error> {
+        let read = || {
+            let mut shards = Self { found: Found::absent(rows), ..Self::none() };
+            let read = result?;
+            let row = read.first().ok_or(sqlx::Error::RowNotFound)?;
+            shards.found.now = row.try_get(0)?;
+            let (numbers, values): (Option<Vec<i16>>, Option<Vec<i64>>) = (row.try_get(1)?, row.try_get(2)?);
+            let instants: Option<Vec<Timestamp>> = row.try_get(3)?;
+            let columns = numbers.into_iter().flatten().zip(values.into_iter().flatten());
+            for ((shard, value), ts) in columns.zip(instants.into_iter().flatten()) {
+                shards.put(rows, 0, shard, State { value: Tokens::from_micros(value), ts });
+            }
+            Ok(shards)
+        };
+        read().map_err(|source| database(step, rows[0].name(), source))
     }
 
     /// Sorts in a row of the key whose rows begin at `first`: one of them, or a stranger, or one of the same number that is

@@ -8,6 +8,7 @@ mod columns;
 mod found;
 mod wire;
 
+use std::slice;
 use std::time::Duration;
 
 use sqlx::error::DatabaseError;
@@ -45,6 +46,7 @@ macro_rules! execute {
 }
 
 // Below the macros, which they use.
+mod routed;
 mod shards;
 mod sweep;
 
@@ -58,11 +60,13 @@ pub(crate) struct Store<'c> {
     named: bool,
     /// Whether a statement outside of a transaction is given one of its own.
     wraps: bool,
+    /// Whether each statement is to name one key, for tables that are spread over nodes.
+    routed: bool,
 }
 
 impl<'c> Store<'c> {
     pub(crate) fn new(conn: &'c mut PgConnection, at: Option<Timestamp>, named: bool) -> Self {
-        Self { conn, at, named, wraps: false }
+        Self { conn, at, named, wraps: false, routed: false }
     }
 
     /// Gives each unnamed statement outside of a transaction one of its own, on a connection on which nobody begins one by
@@ -73,6 +77,12 @@ impl<'c> Store<'c> {
         self
     }
 
+    /// Says only what Citus sends to one node. What is locked then is locked whether there is a transaction or not.
+    pub(crate) fn routed(mut self, routed: bool) -> Self {
+        self.routed = routed;
+        self
+    }
+
     /// Locks one row, unless it is evidently short of what is needed. Inserts it with this capacity if it is absent.
     pub(crate) async fn lock_one(
         &mut self,
@@ -80,6 +90,10 @@ impl<'c> Store<'c> {
         need: Option<&Need>,
         insert: Option<i64>,
     ) -> Result<Found, Error> {
+        if self.routed {
+            let (row, needs) = (slice::from_ref(row), need.map(slice::from_ref));
+            return self.route_claim(row, needs, insert.as_ref().map(slice::from_ref), true).await;
+        }
         let Hint { balance, rate, period, stepped, phase } = Hint::of(need);
         let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
         let at = self.at;
@@ -99,11 +113,14 @@ impl<'c> Store<'c> {
             insert as Option<i64>,
             at as Option<Timestamp>
         );
-        Found::read(std::slice::from_ref(row), Step::Lock, rows)
+        Found::read(slice::from_ref(row), Step::Lock, rows)
     }
 
     /// Locks rows of both tables, in order.
     pub(crate) async fn lock(&mut self, rows: &[Row]) -> Result<Found, Error> {
+        if self.routed {
+            return self.route_lock(rows).await;
+        }
         let mut found = Found::none();
         for rows in by_table(rows) {
             let Columns { names, keys, shards } = Columns::of(rows);
@@ -133,6 +150,9 @@ impl<'c> Store<'c> {
         capacities: &[i64],
         wary: bool,
     ) -> Result<Found, Error> {
+        if self.routed {
+            return self.route_claim(rows, needs, Some(capacities), wary).await;
+        }
         let mut found = Found::none();
         for rows in by_table(rows) {
             let range = found.len()..found.len() + rows.len();
@@ -178,6 +198,9 @@ impl<'c> Store<'c> {
 
     /// Reads rows of both tables without a lock.
     pub(crate) async fn read(&mut self, rows: &[Row]) -> Result<Found, Error> {
+        if self.routed {
+            return self.route_peek(rows).await;
+        }
         let ephemeral: Vec<_> = rows.iter().map(|row| row.storage() == Storage::Ephemeral).collect();
         let Columns { names, keys, shards } = Columns::of(rows);
         let at = self.at;
@@ -195,6 +218,9 @@ impl<'c> Store<'c> {
 
     /// Reads rows of both tables without a lock, many at a time.
     pub(crate) async fn peek(&mut self, rows: &[Row]) -> Result<Found, Error> {
+        if self.routed {
+            return self.route_peek(rows).await;
+        }
         let mut found = Found::none();
         for rows in by_table(rows) {
             let Columns { names, keys, shards } = Columns::of(rows);
@@ -226,6 +252,8 @@ impl<'c> Store<'c> {
         let first = &rows[changes[0].0.row];
         match changes {
             [(change, part)] => self.swap_one(first, found.states[change.row], change, *part).await,
+            // No statement writes several rows: those of a part would not stand or fall together.
+            _ if self.routed => Ok(changes.iter().map(|(_, part)| *part).collect()),
             _ => self.swap_table(first.storage(), &Swapped::of(rows, found, changes)).await,
         }
         .map_err(failed(Step::Save, first))
@@ -239,6 +267,9 @@ impl<'c> Store<'c> {
         part: i32,
     ) -> Result<Vec<i32>, sqlx::Error> {
         let Some(old) = old else { return Ok(vec![part]) };
+        if self.routed {
+            return self.route_swap(row, old, change).await.map(|done| if done { Vec::new() } else { vec![part] });
+        }
         let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
         let done = execute!(
             self,
@@ -291,6 +322,9 @@ impl<'c> Store<'c> {
         xid: i64,
         fresh: bool,
     ) -> Result<bool, Error> {
+        if self.routed {
+            return self.route_save(rows, changes, used, fresh).await;
+        }
         let saved = match changes {
             [change] if used.is_empty() => self.save_one(&rows[change.row], change, xid, fresh).await,
             _ => self.save_rows(rows, changes, used, xid, fresh).await,
@@ -377,6 +411,9 @@ impl<'c> Store<'c> {
 
     /// Deletes rows that were inserted in vain, given what was inserted: each row, its capacity, and the instant.
     pub(crate) async fn release(&mut self, inserted: &[(&Row, i64, Timestamp)]) -> Result<(), Error> {
+        if self.routed {
+            return self.route_release(inserted).await;
+        }
         for table in inserted.chunk_by(|(one, ..), (other, ..)| one.storage() == other.storage()) {
             let Columns { names, keys, shards } = Columns::of(table.iter().map(|(row, ..)| *row));
             let values: Vec<_> = table.iter().map(|(_, value, _)| *value).collect();
@@ -411,6 +448,10 @@ impl<'c> Store<'c> {
         let mut parts = vec![0; usize::from(shard)];
         parts.push(charge.cost.micros());
         let (name, key, ready_at) = (charge.limit.name(), charge.key.as_str(), Timestamp::from(charge.ready_at));
+        if self.routed {
+            let kept = self.route_track(charge, &parts).await;
+            return kept.map_err(|source| database(Step::Track, name, source));
+        }
         let query = query_file!("src/store/sql/track_charge.sql", name, key, &parts, ready_at as Timestamp, xid);
         let rows = self.fetch(query).await.map_err(|source| database(Step::Track, name, source))?;
         let row = rows.first().ok_or(Error::NotInTransaction)?;
@@ -464,6 +505,10 @@ impl<'c> Store<'c> {
 pub(crate) fn millis(timeout: Duration) -> u128 {
     timeout.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX.unsigned_abs().into())
 }
+
+/// Has Citus pass on to its nodes what is set from here on in the transaction. It waits for rows there, and would wait without
+/// end. Says nothing to a server without it.
+pub(crate) const PASS_ON: &str = "set local citus.propagate_set_commands = 'local'; ";
 
 /// What PostgreSQL reported, with what was being done; what has a remedy is told apart.
 pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {

@@ -16,6 +16,9 @@ use crate::tokens::Tokens;
 impl Store<'_> {
     /// Reads rows without a lock, and strangers beside them, table by table: a standby has only one of the two.
     pub(crate) async fn read_shards(&mut self, rows: &[Row]) -> Result<Shards, Error> {
+        if self.routed {
+            return self.route_read(rows).await;
+        }
         let mut all = Shards::none();
         for rows in by_table(rows) {
             let Columns { names, keys, .. } = Columns::of(first_of_each_key(rows).map(|first| &rows[first]));
@@ -36,6 +39,9 @@ impl Store<'_> {
 
     /// Locks the strangers beside rows of both tables, in order.
     pub(crate) async fn lock_strangers(&mut self, rows: &[Row]) -> Result<Vec<Stranger>, Error> {
+        if self.routed {
+            return self.route_lock_strangers(rows).await;
+        }
         let mut strangers = Vec::new();
         let firsts: Vec<_> = first_of_each_key(rows).collect();
         for firsts in firsts.chunk_by(|one, other| rows[*one].storage() == rows[*other].storage()) {
@@ -65,6 +71,9 @@ impl Store<'_> {
         strangers: &[Stranger],
         xid: i64,
     ) -> Result<(), Error> {
+        if self.routed {
+            return self.route_take_over(rows, changes, strangers).await;
+        }
         for strangers in strangers.chunk_by(|one, other| rows[one.beside].storage() == rows[other.beside].storage()) {
             let first = &rows[strangers[0].beside];
             let written = Written::of(first.storage(), rows, changes);
@@ -110,6 +119,9 @@ impl Store<'_> {
         let changes: Vec<_> = changes.iter().filter_map(|change| Some((*change, found[change.row]?))).collect();
         let [(first, _), ..] = changes.as_slice() else { return Ok(None) };
         let first = &rows[first.row];
+        if self.routed {
+            return self.route_hold(rows, &changes).await;
+        }
         let (name, key) = (first.name(), first.key().as_str());
         let Columns { shards, .. } = Columns::of(changes.iter().map(|(change, _)| &rows[change.row]));
         let old_values: Vec<_> = changes.iter().map(|(_, old)| old.value.micros()).collect();
@@ -151,30 +163,37 @@ pub(crate) struct Swap {
     pub(crate) row: usize,
     /// The transaction that holds it.
     pub(crate) xid: i64,
-    /// What it holds, if somebody has changed it: then it is not written.
+    /// What it holds, if it is not written: somebody may have changed it.
     pub(crate) changed: Option<State>,
     written: bool,
 }
 
 impl Swap {
     fn read(row: &PgRow, places: &[usize]) -> Result<Self, sqlx::Error> {
-        let (place, changed): (i64, bool) = (row.try_get(0)?, row.try_get(1)?);
+        let changed: bool = row.try_get(1)?;
         let state = State { value: Tokens::from_micros(row.try_get(2)?), ts: row.try_get(3)? };
         let (written, xid): (i64, i64) = (row.try_get(4)?, row.try_get(5)?);
-        // Places count from 1, in the order in which they were given.
-        let place = usize::try_from(place - 1).ok().and_then(|place| places.get(place).copied());
-        let row = place.ok_or(sqlx::Error::RowNotFound)?;
-        Ok(Self { row, xid, changed: changed.then_some(state), written: written == 1 })
+        Ok(Self { row: place(row, places)?, xid, changed: changed.then_some(state), written: written == 1 })
+    }
+
+    /// One that is only locked, by the transaction `xid`.
+    pub(super) fn held(row: &PgRow, places: &[usize], xid: i64) -> Result<Self, sqlx::Error> {
+        let state = State { value: Tokens::from_micros(row.try_get(1)?), ts: row.try_get(2)? };
+        Ok(Self { row: place(row, places)?, xid, changed: Some(state), written: false })
     }
 }
 
 /// A stranger as it was locked, beside one of the places that were asked.
 fn stranger(row: &PgRow, places: &[usize]) -> Result<Stranger, sqlx::Error> {
-    let (place, shard): (i64, i16) = (row.try_get(0)?, row.try_get(1)?);
-    let (value, ts): (i64, Timestamp) = (row.try_get(2)?, row.try_get(3)?);
-    // Places count from 1, in the order in which they were given, and shards are never negative.
-    let beside = usize::try_from(place - 1).ok().and_then(|place| places.get(place).copied());
-    let beside = beside.ok_or(sqlx::Error::RowNotFound)?;
-    let state = State { value: Tokens::from_micros(value), ts };
-    Ok(Stranger { beside, shard: u16::try_from(shard).unwrap_or_default(), state })
+    let state = State { value: Tokens::from_micros(row.try_get(2)?), ts: row.try_get(3)? };
+    // Shards are never negative: the fallback is not taken.
+    let shard = u16::try_from(row.try_get::<i16, _>(1)?).unwrap_or_default();
+    Ok(Stranger { beside: place(row, places)?, shard, state })
+}
+
+/// Which of the places that were asked a row is about: they count from 1, in the order in which they were given.
+fn place(row: &PgRow, places: &[usize]) -> Result<usize, sqlx::Error> {
+    let place: i64 = row.try_get(0)?;
+    let place = usize::try_from(place - 1).ok().and_then(|place| places.get(place).copied());
+    place.ok_or(sqlx::Error::RowNotFound)
 }

@@ -13,6 +13,7 @@ mod consume;
 mod contention;
 mod cost;
 mod crash;
+mod distributed;
 mod gate;
 mod http;
 mod migrate;

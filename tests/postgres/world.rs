@@ -135,7 +135,13 @@ impl Drop for World {
 
 /// A limiter that works in the world as it is.
 pub(crate) fn limiter() -> Limiter {
-    if is_pooled() { Limiter::new().unnamed_statements() } else { Limiter::new() }
+    let limiter = if is_pooled() { Limiter::new().unnamed_statements() } else { Limiter::new() };
+    if is_distributed() { limiter.distributed() } else { limiter }
+}
+
+/// Whether what is tested says only what goes to one node.
+pub(crate) fn is_distributed() -> bool {
+    std::env::var_os(DISTRIBUTED).is_some()
 }
 
 /// Whether what is tested goes through a pooler.
@@ -181,3 +187,4 @@ fn pooler() -> MutexGuard<'static, PgBouncer> {
 }
 
 pub(crate) const POOLER: &str = "TOLLGATE_TEST_POOLER";
+pub(crate) const DISTRIBUTED: &str = "TOLLGATE_TEST_DISTRIBUTED";

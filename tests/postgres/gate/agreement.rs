@@ -8,12 +8,12 @@ use std::task::Poll;
 use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
-use tollgate::{Charge, Decision, Error, Gate, Limit, Limiter, MINUTE, Receipt, Request, SECOND, Tokens};
+use tollgate::{Charge, Decision, Error, Gate, Limit, MINUTE, Receipt, Request, SECOND, Tokens};
 
 use super::stage::{patient, soon};
 use crate::proxy::Proxy;
 use crate::teller::{both, rows, run};
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
 /// Of every kind, in both tables.
 fn limits() -> Vec<Limit> {
@@ -142,7 +142,7 @@ async fn ask_gate(gate: Gate, ask: Ask, receipt: Option<Receipt>) -> Told {
 
 /// In a transaction of its own, as the gate does.
 async fn ask_limiter(conn: &mut PgConnection, now: DateTime<Utc>, ask: Ask, receipt: Option<Receipt>) -> Told {
-    let limiter = Limiter::new().at(now);
+    let limiter = limiter().at(now);
     let mut tx = conn.begin().await.unwrap();
     let conn = &mut *tx;
     let told = match (ask, receipt) {

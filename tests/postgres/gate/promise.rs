@@ -8,10 +8,10 @@ use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::{Charge, Decision, Gate, Limit, Limiter, Request, SECOND, Tokens};
+use tollgate::{Charge, Decision, Gate, Limit, Request, SECOND, Tokens};
 
 use super::stage::{patient, pool, soon};
-use crate::world::World;
+use crate::world::{World, limiter};
 
 const PERIOD: Duration = Duration::from_millis(100);
 const KEYS: u32 = 3;
@@ -153,7 +153,7 @@ async fn join_in(url: String, end: DateTime<Utc>, seed: u64) -> Charges {
     let mut spent_on = Vec::new();
     loop {
         let mut tx = conn.begin().await.unwrap();
-        let decision = Limiter::new().consume_all(&mut tx, asks(&mut dice)).await.unwrap();
+        let decision = limiter().consume_all(&mut tx, asks(&mut dice)).await.unwrap();
         let (charges, decided_at) = match decision {
             Decision::Granted(grant) => (grant.charges, grant.decided_at),
             Decision::Denied(denied) => (Vec::new(), denied.decided_at),

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate::{Decision, Error, Gate, Limit, Limiter, MINUTE, SECOND, Tokens};
+use tollgate::{Decision, Error, Limit, SECOND, Tokens};
 
 use super::stage::{EVER, put, shards, versions, whole};
+use crate::gate::stage::patient;
 use crate::teller::{Teller, both, left, retry, tokens, wait};
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
 const ONE: i64 = 1_000_000;
 
@@ -107,7 +108,7 @@ async fn d7_d8_d9_shards_are_pooled_where_one_has_too_little() {
                 left(teller.consume(0.0, limit.global().cost(11)).await).micros(),
                 ONE * (10 * i64::from(n) - 11)
             );
-            let error = Limiter::new().consume(&mut teller.tx, limit.global().cost(all + 1)).await.unwrap_err();
+            let error = limiter().consume(&mut teller.tx, limit.global().cost(all + 1)).await.unwrap_err();
             assert!(
                 matches!(error, Error::CostExceedsCapacity { max, .. } if max.micros() == 10 * ONE * i64::from(n)),
                 "{error}"
@@ -123,7 +124,7 @@ async fn d10_d11_a_hundred_calls_at_one_instant_are_exactly_a_hundred() {
     for (limiters, gates) in [(110, 0), (0, 110), (60, 50)] {
         for limit in both(&hundred) {
             let world = World::new().await;
-            let gate = Gate::builder(world.pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE).build();
+            let gate = patient(&world.pool).build();
             let start = Arc::new(tokio::sync::Barrier::new(limiters + gates));
             let mut callers = tokio::task::JoinSet::new();
             for caller in 0..limiters + gates {
@@ -134,7 +135,7 @@ async fn d10_d11_a_hundred_calls_at_one_instant_are_exactly_a_hundred() {
                         return gate.consume(limit.global()).await.unwrap();
                     }
                     let mut tx = pool.begin().await.unwrap();
-                    let decision = Limiter::new().consume(&mut tx, limit.global()).await.unwrap();
+                    let decision = limiter().consume(&mut tx, limit.global()).await.unwrap();
                     tx.commit().await.unwrap();
                     decision
                 });
@@ -144,12 +145,12 @@ async fn d10_d11_a_hundred_calls_at_one_instant_are_exactly_a_hundred() {
             assert_eq!(granted, 100, "{limiters} {gates} {:?}", limit.spec().storage);
             let mut conn = world.connect().await;
             assert_eq!(shards(&mut conn, &limit).await.iter().map(|(_, value)| value).sum::<i64>(), 0);
-            let Decision::Denied(denied) = Limiter::new().check(&mut conn, limit.global()).await.unwrap() else {
+            let Decision::Denied(denied) = limiter().check(&mut conn, limit.global()).await.unwrap() else {
                 panic!("none is left")
             };
-            let then = Limiter::new().at(denied.retry_at);
+            let then = limiter().at(denied.retry_at);
             assert!(then.check(&mut conn, limit.global()).await.unwrap().is_granted());
-            let early = Limiter::new().at(denied.retry_at - Duration::from_micros(1));
+            let early = limiter().at(denied.retry_at - Duration::from_micros(1));
             assert!(!early.check(&mut conn, limit.global()).await.unwrap().is_granted());
         }
     }
@@ -194,7 +195,7 @@ async fn every_change_is_one_of_the_whole_limit() {
     let tracked = teller.reserve(0.0, limit.global().cost(9).tracked()).await.granted().unwrap();
     assert!(tracked.charges.iter().all(|charge| charge.tracked.is_some()));
     teller.cancel(0.0, tracked.clone()).await;
-    let again = Limiter::new().at(second(0.0)).cancel(&mut teller.tx, tracked).await;
+    let again = limiter().at(second(0.0)).cancel(&mut teller.tx, tracked).await;
     assert!(matches!(again, Err(Error::ReceiptUsed)), "{again:?}");
     teller.cancel(0.0, booked).await;
     assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(5));
@@ -203,7 +204,7 @@ async fn every_change_is_one_of_the_whole_limit() {
 #[tokio::test]
 async fn a_gate_answers_as_the_whole_limit() {
     let world = World::new().await;
-    let gate = Gate::builder(world.pool.clone()).build();
+    let gate = patient(&world.pool).build();
     for limit in both(&Limit::token_bucket("gate", 10, EVER).shards(5)) {
         for left in (0..10_i64).rev() {
             let grant = gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
@@ -229,7 +230,7 @@ async fn outside_a_transaction_nothing_is_taken() {
             put(&mut conn, &limit, &values, second(0.0)).await;
             let before = shards(&mut conn, &limit).await;
             for cost in [1, 3] {
-                let refused = Limiter::new().at(second(0.0)).consume(&mut conn, limit.global().cost(cost)).await;
+                let refused = limiter().at(second(0.0)).consume(&mut conn, limit.global().cost(cost)).await;
                 assert!(matches!(refused, Err(Error::NotInTransaction)), "{values:?} {cost}: {refused:?}");
                 assert_eq!(shards(&mut conn, &limit).await, before);
             }

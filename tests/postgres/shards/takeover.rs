@@ -7,11 +7,12 @@ use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::{Decision, Error, Gate, Limit, LimitSpec, Limiter, MINUTE, Receipt, Request, SECOND};
+use tollgate::{Decision, Error, Limit, LimitSpec, Receipt, Request, SECOND};
 
 use super::stage::{EVER, clear, first, put, shards};
+use crate::gate::stage::patient;
 use crate::teller::both;
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
 const ONE: i64 = 1_000_000;
 const PAIRS: [(u16, u16); 7] = [(1, 4), (4, 1), (2, 4), (4, 2), (3, 16), (16, 3), (5, 6)];
@@ -35,20 +36,18 @@ impl Asker {
         match self {
             Self::Limiter(conn) => {
                 let mut tx = conn.begin().await.unwrap();
-                let decision = Limiter::new().at(at).consume_all(&mut tx, requests).await.unwrap();
+                let decision = limiter().at(at).consume_all(&mut tx, requests).await.unwrap();
                 tx.commit().await.unwrap();
                 decision
             }
-            Self::Gate(pool) => {
-                Gate::builder(pool.clone()).clock(move || at).build().consume_all(requests).await.unwrap()
-            }
+            Self::Gate(pool) => patient(pool).clock(move || at).build().consume_all(requests).await.unwrap(),
         }
     }
 
     async fn balance(&mut self, at: DateTime<Utc>, request: Request) -> i64 {
         let balance = match self {
-            Self::Limiter(conn) => Limiter::new().at(at).balance(conn, request).await,
-            Self::Gate(pool) => Gate::builder(pool.clone()).clock(move || at).build().balance(request).await,
+            Self::Limiter(conn) => limiter().at(at).balance(conn, request).await,
+            Self::Gate(pool) => patient(pool).clock(move || at).build().balance(request).await,
         };
         balance.unwrap().value.micros()
     }
@@ -103,7 +102,7 @@ async fn every_verb_takes_strangers_over() {
             for verb in 0..6 {
                 clear(&mut conn, &limit).await;
                 let mut tx = conn.begin().await.unwrap();
-                let at = Limiter::new().at(second(0.0));
+                let at = limiter().at(second(0.0));
                 let spent = at.consume(&mut tx, old.global().cost(8)).await.unwrap().granted().unwrap();
                 let left = match verb {
                     0 => at.credit(&mut tx, new.global().cost(2)).await.unwrap().value.micros(),
@@ -152,7 +151,7 @@ async fn what_was_taken_over_comes_back_with_the_transaction() {
     put(&mut conn, &old, &[0, ONE, 2 * ONE], second(0.0)).await;
     let before = shards(&mut conn, &old).await;
     let mut tx = conn.begin().await.unwrap();
-    assert!(Limiter::new().consume(&mut tx, new.global()).await.unwrap().is_granted());
+    assert!(limiter().consume(&mut tx, new.global()).await.unwrap().is_granted());
     assert_eq!(shards(&mut tx, &new).await.len(), 2);
     tx.rollback().await.unwrap();
     assert_eq!(shards(&mut conn, &old).await, before);
@@ -200,13 +199,13 @@ async fn g30_two_deploys_at_once_never_mint_tokens_and_no_storm_of_deadlocks_bre
             let (url, pool, granted, failed) = (world.url(), world.pool.clone(), granted.clone(), failed.clone());
             callers.spawn(async move {
                 let (mut conn, mut dice) = (PgConnection::connect(&url).await.unwrap(), Rng::with_seed(seed));
-                let gate = Gate::builder(pool).lock_timeout(MINUTE).statement_timeout(MINUTE).build();
+                let gate = patient(&pool).build();
                 for _ in 0..25 {
                     let decision = if dice.u8(..4) == 0 {
                         gate.consume(limit.global()).await
                     } else {
                         let mut tx = conn.begin().await.unwrap();
-                        let decision = Limiter::new().consume(&mut tx, limit.global()).await;
+                        let decision = limiter().consume(&mut tx, limit.global()).await;
                         match decision {
                             Ok(decision) => tx.commit().await.map(|()| decision).map_err(|error| panic!("{error}")),
                             Err(error) => Err(error),
@@ -231,7 +230,7 @@ async fn g30_two_deploys_at_once_never_mint_tokens_and_no_storm_of_deadlocks_bre
         assert!(failed <= 40, "{failed} of 400 calls failed");
         // What was granted too much is owed.
         let shards = with(&limit, one.max(other));
-        let left = Limiter::new().balance(&mut conn, shards.global()).await.unwrap().value.micros();
+        let left = limiter().balance(&mut conn, shards.global()).await.unwrap().value.micros();
         assert_eq!(left, (CAPACITY - granted) * ONE, "{one} and {other}");
     }
 }
@@ -241,12 +240,12 @@ async fn a_receipt_of_a_shard_that_its_limit_does_not_have_is_an_error_with_a_na
     let world = World::new().await;
     let mut tx = world.pool.begin().await.unwrap();
     let limit = Limit::token_bucket("receipt", 9, EVER).shards(3);
-    let grant = Limiter::new().consume(&mut tx, limit.global()).await.unwrap().granted().unwrap();
+    let grant = limiter().consume(&mut tx, limit.global()).await.unwrap().granted().unwrap();
     assert!((3..6).contains(&grant.charges[0].shard));
     for shard in [0, 2, 6, 2079, u16::MAX] {
         let mut receipt = Receipt::from(grant.clone());
         receipt.charges[0].shard = shard;
-        let settled = Limiter::new().settle(&mut tx, receipt, 0).await;
+        let settled = limiter().settle(&mut tx, receipt, 0).await;
         assert!(matches!(settled, Err(Error::ReceiptUsed)), "{shard}: {settled:?}");
     }
 }

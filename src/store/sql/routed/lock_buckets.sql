@@ -1,0 +1,17 @@
+-- Locks rows of one key in tollgate.buckets in order, and reads them: their columns as arrays, null where there is none. The clock
+-- is that of the key's node, read after the last lock.
+--
+-- $1 name, $2 key, $3 shards
+-- $4 the instant to take for now; null for the clock
+with held as materialized (
+    select r.shard, r.tokens, r.last_refill
+      from tollgate.buckets r
+     where r.name = $1 and r.key = $2 and r.shard = any ($3::int2[])
+     order by r.shard
+       for update
+)
+select coalesce($4, pg_catalog.clock_timestamp()) as "now!: Timestamp",
+       array_agg(h.shard)                         as "shards?",
+       array_agg(h.tokens)                        as "values?",
+       array_agg(h.last_refill)                   as "instants?: Vec<Timestamp>"
+  from held h
