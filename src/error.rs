@@ -184,11 +184,13 @@ impl Error {
         }
     }
 
-    /// The same, as the error of a statement that commits: where the connection failed, it may have been carried out.
+    /// The same, as the error of a statement that commits: where the connection failed, or Citus lost one of its nodes (an
+    /// internal error to PostgreSQL), it may have been carried out.
     #[cfg(feature = "postgres")]
     pub(crate) fn of_commit(self) -> Self {
+        let is_internal = |source| code(source).as_deref() == Some("XX000");
         match self {
-            Self::Database { limit, source, .. } if !is_about_the_statement(&source) => {
+            Self::Database { limit, source, .. } if !is_about_the_statement(&source) || is_internal(&source) => {
                 Self::OutcomeUnknown { limit, source: Some(source) }
             }
             other => other,

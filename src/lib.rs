@@ -150,3 +150,8 @@ pub const DAY: Duration = Duration::from_hours(24);
 #[cfg(all(doctest, feature = "tower", feature = "limits-file"))]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// So does that of the guide to Citus.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../docs/citus.md")]
+struct Citus;

@@ -19,6 +19,7 @@
 //! # Ok(()) }
 //! ```
 
+mod distribute;
 mod driver;
 
 use std::hash::{Hash, Hasher};
@@ -26,6 +27,7 @@ use std::hash::{Hash, Hasher};
 use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery};
 use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
 
+pub use distribute::{Buckets, distribute, distribute_sql};
 use driver::OverSqlx;
 
 /// Applies what is missing, and returns it. Does nothing on a schema that is up to date, or newer.
@@ -210,6 +212,14 @@ pub enum MigrateError {
         /// What the driver reported.
         source: sqlx::Error,
     },
+    /// A table is distributed, but not by `key`.
+    #[error(
+        "tollgate.{table} is distributed, but not by its column key (`select undistribute_table('tollgate.{table}')`, then try again)"
+    )]
+    DistributedOtherwise {
+        /// The table.
+        table: &'static str,
+    },
     /// A migration was applied from another text than this release's: one of the two was edited.
     #[error(
         "migration V{version}__{name} was applied from another text (migrations are never edited: use the release that applied it)"
@@ -231,6 +241,9 @@ pub enum MigrateError {
         /// Its title.
         name: String,
     },
+    /// There is nothing to distribute tables over.
+    #[error("Citus is not in this database (`create extension citus`, and add its nodes; or go without `distribute`)")]
+    NoCitus,
 }
 
 /// A savepoint of the caller's transaction, or a transaction of our own: at READ COMMITTED whatever the default is, for the

@@ -178,6 +178,26 @@ async fn a_receipt_of_which_a_part_was_used_before_changes_nothing() {
     }
 }
 
+/// So Citus reports a node that it lost while that committed.
+#[tokio::test]
+async fn an_internal_error_of_a_commit_leaves_the_outcome_open() {
+    let world = World::new().await;
+    world
+        .sql(
+            "create function lose() returns trigger language plpgsql as
+             $$ begin raise exception 'server closed the connection unexpectedly' using errcode = 'XX000'; end $$;
+             create constraint trigger lose after insert or update on tollgate.rate_limits
+             deferrable initially deferred for each row execute function lose();",
+        )
+        .await;
+    let gate = Gate::builder(world.pool.clone()).distributed().build();
+    let limit = Limit::token_bucket("ten", 10, EVER);
+    let lost = gate.consume(limit.key("k")).await;
+    assert!(matches!(lost, Err(Error::OutcomeUnknown { .. })), "{lost:?}");
+    world.sql("drop trigger lose on tollgate.rate_limits").await;
+    assert_eq!(gate.consume(limit.key("k")).await.unwrap().granted().unwrap().remaining, Tokens::new(9));
+}
+
 fn sharded() -> Limit {
     Limit::token_bucket("sharded", 10, MINUTE).shards(3)
 }

@@ -6,6 +6,7 @@ use tollgate::Storage;
 use tollgate::bench::{Settings, Workload};
 
 use crate::connect::DatabaseArgs;
+use crate::distribute::DistributeArgs;
 use crate::doctor::DoctorArgs;
 use crate::inspect::InspectArgs;
 use crate::limits::LimitsCommand;
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     Debit(AskArgs),
     /// Show what the limiter does, on a private PostgreSQL that is gone afterwards.
     Demo(DemoArgs),
+    Distribute(DistributeArgs),
     Doctor(DoctorArgs),
     Inspect(InspectArgs),
     /// Check a limits file.

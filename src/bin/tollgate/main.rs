@@ -5,6 +5,7 @@ mod args;
 mod bench;
 mod connect;
 mod demo;
+mod distribute;
 mod doctor;
 mod error;
 mod exit;
@@ -56,6 +57,7 @@ async fn run(command: Command) -> Result<Exit, CommandError> {
         Command::Credit(args) => verbs::credit(args).await,
         Command::Debit(args) => verbs::debit(args).await,
         Command::Demo(args) => demo::run(args).await.map(Exit::from),
+        Command::Distribute(args) => distribute::run(args).await.map(Exit::from),
         Command::Doctor(args) => doctor::run(args).await,
         Command::Inspect(args) => inspect::run(args).await,
         Command::Limits { command } => limits::run(command),

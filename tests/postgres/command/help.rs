@@ -8,6 +8,7 @@ fn the_help_of_each_command_is_what_it_was() {
         "check",
         "completions",
         "consume",
+        "distribute",
         "doctor",
         "inspect",
         "limits check",
