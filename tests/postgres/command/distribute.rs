@@ -1,7 +1,7 @@
 //! Tables spread over the nodes of Citus. It is not here: what would be run is kept word for word, and that it is run, once and
 //! in order, is tested before a stand-in for its catalogue.
 
-use super::{failure, run, snapshot, stdout, tollgate};
+use super::{EXAMPLE, failure, run, snapshot, stdout, tollgate};
 use crate::world::World;
 
 /// What Citus has of what is asked of it: the tables that it knows, and the function that adds one.
@@ -36,6 +36,16 @@ async fn what_is_distributed_already_is_left_alone() {
     );
     assert_eq!(stdout(&distribute(&[])), "nothing to do: all tables are distributed\n");
     assert_eq!(stdout(&distribute(&["--json"])), "{\n  \"run\": []\n}\n");
+
+    // From here on it resets key by key.
+    let on = |args: &[&str]| {
+        stdout(&run(tollgate().args(args).args(["--limits", EXAMPLE]).env("DATABASE_URL", world.url())))
+    };
+    for key in ["1", "2"] {
+        on(&["consume", "send_message", key]);
+    }
+    assert_eq!(on(&["reset", "send_message", "--all", "--yes"]), "reset 2 keys of \"send_message\"\n");
+    assert!(on(&["check", "send_message", "1", "--cost", "20"]).starts_with("would be granted"));
 
     world.sql("update pg_dist_partition set partkey = 'name' where logicalrel = 'tollgate.buckets'::regclass").await;
     assert_eq!(

@@ -94,4 +94,5 @@ async fn in_transaction<T>(
 }
 
 /// Whoever is on call would rather hear that a row is held than wait for it, and may have only the service's pooler to go through.
-const LIMITER: Limiter = Limiter::new().lock_timeout(Duration::from_secs(5)).unnamed_statements();
+/// Whether the tables are distributed need not be asked for one call: what is said to those works on others, too.
+const LIMITER: Limiter = Limiter::new().lock_timeout(Duration::from_secs(5)).unnamed_statements().distributed();

@@ -56,10 +56,12 @@ async fn reset_all(args: &ResetArgs) -> Result<Exit, CommandError> {
     say(args.output, &limit, reset)
 }
 
-/// Through a gate, which writes many rows by one statement and holds no lock across a round trip.
+/// Through a gate, which writes many rows by one statement, unless the tables are distributed, and holds no lock across a round
+/// trip.
 async fn fill_up(pool: &PgPool, limit: &Limit, keys: i64) -> Result<u64, CommandError> {
     let bar = ProgressBar::with_draw_target(u64::try_from(keys).ok(), ProgressDrawTarget::stderr());
-    let gate = Gate::builder(pool.clone()).unnamed_statements().build();
+    let gate = Gate::builder(pool.clone()).unnamed_statements();
+    let gate = if is_distributed(&mut *pool.acquire().await?).await? { gate.distributed() } else { gate }.build();
     let mut before: Option<Key> = None;
     loop {
         let page = page(&mut *pool.acquire().await?, limit, before.as_ref()).await?;
@@ -91,6 +93,12 @@ async fn page(conn: &mut PgConnection, limit: &Limit, before: Option<&Key>) -> R
 async fn count(conn: &mut PgConnection, limit: &Limit) -> Result<i64, CommandError> {
     let count = sqlx::query_scalar(include_str!("sql/count.sql"));
     Ok(count.bind(limit.name()).bind(storage(limit)).persistent(false).fetch_one(conn).await?)
+}
+
+/// Whether Citus is in the database. For one that has not distributed the tables it takes longer, but works.
+async fn is_distributed(conn: &mut PgConnection) -> Result<bool, CommandError> {
+    let is = sqlx::query_scalar("select to_regclass('pg_dist_partition') is not null");
+    Ok(is.persistent(false).fetch_one(conn).await?)
 }
 
 fn confirmed(limit: &Limit, keys: i64) -> Result<bool, CommandError> {

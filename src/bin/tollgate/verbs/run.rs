@@ -39,7 +39,7 @@ pub(crate) struct RunArgs {
 /// Becomes the program, if it is granted: so its exit status and its signals are its own.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
     let request = args.target.request()?.cost(args.cost);
-    let gate = Gate::builder(args.database.pool(1).await?).unnamed_statements().build();
+    let gate = Gate::builder(args.database.pool(1).await?).unnamed_statements().distributed().build();
     match gate.wait(request, args.wait.unwrap_or_default()).await? {
         Decision::Denied(denied) => {
             // The exit status tells also those who do not read it.
