@@ -59,9 +59,17 @@ impl<'a> CarryOut<'a> {
         Ok(answer)
     }
 
-    /// As [`run`](Self::run), once: the answer, unless it is a refusal, or depends on strangers.
-    pub(crate) async fn try_once(mut self) -> Result<Option<Answer>, Error> {
-        let Some(answers) = self.attempt().await? else { return Ok(None) };
+    /// As [`run`](Self::run), once: the answer, unless it is a refusal, or depends on strangers. Where the only row was `seen`
+    /// there, it is just locked.
+    pub(crate) async fn try_once(mut self, seen: bool) -> Result<Option<Answer>, Error> {
+        let answers = match self.plan.rows() {
+            [_] if seen => {
+                let found = self.store.lock_keys(self.plan.rows()).await?;
+                if found.misses_one() { None } else { self.finish(found).await? }
+            }
+            _ => self.attempt().await?,
+        };
+        let Some(answers) = answers else { return Ok(None) };
         let mut answer = only(answers)?;
         self.store.track(&mut answer, self.xid).await?;
         Ok(matches!(answer, Answer::Granted { .. }).then_some(answer))

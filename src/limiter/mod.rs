@@ -39,7 +39,7 @@ use savepoint::Savepoint;
 ///
 /// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all of them, without a lock: if
 /// together they have too little, that is the refusal, after one round trip (one for each table). Else it takes from one that has enough and
-/// that nobody holds, by a second one. Where all such are held it waits for one, in a savepoint that stays (three round
+/// that nobody holds, of eight at random, by a second one. Where those are held it waits for one, in a savepoint that stays (three round
 /// trips more); and where several are needed, or somebody was quicker, it asks all of them together, in the one order.
 /// So it never refuses what the limit as a whole would grant.
 ///

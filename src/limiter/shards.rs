@@ -24,7 +24,8 @@ impl Limiter {
         let candidates = plan.candidates(&found.states, found.now, &mut dice).filter(|_| !strangers);
         let Some(candidates) = candidates else { return self.carry_out(conn, plan, &[]).await };
         if let [candidates] = candidates.as_slice() {
-            let ample: Vec<_> = candidates.iter().filter(|candidate| candidate.is_ample).copied().collect();
+            let ample = candidates.iter().filter(|candidate| candidate.is_ample);
+            let ample: Vec<_> = ample.take(ASKED).copied().collect();
             match self.swap(conn, plan, &found, &ample, began).await? {
                 Swapped::Granted(answer) => return Ok(answer),
                 Swapped::Held => return self.take_without_waiting(conn, plan, &mut dice).await,
@@ -33,8 +34,9 @@ impl Limiter {
         }
         let places: Vec<_> = candidates.iter().map(|candidates| Some(candidates.first()?.change.row)).collect();
         let alone = plan.placed(&found.states, found.now, &places);
+        let seen = places.iter().flatten().all(|place| found.states[*place].is_some());
         let savepoint = self.savepoint(conn, plan).await?;
-        match CarryOut::new(self.tables(conn), &alone).try_once().await {
+        match CarryOut::new(self.tables(conn), &alone).try_once(seen).await {
             Ok(None) => {
                 savepoint.undo(conn).await?;
                 self.carry_out(conn, plan, &[]).await
@@ -116,6 +118,10 @@ fn refusal(plan: &Plan, found: &Found) -> Option<Result<Answer, Error>> {
     }
     matches!(answer, Ok(Answer::Denied(_)) | Err(_)).then_some(answer)
 }
+
+/// How many rows are asked whether somebody holds them, before one is waited for: where each is held by every second caller, eight
+/// all are by one caller of 256, and to ask takes time.
+const ASKED: usize = 8;
 
 /// How often it is tried.
 const TRIES: u32 = 3;

@@ -170,9 +170,9 @@ impl Shards {
             let mut shards = Self { found: Found::absent(rows), ..Self::none() };
             let read = result?;
             let row = read.first().ok_or(sqlx::Error::RowNotFound)?;
-            shards.found.now = row.try_get(0)?;
-            let (numbers, values): (Option<Vec<i16>>, Option<Vec<i64>>) = (row.try_get(1)?, row.try_get(2)?);
-            let instants: Option<Vec<Timestamp>> = row.try_get(3)?;
+            (shards.found.now, shards.found.xid) = (row.try_get(0)?, row.try_get(1)?);
+            let (numbers, values): (Option<Vec<i16>>, Option<Vec<i64>>) = (row.try_get(2)?, row.try_get(3)?);
+            let instants: Option<Vec<Timestamp>> = row.try_get(4)?;
             let columns = numbers.into_iter().flatten().zip(values.into_iter().flatten());
             for ((shard, value), ts) in columns.zip(instants.into_iter().flatten()) {
                 shards.put(rows, 0, shard, State { value: Tokens::from_micros(value), ts });

@@ -116,6 +116,15 @@ impl Store<'_> {
         Ok(Found { inserted, ..found })
     }
 
+    /// Locks rows key by key, in order, wherever they are: quicker than by one statement for all where there are few keys.
+    pub(crate) async fn lock_keys(&mut self, rows: &[Row]) -> Result<Found, Error> {
+        let mut found = Found::none();
+        for key in keys(rows) {
+            found.append(self.lock_key(&rows[key]).await?);
+        }
+        Ok(found)
+    }
+
     /// Locks rows of one key.
     async fn lock_key(&mut self, rows: &[Row]) -> Result<Found, Error> {
         let (name, key, at) = (rows[0].name(), rows[0].key().as_str(), self.at);
@@ -131,7 +140,8 @@ impl Store<'_> {
             at as Option<Timestamp>
         );
         let found = Shards::of_key(rows, Step::Lock, locked)?.found;
-        Ok(Found { held: true, xid: Some(THE_CALLERS), ..found })
+        let xid = if self.routed { Some(THE_CALLERS) } else { found.xid };
+        Ok(Found { xid, ..found })
     }
 
     /// Inserts a row as a full one, or locks it if it is there; the instant, if it inserted it.

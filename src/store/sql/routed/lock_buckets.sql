@@ -1,5 +1,5 @@
 -- Locks rows of one key in tollgate.buckets in order, and reads them: their columns as arrays, null where there is none. The clock
--- is that of the key's node, read after the last lock.
+-- is that of the key's node, read after the last lock; so is the transaction.
 --
 -- $1 name, $2 key, $3 shards
 -- $4 the instant to take for now; null for the clock
@@ -11,6 +11,7 @@ with held as materialized (
        for update
 )
 select coalesce($4, pg_catalog.clock_timestamp()) as "now!: Timestamp",
+       pg_catalog.txid_current_if_assigned()      as "xid?",
        array_agg(h.shard)                         as "shards?",
        array_agg(h.tokens)                        as "values?",
        array_agg(h.last_refill)                   as "instants?: Vec<Timestamp>"

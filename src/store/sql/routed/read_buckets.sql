@@ -4,6 +4,7 @@
 -- $1 name, $2 key
 -- $3 the instant to take for now; null for the clock
 select coalesce($3, pg_catalog.clock_timestamp()) as "now!: Timestamp",
+       null::int8                                 as "xid?",
        array_agg(r.shard)                         as "shards?",
        array_agg(r.tokens)                        as "values?",
        array_agg(r.last_refill)                   as "instants?: Vec<Timestamp>"
