@@ -79,33 +79,32 @@ impl Store<'_> {
         }
         let mut found = Found::none();
         for key in keys(rows) {
-            let capacities = capacities.map(|capacities| &capacities[key.clone()]);
-            let is_absent = seen.states[key.start].is_none();
-            found.append(self.claim_key(&rows[key], capacities, is_absent, seen.now).await?);
+            let (states, capacities) = (&seen.states[key.clone()], capacities.map(|all| &all[key.clone()]));
+            found.append(self.claim_key(&rows[key], states, capacities, seen.now).await?);
         }
         Ok(found)
     }
 
     /// Locks rows of one key, and inserts what is absent of them, as of an instant.
     ///
-    /// Who wants several rows of a key takes the first of them first, be it there or not. So no two who do can wait for
-    /// each other, though what is absent is inserted last.
+    /// Up to the last one that was seen to be absent they are inserted or locked one by one, for what is inserted after others
+    /// are locked is out of order. That is left to the rows that a sweeper took meanwhile: there a deadlock is a lost race.
     async fn claim_key(
         &mut self,
         rows: &[Row],
+        seen: &[Option<State>],
         capacities: Option<&[i64]>,
-        is_absent: bool,
         now: Timestamp,
     ) -> Result<Found, Error> {
         let Some(capacities) = capacities else { return self.lock_key(rows).await };
         let mut inserted = vec![None; rows.len()];
-        if is_absent || rows.len() > 1 {
-            inserted[0] = self.place(&rows[0], capacities[0], now).await?;
+        let in_order = seen.iter().rposition(Option::is_none).map_or(0, |last| last + 1);
+        for place in 0..in_order {
+            inserted[place] = self.place(&rows[place], capacities[place], now).await?;
         }
         let mut found = self.lock_key(rows).await?;
-        let absent: Vec<_> = (0..rows.len()).filter(|place| found.states[*place].is_none()).collect();
-        if !absent.is_empty() {
-            for place in absent {
+        if found.states.contains(&None) {
+            for place in in_order..rows.len() {
                 inserted[place] = self.place(&rows[place], capacities[place], now).await?;
             }
             found = self.lock_key(rows).await?;
