@@ -3,7 +3,9 @@
 //! process and decides in transactions of its own.
 //!
 //! ```
-//! use tollgate::{Limit, Limiter, MINUTE};
+//! # #[cfg(feature = "postgres")]
+//! use tollgate::Limiter;
+//! use tollgate::{Limit, MINUTE};
 //!
 //! /// Ten messages a minute on average, twenty at once after a rest. A wrong limit does not compile.
 //! const SEND_MESSAGE: Limit = Limit::token_bucket("send_message", 10, MINUTE).capacity(20);
