@@ -11,7 +11,7 @@ use tollgate::{Decision, Error, Gate, Limit, LimitSpec, Limiter, MINUTE, Receipt
 
 use super::stage::{EVER, clear, first, put, shards};
 use crate::teller::both;
-use crate::world::{World, second};
+use crate::world::{World, pid, second};
 
 const ONE: i64 = 1_000_000;
 const PAIRS: [(u16, u16); 7] = [(1, 4), (4, 1), (2, 4), (4, 2), (3, 16), (16, 3), (5, 6)];
@@ -248,5 +248,51 @@ async fn a_receipt_of_a_shard_that_its_limit_does_not_have_is_an_error_with_a_na
         receipt.charges[0].shard = shard;
         let settled = Limiter::new().settle(&mut tx, receipt, 0).await;
         assert!(matches!(settled, Err(Error::ReceiptUsed)), "{shard}: {settled:?}");
+    }
+}
+
+/// What is given waits for a release that takes the key away meanwhile, and is given to what that leaves.
+#[tokio::test]
+async fn what_is_given_while_another_release_takes_the_key_is_not_lost() {
+    let world = World::new().await;
+    let mut conn = world.connect().await;
+    let limiter = Limiter::new().at(second(0.0));
+    for limit in both(&Limit::token_bucket("given", 12, EVER)) {
+        for (from, to) in PAIRS {
+            let (old, new) = (with(&limit, from), with(&limit, to));
+            for verb in ["credit", "settle", "cancel", "reset"] {
+                clear(&mut conn, &limit).await;
+                let mut tx = conn.begin().await.unwrap();
+                let spent = limiter.consume(&mut tx, old.global().cost(12)).await.unwrap().granted().unwrap();
+                tx.commit().await.unwrap();
+
+                let mut taking = world.pool.begin().await.unwrap();
+                limiter.debit(&mut taking, new.global()).await.unwrap();
+                let mut giving = world.pool.begin().await.unwrap();
+                let backend = pid(&mut giving).await;
+                let given = tokio::spawn({
+                    let old = old.clone();
+                    async move {
+                        match verb {
+                            "credit" => drop(limiter.credit(&mut giving, old.global().cost(5)).await.unwrap()),
+                            "settle" => drop(limiter.settle(&mut giving, spent, 7).await.unwrap()),
+                            "cancel" => drop(limiter.cancel(&mut giving, spent).await.unwrap()),
+                            _ => drop(limiter.reset(&mut giving, old.global()).await.unwrap()),
+                        }
+                        giving.commit().await.unwrap();
+                    }
+                });
+                world.until_blocked(backend).await;
+                taking.commit().await.unwrap();
+                given.await.unwrap();
+                let left = limiter.balance(&mut conn, new.global()).await.unwrap().value.micros() / ONE;
+                let expected = match verb {
+                    "credit" | "settle" => 4,
+                    "cancel" => 11,
+                    _ => 12,
+                };
+                assert_eq!(left, expected, "{verb}, {from} to {to}");
+            }
+        }
     }
 }
