@@ -1,5 +1,7 @@
 //! Limits with several rows for each key: one limit, however it is asked.
 
+mod bad_input;
+mod cancellation;
 mod conformance;
 mod contention;
 mod cost;
