@@ -5,5 +5,7 @@ mod cancellation;
 mod conformance;
 mod contention;
 mod cost;
+mod last_moment;
 mod stage;
+mod storm;
 mod takeover;

@@ -350,15 +350,22 @@ fn the_rows_of_each_number_of_shards_have_numbers_of_their_own() {
 
 #[test]
 fn d12_the_shards_of_a_window_share_its_phase() {
-    let limit = Limit::fixed_window("phase", 160, MINUTE).shards(16);
-    let mut shards = Shards::of(&limit);
-    for shard in 0..16 {
-        assert!(shards.placed(shard, sec(0), Ask::consume(tokens(10))));
+    for n in 1..=16_u16 {
+        let window = Limit::fixed_window("phase", 10 * u64::from(n), MINUTE);
+        let stepped = Limit::stepped_bucket("phase", 10 * u64::from(n), MINUTE).start(7 * SECOND);
+        for limit in [window.clone(), window.start(13 * SECOND), stepped].map(|limit| limit.shards(n)) {
+            let mut shards = Shards::of(&limit);
+            for shard in 0..usize::from(n) {
+                assert!(shards.placed(shard, sec(0), Ask::consume(tokens(10))));
+            }
+            let Ok(Answer::Denied(denied)) = shards.pooled(call(&limit, 1_000_000, false), sec(0)) else {
+                panic!("all is spent")
+            };
+            let step = Timestamp::from(denied.retry_at);
+            assert_eq!(shards.balance(step), tokens(10 * i64::from(n)), "all come back at once");
+            assert_eq!(shards.balance(at(step.micros() - 1)), Tokens::ZERO);
+        }
     }
-    let Ok(Answer::Denied(denied)) = shards.pooled(call(&limit, 1_000_000, false), sec(0)) else {
-        panic!("all is spent")
-    };
-    assert_eq!(shards.balance(denied.retry_at.into()), tokens(160), "all come back at once");
 }
 
 #[test]

@@ -180,6 +180,27 @@ async fn rows_of_several_numbers_are_taken_over_together() {
     }
 }
 
+/// As a process does that reads its limits anew.
+#[tokio::test]
+async fn one_gate_is_asked_under_two_numbers_at_once() {
+    let world = World::new().await;
+    for limit in both(&Limit::token_bucket("one_gate", 24, EVER)) {
+        for (from, to) in PAIRS {
+            let mut conn = world.connect().await;
+            let gate = Gate::builder(world.pool.clone()).clock(|| second(0.0)).build();
+            let share = 24 * ONE / i64::from(from);
+            put(&mut conn, &with(&limit, from), &vec![share; from.into()], second(0.0)).await;
+            let mut callers = JoinSet::new();
+            for shards in [from, to].into_iter().cycle().take(30) {
+                let (gate, limit) = (gate.clone(), with(&limit, shards));
+                callers.spawn(async move { gate.consume(limit.global()).await.unwrap().is_granted() });
+            }
+            let granted = callers.join_all().await.into_iter().filter(|is_granted| *is_granted).count();
+            assert_eq!(granted, 24, "{from} and {to}");
+        }
+    }
+}
+
 /// Two releases ask at once, each by its own number, through limiters and gates: what both grant is what one limit
 /// allows, give or take one capacity where both found nothing at the very start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -293,6 +314,38 @@ async fn what_is_given_while_another_release_takes_the_key_is_not_lost() {
                 };
                 assert_eq!(left, expected, "{verb}, {from} to {to}");
             }
+        }
+    }
+}
+
+/// Whoever waits for rows that are taken away finds nothing, and asks what is left in their place.
+#[tokio::test]
+async fn what_another_release_takes_meanwhile_is_not_granted_twice() {
+    let world = World::new().await;
+    let mut conn = world.connect().await;
+    let limiter = Limiter::new().at(second(0.0));
+    for limit in both(&Limit::token_bucket("twice", 12, EVER)) {
+        for (from, to) in PAIRS {
+            let (old, new) = (with(&limit, from), with(&limit, to));
+            let share = 12 * ONE / i64::from(from);
+            put(&mut conn, &old, &vec![share; from.into()], second(0.0)).await;
+            let mut taking = world.pool.begin().await.unwrap();
+            assert!(limiter.consume(&mut taking, new.global().cost(9)).await.unwrap().is_granted());
+            let mut asking = world.pool.begin().await.unwrap();
+            let backend = pid(&mut asking).await;
+            let asked = tokio::spawn({
+                let old = old.clone();
+                async move {
+                    let decision = limiter.consume(&mut asking, old.global().cost(4)).await.unwrap();
+                    asking.commit().await.unwrap();
+                    decision
+                }
+            });
+            world.until_blocked(backend).await;
+            taking.commit().await.unwrap();
+            let Decision::Denied(denied) = asked.await.unwrap() else { panic!("{from} to {to}: three are left") };
+            assert_eq!(denied.remaining.micros(), 3 * ONE, "{from} to {to}");
+            assert_eq!(limiter.balance(&mut conn, old.global()).await.unwrap().value.micros(), 3 * ONE);
         }
     }
 }
