@@ -488,7 +488,7 @@ async fn a_refusal_from_memory_never_says_too_little() {
 async fn a_refusal_of_a_limit_with_shards_is_asked_anew() {
     let world = World::new().await;
     let limit = Limit::token_bucket("spread", 20, EVER).shards(2);
-    let gate = patient(&world.pool).remember_refusals(Duration::from_secs(60)).build();
+    let gate = patient(&world.pool).remember_refusals(HOUR).build();
     let other = patient(&world.pool).build();
     gate.debit(limit.key("k").cost(14)).await.unwrap();
     for (cost, is_granted) in [(7, false), (6, true), (1, false)] {

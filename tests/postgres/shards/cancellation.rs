@@ -43,24 +43,21 @@ const PATHS: [Path; 9] = [
     Path::Strangers,
 ];
 
-impl Path {
-    fn limit(self) -> Limit {
-        Limit::token_bucket("cut", 40, EVER).max_reserved(40).shards(4)
-    }
+const LIMIT: Limit = Limit::token_bucket("cut", 40, EVER).max_reserved(40).shards(4);
 
+impl Path {
     /// Sets the rows that lead there; of what was charged before, the receipt.
     async fn set(self, conn: &mut PgConnection) -> Option<Receipt> {
-        let limit = self.limit();
         match self {
-            Self::Free | Self::Reset | Self::Debit => put(conn, &limit, &[9 * ONE; 4], second(0.0)).await,
-            Self::Last => put(conn, &limit, &[0, 3 * ONE, 0, 0], second(0.0)).await,
-            Self::Pooled | Self::Reserved => put(conn, &limit, &[ONE; 4], second(0.0)).await,
-            Self::Absent => clear(conn, &limit).await,
-            Self::Strangers => put(conn, &limit.shards(3), &[5 * ONE, -ONE, 2 * ONE], second(0.0)).await,
+            Self::Free | Self::Reset | Self::Debit => put(conn, &LIMIT, &[9 * ONE; 4], second(0.0)).await,
+            Self::Last => put(conn, &LIMIT, &[0, 3 * ONE, 0, 0], second(0.0)).await,
+            Self::Pooled | Self::Reserved => put(conn, &LIMIT, &[ONE; 4], second(0.0)).await,
+            Self::Absent => clear(conn, &LIMIT).await,
+            Self::Strangers => put(conn, &LIMIT.shards(3), &[5 * ONE, -ONE, 2 * ONE], second(0.0)).await,
             Self::Settled => {
-                clear(conn, &limit).await;
+                clear(conn, &LIMIT).await;
                 let mut tx = sqlx::Connection::begin(conn).await.unwrap();
-                let spent = Limiter::new().consume(&mut tx, limit.global().cost(30)).await.unwrap().granted().unwrap();
+                let spent = Limiter::new().consume(&mut tx, LIMIT.global().cost(30)).await.unwrap().granted().unwrap();
                 tx.commit().await.unwrap();
                 return Some(spent.into());
             }
@@ -69,7 +66,7 @@ impl Path {
     }
 
     async fn call(self, limiter: Limiter, conn: &mut PgConnection, receipt: Option<Receipt>) {
-        let ask = self.limit().global();
+        let ask = LIMIT.global();
         match self {
             Self::Free => drop(limiter.consume(conn, ask.cost(2)).await.unwrap().granted().unwrap()),
             Self::Last | Self::Pooled => drop(limiter.consume(conn, ask.cost(3)).await.unwrap().granted().unwrap()),
@@ -94,15 +91,14 @@ async fn g18_a_call_dropped_anywhere_counts_whole_or_not_at_all() {
     let at = Limiter::new().at(second(0.0));
     for limiter in [at, at.lock_timeout(10 * SECOND)] {
         for path in PATHS {
-            let limit = path.limit();
-            let balance = async |conn: &mut PgConnection| at.balance(conn, limit.global()).await.unwrap().value;
+            let balance = async |conn: &mut PgConnection| at.balance(conn, LIMIT.global()).await.unwrap().value;
             path.set(&mut conn).await;
             let without = balance(&mut conn).await;
             let mut with = Vec::new();
             for is_kept in [false, true] {
                 for waits in 0.. {
                     let receipt = path.set(&mut conn).await;
-                    let rows = shards(&mut conn, &limit).await;
+                    let rows = shards(&mut conn, &LIMIT).await;
                     let mut tx = pool.begin().await.unwrap();
                     let done = Cut::after(waits, path.call(limiter, &mut tx, receipt)).await;
                     if is_kept {
@@ -112,7 +108,7 @@ async fn g18_a_call_dropped_anywhere_counts_whole_or_not_at_all() {
                         drop(tx);
                         // It is rolled back when the connection is used next.
                         sqlx::raw_sql("select").execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
-                        assert_eq!(shards(&mut conn, &limit).await, rows, "{path:?}, cut at {waits}");
+                        assert_eq!(shards(&mut conn, &LIMIT).await, rows, "{path:?}, cut at {waits}");
                     }
                     if done.is_some() {
                         assert!(waits >= 2, "{path:?} waited {waits} times");

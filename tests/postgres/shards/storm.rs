@@ -50,9 +50,9 @@ impl Caller {
             let verb = verb.filter(|verb| !matches!(verb, Verb::Credit) || amount < 3_000_000).unwrap_or(Verb::Consume);
             let used = if let Verb::Settle = verb { self.receipts.pop() } else { None };
             if self.dice.u8(..4) == 0 {
-                self.ask_gate(verb, amount, used).await
+                self.ask_gate(verb, amount, used).await;
             } else {
-                self.join(verb, amount, used).await
+                self.join(verb, amount, used).await;
             }
         }
         self.taken
