@@ -20,12 +20,18 @@ impl Plan {
         for strangers in strangers.chunk_by(|one, other| one.beside == other.beside) {
             let Some(head) = self.head_of(strangers[0].beside) else { continue };
             let whole = Terms::of(head.limit, head.key);
+            // Whoever locks them may have waited, while they were written: what came back until then is theirs already.
+            let now = strangers.iter().fold(now, |now, stranger| now.max(stranger.state.ts));
             let lacking: i128 = strangers.iter().map(|stranger| lacks(&whole, stranger, now)).sum();
             // All that the plan asks, also one by one: a receipt names some.
             let beside = &self.rows[strangers[0].beside];
             let ours = (0..self.rows.len()).filter(|place| self.rows[*place].is_beside(beside));
             let ours: Vec<_> = ours.map(|place| (place, self.terms_of(place, &whole))).collect();
-            let pool = Pool::of_shards(&whole, ours.iter().map(|(place, terms)| (*terms, found[*place])), now);
+            // An absent row is full from now on, not from its last step: what came back since then, a stranger of another
+            // kind has counted.
+            let full = |terms: &Terms| State { ts: now, ..terms.full(now) };
+            let read = ours.iter().map(|(place, terms)| (*terms, Some(found[*place].unwrap_or_else(|| full(terms)))));
+            let pool = Pool::of_shards(&whole, read, now);
             let too_deep = |TooDeep| Error::DebtTooDeep { limit: head.limit.name.clone().into() };
             for part in pool.lower(lacking).map_err(too_deep)? {
                 let (row, terms) = ours[part.shard];

@@ -76,7 +76,7 @@ impl FromStr for Rule {
             return Err(RuleError::UnknownWord { word: (*flag).to_owned() });
         }
         let mut values: Map<String, Value> =
-            fields.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+            fields.into_iter().map(|(name, text)| (name.to_owned(), value(name, text))).collect();
         values.insert("kind".to_owned(), kind.into());
         let is_named = values.contains_key("name");
         values.entry("name").or_insert_with(|| kind.into());
@@ -94,6 +94,14 @@ impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&described(&self.limit.spec()))?;
         f.write_str(if self.global { ", for all together" } else { "" })
+    }
+}
+
+/// What a field says: all of them are texts but the one that counts rows.
+fn value(name: &str, text: &str) -> Value {
+    match text.parse::<u16>() {
+        Ok(number) if name == "shards" => number.into(),
+        _ => text.into(),
     }
 }
 

@@ -227,13 +227,13 @@ impl Verb {
 }
 
 /// A future that is dropped where it waits for the n-th time, counted from 0.
-struct Cut<F> {
+pub(crate) struct Cut<F> {
     future: Option<Pin<Box<F>>>,
     waits: usize,
 }
 
 impl<F: Future> Cut<F> {
-    fn after(waits: usize, future: F) -> Self {
+    pub(crate) fn after(waits: usize, future: F) -> Self {
         Self { future: Some(Box::pin(future)), waits }
     }
 }

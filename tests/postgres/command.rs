@@ -5,7 +5,7 @@ mod doctor;
 mod failure;
 mod help;
 mod inspect;
-mod limits;
+pub(crate) mod limits;
 mod verbs;
 
 use std::io::{BufRead, BufReader};

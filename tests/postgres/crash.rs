@@ -13,6 +13,8 @@ const LIMITER: Limiter = Limiter::new();
 
 const EVER: Duration = Limit::MAX_PERIOD;
 const DURABLE: Limit = Limit::token_bucket("durable", 10, EVER).unbounded_reservations();
+/// Four rows of ten.
+const SPREAD: Limit = Limit::token_bucket("spread", 40, EVER).unbounded_reservations().shards(4);
 const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", 10, EVER).ephemeral();
 
 /// A server of its own: nobody else's is to crash.
@@ -103,7 +105,8 @@ async fn a_crash_under_load_loses_nothing_that_was_acknowledged() {
             loop {
                 let spend = async {
                     let mut tx = conn.begin().await?;
-                    let booked = LIMITER.reserve_all(&mut tx, [DURABLE.key(key), EPHEMERAL.key(key).cost(0)]).await;
+                    let all = [DURABLE.key(key), SPREAD.key(key), EPHEMERAL.key(key).cost(0)];
+                    let booked = LIMITER.reserve_all(&mut tx, all).await;
                     match booked {
                         Ok(booked) => drop(booked.granted().unwrap()),
                         Err(Error::Database { .. }) => return Err(sqlx::Error::WorkerCrashed),
@@ -129,8 +132,10 @@ async fn a_crash_under_load_loses_nothing_that_was_acknowledged() {
     callers.join_all().await;
 
     let mut conn = connect(&server).await;
-    let sql = "select sum(10000000 - value)::int8 from tollgate.rate_limits";
-    let spent: i64 = sqlx::query_scalar(sql).fetch_one(&mut conn).await.unwrap();
+    let sql = "select sum(10000000 - value)::int8 from tollgate.rate_limits group by name";
+    let spent: Vec<i64> = sqlx::query_scalar(sql).fetch_all(&mut conn).await.unwrap();
+    let [spent, spread] = spent[..] else { panic!("{spent:?}") };
+    assert_eq!(spent, spread, "one fate");
     let (spent, acknowledged) = (spent / 1_000_000, acknowledged.load(Ordering::SeqCst));
     assert!((acknowledged..=acknowledged + CALLERS).contains(&spent), "{spent} spent, {acknowledged} acknowledged");
 }

@@ -28,6 +28,7 @@ mod simulate;
 mod standby;
 mod sweeper;
 mod teller;
+mod terminal;
 mod top;
 mod transactions;
 mod world;

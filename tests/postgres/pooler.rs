@@ -8,11 +8,12 @@ use tokio::task::JoinSet;
 use tollgate::{Error, Limit, Limiter, MINUTE, Request, SECOND, Sweeper, migrate};
 
 use crate::pgbouncer::PgBouncer;
-use crate::world::{POOLER, World};
+use crate::world::{POOLER, World, pid};
 
 const UNNAMED: Limiter = Limiter::new().unnamed_statements();
 const DURABLE: Limit = Limit::token_bucket("durable", 1000, Limit::MAX_PERIOD).max_reserved(1000);
 const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", 1000, Limit::MAX_PERIOD).ephemeral();
+const SPREAD: Limit = Limit::token_bucket("spread", 1000, Limit::MAX_PERIOD).max_reserved(1000).shards(4);
 
 /// A pooler before the database of a world.
 fn before(world: &World, servers: u32) -> PgBouncer {
@@ -68,14 +69,54 @@ async fn more_clients_than_connections_are_decided_to_the_token() {
                 assert!(UNNAMED.check(&mut tx, DURABLE.key("k")).await.unwrap().is_granted());
                 UNNAMED.reset(&mut tx, DURABLE.key(client)).await.unwrap();
                 tx.commit().await.unwrap();
+
+                // Of several rows: two are taken. Half of the clients by all of them at once.
+                let mut tx = conn.begin().await.unwrap();
+                let estimate = if client % 2 == 0 { 2 } else { 260 };
+                let booked = UNNAMED.reserve(&mut tx, SPREAD.key("k").cost(estimate)).await.unwrap();
+                UNNAMED.settle(&mut tx, booked.granted().unwrap(), 2).await.unwrap();
+                tx.commit().await.unwrap();
             }
         });
     }
     clients.join_all().await;
     let mut tx = world.pool.begin().await.unwrap();
-    for row in [DURABLE.key("k"), EPHEMERAL.key("k")] {
+    for row in [DURABLE.key("k"), EPHEMERAL.key("k"), SPREAD.key("k")] {
         let left = Limiter::new().balance(&mut tx, row).await.unwrap().value;
         assert_eq!(left.micros(), (1000 - 2 * CLIENTS * ROUNDS) * 1_000_000);
+    }
+}
+
+/// A caller hears that the transaction is lost, whether it was about to ask or waited for a row, and nothing is taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_is_gone_in_mid_call_takes_the_transaction_with_it() {
+    let world = World::new().await;
+    let mut pooler = before(&world, 4);
+    for request in [DURABLE.key("k"), EPHEMERAL.key("k"), SPREAD.key("k").cost(900)] {
+        let mut holder = world.pool.begin().await.unwrap();
+        Limiter::new().debit(&mut holder, request.clone()).await.unwrap();
+        let [mut first, mut second] = [connect(&pooler, &world).await, connect(&pooler, &world).await];
+        let mut asking = first.begin().await.unwrap();
+        UNNAMED.check(&mut asking, request.clone()).await.unwrap().granted().unwrap();
+        let mut waiting = second.begin().await.unwrap();
+        let backend = pid(&mut waiting).await;
+        let lost = {
+            let waits = UNNAMED.consume(&mut waiting, request.clone());
+            let kill = async {
+                world.until_blocked(backend).await;
+                pooler.kill();
+            };
+            tokio::join!(waits, kill).0.map(drop)
+        };
+        for lost in [lost, UNNAMED.consume(&mut asking, request.clone()).await.map(drop)] {
+            assert!(matches!(&lost, Err(error @ Error::Database { .. }) if error.is_retryable()), "{lost:?}");
+        }
+        holder.rollback().await.unwrap();
+        pooler.restart();
+        let mut conn = connect(&pooler, &world).await;
+        let mut tx = conn.begin().await.unwrap();
+        assert!(UNNAMED.balance(&mut tx, request.clone()).await.unwrap().is_full());
+        UNNAMED.consume(&mut tx, request).await.unwrap().granted().unwrap();
     }
 }
 
@@ -85,7 +126,7 @@ async fn without_names_every_verb_wants_a_transaction() {
     let world = World::new().await;
     let pooler = before(&world, 1);
     let mut conn = connect(&pooler, &world).await;
-    for request in [DURABLE.key("k"), EPHEMERAL.key("k")] {
+    for request in [DURABLE.key("k"), EPHEMERAL.key("k"), SPREAD.key("k")] {
         let answers = [
             UNNAMED.consume(&mut conn, request.clone()).await.map(drop),
             UNNAMED.check(&mut conn, request.clone()).await.map(drop),

@@ -14,6 +14,7 @@ use tollgate::{Error, Gate, HOUR, Limit, Limiter, MINUTE, OnFailure, Receipt, SE
 const LIMITER: Limiter = Limiter::new();
 const DURABLE: Limit = Limit::token_bucket("durable", 10, Limit::MAX_PERIOD).unbounded_reservations();
 const SPREAD: Limit = Limit::token_bucket("spread", 10, Limit::MAX_PERIOD).shards(3);
+const OTHERWISE_SPREAD: Limit = Limit::token_bucket("spread", 10, Limit::MAX_PERIOD).shards(2);
 const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", 10, Limit::MAX_PERIOD).ephemeral();
 
 /// A migrated server and its standby. What the first has committed the second has on disk.
@@ -105,19 +106,21 @@ async fn a_standby_is_looked_at_and_says_that_it_takes_no_writes() {
     let mut tx = tx.begin().await.unwrap();
     LIMITER.consume(&mut tx, DURABLE.key("k").cost(4)).await.unwrap().granted().unwrap();
     let booked = LIMITER.reserve(&mut tx, DURABLE.key("owing").cost(15)).await.unwrap().granted().unwrap();
-    LIMITER.consume(&mut tx, SPREAD.key("k").cost(4)).await.unwrap().granted().unwrap();
+    let spread = LIMITER.consume(&mut tx, SPREAD.key("k").cost(4)).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
     pair.until_alike().await;
 
-    let receipt = Receipt::from(booked);
+    let (receipt, spread) = (Receipt::from(booked), Receipt::from(spread));
     let mut conn = connect(&pair.standby).await;
     assert_eq!([balance(&mut conn, DURABLE, "k").await, balance(&mut conn, DURABLE, "owing").await], [6, -5]);
     assert!(LIMITER.check(&mut conn, DURABLE.key("k").cost(6)).await.unwrap().is_granted());
     assert!(!LIMITER.check(&mut conn, DURABLE.key("k").cost(7)).await.unwrap().is_granted());
     assert_eq!(balance(&mut conn, SPREAD, "k").await, 6);
     assert!(LIMITER.check(&mut conn, SPREAD.key("k").cost(6)).await.unwrap().is_granted());
+    assert_eq!(balance(&mut conn, OTHERWISE_SPREAD, "k").await, 6);
+    assert!(!LIMITER.consume(&mut conn, SPREAD.key("k").cost(7)).await.unwrap().is_granted(), "with nothing to write");
     for limiter in [LIMITER, LIMITER.unnamed_statements(), LIMITER.lock_timeout(SECOND)] {
-        for verb in 0..9 {
+        for verb in 0..15 {
             let mut tx = conn.begin().await.unwrap();
             let answer = match verb {
                 0 => limiter.consume(&mut tx, DURABLE.key("k")).await.map(drop),
@@ -128,6 +131,12 @@ async fn a_standby_is_looked_at_and_says_that_it_takes_no_writes() {
                 5 => limiter.settle(&mut tx, receipt.clone(), 3).await.map(drop),
                 6 => limiter.consume(&mut tx, EPHEMERAL.key("k")).await.map(drop),
                 7 => limiter.check(&mut tx, EPHEMERAL.key("k")).await.map(drop),
+                8 => limiter.consume(&mut tx, SPREAD.key("k")).await.map(drop),
+                9 => limiter.consume(&mut tx, SPREAD.key("new")).await.map(drop),
+                10 => limiter.consume(&mut tx, SPREAD.key("k").cost(6)).await.map(drop),
+                11 => limiter.consume(&mut tx, OTHERWISE_SPREAD.key("k")).await.map(drop),
+                12 => limiter.reset(&mut tx, SPREAD.key("k")).await.map(drop),
+                13 => limiter.settle(&mut tx, spread.clone(), 1).await.map(drop),
                 _ => limiter.balance(&mut tx, EPHEMERAL.key("k")).await.map(drop),
             };
             says_so(&answer.unwrap_err());
@@ -142,7 +151,8 @@ async fn a_standby_is_looked_at_and_says_that_it_takes_no_writes() {
 async fn a_gate_on_a_standby_looks_and_refuses_and_grants_nothing() {
     let pair = Pair::new().await;
     let pool = PgPool::connect(pair.primary.url()).await.unwrap();
-    Gate::new(pool).consume(DURABLE.key("k").cost(9)).await.unwrap().granted().unwrap();
+    Gate::new(pool.clone()).consume(DURABLE.key("k").cost(9)).await.unwrap().granted().unwrap();
+    Gate::new(pool).consume(SPREAD.key("k").cost(9)).await.unwrap().granted().unwrap();
     pair.until_alike().await;
 
     let pool = PgPool::connect(pair.standby.url()).await.unwrap();
@@ -152,9 +162,13 @@ async fn a_gate_on_a_standby_looks_and_refuses_and_grants_nothing() {
         assert!(gate.check(DURABLE.key("k")).await.unwrap().is_granted());
         // Proved by a committed balance, with nothing to write.
         assert!(!gate.consume(DURABLE.key("k").cost(2)).await.unwrap().is_granted());
+        assert_eq!(gate.balance(SPREAD.key("k")).await.unwrap().value, Tokens::ONE);
+        assert!(!gate.consume(SPREAD.key("k").cost(2)).await.unwrap().is_granted());
         for answer in [
             gate.consume(DURABLE.key("k")).await.map(drop),
             gate.consume(DURABLE.key("new")).await.map(drop),
+            gate.consume(SPREAD.key("k")).await.map(drop),
+            gate.consume(SPREAD.key("new").cost(9)).await.map(drop),
             gate.consume_all([DURABLE.key("k"), EPHEMERAL.key("k")]).await.map(drop),
             gate.reserve(DURABLE.key("k").tracked()).await.map(drop),
             gate.credit(DURABLE.key("k")).await.map(drop),
@@ -174,7 +188,7 @@ async fn after_a_promotion_durable_rows_stand_and_ephemeral_buckets_are_full() {
     let mut pair = Pair::new().await;
     let mut conn = connect(&pair.primary).await;
     let mut tx = conn.begin().await.unwrap();
-    let ask = [DURABLE.key("k").cost(4), EPHEMERAL.key("k").cost(4)];
+    let ask = [DURABLE.key("k").cost(4), EPHEMERAL.key("k").cost(4), SPREAD.key("k").cost(7)];
     LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
     let booked = LIMITER.reserve(&mut tx, DURABLE.key("owing").cost(15).tracked()).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
@@ -188,7 +202,7 @@ async fn after_a_promotion_durable_rows_stand_and_ephemeral_buckets_are_full() {
     pair.promote().await;
 
     let mut conn = connect(&pair.standby).await;
-    let all = [(DURABLE, "k", 6), (DURABLE, "owing", -5), (EPHEMERAL, "k", 10)];
+    let all = [(DURABLE, "k", 6), (DURABLE, "owing", -5), (EPHEMERAL, "k", 10), (SPREAD, "k", 3)];
     for (limit, key, value) in all {
         assert_eq!(balance(&mut conn, limit, key).await, value);
     }
@@ -213,7 +227,9 @@ async fn after_a_promotion_to_a_clock_that_is_behind_time_does_not_go_back() {
     let mut tx = conn.begin().await.unwrap();
     let here = LIMITER.check(&mut tx, limit.key("k")).await.unwrap().granted().unwrap().decided_at;
     let ahead = here + HOUR;
+    let spread = Limit::token_bucket("spread_ahead", 12, MINUTE).shards(4);
     LIMITER.at(ahead).consume(&mut tx, limit.key("k").cost(9)).await.unwrap().granted().unwrap();
+    LIMITER.at(ahead).consume(&mut tx, spread.key("k").cost(12)).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
     pair.primary.crash().unwrap();
     pair.promote().await;
@@ -224,6 +240,9 @@ async fn after_a_promotion_to_a_clock_that_is_behind_time_does_not_go_back() {
     assert_eq!((grant.decided_at, grant.remaining), (ahead, Tokens::ZERO));
     let denied = LIMITER.consume(&mut tx, limit.key("k")).await.unwrap().denied().unwrap();
     assert_eq!((denied.decided_at, denied.retry_at), (ahead, ahead + 6 * SECOND));
+    let denied = LIMITER.consume(&mut tx, spread.key("k")).await.unwrap().denied().unwrap();
+    assert_eq!((denied.decided_at, denied.retry_at), (ahead, ahead + 5 * SECOND));
+    assert!(LIMITER.reset(&mut tx, spread.key("k")).await.unwrap().is_full());
     // A row of the promoted one's own goes by its own clock.
     let own = LIMITER.consume(&mut tx, limit.key("new")).await.unwrap().granted().unwrap();
     assert!((here..ahead).contains(&own.decided_at), "{own:?}");

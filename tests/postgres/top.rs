@@ -1,98 +1,19 @@
 //! `tollgate top`, on a terminal and without one.
 
-use std::io::{Read, Write};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use tollgate::{Gate, HOUR, Limit, MINUTE};
 
+use crate::command::limits::Scratch;
 use crate::command::{failure, run, stdout, tollgate};
-use crate::gate::stage::soon;
+use crate::terminal::Terminal;
 use crate::world::World;
 
 const MESSAGES: Limit = Limit::token_bucket("messages", 10, MINUTE).capacity(20);
 const IMPORTS: Limit = Limit::token_bucket("imports", 1, HOUR).max_reserved(10);
 
-/// `tollgate top` on a terminal of its own.
-struct Terminal {
-    child: Box<dyn Child + Send + Sync>,
-    keyboard: Box<dyn Write + Send>,
-    shown: Arc<Mutex<vt100::Parser>>,
-    /// Open as long as the terminal is.
-    _master: Box<dyn MasterPty + Send>,
-}
-
-impl Terminal {
-    fn start(world: &World, args: &[&str]) -> Self {
-        let size = PtySize { rows: 30, cols: 140, ..PtySize::default() };
-        let pair = native_pty_system().openpty(size).unwrap();
-        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_tollgate"));
-        command.args(["top", "--interval", "100ms"]);
-        command.args(args);
-        command.env("DATABASE_URL", world.url());
-        command.env("TERM", "xterm-256color");
-        command.env_remove("TOLLGATE_LIMITS");
-        let child = pair.slave.spawn_command(command).unwrap();
-        let shown = Arc::new(Mutex::new(vt100::Parser::new(30, 140, 0)));
-        let (mut reader, screen) = (pair.master.try_clone_reader().unwrap(), shown.clone());
-        std::thread::spawn(move || {
-            let mut bytes = [0; 4096];
-            while let Ok(count @ 1..) = reader.read(&mut bytes) {
-                screen.lock().unwrap().process(&bytes[..count]);
-            }
-        });
-        let keyboard = pair.master.take_writer().unwrap();
-        Self { child, keyboard, shown, _master: pair.master }
-    }
-
-    fn press(&mut self, keys: &str) {
-        self.keyboard.write_all(keys.as_bytes()).unwrap();
-        self.keyboard.flush().unwrap();
-    }
-
-    fn text(&self) -> String {
-        self.shown.lock().unwrap().screen().contents()
-    }
-
-    /// Returns once the screen is as described.
-    async fn until(&self, is_so: impl Fn(&str) -> bool) {
-        let shown = async {
-            while !is_so(&self.text()) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        assert!(
-            tokio::time::timeout(Duration::from_secs(30), shown).await.is_ok(),
-            "it never came to this:\n{}",
-            self.text()
-        );
-    }
-
-    /// The exit status, once it has ended and all that it wrote is read.
-    async fn ended(mut self) -> u32 {
-        let code = soon(async {
-            loop {
-                if let Some(status) = self.child.try_wait().unwrap() {
-                    return status.exit_code();
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        });
-        let code = code.await;
-        let is_restored = || {
-            let parser = self.shown.lock().unwrap();
-            !parser.screen().alternate_screen() && !parser.screen().hide_cursor()
-        };
-        soon(async {
-            while !is_restored() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        })
-        .await;
-        code
-    }
+fn start(world: &World) -> Terminal {
+    Terminal::start(world, &["top", "--interval", "100ms"], None)
 }
 
 /// The first of two texts stands above the second.
@@ -105,7 +26,7 @@ async fn it_follows_keys_sorts_and_filters_them_and_gives_the_terminal_back() {
     let world = World::new().await;
     let gate = Gate::new(world.pool.clone());
     gate.consume(MESSAGES.key("ada").cost(3)).await.unwrap().granted().unwrap();
-    let mut terminal = Terminal::start(&world, &[]);
+    let mut terminal = start(&world);
     terminal.until(|text| text.contains("ada") && text.contains("by tokens taken")).await;
     assert!(terminal.shown.lock().unwrap().screen().alternate_screen());
 
@@ -133,11 +54,11 @@ async fn it_follows_keys_sorts_and_filters_them_and_gives_the_terminal_back() {
 #[tokio::test]
 async fn a_signal_and_an_interrupt_give_the_terminal_back() {
     let world = World::new().await;
-    let mut terminal = Terminal::start(&world, &[]);
+    let mut terminal = start(&world);
     terminal.until(|text| text.contains("rate_limits")).await;
     terminal.press("\u{3}");
     assert_eq!(terminal.ended().await, 0);
-    let terminal = Terminal::start(&world, &[]);
+    let terminal = start(&world);
     terminal.until(|text| text.contains("rate_limits")).await;
     let pid = terminal.child.process_id().unwrap().to_string();
     assert!(std::process::Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -147,7 +68,7 @@ async fn a_signal_and_an_interrupt_give_the_terminal_back() {
 #[tokio::test]
 async fn a_lost_connection_is_told_and_opened_anew() {
     let world = World::new().await;
-    let mut terminal = Terminal::start(&world, &[]);
+    let mut terminal = start(&world);
     terminal.until(|text| text.contains("rate_limits")).await;
     let end = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tollgate' and datname = current_database()";
     world.sql(end).await;
@@ -202,6 +123,31 @@ async fn once_prints_what_a_limits_file_makes_exact() {
     let durable = &json["tables"][1];
     assert_eq!((&durable["name"], &durable["counted"]["owing"]), (&"rate_limits".into(), &1.into()), "{json}");
     std::fs::remove_file(file).unwrap();
+}
+
+#[tokio::test]
+async fn each_row_of_a_sharded_limit_is_named_and_measured_by_its_share() {
+    const SPREAD: Limit = Limit::token_bucket("spread", 6, HOUR).max_reserved(30).shards(3);
+    let world = World::new().await;
+    let gate = Gate::new(world.pool.clone());
+    gate.reserve(SPREAD.key("ada").cost(12)).await.unwrap().granted().unwrap();
+    let limits = "[spread]\nkind = 'token_bucket'\nrate = 6\nper = '1h'\nmax_reserved = 30\nshards = 3";
+    let file = Scratch::new("top_spread.toml", limits);
+    let mut command = tollgate();
+    command.args(["top", "--once", "--json", "--interval", "100ms", "--sort", "name", "--limits"]).arg(&file.0);
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&run(command.env("DATABASE_URL", world.url())))).unwrap();
+    let keys = json["keys"].as_array().unwrap();
+    // Three of six times two are owed: each row two of its two, and two of those to come, of which it gets two an hour.
+    assert_eq!(keys.iter().map(|row| row["shard"].as_u64().unwrap()).collect::<Vec<_>>(), [3, 4, 5], "{json}");
+    for row in keys {
+        let clears_in = row["clears_in_seconds"].as_f64().unwrap();
+        assert_eq!(row["capacity"].as_f64(), Some(2.0), "{row}");
+        assert!((3_400.0..=3_600.0).contains(&clears_in), "{row}");
+    }
+    let mut command = tollgate();
+    let told = stdout(&run(command.args(["top", "--once", "--interval", "100ms"]).env("DATABASE_URL", world.url())));
+    assert!(["ada #3", "ada #4", "ada #5"].iter().all(|row| told.contains(row)), "{told}");
 }
 
 /// So many pages that only some of them are looked at.

@@ -335,6 +335,58 @@ proptest! {
     }
 }
 
+/// The rows of `to` that stand for those of `from`, which hold `values` at an instant, by a clock that was read at another.
+fn adopted(from: &Limit, to: &Limit, values: &[i64], ts: Timestamp, now: Timestamp) -> Shards {
+    let plan = Plan::new([Call::look(to.global())]).unwrap();
+    let strangers: Vec<_> = (from.shard_numbers().zip(values))
+        .map(|(shard, value)| Stranger { beside: 0, shard, state: State { value: micros(*value), ts } })
+        .collect();
+    let mut shards = Shards::of(to);
+    for change in plan.adopt(&shards.rows, &strangers, now).unwrap() {
+        shards.rows[change.row] = Some(change.state);
+    }
+    shards
+}
+
+/// The clock is read before a wait for rows that are spent meanwhile.
+#[test]
+fn what_came_back_to_old_rows_does_not_come_back_again_to_new_ones() {
+    let limit = Limit::token_bucket("again", 12, SECOND);
+    for (from, to) in [(4, 2), (1, 3), (3, 1), (2, 12)] {
+        let (old, new) = (limit.clone().shards(from), limit.clone().shards(to));
+        let mut shards = adopted(&old, &new, &vec![0; from.into()], sec(10), sec(9));
+        assert_eq!(shards.balance(sec(10)), Tokens::ZERO);
+        assert_eq!(shards.balance(at(sec(10).micros() + 500_000)), tokens(6));
+        assert!(
+            !shards.pooled(call(&new, 1, false), sec(9)).is_ok_and(|answer| matches!(answer, Answer::Granted { .. }))
+        );
+    }
+}
+
+/// Two releases take a key from each other between two steps: what drips under the one is not counted again from the
+/// last step under it.
+#[test]
+fn another_number_and_another_kind_by_turns_make_no_token() {
+    let bucket = Limit::token_bucket("turns", 60, MINUTE).shards(4);
+    let window = Limit::fixed_window("turns", 60, MINUTE).start(Duration::ZERO).shards(2);
+    let spent = |shards: &Shards, now| {
+        let values = |row: &Option<State>, terms: Terms| terms.refill(row.unwrap_or_else(|| terms.full(now)), now);
+        let of = |(index, row)| values(row, shards.terms().shard(index, shards.rows.len()));
+        shards.rows.iter().enumerate().map(of).collect::<Vec<_>>()
+    };
+    let mut shards = adopted(&window, &bucket, &[0, 0], sec(0), sec(1));
+    assert_eq!(shards.balance(sec(1)), tokens(1), "a second after the step");
+    for second in 2..=10 {
+        for (from, to) in [(&bucket, &window), (&window, &bucket)] {
+            let rows = spent(&shards, sec(second));
+            let ts = rows.iter().map(|row| row.ts).max().unwrap();
+            let values: Vec<_> = rows.iter().map(|row| row.value.micros()).collect();
+            shards = adopted(from, to, &values, ts, sec(second));
+        }
+        assert_eq!(shards.balance(sec(second)), tokens(second));
+    }
+}
+
 #[test]
 fn the_rows_of_each_number_of_shards_have_numbers_of_their_own() {
     let mut next = 0;
@@ -350,15 +402,22 @@ fn the_rows_of_each_number_of_shards_have_numbers_of_their_own() {
 
 #[test]
 fn d12_the_shards_of_a_window_share_its_phase() {
-    let limit = Limit::fixed_window("phase", 160, MINUTE).shards(16);
-    let mut shards = Shards::of(&limit);
-    for shard in 0..16 {
-        assert!(shards.placed(shard, sec(0), Ask::consume(tokens(10))));
+    for n in 1..=16_u16 {
+        let window = Limit::fixed_window("phase", 10 * u64::from(n), MINUTE);
+        let stepped = Limit::stepped_bucket("phase", 10 * u64::from(n), MINUTE).start(7 * SECOND);
+        for limit in [window.clone(), window.start(13 * SECOND), stepped].map(|limit| limit.shards(n)) {
+            let mut shards = Shards::of(&limit);
+            for shard in 0..usize::from(n) {
+                assert!(shards.placed(shard, sec(0), Ask::consume(tokens(10))));
+            }
+            let Ok(Answer::Denied(denied)) = shards.pooled(call(&limit, 1_000_000, false), sec(0)) else {
+                panic!("all is spent")
+            };
+            let step = Timestamp::from(denied.retry_at);
+            assert_eq!(shards.balance(step), tokens(10 * i64::from(n)), "all come back at once");
+            assert_eq!(shards.balance(at(step.micros() - 1)), Tokens::ZERO);
+        }
     }
-    let Ok(Answer::Denied(denied)) = shards.pooled(call(&limit, 1_000_000, false), sec(0)) else {
-        panic!("all is spent")
-    };
-    assert_eq!(shards.balance(denied.retry_at.into()), tokens(160), "all come back at once");
 }
 
 #[test]

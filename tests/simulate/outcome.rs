@@ -25,6 +25,25 @@ fn the_series_shows_a_balance_fall_and_rise() {
 }
 
 #[test]
+fn a_limit_with_shards_is_counted_and_kept_as_one() {
+    // Shares that divide to the microsecond.
+    let limit = Limit::token_bucket("ten", 8, SECOND).capacity(16);
+    let traffic =
+        [Traffic::burst(20, 2 * SECOND).lasting(6 * SECOND), Traffic::constant(4, SECOND).lasting(6 * SECOND)];
+    let told = |limit: Limit| {
+        let outcome = on(&Simulation::new([Rule::global(limit)]).spanning(START, 6 * SECOND), &traffic);
+        (outcome.granted, outcome.refused, outcome.sentence(), outcome.series.unwrap())
+    };
+    let (granted, refused, sentence, series) = told(limit.clone());
+    assert!(granted > 40 && refused > 10, "{sentence}");
+    let spread = told(limit.shards(4));
+    assert_eq!((spread.0, spread.1, spread.2.as_str()), (granted, refused, sentence.as_str()));
+    let levels = |series: &Series| series.bins.iter().map(|bin| bin.levels[0]).collect::<Vec<_>>();
+    assert_eq!(levels(&spread.3), levels(&series));
+    assert_eq!(levels(&series)[0].high, Tokens::new(16), "of all shards");
+}
+
+#[test]
 fn a_series_whose_end_is_unknown_stays_short_and_loses_nothing() {
     let simulation = Simulation::new([Rule::each(Limit::token_bucket("one", 1, SECOND).capacity(10))]);
     for traffic in [Traffic::constant(7, SECOND).lasting(HOUR), Traffic::burst(40, 100 * HOUR).lasting(10_000 * HOUR)] {

@@ -10,6 +10,8 @@ fn a_limit_is_a_kind_and_the_fields_of_a_limits_file() {
     assert_eq!(rule("token_bucket name=api rate=10 per=1m capacity=20 max_reserved=5"), Rule::each(bucket));
     let window = Limit::fixed_window("india", 3, DAY).start(18 * HOUR + 30 * MINUTE);
     assert_eq!(rule("fixed_window per=1d start=18h30m rate=3 name=india global"), Rule::global(window));
+    let spread = Limit::token_bucket("spread", 60, MINUTE).shards(4);
+    assert_eq!(rule("token_bucket name=spread rate=60 per=1m shards=4 global"), Rule::global(spread));
     let half = rule("stepped_bucket rate=0.5 period=10s max_reserved=unbounded");
     assert_eq!(half.limit().spec().rate, Tokens::from_micros(500_000));
     assert_eq!(half.limit().name(), "stepped bucket 0.5 per 10s, reservations unbounded", "named by what it is");
@@ -25,6 +27,12 @@ fn a_wrong_limit_says_what_is_wrong() {
     assert!(error("token_bucket rate=NaN per=1m").contains("not a plain decimal number"));
     assert!(error("token_bucket rate=0 per=1m").ends_with("the rate must be positive"));
     assert!(error("token_bucket rate=1 per=1m start=1s").contains("has no start"));
+    assert!(
+        error("token_bucket rate=1 per=1m shards=0")
+            .ends_with("there are no shards (1 is a limit that is not sharded)")
+    );
+    assert!(error("token_bucket rate=1 per=1m shards=65").ends_with("there are too many shards (at most 64)"));
+    assert!(error("token_bucket rate=1 per=1m shards=many").contains("invalid type: string \"many\""));
     assert_eq!(error("token_bucket rate=1 rate=2 per=1m"), "\"rate\" is given twice");
     assert!(error("token_bucket rate=1 per=1m shared").starts_with("\"shared\" is neither a field"));
     for text in ["", " ", "rate=10 per=1m"] {

@@ -36,12 +36,14 @@ held as materialized (
        and not exists (select from short)
        for update
 ),
--- Left by a definition of another number of shards: a row of ours that is absent is not a full one then.
+-- Left by a definition of another number of shards: a row of ours that is absent is not a full one then. Where nothing is
+-- inserted, which the save would check, a row that was there when this statement began may have been taken away for such.
 strange as (
     select
       from tollgate.buckets s
      where s.name = $1 and s.key = $2
-       and floor((1 + sqrt(1 + 8 * s.shard)) / 2) <> floor((1 + sqrt(1 + 8 * $3)) / 2)
+       and (floor((1 + sqrt(1 + 8 * s.shard)) / 2) <> floor((1 + sqrt(1 + 8 * $3)) / 2)
+            or s.shard = $3 and $9::int8 is null)
      limit 1
 ),
 inserted as (

@@ -15,6 +15,7 @@ held as materialized (
        for update of r
 ),
 -- Whether rows of another number of shards are beside ones that are absent, or beside the first of several.
+-- A row that was there when this statement began, and is gone now that it is locked, may have been taken away for such.
 strange as (
     select
       from wanted w
@@ -22,7 +23,8 @@ strange as (
             or not exists (select from held h where h.place = w.place))
        and exists (select from tollgate.rate_limits s
                     where s.name = w.name and s.key = w.key
-                      and floor((1 + sqrt(1 + 8 * s.shard)) / 2) <> w.shards)
+                      and (floor((1 + sqrt(1 + 8 * s.shard)) / 2) <> w.shards
+                           or s.shard = w.shard and not exists (select from held h where h.place = w.place)))
      limit 1
 ),
 observed as materialized (

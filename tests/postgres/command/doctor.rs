@@ -5,6 +5,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use super::failure::as_role;
+use super::limits::Scratch;
 use super::{EXAMPLE, run, text, tollgate};
 use crate::pgbouncer::PgBouncer;
 use crate::world::World;
@@ -165,6 +166,35 @@ async fn rows_are_compared_with_the_limits_file() {
     expect(&world, &with, "old_debts", "warning", "a debt of \"sign_ups\" is repaid only in 1month 9days");
     assert_eq!(examine(&world.url(), &with).status.code(), Some(0), "warnings are no errors");
     expect(&world, &[], "unknown_limit", "note", "the rows were not compared with a limits file");
+}
+
+/// Of six shards, and of two from before: each may owe its share, and gets its share an hour.
+#[tokio::test]
+async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
+    let limit = "[spread]\nkind = 'token_bucket'\nrate = 6\nper = '1h'\nmax_reserved = 6000\nshards = 6";
+    let file = Scratch::new("doctor_spread.toml", limit);
+    let debts = async |rows: &str| {
+        let world = World::new().await;
+        let now = "clock_timestamp(), clock_timestamp()";
+        world
+            .sql(&format!(
+                "insert into tollgate.rate_limits
+                 select 'spread', '', shard, debt * -1000000::int8, {now} from (values {rows}) r (shard, debt)"
+            ))
+            .await;
+        let found = findings(&world.url(), &["--limits", file.0.to_str().unwrap()]);
+        let of = |check: &str| {
+            let what = |finding: &Value| finding["what"].as_str().unwrap().to_owned();
+            found.iter().find(|finding| finding["check"] == check).map(what)
+        };
+        (of("deep_debts"), of("old_debts"))
+    };
+    let deep = |rows: &str| Some(format!("{rows} of \"spread\" with a debt deeper than it lets anybody reserve"));
+    assert_eq!(debts("(15, 700), (1, 2000)").await, (None, None));
+    assert_eq!(debts("(15, 700), (16, 1001)").await.0, deep("1 durable row"));
+    assert_eq!(debts("(1, 3001), (20, 1001)").await.0, deep("2 durable rows"));
+    let old = debts("(15, 800)").await.1.unwrap();
+    assert!(old.starts_with("a debt of \"spread\" is repaid only in 1month"), "one an hour: {old}");
 }
 
 #[tokio::test]

@@ -30,6 +30,27 @@ fn a_faulty_file_is_told_what_is_wrong_and_exits_with_1() {
 }
 
 #[test]
+fn shards_are_told_and_a_wrong_number_of_them_is_a_fault() {
+    let check = |shards: &str| {
+        let limit = format!("[spread]\nkind = 'token_bucket'\nrate = 9\nper = '1h'\nshards = {shards}");
+        let file = Scratch::new(&format!("shards_{shards}.toml"), &limit);
+        let output = run(tollgate().args(["limits", "check"]).arg(&file.0));
+        (output.status.code(), text(&output.stdout))
+    };
+    let (status, told) = check("3");
+    assert!(status == Some(0) && told.contains("spread: token bucket, 9 each 1h, 3 shards\n"), "{told}");
+    for (shards, fault) in [
+        ("0", "there are no shards (1 is a limit that is not sharded)"),
+        ("65", "there are too many shards (at most 64)"),
+        ("65537", "shards"),
+        ("-1", "shards"),
+    ] {
+        let (status, told) = check(shards);
+        assert!(status == Some(1) && told.contains(fault), "{shards}: {told}");
+    }
+}
+
+#[test]
 fn other_commands_name_the_first_fault_and_where_to_see_the_rest() {
     let file = Scratch::new("first.toml", "[mail]\nkind = 'token_bucket'\nrate = 0\nper = '0s'\n");
     let output = run(tollgate().args(["consume", "mail", "ada", "--limits"]).arg(&file.0));
@@ -44,10 +65,10 @@ fn other_commands_name_the_first_fault_and_where_to_see_the_rest() {
 }
 
 /// A file that is gone with the value.
-pub(super) struct Scratch(pub(super) PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    pub(super) fn new(name: &str, content: &str) -> Self {
+    pub(crate) fn new(name: &str, content: &str) -> Self {
         let path = std::env::temp_dir().join(format!("tollgate_{}_{name}", std::process::id()));
         std::fs::write(&path, content).unwrap();
         Self(path)

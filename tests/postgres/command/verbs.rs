@@ -7,7 +7,9 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tollgate::{Storage, Tokens};
 
+use super::limits::Scratch;
 use super::{EXAMPLE, run, stdout, text, tollgate};
+use crate::terminal::Terminal;
 use crate::world::World;
 
 #[tokio::test]
@@ -100,6 +102,49 @@ async fn reset_all_asks_first_and_fills_up_every_key() {
     assert_eq!(stdout(&done), "reset 1235 keys of \"send_message\"\n");
     assert_eq!(below_capacity(&world).await, 1);
     assert_eq!(world.rows().await, 1235 + 1, "rows are updated, not deleted");
+}
+
+#[tokio::test]
+async fn reset_all_does_nothing_unless_it_is_told_yes() {
+    let world = World::new().await;
+    world
+        .sql("insert into tollgate.rate_limits select 'send_message', 'key ' || n, 0, -5000000, now(), now() from generate_series(1, 3) n")
+        .await;
+    for (typed, told, left) in [
+        ("\r", "nothing was reset", 3),
+        ("no\r", "nothing was reset", 3),
+        ("yes please\r", "nothing was reset", 3),
+        ("\u{4}", "nothing was reset", 3),
+        ("y\r", "reset 3 keys of \"send_message\"", 0),
+    ] {
+        let mut terminal = Terminal::start(&world, &["reset", "send_message", "--all"], Some(EXAMPLE));
+        terminal
+            .until(|text| text.contains("Fill up 3 keys of limit \"send_message\", and forgive their debts? [y/N] "))
+            .await;
+        assert_eq!(below_capacity(&world).await, 3, "it asks first");
+        terminal.press(typed);
+        terminal.until(|text| text.contains(told)).await;
+        assert_eq!(terminal.ended().await, 0, "{typed:?}");
+        assert_eq!(below_capacity(&world).await, left, "{typed:?}");
+    }
+}
+
+#[tokio::test]
+async fn reset_all_fills_up_every_shard_and_takes_strangers_over() {
+    let file = Scratch::new("reset.toml", "[spread]\nkind = 'token_bucket'\nrate = 60\nper = '1h'\nshards = 3");
+    let world = World::new().await;
+    // Of three shards, of which one is absent, and of two from before.
+    world
+        .sql(
+            "insert into tollgate.rate_limits
+             select 'spread', key, shard, -5000000, now(), now()
+               from (values ('ada', 3), ('ada', 5), ('bob', 1), ('bob', 2)) r (key, shard)",
+        )
+        .await;
+    let mut command = tollgate();
+    command.args(["reset", "spread", "--all", "--yes", "--limits"]).arg(&file.0).env("DATABASE_URL", world.url());
+    assert_eq!(stdout(&run(&mut command)), "reset 2 keys of \"spread\"\n");
+    assert_eq!(below_capacity(&world).await, 0, "a share is full with 20");
 }
 
 async fn below_capacity(world: &World) -> i64 {

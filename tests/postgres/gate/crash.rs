@@ -15,16 +15,17 @@ use crate::proxy::Proxy;
 use crate::world::World;
 
 const CAPACITY: u64 = 1_000_000;
-const KEYS: usize = 12;
+const KEYS: usize = 10;
 const DURABLE: Limit = Limit::token_bucket("durable", CAPACITY, EVER);
 const STEPPED: Limit = Limit::stepped_bucket("stepped", CAPACITY, EVER);
+const SPREAD: Limit = Limit::token_bucket("spread", CAPACITY, EVER).shards(4);
 const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", CAPACITY, EVER).ephemeral();
 
 /// What callers were told about the durable rows, in whole tokens.
 #[derive(Default)]
 pub(super) struct Told {
-    granted: [AtomicI64; 2 * KEYS],
-    unknown: [AtomicI64; 2 * KEYS],
+    granted: [AtomicI64; 3 * KEYS],
+    unknown: [AtomicI64; 3 * KEYS],
     answers: AtomicU64,
     pub(super) errors: AtomicU64,
     pub(super) done: AtomicBool,
@@ -39,7 +40,7 @@ impl Told {
             let key = if dice.bool() { 0 } else { dice.usize(..KEYS) };
             let (cost, other) = (dice.u32(1..=3), dice.usize(..KEYS));
             let durable = || DURABLE.key(key).cost(cost);
-            let (rows, call) = match dice.u32(..5) {
+            let (rows, call) = match dice.u32(..6) {
                 0 => (vec![key], soon(gate.consume_all([EPHEMERAL.key(key), durable()])).await.map(drop)),
                 1 => {
                     let both = [durable(), STEPPED.key(other).cost(cost)];
@@ -47,6 +48,10 @@ impl Told {
                 }
                 2 => (vec![], soon(gate.consume(EPHEMERAL.key(key))).await.map(drop)),
                 3 => (vec![key], soon(gate.debit(durable())).await.map(drop)),
+                4 => {
+                    let both = [durable(), SPREAD.key(other).cost(cost)];
+                    (vec![key, 2 * KEYS + other], soon(gate.consume_all(both)).await.map(drop))
+                }
                 _ => (vec![key], soon(gate.consume(durable())).await.map(|told| drop(told.granted().unwrap()))),
             };
             let told = match call {
@@ -96,8 +101,8 @@ impl Told {
     /// What callers were granted is missing in the rows; what nobody knows may be.
     pub(super) async fn agrees_with(&self, conn: &mut PgConnection) {
         let mut total = 0;
-        for row in 0..2 * KEYS {
-            let limit = if row < KEYS { DURABLE } else { STEPPED };
+        for row in 0..3 * KEYS {
+            let limit = [DURABLE, STEPPED, SPREAD][row / KEYS].clone();
             let balance = Limiter::new().balance(conn, limit.key(row % KEYS)).await.unwrap().value;
             let missing = i64::try_from(CAPACITY).unwrap() - balance.micros() / 1_000_000;
             let [granted, unknown] = [&self.granted, &self.unknown].map(|told| told[row].load(Ordering::SeqCst));

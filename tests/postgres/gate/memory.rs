@@ -482,3 +482,18 @@ async fn a_refusal_from_memory_never_says_too_little() {
         assert!(from_memory > 5, "{from_memory}");
     }
 }
+
+/// Of several rows none refuses by itself, so nothing is remembered of them.
+#[tokio::test]
+async fn a_refusal_of_a_limit_with_shards_is_asked_anew() {
+    let world = World::new().await;
+    let limit = Limit::token_bucket("spread", 20, EVER).shards(2);
+    let gate = patient(&world.pool).remember_refusals(HOUR).build();
+    let other = patient(&world.pool).build();
+    gate.debit(limit.key("k").cost(14)).await.unwrap();
+    for (cost, is_granted) in [(7, false), (6, true), (1, false)] {
+        assert_eq!(gate.consume(limit.key("k").cost(cost)).await.unwrap().is_granted(), is_granted, "{cost}");
+    }
+    other.credit(limit.key("k").cost(3)).await.unwrap();
+    gate.consume(limit.key("k").cost(3)).await.unwrap().granted().unwrap();
+}

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use sqlx::Connection;
 use tollgate::{Decision, Error, Limit, SECOND, Tokens};
 
 use super::stage::{EVER, put, shards, versions, whole};
-use crate::gate::stage::patient;
+use crate::gate::stage::{patient, soon};
 use crate::teller::{Teller, both, left, retry, tokens, wait};
 use crate::world::{World, limiter, second};
 
@@ -174,6 +175,53 @@ async fn d14_e2_e4_e5_the_balance_is_that_of_all_shards() {
         assert_eq!(shards(&mut teller.tx, &limit).await, before);
         assert_eq!(left(teller.consume(0.0, limit.global().cost(6)).await), Tokens::ZERO);
         assert_eq!(teller.balance(1.0, limit.global()).await.value, tokens(10));
+    }
+}
+
+#[tokio::test]
+async fn b9y_d14_e2_e4_e5_for_every_number_of_shards() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for n in 1..=16_u16 {
+        let all = 7 * i64::from(n) + 3;
+        let rate = all.unsigned_abs();
+        for limit in [Limit::token_bucket("each", rate, EVER), Limit::fixed_window("each", rate, EVER)] {
+            for limit in both(&limit.shards(n)) {
+                assert_eq!(teller.balance(0.0, limit.global()).await.value, whole(all), "E2: {n}");
+                assert_eq!(left(teller.consume(0.0, limit.global().cost(4)).await), whole(all - 4), "E4: {n}");
+                let before = versions(&mut teller.tx, &limit).await;
+                for _ in 0..2 {
+                    assert_eq!(teller.balance(0.0, limit.global()).await.value, whole(all - 4), "D14, E5: {n}");
+                }
+                assert_eq!(versions(&mut teller.tx, &limit).await, before, "E5: {n}");
+                let rest = u64::try_from(all - 4).unwrap();
+                assert_eq!(left(teller.consume(0.0, limit.global().cost(rest)).await), Tokens::ZERO);
+                assert!(!teller.consume(0.0, limit.global()).await.is_granted());
+                assert_eq!(teller.reset(0.0, limit.global()).await, whole(all), "B9y: {n}");
+                assert_eq!(left(teller.consume(0.0, limit.global()).await), whole(all - 1), "B9y: {n}");
+                super::stage::clear(&mut teller.tx, &limit).await;
+            }
+        }
+    }
+}
+
+/// What they hold together is too little whoever is at work on it: nobody is waited for.
+#[tokio::test]
+async fn an_evident_refusal_waits_for_no_shard_and_leaves_no_trace() {
+    let world = World::new().await;
+    let gate = patient(&world.pool).build();
+    for limit in both(&Limit::token_bucket("evident", 40, EVER).shards(4)) {
+        let mut conn = world.connect().await;
+        put(&mut conn, &limit, &[ONE; 4], second(0.0)).await;
+        let mut holder = world.pool.begin().await.unwrap();
+        limiter().debit(&mut holder, limit.global().cost(2)).await.unwrap();
+        let mut tx = conn.begin().await.unwrap();
+        let ask = || limit.global().cost(9);
+        for refused in [soon(limiter().consume(&mut tx, ask())).await, soon(gate.consume(ask())).await] {
+            assert!(!refused.unwrap().is_granted());
+        }
+        let xid = "select txid_current_if_assigned()";
+        assert_eq!(sqlx::query_scalar::<_, Option<i64>>(xid).fetch_one(&mut *tx).await.unwrap(), None);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Many callers at once: nobody is granted too much, nobody deadlocks, nobody waits for a shard while another is free.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -111,6 +112,28 @@ async fn callers_take_from_shards_that_nobody_holds_and_wait_only_where_all_are_
         tx.rollback().await.unwrap();
         clear(&mut conn, &limit).await;
     }
+}
+
+/// Rows stay level, so that few calls have to ask them all; and callers are spread, so that few meet.
+#[tokio::test]
+async fn of_two_random_shards_the_fuller_is_taken_from() {
+    let world = World::new().await;
+    let mut conn = world.connect().await;
+    let limiter = LIMITER.at(second(0.0));
+    let two = Limit::token_bucket("two", 40, EVER).shards(2);
+    let eight = Limit::token_bucket("eight", 80, EVER).shards(8);
+    put(&mut conn, &two, &[9 * ONE, 10 * ONE], second(0.0)).await;
+    put(&mut conn, &eight, &[9 * ONE; 8], second(0.0)).await;
+    let mut taken_from = BTreeSet::new();
+    for _ in 0..40 {
+        let mut tx = conn.begin().await.unwrap();
+        let grant = limiter.consume(&mut tx, two.global()).await.unwrap().granted().unwrap();
+        assert_eq!(grant.charges[0].shard, two.shard_numbers().end - 1);
+        let grant = limiter.consume(&mut tx, eight.global()).await.unwrap().granted().unwrap();
+        taken_from.insert(grant.charges[0].shard);
+        tx.rollback().await.unwrap();
+    }
+    assert!(taken_from.len() > 4, "{taken_from:?}");
 }
 
 /// The shard that was chosen is emptied while the caller waits for it: others have enough, so it is no refusal.

@@ -12,7 +12,7 @@ use tollgate::{Decision, Error, Limit, LimitSpec, Receipt, Request, SECOND};
 use super::stage::{EVER, clear, first, put, shards};
 use crate::gate::stage::patient;
 use crate::teller::both;
-use crate::world::{World, limiter, second};
+use crate::world::{World, limiter, pid, second};
 
 const ONE: i64 = 1_000_000;
 const PAIRS: [(u16, u16); 7] = [(1, 4), (4, 1), (2, 4), (4, 2), (3, 16), (16, 3), (5, 6)];
@@ -179,6 +179,27 @@ async fn rows_of_several_numbers_are_taken_over_together() {
     }
 }
 
+/// As a process does that reads its limits anew.
+#[tokio::test]
+async fn one_gate_is_asked_under_two_numbers_at_once() {
+    let world = World::new().await;
+    for limit in both(&Limit::token_bucket("one_gate", 24, EVER)) {
+        for (from, to) in PAIRS {
+            let mut conn = world.connect().await;
+            let gate = patient(&world.pool).clock(|| second(0.0)).build();
+            let share = 24 * ONE / i64::from(from);
+            put(&mut conn, &with(&limit, from), &vec![share; from.into()], second(0.0)).await;
+            let mut callers = JoinSet::new();
+            for shards in [from, to].into_iter().cycle().take(30) {
+                let (gate, limit) = (gate.clone(), with(&limit, shards));
+                callers.spawn(async move { gate.consume(limit.global()).await.unwrap().is_granted() });
+            }
+            let granted = callers.join_all().await.into_iter().filter(|is_granted| *is_granted).count();
+            assert_eq!(granted, 24, "{from} and {to}");
+        }
+    }
+}
+
 /// Two releases ask at once, each by its own number, through limiters and gates: what both grant is what one limit
 /// allows, give or take one capacity where both found nothing at the very start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -247,5 +268,83 @@ async fn a_receipt_of_a_shard_that_its_limit_does_not_have_is_an_error_with_a_na
         receipt.charges[0].shard = shard;
         let settled = limiter().settle(&mut tx, receipt, 0).await;
         assert!(matches!(settled, Err(Error::ReceiptUsed)), "{shard}: {settled:?}");
+    }
+}
+
+/// What is given waits for a release that takes the key away meanwhile, and is given to what that leaves.
+#[tokio::test]
+async fn what_is_given_while_another_release_takes_the_key_is_not_lost() {
+    let world = World::new().await;
+    let mut conn = world.connect().await;
+    let limiter = limiter().at(second(0.0));
+    for limit in both(&Limit::token_bucket("given", 12, EVER)) {
+        for (from, to) in PAIRS {
+            let (old, new) = (with(&limit, from), with(&limit, to));
+            for verb in ["credit", "settle", "cancel", "reset"] {
+                clear(&mut conn, &limit).await;
+                let mut tx = conn.begin().await.unwrap();
+                let spent = limiter.consume(&mut tx, old.global().cost(12)).await.unwrap().granted().unwrap();
+                tx.commit().await.unwrap();
+
+                let mut taking = world.pool.begin().await.unwrap();
+                limiter.debit(&mut taking, new.global()).await.unwrap();
+                let mut giving = world.pool.begin().await.unwrap();
+                let backend = pid(&mut giving).await;
+                let given = tokio::spawn({
+                    let old = old.clone();
+                    async move {
+                        match verb {
+                            "credit" => drop(limiter.credit(&mut giving, old.global().cost(5)).await.unwrap()),
+                            "settle" => drop(limiter.settle(&mut giving, spent, 7).await.unwrap()),
+                            "cancel" => drop(limiter.cancel(&mut giving, spent).await.unwrap()),
+                            _ => drop(limiter.reset(&mut giving, old.global()).await.unwrap()),
+                        }
+                        giving.commit().await.unwrap();
+                    }
+                });
+                world.until_blocked(backend).await;
+                taking.commit().await.unwrap();
+                given.await.unwrap();
+                let left = limiter.balance(&mut conn, new.global()).await.unwrap().value.micros() / ONE;
+                let expected = match verb {
+                    "credit" | "settle" => 4,
+                    "cancel" => 11,
+                    _ => 12,
+                };
+                assert_eq!(left, expected, "{verb}, {from} to {to}");
+            }
+        }
+    }
+}
+
+/// Whoever waits for rows that are taken away finds nothing, and asks what is left in their place.
+#[tokio::test]
+async fn what_another_release_takes_meanwhile_is_not_granted_twice() {
+    let world = World::new().await;
+    let mut conn = world.connect().await;
+    let limiter = limiter().at(second(0.0));
+    for limit in both(&Limit::token_bucket("twice", 12, EVER)) {
+        for (from, to) in PAIRS {
+            let (old, new) = (with(&limit, from), with(&limit, to));
+            let share = 12 * ONE / i64::from(from);
+            put(&mut conn, &old, &vec![share; from.into()], second(0.0)).await;
+            let mut taking = world.pool.begin().await.unwrap();
+            assert!(limiter.consume(&mut taking, new.global().cost(9)).await.unwrap().is_granted());
+            let mut asking = world.pool.begin().await.unwrap();
+            let backend = pid(&mut asking).await;
+            let asked = tokio::spawn({
+                let old = old.clone();
+                async move {
+                    let decision = limiter.consume(&mut asking, old.global().cost(4)).await.unwrap();
+                    asking.commit().await.unwrap();
+                    decision
+                }
+            });
+            world.until_blocked(backend).await;
+            taking.commit().await.unwrap();
+            let Decision::Denied(denied) = asked.await.unwrap() else { panic!("{from} to {to}: three are left") };
+            assert_eq!(denied.remaining.micros(), 3 * ONE, "{from} to {to}");
+            assert_eq!(limiter.balance(&mut conn, old.global()).await.unwrap().value.micros(), 3 * ONE);
+        }
     }
 }

@@ -55,6 +55,16 @@ fn limits_of_a_file_are_tried_by_name() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean \"send_message\"?"), "{output:?}");
 }
 
+/// Shares that divide: what is drawn of four shards is what is drawn of one row.
+#[test]
+fn a_limit_with_shards_is_drawn_as_one_and_named_with_them() {
+    let drawn = |limit: &str| stdout(&["--limit", limit, "--traffic", "burst size=20 every=2s for=10s key=dashboard"]);
+    let one = drawn("token_bucket rate=8 per=1s capacity=16");
+    let four = drawn("token_bucket rate=8 per=1s capacity=16 shards=4");
+    assert!(one.contains("       16 ┤") && one.contains("capacity 16\n"), "{one}");
+    assert_eq!(four, one.replace("capacity 16", "capacity 16, 4 shards"));
+}
+
 #[test]
 fn limits_are_asked_together_or_compared() {
     let limits = ["--limit", "token_bucket rate=2 per=1s", "--limit", "token_bucket rate=3 per=1s global name=total"];

@@ -62,16 +62,17 @@ async fn fill_up(pool: &PgPool, limit: &Limit, keys: i64) -> Result<u64, Command
     let bar = ProgressBar::with_draw_target(u64::try_from(keys).ok(), ProgressDrawTarget::stderr());
     let gate = Gate::builder(pool.clone()).unnamed_statements();
     let gate = if is_distributed(&mut *pool.acquire().await?).await? { gate.distributed() } else { gate }.build();
-    let mut before: Option<Key> = None;
+    let (mut before, mut reset): (Option<Key>, u64) = (None, 0);
     loop {
         let page = page(&mut *pool.acquire().await?, limit, before.as_ref()).await?;
         let Some(last) = page.last() else { break };
         before = Some(last.clone());
         let one = |key: &Key| gate.reset(if key.is_global() { limit.global() } else { limit.key(key) });
-        bar.inc(try_join_all(page.iter().map(one)).await?.len() as u64);
+        reset += try_join_all(page.iter().map(one)).await?.len() as u64;
+        bar.set_position(reset);
     }
     bar.finish_and_clear();
-    Ok(bar.position())
+    Ok(reset)
 }
 
 async fn page(conn: &mut PgConnection, limit: &Limit, before: Option<&Key>) -> Result<Vec<Key>, CommandError> {

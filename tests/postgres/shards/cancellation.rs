@@ -1,0 +1,124 @@
+//! Calls of limits with shards that are dropped on the way.
+
+use sqlx::PgConnection;
+use sqlx::postgres::PgPoolOptions;
+use tollgate::{Limit, Limiter, Receipt, SECOND};
+
+use super::stage::{EVER, clear, put, shards};
+use crate::cancellation::Cut;
+use crate::proxy::Proxy;
+use crate::world::{World, second};
+
+const ONE: i64 = 1_000_000;
+
+/// One for each way that a call may go, from the rows that it finds to the end.
+#[derive(Clone, Copy, Debug)]
+enum Path {
+    /// A shard that nobody holds, swapped.
+    Free,
+    /// The last tokens of a shard, in a savepoint.
+    Last,
+    /// More than any shard has.
+    Pooled,
+    /// No row at all.
+    Absent,
+    /// A debt of several shards.
+    Reserved,
+    Debit,
+    Settled,
+    Reset,
+    /// The rows of another number of shards.
+    Strangers,
+}
+
+const PATHS: [Path; 9] = [
+    Path::Free,
+    Path::Last,
+    Path::Pooled,
+    Path::Absent,
+    Path::Reserved,
+    Path::Debit,
+    Path::Settled,
+    Path::Reset,
+    Path::Strangers,
+];
+
+const LIMIT: Limit = Limit::token_bucket("cut", 40, EVER).max_reserved(40).shards(4);
+
+impl Path {
+    /// Sets the rows that lead there; of what was charged before, the receipt.
+    async fn set(self, conn: &mut PgConnection) -> Option<Receipt> {
+        match self {
+            Self::Free | Self::Reset | Self::Debit => put(conn, &LIMIT, &[9 * ONE; 4], second(0.0)).await,
+            Self::Last => put(conn, &LIMIT, &[0, 3 * ONE, 0, 0], second(0.0)).await,
+            Self::Pooled | Self::Reserved => put(conn, &LIMIT, &[ONE; 4], second(0.0)).await,
+            Self::Absent => clear(conn, &LIMIT).await,
+            Self::Strangers => put(conn, &LIMIT.shards(3), &[5 * ONE, -ONE, 2 * ONE], second(0.0)).await,
+            Self::Settled => {
+                clear(conn, &LIMIT).await;
+                let mut tx = sqlx::Connection::begin(conn).await.unwrap();
+                let spent = Limiter::new().consume(&mut tx, LIMIT.global().cost(30)).await.unwrap().granted().unwrap();
+                tx.commit().await.unwrap();
+                return Some(spent.into());
+            }
+        }
+        None
+    }
+
+    async fn call(self, limiter: Limiter, conn: &mut PgConnection, receipt: Option<Receipt>) {
+        let ask = LIMIT.global();
+        match self {
+            Self::Free => drop(limiter.consume(conn, ask.cost(2)).await.unwrap().granted().unwrap()),
+            Self::Last | Self::Pooled => drop(limiter.consume(conn, ask.cost(3)).await.unwrap().granted().unwrap()),
+            Self::Absent | Self::Strangers => {
+                drop(limiter.consume(conn, ask.cost(1)).await.unwrap().granted().unwrap());
+            }
+            Self::Reserved => drop(limiter.reserve(conn, ask.cost(30).tracked()).await.unwrap().granted().unwrap()),
+            Self::Debit => drop(limiter.debit(conn, ask.cost(50)).await.unwrap()),
+            Self::Settled => drop(limiter.settle(conn, receipt.unwrap(), 1).await.unwrap()),
+            Self::Reset => drop(limiter.reset(conn, ask).await.unwrap()),
+        }
+    }
+}
+
+/// Rolled back, every row is as it was; committed, the limit holds what it held, or what the whole call leaves.
+#[tokio::test]
+async fn g18_a_call_dropped_anywhere_counts_whole_or_not_at_all() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let mut conn = world.connect().await;
+    let at = Limiter::new().at(second(0.0));
+    for limiter in [at, at.lock_timeout(10 * SECOND)] {
+        for path in PATHS {
+            let balance = async |conn: &mut PgConnection| at.balance(conn, LIMIT.global()).await.unwrap().value;
+            path.set(&mut conn).await;
+            let without = balance(&mut conn).await;
+            let mut with = Vec::new();
+            for is_kept in [false, true] {
+                for waits in 0.. {
+                    let receipt = path.set(&mut conn).await;
+                    let rows = shards(&mut conn, &LIMIT).await;
+                    let mut tx = pool.begin().await.unwrap();
+                    let done = Cut::after(waits, path.call(limiter, &mut tx, receipt)).await;
+                    if is_kept {
+                        tx.commit().await.unwrap();
+                        with.push(balance(&mut conn).await);
+                    } else {
+                        drop(tx);
+                        // It is rolled back when the connection is used next.
+                        sqlx::raw_sql("select").execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
+                        assert_eq!(shards(&mut conn, &LIMIT).await, rows, "{path:?}, cut at {waits}");
+                    }
+                    if done.is_some() {
+                        assert!(waits >= 2, "{path:?} waited {waits} times");
+                        break;
+                    }
+                }
+            }
+            let whole = with[with.len() - 1];
+            assert_ne!(whole, without, "{path:?}");
+            assert!(with.iter().all(|left| *left == without || *left == whole), "{path:?}: {with:?}");
+        }
+    }
+}
