@@ -65,6 +65,10 @@ pub enum Error {
 
     /// Too many want the same: another transaction held a row for longer than the lock timeout, or a gate's queue is full.
     /// Nothing was taken, and a caller's own transaction is usable: what the limiter did in it is undone.
+    ///
+    /// Rarely, of a limit with shards, also without a lock timeout: others emptied the one that was to be taken from in the very
+    /// moment in which it was locked, and held the rest; or other releases, with another number of shards, took the key again and
+    /// again. A row may stay locked then until the transaction ends.
     #[error(
         "another transaction held a row for longer than the lock timeout, or a gate's queue is full (retry, or commit sooner)"
     )]
@@ -168,6 +172,9 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Busy => true,
+            // The server went away in the middle of the handshake, of which the driver says no more.
+            #[cfg(feature = "postgres")]
+            Self::Database { step: Step::Acquire, source, .. } if matches!(**source, sqlx::Error::Protocol(_)) => true,
             #[cfg(feature = "postgres")]
             Self::Database { source, .. } | Self::Sweep { source, .. } => is_passing(source),
             _ => false,

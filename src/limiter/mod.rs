@@ -43,8 +43,8 @@ use savepoint::Savepoint;
 /// trips more); and where several are needed, or somebody was quicker, it asks all of them together, in the one order.
 /// So it never refuses what the limit as a whole would grant.
 ///
-/// `credit`, `debit` and `reset` lock all shards; `settle` and `cancel` those that were charged, and report the balance
-/// of those. Ask such a limit once in a transaction, for the sum: a second call may want another shard, out of order.
+/// `credit`, `debit` and `reset` lock all shards; `settle` and `cancel` those that were charged, give back to those, up to what each
+/// may hold, and report the balance of those. Ask such a limit once in a transaction, for the sum: a second call may want another shard, out of order.
 ///
 /// # Isolation
 ///
@@ -56,7 +56,8 @@ use savepoint::Savepoint;
 ///
 /// Futures may be dropped at any await point. What a call takes is written by one statement, so a dropped call was
 /// carried out whole or not at all; which of the two only the database knows, so let the transaction roll back. If it
-/// commits after all, the most that is left of a call that was not carried out is a row that says "full", as its absence did.
+/// commits after all, the most that is left of a call that was not carried out is a row that says "full", as its absence did;
+/// only while a deploy brings a limit back from several shards to one, that row may say so too early.
 ///
 /// # Example
 ///

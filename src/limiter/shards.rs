@@ -17,11 +17,15 @@ impl Limiter {
         let mut dice = fastrand::Rng::new();
         let shards = self.store(conn, plan).await?.read_shards(plan.rows()).await?;
         let (began, strangers) = (shards.began, !shards.strangers.is_empty());
-        let found = taken_over(plan, shards)?;
+        if strangers {
+            // They are taken over, also for a refusal: what they hold until then comes back at other instants than its own.
+            return self.carry_out(conn, plan, &[]).await;
+        }
+        let found = shards.found;
         if let Some(refusal) = refusal(plan, &found) {
             return refusal;
         }
-        let candidates = plan.candidates(&found.states, found.now, &mut dice).filter(|_| !strangers);
+        let candidates = plan.candidates(&found.states, found.now, &mut dice);
         let Some(candidates) = candidates else { return self.carry_out(conn, plan, &[]).await };
         if let [candidates] = candidates.as_slice() {
             let ample = candidates.iter().filter(|candidate| candidate.is_ample);

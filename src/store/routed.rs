@@ -77,9 +77,10 @@ impl Store<'_> {
         if strange || needs.is_some_and(|needs| is_short(needs, &seen)) {
             return Ok(Found { held: false, strange, ..seen });
         }
+        let Some(capacities) = capacities else { return self.route_lock(rows).await };
         let mut found = Found::none();
         for key in keys(rows) {
-            let (states, capacities) = (&seen.states[key.clone()], capacities.map(|all| &all[key.clone()]));
+            let (states, capacities) = (&seen.states[key.clone()], &capacities[key.clone()]);
             found.append(self.claim_key(&rows[key], states, capacities, seen.now).await?);
         }
         Ok(found)
@@ -93,10 +94,9 @@ impl Store<'_> {
         &mut self,
         rows: &[Row],
         seen: &[Option<State>],
-        capacities: Option<&[i64]>,
+        capacities: &[i64],
         now: Timestamp,
     ) -> Result<Found, Error> {
-        let Some(capacities) = capacities else { return self.lock_key(rows).await };
         let mut inserted = vec![None; rows.len()];
         let in_order = seen.iter().rposition(Option::is_none).map_or(0, |last| last + 1);
         for place in 0..in_order {

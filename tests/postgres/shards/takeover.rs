@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use fastrand::Rng;
@@ -346,5 +347,22 @@ async fn what_another_release_takes_meanwhile_is_not_granted_twice() {
             assert_eq!(denied.remaining.micros(), 3 * ONE, "{from} to {to}");
             assert_eq!(limiter.balance(&mut conn, old.global()).await.unwrap().value.micros(), 3 * ONE);
         }
+    }
+}
+
+/// What other shards hold comes back at other instants than what will stand for them.
+#[tokio::test]
+async fn a_refusal_beside_other_shards_names_the_exact_instant() {
+    let world = World::new().await;
+    for limit in both(&Limit::token_bucket("left", 10, SECOND)) {
+        let (two, four) = (with(&limit, 2), with(&limit, 4));
+        let mut tx = world.begin().await;
+        put(&mut tx, &two, &[5 * ONE, 0], second(0.0)).await;
+        let ask = || four.global().cost(6);
+        let at = |instant| limiter().at(instant);
+        let denied = at(second(0.0)).consume(&mut tx, ask()).await.unwrap().denied().unwrap();
+        let early = denied.retry_at - Duration::from_micros(1);
+        assert!(!at(early).consume(&mut tx, ask()).await.unwrap().is_granted());
+        assert!(at(denied.retry_at).consume(&mut tx, ask()).await.unwrap().is_granted());
     }
 }
