@@ -6,7 +6,8 @@ use tollgate::Storage;
 use tollgate::bench::scaling::{Conditions, Figures, Measurements, Model, Quantity, ScalingReport, Subject};
 use tollgate::bench::{USERS, Workload};
 
-/// What the model is known to get wrong by more than a fifth: `docs/scaling.md` says why.
+/// What the model is known to get wrong by more than a fifth, of the points as they are committed: `docs/scaling.md` lists
+/// them, and says why.
 const KNOWN: [(&str, Quantity); 0] = [];
 
 const QUIET: Conditions = Conditions { speed: 1.0, flush_us: 300.0 };
@@ -15,22 +16,28 @@ fn points() -> Measurements {
     serde_json::from_str(include_str!("../docs/scaling.json")).unwrap()
 }
 
+fn model() -> Model {
+    Model::of(&points())
+}
+
 #[test]
 fn each_figure_that_was_held_out_is_predicted_within_a_fifth() {
     let report = ScalingReport::new(points());
     let held_out: Vec<_> = report.judged().filter(|judged| !judged.subject.calibrates()).collect();
     assert!(held_out.len() > 60, "{} figures are not many", held_out.len());
-    for judged in held_out {
-        let known = KNOWN.contains(&(judged.subject.to_string().as_str(), judged.quantity));
-        assert_eq!(judged.is_off(), known, "{}, {}: {:+.2}", judged.subject, judged.quantity, judged.error());
-    }
+    let off = held_out.iter().filter(|judged| judged.is_off());
+    let off: Vec<_> = off.map(|judged| (judged.subject.to_string(), judged.quantity)).collect();
+    assert_eq!(off, KNOWN.map(|(subject, quantity)| (subject.to_owned(), quantity)));
 }
 
 #[test]
 fn the_document_shows_the_figures_of_the_points() {
     let document = include_str!("../docs/scaling.md");
     let figures = ScalingReport::new(points()).to_string();
-    assert!(document.contains(&figures), "run `tollgate bench scaling --from docs/scaling.json --write docs/scaling.md`");
+    assert!(
+        document.contains(&figures),
+        "run `tollgate bench scaling --from docs/scaling.json --write docs/scaling.md`"
+    );
 }
 
 #[test]
@@ -47,13 +54,13 @@ fn points_that_were_held_out_move_no_price() {
 
 #[test]
 fn a_lone_caller_is_a_batch_of_one() {
-    let alone = Model::of(&points()).predict(gate(Workload::Uniform, 1), QUIET);
+    let alone = model().predict(gate(Workload::Uniform, 1), QUIET);
     assert!((alone[&Quantity::Batch] - 1.0).abs() < 0.01, "{alone:?}");
 }
 
 #[test]
 fn more_callers_make_larger_batches_which_cost_less_each() {
-    let model = Model::of(&points());
+    let model = model();
     for workload in [Workload::Hot, Workload::Three] {
         let of: Vec<_> = [1, 4, 16, 64, 256].map(|callers| model.predict(gate(workload, callers), QUIET)).into();
         for pair in of.windows(2) {
@@ -69,7 +76,7 @@ fn more_callers_make_larger_batches_which_cost_less_each() {
 
 #[test]
 fn more_rows_let_more_transactions_pass_until_each_client_has_one() {
-    let model = Model::of(&points());
+    let model = model();
     let rate = |clients, shards| {
         let joined = Subject::Joined { storage: Storage::Durable, clients, shards: Some(shards), work_us: 20_000 };
         model.predict(joined, QUIET)[&Quantity::PerSecond]
@@ -83,14 +90,9 @@ fn more_rows_let_more_transactions_pass_until_each_client_has_one() {
 
 #[test]
 fn others_on_the_machine_and_a_slower_disk_make_it_slower() {
-    let model = Model::of(&points());
-    let durable = Subject::Gate {
-        workload: Workload::Uniform,
-        storage: Storage::Durable,
-        callers: 64,
-        keys: USERS,
-        gates: 1,
-    };
+    let model = model();
+    let durable =
+        Subject::Gate { workload: Workload::Uniform, storage: Storage::Durable, callers: 64, keys: USERS, gates: 1 };
     let rate = |conditions| model.predict(durable, conditions)[&Quantity::PerSecond];
     assert!(rate(Conditions { speed: 0.5, ..QUIET }) < rate(QUIET));
     assert!(rate(Conditions { flush_us: 3_000.0, ..QUIET }) < rate(QUIET));
@@ -100,7 +102,8 @@ fn others_on_the_machine_and_a_slower_disk_make_it_slower() {
 fn points_survive_their_file() {
     let points = points();
     let again: Measurements = serde_json::from_str(&serde_json::to_string(&points).unwrap()).unwrap();
-    let figures = |points: &Measurements| points.points.iter().map(|point| point.measured.clone()).collect::<Vec<Figures>>();
+    let figures =
+        |points: &Measurements| points.points.iter().map(|point| point.measured.clone()).collect::<Vec<Figures>>();
     assert_eq!(figures(&points), figures(&again));
 }
 

@@ -25,9 +25,7 @@ impl Advice<'_> {
     }
 
     fn figure(&self, subject: Subject, quantity: Quantity) -> String {
-        let point = self.measurements.points.iter().find(|point| point.subject == subject);
-        let figure = point.and_then(|point| point.measured.get(&quantity));
-        figure.map_or_else(|| "–".to_owned(), |figure| number(*figure))
+        self.measurements.figure(subject, quantity).map_or_else(|| "–".to_owned(), number)
     }
 }
 
@@ -35,7 +33,10 @@ impl fmt::Display for Advice<'_> {
     /// Markdown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let uniform = |storage, quantity| {
-            self.figure(Subject::Gate { workload: Workload::Uniform, storage, callers: 64, keys: USERS, gates: 1 }, quantity)
+            self.figure(
+                Subject::Gate { workload: Workload::Uniform, storage, callers: 64, keys: USERS, gates: 1 },
+                quantity,
+            )
         };
         let lines = [
             [

@@ -22,7 +22,8 @@ impl<'a> Arithmetic<'a> {
         for storage in [Storage::Ephemeral, Storage::Durable] {
             for batch in BATCHES {
                 let [server, client, log] = self.model.decision(storage, batch);
-                let images = if storage == Storage::Durable { PER_SECOND.min(pages() / CHECKPOINT) * image() } else { 0.0 };
+                let images =
+                    if storage == Storage::Durable { PER_SECOND.min(pages() / CHECKPOINT) * image() } else { 0.0 };
                 let ids = PER_SECOND / batch;
                 lines.push(vec![
                     crate::bench::scene::storage_name(storage).to_owned(),
@@ -61,31 +62,83 @@ impl fmt::Display for Arithmetic<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "## To 10^6 decisions/s and 10^9 keys\n\nAssumed:\n")?;
         writeln!(f, "- 10^6 decisions a second, all granted, each of one key; 10^9 keys, each as likely as any other")?;
-        writeln!(f, "- processors as here, of which {:.0} % are busy; servers of {CORES} cores; prices do not change with their number", UTILISATION * 100.0)?;
+        writeln!(
+            f,
+            "- processors as here, of which {:.0} % are busy; servers of {CORES} cores; prices do not change with their number",
+            UTILISATION * 100.0
+        )?;
         writeln!(f, "- all pages that are asked for are in memory")?;
         writeln!(f, "- keys of 36 characters, a limit's name of 20")?;
-        writeln!(f, "- a checkpoint every {:.0} minutes, after which each page that is written is logged whole once", CHECKPOINT / 60.0)?;
-        writeln!(f, "- rows are frozen when they are {:.0} million transactions old (`autovacuum_freeze_max_age`, as by default)", FREEZE_AGE / 1e6)?;
+        writeln!(
+            f,
+            "- a checkpoint every {:.0} minutes, after which each page that is written is logged whole once",
+            CHECKPOINT / 60.0
+        )?;
+        writeln!(
+            f,
+            "- rows are frozen when they are {:.0} million transactions old (`autovacuum_freeze_max_age`, as by default)",
+            FREEZE_AGE / 1e6
+        )?;
         writeln!(f, "- the network, and what a server does besides, cost nothing\n")?;
         writeln!(f, "Through gates, by the number of calls that share a batch:\n\n{}", self.gates())?;
         let Disk { table, index } = disk();
         let (loaded, called) = (table + index, 2.0 * table + index);
-        writeln!(f, "- **disk**: {:.0} GB for the table and {:.0} GB for its index, {:.0} GB together; {:.0} GB where calls make all rows faster than vacuum follows, for each leaves a dead version behind", table / 1e9, index / 1e9, loaded / 1e9, called / 1e9)?;
+        writeln!(
+            f,
+            "- **disk**: {:.0} GB for the table and {:.0} GB for its index, {:.0} GB together; {:.0} GB where calls make all rows faster than vacuum follows, for each leaves a dead version behind",
+            table / 1e9,
+            index / 1e9,
+            loaded / 1e9,
+            called / 1e9
+        )?;
         let active = 1.0 - (1.0_f64 - ACTIVE).powf(rows_per_page());
-        writeln!(f, "- **memory**: rows of one page have nothing to do with each other; if {:.0} % of the keys are active, {:.1} % of the table's pages are", ACTIVE * 100.0, active * 100.0)?;
-        writeln!(f, "- **freezing** logs {:.0} GB each time where pages are not in the log since the last checkpoint, and reads {:.0} GB", super::model::freeze_bytes(KEYS_SHAPE, KEYS) * KEYS / 1e9, loaded / 1e9)?;
+        writeln!(
+            f,
+            "- **memory**: rows of one page have nothing to do with each other; if {:.0} % of the keys are active, {:.1} % of the table's pages are",
+            ACTIVE * 100.0,
+            active * 100.0
+        )?;
+        writeln!(
+            f,
+            "- **freezing** logs {:.0} GB each time where pages are not in the log since the last checkpoint, and reads {:.0} GB",
+            super::model::freeze_bytes(KEYS_SHAPE, KEYS) * KEYS / 1e9,
+            loaded / 1e9
+        )?;
         if let (Some(sweep), Some(vacuum)) = (self.sweeping(), self.vacuuming()) {
-            writeln!(f, "- **sweeping** takes {sweep:.1} µs for each row that goes, and the vacuum after it {vacuum:.2} µs: a core can have {} rows a second gone", number(1e6 / (sweep + vacuum)))?;
+            writeln!(
+                f,
+                "- **sweeping** takes {sweep:.1} µs for each row that goes, and the vacuum after it {vacuum:.2} µs: a core can have {} rows a second gone",
+                number(1e6 / (sweep + vacuum))
+            )?;
         }
-        let [ephemeral, durable] = [Storage::Ephemeral, Storage::Durable].map(|storage| self.model.transaction(storage));
-        writeln!(f, "- **in the callers' own transactions**, which share nothing, {} µs of the server for an ephemeral decision and {} for a durable one: {} and {} cores", number(ephemeral), number(durable), number(cores(ephemeral)), number(cores(durable)))?;
+        let [ephemeral, durable] =
+            [Storage::Ephemeral, Storage::Durable].map(|storage| self.model.transaction(storage));
+        writeln!(
+            f,
+            "- **in the callers' own transactions**, which share nothing, {} µs of the server for an ephemeral decision and {} for a durable one: {} and {} cores",
+            number(ephemeral),
+            number(durable),
+            number(cores(ephemeral)),
+            number(cores(durable))
+        )?;
         for (storage, name) in [(Storage::Ephemeral, "ephemeral"), (Storage::Durable, "durable")] {
             let one = self.model.hottest(storage);
-            writeln!(f, "- **one hot limit**, {name}: {} decisions/s through one row by one gate with batches of 256, so 10^6 take {} limits of a part each, in as many gates", number(one), (PER_SECOND / one).ceil())?;
+            writeln!(
+                f,
+                "- **one hot limit**, {name}: {} decisions/s through one row by one gate with batches of 256, so 10^6 take {} limits of a part each, in as many gates",
+                number(one),
+                (PER_SECOND / one).ceil()
+            )?;
         }
         for held_ms in [2.0, 10.0] {
             let shards = PER_SECOND * held_ms / 1e3;
-            writeln!(f, "- **one hot limit in transactions** that hold its row for {held_ms} ms: 16 shards bear {} a second, 64 bear {}; 10^6 would take {} rows", number(16e3 / held_ms), number(64e3 / held_ms), number(shards))?;
+            writeln!(
+                f,
+                "- **one hot limit in transactions** that hold its row for {held_ms} ms: 16 shards bear {} a second, 64 bear {}; 10^6 would take {} rows",
+                number(16e3 / held_ms),
+                number(64e3 / held_ms),
+                number(shards)
+            )?;
         }
         Ok(())
     }

@@ -20,6 +20,14 @@ pub struct Measurements {
     pub points: Vec<Point>,
 }
 
+impl Measurements {
+    /// A figure, if it was measured.
+    #[must_use]
+    pub fn figure(&self, subject: Subject, quantity: Quantity) -> Option<f64> {
+        self.points.iter().find(|point| point.subject == subject)?.measured.get(&quantity).copied()
+    }
+}
+
 /// What was measured of a subject.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[non_exhaustive]

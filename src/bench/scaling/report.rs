@@ -2,6 +2,7 @@ use std::fmt;
 
 use super::advice::Advice;
 use super::arithmetic::Arithmetic;
+use super::summary::Summary;
 use super::{Conditions, Figures, Measurements, Model, Point, Quantity, Subject};
 use crate::bench::table::{Table, number};
 
@@ -62,7 +63,8 @@ impl ScalingReport {
     /// All figures that the model is judged by: decisions per second, the server's processor time, bytes of log, and bytes of
     /// tables. Of the points that calibrate, too.
     pub fn judged(&self) -> impl Iterator<Item = Judged> {
-        self.pairs().flat_map(|(point, predicted)| JUDGED.iter().filter_map(move |&quantity| judge(point, predicted, quantity)))
+        self.pairs()
+            .flat_map(|(point, predicted)| JUDGED.iter().filter_map(move |&quantity| judge(point, predicted, quantity)))
     }
 
     fn pairs(&self) -> impl Iterator<Item = (&Point, &Figures)> {
@@ -117,16 +119,28 @@ impl fmt::Display for ScalingReport {
         writeln!(f, "## What to use\n\n{}", Advice { measurements: &self.measurements })?;
         writeln!(f, "## What one server gives\n")?;
         writeln!(f, "{machine}\n- rounds: {rounds}, of turns of {seconds} s; medians")?;
-        let mut others: Vec<_> =
-            self.measurements.points.iter().filter_map(|point| point.measured.get(&Quantity::Others).copied()).collect();
+        let mut others: Vec<_> = self
+            .measurements
+            .points
+            .iter()
+            .filter_map(|point| point.measured.get(&Quantity::Others).copied())
+            .collect();
         others.sort_by(f64::total_cmp);
         if let (Some(least), Some(median), Some(most)) = (others.first(), others.get(others.len() / 2), others.last()) {
             let [least, median, most] = [least, median, most].map(|share| share * 100.0);
-            writeln!(f, "- others on the machine had {median:.0} % of its processors, by the point from {least:.0} to {most:.0} %")?;
+            writeln!(
+                f,
+                "- others on the machine had {median:.0} % of its processors, by the point from {least:.0} to {most:.0} %"
+            )?;
         }
-        writeln!(f, "\n### Prices\n\n{}", self.model)?;
+        writeln!(f, "\n{}", Summary { measurements: &self.measurements })?;
+        writeln!(f, "### Prices\n\n{}", self.model)?;
         writeln!(f, "### A gate, measured and by the model\n")?;
-        let rates = [(Quantity::PerSecond, "decisions/s"), (Quantity::ServerMicros, "server µs"), (Quantity::WalBytes, "log bytes")];
+        let rates = [
+            (Quantity::PerSecond, "decisions/s"),
+            (Quantity::ServerMicros, "server µs"),
+            (Quantity::WalBytes, "log bytes"),
+        ];
         writeln!(f, "{}", self.table("callers", &rates, |subject| matches!(subject, Subject::Gate { .. })))?;
         writeln!(f, "### Transactions with a `Limiter`, measured and by the model\n")?;
         writeln!(f, "{}", self.table("clients", &rates[..2], |subject| matches!(subject, Subject::Joined { .. })))?;

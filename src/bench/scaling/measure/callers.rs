@@ -54,7 +54,9 @@ pub(super) async fn turn(
     if counted.rows_written > 0.0 {
         figures.insert(Quantity::Batch, all / counted.writers);
     }
-    if storage_of(subject) == Some(Storage::Durable) && let Some((flushes, ms)) = counted.flushes.zip(counted.flush_ms) {
+    if storage_of(subject) == Some(Storage::Durable)
+        && let Some((flushes, ms)) = counted.flushes.zip(counted.flush_ms)
+    {
         figures.insert(Quantity::Flushes, flushes / all);
         figures.insert(Quantity::FlushMicros, ms * 1e3 / flushes);
     }

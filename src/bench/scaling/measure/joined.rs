@@ -1,10 +1,10 @@
 use sqlx::{AssertSqlSafe, Connection as _, PgPool};
 
+use crate::SECOND;
 use crate::bench::contender::{Contender, Fault, Session, pool};
 use crate::bench::scene::Scene;
 use crate::limit::{Limit, Storage};
 use crate::limiter::Limiter;
-use crate::SECOND;
 
 /// A transaction for each call, with a `Limiter` and other work in it, over a connection for each caller.
 #[derive(Clone, Debug)]

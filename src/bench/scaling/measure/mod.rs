@@ -11,8 +11,8 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use super::{Figures, Measurements, Point, Subject};
 use crate::bench::error::BenchError;
-use crate::bench::machine::Machine;
 use crate::bench::figures::median;
+use crate::bench::machine::Machine;
 use crate::bench::rows;
 use crate::bench::scene::USERS;
 use crate::embedded::Server;
@@ -59,11 +59,7 @@ impl Scaling {
     /// # Errors
     ///
     /// The first error ends the run, and so does a wrong answer.
-    pub async fn run(
-        &self,
-        server: &Server,
-        mut before_turn: impl FnMut(Subject),
-    ) -> Result<Measurements, BenchError> {
+    pub async fn run(&self, server: &Server, mut before_turn: impl FnMut(Subject)) -> Result<Measurements, BenchError> {
         let mut conn = PgConnection::connect(server.url()).await.map_err(BenchError::Connect)?;
         for sql in ["alter system set track_wal_io_timing = on", "select pg_reload_conf()"] {
             sqlx::raw_sql(sql).execute(&mut conn).await?;

@@ -1,3 +1,4 @@
+use crate::bench::scaling::summary::UUIDS;
 use crate::bench::scaling::{Keys, Subject};
 use crate::bench::scene::USERS;
 use crate::bench::workload::Workload::{self, Hot, Three, Uniform};
@@ -53,8 +54,13 @@ pub(super) const CALLERS: [Subject; 45] = [
 ];
 
 /// Tables that are filled, frozen, swept and vacuumed.
-pub(super) const TABLES: [(Keys, u32); 5] =
-    [(Keys::Called, 20_000), (Keys::Sorted, 50_000), (Keys::Sorted, 200_000), (Keys::Pairs, 100_000), (Keys::Uuids, 150_000)];
+pub(super) const TABLES: [(Keys, u32); 5] = [
+    (Keys::Called, 20_000),
+    (Keys::Sorted, 50_000),
+    (Keys::Sorted, 200_000),
+    (Keys::Pairs, 100_000),
+    (Keys::Uuids, UUIDS),
+];
 
 const fn gate(workload: Workload, storage: Storage, callers: u32) -> Subject {
     Subject::Gate { workload, storage, callers, keys: USERS, gates: 1 }

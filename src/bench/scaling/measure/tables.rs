@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
 
+use crate::HOUR;
 use crate::bench::error::BenchError;
 use crate::bench::scaling::{Figures, Keys, Quantity, Subject};
-use crate::HOUR;
 use crate::limit::{Limit, Storage};
 use crate::limiter::Limiter;
 use crate::migrate;
@@ -18,7 +18,9 @@ pub(super) async fn measure(url: &str, keys: Keys, rows: u32) -> Result<Vec<(Sub
     migrate::run(&mut conn).await?;
     sqlx::raw_sql("truncate tollgate.rate_limits").execute(&mut conn).await?;
     match load(keys) {
-        Some(sql) => drop(sqlx::query(AssertSqlSafe(sql)).bind(i64::from(rows)).execute(&mut conn).await?),
+        Some(sql) => {
+            sqlx::query(AssertSqlSafe(sql)).bind(i64::from(rows)).execute(&mut conn).await?;
+        }
         None => call(&mut conn, rows).await?,
     }
     sqlx::raw_sql("analyze tollgate.rate_limits").execute(&mut conn).await?;

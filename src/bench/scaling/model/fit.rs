@@ -6,17 +6,25 @@
 /// Least squares by going from price to price and setting each to the best for the others as they are, which ends where
 /// no price can be bettered.
 pub(super) fn prices<const N: usize>(points: &[([f64; N], f64)]) -> [f64; N] {
+    // How shares of the figures, and they and the whole, go together.
+    let (mut with_each, mut with_whole) = ([[0.0; N]; N], [0.0; N]);
+    for (amounts, measured) in points {
+        let shares = amounts.map(|amount| amount / measured);
+        for (one, share) in shares.iter().enumerate() {
+            with_whole[one] += share;
+            for (other, and) in shares.iter().enumerate() {
+                with_each[one][other] += share * and;
+            }
+        }
+    }
     let mut prices = [0.0; N];
     for _ in 0..SWEEPS {
         for place in 0..N {
-            let (mut wanted, mut weight) = (0.0, 0.0);
-            for (amounts, measured) in points {
-                let share = amounts[place] / measured;
-                let others = sum(amounts, &prices) - amounts[place] * prices[place];
-                wanted += share * (1.0 - others / measured);
-                weight += share * share;
+            let weight = with_each[place][place];
+            if weight > 0.0 {
+                let others = sum(&with_each[place], &prices) - weight * prices[place];
+                prices[place] = ((with_whole[place] - others) / weight).max(0.0);
             }
-            prices[place] = if weight > 0.0 { (wanted / weight).max(0.0) } else { 0.0 };
         }
     }
     prices

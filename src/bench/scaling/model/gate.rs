@@ -8,8 +8,8 @@ use super::layout::Shape;
 use super::simulation::{Simulation, Step};
 use crate::bench::scaling::{Figures, Keys, Point, Quantity, Subject};
 use crate::bench::scene::{TENANTS, USERS};
-use crate::bench::workload::Workload;
 use crate::bench::table::{Table, number};
+use crate::bench::workload::Workload;
 use crate::limit::Storage;
 
 /// What batches cost on the machine that was measured, in microseconds and in bytes.
@@ -18,7 +18,7 @@ use crate::limit::Storage;
 /// a large batch share pages and caches), of each call, of each request for a row that its calls make, of its commit if
 /// the table is durable, and of each page that it is the first to write since the last checkpoint.
 #[derive(Clone, Debug)]
-pub struct GateModel {
+pub(super) struct GateModel {
     pub(super) cores: usize,
     /// Processor time of the server,
     pub(super) server: [f64; KINDS],
@@ -78,7 +78,7 @@ impl<'a> Known<'a> {
 pub(super) struct Callers {
     pub(super) workload: Workload,
     pub(super) storage: Storage,
-    pub(super) callers: f64,
+    pub(super) count: f64,
     pub(super) keys: u32,
     pub(super) gates: f64,
 }
@@ -99,12 +99,13 @@ impl GateModel {
         let (alone, crowd): (Vec<_>, Vec<_>) = known.iter().partition(|known| known.callers.is_alone());
         let halvings = (0..100).map(|step| 10.0 * 1.06_f64.powi(step));
         let miss = |halving: f64| {
-            let misses = alone.iter().map(|known| (in_one_lane(known.callers.callers, halving) / known.batch - 1.0).powi(2));
+            let misses =
+                alone.iter().map(|known| (in_one_lane(known.callers.count, halving) / known.batch - 1.0).powi(2));
             misses.sum::<f64>()
         };
         model.halving = halvings.min_by(|one, other| miss(*one).total_cmp(&miss(*other))).unwrap_or(f64::INFINITY);
         model.crowding = mean(crowd.iter().map(|known| {
-            let each = known.callers.callers / f64::from(model.lanes(known.callers));
+            let each = known.callers.count / f64::from(model.lanes(known.callers));
             in_one_lane(each, model.halving) / known.batch
         }));
         let candidates = (10..=20).map(|twentieth| model.priced(&known, f64::from(twentieth) / 20.0, seconds));
@@ -122,15 +123,18 @@ impl GateModel {
     /// With the prices that fit best where the cost of rows grows like this.
     fn priced(&self, known: &[Known<'_>], exponent: f64, seconds: f64) -> Self {
         let model = Self { exponent, ..self.clone() };
-        let law = |cost: fn(&Known<'_>) -> Option<f64>| {
-            let costs = known.iter().filter_map(|known| Some((model.amounts(known.callers, known.batch, known.turn(seconds)), cost(known)?)));
-            prices(&costs.collect::<Vec<_>>())
-        };
-        let [server, client] = [law(|known| known.server()), law(|known| known.client())];
-        let mut lane = law(|known| known.lane());
+        let [server, client, mut lane] =
+            [Known::server, Known::client, Known::lane].map(|cost| model.law(known, cost, seconds));
         // Pages that nobody has written yet are few where there is one lane.
         lane[PAGES] = server[PAGES];
         Self { server, client, lane, ..model }
+    }
+
+    fn law<'k>(&self, known: &[Known<'k>], cost: fn(&Known<'k>) -> Option<f64>, seconds: f64) -> [f64; KINDS] {
+        let costs = known
+            .iter()
+            .filter_map(|known| Some((self.amounts(known.callers, known.batch, known.turn(seconds)), cost(known)?)));
+        prices(&costs.collect::<Vec<_>>())
     }
 
     /// How far the known costs are from the model's.
@@ -206,7 +210,7 @@ impl GateModel {
 
     /// Decisions per batch.
     fn batch(&self, callers: Callers, lanes: f64) -> f64 {
-        let each = callers.callers / callers.gates / lanes;
+        let each = callers.count / callers.gates / lanes;
         let crowding = if lanes > 1.0 { self.crowding } else { 1.0 };
         (in_one_lane(each, self.halving) / crowding).clamp(1.0_f64.min(each), MAX_BATCH)
     }
@@ -232,20 +236,28 @@ impl fmt::Display for GateModel {
         let headings = ["a batch's", "batch", &rows, "call", "request", "commit", "page written first"];
         write!(f, "{}", Table::new(&headings, 1, costs.into_iter().map(line)))?;
         let Self { halving, crowding, image, .. } = self;
-        writeln!(f, "\nOf n callers in one lane n / (1 + x / (1 + x)) share a batch, where x is n / {halving:.0}; with several lanes at work {:.2} of that.", 1.0 / crowding)?;
-        writeln!(f, "A commit logs {COMMIT} bytes and a durable row {ROW}; a page in use by calls is logged with {:.0} % of what it holds when full.", image * 100.0)
+        writeln!(
+            f,
+            "\nOf n callers in one lane n / (1 + x / (1 + x)) share a batch, where x is n / {halving:.0}; with several lanes at work {:.2} of that.",
+            1.0 / crowding
+        )?;
+        writeln!(
+            f,
+            "A commit logs {COMMIT} bytes and a durable row {ROW}; a page in use by calls is logged with {:.0} % of what it holds when full.",
+            image * 100.0
+        )
     }
 }
 
 impl Callers {
     pub(super) fn of(subject: Subject) -> Option<Self> {
         let Subject::Gate { workload, storage, callers, keys, gates } = subject else { return None };
-        Some(Self { workload, storage, callers: callers.into(), keys, gates: gates.into() })
+        Some(Self { workload, storage, count: callers.into(), keys, gates: gates.into() })
     }
 
     /// Whether they are all in one lane.
     fn is_alone(self) -> bool {
-        self.gates < 2.0 && (self.workload != Workload::Uniform || self.callers < MANY)
+        self.gates < 2.0 && (self.workload != Workload::Uniform || self.count < MANY)
     }
 
     /// Rows of different users, all rows, and requests for rows, in a batch.

@@ -15,7 +15,7 @@ use crate::limit::Storage;
 /// the caller's own work beyond its span, and of the versions of a row that others have written while one waited for it (of
 /// n as of the root of n, as measured: those who wait are not all as far behind).
 #[derive(Clone, Debug)]
-pub struct JoinedModel {
+pub(super) struct JoinedModel {
     pub(super) cores: usize,
     /// Processor time of the server,
     pub(super) server: [f64; KINDS],
@@ -29,7 +29,7 @@ pub struct JoinedModel {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clients {
     pub(super) storage: Storage,
-    pub(super) clients: u32,
+    pub(super) count: u32,
     pub(super) shards: Option<u16>,
     pub(super) work_us: f64,
 }
@@ -39,10 +39,11 @@ impl JoinedModel {
         let known: Vec<_> =
             points.iter().filter_map(|point| Some((Clients::of(point.subject)?, &point.measured))).collect();
         let law = |quantity: Quantity| {
-            let costs = known.iter().filter_map(|(clients, figures)| Some((clients.amounts(), *figures.get(&quantity)?)));
+            let costs =
+                known.iter().filter_map(|(clients, figures)| Some((clients.amounts(), *figures.get(&quantity)?)));
             prices(&costs.collect::<Vec<_>>())
         };
-        let cycles = known.iter().filter(|(clients, _)| clients.clients == 1).filter_map(|(clients, figures)| {
+        let cycles = known.iter().filter(|(clients, _)| clients.count == 1).filter_map(|(clients, figures)| {
             let flush = figures.get(&Quantity::FlushMicros).copied().unwrap_or_default();
             let micros = 1e6 / figures.get(&Quantity::PerSecond)? - clients.work_us - flush;
             Some((clients.amounts(), micros * Conditions::of(figures).speed))
@@ -91,8 +92,8 @@ impl JoinedModel {
         Simulation {
             cores: self.cores,
             speed: conditions.speed,
-            rows: clients.shards.map_or(clients.clients.into(), u64::from).try_into().unwrap_or(usize::MAX),
-            customers: clients.clients.try_into().unwrap_or(usize::MAX),
+            rows: clients.shards.map_or(clients.count.into(), u64::from).try_into().unwrap_or(usize::MAX),
+            customers: clients.count.try_into().unwrap_or(usize::MAX),
             cycle,
         }
     }
@@ -112,7 +113,7 @@ impl fmt::Display for JoinedModel {
 impl Clients {
     pub(super) fn of(subject: Subject) -> Option<Self> {
         let Subject::Joined { storage, clients, shards, work_us } = subject else { return None };
-        Some(Self { storage, clients, shards, work_us: work_us.into() })
+        Some(Self { storage, count: clients, shards, work_us: work_us.into() })
     }
 
     /// What there is of each kind in a transaction: begin, two statements, commit, and the pool's question; and the work.
@@ -120,7 +121,7 @@ impl Clients {
         let works = if self.work_us > 0.0 { 1.0 } else { 0.0 };
         let looked_at = self.shards.filter(|shards| *shards > 1).map_or(0.0, f64::from);
         let durable = if self.storage == Storage::Durable { 1.0 } else { 0.0 };
-        let (clients, rows) = (f64::from(self.clients), f64::from(self.shards.unwrap_or(u16::MAX)));
+        let (clients, rows) = (f64::from(self.count), f64::from(self.shards.unwrap_or(u16::MAX)));
         // Where all rows are held there are a savepoint, its release, and the two statements of a row that is not sharded.
         let detour = if looked_at > 0.0 && clients > rows { 3.0 } else { 0.0 };
         [5.0 + works + detour, durable, looked_at, works, (clients / rows - 1.0).max(0.0).sqrt()]

@@ -18,7 +18,8 @@ pub(super) struct Shape {
 
 impl Shape {
     pub(super) fn of(keys: Keys, rows: f64) -> Self {
-        let (digits, loaded) = (rows.max(2.0).log10() - 0.05, Self { name: 0.0, key: 0.0, sorted: false, versions: 1.0 });
+        let (digits, loaded) =
+            (rows.max(2.0).log10() - 0.05, Self { name: 0.0, key: 0.0, sorted: false, versions: 1.0 });
         match keys {
             Keys::Sorted => Self { name: 12.0, key: 5.0 + digits, sorted: true, ..loaded },
             Keys::Pairs => Self { name: 8.0, key: 3.9 + digits, ..loaded },

@@ -14,10 +14,8 @@ use crate::bench::figures::median;
 use crate::bench::turn::WARM_UP;
 use crate::bench::workload::Workload;
 use crate::limit::Storage;
-pub use gate::GateModel;
-use gate::{Callers, MAX_BATCH};
-pub use joined::JoinedModel;
-use joined::Clients;
+use gate::{Callers, GateModel, MAX_BATCH};
+use joined::{Clients, JoinedModel};
 use layout::Shape;
 
 /// One server: what its gates and transactions cost, taken from the points that calibrate.
@@ -44,10 +42,7 @@ impl Conditions {
     #[must_use]
     pub fn of(measured: &Figures) -> Self {
         let figure = |quantity| measured.get(&quantity).copied().unwrap_or_default();
-        Self {
-            speed: (1.0 - figure(Quantity::Others)).clamp(0.1, 1.0),
-            flush_us: figure(Quantity::FlushMicros),
-        }
+        Self { speed: (1.0 - figure(Quantity::Others)).clamp(0.1, 1.0), flush_us: figure(Quantity::FlushMicros) }
     }
 }
 
@@ -59,9 +54,15 @@ impl Model {
         let cores = usize::try_from(measurements.machine.cores).unwrap_or(1);
         // Whatever is logged in the warm-up is counted, too.
         let seconds = measurements.seconds + measurements.seconds.min(WARM_UP.as_secs_f64());
-        let flushes = measurements.points.iter().filter_map(|point| point.measured.get(&Quantity::FlushMicros).copied());
+        let flushes =
+            measurements.points.iter().filter_map(|point| point.measured.get(&Quantity::FlushMicros).copied());
         let flush_us = median(flushes).unwrap_or_default();
-        Self { gate: GateModel::fit(&points, cores, seconds), joined: JoinedModel::fit(&points, cores), seconds, flush_us }
+        Self {
+            gate: GateModel::fit(&points, cores, seconds),
+            joined: JoinedModel::fit(&points, cores),
+            seconds,
+            flush_us,
+        }
     }
 
     /// What the model says of a subject under these conditions; figures that it does not know are left out.
@@ -83,7 +84,7 @@ impl Model {
 
     /// Microseconds of the server for a decision in a transaction of the caller's.
     pub(super) fn transaction(&self, storage: Storage) -> f64 {
-        self.joined.server_micros(Clients { storage, clients: 1, shards: None, work_us: 0.0 })
+        self.joined.server_micros(Clients { storage, count: 1, shards: None, work_us: 0.0 })
     }
 
     /// Decisions per second of one row by one gate whose batches are as large as by default they may be.
@@ -94,7 +95,7 @@ impl Model {
 }
 
 fn one_row(storage: Storage) -> Callers {
-    Callers { workload: Workload::Hot, storage, callers: MAX_BATCH, keys: u32::MAX, gates: 1.0 }
+    Callers { workload: Workload::Hot, storage, count: MAX_BATCH, keys: u32::MAX, gates: 1.0 }
 }
 
 /// Bytes of the table and of the index for each of so many rows.

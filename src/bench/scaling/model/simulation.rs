@@ -51,9 +51,9 @@ impl Simulation {
         (0..self.customers).for_each(|customer| course.go_on(customer));
         course.until(WARM_UP);
         let before = (course.cycles, course.flushes);
-        course.until(WARM_UP + MEASURED);
+        course.until(WARM_UP + u64::from(MEASURED) * 1_000_000_000);
         let (cycles, flushes) = (f64::from(course.cycles - before.0), f64::from(course.flushes - before.1));
-        (cycles / (MEASURED as f64 / 1e9), flushes / cycles.max(1.0))
+        (cycles / f64::from(MEASURED), flushes / cycles.max(1.0))
     }
 }
 
@@ -116,7 +116,9 @@ impl Course<'_> {
                 Event::Flushed => {
                     let flushed = std::mem::take(&mut self.flushing);
                     self.flush();
-                    flushed.into_iter().for_each(|customer| self.next(customer));
+                    for customer in flushed {
+                        self.next(customer);
+                    }
                 }
             }
         }
@@ -201,8 +203,10 @@ impl Course<'_> {
     }
 }
 
+/// Nanoseconds.
 const WARM_UP: u64 = 500_000_000;
-const MEASURED: u64 = 4_000_000_000;
+/// Seconds.
+const MEASURED: u32 = 4;
 
 #[cfg(test)]
 mod tests {
@@ -249,9 +253,7 @@ mod tests {
     #[test]
     fn busy_cores_bound_the_rate_and_others_on_them_lower_it() {
         let cycle = vec![Step::Work(80.0, 20.0), Step::Pause(100.0)];
-        let of = |customers, speed| {
-            Simulation { cores: 2, speed, rows: 1, customers, cycle: cycle.clone() }.run().0
-        };
+        let of = |customers, speed| Simulation { cores: 2, speed, rows: 1, customers, cycle: cycle.clone() }.run().0;
         near(of(1, 1.0), 1e6 / 180.0);
         near(of(32, 1.0), 20_000.0);
         near(of(32, 0.5), 10_000.0);

@@ -41,8 +41,8 @@ pub(crate) struct ScalingArgs {
 pub(crate) async fn run(args: &ScalingArgs) -> Result<(), CommandError> {
     let measurements = match &args.from {
         Some(path) => {
-            let text = fs::read_to_string(path).map_err(|error| fault(path, error))?;
-            serde_json::from_str(&text).map_err(|error| fault(path, error))?
+            let text = fs::read_to_string(path).map_err(|error| fault(path, &error))?;
+            serde_json::from_str(&text).map_err(|error| fault(path, &error))?
         }
         None => match measure(args).await? {
             Some(measurements) => measurements,
@@ -53,9 +53,9 @@ pub(crate) async fn run(args: &ScalingArgs) -> Result<(), CommandError> {
     match &args.write {
         None => write!(stdout().lock(), "{report}")?,
         Some(path) => {
-            let document = fs::read_to_string(path).map_err(|error| fault(path, error))?;
+            let document = fs::read_to_string(path).map_err(|error| fault(path, &error))?;
             let document = with_figures(&document, &report)
-                .ok_or_else(|| fault(path, format!("it lacks the markers {BEGIN} and {END}")))?;
+                .ok_or_else(|| fault(path, &format!("it lacks the markers {BEGIN} and {END}")))?;
             let points = serde_json::to_string_pretty(report.measurements()).map_err(std::io::Error::from)?;
             fs::write(path.with_extension("json"), points + "\n")?;
             fs::write(path, document)?;
@@ -67,11 +67,8 @@ pub(crate) async fn run(args: &ScalingArgs) -> Result<(), CommandError> {
 /// None if Ctrl-C ends it.
 async fn measure(args: &ScalingArgs) -> Result<Option<Measurements>, CommandError> {
     let usual = if args.quick { Scaling::quick() } else { Scaling::default() };
-    let scaling = Scaling {
-        rounds: args.rounds.unwrap_or(usual.rounds),
-        turn: args.seconds.unwrap_or(usual.turn),
-        ..usual
-    };
+    let scaling =
+        Scaling { rounds: args.rounds.unwrap_or(usual.rounds), turn: args.seconds.unwrap_or(usual.turn), ..usual };
     // Dropped last, the server is gone with the run; a Ctrl-C ends it as well.
     let server = server().await?;
     let bar = bar(scaling.turns());
@@ -98,7 +95,7 @@ pub(crate) struct FileFault {
     fault: String,
 }
 
-fn fault(path: &Path, fault: impl ToString) -> FileFault {
+fn fault(path: &Path, fault: &impl ToString) -> FileFault {
     FileFault { path: path.display().to_string(), fault: fault.to_string() }
 }
 
