@@ -11,9 +11,10 @@ use crate::limit::Storage;
 
 /// What a transaction costs on the machine that was measured, in microseconds.
 ///
-/// Each cost is a sum of five: of each round trip, of a commit that is flushed, of each row of a limit that is looked at, of
+/// Each cost is a sum of six: of each round trip, of a commit that is flushed, of each row of a limit that is looked at, of
 /// the caller's own work beyond its span, and of the versions of a row that others have written while one waited for it (of
-/// n as of the root of n, as measured: those who wait are not all as far behind).
+/// n as of the root of n, as measured: those who wait are not all as far behind); and of each doubling of the clients, who
+/// push each other off the cores and out of the caches.
 #[derive(Clone, Debug)]
 pub(super) struct JoinedModel {
     pub(super) cores: usize,
@@ -124,13 +125,20 @@ impl Clients {
         let (clients, rows) = (f64::from(self.count), f64::from(self.shards.unwrap_or(u16::MAX)));
         // Where all rows are held there are a savepoint, its release, and the two statements of a row that is not sharded.
         let detour = if looked_at > 0.0 && clients > rows { 3.0 } else { 0.0 };
-        [5.0 + works + detour, durable, looked_at, works, (clients / rows - 1.0).max(0.0).sqrt()]
+        [5.0 + works + detour, durable, looked_at, works, (clients / rows - 1.0).max(0.0).sqrt(), clients.log2()]
     }
 }
 
-/// Of a round trip, a flush, a row looked at, the work, a version passed.
-const KINDS: usize = 5;
-const HEADINGS: [&str; 6] =
-    ["a transaction's", "round trip", "flushed commit", "row looked at", "own work", "√ versions passed"];
+/// Of a round trip, a flush, a row looked at, the work, a version passed, a doubling.
+const KINDS: usize = 6;
+const HEADINGS: [&str; 7] = [
+    "a transaction's",
+    "round trip",
+    "flushed commit",
+    "row looked at",
+    "own work",
+    "√ versions passed",
+    "twice the clients",
+];
 const TRIPS: usize = 0;
 const WORK: usize = 3;

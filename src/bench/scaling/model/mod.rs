@@ -84,7 +84,7 @@ impl Model {
 
     /// Microseconds of the server for a decision in a transaction of the caller's.
     pub(super) fn transaction(&self, storage: Storage) -> f64 {
-        self.joined.server_micros(Clients { storage, count: 1, shards: None, work_us: 0.0 })
+        self.joined.server_micros(Clients { storage, count: 16, shards: None, work_us: 0.0 })
     }
 
     /// Decisions per second of one row by one gate whose batches are as large as by default they may be.
