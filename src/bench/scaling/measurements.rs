@@ -12,7 +12,7 @@ use crate::bench::Machine;
 pub struct Measurements {
     /// Where they were measured.
     pub machine: Machine,
-    /// How many rounds there were, of which each figure's median is kept.
+    /// How many rounds there were, of which each point keeps one.
     pub rounds: usize,
     /// How many seconds each turn was timed.
     pub seconds: f64,
@@ -35,7 +35,7 @@ pub struct Point {
     /// What it is about.
     #[serde(flatten)]
     pub subject: Subject,
-    /// The figures: the median of the rounds.
+    /// The figures of one round.
     pub measured: Figures,
 }
 

@@ -118,7 +118,10 @@ impl fmt::Display for ScalingReport {
         let Measurements { machine, rounds, seconds, .. } = &self.measurements;
         writeln!(f, "## What to use\n\n{}", Advice { measurements: &self.measurements })?;
         writeln!(f, "## What one server gives\n")?;
-        writeln!(f, "{machine}\n- rounds: {rounds}, of turns of {seconds} s; medians")?;
+        writeln!(
+            f,
+            "{machine}\n- rounds: {rounds}, of turns of {seconds} s; of the half in which others had least, the one with the median rate"
+        )?;
         let mut others: Vec<_> = self
             .measurements
             .points

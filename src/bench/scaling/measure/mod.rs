@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
-use super::{Figures, Measurements, Point, Subject};
+use super::{Figures, Measurements, Point, Quantity, Subject};
 use crate::bench::error::BenchError;
-use crate::bench::figures::median;
 use crate::bench::machine::Machine;
 use crate::bench::rows;
 use crate::bench::scene::USERS;
@@ -22,7 +21,7 @@ use plan::{CALLERS, MANY_KEYS, TABLES};
 /// Measures how one server scales: all points by turns, in rounds.
 #[derive(Clone, Debug)]
 pub struct Scaling {
-    /// How often all points have their turn. Medians count.
+    /// How often all points have their turn. The median of the quieter half counts.
     pub rounds: usize,
     /// How long the callers are timed in each turn.
     pub turn: Duration,
@@ -97,7 +96,7 @@ impl Scaling {
         }
         let point = |(place, rounds): (usize, Vec<Figures>)| {
             let subject = subjects[place];
-            Point { subject, measured: medians(&rounds) }
+            Point { subject, measured: typical(rounds) }
         };
         let machine = Machine::read(&mut small).await?;
         Ok(Measurements {
@@ -127,13 +126,18 @@ async fn prepare(server: &Server, name: &str) -> Result<(PgConnection, String), 
     Ok((conn, url))
 }
 
-/// Each figure's median by itself.
-fn medians(rounds: &[Figures]) -> Figures {
-    let quantities = rounds.iter().flat_map(Figures::keys);
-    let figure = |quantity: &super::Quantity| {
-        Some((*quantity, median(rounds.iter().filter_map(|round| round.get(quantity).copied()))?))
-    };
-    quantities.filter_map(figure).collect()
+/// The figures of one round, which belong together: of those rounds in which others on the machine had least, half of
+/// all, the one whose rate is the median.
+fn typical(mut rounds: Vec<Figures>) -> Figures {
+    let of = |round: &Figures, quantity| round.get(&quantity).copied().unwrap_or_default();
+    for quantity in [Quantity::Others, Quantity::PerSecond] {
+        rounds.sort_by(|one, other| of(one, quantity).total_cmp(&of(other, quantity)));
+        if quantity == Quantity::Others {
+            rounds.truncate(rounds.len().div_ceil(2));
+        }
+    }
+    let middle = rounds.len() / 2;
+    rounds.into_iter().nth(middle).unwrap_or_default()
 }
 
 /// The users of many keys, in both tables, in the order of their numbers.

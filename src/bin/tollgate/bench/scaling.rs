@@ -25,7 +25,7 @@ pub(crate) struct ScalingArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rounds", "seconds", "quick"])]
     from: Option<PathBuf>,
 
-    /// How often all points have their turn; medians count. 5 unless given.
+    /// How often all points have their turn. 5 unless given.
     #[arg(long, value_name = "N")]
     rounds: Option<usize>,
 
