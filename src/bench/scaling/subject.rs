@@ -89,12 +89,14 @@ impl Subject {
                 let is_known = match workload {
                     Workload::Three => storage == Storage::Ephemeral && callers == 256,
                     _ if keys != USERS => callers == 64,
-                    _ => callers != 64,
+                    _ => callers != 64 || workload == Workload::Uniform && storage == Storage::Ephemeral,
                 };
                 gates == 1 && is_known
             }
             Self::Joined { storage, clients, shards, .. } => {
-                clients == 1 || clients == 16 && (storage == Storage::Durable || shards.is_none())
+                clients == 1
+                    || clients == 16 && (storage == Storage::Durable || shards.is_none())
+                    || clients == 64 && storage == Storage::Ephemeral && shards.is_none()
             }
             Self::Rows { .. } | Self::Sweep { .. } | Self::Vacuum { .. } | Self::Freeze { .. } => false,
         }

@@ -80,7 +80,11 @@ impl JoinedModel {
     fn simulation(&self, clients: Clients, conditions: Conditions, processor: f64) -> Simulation {
         let amounts = clients.amounts();
         let pause = self.cycle[WORK] * amounts[WORK];
-        let busy = (sum(&amounts, &self.cycle) - pause).clamp(1.0, processor);
+        // What the others make it cost more is in the way, too.
+        let mut alone = amounts;
+        alone[PASSED..].fill(0.0);
+        let dearer = processor / (sum(&alone, &self.server) + sum(&alone, &self.client)).max(1.0);
+        let busy = ((sum(&amounts, &self.cycle) - pause) * dearer).clamp(1.0, processor);
         let trips = |count: f64| Step::Work(busy * count / amounts[TRIPS], (processor - busy) * count / amounts[TRIPS]);
         let flush = match clients.storage {
             Storage::Ephemeral => Step::Pause(0.0),
@@ -140,5 +144,6 @@ const HEADINGS: [&str; 7] = [
     "√ versions passed",
     "twice the clients",
 ];
+const PASSED: usize = 4;
 const TRIPS: usize = 0;
 const WORK: usize = 3;
