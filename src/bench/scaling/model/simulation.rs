@@ -246,8 +246,9 @@ mod tests {
         };
         near(of(1).0, 1_000.0);
         near(of(1).1, 1.0);
-        near(of(50).0, 50_000.0);
-        near(of(50).1, 0.02);
+        // The first begins at once, and the others share the next.
+        near(of(50).0, 25_000.0);
+        near(of(50).1, 0.04);
     }
 
     #[test]
