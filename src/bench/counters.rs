@@ -19,6 +19,10 @@ pub(super) struct Counters {
     pub(super) hot_updates: f64,
     /// Statements, `begin` and `commit` included; known only where `pg_stat_statements` is there.
     pub(super) statements: Option<f64>,
+    /// How often the log was flushed to the disk; known from PostgreSQL 14 to 17.
+    pub(super) flushes: Option<f64>,
+    /// Milliseconds that took, where the server takes its time.
+    pub(super) flush_ms: Option<f64>,
 }
 
 impl Counters {
@@ -27,9 +31,11 @@ impl Counters {
         session::all_ended(conn).await?;
         let (wal_bytes, writers, rows_written, updates, hot_updates) =
             sqlx::query_as(COUNTERS).fetch_one(&mut *conn).await?;
-        let statements = sqlx::query_scalar(STATEMENTS).fetch_one(conn).await;
+        let statements = sqlx::query_scalar(STATEMENTS).fetch_one(&mut *conn).await;
+        let flushes = sqlx::query_as(FLUSHES).fetch_one(conn).await;
         // Where the extension is missing, not loaded or not ours to read, the rest is still worth having.
-        Ok(Self { wal_bytes, writers, rows_written, updates, hot_updates, statements: statements.ok() })
+        let (statements, (flushes, flush_ms)) = (statements.ok(), flushes.ok().unzip());
+        Ok(Self { wal_bytes, writers, rows_written, updates, hot_updates, statements, flushes, flush_ms })
     }
 }
 
@@ -37,13 +43,16 @@ impl Sub for Counters {
     type Output = Self;
 
     fn sub(self, before: Self) -> Self {
+        let between = |after: Option<f64>, before: Option<f64>| after.zip(before).map(|(after, before)| after - before);
         Self {
             wal_bytes: self.wal_bytes - before.wal_bytes,
             writers: self.writers - before.writers,
             rows_written: self.rows_written - before.rows_written,
             updates: self.updates - before.updates,
             hot_updates: self.hot_updates - before.hot_updates,
-            statements: self.statements.zip(before.statements).map(|(after, before)| after - before),
+            statements: between(self.statements, before.statements),
+            flushes: between(self.flushes, before.flushes),
+            flush_ms: between(self.flush_ms, before.flush_ms),
         }
     }
 }
@@ -61,3 +70,5 @@ const STATEMENTS: &str = "
     select sum(calls)::float8
       from pg_stat_statements
      where dbid = (select oid from pg_database where datname = current_database())";
+
+const FLUSHES: &str = "select wal_sync::float8, wal_sync_time from pg_stat_wal";

@@ -1,4 +1,5 @@
 use super::contender::Fault;
+use super::processors::UnknownTime;
 use super::scene::Scene;
 use crate::decision::Denied;
 use crate::embedded::StartError;
@@ -33,6 +34,9 @@ pub enum BenchError {
     /// The tables could not be made.
     #[error("{0}")]
     Migrate(#[from] MigrateError),
+    /// The kernel does not tell processor time.
+    #[error("could not read processor time: {0}")]
+    Processors(#[from] UnknownTime),
     /// The private server did not start.
     #[error("{0}")]
     Server(#[from] StartError),

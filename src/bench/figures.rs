@@ -66,7 +66,7 @@ impl Figures {
 }
 
 /// The middle one; of an even number the higher of the middle two.
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+pub(super) fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()

@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::thread::available_parallelism;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 /// Where it was measured. Absolute figures mean nothing without it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 #[non_exhaustive]
 pub struct Machine {
     /// Processors that this program may use; a private server uses the same ones.
@@ -16,7 +16,7 @@ pub struct Machine {
     /// The kernel, where the system tells it.
     pub kernel: Option<String>,
     /// The version of this library.
-    pub tollgate: &'static str,
+    pub tollgate: String,
     /// Whether this program was compiled with optimisation; figures are worthless if not.
     pub optimised: bool,
     /// The server's version.
@@ -33,7 +33,7 @@ impl Machine {
             cores: cores(),
             cpu: cpu(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|release| release.trim().to_owned()),
-            tollgate: env!("CARGO_PKG_VERSION"),
+            tollgate: env!("CARGO_PKG_VERSION").to_owned(),
             optimised: !cfg!(debug_assertions),
             postgresql: sqlx::query_scalar("show server_version").fetch_one(conn).await?,
             settings: settings.into_iter().collect(),
@@ -42,7 +42,7 @@ impl Machine {
 }
 
 /// One, where the system does not tell.
-fn cores() -> u32 {
+pub(super) fn cores() -> u32 {
     available_parallelism().ok().and_then(|cores| cores.get().try_into().ok()).unwrap_or(1)
 }
 

@@ -92,7 +92,7 @@ impl Bench {
 
     async fn turn(&self, conn: &mut PgConnection, scene: Scene, entrant: &dyn Entrant) -> Result<Figures, BenchError> {
         rows::tidy(conn).await?;
-        let turn = Turn { scene, users: Users::of(scene.workload), timed: self.settings.turn };
+        let turn = Turn { scene, users: Users::of(scene.workload), timed: self.settings.turn, meter: None };
         let before = Counters::read(conn).await?;
         let tally = entrant.take(&turn).await;
         let tally = tally.map_err(|fault| BenchError::Contender { contender: entrant.name(), scene, fault })?;

@@ -10,7 +10,7 @@ use super::settings::Settings;
 use super::target::Target;
 
 /// A Markdown table whose columns are aligned, so that it reads well in a terminal too.
-struct Table {
+pub(super) struct Table {
     /// The first line holds the headings.
     lines: Vec<Vec<String>>,
     /// How many columns hold words, which stand to the left; numbers stand to the right.
@@ -61,7 +61,7 @@ impl Table {
         Self::new(&CELL_HEADINGS, 1, cells.iter().map(line))
     }
 
-    fn new(headings: &[&str], words: usize, lines: impl Iterator<Item = Vec<String>>) -> Self {
+    pub(super) fn new(headings: &[&str], words: usize, lines: impl Iterator<Item = Vec<String>>) -> Self {
         let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();
         Self { lines: std::iter::once(headings).chain(lines).collect(), words }
     }
@@ -143,7 +143,7 @@ fn unknown() -> String {
 }
 
 /// Three digits at least, and thousands apart.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         0.0..0.1 => 3,
         0.1..10.0 => 2,

@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use tokio::task::{JoinSet, coop};
 
 use super::contender::{Contender, Fault, Session};
+use super::processors::{Meter, Spent};
 use super::scene::Scene;
 use super::users::{Lots, Users};
 
@@ -15,6 +16,8 @@ pub(super) struct Turn {
     pub(super) scene: Scene,
     pub(super) users: Users,
     pub(super) timed: Duration,
+    /// Whose processor time is told, if anyone's.
+    pub(super) meter: Option<Meter>,
 }
 
 impl Turn {
@@ -36,6 +39,9 @@ impl Turn {
         }
         let everyone = async {
             let mut tally = Tally::new()?;
+            if let Some(meter) = self.meter {
+                tally.spent = Some(meter.between(from, until).await?);
+            }
             while let Some(caller) = callers.join_next().await {
                 tally.add(&caller??)?;
             }
@@ -104,11 +110,13 @@ pub(super) struct Tally {
     pub(super) latencies: Histogram<u64>,
     /// All calls, warm-up included: what the server counted is theirs.
     pub(super) decisions: u64,
+    /// Processor time in the timed part.
+    pub(super) spent: Option<Spent>,
 }
 
 impl Tally {
     fn new() -> Result<Self, Fault> {
-        Ok(Self { latencies: Histogram::new_with_max(nanos(LAST_ANSWER), 3)?, decisions: 0 })
+        Ok(Self { latencies: Histogram::new_with_max(nanos(LAST_ANSWER), 3)?, decisions: 0, spent: None })
     }
 
     fn add(&mut self, other: &Self) -> Result<(), Fault> {
@@ -127,7 +135,7 @@ fn nanos(span: Duration) -> u64 {
 }
 
 /// Prepares the statements of all connections, and lets queues form; no longer than what is timed.
-const WARM_UP: Duration = Duration::from_millis(300);
+pub(super) const WARM_UP: Duration = Duration::from_millis(300);
 
 /// How long the last answers may take before the turn is given up.
 const LAST_ANSWER: Duration = Duration::from_mins(1);

@@ -6,8 +6,8 @@ use super::workload::Workload;
 /// Which user calls next.
 #[derive(Clone, Debug)]
 pub(super) enum Users {
-    /// Each as often as any other.
-    Even,
+    /// Each of so many as often as any other.
+    Even(u32),
     /// The n-th in proportion to n^-1.1; holds the share of calls that the first n make together.
     Skewed(Arc<[f64]>),
 }
@@ -16,17 +16,19 @@ impl Users {
     pub(super) fn of(workload: Workload) -> Self {
         match workload {
             Workload::Zipf => Self::Skewed(zipf()),
-            Workload::Uniform | Workload::Hot | Workload::Refused | Workload::Three => Self::Even,
+            Workload::Uniform | Workload::Hot | Workload::Refused | Workload::Three => Self::Even(USERS),
         }
     }
 
     pub(super) fn draw(&self, lots: &mut Lots) -> u32 {
-        let share = lots.share();
         match self {
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than USERS")]
-            Self::Even => (share * f64::from(USERS)) as u32,
-            #[expect(clippy::cast_possible_truncation, reason = "at most USERS, and then the last")]
-            Self::Skewed(shares) => (shares.partition_point(|first| *first <= share) as u32).min(USERS - 1),
+            Self::Even(users) => lots.below(*users),
+            Self::Skewed(shares) => {
+                let share = lots.share();
+                #[expect(clippy::cast_possible_truncation, reason = "at most USERS, and then the last")]
+                let user = shares.partition_point(|first| *first <= share) as u32;
+                user.min(USERS - 1)
+            }
         }
     }
 }
@@ -52,8 +54,15 @@ impl Lots {
         Self(caller as u64)
     }
 
+    /// A whole number below so many.
+    pub(super) fn below(&mut self, many: u32) -> u32 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "less than there are")]
+        let lot = (self.share() * f64::from(many)) as u32;
+        lot
+    }
+
     /// At least 0 and less than 1.
-    fn share(&mut self) -> f64 {
+    pub(super) fn share(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

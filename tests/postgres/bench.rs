@@ -1,5 +1,6 @@
 //! The load program: its figures are sane, whatever the machine. How fast anything is, no test says.
 
+use std::process::Command;
 use std::time::Duration;
 
 use tollgate::Storage;
@@ -103,4 +104,43 @@ async fn nothing_to_measure_is_an_error() {
         let error = Bench::new("postgres://nobody@127.0.0.1:1/none", settings).run(|_, _| ()).await.unwrap_err();
         assert!(error.to_string().ends_with(')'), "{error}");
     }
+}
+
+/// The whole of it, small: measured on a server of its own, modelled, and written into a document.
+#[test]
+fn scaling_writes_its_figures_into_a_document_and_its_points_beside_it() {
+    let home = std::env::temp_dir().join(format!("tollgate-scaling-{}", std::process::id()));
+    std::fs::create_dir_all(&home).unwrap();
+    let document = home.join("scaling.md");
+    std::fs::write(&document, "before\n<!-- figures -->\nold\n<!-- end of figures -->\nafter\n").unwrap();
+    let tollgate = |args: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_tollgate")).args(["bench", "scaling"]).args(args).output().unwrap()
+    };
+    let path = document.to_str().unwrap();
+    let measured = tollgate(&["--quick", "--write", path]);
+    assert!(measured.status.success(), "{}", String::from_utf8_lossy(&measured.stderr));
+    let written = std::fs::read_to_string(&document).unwrap();
+    assert!(written.starts_with("before\n<!-- figures -->\n## What to use"), "{written}");
+    assert!(written.ends_with("<!-- end of figures -->\nafter\n") && !written.contains("old\n"), "{written}");
+    for section in [
+        "## What one server gives",
+        "### Prices",
+        "### A gate",
+        "### Transactions",
+        "### Tables",
+        "## To 10^6 decisions/s",
+    ] {
+        assert!(written.contains(section), "{section}: {written}");
+    }
+    // The points are all that the figures are made of.
+    let points = home.join("scaling.json");
+    let again = tollgate(&["--from", points.to_str().unwrap()]);
+    assert!(again.status.success() && written.contains(str::from_utf8(&again.stdout).unwrap()));
+    // And a document without a place for them is left alone.
+    std::fs::write(&document, "no markers").unwrap();
+    let failed = tollgate(&["--from", points.to_str().unwrap(), "--write", path]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&failed.stderr).contains("it lacks the markers"), "{failed:?}");
+    assert_eq!(std::fs::read_to_string(&document).unwrap(), "no markers");
+    std::fs::remove_dir_all(&home).unwrap();
 }

@@ -39,7 +39,7 @@ impl Contender for Gated {
     }
 
     async fn open(&self, scene: Scene) -> Result<GatedSession, Fault> {
-        let pool = pool::open(&self.url).await?;
+        let pool = pool::open(&self.url, pool::CONNECTIONS).await?;
         let mut gate = Gate::builder(pool.clone());
         if let Some(lanes) = self.lanes {
             gate = gate.lanes(lanes);

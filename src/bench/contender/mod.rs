@@ -2,13 +2,13 @@
 
 mod gate;
 mod plain;
-mod pool;
+pub(super) mod pool;
 mod round_trip;
 mod update;
 
 use std::error::Error;
 
-pub(super) use gate::Gated;
+pub(super) use gate::{Gated, GatedSession};
 pub(super) use plain::Plain;
 pub(super) use round_trip::RoundTrip;
 pub(super) use update::Update;

@@ -25,7 +25,7 @@ impl Contender for Plain {
     }
 
     async fn open(&self, scene: Scene) -> Result<PlainSession, Fault> {
-        Ok(PlainSession { scene, pool: pool::open(&self.url).await? })
+        Ok(PlainSession { scene, pool: pool::open(&self.url, pool::CONNECTIONS).await? })
     }
 }
 

@@ -24,7 +24,7 @@ impl Contender for RoundTrip {
     }
 
     async fn open(&self, scene: Scene) -> Result<RoundTripSession, Fault> {
-        Ok(RoundTripSession { scene, pool: pool::open(&self.url).await? })
+        Ok(RoundTripSession { scene, pool: pool::open(&self.url, pool::CONNECTIONS).await? })
     }
 }
 

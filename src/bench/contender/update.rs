@@ -33,7 +33,7 @@ impl Contender for Update {
     }
 
     async fn open(&self, scene: Scene) -> Result<UpdateSession, Fault> {
-        Ok(UpdateSession { scene, pool: pool::open(&self.url).await? })
+        Ok(UpdateSession { scene, pool: pool::open(&self.url, pool::CONNECTIONS).await? })
     }
 }
 

@@ -77,7 +77,11 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<BenchCommand>,
+
     /// Run in this database instead of a private one: migrates it, and removes the rows that it made.
     ///
     /// Never taken from the environment, so that a `DATABASE_URL` lying about is left alone. The role must be allowed to vacuum
@@ -122,6 +126,11 @@ pub(crate) struct BenchArgs {
     pub(crate) markdown: bool,
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    Scaling(crate::bench::ScalingArgs),
+}
+
 impl BenchArgs {
     /// The usual settings, or the quick ones, but for what is given.
     pub(crate) fn settings(&self) -> Settings {
@@ -150,7 +159,7 @@ fn storages() -> impl TypedValueParser<Value = Storage> {
         .map(|name| if name == "ephemeral" { Storage::Ephemeral } else { Storage::Durable })
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map_err(|_| "it is no number of seconds")?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

@@ -48,6 +48,8 @@ pub(crate) enum CommandError {
     #[error("{0}")]
     Run(#[from] RunError),
     #[error("{0}")]
+    Scaling(#[from] crate::bench::FileFault),
+    #[error("{0}")]
     Server(#[from] embedded::StartError),
     #[error("{0}")]
     Simulate(#[from] crate::simulate::SimulateFault),

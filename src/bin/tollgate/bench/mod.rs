@@ -1,16 +1,22 @@
 //! Figures: of which machine, of which contender, beside which baseline, and whether the targets are reached.
 
+mod scaling;
+
 use std::io::{Write, stderr, stdout};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use tollgate::bench::{Bench, Report, Settings, server};
 
-use crate::args::BenchArgs;
+use crate::args::{BenchArgs, BenchCommand};
 use crate::error::CommandError;
+pub(crate) use scaling::{FileFault, ScalingArgs};
 
 pub(crate) async fn run(args: BenchArgs) -> Result<(), CommandError> {
     if cfg!(debug_assertions) {
         writeln!(stderr(), "not optimised: these figures are worthless (use `cargo run --release`)")?;
+    }
+    if let Some(BenchCommand::Scaling(args)) = &args.command {
+        return scaling::run(args).await;
     }
     if let Some(url) = &args.database_url {
         return print(&args, &measure(url, args.settings()).await?);
