@@ -15,12 +15,11 @@ use sqlx::error::DatabaseError;
 use sqlx::postgres::{PgDatabaseError, PgQueryResult, PgRow};
 use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, query_file};
 
-use crate::algebra::{State, Timestamp};
+use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
-use crate::plan::{Answer, Change, Need, Row, place_of};
-use crate::receipt::Charge;
-use columns::{Columns, Hint, Hints, Swapped, Written};
+use crate::plan::{Need, Row};
+use columns::{Columns, Hint, Hints};
 pub(crate) use found::{Found, Shards};
 pub(crate) use shards::Swap;
 use wire::{Infinite, Statement};
@@ -47,7 +46,9 @@ macro_rules! execute {
 
 // Below the macros, which they use.
 mod routed;
+mod save;
 mod shards;
+mod swap;
 mod sweep;
 
 pub(crate) use sweep::{FullRow, FullRows, Place, unswept};
@@ -216,248 +217,6 @@ impl<'c> Store<'c> {
         Found::read(rows, Step::Read, read)
     }
 
-    /// Reads rows of both tables without a lock, many at a time.
-    pub(crate) async fn peek(&mut self, rows: &[Row]) -> Result<Found, Error> {
-        if self.routed {
-            return self.route_peek(rows).await;
-        }
-        let mut found = Found::none();
-        for rows in by_table(rows) {
-            let Columns { names, keys, shards } = Columns::of(rows);
-            let at = self.at;
-            let peeked = fetch!(
-                self,
-                rows[0].storage(),
-                "src/store/sql/peek_buckets.sql",
-                "src/store/sql/peek_rate_limits.sql",
-                &names as &[&str],
-                &keys as &[&str],
-                &shards,
-                at as Option<Timestamp>
-            );
-            found.append(Found::peeked(rows, peeked)?);
-        }
-        Ok(found)
-    }
-
-    /// Writes what changed in rows of one table that are still as they were found, part by part; the parts that are lost.
-    ///
-    /// `changes` must not be empty, and says of each change which part it belongs to.
-    pub(crate) async fn swap(
-        &mut self,
-        rows: &[Row],
-        found: &Found,
-        changes: &[(Change, i32)],
-    ) -> Result<Vec<i32>, Error> {
-        let first = &rows[changes[0].0.row];
-        match changes {
-            [(change, part)] => self.swap_one(first, found.states[change.row], change, *part).await,
-            // No statement writes several rows: those of a part would not stand or fall together.
-            _ if self.routed => Ok(changes.iter().map(|(_, part)| *part).collect()),
-            _ => self.swap_table(first.storage(), &Swapped::of(rows, found, changes)).await,
-        }
-        .map_err(failed(Step::Save, first))
-    }
-
-    async fn swap_one(
-        &mut self,
-        row: &Row,
-        old: Option<State>,
-        change: &Change,
-        part: i32,
-    ) -> Result<Vec<i32>, sqlx::Error> {
-        let Some(old) = old else { return Ok(vec![part]) };
-        if self.routed {
-            return self.route_swap(row, old, change).await.map(|done| if done { Vec::new() } else { vec![part] });
-        }
-        let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
-        let done = execute!(
-            self,
-            row.storage(),
-            "src/store/sql/swap_bucket.sql",
-            "src/store/sql/swap_rate_limit.sql",
-            name,
-            key,
-            shard,
-            old.value.micros(),
-            old.ts as Timestamp,
-            change.state.value.micros(),
-            change.state.ts as Timestamp,
-            change.full_at as Timestamp
-        )?;
-        Ok(if done.rows_affected() == 1 { Vec::new() } else { vec![part] })
-    }
-
-    async fn swap_table(&mut self, table: Storage, swapped: &Swapped<'_>) -> Result<Vec<i32>, sqlx::Error> {
-        let Columns { names, keys, shards } = &swapped.at;
-        let rows = fetch!(
-            self,
-            table,
-            "src/store/sql/swap_buckets.sql",
-            "src/store/sql/swap_rate_limits.sql",
-            names as &[&str],
-            keys as &[&str],
-            shards,
-            &swapped.old_values,
-            &swapped.old_instants as &[Timestamp],
-            &swapped.values,
-            &swapped.instants as &[Timestamp],
-            &swapped.full_at as &[Timestamp],
-            &swapped.parts,
-            &swapped.tids as &[&str]
-        )?;
-        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        let lost: Option<Vec<i32>> = row.try_get(0)?;
-        Ok(lost.unwrap_or_default())
-    }
-
-    /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all.
-    /// Where some of them are `fresh`, that is inserted, strangers may have come while it waited; says whether there
-    /// are none.
-    pub(crate) async fn save(
-        &mut self,
-        rows: &[Row],
-        changes: &[Change],
-        used: &[(Row, i64)],
-        xid: i64,
-        fresh: bool,
-    ) -> Result<bool, Error> {
-        if self.routed {
-            return self.route_save(rows, changes, used, fresh).await;
-        }
-        let saved = match changes {
-            [change] if used.is_empty() => self.save_one(&rows[change.row], change, xid, fresh).await,
-            _ => self.save_rows(rows, changes, used, xid, fresh).await,
-        };
-        let Saved { joined, unused, strange, written } = saved.map_err(failed(Step::Save, &rows[0]))?;
-        if !joined {
-            // Nothing was written: in another transaction than the one that holds the rows, beside strangers, or in
-            // vain.
-            self.expect_transaction(rows[0].name()).await?;
-            if fresh { Ok(false) } else { Err(unwritten(&rows[0])) }
-        } else if strange {
-            Ok(false)
-        } else if !unused {
-            Err(Error::ReceiptUsed)
-        } else if written != changes.len() {
-            Err(unwritten(&rows[0]))
-        } else {
-            Ok(true)
-        }
-    }
-
-    async fn save_one(&mut self, row: &Row, change: &Change, xid: i64, fresh: bool) -> Result<Saved, sqlx::Error> {
-        let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
-        let (value, ts, full_at) = (change.state.value.micros(), change.state.ts, change.full_at);
-        let done = execute!(
-            self,
-            row.storage(),
-            "src/store/sql/save_bucket.sql",
-            "src/store/sql/save_rate_limit.sql",
-            name,
-            key,
-            shard,
-            value,
-            ts as Timestamp,
-            full_at as Timestamp,
-            xid,
-            fresh
-        )?;
-        Ok(Saved { joined: done.rows_affected() == 1, unused: true, strange: false, written: 1 })
-    }
-
-    async fn save_rows(
-        &mut self,
-        rows: &[Row],
-        changes: &[Change],
-        used: &[(Row, i64)],
-        xid: i64,
-        fresh: bool,
-    ) -> Result<Saved, sqlx::Error> {
-        let [buckets, rate_limits] =
-            [Storage::Ephemeral, Storage::Durable].map(|table| Written::of(table, rows, changes));
-        let Columns { names, keys, .. } = Columns::of(used.iter().map(|(row, _)| row));
-        let ids: Vec<_> = used.iter().map(|(_, id)| *id).collect();
-        let query = query_file!(
-            "src/store/sql/save_rows.sql",
-            &buckets.at.names as &[&str],
-            &buckets.at.keys as &[&str],
-            &buckets.at.shards,
-            &buckets.values,
-            &buckets.instants as &[Timestamp],
-            &buckets.full_at as &[Timestamp],
-            &rate_limits.at.names as &[&str],
-            &rate_limits.at.keys as &[&str],
-            &rate_limits.at.shards,
-            &rate_limits.values,
-            &rate_limits.instants as &[Timestamp],
-            &rate_limits.full_at as &[Timestamp],
-            &names as &[&str],
-            &keys as &[&str],
-            &ids,
-            xid,
-            fresh
-        );
-        let rows = self.fetch(query).await?;
-        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        let written: i64 = row.try_get(2)?;
-        Ok(Saved {
-            joined: row.try_get(0)?,
-            unused: row.try_get(1)?,
-            strange: row.try_get(3)?,
-            written: usize::try_from(written).unwrap_or_default(),
-        })
-    }
-
-    /// Deletes rows that were inserted in vain, given what was inserted: each row, its capacity, and the instant.
-    pub(crate) async fn release(&mut self, inserted: &[(&Row, i64, Timestamp)]) -> Result<(), Error> {
-        if self.routed {
-            return self.route_release(inserted).await;
-        }
-        for table in inserted.chunk_by(|(one, ..), (other, ..)| one.storage() == other.storage()) {
-            let Columns { names, keys, shards } = Columns::of(table.iter().map(|(row, ..)| *row));
-            let values: Vec<_> = table.iter().map(|(_, value, _)| *value).collect();
-            let instants: Vec<_> = table.iter().map(|(.., instant)| *instant).collect();
-            let released = execute!(
-                self,
-                table[0].0.storage(),
-                "src/store/sql/release_buckets.sql",
-                "src/store/sql/release_rate_limits.sql",
-                &names as &[&str],
-                &keys as &[&str],
-                &shards,
-                &values,
-                &instants as &[Timestamp]
-            );
-            released.map_err(failed(Step::Release, table[0].0))?;
-        }
-        Ok(())
-    }
-
-    /// Keeps those charges of an answer that are to be tracked until their receipt is used.
-    pub(crate) async fn track(&mut self, answer: &mut Answer, xid: Option<i64>) -> Result<(), Error> {
-        let Answer::Granted { charges, .. } = answer else { return Ok(()) };
-        for (charge, _) in charges.iter_mut().filter(|(_, tracked)| *tracked) {
-            charge.tracked = Some(self.track_charge(charge, xid.ok_or(Error::NotInTransaction)?).await?);
-        }
-        Ok(())
-    }
-
-    async fn track_charge(&mut self, charge: &Charge, xid: i64) -> Result<i64, Error> {
-        let (_, shard) = place_of(charge.shard);
-        let mut parts = vec![0; usize::from(shard)];
-        parts.push(charge.cost.micros());
-        let (name, key, ready_at) = (charge.limit.name(), charge.key.as_str(), Timestamp::from(charge.ready_at));
-        if self.routed {
-            let kept = self.route_track(charge, &parts).await;
-            return kept.map_err(|source| database(Step::Track, name, source));
-        }
-        let query = query_file!("src/store/sql/track_charge.sql", name, key, &parts, ready_at as Timestamp, xid);
-        let rows = self.fetch(query).await.map_err(|source| database(Step::Track, name, source))?;
-        let row = rows.first().ok_or(Error::NotInTransaction)?;
-        row.try_get(0).map_err(|source| database(Step::Track, name, source))
-    }
-
     /// Fails if the connection is in no transaction. Asks the server, twice, only where sqlx did not begin one: a transaction
     /// that was begun by hand still has the mark that the first question set.
     ///
@@ -562,18 +321,6 @@ fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {
 /// The row is locked, hence there: whatever kept it from being written is not ours.
 pub(crate) fn unwritten(row: &Row) -> Error {
     Error::CorruptRow { limit: row.name.clone().into(), fault: "it was not written, as a trigger or a policy demands" }
-}
-
-/// What became of a save.
-struct Saved {
-    /// Whether the transaction is the one that holds the rows.
-    joined: bool,
-    /// Whether no charge to be used up was used before.
-    unused: bool,
-    /// Whether nothing was written, for there are strangers.
-    strange: bool,
-    /// How many rows were written.
-    written: usize,
 }
 
 /// Rows in lock order come table by table.
