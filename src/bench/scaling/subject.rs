@@ -87,7 +87,7 @@ impl Subject {
         match *self {
             Self::Gate { workload, storage, callers, keys, gates } => {
                 let is_known = match workload {
-                    Workload::Three => storage == Storage::Ephemeral && callers == 256,
+                    Workload::Three => storage == Storage::Ephemeral && callers != 64,
                     _ if keys != USERS => callers == 64,
                     _ => callers != 64 || workload == Workload::Uniform && storage == Storage::Ephemeral,
                 };

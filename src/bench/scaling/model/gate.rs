@@ -14,10 +14,10 @@ use crate::limit::Storage;
 
 /// What batches cost on the machine that was measured, in microseconds and in bytes.
 ///
-/// Each cost is a sum of seven: of the batch, of the rows of different users in it (of r rows as of r to a power, for those of
+/// Each cost is a sum of eight: of the batch, of the rows of different users in it (of r rows as of r to a power, for those of
 /// a large batch share pages and caches), of each call, of each request for a row that its calls make, of its commit if
-/// the table is durable, of each page that it is the first to write since the last checkpoint, and of the other lanes that
-/// are at work.
+/// the table is durable, of each page that it is the first to write since the last checkpoint, of the other lanes that
+/// are at work, and of keeping together what calls of several limits write.
 #[derive(Clone, Debug)]
 pub(super) struct GateModel {
     pub(super) cores: usize,
@@ -207,7 +207,8 @@ impl GateModel {
         let [users, _, requests] = callers.rows(batch);
         let commit = if callers.storage == Storage::Durable { 1.0 } else { 0.0 };
         let crowd = if callers.is_alone() { 0.0 } else { 1.0 };
-        [1.0, users.powf(self.exponent), batch, requests, commit, callers.first_writes(decisions) * batch, crowd]
+        let parts = if callers.workload == Workload::Three { 1.0 } else { 0.0 };
+        [1.0, users.powf(self.exponent), batch, requests, commit, callers.first_writes(decisions) * batch, crowd, parts]
     }
 
     /// Decisions per batch.
@@ -235,7 +236,17 @@ impl fmt::Display for GateModel {
         };
         let costs = [("server µs", &self.server), ("client µs", &self.client), ("µs by itself", &self.lane)];
         let rows = format!("rows ^ {}", self.exponent);
-        let headings = ["a batch's", "batch", &rows, "call", "request", "commit", "page written first", "other lanes"];
+        let headings = [
+            "a batch's",
+            "batch",
+            &rows,
+            "call",
+            "request",
+            "commit",
+            "page written first",
+            "other lanes",
+            "several limits",
+        ];
         write!(f, "{}", Table::new(&headings, 1, costs.into_iter().map(line)))?;
         let Self { halving, crowding, image, .. } = self;
         writeln!(
@@ -324,8 +335,8 @@ fn whole(count: f64) -> usize {
     count as usize
 }
 
-/// Of a batch, its rows, a call, a request, a commit, a page written first, other lanes at work.
-const KINDS: usize = 7;
+/// Of a batch, its rows, a call, a request, a commit, a page written first, other lanes at work, several limits.
+const KINDS: usize = 8;
 const PAGES: usize = 5;
 
 /// Bytes of log,
