@@ -1,7 +1,8 @@
 //! A real PgBouncer in transaction mode, between a test and the server of its database.
 
+use std::fmt::Write as _;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -22,15 +23,28 @@ pub(crate) struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// In front of the server at `url`, to which it makes so many connections for each database.
+    /// In front of the server at `url`, to which it makes so many connections for each database. Does not follow named
+    /// statements, though it could.
     pub(crate) fn start(url: &str, servers: u32) -> Self {
+        Self::with(url, servers, 0)
+    }
+
+    /// The same, following named statements.
+    pub(crate) fn following(url: &str, servers: u32) -> Self {
+        Self::with(url, servers, 200)
+    }
+
+    fn with(url: &str, servers: u32, statements: u32) -> Self {
         let directory = new_directory();
         let server = url.parse::<PgConnectOptions>().unwrap();
         let socket = server
             .get_socket()
             .cloned()
             .or_else(|| server.get_host().starts_with('/').then(|| server.get_host().into()));
-        let ini = ini(&server, socket.as_deref(), password(url), &directory, servers);
+        let mut ini = ini(&server, socket.as_deref(), password(url), &directory, servers);
+        if follows_named_statements() {
+            writeln!(ini, "max_prepared_statements = {statements}").unwrap();
+        }
         fs::write(directory.join("pgbouncer.ini"), ini).unwrap();
 
         let mut command = Command::new("/bin/sh");
@@ -139,6 +153,15 @@ fn user(directory: &Path, socket: Option<&Path>) -> Option<(u32, u32)> {
     }
     let owner = socket.map(|socket| fs::metadata(socket).unwrap()).filter(|owner| owner.uid() != 0);
     Some(owner.map_or(NOBODY, |owner| (owner.uid(), owner.gid())))
+}
+
+/// Whether the program that is installed can follow named statements: from 1.21 on.
+pub(crate) fn follows_named_statements() -> bool {
+    let told = Command::new(program()).arg("--version").output().unwrap().stdout;
+    let told = String::from_utf8(told).unwrap();
+    let version =
+        told.lines().next().and_then(|line| line.strip_prefix("PgBouncer 1.")).unwrap_or_else(|| panic!("{told}"));
+    version.split('.').next().unwrap().parse::<u32>().unwrap() >= 21
 }
 
 fn program() -> PathBuf {

@@ -7,8 +7,8 @@ use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
 use tollgate::{Error, Limit, Limiter, MINUTE, Request, SECOND, Sweeper, migrate};
 
-use crate::pgbouncer::PgBouncer;
-use crate::world::{POOLER, World, pid};
+use crate::pgbouncer::{PgBouncer, follows_named_statements};
+use crate::world::{NAMED, POOLER, World, pid};
 
 const UNNAMED: Limiter = Limiter::new().unnamed_statements();
 const DURABLE: Limit = Limit::token_bucket("durable", 1000, Limit::MAX_PERIOD).max_reserved(1000);
@@ -28,13 +28,25 @@ async fn connect(pooler: &PgBouncer, world: &World) -> PgConnection {
 /// `wait::`, but for tests that count statements; they take a minute more: `TOLLGATE_TEST_POOLER=1 ./dev test conformance::`.
 #[test]
 fn the_core_suite_passes_through_a_pooler() {
+    core_suite("1");
+}
+
+/// Likewise with names, where the pooler that is installed can follow them.
+#[test]
+fn the_core_suite_passes_through_a_pooler_that_follows_named_statements() {
+    if follows_named_statements() {
+        core_suite(NAMED);
+    }
+}
+
+fn core_suite(statements: &str) {
     if std::env::var_os(POOLER).is_some() {
         return;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["consume::", "contention::", "gate::agreement::", "receipts::", "transactions::"]);
     // It prepares statements by name.
-    command.args(["--skip", "g20_named", "--test-threads", "2"]).env(POOLER, "1");
+    command.args(["--skip", "g20_named", "--test-threads", "2"]).env(POOLER, statements);
     let output = command.output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));

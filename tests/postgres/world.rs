@@ -1,7 +1,7 @@
 //! A world for each test: a migrated database of its own on one shared server, gone with the test.
 //!
 //! With `TOLLGATE_TEST_POOLER` set, what is tested reaches the server through a PgBouncer in transaction mode, without named
-//! statements; what the tests themselves say does not.
+//! statements unless it is set to `named`; what the tests themselves say does not.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock};
@@ -135,7 +135,7 @@ impl Drop for World {
 
 /// A limiter that works in the world as it is.
 pub(crate) fn limiter() -> Limiter {
-    let limiter = if is_pooled() { Limiter::new().unnamed_statements() } else { Limiter::new() };
+    let limiter = if is_unnamed() { Limiter::new().unnamed_statements() } else { Limiter::new() };
     if is_distributed() { limiter.distributed() } else { limiter }
 }
 
@@ -147,6 +147,15 @@ pub(crate) fn is_distributed() -> bool {
 /// Whether what is tested goes through a pooler.
 pub(crate) fn is_pooled() -> bool {
     std::env::var_os(POOLER).is_some()
+}
+
+/// Whether statements are to have no names.
+pub(crate) fn is_unnamed() -> bool {
+    is_pooled() && !is_named()
+}
+
+fn is_named() -> bool {
+    std::env::var_os(POOLER).is_some_and(|chosen| chosen == NAMED)
 }
 
 /// The server process behind a connection.
@@ -181,10 +190,13 @@ fn server() -> &'static Server {
 fn pooler() -> MutexGuard<'static, PgBouncer> {
     static POOLER: LazyLock<Mutex<PgBouncer>> = LazyLock::new(|| {
         let url = std::env::var("DATABASE_URL").unwrap_or_else(|_| server().url().to_owned());
-        Mutex::new(PgBouncer::start(&url, 8))
+        let start = if is_named() { PgBouncer::following } else { PgBouncer::start };
+        Mutex::new(start(&url, 8))
     });
     POOLER.lock().unwrap()
 }
 
 pub(crate) const POOLER: &str = "TOLLGATE_TEST_POOLER";
+/// What [`POOLER`] is set to where the pooler follows named statements.
+pub(crate) const NAMED: &str = "named";
 pub(crate) const DISTRIBUTED: &str = "TOLLGATE_TEST_DISTRIBUTED";

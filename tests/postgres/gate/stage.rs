@@ -6,7 +6,7 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tollgate::{Gate, GateBuilder, Limit, MINUTE};
 
-use crate::world::{is_distributed, is_pooled};
+use crate::world::{is_distributed, is_unnamed};
 
 /// So long that nothing comes back while a test runs.
 pub(crate) const EVER: Duration = Limit::MAX_PERIOD;
@@ -19,7 +19,7 @@ pub(crate) async fn pool(url: &str, connections: u32) -> PgPool {
 /// A gate that outlasts a busy machine.
 pub(crate) fn patient(pool: &PgPool) -> GateBuilder {
     let gate = Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE);
-    let gate = if is_pooled() { gate.unnamed_statements() } else { gate };
+    let gate = if is_unnamed() { gate.unnamed_statements() } else { gate };
     if is_distributed() { gate.distributed() } else { gate }
 }
 
