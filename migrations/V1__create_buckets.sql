@@ -1,27 +1,36 @@
 -- Ephemeral limits: one row per limit, key and shard. Unlogged: no write-ahead log, emptied by a crash or a failover.
 
 create unlogged table tollgate.buckets (
-    name        text collate "C" not null,
-    key         text collate "C" not null,
-    shard       smallint         not null,
-    tokens      bigint           not null,
-    last_refill timestamptz      not null,
-    expires_at  timestamptz      not null,
+    part    smallint         not null,
+    name    text collate "C" not null,
+    key     text collate "C" not null,
+    shard   smallint         not null,
+    value   bigint           not null,
+    ts      timestamptz      not null,
+    full_at timestamptz      not null,
+    holds   bigint[],
 
-    constraint buckets_pkey               primary key (name, key, shard),
-    constraint buckets_name_in_range      check (octet_length(name) between 1 and 255),
-    constraint buckets_key_in_range       check (octet_length(key) <= 512),
-    constraint buckets_shard_not_negative check (shard >= 0),
-    constraint buckets_last_refill_finite check (isfinite(last_refill))
+    constraint buckets_pkey primary key (part, name, key, shard),
+    -- `tollgate distribute` swaps this one: a process that binds other parts fails at its first insert.
+    constraint buckets_part check (part = 0),
+    -- One constraint, for PostgreSQL reads the text of each for each statement.
+    constraint buckets_row check (
+        pg_catalog.octet_length(name) between 1 and 255
+        and pg_catalog.octet_length(key) <= 512
+        and shard >= 0
+        and pg_catalog.isfinite(ts)
+    )
 )
--- Room for the next version of a row on its own page: an update touches no index. For the same reason there is no index
--- on a column that changes.
+-- Room for the next version of a row on its own page: an update touches no index. For the same reason no index holds a
+-- column that changes.
 with (fillfactor = 90);
 
-comment on table  tollgate.buckets             is 'token buckets of ephemeral limits; an absent row is a full bucket';
-comment on column tollgate.buckets.name        is 'the limit''s name; collated by bytes, the order in which rows are locked';
-comment on column tollgate.buckets.key         is 'whom the limit applies to; empty for all callers together';
-comment on column tollgate.buckets.shard       is 'which of the limit''s rows for this key; 0 where there is one';
-comment on column tollgate.buckets.tokens      is 'balance at last_refill, in micro-tokens (1 token = 1 000 000); negative for a debt';
-comment on column tollgate.buckets.last_refill is 'the instant that the balance stands at';
-comment on column tollgate.buckets.expires_at  is 'when the bucket is full again by the definition that wrote it: a hint for the sweep';
+comment on table  tollgate.buckets         is 'balances of ephemeral limits; a missing row means a full bucket';
+comment on column tollgate.buckets.part    is '0 on plain PostgreSQL; once distributed over N parts by Citus, N to 2N - 1 by the hash of the key';
+comment on column tollgate.buckets.name    is 'the limit''s name; collated by bytes, the order in which rows are locked';
+comment on column tollgate.buckets.key     is 'whom the limit applies to; empty for the limit''s global row';
+comment on column tollgate.buckets.shard   is 'which of the limit''s rows for this key, from 0';
+comment on column tollgate.buckets.value   is 'balance at ts, in micro-tokens (1 token = 1 000 000); negative for a debt';
+comment on column tollgate.buckets.ts      is 'when the balance was that: the last write, or the last step of a stepped refill';
+comment on column tollgate.buckets.full_at is 'when the row is full again by the definition that wrote it: a hint for the sweeper';
+comment on column tollgate.buckets.holds   is 'tokens that come back at an instant; null for none';

@@ -2,26 +2,36 @@
 -- reservation is a debt that time repays.
 
 create table tollgate.rate_limits (
+    part    smallint         not null,
     name    text collate "C" not null,
     key     text collate "C" not null,
     shard   smallint         not null,
     value   bigint           not null,
     ts      timestamptz      not null,
     full_at timestamptz      not null,
+    holds   bigint[],
 
-    constraint rate_limits_pkey               primary key (name, key, shard),
-    constraint rate_limits_name_in_range      check (octet_length(name) between 1 and 255),
-    constraint rate_limits_key_in_range       check (octet_length(key) <= 512),
-    constraint rate_limits_shard_not_negative check (shard >= 0),
-    constraint rate_limits_ts_finite          check (isfinite(ts))
+    constraint rate_limits_pkey primary key (part, name, key, shard),
+    -- `tollgate distribute` swaps this one: a process that binds other parts fails at its first insert.
+    constraint rate_limits_part check (part = 0),
+    -- One constraint, for PostgreSQL reads the text of each for each statement.
+    constraint rate_limits_row check (
+        pg_catalog.octet_length(name) between 1 and 255
+        and pg_catalog.octet_length(key) <= 512
+        and shard >= 0
+        and pg_catalog.isfinite(ts)
+    )
 )
--- As for tollgate.buckets.
+-- Room for the next version of a row on its own page: an update touches no index. For the same reason no index holds a
+-- column that changes.
 with (fillfactor = 90);
 
-comment on table  tollgate.rate_limits         is 'balances of durable limits; an absent row is a full one';
+comment on table  tollgate.rate_limits         is 'balances of durable limits; a missing row means a full bucket';
+comment on column tollgate.rate_limits.part    is '0 on plain PostgreSQL; once distributed over N parts by Citus, N to 2N - 1 by the hash of the key';
 comment on column tollgate.rate_limits.name    is 'the limit''s name; collated by bytes, the order in which rows are locked';
-comment on column tollgate.rate_limits.key     is 'whom the limit applies to; empty for all callers together';
-comment on column tollgate.rate_limits.shard   is 'which of the limit''s rows for this key; 0 where there is one';
+comment on column tollgate.rate_limits.key     is 'whom the limit applies to; empty for the limit''s global row';
+comment on column tollgate.rate_limits.shard   is 'which of the limit''s rows for this key, from 0';
 comment on column tollgate.rate_limits.value   is 'balance at ts, in micro-tokens (1 token = 1 000 000); negative for a debt';
-comment on column tollgate.rate_limits.ts      is 'the instant that the balance stands at: the last write, or the last step of a stepped refill';
-comment on column tollgate.rate_limits.full_at is 'when the balance is full again by the definition that wrote it: a hint for the sweep';
+comment on column tollgate.rate_limits.ts      is 'when the balance was that: the last write, or the last step of a stepped refill';
+comment on column tollgate.rate_limits.full_at is 'when the row is full again by the definition that wrote it: a hint for the sweeper';
+comment on column tollgate.rate_limits.holds   is 'tokens that come back at an instant; null for none';

@@ -24,7 +24,8 @@ pub struct Balance {
     pub full_at: DateTime<Utc>,
     /// When it was read, by the database's clock.
     pub observed_at: DateTime<Utc>,
-    /// The instant that the row stands at: [`observed_at`](Self::observed_at) unless the clock has gone back since it was written.
+    /// The instant that the row stands at: [`observed_at`](Self::observed_at) unless the clock has gone back since it
+    /// was written.
     pub as_of: DateTime<Utc>,
 }
 

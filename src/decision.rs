@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::key::Key;
-use crate::receipt::Charge;
+use crate::receipt::{Charge, Receipt};
 use crate::standing::Standings;
 use crate::tokens::Tokens;
 
@@ -69,11 +69,17 @@ pub struct Grant {
     pub decided_at: DateTime<Utc>,
     /// Who decided.
     pub source: Source,
-    /// What was taken from where; the makings of a [`Receipt`](crate::Receipt).
+    /// What was taken from where; a [`Receipt`] is made of it.
     pub charges: Vec<Charge>,
     /// Where each limit stands now.
     #[serde(default)]
     pub standings: Standings,
+}
+
+impl From<Grant> for Receipt {
+    fn from(grant: Grant) -> Self {
+        Self { charges: grant.charges }
+    }
 }
 
 /// Tokens that are taken, to be spent at [`ready_at`](Self::ready_at) and not before.
@@ -85,15 +91,15 @@ pub struct Reservation {
     pub ready_at: DateTime<Utc>,
     /// When it was decided, by the database's clock.
     pub decided_at: DateTime<Utc>,
-    /// What was taken from where; the makings of a [`Receipt`](crate::Receipt).
+    /// What was taken from where; a [`Receipt`] is made of it.
     pub charges: Vec<Charge>,
     /// Where each limit stands now.
     pub standings: Standings,
 }
 
 impl Reservation {
-    /// How long to wait from the decision on: a span between two readings of the database's clock, so that a caller can
-    /// sleep for it without trusting its own.
+    /// How long to wait from the decision on: a span between two readings of the database's clock. A caller can sleep
+    /// for it without trusting its own clock.
     #[must_use]
     pub fn wait(&self) -> Duration {
         span(self.decided_at, self.ready_at)
@@ -103,6 +109,12 @@ impl Reservation {
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready_at <= self.decided_at
+    }
+}
+
+impl From<Reservation> for Receipt {
+    fn from(reservation: Reservation) -> Self {
+        Self { charges: reservation.charges }
     }
 }
 
@@ -125,23 +137,22 @@ pub struct Denied {
     pub decided_at: DateTime<Utc>,
     /// Who decided.
     pub source: Source,
-    /// The other limits that refused the same call, if several were asked; they will be ready no later.
+    /// The other limits that refused the same call. They are ready no later.
     pub others: Vec<Refusal>,
-    /// Where each limit stands that was asked, whether it refused or not; of a refusal from memory, each that refused.
+    /// Where each asked limit stands, whether it refused or not; after a refusal from memory, where each that refused
+    /// stands.
     pub standings: Standings,
 }
 
 impl Denied {
-    /// How long to wait from the decision on: a span between two readings of the database's clock, so that a caller can
-    /// sleep for it without trusting its own. Never zero.
+    /// How long to wait from the decision on: a span between two readings of the database's clock. A caller can sleep
+    /// for it without trusting its own clock. Never zero.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
         span(self.decided_at, self.retry_at)
     }
-}
 
-impl Denied {
-    /// The refusal of a call, if any of its rows refuses: the limit to wait for longest, and the others.
+    /// The refusal of a call, if any of its limits refuses: the one to wait for longest, and the others.
     pub(crate) fn among(
         mut refusals: Vec<Refusal>,
         standings: impl FnOnce() -> Standings,
@@ -187,7 +198,7 @@ pub struct Refusal {
 pub enum Source {
     /// The database, exactly.
     Database,
-    /// A gate, from a refusal that it remembers: the database was not asked, and would have refused as well, unless
+    /// A gate, from a refusal that it remembers. The database was not asked; it would have refused as well, unless
     /// somebody else has raised the balance since.
     Memory,
     /// A gate that could not ask the database, as its failure policy demands.
@@ -199,7 +210,7 @@ pub(crate) fn span(from: DateTime<Utc>, to: DateTime<Utc>) -> Duration {
     (to - from).to_std().unwrap_or_default()
 }
 
-/// Whole milliseconds, rounded up: who waits that long does not come too early.
+/// Whole milliseconds, rounded up: a caller who waits that long does not come too early.
 fn millis_up(span: Duration) -> u64 {
     u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -1,6 +1,6 @@
-//! An exact rate limiter for services that already have PostgreSQL. It decides inside the caller's own transaction, so a
-//! decision and the work that it pays for commit or roll back together, or through a gate, which merges the callers of a
-//! process and decides in transactions of its own.
+//! An exact rate limiter for services that already have PostgreSQL. It decides inside the caller's own transaction, so
+//! that a decision and the work that it pays for commit or roll back together. Or it decides through a gate, in
+//! transactions of its own, which merges the callers of a process.
 //!
 //! ```
 //! # #[cfg(feature = "postgres")]
@@ -13,81 +13,82 @@
 //! # #[cfg(feature = "postgres")]
 //! async fn send(pool: &sqlx::PgPool, user: i64, body: &str) -> Result<(), Box<dyn std::error::Error>> {
 //!     let mut tx = pool.begin().await?;
-//!     sqlx::query("insert into messages (author, body) values ($1, $2)").bind(user).bind(body).execute(&mut *tx).await?;
-//!     // A refusal is an answer; `granted()` makes it an error, and `?` rolls the message back.
+//!     let insert = sqlx::query("insert into messages (author, body) values ($1, $2)").bind(user).bind(body);
+//!     insert.execute(&mut *tx).await?;
+//!     // A refusal is an answer. `granted()` turns it into an error, and `?` rolls the message back.
 //!     Limiter::new().consume(&mut tx, SEND_MESSAGE.key(user)).await?.granted()?;
 //!     tx.commit().await?;
 //!     Ok(())
 //! }
 //! ```
 //!
-//! # Guide
+//! # The parts of a call
 //!
-//! **A [`Limit`]** says how much: a rate, a period, a capacity. Limits are constants, or come from a [`LimitSpec`] at run time,
-//! or from a file (`Limits`).
-//! Amounts are [`Tokens`], exact to a millionth.
-//!
-//! **A [`Request`]** says who and what: `LIMIT.key(user)`, `LIMIT.key((tenant, user)).cost(12)`, `LIMIT.global()`. Anything
-//! that implements [`ToKey`] can be a key.
-//!
-//! **The `Limiter`** decides, given a connection that is in a transaction. Its answer is a [`Decision`]: granted, or
-//! [`Denied`] with the first microsecond at which the same call would be granted. Its verbs:
+//! - A [`Limit`] is a rate, a period and a capacity. Limits are constants, or come from a [`LimitSpec`] or a file
+//!   (`Limits`). Amounts are [`Tokens`], exact to a millionth.
+//! - A [`Request`] is a limit, a key and a cost: `LIMIT.key((tenant, user)).cost(12)`, `LIMIT.global()`. Every
+//!   [`ToKey`] can be a key.
+//! - A `Limiter` decides in the caller's transaction, a `Gate` in transactions of its own. They have the same verbs.
+//! - A [`Decision`] is granted, or [`Denied`] with the first microsecond at which the same call would be granted.
+//! - A [`Receipt`] is what was charged: a value to store with the job that it pays for.
+//! - A `Sweeper` deletes rows that are full again.
 //!
 //! | verb | does | locks |
 //! | --- | --- | --- |
-//! | `consume`, `consume_all` | take tokens, if all of them are there | the rows, unless evidently refused |
-//! | `reserve`, `reserve_all` | take tokens for now or later, and name the instant | the rows, unless evidently refused |
-//! | `check`, `balance` | look | nothing |
-//! | `credit`, `debit`, `reset` | change a balance, whatever it is | the row |
-//! | `settle`, `cancel` | bring a [`Receipt`] to its actual cost, or give it back | its rows |
+//! | `consume`, `consume_all` | takes tokens, if all of them are there | the rows, unless a committed balance refuses |
+//! | `reserve`, `reserve_all` | takes tokens for now or later, and names the instant | likewise |
+//! | `check`, `balance` | looks | nothing |
+//! | `credit`, `debit`, `reset` | changes a balance, whatever it is | the rows |
+//! | `settle`, `cancel` | brings a receipt to its actual cost, or gives it back | the rows |
 //!
-//! **The `Gate`** has the same verbs without a connection, and `wait`. What it decides stands, whatever becomes of the
-//! caller's request; hundreds of callers share two statements, and a few connections.
+//! # The path of a decision
 //!
-//! **A [`Receipt`]** is what was charged: a value to store with the job that it pays for.
+//! ```text
+//! limiter   limiter/mod.rs: Limiter::consume        makes a call of the requests (plan/call.rs: Call)
+//!           plan/mod.rs: Plan::of                   puts its rows in the one lock order
+//!           limiter/execution.rs: Execution::run    locks the rows (store/lock.rs: lock_one, claim), reads the clock
+//!           plan/mod.rs: Plan::decide               decides in integers (algebra/pool.rs: Pool::decide)
+//!           store/save.rs: Store::save              writes what changed; a refusal has ended before
+//! gate      gate/mod.rs: Gate::consume              refuses from memory, or queues (gate/lane.rs: Lane::submit)
+//!           gate/lane.rs: work                      takes all that is queued: a batch
+//!           gate/batch.rs: Batch::run               reads (store/swap.rs: Store::peek), decides by the same plan
+//!           store/swap.rs: Store::swap              writes the rows that still are the version that was read
+//!           gate/transaction.rs: run                decides the others again, by an Execution under locks
+//! ```
 //!
-//! **The `Sweeper`** deletes rows that are full again, as a task of a service or by `tollgate sweep`.
-//!
-//! # Units and rounding
-//!
-//! Tokens are integer micro-tokens, instants integer microseconds, and every division rounds against the caller. Waits
-//! are spans between two readings of the database's clock, so nobody's own clock matters.
-//!
-//! # Map
-//!
-//! [`algebra`] and [`plan`] are pure: no IO, no clock. `Limiter` puts them to work on the tables, which `migrate` makes, and
-//! `Gate` on batches of calls. `http` tells clients, and `tower` asks for them. `embedded` starts a private server for tests and
-//! development; `bench` measures; `simulate` tries limits on traffic.
+//! The [guides](_guide) say how to choose a limit, put it in front of HTTP, reserve, test and operate. They include the
+//! design notes.
 //!
 //! # Features
 //!
-//! - *none*: values, [`algebra`], [`plan`]; no driver, no runtime and no clock in the tree, so it builds for a browser too.
+//! - *none*: values, [`algebra`], [`plan`]. No driver, no runtime and no clock is in the tree, so it builds for a
+//!   browser too.
 //! - **`postgres`** (default): `Limiter`, `Gate` and `Sweeper`.
-//! - **`migrate`** (default): the `migrate` module, with the tables' migrations embedded.
-//! - **`embedded`**: the `embedded` module.
-//! - **`bench`**: the `bench` module.
-//! - **`metrics`**: counters and histograms of the gate, through the facade of that name:
-//!   `tollgate_decisions_total` (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`),
-//!   `tollgate_batches_total`, `tollgate_batch_calls`, `tollgate_batch_seconds`, `tollgate_locked_calls_total`; and of a sweeper's
-//!   task, `tollgate_swept_rows_total` (by `table`).
-//! - **`limits-file`**: `Limits`, read from TOML or JSON with all faults by line and column, and typed names for them: `limits!`.
-//! - **`simulate`**: the `simulate` module: limits tried on traffic, without a database.
+//! - **`migrate`** (default): the `migrate` module, with the migrations of the tables embedded.
+//! - **`embedded`**: the `embedded` module, a private PostgreSQL server for tests and development.
+//! - **`metrics`**: counters and histograms through the facade of that name. The gate counts `tollgate_decisions_total`
+//!   (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`), `tollgate_batches_total`,
+//!   `tollgate_batch_calls`, `tollgate_batch_seconds` and `tollgate_locked_calls_total`; the sweeper's task counts
+//!   `tollgate_swept_rows_total` (by `table`).
+//! - **`limits-file`**: `Limits`, read from TOML or JSON, with all faults by line and column.
 //! - **`http`**: the `http` module: header fields and problem documents from decisions, and clients behind proxies.
-//! - **`tower`**: the `tower` module: a layer over a gate for axum, hyper, tonic and whatever else speaks tower.
+//! - **`tower`**: the `tower` module: a layer over a gate for axum, hyper, tonic and everything else that speaks tower.
 //! - **`axum`**: both, `IntoResponse` for refusals and errors, and the peer address as axum tells it.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //! - **`cli`**: the `tollgate` command, with all that it needs.
 
+/// Guides: choosing limits, HTTP, reservations, testing, operating, and the design notes.
+#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "embedded", feature = "limits-file"))))]
+pub mod _guide;
 pub mod algebra;
 mod balance;
-#[cfg(feature = "bench")]
-pub mod bench;
 mod decision;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 mod error;
 #[cfg(feature = "postgres")]
 mod gate;
+mod hash;
 #[cfg(feature = "http")]
 pub mod http;
 mod key;
@@ -98,11 +99,11 @@ mod limiter;
 mod limits;
 #[cfg(feature = "migrate")]
 pub mod migrate;
+#[cfg(any(feature = "postgres", feature = "migrate"))]
+mod parts;
 pub mod plan;
 mod receipt;
 mod request;
-#[cfg(feature = "simulate")]
-pub mod simulate;
 mod spec;
 mod standing;
 #[cfg(feature = "postgres")]
@@ -128,9 +129,7 @@ pub use limit::{Limit, LimitError, LimitFault, Storage};
 #[cfg(feature = "postgres")]
 pub use limiter::Limiter;
 #[cfg(feature = "limits-file")]
-pub use limits::{
-    FileFault, FileFaultKind, FileFaults, LimitName, Limits, LimitsError, NamedLimits, UnknownLimit, is_named_in,
-};
+pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, UnknownLimit};
 pub use receipt::{Charge, Receipt};
 pub use request::Request;
 pub use spec::{LimitKind, LimitSpec};
@@ -147,13 +146,3 @@ pub const MINUTE: Duration = Duration::from_mins(1);
 pub const HOUR: Duration = Duration::from_hours(1);
 /// Twenty-four hours, for periods.
 pub const DAY: Duration = Duration::from_hours(24);
-
-/// The examples of the README compile.
-#[cfg(all(doctest, feature = "tower", feature = "limits-file"))]
-#[doc = include_str!("../README.md")]
-struct Readme;
-
-/// So does that of the guide to Citus.
-#[cfg(all(doctest, feature = "postgres"))]
-#[doc = include_str!("../docs/citus.md")]
-struct Citus;

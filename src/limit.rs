@@ -1,19 +1,15 @@
-use std::ops::Range;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::key::{Key, ToKey};
-use crate::request::Request;
-use crate::spec::LimitSpec;
 use crate::text::Text;
 use crate::tokens::Tokens;
 
 /// How much of something is allowed: a rate, a capacity, and how the one fills the other.
 ///
-/// A `Limit` is valid once built. The constructors are `const`: in a `const` item a wrong limit does not compile, and the
-/// error points at your own line. Limits that are read at run time come from a [`LimitSpec`], whose conversion makes the
-/// same checks and returns a [`LimitError`].
+/// A `Limit` is valid once built. The constructors are `const`: in a `const` item a wrong limit does not compile, and
+/// the error points at your own line. Limits that are read at run time come from a [`LimitSpec`](crate::LimitSpec),
+/// whose conversion makes the same checks and returns a [`LimitError`].
 ///
 /// | constructor | refill | capacity |
 /// | --- | --- | --- |
@@ -43,8 +39,7 @@ use crate::tokens::Tokens;
 /// const NEVER: Limit = Limit::token_bucket("never", 0, MINUTE);
 /// # let _ = NEVER;
 /// ```
-#[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
-#[serde(try_from = "LimitSpec", into = "LimitSpec")]
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct Limit {
     pub(crate) name: Text,
     pub(crate) rate: Tokens,
@@ -73,7 +68,8 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// At compile time in a `const`, else at run time, where a [`LimitFault`] applies. Use [`LimitSpec`] for run-time input.
+    /// Where a [`LimitFault`] applies: at compile time in a `const`, else at run time. Use
+    /// [`LimitSpec`](crate::LimitSpec) for run-time input.
     #[must_use]
     #[track_caller]
     pub const fn token_bucket(name: &'static str, rate: u64, period: Duration) -> Self {
@@ -82,12 +78,12 @@ impl Limit {
 
     /// A window: `rate` tokens at once as each `period` starts.
     ///
-    /// Each key has its own phase, derived from a hash of name and key: a thousand tenants do not all come back in the
-    /// same second. [`start`](Self::start) aligns the windows instead.
+    /// Each key has its own phase, a hash of name and key, so a thousand tenants do not all come back in the same
+    /// second. [`start`](Self::start) aligns the windows instead.
     ///
     /// # Panics
     ///
-    /// As [`token_bucket`](Self::token_bucket).
+    /// Where a [`LimitFault`] applies.
     #[must_use]
     #[track_caller]
     pub const fn fixed_window(name: &'static str, rate: u64, period: Duration) -> Self {
@@ -98,7 +94,7 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// As [`token_bucket`](Self::token_bucket).
+    /// Where a [`LimitFault`] applies.
     #[must_use]
     #[track_caller]
     pub const fn stepped_bucket(name: &'static str, rate: u64, period: Duration) -> Self {
@@ -107,9 +103,9 @@ impl Limit {
 
     /// The most that a rested key can spend at once, in whole tokens; the rate unless set.
     ///
-    /// With a capacity of 0 nothing is ever granted at once: together with [`max_reserved`](Self::max_reserved) this is the
-    /// leaky bucket as a queue, in which reservations are spaced evenly. Without reservations every positive cost is then
-    /// an error that says so.
+    /// A limit with a capacity of 0 grants nothing at once. Together with [`max_reserved`](Self::max_reserved) it is
+    /// the leaky bucket as a queue: reservations are spaced evenly. Without reservations every positive cost is an
+    /// error.
     ///
     /// # Panics
     ///
@@ -136,8 +132,8 @@ impl Limit {
 
     /// Aligns the steps to the Unix epoch plus `offset`: the full minute, or midnight in some zone.
     ///
-    /// The offset counts modulo the period, in whole microseconds. For midnight in a zone east of Greenwich take what is
-    /// left of the day: days start at 22:00 UTC for UTC+2.
+    /// The offset counts modulo the period, in whole microseconds. A zone east of Greenwich starts its day on the UTC
+    /// day before: the offset for midnight at UTC+2 is 22 hours.
     ///
     /// # Panics
     ///
@@ -159,7 +155,7 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// For an [`ephemeral`](Self::ephemeral) limit, which cannot keep a promise over a crash.
+    /// For an [`ephemeral`](Self::ephemeral) limit: a crash would forget its debts.
     #[must_use]
     #[track_caller]
     pub const fn max_reserved(mut self, tokens: u64) -> Self {
@@ -171,7 +167,7 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// As [`max_reserved`](Self::max_reserved).
+    /// For an [`ephemeral`](Self::ephemeral) limit.
     #[must_use]
     #[track_caller]
     pub const fn unbounded_reservations(mut self) -> Self {
@@ -179,24 +175,28 @@ impl Limit {
         self.checked()
     }
 
-    /// Spreads each key over `shards` rows, 1 to [`MAX_SHARDS`](Self::MAX_SHARDS), so that as many transactions can be
+    /// Spreads each key over `shards` rows, 1 to [`MAX_SHARDS`](Self::MAX_SHARDS), so that several transactions can be
     /// charged at once; 1 unless set.
     ///
-    /// One row is one lock, held until the transaction that was charged ends. Where a [`Limiter`](crate::Limiter)'s
-    /// callers wait for each other on one key, shards let them pass; a [`Gate`](crate::Gate) merges its callers
-    /// instead, and rarely needs them. The shards are one limit: rate, capacity and `max_reserved` are divided among
-    /// them to the micro-token, they share one phase, and before a call is refused, all of them are asked. So 10 shards
-    /// of a capacity of 100 grant 100 calls at once, and a refusal names the exact instant.
+    /// One row is one lock, held until the charged transaction ends. Where callers of a [`Limiter`](crate::Limiter)
+    /// wait for each other on one key, shards let them pass. A [`Gate`](crate::Gate) merges its callers instead,
+    /// and rarely needs them. The rows are one limit: rate, capacity and `max_reserved` are divided among them to
+    /// the micro-token, they share one phase, and a call is refused only where all rows together are short. So 10
+    /// shards of a capacity of 100 grant 100 calls at once, and a refusal names the exact instant. A call of a
+    /// `Limiter` looks at all rows before it takes from one; see its section *Shards*.
     ///
-    /// What it costs: a call of a `Limiter` looks at all shards before it takes from one; see its section *Shards*.
+    /// # Changing the number
     ///
-    /// The number may change while rows live. Whoever comes first under another number takes over what the old rows
-    /// lack: no token is made, and no debt forgiven.
+    /// A changed number of shards is a changed definition. The rows are numbered from 0; each stays readable and is cut
+    /// to its new part of the capacity at its next refill. While processes with both numbers run, at most the sum of
+    /// both limits is granted; afterwards at most one capacity more, once. A row beyond the new number is stale:
+    /// nobody asks it, its debt binds nobody, and the sweeper deletes it when it is full. A debt that lies in one
+    /// row of one before it becomes one of ten is repaid at a tenth of the rate.
     ///
     /// # Panics
     ///
     /// For 0 and for more than the maximum, for a rate of less than a micro-token for each shard, and for a stepped
-    /// bucket without a [`start`](Self::start): it counts from a key's first use, which its shards do not share.
+    /// bucket without a [`start`](Self::start): it counts from a row's first use, which the rows do not share.
     ///
     /// # Example
     ///
@@ -213,8 +213,9 @@ impl Limit {
         self.checked()
     }
 
-    /// Keeps the limit in the unlogged table: faster, and **emptied by a crash or a failover**, after which every bucket
-    /// is full. Such a limit takes no reservations.
+    /// Keeps the limit in the unlogged table: faster, but **a crash or a failover empties the table**, and every bucket
+    /// is full again. Such a limit takes no reservations. A change between the two tables is like a change of the
+    /// number of [`shards`](Self::shards): the rows in the other table are stale.
     ///
     /// # Panics
     ///
@@ -230,44 +231,6 @@ impl Limit {
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.as_str()
-    }
-
-    /// The numbers that the rows of a key have in the tables' column `shard`: 0 where there is one row.
-    ///
-    /// The rows of n shards begin at n(n−1)/2, so that a row says by itself how many it is one of. The last number that a
-    /// limit can have is 2079, well within the column.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// use tollgate::{Limit, SECOND};
-    ///
-    /// let limit = Limit::token_bucket("everybody", 5_000, SECOND);
-    /// assert_eq!(limit.shard_numbers(), 0..1);
-    /// assert_eq!(limit.shards(3).shard_numbers(), 3..6);
-    /// ```
-    #[must_use]
-    pub const fn shard_numbers(&self) -> Range<u16> {
-        let first = self.shards * (self.shards - 1) / 2;
-        first..first + self.shards
-    }
-
-    /// The definition as plain data.
-    #[must_use]
-    pub fn spec(&self) -> LimitSpec {
-        self.clone().into()
-    }
-
-    /// One token of this limit for `key`; see [`Request::cost`] for more or less.
-    ///
-    /// A value that is no key (empty, too long, with NUL) is reported by the verb that the request is given to, before any SQL.
-    pub fn key(&self, key: impl ToKey) -> Request {
-        Request::new(self.clone(), Key::new(key))
-    }
-
-    /// One token of this limit for all callers together.
-    pub fn global(&self) -> Request {
-        Request::new(self.clone(), Ok(Key::GLOBAL))
     }
 
     #[track_caller]
@@ -301,7 +264,7 @@ impl Limit {
         }
     }
 
-    /// What is wrong with the numbers, where the fields of a single builder step do not tell.
+    /// What is wrong with the numbers together.
     pub(crate) const fn fault(&self) -> Option<LimitFault> {
         if self.rate.micros() <= 0 {
             return Some(LimitFault::RateNotPositive);
@@ -355,7 +318,7 @@ pub(crate) enum Grid {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Storage {
-    // Declared first, for `buckets` comes before `rate_limits` in the lock order.
+    // Declared first: `buckets` comes before `rate_limits` in the lock order.
     /// The unlogged table `tollgate.buckets`: fast, and emptied by a crash.
     Ephemeral,
     /// The logged table `tollgate.rate_limits`: as durable as the rest of the database.
@@ -404,7 +367,7 @@ pub enum LimitFault {
     RateNotPositive,
     /// The rate is beyond [`Tokens::MAX`].
     RateTooLarge,
-    /// A stepped bucket counts from a key's first use, and shards have none together.
+    /// A stepped bucket counts from a row's first use, which shards do not share.
     ShardsOfFirstUse,
     /// There are more than [`Limit::MAX_SHARDS`].
     ShardsTooMany,
@@ -414,7 +377,7 @@ pub enum LimitFault {
     ShardsZero,
     /// The start has a fraction of a microsecond, or is beyond 292 000 years.
     StartNotWholeMicros,
-    /// A token bucket has a start, but no steps.
+    /// A token bucket has a start, which only steps can have.
     StartOfContinuous,
 }
 
@@ -423,7 +386,7 @@ impl LimitFault {
         match self {
             Self::CapacityTooLarge => "the capacity is too large (at most 9223372036854 tokens)",
             Self::EphemeralReservations => {
-                "an ephemeral limit cannot take reservations, for a crash would forget them (drop one of the two)"
+                "an ephemeral limit cannot take reservations: a crash would forget them (drop one of the two)"
             }
             Self::MaxReservedTooLarge => "max_reserved is too large (use unbounded reservations)",
             Self::NameEmpty => "the name is empty",
@@ -437,7 +400,7 @@ impl LimitFault {
             Self::RateNotPositive => "the rate must be positive",
             Self::RateTooLarge => "the rate is too large (at most 9223372036854 tokens)",
             Self::ShardsOfFirstUse => {
-                "a stepped bucket counts from its key's first use, which shards do not share (give it a start first, or use a fixed window)"
+                "a stepped bucket counts from a row's first use, which shards do not share (give it a start, or use a fixed window)"
             }
             Self::ShardsTooMany => "there are too many shards (at most 64)",
             Self::ShardsWithoutRate => "the rate has less than a micro-token for each shard (use fewer shards)",

@@ -1,7 +1,6 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::decision::{Grant, Reservation};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::tokens::Tokens;
@@ -10,9 +9,9 @@ use crate::{error::Error, tokens::TokensError};
 
 /// What was taken, and from where: a value to keep with the job that it pays for, and to settle or cancel by.
 ///
-/// A receipt holds the definitions that it was charged under, so a worker of a later release can settle it. It is used up
-/// by move. One that was stored can be read twice, so take it out of its row in the transaction that settles it
-/// (`delete from jobs … returning receipt`); those who have no such row ask for [`tracked`](crate::Request::tracked) requests.
+/// A receipt holds the definitions that it was charged under, so a worker of a later release can settle it. Settling
+/// uses it up by move. A stored receipt could be read twice: take it out of its row in the transaction that settles it
+/// (`delete from jobs … returning receipt`).
 ///
 /// # Example
 ///
@@ -41,7 +40,7 @@ impl Receipt {
 
     /// The charges, request by request: of a limit with shards, one request may have charged several.
     pub(crate) fn by_request(&self) -> impl Iterator<Item = &[Charge]> {
-        self.charges.chunk_by(Charge::is_part_with)
+        self.charges.chunk_by(Charge::is_of_one_request)
     }
 
     /// One actual cost for requests that were all the same.
@@ -58,18 +57,6 @@ impl Receipt {
     }
 }
 
-impl From<Grant> for Receipt {
-    fn from(grant: Grant) -> Self {
-        Self { charges: grant.charges }
-    }
-}
-
-impl From<Reservation> for Receipt {
-    fn from(reservation: Reservation) -> Self {
-        Self { charges: reservation.charges }
-    }
-}
-
 /// Tokens taken from one row.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -78,20 +65,17 @@ pub struct Charge {
     pub limit: Limit,
     /// Whom it was charged to.
     pub key: Key,
-    /// Which of the limit's rows; 0 where a limit has one row per key. The rows of n shards have the numbers from
-    /// n(n−1)/2 on.
+    /// Which of the limit's rows, from 0.
     pub shard: u16,
     /// How much.
     pub cost: Tokens,
-    /// From when on it may be spent, with all that was charged together; cancelling gives tokens back until then.
+    /// From when on all that was charged together may be spent; cancelling gives tokens back until then.
     pub ready_at: DateTime<Utc>,
-    /// The row in `tollgate.reservations` that keeps this charge from being used twice, if it is tracked.
-    pub tracked: Option<i64>,
 }
 
 impl Charge {
-    /// Whether both are parts of what one request took.
-    fn is_part_with(&self, other: &Self) -> bool {
+    /// Whether both belong to one request.
+    fn is_of_one_request(&self, other: &Self) -> bool {
         self.limit.shards > 1 && self.limit == other.limit && self.key == other.key
     }
 }

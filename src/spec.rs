@@ -1,7 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::limit::{Grid, Limit, LimitError, LimitFault, Refill, Storage, name_fault, period_micros, whole_micros};
 use crate::text::Text;
@@ -48,7 +48,7 @@ pub struct LimitSpec {
     /// How deep reservations may take the balance below zero. [`Tokens::MAX`], in files `"unbounded"`, is no bound.
     #[serde(default, with = "reservation_bound")]
     pub max_reserved: Tokens,
-    /// How many rows share the limit for each key, so that as many transactions can be charged at once; 1 if not given.
+    /// How many rows share the limit for each key; 1 if not given.
     #[serde(default = "one")]
     pub shards: u16,
     /// Which table holds the rows.
@@ -96,6 +96,27 @@ impl LimitSpec {
             storage: self.storage,
         };
         limit.fault().map_or(Ok(limit), Err)
+    }
+}
+
+impl Limit {
+    /// The definition as plain data.
+    #[must_use]
+    pub fn spec(&self) -> LimitSpec {
+        self.clone().into()
+    }
+}
+
+/// As its [`LimitSpec`].
+impl Serialize for Limit {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.spec().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Limit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        LimitSpec::deserialize(deserializer)?.try_into().map_err(de::Error::custom)
     }
 }
 

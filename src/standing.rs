@@ -3,7 +3,6 @@ use std::ops::Deref;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::algebra::{Pool, State, Terms, Timestamp};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::tokens::Tokens;
@@ -22,39 +21,18 @@ pub struct Standing {
     pub cost: Tokens,
     /// What is left: after a grant without what was taken, after a refusal all that is there. Negative for a debt.
     pub remaining: Tokens,
-    /// The first microsecond at which one more whole token is there, if nobody spends; `None` where the limit holds no more, and
-    /// where one of its shards granted alone.
+    /// The first microsecond at which one more whole token is there, if nobody spends; `None` where the limit holds no
+    /// more.
     ///
-    /// For a limit that refused it is no later than the instant at which it would not refuse any longer.
+    /// For a limit that refused it is no later than the instant from which it would grant.
     pub more_at: Option<DateTime<Utc>>,
 }
 
 impl Standing {
-    pub(crate) fn new(limit: Limit, key: Key, cost: Tokens, remaining: Tokens, more_at: Option<Timestamp>) -> Self {
-        Self { limit, key, cost, remaining, more_at: more_at.map(Into::into) }
-    }
-
-    /// The same, of a limit that refuses the call until then: that it would not refuse any longer is more as well.
-    pub(crate) fn refused_until(mut self, retry_at: Timestamp) -> Self {
-        let retry_at = retry_at.into();
-        self.more_at = Some(self.more_at.map_or(retry_at, |more_at| more_at.min(retry_at)));
-        self
-    }
-
     /// The whole tokens that are left; none where there is a debt.
     #[must_use]
     pub fn whole(&self) -> u64 {
         whole(self.remaining)
-    }
-
-    /// The same as if so much had not been charged, or been given back.
-    #[cfg(feature = "tower")]
-    pub(crate) fn without(&mut self, charge: Tokens) {
-        let before = self.remaining.checked_add(charge).unwrap_or(Tokens::MAX).min(self.limit.capacity);
-        // The next whole token is the same one, hence there at the same instant, if it is higher up by just the charge.
-        let is_same = next_whole(before).checked_sub(next_whole(self.remaining)) == Some(charge);
-        self.more_at = self.more_at.filter(|_| is_same && next_whole(before) <= self.limit.capacity);
-        self.remaining = before;
     }
 }
 
@@ -112,24 +90,4 @@ impl<'s> IntoIterator for &'s Standings {
 /// Whole tokens, rounded down; none for a debt.
 pub(crate) fn whole(tokens: Tokens) -> u64 {
     u64::try_from(tokens.micros() / Tokens::ONE.micros()).unwrap_or_default()
-}
-
-/// When the next whole token above what is left will be there, as far as a row holds so much.
-///
-/// `row` is the row as it was read or will be written, and `left` what it holds now.
-pub(crate) fn more_at(terms: &Terms, row: State, left: Tokens) -> Option<Timestamp> {
-    let more = next_whole(left);
-    (more.micros() <= terms.capacity).then(|| terms.first_instant(row, more))
-}
-
-/// The same, of rows that share a limit.
-pub(crate) fn more_in_pool_at(terms: &Terms, pool: &Pool) -> Option<Timestamp> {
-    let more = next_whole(pool.balance());
-    (more.micros() <= terms.capacity).then(|| pool.first_instant(more))
-}
-
-/// The least whole number of tokens above what is there.
-fn next_whole(tokens: Tokens) -> Tokens {
-    let floor = tokens.max(Tokens::ZERO).micros() / Tokens::ONE.micros() * Tokens::ONE.micros();
-    Tokens::from_micros(floor).checked_add(Tokens::ONE).unwrap_or(Tokens::MAX)
 }

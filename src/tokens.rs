@@ -11,15 +11,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// # Conversions
 ///
 /// Whole numbers convert exactly or fail: `u8`, `u16` and `u32` by [`From`], the wider and the signed ones by
-/// [`TryFrom`]. An `f64` goes to the **nearest** micro-token. Negative numbers, numbers that are not finite, numbers too
-/// large, and positive ones that would round to nothing are a [`TokensError`]; nothing is lost in silence.
+/// [`TryFrom`]. An `f64` goes to the **nearest** micro-token. Negative numbers, numbers that are not finite, numbers
+/// too large, and positive ones that would round to nothing are a [`TokensError`]; nothing is lost in silence.
 /// A debt is written with [`Tokens::from_micros`].
 ///
 /// # Text and serde
 ///
 /// `Display` and [`FromStr`] use plain decimals (`12`, `0.5`, `-3.25`), and more than six decimals are an error. In
 /// human-readable formats an amount is a number where a number is exact (every whole one, and fractions up to about a
-/// thousand million tokens), else a decimal string; all three are read. In binary formats it is an `i64` of micro-tokens.
+/// thousand million tokens), else a decimal string; all three are read. In binary formats it is an `i64` of
+/// micro-tokens.
 ///
 /// # Example
 ///
@@ -304,48 +305,3 @@ const MICROS_PER_TOKEN: i64 = 1_000_000;
 const MICROS_PER_TOKEN_U64: u64 = 1_000_000;
 const MICROS_PER_TOKEN_F64: f64 = 1e6;
 const EXACT_AS_FLOAT: u64 = 1 << 50;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn floats_go_to_the_nearest_micro_token() {
-        assert_eq!(Tokens::try_from(0.1 + 0.2), Ok(Tokens::from_micros(300_000)));
-        assert_eq!(Tokens::try_from(0.000_000_5), Ok(Tokens::from_micros(1)));
-        assert_eq!(Tokens::try_from(-0.0), Ok(Tokens::ZERO));
-    }
-
-    #[test]
-    fn numbers_that_are_no_amount_have_named_errors() {
-        assert_eq!(Tokens::try_from(f64::NAN), Err(TokensError::NotFinite));
-        assert_eq!(Tokens::try_from(f64::INFINITY), Err(TokensError::NotFinite));
-        assert_eq!(Tokens::try_from(-1.0), Err(TokensError::Negative));
-        assert_eq!(Tokens::try_from(-1), Err(TokensError::Negative));
-        assert_eq!(Tokens::try_from(0.000_000_4), Err(TokensError::TooSmall));
-        assert_eq!(Tokens::try_from(f64::MAX), Err(TokensError::TooLarge));
-        assert_eq!(Tokens::try_from(9_223_372_036_854.775_f64 + 0.001), Err(TokensError::TooLarge));
-        assert_eq!(Tokens::try_from(u64::MAX), Err(TokensError::TooLarge));
-        assert_eq!(Tokens::try_from(u128::MAX), Err(TokensError::TooLarge));
-        assert_eq!(Tokens::try_from(9_223_372_036_854_u64).map(Tokens::micros), Ok(9_223_372_036_854_000_000));
-    }
-
-    #[test]
-    fn texts_are_read_exactly_or_refused() {
-        assert_eq!("-3.25".parse(), Ok(Tokens::from_micros(-3_250_000)));
-        assert_eq!("1.0000000".parse(), Ok(Tokens::ONE));
-        assert_eq!("9223372036854.775807".parse(), Ok(Tokens::MAX));
-        assert_eq!("-9223372036854.775808".parse(), Ok(Tokens::MIN));
-        assert_eq!("9223372036854.775808".parse::<Tokens>(), Err(TokensError::TooLarge));
-        assert_eq!("0.0000001".parse::<Tokens>(), Err(TokensError::TooPrecise));
-        for text in ["", "-", ".", "1.", ".5", "+1", "1e3", "1_000", " 1", "٣", "--1"] {
-            assert_eq!(text.parse::<Tokens>(), Err(TokensError::Malformed), "{text:?}");
-        }
-        assert_eq!("9".repeat(60).parse::<Tokens>(), Err(TokensError::TooLarge));
-    }
-
-    #[test]
-    fn display_takes_width_as_integers_do() {
-        assert_eq!(format!("{:>7}|{:<5}|", Tokens::from_micros(-1_500_000), Tokens::ONE), "   -1.5|1    |");
-    }
-}

@@ -1,10 +1,14 @@
-//! Rewrites `sqlx-data.json`, the contract of our statements, from a real database; with `--check`, says whether it is stale.
+//! Generates what follows from the statements in `src/store/sql`; with `--check`, says whether it is stale.
 //!
-//! `./dev sqlx [--check]` runs this. It starts a private server, migrates it, and compiles the library against it with two
-//! private variables, at which `build.rs` lets sqlx's macros describe each statement into a directory.
+//! A statement about one table is written once, for `tollgate.rate_limits`. Its twin for `tollgate.buckets` is
+//! generated into `src/store/sql/ephemeral/`. Then `sqlx-data.json`, the contract of all statements, is made from a
+//! real database.
+//!
+//! `./dev sqlx [--check]` runs this. It starts a private server, migrates it, and compiles the library against it with
+//! two private variables. At these `build.rs` lets sqlx's macros describe each statement into a directory.
 
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs, process};
 
@@ -14,25 +18,60 @@ use tollgate::embedded::Server;
 use tollgate::migrate;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let fresh = describe()?;
-    let is_current = fs::read_to_string(CONTRACT).is_ok_and(|old| old == fresh);
-    if is_current {
-        println!("{CONTRACT} is up to date");
-    } else if env::args().any(|arg| arg == "--check") {
-        eprintln!("error: {CONTRACT} is stale (run `./dev sqlx` and commit it)");
-        return Ok(ExitCode::FAILURE);
-    } else {
-        fs::write(CONTRACT, fresh)?;
-        println!("{CONTRACT} is rewritten");
+    let check = env::args().any(|arg| arg == "--check");
+    // The twins first: they are statements of the contract.
+    let mut is_current = true;
+    for (path, twin) in twins()? {
+        is_current &= keep(&path, &twin, check)?;
     }
-    Ok(ExitCode::SUCCESS)
+    is_current &= keep(Path::new(CONTRACT), &describe()?, check)?;
+    Ok(if is_current { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The contract as the database sees it now.
+/// Writes what a file should hold; if it is only to be checked, says whether it holds that.
+fn keep(path: &Path, fresh: &str, check: bool) -> Result<bool, Box<dyn Error>> {
+    if fs::read_to_string(path).is_ok_and(|old| old == fresh) {
+        return Ok(true);
+    }
+    let path_name = path.display();
+    if check {
+        eprintln!("error: {path_name} is stale (run `./dev sqlx` and commit it)");
+        return Ok(false);
+    }
+    fs::write(path, fresh)?;
+    println!("{path_name} is rewritten");
+    Ok(true)
+}
+
+/// The statements about durable rows alone, as statements about ephemeral rows: where each goes, and its text.
+fn twins() -> Result<Vec<(PathBuf, String)>, Box<dyn Error>> {
+    let mut twins = Vec::new();
+    for entry in fs::read_dir(STATEMENTS)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "sql") {
+            continue;
+        }
+        let text = fs::read_to_string(&path)?;
+        if text.contains(DURABLE) && !text.contains(EPHEMERAL) {
+            let name = path.file_name().ok_or("a statement without a name")?;
+            let twin = format!("-- Generated from ../{} by `./dev sqlx`.\n{}", name.display(), statement(&text));
+            twins.push((Path::new(STATEMENTS).join("ephemeral").join(name), twin));
+        }
+    }
+    Ok(twins)
+}
+
+/// A statement without its comments, about the other table.
+fn statement(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("--"));
+    lines.map(|line| line.replace(DURABLE, EPHEMERAL) + "\n").collect()
+}
+
+/// The contract according to the database.
 fn describe() -> Result<String, Box<dyn Error>> {
     let server = Server::start()?;
     migrated(server.url())?;
-    // With the process in its name, so that cargo never takes an earlier run for this one.
+    // The name contains the process number, so that cargo never reuses an earlier run.
     let dir = env::temp_dir().join(format!("tollgate-sqlx-{}", process::id()));
     fs::create_dir_all(&dir)?;
     let compiled = compile(server.url(), &dir);
@@ -55,10 +94,10 @@ fn compile(url: &str, dir: &Path) -> Result<(), Box<dyn Error>> {
         .env("TOLLGATE_SQLX_LIVE", url)
         .env("TOLLGATE_SQLX_LIVE_DIR", dir)
         .status()?;
-    if status.success() { Ok(()) } else { Err("a statement does not fit the migrated schema (see above)".into()) }
+    if status.success() { Ok(()) } else { Err("a statement does not match the migrated schema (see above)".into()) }
 }
 
-/// The macros' files, one for each statement, as one text with sorted keys.
+/// Merges the macros' files into one text with sorted keys.
 fn merged(dir: &Path) -> Result<String, Box<dyn Error>> {
     let mut contract = Map::new();
     contract.insert("db".to_owned(), json!("PostgreSQL"));
@@ -72,3 +111,6 @@ fn merged(dir: &Path) -> Result<String, Box<dyn Error>> {
 }
 
 const CONTRACT: &str = "sqlx-data.json";
+const STATEMENTS: &str = "src/store/sql";
+const DURABLE: &str = "tollgate.rate_limits";
+const EPHEMERAL: &str = "tollgate.buckets";

@@ -1,31 +1,30 @@
 //! The algebra of limits: pure functions over integers, without IO and without a clock.
 //!
-//! A row is a [`State`]: a value, which may be negative, and the instant it stands at. [`Terms`] are the numbers of a limit
-//! for one row. Everything else follows: [`Terms::refill`] brings a row to an instant, [`decide`] takes a cost from it,
-//! [`credit`] and [`debit`] change it outright. An absent row is a full one. Where several rows share a limit, a [`Pool`] asks
-//! them as one.
+//! A row is a [`State`]: a balance, which may be negative, and an instant. [`Terms`] are the numbers of a limit for one
+//! key: [`Terms::refill`] brings a row to an instant. A [`Pool`] is a limit's rows for one key: it decides what a call
+//! takes, and gives tokens back. A missing row means a full one.
 //!
-//! The same functions run in the server, in a simulation and in a browser: with `--no-default-features` this crate has no
-//! driver, no runtime and no clock in its tree.
+//! The same functions run in the server, in a simulation and in a browser: with `--no-default-features` this crate has
+//! no driver, no runtime and no clock in its tree.
 //!
 //! # Rounding
 //!
 //! Amounts are integer micro-tokens and instants integer microseconds, with `i128` in between. Every division rounds
-//! against the caller: refill down, waiting up. A write loses less than one micro-token, and never gains one. Waiting is
-//! computed from the row as it was read, not as it was refilled, so it is exact to the microsecond: at that instant the
-//! same call is granted, and one microsecond earlier it is not.
+//! against the caller: refill down, waiting up. A write loses less than one micro-token, and never gains one. A wait is
+//! computed from the row as it was read, not as it was refilled. So it is exact to the microsecond: at that instant the
+//! same call is granted, and one microsecond earlier it is refused.
 //!
 //! # Source
 //!
 //! Continuous refill is the token bucket as a meter (J. Turner, "New directions in communications", 1986; equal to the
-//! generic cell rate algorithm of ITU-T I.371), stored as in Convex's rate limiter: value and instant instead of a
-//! theoretical arrival time, so that one row serves every kind of refill, and a debt is simply a value below zero.
+//! generic cell rate algorithm of ITU-T I.371). It is stored as in Convex's rate limiter: value and instant instead of
+//! a theoretical arrival time. So one row serves every kind of refill, and a debt is a value below zero.
 //!
 //! # Example
 //!
 //! ```
 //! use std::time::Duration;
-//! use tollgate::algebra::{Ask, State, Terms, Timestamp, Verdict, decide};
+//! use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
 //! use tollgate::{Key, Limit, Tokens};
 //!
 //! // Five tokens every ten seconds, at most twenty: 20 → 15 → 20 → 2 → 7.
@@ -33,25 +32,25 @@
 //! let terms = Terms::of(&limit, &Key::GLOBAL);
 //! let second = |n: i64| Timestamp::from_micros(n * 1_000_000);
 //!
-//! let taken = |row, at, cost| match decide(&terms, row, at, Ask::consume(Tokens::new(cost))) {
-//!     Ok(Verdict::Granted { next, .. }) => next,
-//!     other => panic!("{other:?}"),
+//! let take = |row: Option<State>, at, cost| {
+//!     match Pool::new(&terms, &[row], at).decide(Ask::consume(Tokens::new(cost))) {
+//!         Ok(Verdict::Granted { portions, .. }) => Some(portions[0].next),
+//!         other => panic!("{other:?}"),
+//!     }
 //! };
-//! let row = taken(None, second(0), 5);
+//! let row = take(None, second(0), 5);
 //! assert_eq!(row, Some(State { value: Tokens::new(15), ts: second(0) }));
-//! let row = taken(row, second(10), 18);
+//! let row = take(row, second(10), 18);
 //! assert_eq!(row, Some(State { value: Tokens::new(2), ts: second(10) }));
 //! assert_eq!(terms.refill(row.unwrap(), second(20)).value, Tokens::new(7));
 //! ```
 
-mod decide;
 mod phase;
 mod pool;
 mod terms;
 mod timestamp;
 
-pub use decide::{Ask, TooDeep, Verdict, credit, debit, decide};
-pub use pool::{Part, Pool, Pooled};
+pub use pool::{Ask, Pool, Portion, TooDeep, Verdict};
 #[cfg(feature = "postgres")]
 pub(crate) use terms::Flow;
 #[cfg(feature = "http")]

@@ -1,28 +1,15 @@
+use crate::hash::stable_hash;
 use crate::key::Key;
 
 /// The phase of a spread grid, in `[0, period)`: the hash `tollgate-spread-1` of name and key, scaled to the period.
 ///
-/// `tollgate-spread-1` is 64-bit FNV-1a (Fowler, Noll and Vo) over the name, a byte 0xFF, which occurs in no UTF-8 text, and
-/// the key, followed by the finalizer of MurmurHash3 (A. Appleby), for FNV alone leaves the high bits of short texts alike.
-/// Stored rows stand on these grids: another hash would be another name and a choice, never an edit.
+/// `tollgate-spread-1` is [`stable_hash`] over the name, a byte 0xFF, which occurs in no UTF-8 text, and the key.
+/// Stored rows stand on these grids: another hash gets another name and is a choice, never an edit.
 pub(super) fn spread(name: &str, key: &Key, period: i64) -> i64 {
-    let bytes = name.bytes().chain([0xFF]).chain(key.as_str().bytes());
-    let hash = bytes.fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
-    let scaled = (u128::from(mixed(hash)) * u128::from(period.unsigned_abs())) >> 64;
-    // Less than the period, which is an `i64`; the fallback is never taken.
-    i64::try_from(scaled).unwrap_or_default()
+    let hash = stable_hash(name.bytes().chain([0xFF]).chain(key.as_str().bytes()));
+    let scaled = (u128::from(hash) * u128::from(period.unsigned_abs())) >> 64;
+    i64::try_from(scaled).expect("it is less than the period")
 }
-
-fn mixed(mut hash: u64) -> u64 {
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xFF51_AFD7_ED55_8CCD);
-    hash ^= hash >> 33;
-    hash = hash.wrapping_mul(0xC4CE_B9FE_1A85_EC53);
-    hash ^ (hash >> 33)
-}
-
-const FNV_OFFSET: u64 = 0xCBF2_9CE4_8422_2325;
-const FNV_PRIME: u64 = 0x0000_0100_0000_01B3;
 
 #[cfg(test)]
 mod tests {

@@ -4,7 +4,7 @@ use crate::key::Key;
 use crate::limit::{Grid, Limit, Refill};
 use crate::tokens::Tokens;
 
-/// What a row holds: a value, and the instant that it stands at.
+/// What a row holds: a balance, and the instant at which the balance was that.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct State {
     /// The balance; negative for a debt.
@@ -23,7 +23,7 @@ pub struct Terms {
     pub(crate) flow: Flow,
 }
 
-/// How tokens come back to one row.
+/// How tokens come back to a row.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Flow {
     Continuous,
@@ -54,27 +54,36 @@ impl Terms {
         }
     }
 
-    /// The terms of one of `shards` rows that share the limit: of rate, capacity and reservations, an equal part each,
-    /// and one micro-token more for the first rows where they do not divide. So the parts sum to the whole, and all
-    /// have one phase. What has no bound has none in any part.
+    /// The terms of one of `shards` rows that share the limit: an equal part of rate, capacity and `max_reserved`.
+    /// Where a number does not divide, the first rows get one micro-token more, so the parts sum to the whole. All
+    /// rows share one phase. An unbounded limit stays unbounded in every row.
+    ///
+    /// # Panics
+    ///
+    /// For no shards, and for more than an `i64` counts.
     #[must_use]
     pub fn shard(&self, index: usize, shards: usize) -> Self {
-        // So few rows share a limit that the fallbacks are never taken.
-        let (index, shards) =
-            (i64::try_from(index).unwrap_or(i64::MAX), i64::try_from(shards).unwrap_or(i64::MAX).max(1));
+        if shards == 1 {
+            return *self;
+        }
+        let [index, shards] = [index, shards].map(|count| i64::try_from(count).expect("a limit has at most 64 shards"));
         let part = |whole: i64| whole / shards + i64::from(index < whole % shards);
         let max_reserved = if self.max_reserved == i64::MAX { i64::MAX } else { part(self.max_reserved) };
         Self { rate: part(self.rate), capacity: part(self.capacity), max_reserved, ..*self }
     }
 
-    /// The terms of a share, in millionths, of the limit: both rounded down, the rate to one micro-token at least.
+    /// The terms of a fraction of the limit, in millionths from 0 to 1 000 000. Rate and capacity are rounded down, the
+    /// rate to one micro-token at least.
     #[cfg(feature = "postgres")]
-    pub(crate) fn share(self, millionths: i64) -> Self {
-        let part = |whole: i64| i64::try_from(i128::from(whole) * i128::from(millionths) / 1_000_000).unwrap_or(whole);
+    pub(crate) fn fraction(self, millionths: i64) -> Self {
+        let part = |whole: i64| {
+            let part = i128::from(whole) * i128::from(millionths) / 1_000_000;
+            i64::try_from(part).expect("a fraction is no larger than the whole")
+        };
         Self { rate: part(self.rate).max(1), capacity: part(self.capacity), ..self }
     }
 
-    /// What an absent row stands for: full, at `now` or at the last grid step before it.
+    /// What a missing row means: a full one, at `now` or at the last grid step before it.
     #[must_use]
     pub fn full(&self, now: Timestamp) -> State {
         let ts = match self.flow {
@@ -123,7 +132,7 @@ impl Terms {
         }
     }
 
-    /// When `row` will be full, if nobody spends. From then on it equals an absent row.
+    /// When `row` will be full, if nobody spends. From then on it equals a missing row.
     #[must_use]
     pub fn full_at(&self, row: State) -> Timestamp {
         self.first_instant(row, Tokens::from_micros(self.capacity))
@@ -137,8 +146,7 @@ impl Terms {
     /// `value` and what came back, cut to the capacity, which is an `i64`.
     fn filled(&self, value: Tokens, came_back: i128) -> Tokens {
         let filled = (i128::from(value.micros()) + came_back).min(i128::from(self.capacity));
-        // Between `value` and the capacity, or the capacity: in range, so the fallback is never taken.
-        Tokens::from_micros(i64::try_from(filled).unwrap_or(self.capacity))
+        Tokens::from_micros(i64::try_from(filled).expect("it lies between the value and the capacity"))
     }
 
     /// The number of the last grid step at or before an instant.
@@ -151,7 +159,7 @@ impl Terms {
     }
 }
 
-/// Both are positive, and so small that nothing overflows: at most 2^64 tokens times 3.2·10^16 microseconds.
+/// Both are positive, and so small that nothing overflows: at most 2^64 micro-tokens times 3.2·10^16 microseconds.
 pub(crate) fn div_ceil(amount: i128, by: i128) -> i128 {
     (amount + by - 1) / by
 }

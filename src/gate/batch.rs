@@ -8,30 +8,25 @@ use std::time::{Duration, Instant};
 use tracing::Instrument;
 
 use super::connection::{Connection, within};
-use super::lane::Waiting;
+use super::groups::{Groups, Written};
 use super::meter;
-use super::parts::{Fate, Parts};
 use super::refusals::Reading;
-use super::reply::Reply;
+use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
 use super::transaction;
 use crate::decision::Denied;
 use crate::error::{Error, Step};
 use crate::plan::{Answer, Change, Plan};
-use crate::receipt::Charge;
 use crate::store::Found;
 
 /// Calls of many callers that are decided together, in the order in which they came.
 ///
-/// All rows are read by one statement, without a lock. What changes is written by one statement that compares each row with
-/// what was read, and needs no transaction around it: so nobody holds a lock across a round trip. What lost a race until
-/// then, and rows that are not there yet, are decided once more in a transaction that locks.
+/// One statement reads all rows, without a lock. Another writes what changed, if each row still is the version that was
+/// read. It needs no transaction around it, so nobody holds a lock across a round trip. Calls that lost a race in
+/// between, and calls of missing rows, are decided once more in a transaction that locks.
 pub(super) struct Batch {
     plan: Plan,
     callers: Vec<Caller>,
-    /// What the only call of a batch settles or cancels, if that is tracked.
-    used: Vec<Charge>,
-    solo: bool,
     /// Whether the server did not answer in time, outside of a transaction.
     stuck: bool,
 }
@@ -50,19 +45,19 @@ struct Caller {
     /// `None` once it is answered.
     reply: Option<Reply>,
     /// Whether the call may raise a balance.
-    gives: bool,
+    raises_balance: bool,
 }
 
 impl Batch {
-    pub(super) fn new(waiting: Vec<Waiting>) -> Self {
-        let solo = waiting.first().is_some_and(Waiting::is_solo);
-        let (mut calls, mut callers, mut used) = (Vec::new(), Vec::new(), Vec::new());
-        for Waiting { call, used: charges, reply } in waiting {
-            callers.push(Caller { reply: Some(reply), gives: call.gives() });
-            calls.push(call);
-            used.extend(charges);
-        }
-        Self { plan: Plan::of(calls), callers, used, solo, stuck: false }
+    pub(super) fn new(queued: Vec<QueuedCall>) -> Self {
+        let (calls, callers) = queued
+            .into_iter()
+            .map(|QueuedCall { call, reply }| {
+                let caller = Caller { reply: Some(reply), raises_balance: call.raises_balance() };
+                (call, caller)
+            })
+            .unzip();
+        Self { plan: Plan::of(calls), callers, stuck: false }
     }
 
     /// Decides and answers.
@@ -92,45 +87,35 @@ impl Batch {
         }
     }
 
-    /// Answers every caller, or says why those that are left have no answer.
+    /// Answers every caller, or says why the remaining ones have no answer.
     async fn decide(&mut self, shared: &Shared, connection: &mut Connection) -> Result<(), Error> {
-        if self.solo {
-            return self.decide_locked(shared, connection, &[0], shared.settings.lock_timeout).await;
-        }
-        if self.plan.is_mixed() {
-            // Their rows are strangers to each other: each call takes them over from the other.
-            let apart: Vec<_> = self.everyone().into_iter().map(|call| vec![call]).collect();
-            return self.decide_apart(shared, connection, &apart, shared.settings.lock_timeout).await;
-        }
         let asked = Instant::now();
+        let mut groups = Groups::of(&self.plan);
+        groups.lose_resets(&self.plan);
         let found = match self.peek(shared, connection).await {
             // One row that cannot be read is no reason to refuse those who ask others.
             Err(error) if error.is_about_data() => {
-                let parts = Parts::of(&self.plan).divide(&self.everyone());
-                return self.decide_apart(shared, connection, &parts, shared.settings.lock_timeout).await;
+                let divided = groups.divide(&self.everyone());
+                return self.decide_apart(shared, connection, &divided, shared.settings.lock_timeout).await;
             }
             Err(error) if error.is_lost_race() => {
-                return self.decide_lost(shared, connection, &Parts::of(&self.plan), &self.everyone()).await;
+                return self.decide_lost(shared, connection, &groups, &self.everyone()).await;
             }
             found => found?,
         };
-        if found.strange {
-            return self.decide_lost(shared, connection, &Parts::of(&self.plan), &self.everyone()).await;
-        }
         let reading = Reading::new(found.now, asked);
         let outcome = self.plan.decide(&found.states, found.now);
-        let mut parts = Parts::of(&self.plan);
-        let broken = self.swap(shared, connection, &found, &outcome.changes, &mut parts).await;
+        let broken = self.swap(shared, connection, &found, &outcome.changes, &mut groups).await;
         if let Some(refusals) = &shared.refusals {
-            let written = outcome.changes.iter().filter(|change| parts.standing(change.row).is_some());
+            let written = outcome.changes.iter().filter(|change| groups.is_done(change.row));
             refusals.follow(written.map(|change| (&self.plan.rows()[change.row], change.state)), reading);
         }
         let mut lost = Vec::new();
         for (call, answer) in outcome.answers.into_iter().enumerate() {
-            match parts.fate(call) {
-                Fate::Stands => self.settle(shared, call, answer, &outcome.changes, &found, reading),
-                Fate::Lost => lost.push(call),
-                Fate::Failed(error) => {
+            match groups.outcome(call) {
+                Written::Done => self.settle(shared, call, answer, &outcome.changes, &found, reading),
+                Written::Lost => lost.push(call),
+                Written::Failed(error) => {
                     self.forget(shared, call);
                     self.answer(call, Err(error.clone()));
                 }
@@ -139,50 +124,43 @@ impl Batch {
         if let Some(error) = broken {
             return Err(error);
         }
-        self.decide_lost(shared, connection, &parts, &lost).await
+        self.decide_lost(shared, connection, &groups, &lost).await
     }
 
     async fn peek(&mut self, shared: &Shared, connection: &mut Connection) -> Result<Found, Error> {
-        let rows = self.plan.rows();
-        let patience = shared.settings.patience(rows.len());
+        let (rows, patience) = (self.plan.rows(), shared.settings.statement_timeout);
         let found = within(patience, Step::Read, rows[0].name(), shared.store(connection).peek(rows)).await;
         self.stuck = found.as_ref().is_err_and(Error::is_timeout);
         found
     }
 
-    /// Writes what changed, table by table; each part of it whole or not at all. The error that ended the connection, if
-    /// one did.
+    /// Writes what changed, table by table and part by part; each group whole or not at all. The error that ended the
+    /// connection, if one did.
     async fn swap(
         &mut self,
         shared: &Shared,
         connection: &mut Connection,
         found: &Found,
         changes: &[Change],
-        parts: &mut Parts,
+        groups: &mut Groups,
     ) -> Option<Error> {
         let rows = self.plan.rows();
         let mut broken = None;
-        parts.lose_unswappable(rows, &found.states, changes);
-        for changes in parts.portions(rows, changes, shared.settings.distributed) {
+        for portion in groups.portions(rows, &found.states, changes) {
             if let Some(error) = &broken {
-                for (_, part) in &changes {
-                    parts.fail(*part, error);
-                }
+                groups.fail(&portion, error);
                 continue;
             }
-            let limit = rows[changes[0].0.row].name();
+            let limit = rows[portion[0].change.row].name();
             let mut store = shared.store(connection);
             let patience = shared.settings.statement_timeout;
-            match within(patience, Step::Save, limit, store.swap(rows, found, &changes)).await {
-                Ok(lost) => lost.into_iter().for_each(|part| parts.lose(part)),
-                Err(error) if error.is_lost_swap() => changes.iter().for_each(|(_, part)| parts.lose(*part)),
+            match within(patience, Step::Save, limit, store.swap(rows, found, &portion)).await {
+                Ok(written) => groups.note_written(rows, &portion, &written),
+                Err(error) if error.is_lost_swap() => groups.note_written(rows, &portion, &[]),
                 Err(error) => {
                     self.stuck = error.is_timeout();
                     broken = (!error.leaves_connection()).then(|| error.clone());
-                    let error = error.of_commit();
-                    for (_, part) in &changes {
-                        parts.fail(*part, &error);
-                    }
+                    groups.fail(&portion, &error.of_commit());
                 }
             }
         }
@@ -191,20 +169,20 @@ impl Batch {
 
     /// Decides calls once more, in a transaction that locks.
     ///
-    /// Where somebody holds one of their rows for too long it is tried part by part, without waiting again, and likewise
-    /// where something is wrong with one: those who ask other rows are not to suffer.
+    /// Where somebody holds one of their rows for too long, it tries group by group, without waiting again; likewise
+    /// where something is wrong with one row. Those who ask other rows do not suffer.
     async fn decide_lost(
         &mut self,
         shared: &Shared,
         connection: &mut Connection,
-        parts: &Parts,
+        groups: &Groups,
         calls: &[usize],
     ) -> Result<(), Error> {
         if calls.is_empty() {
             return Ok(());
         }
         meter::locked(calls.len());
-        let divided = parts.divide(calls);
+        let divided = groups.divide(calls);
         let patience = shared.settings.lock_timeout;
         match self.decide_locked(shared, connection, calls, patience).await {
             Err(Error::Busy) if divided.len() > 1 => {
@@ -217,15 +195,15 @@ impl Batch {
         }
     }
 
-    /// Decides parts one after another, each in a transaction that locks. An error of one is not the others'.
+    /// Decides groups one after another, each in a transaction that locks. An error of one is not the others'.
     async fn decide_apart(
         &mut self,
         shared: &Shared,
         connection: &mut Connection,
-        parts: &[Vec<usize>],
+        groups: &[Vec<usize>],
         patience: Duration,
     ) -> Result<(), Error> {
-        for calls in parts {
+        for calls in groups {
             match self.decide_locked(shared, connection, calls, patience).await {
                 Err(error) if error.leaves_connection() => {
                     for call in calls {
@@ -246,7 +224,7 @@ impl Batch {
         calls: &[usize],
         patience: Duration,
     ) -> Result<(), Error> {
-        let answers = transaction::run(shared, connection, &self.plan.select(calls), &self.used, patience).await;
+        let answers = transaction::run(shared, connection, &self.plan.select(calls), patience).await;
         for (call, answer) in calls.iter().zip(answers?) {
             self.forget(shared, *call);
             self.answer(*call, answer);
@@ -266,9 +244,7 @@ impl Batch {
     ) {
         match (&shared.refusals, &answer) {
             (Some(refusals), Ok(Answer::Denied(denied))) if denied.others.len() < MANY => {
-                // Of several rows that are asked as one, none refuses by itself.
-                let alone = |place: &usize| self.plan.rows()[*place].shard() == 0;
-                let places = self.plan.places_of(call).filter(alone);
+                let places = self.plan.places_of(call);
                 for place in places.filter(|place| names(denied, &self.plan, *place)) {
                     let change = changes.iter().find(|change| change.row == place);
                     if let Some(state) = change.map(|change| change.state).or(found.states[place]) {
@@ -277,18 +253,18 @@ impl Batch {
                     }
                 }
             }
-            (Some(_), Ok(_)) if self.callers[call].gives => self.forget(shared, call),
+            (Some(_), Ok(_)) if self.callers[call].raises_balance => self.forget(shared, call),
             _ => {}
         }
         self.answer(call, answer);
     }
 
-    /// Forgets what was remembered of a call's rows: they were raised, or written nobody here knows how.
+    /// Forgets what was remembered of a call's rows: they were raised, or written in an unknown way.
     fn forget(&self, shared: &Shared, call: usize) {
         let Some(refusals) = &shared.refusals else { return };
         let rows = self.plan.places_of(call).map(|place| &self.plan.rows()[place]);
-        for row in rows.filter(|row| row.shard() == 0) {
-            if self.callers[call].gives {
+        for row in rows {
+            if self.callers[call].raises_balance {
                 refusals.raise(row, &shared.settings.clock);
             } else {
                 refusals.forget(row, &shared.settings.clock);

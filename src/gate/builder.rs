@@ -6,12 +6,15 @@ use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 
 use super::Gate;
+use super::clock::Clock;
 use super::fallback::{Fallback, OnFailure};
 use super::refusals::Refusals;
-use super::shared::{Clock, Settings, Shared};
+use super::shared::{Settings, Shared};
 use super::width::Width;
+use crate::parts::Parts;
+use crate::store::Backend;
 
-/// How a gate is to work; made by [`Gate::builder`]. What is not set has a default that suits most.
+/// How a gate works; made by [`Gate::builder`]. Every setting has a default that suits most services.
 #[derive(Debug)]
 #[must_use = "nothing is built until `build` is called"]
 pub struct GateBuilder {
@@ -32,20 +35,19 @@ impl GateBuilder {
             statement_timeout: Duration::from_secs(5),
             acquire_timeout: Duration::from_secs(5),
             jitter: Duration::ZERO,
-            named_statements: true,
-            distributed: false,
+            backend: Backend::PLAIN,
             clock: Clock::Database,
         };
         let (staleness, remembered_keys) = (None, 10_000);
         Self { pool, lanes: None, settings, staleness, remembered_keys, on_failure: OnFailure::Closed }
     }
 
-    /// How many lanes work side by side, each on one connection while it has work; 1 to 64, and never more than the pool has
-    /// connections.
+    /// How many lanes work side by side, each on one connection while it has work; 1 to 64, and never more than the
+    /// pool has connections.
     ///
-    /// More lanes make smaller batches, and a gate is fast because its callers share statements. So by default one lane serves
-    /// all until its batches are large, and then more: one more than this machine has cores, but at most four, and at most
-    /// half of the pool.
+    /// More lanes make smaller batches, and a gate is fast because its callers share statements. By default one lane
+    /// serves all until its batches are large. Then more lanes open: one more than this machine has cores, but at
+    /// most four, and at most half of the pool.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = Some(lanes);
         self
@@ -57,20 +59,21 @@ impl GateBuilder {
         self
     }
 
-    /// How many calls wait in one lane at most; 10 000 by default. Whoever comes then gets [`Error::Busy`](crate::Error::Busy)
-    /// at once.
+    /// How many calls wait in one lane at most; 10 000 by default. Whoever comes then gets
+    /// [`Error::Busy`](crate::Error::Busy) at once.
     pub fn queue(mut self, calls: usize) -> Self {
         self.settings.queue = calls;
         self
     }
 
-    /// Remembers refusals in this process: while a row cannot but refuse a call, `consume`, `consume_all`, `check` and `wait`
-    /// are refused without asking the database, with [`Source::Memory`](crate::Source::Memory). Off unless asked for.
+    /// Remembers refusals in this process. While a remembered row must refuse a call, `consume`, `consume_all`, `check`
+    /// and `wait` refuse it without asking the database, with [`Source::Memory`](crate::Source::Memory). Off unless
+    /// asked for.
     ///
-    /// A refusal lapses at the very instant at which the row would grant the cost asked; a smaller cost is decided from the
-    /// remembered row if that must refuse it too, and else asks. This gate's own credits, resets, settlements and
-    /// cancellations forget the row. Those of others are seen after `staleness` at the latest; it should be short, such as a
-    /// second. A call of several limits is refused by those that are remembered, and names only them.
+    /// A refusal lapses at the instant at which the row would grant the cost asked. A smaller cost is refused from the
+    /// remembered row if the row must refuse it, too; else the gate asks the database. This gate's own credits, resets,
+    /// settlements and cancellations forget the row. Those of others are seen after `staleness` at the latest; it
+    /// should be short, such as a second. A refused call of several limits names only the remembered ones.
     pub fn remember_refusals(mut self, staleness: Duration) -> Self {
         self.staleness = Some(staleness);
         self
@@ -88,7 +91,7 @@ impl GateBuilder {
         self
     }
 
-    /// How long to wait for a row that a transaction of somebody else holds; a second by default, in whole milliseconds,
+    /// How long to wait for a row that somebody else's transaction holds; a second by default, in whole milliseconds,
     /// rounded up. Then the callers that wait for it get [`Error::Busy`](crate::Error::Busy).
     ///
     /// Other calls in the same lane wait meanwhile.
@@ -97,8 +100,8 @@ impl GateBuilder {
         self
     }
 
-    /// How long a statement may take; five seconds by default, at least a millisecond. Watched on both sides: a
-    /// server that does not answer any more is given up, and its connection closed.
+    /// How long a statement may take; five seconds by default, at least a millisecond. Both sides watch it: the gate
+    /// closes the connection to a server that does not answer any more.
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
         self.settings.statement_timeout = timeout.max(Duration::from_millis(1));
         self
@@ -106,40 +109,46 @@ impl GateBuilder {
 
     /// How long to wait for a connection; five seconds by default, and never longer than the pool itself says.
     ///
-    /// So long callers wait for a server that is away, for sqlx tries to connect until then; with another policy than
-    /// [`OnFailure::Closed`] a fraction of a second may suit better.
+    /// Callers wait so long for a server that is away, because sqlx tries to connect until then. With another policy
+    /// than [`OnFailure::Closed`] a fraction of a second may suit better.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.settings.acquire_timeout = timeout;
         self
     }
 
-    /// Lets [`Gate::wait`] sleep up to so much longer than needed, at random, so that a crowd that waits for one instant
+    /// Lets [`Gate::wait`] sleep up to so much longer than needed, at random. Then a crowd that waits for one instant
     /// does not come back as one. None by default.
     pub fn jitter(mut self, jitter: Duration) -> Self {
         self.settings.jitter = jitter;
         self
     }
 
-    /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named ones (PgBouncer
-    /// before 1.21, or with `max_prepared_statements = 0`).
+    /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named
+    /// statements (PgBouncer before 1.21, or with `max_prepared_statements = 0`).
     ///
-    /// A batch then pays four round trips for each of its two statements: preparing and executing are one each, with a transaction
-    /// around them, for without it a pooler may send them to two servers.
+    /// Each of a batch's two statements then costs four round trips: preparing and executing are one each, with a
+    /// transaction around them. Without the transaction a pooler may send them to two servers.
     ///
-    /// Say it to every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a name.
+    /// Say it to every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a
+    /// name.
     pub fn unnamed_statements(mut self) -> Self {
-        self.settings.named_statements = false;
+        self.settings.backend.unnamed = true;
         self
     }
 
-    /// Says only what Citus sends to one node: for tables that are distributed by `key` (`tollgate distribute`).
+    /// Says over how many parts the tables are distributed by Citus (`tollgate distribute`, 8 unless told otherwise);
+    /// 0 for plain PostgreSQL, as if nothing was said.
     ///
-    /// A batch then reads each of its keys, and writes each row, by a statement of its own, one after another: calls of one key still
-    /// share them, but those of different keys do not. So more lanes are worth having, such as one for each connection
-    /// of the pool. Calls of several limits are decided in a transaction that locks, which Citus commits in two phases where
-    /// they lie on several nodes. See [`Limiter::distributed`](crate::Limiter::distributed) for the clocks.
-    pub fn distributed(mut self) -> Self {
-        self.settings.distributed = true;
+    /// A batch then takes its two statements once for each part that its keys are in. A call about keys in several
+    /// parts is decided in a transaction that locks, which Citus commits in two phases. See
+    /// [`Limiter::parts`](crate::Limiter::parts).
+    ///
+    /// # Panics
+    ///
+    /// Unless the number is 0 or a power of two, at most 16 384.
+    #[track_caller]
+    pub fn parts(mut self, parts: u16) -> Self {
+        self.settings.backend.parts = Parts::new(parts);
         self
     }
 
@@ -151,7 +160,7 @@ impl GateBuilder {
 
     /// Builds the gate. It connects when it is first asked.
     pub fn build(self) -> Gate {
-        let connections = usize::try_from(self.pool.options().get_max_connections()).unwrap_or(usize::MAX).max(1);
+        let connections = (self.pool.options().get_max_connections() as usize).max(1);
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let most = self.lanes.unwrap_or((cores + 1).min(connections / 2).min(DEFAULT_LANES));
         let most = most.clamp(1, connections.min(MAX_LANES));

@@ -8,8 +8,8 @@ use super::shared::Shared;
 use crate::error::{Error, Step};
 use crate::store::database;
 
-/// A connection of the pool that never goes back to it in the middle of something: dropped while a statement is under way,
-/// also by a panic or by the end of the runtime, it is closed.
+/// A connection of the pool that never goes back to it in the middle of something: dropped while a statement is under
+/// way, also by a panic or by the end of the runtime, it is closed.
 #[derive(Debug)]
 pub(super) struct Connection {
     inner: PoolConnection<Postgres>,
@@ -37,8 +37,8 @@ impl Connection {
         self.sound = true;
     }
 
-    /// Keeps the connection for the next batch, unless the pool has no other to give: then it goes back, and to the end of
-    /// the pool's queue, so that the host application's own requests get their turn.
+    /// Keeps the connection for the next batch, unless the pool has no other to give: then it goes back, and to the end
+    /// of the pool's queue, so that the host application's own requests get their turn.
     /// Nor is it kept from a pool that is being closed.
     pub(super) fn unless_wanted(self) -> Option<Self> {
         let exhausted = self.pool.num_idle() == 0 && self.pool.size() >= self.pool.options().get_max_connections();

@@ -8,18 +8,18 @@ use super::meter;
 use crate::algebra::{State, Timestamp};
 use crate::decision::{Decision, Grant, Source};
 use crate::error::Error;
-use crate::plan::{Answer, Checked, Plan, Row};
+use crate::plan::{Answer, CheckedCall, Plan, Row};
 use crate::standing::Standings;
 use crate::tokens::Tokens;
 
-/// What a gate answers to `consume`, `consume_all`, `check` and `wait` while the database cannot be asked: it is down, cannot be
-/// reached, gives up, takes no writes, or lacks the tables.
+/// What a gate answers to `consume`, `consume_all`, `check` and `wait` while the database cannot be asked: it is down,
+/// cannot be reached, gives up, takes no writes, or lacks the tables.
 ///
-/// A pool that has no connection to give for as long as [`acquire_timeout`](crate::GateBuilder::acquire_timeout) counts as
-/// away, for sqlx reports a server that is down in the same words. Not meant are bad input, [`Error::Busy`], for a crowd must
-/// not open the gate, [`Error::OutcomeUnknown`], for the tokens may have been taken, and what the database objects to in a key or
-/// a row: these stay errors. All other verbs always fail closed. Each answer that is given without the
-/// database has [`Source::Degraded`], charges nothing, and leaves a `tracing` event at level `warn`.
+/// A pool without a free connection for [`acquire_timeout`](crate::GateBuilder::acquire_timeout) counts as away,
+/// because sqlx reports a server that is down in the same words. These stay errors: bad input; [`Error::Busy`], because
+/// a crowd must not open the gate; [`Error::OutcomeUnknown`], because the tokens may have been taken; and what the
+/// database objects to in a key or a row. All other verbs always fail closed. Each answer without the database has
+/// [`Source::Degraded`], charges nothing, and leaves a `tracing` event at level `warn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum OnFailure {
@@ -28,11 +28,11 @@ pub enum OnFailure {
     Closed,
     /// Everything is granted.
     Open,
-    /// Each limit goes on in this process's memory, with this share of its rate and capacity: with n processes, 1/n keeps
-    /// the whole within the limit.
+    /// Each limit goes on in this process's memory, with this fraction of its rate and capacity: with n processes, 1/n
+    /// keeps the whole within the limit.
     ///
-    /// The share is cut to the range from 0 to 1; NaN is 0. What the share can never grant at once stays the error. Buckets
-    /// start full, and what they grant is not charged when the database is back.
+    /// The fraction is cut to the range from 0 to 1; NaN is 0. A cost that the fraction can never grant at once stays
+    /// the error. Buckets start full, and what they grant is not charged when the database is back.
     Local(f64),
 }
 
@@ -60,12 +60,12 @@ impl Fallback {
     }
 
     /// What to keep of a call, to answer it if need be.
-    pub(super) fn keep(&self, call: &Checked) -> Option<Checked> {
+    pub(super) fn keep(&self, call: &CheckedCall) -> Option<CheckedCall> {
         (self.policy != OnFailure::Closed).then(|| call.clone())
     }
 
     /// The answer to a call that the database did not answer.
-    pub(super) fn answer(&self, kept: Option<Checked>, error: Error) -> Result<Decision, Error> {
+    pub(super) fn answer(&self, kept: Option<CheckedCall>, error: Error) -> Result<Decision, Error> {
         let Some(call) = kept.filter(|_| self.answers(&error)) else { return Err(error) };
         let limit = call.limit().name.clone();
         let Some(decision) = self.decide(call) else { return Err(error) };
@@ -82,16 +82,16 @@ impl Fallback {
         failed && self.policy != OnFailure::Closed
     }
 
-    fn decide(&self, call: Checked) -> Option<Decision> {
+    fn decide(&self, call: CheckedCall) -> Option<Decision> {
         match self.policy {
             OnFailure::Closed => None,
             OnFailure::Open => Some(Decision::Granted(self.degraded(Tokens::ZERO, Standings::default()))),
-            OnFailure::Local(share) => self.decide_locally(call.share(share)?),
+            OnFailure::Local(fraction) => self.decide_locally(call.fraction(fraction)?),
         }
     }
 
     /// As the database would: the same plan, over rows of our own.
-    fn decide_locally(&self, call: Checked) -> Option<Decision> {
+    fn decide_locally(&self, call: CheckedCall) -> Option<Decision> {
         let (plan, now) = (Plan::of(vec![call]), self.now());
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
         let found: Vec<_> = plan.rows().iter().map(|row| rows.get(row).map(|local| local.state)).collect();

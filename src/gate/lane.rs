@@ -9,16 +9,14 @@ use tokio::runtime::Handle;
 
 use super::batch::{Batch, Left};
 use super::connection::Connection;
-use super::reply::Reply;
+use super::reply::QueuedCall;
 use super::shared::Shared;
 use crate::error::Error;
-use crate::plan::Checked;
-use crate::receipt::Charge;
 use crate::text::Text;
 
 /// A queue of calls, and the task that works on it while there are any.
 ///
-/// The task takes all that is queued as one batch, and callers that come meanwhile form the next: nobody waits for a
+/// The task takes all that is queued as one batch. Callers that come meanwhile form the next batch: nobody waits for a
 /// timer, and a lone caller is a batch of one. An idle lane has no task and holds no connection.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -28,26 +26,9 @@ pub(super) struct Lane {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Waiting>,
-    /// Whether a task sees to it.
+    waiting: VecDeque<QueuedCall>,
+    /// Whether a task works on it.
     attended: bool,
-}
-
-/// A call in a queue.
-#[derive(Debug)]
-pub(super) struct Waiting {
-    pub(super) call: Checked,
-    /// What the call settles or cancels.
-    pub(super) used: Vec<Charge>,
-    pub(super) reply: Reply,
-}
-
-impl Waiting {
-    /// Whether the call needs a transaction of its own: it uses up or makes rows in `tollgate.reservations`, and one such
-    /// row that was used before fails the statement that writes for all.
-    pub(super) fn is_solo(&self) -> bool {
-        self.call.is_tracked() || self.used.iter().any(|charge| charge.tracked.is_some())
-    }
 }
 
 impl Lane {
@@ -56,7 +37,7 @@ impl Lane {
     }
 
     /// Queues a call, or says that the queue is full.
-    pub(super) fn submit(self: &Arc<Self>, waiting: Waiting) -> Result<(), Error> {
+    pub(super) fn submit(self: &Arc<Self>, waiting: QueuedCall) -> Result<(), Error> {
         let mut queue = self.queue();
         if queue.waiting.len() >= self.shared.settings.queue {
             return Err(Error::Busy);
@@ -87,21 +68,16 @@ impl Lane {
         limit
     }
 
-    /// All that is queued, up to the bound, or one call that must be alone.
+    /// All that is queued, up to the bound.
     fn next_batch(&self) -> Batch {
         let mut queue = self.queue();
-        let mut batch: Vec<Waiting> = Vec::with_capacity(queue.waiting.len().min(self.shared.settings.max_batch));
-        while batch.len() < self.shared.settings.max_batch && !batch.first().is_some_and(Waiting::is_solo) {
-            let Some(next) = queue.waiting.pop_front_if(|next| batch.is_empty() || !next.is_solo()) else { break };
-            if !next.reply.is_abandoned() {
-                batch.push(next);
-            }
-        }
+        let size = queue.waiting.len().min(self.shared.settings.max_batch);
+        let batch = queue.waiting.drain(..size).filter(|next| !next.reply.is_abandoned()).collect();
         drop(queue);
         Batch::new(batch)
     }
 
-    /// Everybody who waits gets an error, for nothing was begun.
+    /// Gives everybody who waits an error. Nothing of their calls was begun.
     fn refuse(&self, error: &Error) {
         let refused = std::mem::take(&mut self.queue().waiting);
         for waiting in refused {
@@ -109,9 +85,9 @@ impl Lane {
         }
     }
 
-    /// Waits for a server that did not answer in time. To close the connection would leave the server at work, and the next
-    /// connection would share its fate: a table that is locked for an hour would use up all that the server has. Whoever
-    /// comes meanwhile gets the error.
+    /// Waits for a server that did not answer in time. A closed connection would leave the server at work, and the next
+    /// connection would wait as well: a table that is locked for an hour would use up all connections. Whoever comes
+    /// meanwhile gets the error.
     async fn wait_out(&self, mut connection: Connection, error: &Error) -> Option<Connection> {
         let patience = self.shared.settings.statement_timeout;
         let until = tokio::time::Instant::now() + GIVE_UP;
@@ -153,7 +129,7 @@ async fn work(mut attendant: Attendant) {
         match connection {
             Ok(connection) => {
                 let decided = async { lane.next_batch().run(&lane.shared, connection).await };
-                // A batch that panics has told its callers by being dropped. Those behind it are not to suffer.
+                // A batch that panics has told its callers by being dropped. Those behind it go on.
                 let decided = AssertUnwindSafe(decided).catch_unwind().await;
                 idle = match decided.unwrap_or(Left::Gone) {
                     Left::Sound(connection) => connection.unless_wanted(),
@@ -161,7 +137,7 @@ async fn work(mut attendant: Attendant) {
                     Left::Gone => None,
                 };
             }
-            // Nobody is to wait as long again for the same: it is the answer to all who wait.
+            // It is the answer to all who wait: nobody waits as long again for the same.
             Err(error) => lane.refuse(&error),
         }
         // Those who were answered get their turn before the next batch: if they ask again, they are in it.
@@ -170,7 +146,7 @@ async fn work(mut attendant: Attendant) {
     attendant.lane = None;
 }
 
-/// Sees to it that no caller waits for a task whose runtime has ended.
+/// Keeps callers from waiting for a task whose runtime has ended.
 struct Attendant {
     /// `None` once the queue is found empty, and is another task's affair.
     lane: Option<Arc<Lane>>,

@@ -1,5 +1,5 @@
-//! What a gate tells the outside of its work: `tracing` events, and with the feature `metrics` counters and histograms. Labels
-//! are names of limits and a few words, never keys.
+//! What a gate tells the outside of its work: `tracing` events, and with the feature `metrics` counters and histograms.
+//! Labels are names of limits and a few words, never keys.
 //!
 //! | metric | kind | labels |
 //! | --- | --- | --- |

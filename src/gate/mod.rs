@@ -1,10 +1,11 @@
 mod batch;
 mod builder;
+mod clock;
 mod connection;
 mod fallback;
+mod groups;
 mod lane;
 mod meter;
-mod parts;
 mod refusals;
 mod reply;
 mod shared;
@@ -22,48 +23,49 @@ use tracing::Instrument;
 use crate::balance::Balance;
 use crate::decision::{Decision, Reservation, Source};
 use crate::error::Error;
-use crate::plan::{Answer, Call, Checked};
-use crate::receipt::{Charge, Receipt};
+use crate::plan::{Answer, Call, CheckedCall};
+use crate::receipt::Receipt;
 use crate::request::Request;
 use crate::text::Text;
 use crate::tokens::{Tokens, TokensError};
 pub use builder::GateBuilder;
 pub use fallback::OnFailure;
-use lane::Waiting;
-use reply::Reply;
+use reply::{QueuedCall, Reply};
 use shared::Shared;
 use switchboard::Switchboard;
 
 /// Decides **in transactions of its own**: what it answers is committed, whatever the caller does afterwards.
 ///
-/// A failed log-in must count even if its handler rolls back; a request that never touches the database otherwise needs no
-/// transaction to be limited. For a decision that shares the fate of other work take [`Limiter`](crate::Limiter). Both work
-/// on the same rows, at the same time.
+/// A failed log-in must count even if its handler rolls back, and a request that does not touch the database otherwise
+/// needs no transaction to be limited. A decision that shares the fate of other work needs a
+/// [`Limiter`](crate::Limiter). Both work on the same rows, at the same time.
 ///
 /// A gate is cheap to clone, and clones are one gate. Make one per process and keep it: it is fast because its callers
 /// share statements. Like its pool it belongs to one tokio runtime.
 ///
 /// # How it works
 ///
-/// Callers queue in lanes, and all that wait in a lane form the next batch: two statements decide hundreds of calls, in the
-/// order in which they came. There is no timer: a lone caller is a batch of one, and pays two round trips. Calls for one row
-/// meet in one lane, so that lanes do not wait for each other; lanes are opened as batches grow. A thousand callers hold a
-/// handful of connections, and where the pool has no other left, a lane gives its own back between batches.
+/// Callers queue in lanes, and all that wait in a lane form the next batch: two statements decide hundreds of calls, in
+/// the order in which they came. There is no timer: a lone caller is a batch of one, and pays two round trips. Calls
+/// for one row meet in one lane, so lanes do not wait for each other; lanes open as batches grow. A thousand callers
+/// hold a handful of connections. Where the pool has no other connection left, a lane gives its own back between
+/// batches.
 ///
-/// A batch reads its rows without a lock, and writes them by a statement that compares them with what was read: no lock
-/// is held across a round trip. Rows that changed meanwhile or are not there yet are decided again in a transaction that
-/// locks them, for at most [`lock_timeout`](GateBuilder::lock_timeout). Only what is granted or changed is written.
+/// A batch reads its rows without a lock. It writes each row that still is the version that was read
+/// (compare-and-swap), so no lock is held across a round trip. Rows that changed meanwhile and rows that are missing
+/// are decided again in a transaction that locks them, for at most [`lock_timeout`](GateBuilder::lock_timeout). Only
+/// what is granted or changed is written.
 ///
 /// # Errors
 ///
-/// A failure of the database reaches every caller of the batch. [`Error::Busy`]: the queue is full, or somebody held a row
-/// for too long; nothing was taken. [`Error::OutcomeUnknown`]: the connection was lost while it was committed. What else may
-/// be answered while the database is down is up to [`OnFailure`].
+/// A failure of the database reaches every caller of the batch. [`Error::Busy`]: the queue is full, or somebody held a
+/// row for too long; nothing was taken. [`Error::OutcomeUnknown`]: the connection was lost during the commit.
+/// [`OnFailure`] decides what else may be answered while the database is down.
 ///
 /// # Cancellation
 ///
-/// Futures may be dropped at any time: a call that waits in the queue is not counted, one that is being decided is counted
-/// whole. Which of the two nobody knows, so give up only on calls that may count.
+/// Futures may be dropped at any time. A call that waits in the queue is not counted; one that is being decided is
+/// counted whole. Nobody knows which of the two, so give up only on calls that may count.
 ///
 /// # Example
 ///
@@ -111,7 +113,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Bad input, before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Else as [`Gate`] says.
+    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Then those of the section
+    /// *Errors* of [`Gate`].
     pub async fn consume(&self, request: Request) -> Result<Decision, Error> {
         self.consume_all([request]).await
     }
@@ -120,35 +123,35 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume); [`Error::NothingAsked`] for no requests, [`Error::ConflictingDefinitions`] for two
-    /// definitions of one limit.
+    /// Those of [`consume`](Self::consume); [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`]
+    /// for two definitions of one limit.
     pub async fn consume_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
-        self.decide(Call::consume(requests).checked()?).await
+        self.decide(self.checked(Call::consume(requests))?).await
     }
 
-    /// What [`consume`](Self::consume) would answer now, without taking anything. By the time that you act on it, it may be
-    /// otherwise.
+    /// What [`consume`](Self::consume) would answer now, without taking anything. The answer may be outdated when you
+    /// act on it.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume).
     pub async fn check(&self, request: Request) -> Result<Decision, Error> {
-        self.decide(Call::check([request]).checked()?).await
+        self.decide(self.checked(Call::check([request]))?).await
     }
 
     /// Takes tokens as [`consume`](Self::consume) does, and waits for them if they will be there within `timeout`.
     ///
-    /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again. Where
-    /// the instant lies beyond the timeout the refusal is returned at once. Waiting holds nothing and promises nothing:
-    /// whoever needs a place in the queue takes [`reserve`](Self::reserve).
+    /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again.
+    /// Returns the refusal at once where the instant lies beyond the timeout. Waiting holds nothing and promises
+    /// nothing: a caller who needs a place in the queue calls [`reserve`](Self::reserve).
     ///
     /// The span is the database's, measured on this machine's monotonic clock; see [`jitter`](GateBuilder::jitter).
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume).
     pub async fn wait(&self, request: Request, timeout: Duration) -> Result<Decision, Error> {
-        let call = Call::consume([request]).checked()?;
+        let call = self.checked(Call::consume([request]))?;
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
         let mut last = None;
@@ -157,7 +160,8 @@ impl Gate {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok(granted),
             };
-            // Where time stands still for a row, as the database's clock has gone back behind it, no instant comes nearer.
+            // Where time stands still for a row, as the database's clock has gone back behind it, no instant comes
+            // nearer.
             let stands_still = last.replace(denied.decided_at) == Some(denied.decided_at);
             let pause = if stands_still { denied.retry_after().max(STANDSTILL) } else { denied.retry_after() };
             let Some(ready) = Instant::now().checked_add(pause) else { return Ok(Decision::Denied(denied)) };
@@ -174,7 +178,7 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume).
     pub async fn reserve(&self, request: Request) -> Result<Decision<Reservation>, Error> {
         self.reserve_all([request]).await
     }
@@ -184,57 +188,57 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// As [`consume_all`](Self::consume_all).
+    /// Those of [`consume_all`](Self::consume_all).
     pub async fn reserve_all(
         &self,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision<Reservation>, Error> {
-        let call = Call::reserve(requests).checked()?;
-        self.ask(call, Vec::new()).await.map(Answer::reservation)
+        let call = self.checked(Call::reserve(requests))?;
+        self.ask(call).await.map(Answer::reservation)
     }
 
     /// What a limit holds for a key now. The request's cost does not matter.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume).
     pub async fn balance(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::look(request), Vec::new()).await
+        self.change(Call::look(request)).await
     }
 
     /// Gives tokens, up to the capacity.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume).
     pub async fn credit(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::credit(request), Vec::new()).await
+        self.change(Call::credit(request)).await
     }
 
     /// Takes tokens whatever is there. As [`Limiter::debit`](crate::Limiter::debit).
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
+    /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
     pub async fn debit(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::debit(request), Vec::new()).await
+        self.change(Call::debit(request)).await
     }
 
-    /// Fills a key up, and forgives its debts. The request's cost does not matter.
+    /// Fills a key up, forgives its debts, and deletes stale shards. The request's cost does not matter.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume).
     pub async fn reset(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::reset(request), Vec::new()).await
+        self.change(Call::reset(request)).await
     }
 
     /// Brings what was charged to its actual cost, in either direction. As [`Limiter::settle`](crate::Limiter::settle).
     ///
     /// # Errors
     ///
-    /// As [`Limiter::settle`](crate::Limiter::settle), and as [`Gate`] says. A grant that was decided without the database
-    /// charged nothing, and there is nothing to settle: [`Error::NothingAsked`].
+    /// Those of [`Limiter::settle`](crate::Limiter::settle) and of [`Gate`]. A grant without the database charged
+    /// nothing: [`Error::NothingAsked`].
     pub async fn settle(
         &self,
         receipt: impl Into<Receipt>,
@@ -242,25 +246,22 @@ impl Gate {
     ) -> Result<Balance, Error> {
         let receipt = receipt.into();
         let actual = receipt.actual_cost(actual)?;
-        let charges = receipt.charges.clone();
-        self.change(Call::settle(receipt, actual), charges).await
+        self.change(Call::settle(receipt, actual)).await
     }
 
     /// Gives back what was charged, if it is not ready to be spent. As [`Limiter::cancel`](crate::Limiter::cancel).
     ///
     /// # Errors
     ///
-    /// As [`settle`](Self::settle).
+    /// Those of [`settle`](Self::settle).
     pub async fn cancel(&self, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
-        let receipt = receipt.into();
-        let charges = receipt.charges.clone();
-        self.change(Call::cancel(receipt), charges).await
+        self.change(Call::cancel(receipt.into())).await
     }
 
     /// As [`check`](Self::check), of several limits together.
     #[cfg(feature = "tower")]
     pub(crate) async fn check_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
-        self.decide(Call::check(requests).checked()?).await
+        self.decide(self.checked(Call::check(requests))?).await
     }
 
     /// Whether the failure policy would answer in place of this error.
@@ -270,28 +271,32 @@ impl Gate {
     }
 
     /// Decides from memory, else by the database, else by the failure policy.
-    async fn decide(&self, call: Checked) -> Result<Decision, Error> {
+    async fn decide(&self, call: CheckedCall) -> Result<Decision, Error> {
         let Shared { refusals, fallback, settings, .. } = &*self.inner.shared;
         if let Some(denied) = refusals.as_ref().and_then(|refusals| refusals.refuse(&call, &settings.clock)) {
             meter::decided(&denied.limit, "denied", Source::Memory);
             return Ok(Decision::Denied(denied));
         }
         let kept = fallback.keep(&call);
-        match self.ask(call, Vec::new()).await {
+        match self.ask(call).await {
             Ok(answer) => Ok(answer.grant()),
             Err(error) => fallback.answer(kept, error),
         }
     }
 
-    async fn change(&self, call: Call, used: Vec<Charge>) -> Result<Balance, Error> {
-        self.ask(call.checked()?, used).await.map(Answer::lowest)
+    async fn change(&self, call: Call) -> Result<Balance, Error> {
+        self.ask(self.checked(call)?).await.map(Answer::lowest)
+    }
+
+    fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
+        call.checked_for(self.inner.shared.settings.backend.parts)
     }
 
     /// Queues a call, and waits for its answer.
-    async fn ask(&self, call: Checked, used: Vec<Charge>) -> Result<Answer, Error> {
+    async fn ask(&self, call: CheckedCall) -> Result<Answer, Error> {
         let limit = call.limit().name.clone();
         let span = tracing::debug_span!("tollgate", limit = limit.as_str(), outcome = tracing::field::Empty);
-        let answer = self.queue(call, used, &limit).instrument(span.clone()).await;
+        let answer = self.queue(call, &limit).instrument(span.clone()).await;
         match &answer {
             Ok(answer) => {
                 span.record("outcome", answer.outcome());
@@ -305,11 +310,10 @@ impl Gate {
         answer
     }
 
-    async fn queue(&self, call: Checked, used: Vec<Charge>, limit: &Text) -> Result<Answer, Error> {
+    async fn queue(&self, call: CheckedCall, limit: &Text) -> Result<Answer, Error> {
         let (reply, answer) = Reply::new(limit.clone());
-        self.inner.switchboard.lane(&call).submit(Waiting { call, used, reply })?;
-        // A reply is sent in any case; the fallback is never taken.
-        answer.await.unwrap_or(Err(Error::Stopped))
+        self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply })?;
+        answer.await.expect("a reply is sent even when it is dropped")
     }
 }
 

@@ -7,16 +7,16 @@ use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use super::shared::Clock;
-use crate::algebra::{Ask, State, Timestamp, Verdict, decide};
+use super::clock::Clock;
+use crate::algebra::{Ask, Pool, State, Timestamp, Verdict};
 use crate::decision::{Denied, Refusal, Source};
-use crate::plan::{Checked, Row, Step};
-use crate::standing::{Standing, more_at};
+use crate::plan::{CheckedCall, Item, Row};
+use crate::standing::Standing;
 
 /// Rows that refused somebody, as they were read or written last.
 ///
-/// A row only gains by time, which is reckoned with, or by a credit or reset. This gate's own are noted here; those of
-/// others are what the bounded staleness is for. So as long as the remembered row refuses a call, the database does too.
+/// A row gains by time, which is computed, and by credits and resets. This gate's own are noted here; the bounded
+/// staleness covers those of others. So while the remembered row refuses a call, the database refuses it, too.
 #[derive(Debug)]
 pub(super) struct Refusals {
     staleness: Duration,
@@ -27,7 +27,7 @@ pub(super) struct Refusals {
 #[derive(Debug, Default)]
 struct Rows {
     entries: HashMap<Row, Entry>,
-    /// When a row was raised that found no room here.
+    /// When a row was raised for which there was no room.
     raised: Option<Instant>,
     swept: Option<Instant>,
 }
@@ -40,7 +40,7 @@ enum Entry {
     Raised(Instant),
 }
 
-/// When a row was read, by the database's clock and by ours: some time between the question and the answer.
+/// When a row was read: an instant of the database's clock, which lay between the question and the answer by ours.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     pub(super) now: Timestamp,
@@ -74,19 +74,19 @@ impl Refusals {
     }
 
     /// The refusal of a call, if one of its rows is remembered as too low for it.
-    pub(super) fn refuse(&self, call: &Checked, clock: &Clock) -> Option<Denied> {
-        let asks = call.asks()?;
+    pub(super) fn refuse(&self, call: &CheckedCall, clock: &Clock) -> Option<Denied> {
+        let items = call.refusable()?;
         let (now, rows) = (Instant::now(), self.read());
         if rows.entries.is_empty() {
             return None;
         }
         let (mut refusals, mut standings, mut decided_at) = (Vec::new(), Vec::new(), Timestamp::MIN);
-        for step in asks {
-            let Some(Entry::Short { state, reading, .. }) = rows.entries.get(&step.row) else { continue };
+        for item in items {
+            let Some(Entry::Short { state, reading, .. }) = rows.entries.get(&item.target.first) else { continue };
             if reading.age(now) > self.staleness {
                 continue;
             }
-            let Some((at, refusal, standing)) = refusal(step, *state, reading, now, clock) else { continue };
+            let Some((at, refusal, standing)) = refusal(item, *state, reading, now, clock) else { continue };
             decided_at = decided_at.max(at);
             refusals.push(refusal);
             standings.push(standing);
@@ -125,20 +125,20 @@ impl Refusals {
         }
     }
 
-    /// Forgets a row that was written, nobody here knows how.
+    /// Forgets a row that was written in an unknown way.
     pub(super) fn forget(&self, row: &Row, clock: &Clock) {
         if matches!(self.read().entries.get(row), Some(Entry::Short { .. })) {
             self.raise(row, clock);
         }
     }
 
-    /// Forgets a row that was raised, and what of it is still under way.
+    /// Forgets a row that was raised, and every reading of it that is still under way.
     pub(super) fn raise(&self, row: &Row, clock: &Clock) {
         let mut rows = self.write();
         if rows.entries.contains_key(row) || rows.has_room(self.bound, self.staleness, clock) {
             rows.entries.insert(row.clone(), Entry::Raised(Instant::now()));
         } else {
-            // It cannot be told from the others: whatever is under way counts no more.
+            // Nothing tells it from the others: whatever is under way counts no more.
             rows.raised = Some(Instant::now());
         }
     }
@@ -153,7 +153,7 @@ impl Refusals {
 }
 
 impl Rows {
-    /// Whether one more fits, once what is of no more use is gone.
+    /// Whether one more fits, once useless entries are gone.
     fn has_room(&mut self, bound: usize, staleness: Duration, clock: &Clock) -> bool {
         if self.entries.len() >= bound {
             self.sweep(staleness, clock);
@@ -161,8 +161,8 @@ impl Rows {
         self.entries.len() < bound
     }
 
-    /// Drops what is too old to be used, and what has come to the instant that it named; not every time, for it looks at
-    /// every entry.
+    /// Drops entries that are too old, and those whose instant has come. Not every time, because it looks at every
+    /// entry.
     fn sweep(&mut self, staleness: Duration, clock: &Clock) {
         let now = Instant::now();
         if self.swept.is_some_and(|last| now.saturating_duration_since(last) < SWEEP_INTERVAL) {
@@ -178,28 +178,28 @@ impl Rows {
     }
 }
 
-/// What a remembered row says to a call, if it refuses it for certain, and when it says so.
+/// The refusal of a call by a remembered row, if the row refuses it for certain, and the instant of the refusal.
 ///
-/// Whether it refuses is judged by the latest instant that it may be by the database's clock, so that nobody is refused
-/// whom the database would let through. The answer speaks of the earliest, so that nobody who waits as long as it says
-/// comes too early.
+/// The latest instant that the database's clock may show decides whether it refuses: nobody is refused whom the
+/// database would grant. The answer speaks of the earliest instant: nobody who waits as long as it says comes too
+/// early.
 fn refusal(
-    step: &Step<Row, Ask>,
+    item: &Item<Ask>,
     state: State,
     reading: &Reading,
     now: Instant,
     clock: &Clock,
 ) -> Option<(Timestamp, Refusal, Standing)> {
-    let ask = |now| decide(&step.terms, Some(state), now, step.action);
-    let Ok(Verdict::Denied { .. }) = ask(reading.latest(now, clock)) else { return None };
-    let earliest = reading.earliest(now, clock);
-    let Ok(Verdict::Denied { remaining, retry_at }) = ask(earliest) else { return None };
-    let (limit, key) = (step.limit.name.clone().into(), step.key.clone());
-    let refusal = Refusal { limit, key, remaining, retry_at: retry_at.into() };
-    let (limit, key, cost) = (step.limit.clone(), step.key.clone(), step.action.cost());
-    let more_at = more_at(&step.terms, state, remaining);
-    let standing = Standing::new(limit, key, cost, remaining, more_at).refused_until(retry_at);
-    Some((earliest.max(state.ts), refusal, standing))
+    let (target, row) = (&item.target, [Some(state)]);
+    let pool = |now| Pool::new(&target.terms, &row, now);
+    let Ok(Verdict::Denied { .. }) = pool(reading.latest(now, clock)).decide(item.action) else { return None };
+    let earliest = pool(reading.earliest(now, clock));
+    let Ok(Verdict::Denied { remaining, retry_at }) = earliest.decide(item.action) else { return None };
+    let (limit, key) = (target.limit.clone(), target.first.key.clone());
+    let more_at = earliest.more_at().map_or(retry_at, |more_at| more_at.min(retry_at));
+    let standing = Standing { limit, key, cost: item.action.cost(), remaining, more_at: Some(more_at.into()) };
+    let (limit, key) = (target.limit.name.clone().into(), target.first.key.clone());
+    Some((earliest.now(), Refusal { limit, key, remaining, retry_at: retry_at.into() }, standing))
 }
 
 /// A sweep of ten thousand entries takes a hundredth of it.
@@ -214,12 +214,12 @@ mod tests {
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, SECOND);
 
-    fn call() -> Checked {
+    fn call() -> CheckedCall {
         Call::consume([LIMIT.key("k")]).checked().unwrap()
     }
 
     fn row() -> Row {
-        call().rows().next().unwrap().clone()
+        call().first_rows().next().unwrap().clone()
     }
 
     /// Asked and answered so long ago, when it was the epoch by the database's clock.

@@ -1,10 +1,17 @@
 use tokio::sync::oneshot;
 
 use crate::error::Error;
-use crate::plan::Answer;
+use crate::plan::{Answer, CheckedCall};
 use crate::text::Text;
 
-/// The way back to one caller. However the gate ends, the caller hears of it: a reply that is dropped says what is known then.
+/// A call in a queue.
+#[derive(Debug)]
+pub(super) struct QueuedCall {
+    pub(super) call: CheckedCall,
+    pub(super) reply: Reply,
+}
+
+/// The way back to one caller. A reply that is dropped says what is known by then, so every caller gets an answer.
 #[derive(Debug)]
 pub(super) struct Reply {
     sender: Option<oneshot::Sender<Result<Answer, Error>>>,
@@ -43,7 +50,7 @@ impl Reply {
 
     fn deliver(&mut self, answer: Result<Answer, Error>) {
         if let Some(sender) = self.sender.take() {
-            // A caller that went away meanwhile has been counted: that is all there is to do.
+            // A caller that went away meanwhile was counted: nothing is left to do.
             let _ = sender.send(answer);
         }
     }
@@ -52,7 +59,7 @@ impl Reply {
 impl Drop for Reply {
     fn drop(&mut self) {
         let limit = self.limit.clone().into();
-        let nothing_known = Error::OutcomeUnknown { limit, source: None };
-        self.deliver(Err(if self.begun { nothing_known } else { Error::Stopped }));
+        let unknown = Error::OutcomeUnknown { limit, source: None };
+        self.deliver(Err(if self.begun { unknown } else { Error::Stopped }));
     }
 }

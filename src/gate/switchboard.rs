@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::lane::Lane;
 use super::shared::Shared;
-use crate::plan::{Checked, Row};
+use crate::plan::{CheckedCall, Row};
 
 /// Sends calls to lanes, so that calls for one row meet in one lane as far as possible.
 ///
-/// A call of one row goes to the row's own lane. One of several rows goes to the lane of that which most others ask, too:
-/// there it meets its competitors, while a collision on its other rows is unlikely. Wherever it goes, it is decided all or
-/// nothing; the choice is about speed alone.
+/// A call of one row goes to the row's own lane. A call of several rows goes to the lane of the row that most other
+/// calls ask: there it meets its competitors, and a collision on its other rows is unlikely. Every lane decides it all
+/// or nothing; the choice is about speed alone.
 #[derive(Debug)]
 pub(super) struct Switchboard {
     shared: Arc<Shared>,
@@ -25,10 +25,9 @@ impl Switchboard {
         Self { shared: shared.clone(), lanes, heat: (0..CELLS).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    pub(super) fn lane(&self, call: &Checked) -> &Arc<Lane> {
-        let mut rows = call.rows().map(hash);
-        // Every call asks a row.
-        let first = rows.next().unwrap_or_default();
+    pub(super) fn lane(&self, call: &CheckedCall) -> &Arc<Lane> {
+        let mut rows = call.first_rows().map(hash);
+        let first = rows.next().expect("every call asks a row");
         let mut hottest = (first, None);
         for other in rows {
             let (row, heat) = hottest;

@@ -5,27 +5,25 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Transaction};
 use super::connection::{Connection, within};
 use super::shared::Shared;
 use crate::error::{Error, Step};
-use crate::limiter::CarryOut;
-use crate::plan::{Answer, Plan};
-use crate::receipt::Charge;
-use crate::store::{PASS_ON, database, millis};
+use crate::limiter::{Answers, Execution};
+use crate::plan::Plan;
+use crate::store::{PASS_ON, by_table_and_part, database, millis};
 
 /// Decides all calls of a plan in a transaction of their own, under locks.
 ///
-/// Waits so long for each row that somebody else holds. Tried again where it lost a race that only the whole transaction can
-/// run again. An error of one call is its answer; one of
-/// the database is the error of all, and then nothing is taken, unless it is [`Error::OutcomeUnknown`].
+/// Waits for `patience` for each row that somebody else holds. Tries again where it lost a race that only the whole
+/// transaction can run again. An error of one call is its answer. An error of the database is the error of all, and
+/// then nothing is taken, unless it is [`Error::OutcomeUnknown`].
 pub(super) async fn run(
     shared: &Shared,
     connection: &mut Connection,
     plan: &Plan,
-    used: &[Charge],
     patience: Duration,
-) -> Result<Vec<Result<Answer, Error>>, Error> {
+) -> Result<Answers, Error> {
     let mut tries = TRIES;
     loop {
         tries -= 1;
-        match attempt(shared, connection, plan, used, patience).await {
+        match attempt(shared, connection, plan, patience).await {
             Err(error) if error.is_lost_race() && tries > 0 => {}
             Err(error) if error.is_lock_timeout() => return Err(Error::Busy),
             done => return done,
@@ -37,15 +35,14 @@ async fn attempt(
     shared: &Shared,
     connection: &mut Connection,
     plan: &Plan,
-    used: &[Charge],
     lock_timeout: Duration,
-) -> Result<Vec<Result<Answer, Error>>, Error> {
+) -> Result<Answers, Error> {
     let (timeout, limit) = (shared.settings.statement_timeout, plan.rows()[0].name());
     let mut tx = within(timeout, Step::Begin, limit, begin(shared, connection, lock_timeout, limit)).await?;
-    let carried_out = async { CarryOut::new(shared.store(&mut tx), plan).using_up(used)?.run_all().await };
     // The server watches each statement; this is for a server that is gone.
-    let patience = shared.settings.patience(plan.rows().len()).saturating_mul(STATEMENTS);
-    match within(patience, Step::Lock, limit, carried_out).await {
+    let pieces = u32::try_from(by_table_and_part(plan.rows()).count()).expect("a plan fits in memory");
+    let patience = timeout.saturating_mul(STATEMENTS).saturating_mul(pieces);
+    match within(patience, Step::Lock, limit, Execution::new(shared.store(&mut tx), plan).run()).await {
         Ok(answers) => {
             within(timeout, Step::Commit, limit, commit(tx, limit)).await.map_err(Error::of_commit)?;
             Ok(answers)
@@ -58,7 +55,8 @@ async fn attempt(
     }
 }
 
-/// Begins at READ COMMITTED, whatever the database's default, with timeouts for locks and statements, in one round trip.
+/// Begins at READ COMMITTED, whatever the database's default, with timeouts for locks and statements, in one round
+/// trip.
 async fn begin<'c>(
     shared: &Shared,
     connection: &'c mut PgConnection,
@@ -66,7 +64,7 @@ async fn begin<'c>(
     limit: &str,
 ) -> Result<Transaction<'c, Postgres>, Error> {
     let (lock, statement) = (millis(patience), millis(shared.settings.statement_timeout));
-    let pass_on = if shared.settings.distributed { PASS_ON } else { "" };
+    let pass_on = if shared.settings.backend.parts.is_distributed() { PASS_ON } else { "" };
     let sql = format!(
         "begin isolation level read committed read write; \
          {pass_on}set local lock_timeout = {lock}; set local statement_timeout = {statement}"
@@ -82,7 +80,7 @@ async fn rollback(tx: Transaction<'_, Postgres>, limit: &str) -> Result<(), Erro
     tx.rollback().await.map_err(|source| database(Step::Commit, limit, source))
 }
 
-/// No plan takes as many.
+/// No table and part of a plan takes as many.
 const STATEMENTS: u32 = 8;
 
 /// How often a transaction is tried before its lost race is the caller's error.

@@ -1,10 +1,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many lanes calls are spread over: few while batches are small, for those who share a batch share its cost, and more
-/// as batches grow.
+/// How many lanes calls are spread over: few while batches are small, for those who share a batch share its cost, and
+/// more as batches grow.
 ///
-/// Calls of one row that meet a change of the width may be under way in two lanes at once: one of them loses the race, and is
-/// decided again. So it changes by one, and only where batches are far from what they were when it last did.
+/// Calls of one row that meet a change of the width may be under way in two lanes at once: one of them loses the race,
+/// and is decided again. So it changes by one, and only where batches are far from what they were when it last did.
 #[derive(Debug)]
 pub(super) struct Width {
     lanes: AtomicUsize,
@@ -53,7 +53,8 @@ impl Width {
     }
 }
 
-/// With so many calls a batch is cheap enough for each that another lane, which works while the first waits, is more use.
+/// With so many calls a batch is cheap enough for each that another lane, which works while the first waits, is more
+/// use.
 const MANY: usize = 20;
 
 #[cfg(test)]

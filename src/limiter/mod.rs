@@ -1,4 +1,4 @@
-mod carry_out;
+mod execution;
 mod savepoint;
 mod shards;
 
@@ -11,53 +11,57 @@ use crate::algebra::Timestamp;
 use crate::balance::Balance;
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
+use crate::parts::Parts;
 use crate::plan::{Answer, Call, Plan};
-use crate::receipt::{Charge, Receipt};
+use crate::receipt::Receipt;
 use crate::request::Request;
-use crate::store::Store;
+use crate::store::{Backend, Store, by_table_and_part};
 use crate::tokens::{Tokens, TokensError};
-pub(crate) use carry_out::CarryOut;
+pub(crate) use execution::{Answers, Execution};
 use savepoint::Savepoint;
 
 /// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back together.
 ///
 /// Every verb takes a connection that is in a transaction: `&mut tx` of a sqlx transaction or savepoint, or a connection on
-/// which `begin` was executed by hand. Outside one the verbs that take or give tokens fail with
+/// which `begin` was executed by hand. Outside a transaction the verbs that take or give tokens fail with
 /// [`Error::NotInTransaction`], and change nothing.
 ///
 /// # Locks
 ///
-/// What is granted, given or taken locks its rows until the transaction ends, in one order for all callers, so that calls
-/// never deadlock with each other, however many limits each asks at once. Two calls in one transaction are two steps of
-/// that order: ask limits together ([`consume_all`](Self::consume_all)) rather than one after another, or in the same
-/// order everywhere. Consume late and commit soon: whoever asks the same key waits meanwhile.
+/// A call that takes or gives tokens locks its rows until the transaction ends, in one order for all callers. So calls never
+/// deadlock with each other, however many limits each asks at once. Two calls in one transaction are two steps of that
+/// order: ask limits together ([`consume_all`](Self::consume_all)), or in the same order everywhere. Consume late and
+/// commit soon: whoever asks the same key waits meanwhile.
 ///
-/// A refusal that a committed balance proves takes no lock, writes nothing, and costs one round trip; [`check`](Self::check) and
-/// [`balance`](Self::balance) never lock.
+/// A refusal that a committed balance proves takes no lock, writes nothing, and costs one round trip.
+/// [`check`](Self::check) and [`balance`](Self::balance) never lock.
+///
+/// # Round trips
+///
+/// A grant of one limit takes two: lock, write. A grant of several limits takes three: look, lock, write. A refusal takes
+/// one. The first call of a new key takes two more for one limit: insert, and lock again.
 ///
 /// # Shards
 ///
-/// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all of them, without a lock: if
-/// together they have too little, that is the refusal, after one round trip (one for each table). Else it takes from one that has enough and
-/// that nobody holds, of eight at random, by a second one. Where those are held it waits for one, in a savepoint that stays (three round
-/// trips more); and where several are needed, or somebody was quicker, it asks all of them together, in the one order.
-/// So it never refuses what the limit as a whole would grant.
+/// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all rows, without a lock. If
+/// together they are short, that is the refusal. Else it takes from the fullest row that nobody holds, in a savepoint that
+/// stays. Where all are held, it waits for one of them. Where several rows are needed, it locks all of them, in the one
+/// order. So it refuses only where the rows together are short.
 ///
-/// `credit`, `debit` and `reset` lock all shards; `settle` and `cancel` those that were charged, give back to those, up to what each
-/// may hold, and report the balance of those. Ask such a limit once in a transaction, for the sum: a second call may want another shard, out of order.
+/// `credit` and `debit` lock all rows of a key; `reset` does, and deletes stale ones; `settle` and `cancel` lock the rows
+/// that were charged. Ask such a limit once in a transaction, for the sum: a second call may need another row, out of order.
 ///
 /// # Isolation
 ///
 /// Made for READ COMMITTED, PostgreSQL's default. At REPEATABLE READ and SERIALIZABLE a lost race is a serialization failure
-/// (40001), as for any other write: [`Error::is_retryable`] says so, and the whole transaction is tried again. There, what
-/// a snapshot does not show is absent, hence full: a row that is newer has nothing credited, settled or reset.
+/// (40001), as for any other write: [`Error::is_retryable`] says so, and the caller tries the whole transaction again.
+/// There, a row that is newer than the snapshot is missing, hence full: credit, settle and reset leave it alone.
 ///
 /// # Cancellation
 ///
-/// Futures may be dropped at any await point. What a call takes is written by one statement, so a dropped call was
-/// carried out whole or not at all; which of the two only the database knows, so let the transaction roll back. If it
-/// commits after all, the most that is left of a call that was not carried out is a row that says "full", as its absence did;
-/// only while a deploy brings a limit back from several shards to one, that row may say so too early.
+/// Futures may be dropped at any await point. One statement writes what a call takes, so a dropped call was carried out
+/// whole or not at all. Only the database knows which of the two, so let the transaction roll back. If it commits after
+/// all, a call that was not carried out leaves at most a full row, which means the same as a missing one.
 ///
 /// # Example
 ///
@@ -75,60 +79,66 @@ use savepoint::Savepoint;
 /// }
 /// # let _ = send;
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 #[must_use = "a limiter limits nothing until it is asked"]
 pub struct Limiter {
     at: Option<Timestamp>,
     lock_timeout: Option<Duration>,
-    unnamed: bool,
-    distributed: bool,
+    backend: Backend,
 }
 
 impl Limiter {
     /// A limiter by the database's clock, which waits for locks as long as the connection does.
     pub const fn new() -> Self {
-        Self { at: None, lock_timeout: None, unnamed: false, distributed: false }
+        Self { at: None, lock_timeout: None, backend: Backend::PLAIN }
     }
 
-    /// Waits at most so long for a row that another transaction holds, then gives up with [`Error::Busy`] and leaves the
-    /// caller's transaction usable.
+    /// Waits at most so long for a row that another transaction holds. Then it gives up with [`Error::Busy`], and the caller's
+    /// transaction stays usable.
     ///
-    /// It is PostgreSQL's `lock_timeout`, which counts anew for each row of a call. In whole milliseconds, rounded up. Costs two round trips per call, for the savepoint that it takes.
+    /// It is PostgreSQL's `lock_timeout`, which counts anew for each row of a call, in whole milliseconds, rounded up. The
+    /// savepoint that it needs costs two round trips per call.
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
     }
 
-    /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named ones (PgBouncer
-    /// before 1.21, or with `max_prepared_statements = 0`). Costs one more round trip per statement.
+    /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named statements
+    /// (PgBouncer before 1.21, or with `max_prepared_statements = 0`). Costs one more round trip per statement.
     ///
-    /// Preparing and executing are two round trips then, and outside of a transaction a pooler may send them to two servers:
-    /// so [`check`](Self::check) and [`balance`](Self::balance) want a transaction too. One that was begun by hand costs two more
-    /// round trips per call, for sqlx does not know of it.
+    /// Preparing and executing are two round trips then, and outside of a transaction a pooler may send them to two servers.
+    /// So [`check`](Self::check) and [`balance`](Self::balance) need a transaction, too. A transaction that was begun by hand
+    /// costs two more round trips per call, because sqlx does not know of it.
     ///
     /// Say it to every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a name.
     pub const fn unnamed_statements(mut self) -> Self {
-        self.unnamed = true;
+        self.backend.unnamed = true;
         self
     }
 
-    /// Says only what Citus sends to one node: for tables that are distributed by `key` (`tollgate distribute`).
+    /// Says over how many parts the tables are distributed by Citus (`tollgate distribute`, 8 unless told otherwise);
+    /// 0 for plain PostgreSQL, as if nothing was said.
     ///
-    /// Each statement names one key then. So a grant takes three round trips for each limit instead of two for all, and the
-    /// call that first uses a key one more; a refusal takes one for each. Rows are locked in the same order as ever, and over
-    /// several nodes Citus commits in two phases.
+    /// Each statement names one part, so Citus sends it to one node. All limits of a key are in one part; a call about keys in
+    /// several parts takes its statements once for each part, and Citus commits it in two phases. Such a call is not
+    /// written by one statement: if its future is dropped, or it fails, roll the transaction back. A transaction that was
+    /// begun by hand costs two more round trips per call, because sqlx does not know of it. Each row goes by the clock of its
+    /// node, and a call by the latest of them: keep the nodes' clocks in step (NTP).
     ///
-    /// A call of several limits is not written by one statement: if its future is dropped, or it fails, roll the transaction
-    /// back. A transaction that was begun by hand costs two more round trips per call, for sqlx does not know of it. Each
-    /// row goes by the clock of its node, and one call by the latest of them: keep the nodes' clocks in step (NTP).
-    pub const fn distributed(mut self) -> Self {
-        self.distributed = true;
+    /// A process with a wrong number gets [`Error::WrongParts`] at its first insert.
+    ///
+    /// # Panics
+    ///
+    /// Unless the number is 0 or a power of two, at most 16 384.
+    #[track_caller]
+    pub const fn parts(mut self, parts: u16) -> Self {
+        self.backend.parts = Parts::new(parts);
         self
     }
 
     /// Speaks over the database's clock: for tests and replays.
     ///
-    /// As with the clock, time does not go back for a row: an instant before the row's own counts as that.
+    /// Time does not go back for a row: an instant before the row's own counts as the row's own.
     pub fn at(mut self, now: DateTime<Utc>) -> Self {
         self.at = Some(now.into());
         self
@@ -140,7 +150,8 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Bad input, before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Else as the groups of [`Error`] say.
+    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Then [`Error::NotInTransaction`],
+    /// [`Error::Busy`], [`Error::CorruptRow`], and the errors of the database.
     pub async fn consume(&self, conn: &mut PgConnection, request: Request) -> Result<Decision, Error> {
         self.consume_all(conn, [request]).await
     }
@@ -152,25 +163,24 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume); [`Error::NothingAsked`] for no requests, [`Error::ConflictingDefinitions`] for two
-    /// definitions of one limit.
+    /// Those of [`consume`](Self::consume); [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`] for
+    /// two definitions of one limit.
     pub async fn consume_all(
         &self,
         conn: &mut PgConnection,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision, Error> {
-        self.within_timeout(conn, Call::consume(requests), &[]).await.map(Answer::grant)
+        self.decide(conn, Call::consume(requests)).await.map(Answer::grant)
     }
 
-    /// Takes tokens now, to be spent as soon as they are there: at once, or at the instant that the reservation names, and
-    /// it is yours.
+    /// Takes tokens now, to be spent as soon as they are there: at once, or at the instant that the reservation names.
     ///
-    /// The balance goes down to `-max_reserved` at most; a limit that says nothing owes nothing, and then this is
+    /// The balance goes down to `-max_reserved` at most. A limit owes nothing unless it says so; then this is
     /// [`consume`](Self::consume).
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume); [`Error::DebtTooDeep`] where an unbounded debt does not fit.
+    /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where an unbounded debt does not fit.
     pub async fn reserve(&self, conn: &mut PgConnection, request: Request) -> Result<Decision<Reservation>, Error> {
         self.reserve_all(conn, [request]).await
     }
@@ -179,33 +189,33 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`consume_all`](Self::consume_all) and [`reserve`](Self::reserve).
+    /// Those of [`consume_all`](Self::consume_all) and [`reserve`](Self::reserve).
     pub async fn reserve_all(
         &self,
         conn: &mut PgConnection,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision<Reservation>, Error> {
-        self.within_timeout(conn, Call::reserve(requests), &[]).await.map(Answer::reservation)
+        self.decide(conn, Call::reserve(requests)).await.map(Answer::reservation)
     }
 
     /// What [`consume`](Self::consume) would answer now, without a lock and without taking anything.
     ///
-    /// By the time that you act on it, it may be otherwise. Works outside a transaction too, where statements are named.
+    /// The answer may be outdated when you act on it. Works outside a transaction, too, where statements are named.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume).
     pub async fn check(&self, conn: &mut PgConnection, request: Request) -> Result<Decision, Error> {
         self.look(conn, Call::check([request])).await.map(Answer::grant)
     }
 
     /// What a limit holds for a key now, without a lock. The request's cost does not matter.
     ///
-    /// Works outside a transaction too, where statements are named.
+    /// Works outside a transaction, too, where statements are named.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume).
     pub async fn balance(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
         self.look(conn, Call::look(request)).await.map(Answer::lowest)
     }
@@ -214,40 +224,38 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume).
     pub async fn credit(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
-        self.alter(conn, Call::credit(request), &[]).await
+        self.decide(conn, Call::credit(request)).await.map(Answer::lowest)
     }
 
-    /// Takes tokens whatever is there: what is missing becomes a debt, beyond `max_reserved` if need be.
+    /// Takes tokens whatever is there. What is missing becomes a debt, beyond `max_reserved` if need be.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
+    /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
     pub async fn debit(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
-        self.alter(conn, Call::debit(request), &[]).await
+        self.decide(conn, Call::debit(request)).await.map(Answer::lowest)
     }
 
-    /// Fills a key up, and forgives its debts. Mends a row from the future, too. The request's cost does not matter.
-    ///
-    /// Updates the row rather than deleting it, so callers that wait for it go on without a detour.
+    /// Fills a key up, forgives its debts, and mends a row from the future. Deletes stale shards: rows beyond the limit's
+    /// number of shards. The request's cost does not matter.
     ///
     /// # Errors
     ///
-    /// As [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume).
     pub async fn reset(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
-        self.alter(conn, Call::reset(request), &[]).await
+        self.decide(conn, Call::reset(request)).await.map(Answer::lowest)
     }
 
-    /// Brings what was charged to its actual cost, in either direction: an estimate that was too high gives tokens back, up to
-    /// the capacity; one that was too low takes the rest, beyond `max_reserved` if need be. Works before and after the
-    /// tokens are ready. Returns the balance; of several charges the lowest.
+    /// Brings what was charged to its actual cost. An estimate that was too high gives tokens back, up to the capacity; one
+    /// that was too low takes the rest, beyond `max_reserved` if need be. Works before and after the tokens are ready.
+    /// Returns the balance; of several charges the lowest.
     ///
     /// # Errors
     ///
-    /// [`Error::MixedCosts`] for charges of different costs ([`Receipt::split`] them); [`Error::ReceiptUsed`] for a tracked
-    /// receipt that was used before; [`Error::NothingAsked`] for one without charges, as a check of cost zero leaves it;
-    /// else as [`debit`](Self::debit).
+    /// [`Error::MixedCosts`] for charges of different costs ([`Receipt::split`] them); [`Error::NothingAsked`] for a receipt
+    /// without charges; those of [`debit`](Self::debit).
     pub async fn settle(
         &self,
         conn: &mut PgConnection,
@@ -256,73 +264,86 @@ impl Limiter {
     ) -> Result<Balance, Error> {
         let receipt = receipt.into();
         let actual = receipt.actual_cost(actual)?;
-        let charges = receipt.charges.clone();
-        self.alter(conn, Call::settle(receipt, actual), &charges).await
+        self.decide(conn, Call::settle(receipt, actual)).await.map(Answer::lowest)
     }
 
-    /// Gives back what was charged, if it is not ready to be spent: up to `ready_at`, and not later.
+    /// Gives back what was charged, up to `ready_at`, and not later. Returns the balance; of several charges the lowest.
     ///
-    /// Tokens that are ready may have been spent; to give those back, say what was spent: `settle(receipt, 0)`. A grant is
-    /// ready when it is decided. Returns the balance; of several charges the lowest.
+    /// Tokens that are ready may have been spent. To give those back, say what was spent: `settle(receipt, 0)`. A grant is
+    /// ready when it is decided.
     ///
     /// # Errors
     ///
-    /// [`Error::ReceiptUsed`] for a tracked receipt that was used before; else as [`credit`](Self::credit).
+    /// [`Error::NothingAsked`] for a receipt without charges; those of [`credit`](Self::credit).
     pub async fn cancel(&self, conn: &mut PgConnection, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
-        let receipt = receipt.into();
-        let charges = receipt.charges.clone();
-        self.alter(conn, Call::cancel(receipt), &charges).await
+        self.decide(conn, Call::cancel(receipt.into())).await.map(Answer::lowest)
     }
 
-    async fn alter(&self, conn: &mut PgConnection, call: Call, used: &[Charge]) -> Result<Balance, Error> {
-        self.within_timeout(conn, call, used).await.map(Answer::lowest)
-    }
-
+    /// Decides without a lock, and changes nothing. Touches no table but those it asks: a standby has only the durable one.
     async fn look(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
-        let plan = Plan::new([call])?;
-        CarryOut::new(self.store(conn, &plan).await?, &plan).look().await
-    }
-
-    async fn within_timeout(&self, conn: &mut PgConnection, call: Call, used: &[Charge]) -> Result<Answer, Error> {
-        let plan = Plan::new([call])?;
-        if plan.takes_pooled() {
-            return self.take_from_shards(conn, &plan).await;
-        }
-        self.carry_out(conn, &plan, used).await
-    }
-
-    /// Carries out a plan; where there is a lock timeout, in a savepoint.
-    async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan, used: &[Charge]) -> Result<Answer, Error> {
-        if self.lock_timeout.is_none() {
-            let mut store = self.store(conn, plan).await?;
-            if self.distributed {
-                store.expect_transaction(plan.rows()[0].name()).await?;
-            }
-            return CarryOut::new(store, plan).using_up(used)?.run().await;
-        }
-        let savepoint = self.savepoint(conn, plan).await?;
-        // The savepoint is proof enough of a transaction.
-        let answer = match CarryOut::new(self.tables(conn), plan).using_up(used) {
-            Ok(carry_out) => carry_out.run().await,
-            Err(error) => Err(error),
-        };
-        savepoint.leave(conn, answer).await
-    }
-
-    /// The tables, once it is certain that what is prepared without a name is still there when it is executed.
-    async fn store<'c>(&self, conn: &'c mut PgConnection, plan: &Plan) -> Result<Store<'c>, Error> {
+        let plan = self.plan(call)?;
         let mut store = self.tables(conn);
-        if self.unnamed {
-            store.expect_transaction(plan.rows()[0].name()).await?;
+        store.expect_transaction_if_unnamed(plan.rows()[0].name()).await?;
+        let found = store.peek(plan.rows()).await?;
+        only(plan.decide(&found.states, found.now).answers)
+    }
+
+    async fn decide(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
+        let plan = self.plan(call)?;
+        let taken = if plan.takes_from_shards() { self.take_from_shards(conn, &plan).await? } else { None };
+        match taken {
+            Some(answer) => Ok(answer),
+            None => self.carry_out(conn, &plan).await,
         }
-        Ok(store)
+    }
+
+    fn plan(&self, call: Call) -> Result<Plan, Error> {
+        Ok(Plan::of(vec![call.checked_for(self.backend.parts)?]))
+    }
+
+    /// Locks, decides and writes. Where there is a lock timeout, or a call takes its statements once for each part, it does so
+    /// in a savepoint.
+    async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answer, Error> {
+        let parted = self.backend.parts.is_distributed() && by_table_and_part(plan.rows()).nth(1).is_some();
+        let answers = if self.lock_timeout.is_some() || parted {
+            let savepoint = self.savepoint(conn, plan).await?;
+            let answers = Execution::new(self.tables(conn), plan).run().await;
+            savepoint.leave(conn, answers).await
+        } else {
+            let mut store = self.tables(conn);
+            store.expect_transaction_if_blind(plan.rows()[0].name()).await?;
+            Execution::new(store, plan).run().await
+        };
+        let answer = only(answers?)?;
+        trace(plan, &answer);
+        Ok(answer)
     }
 
     fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
-        Store::new(conn, self.at, !self.unnamed).routed(self.distributed)
+        Store::new(conn, self.at, self.backend)
     }
 
     async fn savepoint(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Savepoint, Error> {
-        Savepoint::set(conn, self.lock_timeout, self.distributed, plan.rows()[0].name()).await
+        let distributed = self.backend.parts.is_distributed();
+        Savepoint::set(conn, self.lock_timeout, distributed, plan.rows()[0].name()).await
     }
+}
+
+impl Default for Limiter {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The answer to the plan's only call.
+fn only(answers: Answers) -> Result<Answer, Error> {
+    answers.into_iter().next().expect("a plan has one answer for each call")
+}
+
+fn trace(plan: &Plan, answer: &Answer) {
+    let limit = match answer {
+        Answer::Denied(denied) => &*denied.limit,
+        Answer::Granted { .. } | Answer::Done(_) => plan.rows()[0].name(),
+    };
+    tracing::debug!(limit, rows = plan.rows().len(), outcome = answer.outcome());
 }

@@ -7,14 +7,13 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use crate::error::{Error, Step};
 use crate::store::{PASS_ON, database, millis};
 
-/// A savepoint in the caller's transaction, with what puts the settings of before back if others hold in it.
+/// A savepoint in the caller's transaction, and the statements that put the settings of before back.
 pub(super) struct Savepoint {
     before: Option<String>,
 }
 
 impl Savepoint {
-    /// Sets a savepoint, and the lock timeout if there is one, in one round trip; where tables are distributed, on their
-    /// nodes, too.
+    /// Sets a savepoint, and the lock timeout if there is one, in one round trip; on Citus, on its nodes, too.
     pub(super) async fn set(
         conn: &mut PgConnection,
         timeout: Option<Duration>,
@@ -32,25 +31,25 @@ impl Savepoint {
         Ok(Self { before })
     }
 
-    /// Leaves it as the answer demands: undone if the lock timeout struck, else kept, with the timeout of before.
+    /// Leaves it as the answer demands: undone after an error, else released, with the timeout of before.
     pub(super) async fn leave<T>(self, conn: &mut PgConnection, answer: Result<T, Error>) -> Result<T, Error> {
         match answer {
             Err(error) if error.is_lock_timeout() => self.undo(conn).await.and(Err(Error::Busy)),
             // PostgreSQL has aborted the transaction: it is the caller's to roll back.
             Err(error) if error.is_of_the_database() => Err(error),
-            answer => {
+            Err(error) => self.undo(conn).await.and(Err(error)),
+            Ok(answer) => {
                 let before = self.before.unwrap_or_default();
                 run(conn, format!("{before}release savepoint tollgate")).await?;
-                answer
+                Ok(answer)
             }
         }
     }
 
     /// Goes on within it, with the lock timeout of before.
     ///
-    /// Were it released, whoever waits for a row that was locked in it would from then on wait for the whole
-    /// transaction, even if an outer savepoint is rolled back meanwhile and the row is free: then rows locked at random
-    /// could deadlock.
+    /// A released savepoint makes whoever waits for its rows wait for the whole transaction, even where an outer
+    /// savepoint is rolled back meanwhile and the row is free. Then rows that were locked at random could deadlock.
     pub(super) async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
         match self.before {
             Some(before) => run(conn, before).await,
@@ -86,6 +85,6 @@ async fn run(conn: &mut PgConnection, sql: String) -> Result<(), Error> {
 
 const NO_TRANSACTION: &str = "25P01";
 
-/// The settings of before. Where Citus is not loaded its own are unknown, hence null, or empty once they were set.
-const BEFORE: &str = "select current_setting('lock_timeout'),
-    coalesce(nullif(current_setting('citus.propagate_set_commands', true), ''), 'none')";
+/// The settings of before. Without Citus its own setting is null, or empty once it was set.
+const BEFORE: &str = "select pg_catalog.current_setting('lock_timeout'),
+    coalesce(nullif(pg_catalog.current_setting('citus.propagate_set_commands', true), ''::text), 'none'::text)";

@@ -2,130 +2,104 @@
 
 use sqlx::PgConnection;
 
-use super::Limiter;
-use super::carry_out::{CarryOut, only, taken_over, trace};
-use crate::algebra::{State, Timestamp};
+use super::{Limiter, only, trace};
 use crate::error::Error;
-use crate::plan::{Answer, Candidate, Outcome, Plan};
-use crate::store::{Found, Swap};
+use crate::plan::{Answer, Change, Outcome, Plan, Row};
+use crate::store::Found;
 
 impl Limiter {
-    /// Decides a call that takes from limits with shards.
+    /// Decides a call that takes from limits with shards; `None` where it needs several rows of one.
     ///
-    /// No row is ever waited for while another is held out of order: what was locked at random is given up first.
-    pub(super) async fn take_from_shards(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answer, Error> {
-        let mut dice = fastrand::Rng::new();
-        let shards = self.store(conn, plan).await?.read_shards(plan.rows()).await?;
-        let (began, strangers) = (shards.began, !shards.strangers.is_empty());
-        if strangers {
-            // They are taken over, also for a refusal: what they hold until then comes back at other instants than its own.
-            return self.carry_out(conn, plan, &[]).await;
+    /// Looks at all rows, without a lock. If together they are short, that is the refusal. Else it takes from the fullest row
+    /// that nobody holds. Where all are held it waits for one, in a savepoint that gives up the row if it turns out to be
+    /// short: nobody ever waits for a row while it holds another out of order.
+    pub(super) async fn take_from_shards(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Option<Answer>, Error> {
+        let rows = plan.rows();
+        let mut store = self.tables(conn);
+        store.expect_transaction_if_unnamed(rows[0].name()).await?;
+        let seen = store.peek(rows).await?;
+        let Outcome { answers, .. } = plan.decide(&seen.states, seen.now);
+        if let answer @ (Ok(Answer::Denied(_)) | Err(_)) = only(answers) {
+            return traced(plan, answer);
         }
-        let found = shards.found;
-        if let Some(refusal) = refusal(plan, &found) {
-            return refusal;
-        }
-        let candidates = plan.candidates(&found.states, found.now, &mut dice);
-        let Some(candidates) = candidates else { return self.carry_out(conn, plan, &[]).await };
+        // A row that is written without a lock before would be written for good outside of a transaction.
+        store.expect_transaction(rows[0].name()).await?;
+        let Some(candidates) = plan.candidates(&seen.states, seen.now, &mut fastrand::Rng::new()) else {
+            return Ok(None);
+        };
         if let [candidates] = candidates.as_slice() {
-            let ample = candidates.iter().filter(|candidate| candidate.is_ample);
-            let ample: Vec<_> = ample.take(ASKED).copied().collect();
-            match self.swap(conn, plan, &found, &ample, began).await? {
-                Swapped::Granted(answer) => return Ok(answer),
-                Swapped::Held => return self.take_without_waiting(conn, plan, &mut dice).await,
-                Swapped::Lost => {}
+            let there: Vec<_> = candidates.iter().filter(|change| seen.states[change.row].is_some()).copied().collect();
+            if !there.is_empty()
+                && let Some(row) = self.swap_first(conn, plan, &seen, &there).await?
+            {
+                return traced(plan, only(plan.decide_at(&[row], &seen.states, seen.now).answers));
             }
         }
-        let places: Vec<_> = candidates.iter().map(|candidates| Some(candidates.first()?.change.row)).collect();
-        let alone = plan.placed(&found.states, found.now, &places);
-        let seen = places.iter().flatten().all(|place| found.states[*place].is_some());
+        self.wait_for_one(conn, plan, seen, &candidates).await
+    }
+
+    /// Takes from the first of these rows that nobody holds and nobody has changed; which one.
+    ///
+    /// A row that changes while the statement locks it stays locked, and is not written. The savepoint gives it up.
+    async fn swap_first(
+        &self,
+        conn: &mut PgConnection,
+        plan: &Plan,
+        seen: &Found,
+        changes: &[Change],
+    ) -> Result<Option<usize>, Error> {
         let savepoint = self.savepoint(conn, plan).await?;
-        match CarryOut::new(self.tables(conn), &alone).try_once(seen).await {
-            Ok(None) => {
-                savepoint.undo(conn).await?;
-                self.carry_out(conn, plan, &[]).await
-            }
-            Ok(Some(answer)) => {
-                trace(plan, &answer);
-                savepoint.keep(conn).await.map(|()| answer)
-            }
+        match self.tables(conn).swap_first(plan.rows(), seen, changes).await {
+            Ok(Some(place)) => savepoint.keep(conn).await.map(|()| Some(changes[place].row)),
+            Ok(None) => savepoint.undo(conn).await.map(|()| None),
             Err(error) => savepoint.leave(conn, Err(error)).await,
         }
     }
 
-    /// Goes on while it holds a row that somebody else has emptied just before: takes what can be had without waiting,
-    /// for whoever waited now could be waited for.
-    async fn take_without_waiting(
+    /// Locks one row of each limit, in a savepoint, and takes from it; `None`, and nothing locked, where it is short by then.
+    async fn wait_for_one(
         &self,
         conn: &mut PgConnection,
         plan: &Plan,
-        dice: &mut fastrand::Rng,
-    ) -> Result<Answer, Error> {
-        for _ in 0..TRIES {
-            let shards = self.tables(conn).read_shards(plan.rows()).await?;
-            let began = shards.began;
-            let found = taken_over(plan, shards)?;
-            if let Some(refusal) = refusal(plan, &found) {
-                return refusal;
-            }
-            let candidates = plan.candidates(&found.states, found.now, dice).unwrap_or_default();
-            let Some(candidates) = candidates.first() else { break };
-            if let Swapped::Granted(answer) = self.swap(conn, plan, &found, candidates, began).await? {
-                return Ok(answer);
-            }
+        mut seen: Found,
+        candidates: &[Vec<Change>],
+    ) -> Result<Option<Answer>, Error> {
+        // Random ones, so that not all wait for the same. The candidates of an item are never empty.
+        let chosen: Vec<usize> =
+            candidates.iter().map(|changes| changes[fastrand::usize(..changes.len())].row).collect();
+        let savepoint = self.savepoint(conn, plan).await?;
+        let taken = self.take_from(conn, plan, &mut seen, &chosen).await;
+        match taken {
+            Ok(Some(answer)) => savepoint.keep(conn).await.map(|()| Some(answer)),
+            Ok(None) => savepoint.undo(conn).await.map(|()| None),
+            Err(error) => savepoint.leave(conn, Err(error)).await,
         }
-        Err(Error::Busy)
     }
 
-    /// Takes from the first of these shards that nobody holds and nobody has changed, by one statement.
-    async fn swap(
+    async fn take_from(
         &self,
         conn: &mut PgConnection,
         plan: &Plan,
-        found: &Found,
-        candidates: &[Candidate],
-        began: Timestamp,
-    ) -> Result<Swapped, Error> {
-        let changes: Vec<_> = candidates.iter().map(|candidate| candidate.change).collect();
-        let swap = self.tables(conn).swap_shard(plan.rows(), &found.states, &changes, began).await?;
-        let Some(Swap { row, xid, changed, .. }) = swap else { return Ok(Swapped::Lost) };
-        let placed = plan.placed(&found.states, found.now, &[Some(row)]);
-        let state: Option<State> = changed.or(found.states[row]);
-        let Outcome { answers, changes } = placed.decide(&[state], found.now);
-        let mut answer = only(answers)?;
-        if !matches!(answer, Answer::Granted { .. }) {
-            return Ok(Swapped::Held);
+        seen: &mut Found,
+        chosen: &[usize],
+    ) -> Result<Option<Answer>, Error> {
+        let mut store = self.tables(conn);
+        let mut places = chosen.to_vec();
+        places.sort_unstable();
+        let rows: Vec<Row> = places.iter().map(|place| plan.rows()[*place].clone()).collect();
+        let capacities = plan.capacities();
+        let capacities: Vec<_> = places.iter().map(|place| capacities[*place]).collect();
+        let (found, _) = store.claim(&rows, &capacities).await?;
+        for (place, state) in places.iter().zip(&found.states) {
+            seen.states[*place] = *state;
         }
-        if changed.is_some() {
-            self.tables(conn).save(placed.rows(), &changes, &[], xid, false).await?;
-        }
-        self.tables(conn).track(&mut answer, Some(xid)).await?;
-        trace(plan, &answer);
-        Ok(Swapped::Granted(answer))
+        let Outcome { answers, changes } = plan.decide_at(chosen, &seen.states, found.now);
+        let Ok(answer @ Answer::Granted { .. }) = only(answers) else { return Ok(None) };
+        store.save(plan.rows(), &changes, found.xid.ok_or(Error::NotInTransaction)?).await?;
+        traced(plan, Ok(answer))
     }
 }
 
-/// What became of an attempt to take from a shard that nobody holds.
-enum Swapped {
-    Granted(Answer),
-    /// Another has changed it at the last moment, and left too little: nothing is taken, but the row is locked.
-    Held,
-    /// Nothing is taken or locked.
-    Lost,
+fn traced(plan: &Plan, answer: Result<Answer, Error>) -> Result<Option<Answer>, Error> {
+    answer.inspect(|answer| trace(plan, answer)).map(Some)
 }
-
-/// The refusal of the plan's only call that follows from what was found without a lock, or its error, if it is one.
-fn refusal(plan: &Plan, found: &Found) -> Option<Result<Answer, Error>> {
-    let answer = only(plan.decide(&found.states, found.now).answers);
-    if let Ok(answer @ Answer::Denied(_)) = &answer {
-        trace(plan, answer);
-    }
-    matches!(answer, Ok(Answer::Denied(_)) | Err(_)).then_some(answer)
-}
-
-/// How many rows are asked whether somebody holds them, before one is waited for: where each is held by every second caller, eight
-/// all are by one caller of 256, and to ask takes time.
-const ASKED: usize = 8;
-
-/// How often it is tried.
-const TRIES: u32 = 3;

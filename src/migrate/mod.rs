@@ -1,23 +1,13 @@
-//! The tables of tollgate, and how they come to be: migrations that are part of this library.
+//! The tables of tollgate, and the migrations that make them, which are part of this library.
 //!
-//! They live in the schema `tollgate`, with their own history table, and are applied by [refinery] over a sqlx connection:
-//! all in one transaction, one runner at a time, so a fleet may start up all at once. Migrations only ever add, so
-//! that during a rolling deploy, and after going back, an older release works on a newer schema.
+//! The tables live in the schema `tollgate`, with their own history table. [refinery](https://docs.rs/refinery) applies
+//! the migrations over a sqlx connection: all in one transaction, one runner at a time, so a fleet may start up all at
+//! once. Migrations only add. So an older release works on a newer schema, during a rolling deploy and after going
+//! back.
 //!
-//! Run them from the command line (`tollgate migrate up`), from a service at start-up ([`run`]), or take the SQL to
-//! the migration tool that you have ([`sql`]).
-//!
-//! [refinery]: https://docs.rs/refinery
-//!
-//! # Example
-//!
-//! ```
-//! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
-//! let mut conn = pool.acquire().await?;
-//! let applied = tollgate::migrate::run(&mut conn).await?;
-//! println!("{} migrations applied", applied.len());
-//! # Ok(()) }
-//! ```
+//! Run them from the command line (`tollgate migrate up`), from a service at start-up
+//! (`tollgate::migrate::run(&mut *pool.acquire().await?).await?`), or take the SQL to the migration tool that you have
+//! ([`sql`]).
 
 mod distribute;
 mod driver;
@@ -25,25 +15,23 @@ mod driver;
 use std::hash::{Hash, Hasher};
 
 use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery};
+use siphasher::sip::SipHasher13;
 use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
+use time::format_description::well_known::Rfc3339;
 
-pub use distribute::{Buckets, distribute, distribute_sql};
+pub use distribute::{Buckets, DEFAULT_PARTS, distribute, parts};
 use driver::OverSqlx;
 
 /// Applies what is missing, and returns it. Does nothing on a schema that is up to date, or newer.
 ///
-/// Given a connection, it opens a transaction of its own; given a sqlx transaction, it works in a savepoint of that.
-///
-/// # Locks
-///
-/// A transaction-level advisory lock, so that of several runners one applies and the others wait and find nothing to do.
+/// Given a connection, it opens a transaction of its own; given a sqlx transaction, it works in a savepoint of that. A
+/// transaction-level advisory lock makes other runners wait; then they find nothing to do.
 ///
 /// # Errors
 ///
 /// [`MigrateError`]; nothing is applied then.
 pub async fn run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
-    let mut tx = begin(conn).await?;
-    let applied = apply(&mut tx).await?;
+    let (tx, applied) = apply(conn).await?;
     tx.commit().await.map_err(failed("commit"))?;
     Ok(applied)
 }
@@ -54,8 +42,7 @@ pub async fn run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError
 ///
 /// As [`run`].
 pub async fn dry_run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
-    let mut tx = begin(conn).await?;
-    let applied = apply(&mut tx).await?;
+    let (tx, applied) = apply(conn).await?;
     tx.rollback().await.map_err(failed("roll back"))?;
     Ok(applied)
 }
@@ -66,15 +53,11 @@ pub async fn dry_run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateE
 ///
 /// [`MigrateError::Database`] where the history cannot be read.
 pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
-    let applied = history(conn).await?;
-    let known = migrations();
-    let is_known = |migration: &Migration| known.iter().any(|one| one.version == migration.version);
-    let is_applied = |migration: &Migration| applied.iter().any(|one| one.version == migration.version);
-    Ok(Status {
-        pending: known.iter().filter(|&one| !is_applied(one)).cloned().collect(),
-        newer: applied.iter().filter(|&one| !is_known(one)).cloned().collect(),
-        applied: applied.iter().filter(|&one| is_known(one)).cloned().collect(),
-    })
+    let known: Vec<_> = runner().get_migrations().iter().map(Migration::from).collect();
+    let is_in = |list: &[Migration], one: &Migration| list.iter().any(|other| other.version == one.version);
+    let (applied, newer): (Vec<_>, _) = history(conn).await?.into_iter().partition(|one| is_in(&known, one));
+    let pending = known.into_iter().filter(|one| !is_in(&applied, one)).collect();
+    Ok(Status { applied, pending, newer })
 }
 
 /// Checks that the schema is what this release needs: nothing missing, nothing edited, each table and column in place.
@@ -84,15 +67,15 @@ pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
 /// [`MigrateError`] with the first fault.
 pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
     refuse_edited(&history(conn).await?)?;
-    if let Some(Migration { version, name, .. }) = status(conn).await?.pending.into_iter().next() {
-        return Err(MigrateError::Missing { version, name });
+    if let Some(missing) = status(conn).await?.pending.into_iter().next() {
+        return Err(MigrateError::Missing(missing));
     }
     let present = sqlx::raw_sql(COLUMNS_PRESENT).fetch_all(conn).await;
     let present = present.and_then(|rows| rows.iter().map(<(String, String, String)>::from_row).collect());
     let present: Vec<_> = present.map_err(failed("read the catalogue"))?;
-    for (table, persistence, columns) in TABLES {
+    for (table, persistence) in TABLES {
         let found = |column: &&str| present.iter().any(|(t, c, p)| t == table && c == column && p == persistence);
-        if let Some(column) = columns.iter().find(|&column| !found(column)) {
+        if let Some(column) = COLUMNS.iter().find(|&column| !found(column)) {
             return Err(MigrateError::Damaged { table, column });
         }
     }
@@ -154,13 +137,10 @@ impl std::fmt::Display for Migration {
 
 impl From<&refinery_core::Migration> for Migration {
     fn from(migration: &refinery_core::Migration) -> Self {
-        let applied_on = migration
-            .applied_on()
-            .and_then(|instant| instant.format(&time::format_description::well_known::Rfc3339).ok());
         Self {
             version: migration.version().into(),
             name: migration.name().to_owned(),
-            applied_on,
+            applied_on: migration.applied_on().and_then(|instant| instant.format(&Rfc3339).ok()),
             checksum: migration.checksum(),
         }
     }
@@ -193,8 +173,7 @@ pub enum MigrateError {
     /// The connection is in a transaction that sqlx did not begin, and could not share.
     #[error("the connection is in a transaction that was begun by hand (begin it with sqlx, or end it first)")]
     BegunByHand,
-    /// Migrations are applied, but a table or column of theirs is not there, or a table is logged that should not be, or
-    /// the other way round.
+    /// Migrations are applied, but a table or column of theirs is missing, or is not logged as it should be.
     #[error(
         "tollgate.{table} lacks column {column:?}, or is not logged as it should be (restore it from `tollgate migrate sql`)"
     )]
@@ -212,9 +191,9 @@ pub enum MigrateError {
         /// What the driver reported.
         source: sqlx::Error,
     },
-    /// A table is distributed, but not by `key`.
+    /// A table is distributed by another column than `part`, or over another number of parts.
     #[error(
-        "tollgate.{table} is distributed, but not by its column key (`select undistribute_table('tollgate.{table}')`, then try again)"
+        "tollgate.{table} is distributed by another column than part, or over another number of parts (`select undistribute_table('tollgate.{table}')`, then try again)"
     )]
     DistributedOtherwise {
         /// The table.
@@ -222,7 +201,7 @@ pub enum MigrateError {
     },
     /// A migration was applied from another text than this release's: one of the two was edited.
     #[error(
-        "migration V{version}__{name} was applied from another text (migrations are never edited: use the release that applied it)"
+        "migration V{version}__{name} was applied from another text (before the first release: `drop schema tollgate cascade`, then `tollgate migrate up`)"
     )]
     Edited {
         /// Its number.
@@ -234,58 +213,52 @@ pub enum MigrateError {
     #[error("{0}")]
     Failed(#[from] Box<refinery_core::Error>),
     /// A migration is not applied.
-    #[error("migration V{version}__{name} is not applied (run `tollgate migrate up`)")]
-    Missing {
-        /// Its number.
-        version: i64,
-        /// Its title.
-        name: String,
-    },
+    #[error("migration {0} is not applied (run `tollgate migrate up`)")]
+    Missing(Migration),
     /// There is nothing to distribute tables over.
     #[error("Citus is not in this database (`create extension citus`, and add its nodes; or go without `distribute`)")]
     NoCitus,
 }
 
-/// A savepoint of the caller's transaction, or a transaction of our own: at READ COMMITTED whatever the default is, for the
-/// history must be read as it stands after the wait for other runners.
+/// A savepoint of the caller's transaction, or a transaction of our own. At READ COMMITTED it reads the history as it
+/// stands after the wait for other runners.
 async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, MigrateError> {
     if conn.is_in_transaction() {
         return Connection::begin(conn).await.map_err(failed("set a savepoint"));
     }
-    // One that was begun by hand would be committed by our commit, with all that it did before.
+    // Our commit would commit a transaction that was begun by hand, with all that it did before. Only in such a one
+    // does the id outlive the statement that takes it.
     sqlx::raw_sql("select txid_current()").execute(&mut *conn).await.map_err(failed("look for a transaction"))?;
-    let begun_by_hand =
-        ask(conn, "select txid_current_if_assigned() is not null".to_owned(), "look for a transaction").await?;
-    if begun_by_hand {
+    if ask(conn, "select txid_current_if_assigned() is not null", "look for a transaction").await? {
         return Err(MigrateError::BegunByHand);
     }
     Connection::begin_with(conn, "begin isolation level read committed").await.map_err(failed("begin a transaction"))
 }
 
-async fn apply(tx: &mut Transaction<'_, Postgres>) -> Result<Vec<Migration>, MigrateError> {
+async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Vec<Migration>), MigrateError> {
+    let mut tx = begin(conn).await?;
     sqlx::raw_sql(AssertSqlSafe(format!("select pg_advisory_xact_lock({ADVISORY_LOCK})")))
-        .execute(&mut **tx)
+        .execute(&mut *tx)
         .await
         .map_err(failed("take the migration lock"))?;
-    create_schema(tx).await?;
-    refuse_edited(&history(tx).await?)?;
-    let report = runner().run_async(&mut OverSqlx(tx)).await.map_err(Box::new)?;
-    Ok(report.applied_migrations().iter().map(Migration::from).collect())
+    create_schema(&mut tx).await?;
+    refuse_edited(&history(&mut tx).await?)?;
+    let report = runner().run_async(&mut OverSqlx(&mut tx)).await.map_err(Box::new)?;
+    let applied = report.applied_migrations().iter().map(Migration::from).collect();
+    Ok((tx, applied))
 }
 
 /// Asks before it creates: `if not exists` still demands the right to create schemas.
 async fn create_schema(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    let exists = "select exists (select from pg_namespace where nspname = 'tollgate')".to_owned();
-    if !ask(conn, exists, "look for the schema").await? {
+    if !ask(conn, "select to_regnamespace('tollgate') is not null", "look for the schema").await? {
         sqlx::raw_sql("create schema tollgate").execute(conn).await.map_err(failed("create the schema"))?;
     }
     Ok(())
 }
 
-/// What is applied, oldest first; nothing where there is no history yet.
+/// What is applied, oldest first; nothing if there is no history yet.
 async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
-    let exists = format!("select to_regclass('{HISTORY}') is not null");
-    if !ask(conn, exists, "look for the history table").await? {
+    if !ask(conn, &format!("select to_regclass('{HISTORY}') is not null"), "look for the history table").await? {
         return Ok(Vec::new());
     }
     let query = OverSqlx::get_applied_migrations_query(HISTORY);
@@ -293,49 +266,43 @@ async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError
     Ok(applied.iter().map(Migration::from).collect())
 }
 
-/// A question that is answered by yes or no. Like all that is said here in the simple protocol, in which nothing is prepared,
-/// so that it also goes through poolers that do not follow prepared statements.
-async fn ask(conn: &mut PgConnection, question: String, step: &'static str) -> Result<bool, MigrateError> {
-    let answer = sqlx::raw_sql(AssertSqlSafe(question)).fetch_one(conn).await;
+/// Asks for a yes or no. The simple protocol prepares nothing, so that all statements here also go through poolers that
+/// do not follow prepared statements.
+async fn ask(conn: &mut PgConnection, question: &str, step: &'static str) -> Result<bool, MigrateError> {
+    let answer = sqlx::raw_sql(AssertSqlSafe(question.to_owned())).fetch_one(conn).await;
     answer.and_then(|row| row.try_get(0)).map_err(failed(step))
 }
 
-/// refinery's own check would also refuse histories that were written while its feature `int8-versions` was on, which any
-/// crate of the host application can switch: it changes every checksum. This one knows both.
+/// Replaces refinery's own check. Any crate of the host application can turn refinery's feature `int8-versions` on,
+/// which changes every checksum; this check accepts both.
 fn refuse_edited(applied: &[Migration]) -> Result<(), MigrateError> {
     for known in runner().get_migrations() {
         let (version, name) = (i64::from(known.version()), known.name());
-        let sql = known.sql().unwrap_or_default();
-        let is_edited = |one: &&Migration| {
-            one.version == version && (one.name != name || !checksums(name, version, sql).contains(&one.checksum))
-        };
-        if applied.iter().any(|one| is_edited(&one)) {
+        let checksums = checksums(name, version, known.sql().unwrap_or_default());
+        let is_same = |one: &Migration| one.name == name && checksums.contains(&one.checksum);
+        if applied.iter().any(|one| one.version == version && !is_same(one)) {
             return Err(MigrateError::Edited { version, name: name.to_owned() });
         }
     }
     Ok(())
 }
 
-/// refinery's checksum of a migration, with its version counted in 32 bits and in 64.
+/// refinery's checksum of a migration, with its version in 32 bits and in 64.
 fn checksums(name: &str, version: i64, sql: &str) -> [u64; 2] {
-    let checksum = |hash_version: &dyn Fn(&mut siphasher::sip::SipHasher13)| {
-        let mut hasher = siphasher::sip::SipHasher13::new();
-        name.hash(&mut hasher);
-        hash_version(&mut hasher);
+    let mut narrow = SipHasher13::new();
+    name.hash(&mut narrow);
+    let mut wide = narrow;
+    i32::try_from(version).unwrap_or_default().hash(&mut narrow);
+    version.hash(&mut wide);
+    [narrow, wide].map(|mut hasher| {
         sql.hash(&mut hasher);
         hasher.finish()
-    };
-    let narrow = i32::try_from(version).unwrap_or_default();
-    [checksum(&|hasher| narrow.hash(hasher)), checksum(&|hasher| version.hash(hasher))]
-}
-
-fn migrations() -> Vec<Migration> {
-    runner().get_migrations().iter().map(Migration::from).collect()
+    })
 }
 
 fn runner() -> refinery::Runner {
-    // Edits are refused above. A migration that is applied and unknown comes from a newer release: an older one, still
-    // running while the newer is rolled out, must not stumble over it.
+    // `refuse_edited` checks for edits. An applied migration that is unknown comes from a newer release, which may be
+    // rolled out while this one still runs.
     let mut runner = embedded::migrations::runner().set_abort_divergent(false).set_abort_missing(false);
     runner.set_migration_table_name(HISTORY);
     runner
@@ -350,19 +317,14 @@ mod embedded {
 }
 
 const HISTORY: &str = "tollgate.schema_history";
-
 /// The eight letters of "tollgate", read as a number.
 const ADVISORY_LOCK: i64 = i64::from_be_bytes(*b"tollgate");
 
-/// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and columns.
-const TABLES: [(&str, &str, &[&str]); 3] = [
-    ("buckets", "u", &["name", "key", "shard", "tokens", "last_refill", "expires_at"]),
-    ("rate_limits", "p", &["name", "key", "shard", "value", "ts", "full_at"]),
-    ("reservations", "p", &["name", "key", "id", "parts", "cost", "ready_at", "created_at"]),
-];
+/// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and their columns.
+const TABLES: [(&str, &str); 2] = [("buckets", "u"), ("rate_limits", "p")];
+const COLUMNS: [&str; 8] = ["part", "name", "key", "shard", "value", "ts", "full_at", "holds"];
 
 const COLUMNS_PRESENT: &str = "
     select c.relname::text, a.attname::text, c.relpersistence::text
-      from pg_class c
-      join pg_attribute a on a.attrelid = c.oid
+      from pg_class c join pg_attribute a on a.attrelid = c.oid
      where c.relnamespace = to_regnamespace('tollgate') and a.attnum > 0 and not a.attisdropped";

@@ -1,12 +1,17 @@
 use std::collections::HashMap;
 
+use super::item::{Alteration, Item, Target};
+#[cfg(feature = "postgres")]
 use super::row::Row;
-use super::steps::{Act, Step, Steps};
 use crate::algebra::Ask;
 use crate::error::Error;
+use crate::key::Key;
 use crate::limit::Limit;
+#[cfg(feature = "postgres")]
+use crate::parts::Parts;
 use crate::receipt::{Charge, Receipt};
-use crate::request::{Asked, Request};
+use crate::request::{CheckedRequest, Request};
+use crate::text::Text;
 use crate::tokens::{Tokens, TokensError};
 
 /// What one caller asks: tokens from every limit or from none, or a change that always succeeds.
@@ -15,163 +20,209 @@ use crate::tokens::{Tokens, TokensError};
 #[derive(Debug)]
 #[must_use = "a call does nothing until it is planned"]
 pub struct Call {
-    steps: Result<Steps<Row>, Error>,
+    checked: Result<CheckedCall, Error>,
 }
 
 impl Call {
     /// Takes tokens from every limit, or from none.
     pub fn consume(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { steps: asks(requests, Ask::consume).map(Steps::Take) }
+        Self { checked: asks(requests, Ask::consume).map(CheckedCall::Take) }
     }
 
     /// Takes tokens from every limit, now or for later, or from none.
     pub fn reserve(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { steps: asks(requests, Ask::reserve).map(Steps::Take) }
+        Self { checked: asks(requests, Ask::reserve).map(CheckedCall::Take) }
     }
 
     /// Says whether tokens could be taken from every limit, and takes none.
     pub fn check(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { steps: asks(requests, Ask::consume).map(Steps::Check) }
+        Self { checked: asks(requests, Ask::consume).map(CheckedCall::Check) }
     }
 
     /// Gives tokens back, up to the capacity.
     pub fn credit(request: Request) -> Self {
-        Self::alter(request, Act::Credit)
+        Self::alter(request, Alteration::Credit)
     }
 
     /// Takes tokens, whatever is there.
     pub fn debit(request: Request) -> Self {
-        Self::alter(request, Act::Debit)
+        Self::alter(request, Alteration::Debit)
     }
 
-    /// Fills a row up, and brings one from the future back to the present.
+    /// Fills a key up, and brings a row from the future back to the present.
     pub fn reset(request: Request) -> Self {
-        Self::alter(request, |_| Act::Reset)
+        Self::alter(request, |_| Alteration::Reset)
     }
 
-    /// Looks at a row.
+    /// Reads a balance.
     pub fn look(request: Request) -> Self {
-        Self::alter(request, |_| Act::Look)
+        Self::alter(request, |_| Alteration::Look)
     }
 
     /// Brings each charge of a receipt to its actual cost: the difference is given back or taken, whatever is there.
     ///
-    /// What one call took from the shards of one limit is one charge in several parts: what is too much of it is given
-    /// back to each, up to what was taken there, and what is too little is taken from the first.
+    /// One request may have charged several shards. An excess is given back to each of them, up to what it was charged;
+    /// a shortage is taken from the first.
     #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
+    #[expect(clippy::missing_panics_doc, reason = "both differences fit")]
     pub fn settle(receipt: Receipt, actual: Tokens) -> Self {
         Self::amend(&receipt, |charges| {
-            let mut spare = -i128::from(not_negative(&charges[0].limit, actual)?.micros());
+            let mut excess = -i128::from(not_negative(&charges[0].limit, actual)?.micros());
             for charge in charges {
-                spare += i128::from(not_negative(&charge.limit, charge.cost)?.micros());
+                excess += i128::from(not_negative(&charge.limit, charge.cost)?.micros());
             }
-            let mut acts = Vec::with_capacity(charges.len());
-            for charge in charges {
-                let part = spare.min(i128::from(charge.cost.micros()));
-                spare = (spare - part).max(0);
-                // Neither more than the cost nor less than what the actual one is, so the fallback is never taken.
-                let part = i64::try_from(part).unwrap_or_default();
-                let debit = part < 0 && acts.is_empty();
-                acts.push(if debit {
-                    Act::Debit(Tokens::from_micros(-part))
-                } else {
-                    Act::Credit(Tokens::from_micros(part.max(0)))
-                });
+            if excess < 0 {
+                let shortage = i64::try_from(-excess).expect("it is no larger than the actual cost");
+                return Ok(vec![Alteration::Debit(Tokens::from_micros(shortage))]);
             }
-            Ok(acts)
+            let mut give = |charge: &Charge| {
+                let given = excess.min(charge.cost.micros().into());
+                excess -= given;
+                let given = i64::try_from(given).expect("it is no larger than the charge");
+                Alteration::Credit(Tokens::from_micros(given))
+            };
+            Ok(charges.iter().map(&mut give).collect())
         })
     }
 
     /// Gives back each charge of a receipt that is not ready to be spent.
     #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
     pub fn cancel(receipt: Receipt) -> Self {
-        let act = |charge: &Charge| {
+        let give = |charge: &Charge| {
             let cost = not_negative(&charge.limit, charge.cost)?;
-            Ok(Act::CreditUntil(cost, charge.ready_at.into()))
+            Ok(Alteration::CreditUntil(cost, charge.ready_at.into()))
         };
-        Self::amend(&receipt, |charges| charges.iter().map(act).collect())
+        Self::amend(&receipt, |charges| charges.iter().map(give).collect())
     }
 
-    fn alter(request: Request, act: impl Fn(Tokens) -> Act) -> Self {
-        let step = |Asked { limit, key, cost, .. }: Asked| Step::new(limit, key, act(cost));
-        Self { steps: request.into_parts().map(|asked| Steps::Alter(vec![step(asked)])) }
+    fn alter(request: Request, alteration: impl Fn(Tokens) -> Alteration) -> Self {
+        let item =
+            |CheckedRequest { limit, key, cost }| Item { target: Target::new(limit, key), action: alteration(cost) };
+        Self { checked: request.checked().map(|request| CheckedCall::Alter(vec![item(request)])) }
     }
 
-    fn amend(receipt: &Receipt, acts: impl Fn(&[Charge]) -> Result<Vec<Act>, Error>) -> Self {
-        let steps = || {
-            let mut steps = Vec::with_capacity(receipt.charges.len());
+    /// Changes the rows of a receipt's charges: `alterations` says how, for the charges of one request.
+    fn amend(receipt: &Receipt, alterations: impl Fn(&[Charge]) -> Result<Vec<Alteration>, Error>) -> Self {
+        let items = || {
+            let mut items = Vec::with_capacity(receipt.charges.len());
             for charges in receipt.by_request() {
-                for (charge, act) in charges.iter().zip(acts(charges)?) {
-                    steps.push(Step::of_charge(charge, act)?);
-                }
+                let alterations = alterations(charges)?;
+                let of_charge = |(charge, action)| Item { target: Target::of_charge(charge), action };
+                items.extend(charges.iter().zip(alterations).map(of_charge));
             }
-            Ok(Steps::Alter(steps))
+            Ok(CheckedCall::Alter(items))
         };
-        Self { steps: steps() }
+        Self { checked: items() }
     }
 
     /// The call, if it is right.
-    pub(crate) fn checked(self) -> Result<Checked, Error> {
-        let steps = self.steps?;
-        if steps.rows().next().is_none() {
+    pub(crate) fn checked(self) -> Result<CheckedCall, Error> {
+        let call = self.checked?;
+        if call.targets().next().is_none() {
             return Err(Error::NothingAsked);
         }
-        match &steps {
-            Steps::Take(asks) | Steps::Check(asks) => asks.iter().try_for_each(possible)?,
-            Steps::Alter(acts) => agree(acts)?,
+        if let CheckedCall::Take(items) | CheckedCall::Check(items) = &call {
+            items.iter().try_for_each(possible)?;
         }
-        Ok(Checked(steps))
+        Ok(call)
+    }
+
+    /// The call, if it is right, over tables with so many parts.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn checked_for(self, parts: Parts) -> Result<CheckedCall, Error> {
+        let mut call = self.checked()?;
+        if parts.is_distributed() {
+            call.targets_mut().for_each(|target| target.first.part = parts.of(&target.first.key));
+        }
+        Ok(call)
     }
 }
 
 /// A call that can be decided: nothing is wrong with what it asks.
 #[derive(Clone, Debug)]
-pub(crate) struct Checked(pub(super) Steps<Row>);
+pub(crate) enum CheckedCall {
+    /// All or nothing; each limit and key once.
+    Take(Vec<Item<Ask>>),
+    /// What a `Take` would come to.
+    Check(Vec<Item<Ask>>),
+    /// One after another.
+    Alter(Vec<Item<Alteration>>),
+}
+
+impl CheckedCall {
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
+        let (asks, alterations) = match self {
+            Self::Take(items) | Self::Check(items) => (items.as_slice(), [].as_slice()),
+            Self::Alter(items) => ([].as_slice(), items.as_slice()),
+        };
+        asks.iter().map(|item| &item.target).chain(alterations.iter().map(|item| &item.target))
+    }
+
+    /// Whether it may insert a row: whether it takes more than nothing.
+    pub(super) fn inserts(&self) -> bool {
+        let takes = |alteration: &Alteration| matches!(alteration, Alteration::Debit(cost) if *cost > Tokens::ZERO);
+        match self {
+            Self::Take(items) => items.iter().any(|item| item.action.cost() > Tokens::ZERO),
+            Self::Check(_) => false,
+            Self::Alter(items) => items.iter().any(|item| takes(&item.action)),
+        }
+    }
+}
 
 #[cfg(feature = "postgres")]
-impl Checked {
-    /// The rows that it is about, each once; of the shards of a limit only the first.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.0.rows()
+impl CheckedCall {
+    fn targets_mut(&mut self) -> impl Iterator<Item = &mut Target> {
+        let (asks, alterations) = match self {
+            Self::Take(items) | Self::Check(items) => (items.as_mut_slice(), [].as_mut_slice()),
+            Self::Alter(items) => ([].as_mut_slice(), items.as_mut_slice()),
+        };
+        asks.iter_mut().map(|item| &mut item.target).chain(alterations.iter_mut().map(|item| &mut item.target))
     }
 
-    /// The limit that it is called by where one is named for all; the first that was asked.
+    /// The first row of each limit and key that it asks.
+    pub(crate) fn first_rows(&self) -> impl Iterator<Item = &Row> {
+        self.targets().map(|target| &target.first)
+    }
+
+    /// The limit that stands for the call in traces and errors: the first that was asked.
     pub(crate) fn limit(&self) -> &Limit {
-        self.0.first_limit()
+        &self.targets().next().expect("a checked call asks something").limit
     }
 
-    /// Whether it writes rows of `tollgate.reservations`.
-    pub(crate) fn is_tracked(&self) -> bool {
-        matches!(&self.0, Steps::Take(steps) if steps.iter().any(|step| step.tracked))
+    /// The first stale shard of each limit and key that it resets.
+    pub(super) fn stale(&self) -> impl Iterator<Item = Row> {
+        let items = if let Self::Alter(items) = self { items.as_slice() } else { [].as_slice() };
+        let resets = items.iter().filter(|item| matches!(item.action, Alteration::Reset));
+        resets.map(|item| item.target.first.after(item.target.rows))
     }
 
     /// Whether it may raise a balance.
-    pub(crate) fn gives(&self) -> bool {
-        let gives = |act: &Act| matches!(act, Act::Credit(_) | Act::CreditUntil(..) | Act::Reset);
-        matches!(&self.0, Steps::Alter(steps) if steps.iter().any(|step| gives(&step.action)))
+    pub(crate) fn raises_balance(&self) -> bool {
+        let raises = |alteration: &Alteration| {
+            matches!(alteration, Alteration::Credit(_) | Alteration::CreditUntil(..) | Alteration::Reset)
+        };
+        matches!(self, Self::Alter(items) if items.iter().any(|item| raises(&item.action)))
     }
 
-    /// The same call on a share of each limit, from 0 to 1, in one row each, for in memory nobody waits for a lock;
-    /// `None` where that could never grant it.
-    pub(crate) fn share(self, share: f64) -> Option<Self> {
+    /// The same call on a fraction of each limit, from 0 to 1, in one row each: nobody waits for a lock in memory.
+    /// `None` where the fraction could never grant it.
+    pub(crate) fn fraction(mut self, fraction: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
-        let millionths = (share.clamp(0.0, 1.0) * 1e6).floor() as i64;
-        let mut shared = self;
-        let (Steps::Take(steps) | Steps::Check(steps)) = &mut shared.0 else { return None };
-        for step in steps.iter_mut() {
-            step.terms = step.terms.share(millionths);
-            (step.rows, step.shard, step.row.shard) = (1, 0, 0);
+        let millionths = (fraction.clamp(0.0, 1.0) * 1e6).floor() as i64;
+        let (Self::Take(items) | Self::Check(items)) = &mut self else { return None };
+        for item in items.iter_mut() {
+            item.target.terms = item.target.terms.fraction(millionths);
+            (item.target.rows, item.target.limit.shards) = (1, 1);
         }
-        let possible = steps.iter().all(|step| step.action.cost() <= step.action.most(&step.terms));
-        possible.then_some(shared)
+        items.iter().all(|item| possible(item).is_ok()).then_some(self)
     }
 
-    /// What it asks of each row, if it takes or checks without reserving. Of the shards of a limit none refuses by
-    /// itself.
-    pub(crate) fn asks(&self) -> Option<impl Iterator<Item = &Step<Row, Ask>>> {
-        let (Steps::Take(steps) | Steps::Check(steps)) = &self.0 else { return None };
-        let reserving = steps.iter().any(|step| step.action.is_reserving());
-        (!reserving).then(|| steps.iter().filter(|step| step.rows == 1))
+    /// What it asks, where one row's balance can refuse it: it takes or checks without reserving, and the limit has one
+    /// row.
+    pub(crate) fn refusable(&self) -> Option<impl Iterator<Item = &Item<Ask>>> {
+        let (Self::Take(items) | Self::Check(items)) = self else { return None };
+        let reserving = items.iter().any(|item| item.action.is_reserving());
+        (!reserving).then(|| items.iter().filter(|item| item.target.rows == 1))
     }
 }
 
@@ -183,68 +234,49 @@ fn not_negative(limit: &Limit, cost: Tokens) -> Result<Tokens, Error> {
     Ok(cost)
 }
 
-fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Step<Row, Ask>>, Error> {
-    let (mut steps, mut places) = (Vec::new(), HashMap::new());
+fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Item<Ask>>, Error> {
+    let (mut items, mut places) = (Vec::new(), HashMap::new());
     for request in requests {
-        let Asked { limit, key, cost, tracked } = request.into_parts()?;
-        add_up(&mut steps, &mut places, Step { tracked, ..Step::new(limit, key, ask(cost)) })?;
+        let CheckedRequest { limit, key, cost } = request.checked()?;
+        add_up(&mut items, &mut places, Item { target: Target::new(limit, key), action: ask(cost) })?;
     }
-    Ok(steps)
+    Ok(items)
 }
 
-/// Adds a step, or adds its cost to the step that asks the same limit and key already.
+/// Adds an item, or adds its cost to the item that asks the same limit and key already.
 ///
-/// `places` says where the steps of a long call are, for to look through them all each time would take its square.
-fn add_up(
-    steps: &mut Vec<Step<Row, Ask>>,
-    places: &mut HashMap<Row, usize>,
-    step: Step<Row, Ask>,
-) -> Result<(), Error> {
-    // Whatever the number of shards, it is one limit.
-    let whole = |row: &Row| Row { shard: 0, ..row.clone() };
-    let place = if steps.len() < FEW {
-        steps.iter().position(|other| other.row.is_beside(&step.row))
+/// `places` says where the items of a long call are: to search them each time would take the square of their number.
+fn add_up(items: &mut Vec<Item<Ask>>, places: &mut HashMap<(Text, Key), usize>, item: Item<Ask>) -> Result<(), Error> {
+    let place = if items.len() < FEW {
+        items.iter().position(|other| other.target.first.is_of_same_key(&item.target.first))
     } else {
-        for (place, step) in steps.iter().enumerate().skip(places.len()) {
-            places.insert(whole(&step.row), place);
+        let id = |item: &Item<Ask>| (item.target.limit.name.clone(), item.target.key().clone());
+        for (place, item) in items.iter().enumerate().skip(places.len()) {
+            places.insert(id(item), place);
         }
-        places.get(&whole(&step.row)).copied()
+        places.get(&id(&item)).copied()
     };
-    let Some(other) = place.map(|place| &mut steps[place]) else {
-        steps.push(step);
+    let Some(other) = place.map(|place| &mut items[place]) else {
+        items.push(item);
         return Ok(());
     };
-    if other.limit != step.limit {
-        return Err(Error::ConflictingDefinitions { limit: step.row.name.into() });
+    if other.target.limit != item.target.limit {
+        return Err(Error::ConflictingDefinitions { limit: item.target.limit.name.into() });
     }
-    // A sum that is no amount of tokens is beyond every capacity.
-    other.action = other.action.and(step.action).ok_or_else(|| exceeded(other, Tokens::MAX))?;
-    other.tracked |= step.tracked;
+    // A sum that does not fit is beyond every capacity.
+    other.action = other.action.checked_add(item.action).ok_or_else(|| exceeded(other, Tokens::MAX))?;
     Ok(())
 }
 
-/// A receipt whose charges are of one limit under several numbers of shards is no receipt of one call.
-fn agree(steps: &[Step<Row, Act>]) -> Result<(), Error> {
-    let is_other = |one: &Step<Row, Act>, other: &Step<Row, Act>| {
-        one.limit.shards != other.limit.shards && one.row.is_beside(&other.row)
-    };
-    for step in steps.iter().filter(|step| step.limit.shards > 1) {
-        if steps.iter().any(|other| is_other(step, other)) {
-            return Err(Error::ConflictingDefinitions { limit: step.limit.name.clone().into() });
-        }
-    }
-    Ok(())
+fn possible(item: &Item<Ask>) -> Result<(), Error> {
+    let asked = item.action.cost();
+    if asked > item.action.max_cost(&item.target.terms) { Err(exceeded(item, asked)) } else { Ok(()) }
 }
 
-fn possible(step: &Step<Row, Ask>) -> Result<(), Error> {
-    let asked = step.action.cost();
-    if asked > step.action.most(&step.terms) { Err(exceeded(step, asked)) } else { Ok(()) }
+fn exceeded(item: &Item<Ask>, asked: Tokens) -> Error {
+    let max = item.action.max_cost(&item.target.terms);
+    Error::CostExceedsCapacity { limit: item.target.limit.name.clone().into(), asked, max }
 }
 
-fn exceeded(step: &Step<Row, Ask>, asked: Tokens) -> Error {
-    let max = step.action.most(&step.terms);
-    Error::CostExceedsCapacity { limit: step.row.name.clone().into(), asked, max }
-}
-
-/// So many steps are looked through faster than they are looked up.
+/// So many items are searched faster than they are looked up.
 const FEW: usize = 16;

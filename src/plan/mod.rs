@@ -1,9 +1,9 @@
 //! Several requests over locked rows: what to lock, in which order, and what follows from what was found.
 //!
-//! A [`Plan`] names the rows of its calls in the one lock order that all callers share (`buckets` before `rate_limits`,
-//! then name, key and shard by bytes), so that transactions which follow it cannot deadlock with each other. Told the
-//! rows and the time, it decides its calls one after another, each all or nothing, and says which rows to write.
-//! It is as pure as the [`algebra`](crate::algebra) that it applies.
+//! A [`Plan`] names the rows of its calls in the one lock order that all callers share: `buckets` before `rate_limits`,
+//! then part, name, key and shard by bytes. Transactions that follow it cannot deadlock with each other. Told the rows
+//! and the time, a plan decides its calls one after another, each all or nothing, and says which rows to write. It is
+//! as pure as the [`algebra`](crate::algebra) that it applies.
 //!
 //! # Example
 //!
@@ -19,7 +19,7 @@
 //! let plan = Plan::new([ada(), ada()])?;
 //! assert_eq!(plan.rows()[0].name(), "per_user", "rows come in lock order");
 //!
-//! // Both rows are absent, hence full: the first call is granted, the second refused by the total, and takes nothing.
+//! // Both rows are missing, hence full: the first call is granted, the second refused by the total, and takes nothing.
 //! let outcome = plan.decide(&[None, None], Timestamp::from_micros(0));
 //! assert!(matches!(outcome.answers[0], Ok(Answer::Granted { .. })));
 //! assert!(matches!(&outcome.answers[1], Ok(Answer::Denied(denied)) if denied.limit == "total"));
@@ -27,159 +27,49 @@
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 
-mod adoption;
 mod answer;
 mod call;
+mod item;
 mod ledger;
-#[cfg(feature = "postgres")]
-mod placement;
 mod row;
-mod steps;
 
 pub use answer::Answer;
 pub use call::Call;
-pub(crate) use call::Checked;
-pub use ledger::{Change, Outcome};
+pub(crate) use call::CheckedCall;
 #[cfg(feature = "postgres")]
-pub(crate) use placement::Candidate;
-#[cfg(feature = "postgres")]
-pub(crate) use row::place_of;
-pub use row::{Row, Stranger};
-#[cfg(feature = "postgres")]
-pub(crate) use steps::Step;
+pub(crate) use item::Item;
+pub use ledger::Change;
+pub use row::Row;
 
 use crate::algebra::{Ask, State, Terms, Timestamp};
+#[cfg(feature = "postgres")]
+use crate::algebra::{Pool, Verdict};
 use crate::error::Error;
 use crate::tokens::Tokens;
+use item::Target;
 use ledger::Ledger;
-use steps::{Head, Steps};
 
 /// Calls that are decided together, in their order, over rows that are locked together.
 #[derive(Debug)]
 pub struct Plan {
     rows: Vec<Row>,
-    calls: Vec<Steps<usize>>,
+    calls: Vec<Planned>,
 }
 
-impl Plan {
-    /// Plans calls, which will be decided in the order given.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NothingAsked`] for a call without requests; [`Error::Key`] and [`Error::Cost`] for requests that are wrong;
-    /// [`Error::CostExceedsCapacity`] for one that can never be granted; [`Error::ConflictingDefinitions`] where one call
-    /// asks one row under two definitions.
-    pub fn new(calls: impl IntoIterator<Item = Call>) -> Result<Self, Error> {
-        calls.into_iter().map(Call::checked).collect::<Result<Vec<_>, _>>().map(Self::of)
-    }
+/// A call, and the place in the plan of the first row of each of its items.
+#[derive(Debug)]
+struct Planned {
+    call: CheckedCall,
+    places: Vec<usize>,
+}
 
-    /// Plans calls that are known to be right.
-    pub(crate) fn of(calls: Vec<Checked>) -> Self {
-        let mut rows: Vec<Row> = calls.iter().flat_map(|Checked(steps)| steps.all_rows()).collect();
-        rows.sort_unstable();
-        rows.dedup();
-        // Each row was collected from these very calls: the search finds it.
-        let place = |row: &Row| rows.binary_search(row).unwrap_or_else(|place| place);
-        let calls = calls.into_iter().map(|Checked(steps)| steps.placed(place)).collect();
-        Self { rows, calls }
-    }
-
-    /// The plan of some of the calls, in the order given.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn select(&self, calls: &[usize]) -> Self {
-        self.part(calls.iter().map(|call| self.calls[*call].clone()).collect())
-    }
-
-    /// The plan of these calls, which name rows by their places here.
-    #[cfg(feature = "postgres")]
-    fn part(&self, calls: Vec<Steps<usize>>) -> Self {
-        let mut places: Vec<usize> = calls.iter().flat_map(Steps::places).collect();
-        places.sort_unstable();
-        places.dedup();
-        let rows = places.iter().map(|place| self.rows[*place].clone()).collect();
-        // As above: each place was collected from these very calls.
-        let place = |old: &usize| places.binary_search(old).unwrap_or_else(|place| place);
-        Self { rows, calls: calls.into_iter().map(|steps| steps.placed(place)).collect() }
-    }
-
-    /// The places in [`Plan::rows`] of each call's rows, in the order of the calls.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn places(&self) -> impl Iterator<Item = impl Iterator<Item = usize>> {
-        self.calls.iter().map(Steps::places)
-    }
-
-    /// The places in [`Plan::rows`] of one call's rows.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn places_of(&self, call: usize) -> impl Iterator<Item = usize> {
-        self.calls[call].places()
-    }
-
-    /// The rows to lock, in lock order.
-    #[must_use]
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
-    }
-
-    /// Whether some of the rows are asked as one.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn is_pooled(&self) -> bool {
-        self.calls.iter().flat_map(Steps::heads).any(|head| head.rows > 1)
-    }
-
-    /// Whether calls ask one limit and key under several numbers of shards, whose rows are strangers to each other.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn is_mixed(&self) -> bool {
-        let is_strange = |one: &Row, other: &Row| place_of(one.shard).0 != place_of(other.shard).0;
-        // In lock order an unsharded row comes first of its key.
-        self.rows
-            .windows(2)
-            .any(|rows| rows[1].shard > 0 && rows[0].is_beside(&rows[1]) && is_strange(&rows[0], &rows[1]))
-    }
-
-    /// Decides the calls over the states found for [`Plan::rows`], in the same order, `None` where a row is absent.
-    ///
-    /// # Panics
-    ///
-    /// If there are fewer states than rows.
-    #[must_use]
-    pub fn decide(&self, found: &[Option<State>], now: Timestamp) -> Outcome {
-        let mut ledger = Ledger::new(found, now);
-        let answers = self.calls.iter().map(|steps| ledger.answer(steps)).collect();
-        Outcome { answers, changes: ledger.changes(found) }
-    }
-
-    /// What each row must hold for the plan's only call not to be refused, in the order of [`Plan::rows`].
-    ///
-    /// `None` where a low balance proves nothing: for a plan of several calls, for calls that give, take or look
-    /// whatever is there, and for rows that are asked as one.
-    #[must_use]
-    pub fn needs(&self) -> Option<Vec<Need>> {
-        let [Steps::Take(steps)] = self.calls.as_slice() else { return None };
-        if steps.iter().any(|step| step.rows > 1) {
-            return None;
-        }
-        let mut needs: Vec<_> = steps.iter().map(|step| (step.row, Need::of(step.terms, step.action))).collect();
-        needs.sort_unstable_by_key(|(row, _)| *row);
-        Some(needs.into_iter().map(|(_, need)| need).collect())
-    }
-
-    /// What an absent row of each would hold, in micro-tokens, in the order of [`Plan::rows`].
-    #[must_use]
-    pub fn capacities(&self) -> Vec<i64> {
-        let mut capacities = vec![0; self.rows.len()];
-        for Head { row, rows, terms, .. } in self.calls.iter().flat_map(Steps::heads) {
-            for shard in 0..rows {
-                capacities[row + shard] = terms.shard(shard, rows).capacity;
-            }
-        }
-        capacities
-    }
-
-    /// Whether an absent row may have to be inserted.
-    #[must_use]
-    pub fn inserts(&self) -> bool {
-        self.calls.iter().any(Steps::inserts)
-    }
+/// What follows from the rows.
+#[derive(Debug)]
+pub struct Outcome {
+    /// One answer for each call, in the order of the calls.
+    pub answers: Vec<Result<Answer, Error>>,
+    /// The rows to write; empty where nothing changes.
+    pub changes: Vec<Change>,
 }
 
 /// What a row must hold for a call not to be refused.
@@ -191,8 +81,159 @@ pub struct Need {
     pub terms: Terms,
 }
 
-impl Need {
-    fn of(terms: Terms, ask: Ask) -> Self {
-        Self { balance: ask.needs(&terms), terms }
+impl Plan {
+    /// Plans calls, which will be decided in the order given.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NothingAsked`] for a call without requests; [`Error::Key`] and [`Error::Cost`] for requests that are
+    /// wrong; [`Error::CostExceedsCapacity`] for one that can never be granted; [`Error::ConflictingDefinitions`]
+    /// where one call asks one limit and key under two definitions.
+    pub fn new(calls: impl IntoIterator<Item = Call>) -> Result<Self, Error> {
+        calls.into_iter().map(Call::checked).collect::<Result<Vec<_>, _>>().map(Self::of)
+    }
+
+    /// Plans calls that are known to be right.
+    pub(crate) fn of(calls: Vec<CheckedCall>) -> Self {
+        let mut rows: Vec<Row> = calls.iter().flat_map(CheckedCall::targets).flat_map(Target::rows).collect();
+        rows.sort_unstable();
+        rows.dedup();
+        let place =
+            |target: &Target| rows.binary_search(&target.first).expect("the rows were collected from these calls");
+        let planned = |call: CheckedCall| Planned { places: call.targets().map(place).collect(), call };
+        let calls = calls.into_iter().map(planned).collect();
+        Self { rows, calls }
+    }
+
+    /// The rows to lock, in lock order.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Decides the calls over the states found for [`Plan::rows`], in the same order, `None` where a row is missing.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer states than rows.
+    #[must_use]
+    pub fn decide(&self, found: &[Option<State>], now: Timestamp) -> Outcome {
+        self.decide_in(&[], found, now)
+    }
+
+    /// What the plan's only row must hold for the plan's only call not to be refused.
+    ///
+    /// `None` where a low balance proves nothing: for a plan of several calls or rows, and for calls that give, take or
+    /// look whatever is there.
+    #[must_use]
+    pub fn need(&self) -> Option<Need> {
+        let [Planned { call: CheckedCall::Take(items), .. }] = self.calls.as_slice() else { return None };
+        let [item] = items.as_slice() else { return None };
+        let need = |terms, ask: Ask| Need { balance: ask.needs(&terms), terms };
+        (item.target.rows == 1).then(|| need(item.target.terms, item.action))
+    }
+
+    /// What a missing row means, in micro-tokens, in the order of [`Plan::rows`].
+    #[must_use]
+    pub fn capacities(&self) -> Vec<i64> {
+        let mut capacities = vec![0; self.rows.len()];
+        for Planned { call, places } in &self.calls {
+            for (target, place) in call.targets().zip(places) {
+                for shard in 0..target.rows {
+                    capacities[place + shard] = target.terms.shard(shard, target.rows).capacity;
+                }
+            }
+        }
+        capacities
+    }
+
+    /// Whether a missing row may have to be inserted.
+    #[must_use]
+    pub fn inserts(&self) -> bool {
+        self.calls.iter().any(|planned| planned.call.inserts())
+    }
+
+    /// Decides as [`decide`](Self::decide) does. Where rows are chosen, one for each item of the plan's only call, each
+    /// item takes from its chosen row alone.
+    fn decide_in(&self, chosen: &[usize], found: &[Option<State>], now: Timestamp) -> Outcome {
+        let mut ledger = Ledger::new(found, now);
+        let answers = self.calls.iter().map(|planned| ledger.answer(planned, chosen)).collect();
+        Outcome { answers, changes: ledger.changes(found) }
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl Plan {
+    /// The plan of some of the calls, in the order given.
+    pub(crate) fn select(&self, calls: &[usize]) -> Self {
+        Self::of(calls.iter().map(|call| self.calls[*call].call.clone()).collect())
+    }
+
+    /// The places in [`Plan::rows`] of one call's rows.
+    pub(crate) fn places_of(&self, call: usize) -> impl Iterator<Item = usize> {
+        let Planned { call, places } = &self.calls[call];
+        call.targets().zip(places).flat_map(|(target, place)| *place..place + target.rows)
+    }
+
+    /// How many calls there are.
+    pub(crate) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// For each limit and key that some call resets the first shard that is stale, in lock order.
+    pub(crate) fn stale(&self) -> Vec<Row> {
+        let mut stale: Vec<_> = self.calls.iter().flat_map(|planned| planned.call.stale()).collect();
+        stale.sort_unstable();
+        stale
+    }
+
+    /// Whether a call resets something.
+    pub(crate) fn resets(&self, call: usize) -> bool {
+        self.calls[call].call.stale().next().is_some()
+    }
+
+    /// Whether the plan's only call takes from a limit with several rows.
+    pub(crate) fn takes_from_shards(&self) -> bool {
+        matches!(self.calls.as_slice(), [Planned { call: call @ CheckedCall::Take(items), .. }]
+            if call.inserts() && items.iter().any(|item| item.target.rows > 1))
+    }
+
+    /// For each item of the plan's only call its rows that could grant it alone, by what was seen of them; none where
+    /// some item needs several rows.
+    ///
+    /// The fullest row comes first, so that no row stays full, and wastes its refill, while another is low. Where all
+    /// rows would owe, the row that is ready first comes first. Equal rows come in random order, so that callers
+    /// spread.
+    pub(crate) fn candidates(
+        &self,
+        found: &[Option<State>],
+        now: Timestamp,
+        random: &mut fastrand::Rng,
+    ) -> Option<Vec<Vec<Change>>> {
+        let [Planned { call: CheckedCall::Take(items), places }] = self.calls.as_slice() else { return None };
+        let of_item = |(item, place): (&Item<Ask>, &usize)| {
+            let rows = item.target.rows;
+            let pool = Pool::new(&item.target.terms, &found[*place..place + rows], now);
+            let mut candidates: Vec<_> = (0..rows)
+                .filter_map(|shard| match pool.decide_in(shard, item.action) {
+                    Ok(Verdict::Granted { portions, ready_at, .. }) => {
+                        let state = portions.first()?.next;
+                        let full_at = item.target.terms.shard(shard, rows).full_at(state);
+                        Some((ready_at, Change { row: place + shard, state, full_at }))
+                    }
+                    _ => None,
+                })
+                .collect();
+            random.shuffle(&mut candidates);
+            candidates.sort_by_key(|(ready_at, change)| (*ready_at, -i128::from(change.state.value.micros())));
+            let candidates: Vec<_> = candidates.into_iter().map(|(_, change)| change).collect();
+            (!candidates.is_empty()).then_some(candidates)
+        };
+        items.iter().zip(places).map(of_item).collect()
+    }
+
+    /// Decides the plan's only call with each item at one chosen row, by what is known of all rows.
+    pub(crate) fn decide_at(&self, chosen: &[usize], known: &[Option<State>], now: Timestamp) -> Outcome {
+        self.decide_in(chosen, known, now)
     }
 }

@@ -1,172 +1,90 @@
-//! Statements that write rows which the transaction holds, and keep and use up tracked charges.
+//! Statements that write rows which the transaction holds.
 
 use sqlx::{Row as _, query_file};
 
-use super::columns::{self, Columns, Written};
-use super::{Store, database, failed, unwritten};
+use super::columns::{self, Columns, Values};
+use super::fault::{failed, unwritten};
+use super::{Store, by_table_and_part};
 use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
-use crate::plan::{Answer, Change, Row, place_of};
-use crate::receipt::Charge;
+use crate::plan::{Change, Row};
 
 impl Store<'_> {
-    /// Writes what changed in rows that transaction `xid` holds, and uses up tracked charges, whole or not at all.
-    /// Where some of them are `fresh`, that is inserted, strangers may have come while it waited; says whether there
-    /// are none.
-    pub(crate) async fn save(
-        &mut self,
-        rows: &[Row],
-        changes: &[Change],
-        used: &[(Row, i64)],
-        xid: i64,
-        fresh: bool,
-    ) -> Result<bool, Error> {
-        if self.routed {
-            return self.route_save(rows, changes, used, fresh).await;
+    /// Writes what changed in rows that transaction `xid` holds. Where nothing is distributed it is one statement: all
+    /// changes are written, or none.
+    pub(crate) async fn save(&mut self, rows: &[Row], changes: &[Change], xid: i64) -> Result<(), Error> {
+        let xid = self.provable(xid);
+        let pieces: Vec<&[Row]> = if xid.is_some() { vec![rows] } else { by_table_and_part(rows).collect() };
+        let mut first = 0;
+        for piece in pieces {
+            let range = first..first + piece.len();
+            first = range.end;
+            let changes: Vec<_> = changes.iter().filter(|change| range.contains(&change.row)).copied().collect();
+            let written = match changes.as_slice() {
+                [] => continue,
+                [change] => self.save_one(&rows[change.row], change, xid).await,
+                _ => self.save_rows(rows, &changes, xid).await,
+            };
+            if written.map_err(failed(Step::Save, &piece[0]))? != changes.len() {
+                // Another transaction than the one that holds the rows, or something that keeps them from being
+                // written.
+                self.prove_transaction(piece[0].name()).await?;
+                return Err(unwritten(&piece[0]));
+            }
         }
-        let saved = match changes {
-            [change] if used.is_empty() => self.save_one(&rows[change.row], change, xid, fresh).await,
-            _ => self.save_rows(rows, changes, used, xid, fresh).await,
-        };
-        let Saved { joined, unused, strange, written } = saved.map_err(failed(Step::Save, &rows[0]))?;
-        if !joined {
-            // Nothing was written: in another transaction than the one that holds the rows, beside strangers, or in
-            // vain.
-            self.expect_transaction(rows[0].name()).await?;
-            if fresh { Ok(false) } else { Err(unwritten(&rows[0])) }
-        } else if strange {
-            Ok(false)
-        } else if !unused {
-            Err(Error::ReceiptUsed)
-        } else if written != changes.len() {
-            Err(unwritten(&rows[0]))
-        } else {
-            Ok(true)
-        }
+        Ok(())
     }
 
-    async fn save_one(&mut self, row: &Row, change: &Change, xid: i64, fresh: bool) -> Result<Saved, sqlx::Error> {
-        let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
-        let (value, ts, full_at) = (change.state.value.micros(), change.state.ts, change.full_at);
-        let done = execute!(
+    async fn save_one(&mut self, row: &Row, change: &Change, xid: Option<i64>) -> Result<usize, sqlx::Error> {
+        let rows = fetch!(
             self,
             row.storage(),
-            "src/store/sql/save_bucket.sql",
-            "src/store/sql/save_rate_limit.sql",
-            name,
-            key,
-            shard,
-            value,
-            ts as Timestamp,
-            full_at as Timestamp,
-            xid,
-            fresh
-        )?;
-        Ok(Saved { joined: done.rows_affected() == 1, unused: true, strange: false, written: 1 })
-    }
-
-    async fn save_rows(
-        &mut self,
-        rows: &[Row],
-        changes: &[Change],
-        used: &[(Row, i64)],
-        xid: i64,
-        fresh: bool,
-    ) -> Result<Saved, sqlx::Error> {
-        let [buckets, rate_limits] =
-            [Storage::Ephemeral, Storage::Durable].map(|table| Written::of(table, rows, changes));
-        let Columns { names, keys, .. } = Columns::of(used.iter().map(|(row, _)| row));
-        let ids: Vec<_> = used.iter().map(|(_, id)| *id).collect();
-        let query = query_file!(
-            "src/store/sql/save_rows.sql",
-            &buckets.at.names as &[&str],
-            &buckets.at.keys as &[&str],
-            &buckets.at.shards,
-            &buckets.values,
-            &buckets.instants as &[Timestamp],
-            &buckets.full_at as &[Timestamp],
-            &rate_limits.at.names as &[&str],
-            &rate_limits.at.keys as &[&str],
-            &rate_limits.at.shards,
-            &rate_limits.values,
-            &rate_limits.instants as &[Timestamp],
-            &rate_limits.full_at as &[Timestamp],
-            &names as &[&str],
-            &keys as &[&str],
-            &ids,
-            xid,
-            fresh
+            "src/store/sql/save_one.sql",
+            "src/store/sql/ephemeral/save_one.sql",
+            columns::part(row),
+            row.name(),
+            row.key().as_str(),
+            columns::shard(row),
+            change.state.value.micros(),
+            change.state.ts as Timestamp,
+            change.full_at as Timestamp,
+            xid as Option<i64>
         );
-        let rows = self.fetch(query).await?;
-        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        let written: i64 = row.try_get(2)?;
-        Ok(Saved {
-            joined: row.try_get(0)?,
-            unused: row.try_get(1)?,
-            strange: row.try_get(3)?,
-            written: usize::try_from(written).unwrap_or_default(),
-        })
+        Ok(rows?.len())
     }
 
-    /// Deletes rows that were inserted in vain, given what was inserted: each row, its capacity, and the instant.
-    pub(crate) async fn release(&mut self, inserted: &[(&Row, i64, Timestamp)]) -> Result<(), Error> {
-        if self.routed {
-            return self.route_release(inserted).await;
-        }
-        for table in inserted.chunk_by(|(one, ..), (other, ..)| one.storage() == other.storage()) {
-            let Columns { names, keys, shards } = Columns::of(table.iter().map(|(row, ..)| *row));
-            let values: Vec<_> = table.iter().map(|(_, value, _)| *value).collect();
-            let instants: Vec<_> = table.iter().map(|(.., instant)| *instant).collect();
-            let released = execute!(
-                self,
-                table[0].0.storage(),
-                "src/store/sql/release_buckets.sql",
-                "src/store/sql/release_rate_limits.sql",
-                &names as &[&str],
-                &keys as &[&str],
-                &shards,
-                &values,
-                &instants as &[Timestamp]
-            );
-            released.map_err(failed(Step::Release, table[0].0))?;
-        }
-        Ok(())
-    }
-
-    /// Keeps those charges of an answer that are to be tracked until their receipt is used.
-    pub(crate) async fn track(&mut self, answer: &mut Answer, xid: Option<i64>) -> Result<(), Error> {
-        let Answer::Granted { charges, .. } = answer else { return Ok(()) };
-        for (charge, _) in charges.iter_mut().filter(|(_, tracked)| *tracked) {
-            charge.tracked = Some(self.track_charge(charge, xid.ok_or(Error::NotInTransaction)?).await?);
-        }
-        Ok(())
-    }
-
-    async fn track_charge(&mut self, charge: &Charge, xid: i64) -> Result<i64, Error> {
-        let (_, shard) = place_of(charge.shard);
-        let mut parts = vec![0; usize::from(shard)];
-        parts.push(charge.cost.micros());
-        let (name, key, ready_at) = (charge.limit.name(), charge.key.as_str(), Timestamp::from(charge.ready_at));
-        if self.routed {
-            let kept = self.route_track(charge, &parts).await;
-            return kept.map_err(|source| database(Step::Track, name, source));
-        }
-        let query = query_file!("src/store/sql/track_charge.sql", name, key, &parts, ready_at as Timestamp, xid);
-        let rows = self.fetch(query).await.map_err(|source| database(Step::Track, name, source))?;
-        let row = rows.first().ok_or(Error::NotInTransaction)?;
-        row.try_get(0).map_err(|source| database(Step::Track, name, source))
-    }
-}
-
-/// What became of a save.
-struct Saved {
-    /// Whether the transaction is the one that holds the rows.
-    joined: bool,
-    /// Whether no charge to be used up was used before.
-    unused: bool,
-    /// Whether nothing was written, for there are strangers.
-    strange: bool,
     /// How many rows were written.
-    written: usize,
+    async fn save_rows(&mut self, rows: &[Row], changes: &[Change], xid: Option<i64>) -> Result<usize, sqlx::Error> {
+        let of = |table| changes.iter().filter(move |change| rows[change.row].storage() == table);
+        let columns = |table| Columns::of(of(table).map(|change| &rows[change.row]));
+        let [buckets, rate_limits] = [Storage::Ephemeral, Storage::Durable].map(columns);
+        let [bucket, rate_limit] = [Storage::Ephemeral, Storage::Durable].map(|table| Values::of(of(table)));
+        let written = self
+            .fetch(query_file!(
+                "src/store/sql/save_rows.sql",
+                columns::part(&rows[changes[0].row]),
+                &buckets.names as &[&str],
+                &buckets.keys as &[&str],
+                &buckets.shards,
+                &bucket.amounts,
+                &bucket.instants as &[Timestamp],
+                &bucket.full_at as &[Timestamp],
+                &rate_limits.names as &[&str],
+                &rate_limits.keys as &[&str],
+                &rate_limits.shards,
+                &rate_limit.amounts,
+                &rate_limit.instants as &[Timestamp],
+                &rate_limit.full_at as &[Timestamp],
+                xid as Option<i64>
+            ))
+            .await?;
+        let written: i64 = written.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;
+        usize::try_from(written).map_err(|error| sqlx::Error::Decode(error.into()))
+    }
+
+    /// The transaction, where a statement can compare it with its own: on Citus each node counts its own transactions.
+    pub(super) fn provable(&self, xid: i64) -> Option<i64> {
+        (!self.backend.parts.is_distributed()).then_some(xid)
+    }
 }

@@ -1,108 +1,115 @@
-//! Statements that read rows without a lock, and write those that still are what was read.
+//! Statements that read rows without a lock, and write those that still are the version that was read.
 
-use sqlx::{Row as _, query_file};
+use std::iter;
 
-use super::columns::{self, Columns, Swapped};
-use super::found::Found;
-use super::{Store, by_table, failed};
-use crate::algebra::{State, Timestamp};
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+
+use super::columns::{self, Columns, Values};
+use super::fault::failed;
+use super::found::{Found, Version, index};
+use super::{Store, by_table_and_part};
+use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
-use crate::limit::Storage;
 use crate::plan::{Change, Row};
 
+/// A change of a row that was read without a lock, and the group that it stands or falls with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupedChange {
+    pub(crate) change: Change,
+    pub(crate) group: usize,
+}
+
 impl Store<'_> {
-    /// Reads rows of both tables without a lock, many at a time.
+    /// Reads rows, given in lock order, without a lock.
     pub(crate) async fn peek(&mut self, rows: &[Row]) -> Result<Found, Error> {
-        if self.routed {
-            return self.route_peek(rows).await;
-        }
         let mut found = Found::none();
-        for rows in by_table(rows) {
-            let Columns { names, keys, shards } = Columns::of(rows);
+        for piece in by_table_and_part(rows) {
+            let Columns { names, keys, shards } = Columns::of(piece);
             let at = self.at;
             let peeked = fetch!(
                 self,
-                rows[0].storage(),
-                "src/store/sql/peek_buckets.sql",
-                "src/store/sql/peek_rate_limits.sql",
+                piece[0].storage(),
+                "src/store/sql/peek.sql",
+                "src/store/sql/ephemeral/peek.sql",
+                columns::part(&piece[0]),
                 &names as &[&str],
                 &keys as &[&str],
                 &shards,
                 at as Option<Timestamp>
             );
-            found.append(Found::peeked(rows, peeked)?);
+            found.append(peeked.and_then(|rows| Found::peeked(&rows)).map_err(failed(Step::Read, &piece[0]))?);
         }
         Ok(found)
     }
 
-    /// Writes what changed in rows of one table that are still as they were found, part by part; the parts that are lost.
+    /// Writes what changed in rows of one table and part that still are as they were found, group by group; the groups
+    /// that are written.
     ///
-    /// `changes` must not be empty, and says of each change which part it belongs to.
+    /// `changes` must not be empty. It holds all changes of each of its groups, group by group, of rows that are there.
     pub(crate) async fn swap(
         &mut self,
         rows: &[Row],
         found: &Found,
-        changes: &[(Change, i32)],
-    ) -> Result<Vec<i32>, Error> {
-        let first = &rows[changes[0].0.row];
-        match changes {
-            [(change, part)] => self.swap_one(first, found.states[change.row], change, *part).await,
-            // No statement writes several rows: those of a part would not stand or fall together.
-            _ if self.routed => Ok(changes.iter().map(|(_, part)| *part).collect()),
-            _ => self.swap_table(first.storage(), &Swapped::of(rows, found, changes)).await,
-        }
-        .map_err(failed(Step::Save, first))
+        changes: &[GroupedChange],
+    ) -> Result<Vec<usize>, Error> {
+        let first = &rows[changes[0].change.row];
+        let (tids, xmins) = versions(found, changes.iter().map(|change| &change.change));
+        let Values { amounts, instants, full_at } = Values::of(changes.iter().map(|change| &change.change));
+        let group = |change: &GroupedChange| i32::try_from(change.group).expect("no batch has 2^31 groups");
+        let groups: Vec<_> = changes.iter().map(group).collect();
+        let size =
+            |group: &[i32]| iter::repeat_n(i64::try_from(group.len()).expect("a batch fits in memory"), group.len());
+        let sizes: Vec<_> = groups.chunk_by(i32::eq).flat_map(size).collect();
+        let written = fetch!(
+            self,
+            first.storage(),
+            "src/store/sql/swap.sql",
+            "src/store/sql/ephemeral/swap.sql",
+            columns::part(first),
+            &tids as &[&str],
+            &xmins as &[&str],
+            &amounts,
+            &instants as &[Timestamp],
+            &full_at as &[Timestamp],
+            &groups,
+            &sizes
+        );
+        let group = |row: &PgRow| row.try_get::<i32, _>(0).map(i32::unsigned_abs).map(|group| group as usize);
+        let groups = written.and_then(|rows| rows.iter().map(group).collect());
+        groups.map_err(failed(Step::Save, first))
     }
 
-    async fn swap_one(
+    /// Writes the first of some rows of one table that still is as it was found and that nobody holds; its place among
+    /// the changes, which must not be empty.
+    pub(crate) async fn swap_first(
         &mut self,
-        row: &Row,
-        old: Option<State>,
-        change: &Change,
-        part: i32,
-    ) -> Result<Vec<i32>, sqlx::Error> {
-        let Some(old) = old else { return Ok(vec![part]) };
-        if self.routed {
-            return self.route_swap(row, old, change).await.map(|done| if done { Vec::new() } else { vec![part] });
-        }
-        let (name, key, shard) = (row.name(), row.key().as_str(), columns::shard(row));
-        let done = execute!(
+        rows: &[Row],
+        found: &Found,
+        changes: &[Change],
+    ) -> Result<Option<usize>, Error> {
+        let first = &rows[changes[0].row];
+        let (tids, xmins) = versions(found, changes.iter());
+        let Values { amounts, instants, full_at } = Values::of(changes.iter());
+        let written = fetch!(
             self,
-            row.storage(),
-            "src/store/sql/swap_bucket.sql",
-            "src/store/sql/swap_rate_limit.sql",
-            name,
-            key,
-            shard,
-            old.value.micros(),
-            old.ts as Timestamp,
-            change.state.value.micros(),
-            change.state.ts as Timestamp,
-            change.full_at as Timestamp
-        )?;
-        Ok(if done.rows_affected() == 1 { Vec::new() } else { vec![part] })
+            first.storage(),
+            "src/store/sql/swap_first.sql",
+            "src/store/sql/ephemeral/swap_first.sql",
+            columns::part(first),
+            &tids as &[&str],
+            &xmins as &[&str],
+            &amounts,
+            &instants as &[Timestamp],
+            &full_at as &[Timestamp]
+        );
+        let number = written.and_then(|rows| rows.first().map(|row| row.try_get(0).and_then(index)).transpose());
+        number.map_err(failed(Step::Save, first))
     }
+}
 
-    async fn swap_table(&mut self, table: Storage, swapped: &Swapped<'_>) -> Result<Vec<i32>, sqlx::Error> {
-        let Columns { names, keys, shards } = &swapped.at;
-        let rows = fetch!(
-            self,
-            table,
-            "src/store/sql/swap_buckets.sql",
-            "src/store/sql/swap_rate_limits.sql",
-            names as &[&str],
-            keys as &[&str],
-            shards,
-            &swapped.old_values,
-            &swapped.old_instants as &[Timestamp],
-            &swapped.values,
-            &swapped.instants as &[Timestamp],
-            &swapped.full_at as &[Timestamp],
-            &swapped.parts,
-            &swapped.tids as &[&str]
-        )?;
-        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        let lost: Option<Vec<i32>> = row.try_get(0)?;
-        Ok(lost.unwrap_or_default())
-    }
+/// The versions of rows that are to be written. Each of them was found.
+fn versions<'f>(found: &'f Found, changes: impl Iterator<Item = &'f Change>) -> (Vec<&'f str>, Vec<&'f str>) {
+    let version = |change: &Change| found.versions[change.row].as_ref().expect("only rows that are there are swapped");
+    changes.map(version).map(|Version { tid, xmin }| (tid.as_str(), xmin.as_str())).unzip()
 }

@@ -5,13 +5,13 @@ use std::fmt;
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, query_file};
 
-use super::{Store, is_missing};
+use super::{Store, unswept};
 use crate::algebra::{State, Timestamp};
 use crate::error::Error;
 use crate::limit::Storage;
 use crate::tokens::Tokens;
 
-/// Rows that say they are full again, in the order of their places.
+/// Rows that are full again by the definition that wrote each, in the order of their places.
 #[derive(Debug)]
 pub(crate) struct FullRows {
     /// The clock, read after the snapshot.
@@ -21,7 +21,7 @@ pub(crate) struct FullRows {
     pub(crate) rows: Vec<FullRow>,
 }
 
-/// A row that says it is full again.
+/// A row that is full again by the definition that wrote it.
 #[derive(Debug)]
 pub(crate) struct FullRow {
     pub(crate) place: Place,
@@ -31,7 +31,7 @@ pub(crate) struct FullRow {
     pub(crate) key: String,
     pub(crate) shard: i16,
     pub(crate) state: State,
-    /// When it was to be full by the definition that wrote it.
+    /// When it is full by the definition that wrote it.
     pub(crate) full_at: Timestamp,
 }
 
@@ -50,11 +50,10 @@ impl Store<'_> {
             rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(usize::from(table == Storage::Durable))
         };
         let pages: i64 = rows.and_then(count).map_err(|source| unswept(table, source))?;
-        // PostgreSQL counts pages in 32 bits.
-        Ok(u32::try_from(pages).unwrap_or(u32::MAX))
+        Ok(u32::try_from(pages).expect("PostgreSQL counts pages in 32 bits"))
     }
 
-    /// The first rows from one place on, and before another, that say they are full again. Locks none.
+    /// The first rows between two places that are full again by the definition that wrote each. Locks none.
     pub(crate) async fn find_full(
         &mut self,
         table: Storage,
@@ -65,8 +64,8 @@ impl Store<'_> {
         let rows = fetch!(
             self,
             table,
-            "src/store/sql/find_full_buckets.sql",
-            "src/store/sql/find_full_rate_limits.sql",
+            "src/store/sql/find_full.sql",
+            "src/store/sql/ephemeral/find_full.sql",
             &from,
             &to,
             i64::from(most),
@@ -76,24 +75,24 @@ impl Store<'_> {
         rows.and_then(read).map_err(|source| unswept(table, source))
     }
 
-    /// Deletes what was found, as far as it still is that and nobody holds it; how many rows.
+    /// Deletes the found rows that still are the versions that were found and that nobody holds; how many.
     pub(crate) async fn delete_full(&mut self, table: Storage, rows: &[FullRow]) -> Result<u64, Error> {
         let places: Vec<_> = rows.iter().map(|row| row.place.to_string()).collect();
         let versions: Vec<_> = rows.iter().map(|row| &*row.version).collect();
-        let done = execute!(
+        let deleted = fetch!(
             self,
             table,
-            "src/store/sql/delete_full_buckets.sql",
-            "src/store/sql/delete_full_rate_limits.sql",
+            "src/store/sql/delete_full.sql",
+            "src/store/sql/ephemeral/delete_full.sql",
             &places,
             &versions as &[&str]
         );
-        Ok(done.map_err(|source| unswept(table, source))?.rows_affected())
+        Ok(deleted.map_err(|source| unswept(table, source))?.len() as u64)
     }
 }
 
 impl FullRows {
-    /// Columns go by place: their names carry the macros' annotations.
+    /// Columns go by number: their names carry the macros' annotations.
     fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
         let (now, alone) = (row.try_get(0)?, row.try_get(1)?);
         let places: Option<Vec<String>> = row.try_get(2)?;
@@ -127,16 +126,4 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "({},{})", self.page, self.item)
     }
-}
-
-/// What PostgreSQL reported of a sweep.
-pub(crate) fn unswept(table: Storage, source: sqlx::Error) -> Error {
-    if is_missing(&source) {
-        return Error::Schema { source: source.into() };
-    }
-    let table = match table {
-        Storage::Ephemeral => "tollgate.buckets",
-        Storage::Durable => "tollgate.rate_limits",
-    };
-    Error::Sweep { table, source: source.into() }
 }

@@ -4,10 +4,9 @@ use std::time::Duration;
 use crate::algebra::{Terms, Timestamp};
 use crate::key::Key;
 use crate::limit::{Limit, Storage};
-use crate::plan::place_of;
 use crate::store::FullRow;
 
-/// The definitions that a sweeper knows, and how careful it is where it knows none.
+/// The definitions that a sweeper knows, and its margin where it knows none.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     /// By name; several of one name while a release with another definition is live.
@@ -22,26 +21,26 @@ impl Known {
         }
     }
 
-    /// Whether a row that says it is full may go.
+    /// Whether a row that is full by the definition that wrote it may go.
     pub(super) fn agrees(&self, table: Storage, row: &FullRow, now: Timestamp) -> bool {
         self.full_at(table, row).unwrap_or_else(|| row.full_at.plus(self.margin)) <= now
     }
 
-    /// When a row is full under all that is known of its limit; `None` where nothing is.
+    /// When a row is full under all known definitions of its limit; `None` where none has such a row. A stale shard,
+    /// beyond the number of shards of a definition, is none of that definition's rows.
     fn full_at(&self, table: Storage, row: &FullRow) -> Option<Timestamp> {
-        // Of a limit that was given another storage, rows of the old one may be left, under a definition that is not known.
-        let definitions = self.definitions.get(&row.name)?.iter().filter(|limit| limit.storage == table);
         let key = Key::try_from(row.key.clone()).ok()?;
-        // One of several rows for a key holds a part of the limit, and says itself which.
-        let (shards, index) = place_of(u16::try_from(row.shard).ok()?);
-        let terms = |limit| Terms::of(limit, &key).shard(index.into(), shards.into());
-        definitions.map(|limit| terms(limit).full_at(row.state)).max()
+        let shard = usize::try_from(row.shard).ok()?;
+        let definitions = self.definitions.get(&row.name)?.iter();
+        let has_row = |limit: &&Limit| limit.storage == table && shard < usize::from(limit.shards);
+        let terms = |limit: &Limit| Terms::of(limit, &key).shard(shard, limit.shards.into());
+        definitions.filter(has_row).map(|limit| terms(limit).full_at(row.state)).max()
     }
 }
 
 impl Default for Known {
     fn default() -> Self {
-        // So long may a release with a smaller capacity live beside one that takes ten minutes more to fill.
+        // For so long may a release run beside one whose limit takes so much longer to fill.
         Self { definitions: BTreeMap::new(), margin: Duration::from_mins(10) }
     }
 }

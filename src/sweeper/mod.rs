@@ -1,6 +1,5 @@
 mod known;
 mod pass;
-mod swept;
 mod task;
 mod walk;
 
@@ -12,38 +11,37 @@ use sqlx::PgPool;
 use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::{Limit, Storage};
+use crate::store::Backend;
 use known::Known;
-pub use pass::SweepPass;
-pub use swept::Swept;
+pub use pass::{SweepPass, Swept};
 pub use task::Sweeping;
 
-/// Deletes rows that are full again: they say what their absence says.
+/// Deletes rows that are full again: a missing row means the same.
 ///
-/// Without it nothing is wrong but the size of the tables, which hold a row for every key that was ever asked. Run it as a
-/// [task](Self::spawn) of each service, as one of your own [in steps](Self::pass), or as `tollgate sweep`.
+/// Without a sweeper only the tables' size suffers: they hold a row for every key that was ever asked. Run it as a
+/// [task](Self::spawn) of each service, [in steps](Self::pass) of your own, or as `tollgate sweep`.
 ///
 /// # How it works
 ///
-/// A pass walks the pages of a table once, a few at a time: no index on a column that changes is needed, so updates stay
-/// cheap, and a step has bounded work even where nothing is to be deleted. Each step finds rows without a lock, and
-/// deletes by one statement those that are still the same and that nobody holds. It waits for no row, so it never
-/// deadlocks with those who decide, and whoever asks a key whose row is going waits for that one statement at most, not
-/// for the disk. Between two steps it rests, so that it is at work for a [share](Self::share) of the time only.
+/// A pass walks the pages of a table once, a few at a time. It needs no index on a column that changes, so updates stay
+/// cheap, and each step has bounded work. A step finds rows without a lock. Then one statement deletes those that still
+/// are the same version and that nobody holds. It waits for no row, so it never deadlocks with a decision; whoever asks
+/// a key whose row is being deleted waits for that one statement at most, not for the disk. Between two steps the
+/// sweeper rests, so it works for a [share](Self::share) of the time only.
 ///
-/// The clock is the database's. Two sweepers that meet get out of each other's way: the one that finds another at work
-/// [leaves it the rest](Swept::yielded).
+/// The clock is the database's. A sweeper that finds another at work [leaves it the rest](Swept::yielded).
 ///
 /// # When a row goes
 ///
-/// Each row says when it is full by the definition that wrote it. A limit that the sweeper [knows](Self::knows) is
-/// computed anew under what it knows, and its row goes when **both** say so; so a debt is never forgiven, a lowered rate
-/// or a raised capacity is seen, and neither the row's going nor its staying changes a decision (on the grid of a first
-/// use, the grid may start anew, later and never earlier). Of a limit that it does not know the row goes a
-/// [margin](Self::margin) after the instant that the row says.
+/// Each row holds the instant at which it is full by the definition that wrote it. If the sweeper [knows](Self::knows)
+/// the limit, it computes the instant anew, and the row goes when **both** have passed. So no debt is forgiven, a
+/// lowered rate or a raised capacity is seen, and no later decision changes (a grid that counts from the first use may
+/// start anew, later and never earlier). If it does not know the limit, and for stale shards, the row goes a
+/// [margin](Self::margin) after its own instant.
 ///
-/// While two definitions of one limit are live, say during a rolling deploy that changes its capacity, let the sweeper
-/// know both, or neither and a margin in which the larger one fills up: a row that is full under the smaller only, and
-/// goes, would come back full under the larger.
+/// While two definitions of one limit are live, during a rolling deploy, let the sweeper know both, or neither and a
+/// margin in which the larger one fills up. A row that is full under the smaller definition only would come back full
+/// under the larger.
 ///
 /// # Example
 ///
@@ -68,7 +66,7 @@ pub struct Sweeper {
     batch: u32,
     share: u8,
     deletes: bool,
-    named_statements: bool,
+    backend: Backend,
     at: Option<Timestamp>,
 }
 
@@ -81,19 +79,20 @@ impl Sweeper {
             batch: 500,
             share: 25,
             deletes: true,
-            named_statements: true,
+            backend: Backend::PLAIN,
             at: None,
         }
     }
 
-    /// Lets it know limits. Of one name it may know several definitions: a row is full when it is under each.
+    /// Adds limits that the sweeper knows. It may know several definitions of one name: a row is full when each says
+    /// so.
     pub fn knows(mut self, limits: impl IntoIterator<Item = Limit>) -> Self {
         self.known.add(limits);
         self
     }
 
-    /// How long a row stays after it said to be full, if its limit is none that the sweeper [knows](Self::knows); ten
-    /// minutes by default, in whole microseconds.
+    /// How long a row stays after its own instant, if the sweeper does not [know](Self::knows) its limit; ten minutes
+    /// by default, in whole microseconds.
     ///
     /// Zero is right where every limit has had one definition for as long as it takes to fill up.
     pub fn margin(mut self, margin: Duration) -> Self {
@@ -107,8 +106,8 @@ impl Sweeper {
         self
     }
 
-    /// Which share of the time it may be at work, in percent; 25 by default, 1 to 100. After a statement that took long it
-    /// rests long, for at most a second: so it makes way where the database is busy.
+    /// The share of the time that it may work, in percent; 25 by default, 1 to 100. It rests long after a slow
+    /// statement, for at most a second, so it makes way where the database is busy.
     pub fn share(mut self, percent: u8) -> Self {
         self.share = percent.clamp(1, 100);
         self
@@ -128,7 +127,7 @@ impl Sweeper {
 
     /// As [`Limiter::unnamed_statements`](crate::Limiter::unnamed_statements).
     pub fn unnamed_statements(mut self) -> Self {
-        self.named_statements = false;
+        self.backend.unnamed = true;
         self
     }
 
@@ -149,16 +148,16 @@ impl Sweeper {
         Ok(pass.swept())
     }
 
-    /// A pass to be made step by step, for whoever shows how far it is, or wants to end it early.
+    /// A pass to be made step by step, for callers who show its progress or end it early.
     pub fn pass(&self, pool: &PgPool) -> SweepPass {
         SweepPass::new(self.clone(), pool.clone())
     }
 
     /// Sweeps in a task of its own, again and again, until the handle is [stopped](Sweeping::stop) or dropped.
     ///
-    /// Passes begin about `every` so often, each time up to a tenth earlier or later, and the first within a minute, so
-    /// that many processes that were started together do not sweep together. An error ends a pass, is told as a `tracing`
-    /// event, and the next pass begins in its time.
+    /// A pass begins about `every` so often, up to a tenth earlier or later, and the first within a minute, so
+    /// processes that were started together do not sweep together. An error ends a pass and leaves a `tracing`
+    /// event; the next pass begins in its time.
     ///
     /// # Panics
     ///

@@ -6,8 +6,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::Sweeper;
-use super::pass::SweepPass;
-use super::swept::Swept;
+use super::pass::{SweepPass, Swept};
 use crate::error::Error;
 
 /// Sweeping in the background, from [`Sweeper::spawn`]. Ends when it is dropped, after the batch at hand.

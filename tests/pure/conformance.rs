@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use tollgate::algebra::{Ask, State, Timestamp, Verdict, credit, decide};
+use tollgate::algebra::{Ask, State, Timestamp, Verdict};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{DAY, Error, HOUR, Limit, MINUTE, SECOND};
 
-use crate::world::{World, at, micros, ms, sec, terms_of, tokens};
+use crate::world::{World, at, credit, decide, micros, ms, sec, terms_of, tokens};
 
 // A: one row, one call.
 

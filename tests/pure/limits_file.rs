@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Limit, LimitFault, LimitName, Limits, LimitsError, MINUTE, NamedLimits, SECOND, Tokens};
+use tollgate::{Limit, LimitFault, Limits, LimitsError, MINUTE, SECOND, Tokens};
 
 #[test]
 fn a_file_says_what_a_constant_says() {
@@ -69,7 +69,7 @@ storge = 'durable'
 [empty]
 ";
     let expected = r#"
-2:8: limit "uploads": kind: "steped_bucket" is no kind of limit (did you mean "stepped_bucket"?)
+2:8: limit "uploads": kind: "steped_bucket" is unknown (did you mean "stepped_bucket"?)
 3:8: limit "uploads": the rate must be positive
 4:7: limit "uploads": per: 10 has no unit (did you mean "10s"?)
 5:1: limit "uploads": unknown field "capcity" (did you mean "capacity"?)
@@ -77,7 +77,7 @@ storge = 'durable'
 10:7: limit "mail": the period is zero
 11:12: limit "mail": the capacity is negative
 12:9: limit "mail": a token bucket refills all the time and has no start (use a fixed window or a stepped bucket)
-14:11: limit "mail": an ephemeral limit cannot take reservations, for a crash would forget them (drop one of the two)
+14:11: limit "mail": an ephemeral limit cannot take reservations: a crash would forget them (drop one of the two)
 15:1: limit "mail": unknown field "storge" (did you mean "storage"?)
 17:2: limit "empty": the field "kind" is missing (add kind = "token_bucket", "fixed_window" or "stepped_bucket")
 17:2: limit "empty": the field "rate" is missing (add a number of tokens, such as rate = 10)
@@ -93,8 +93,8 @@ fn a_fault_in_json_has_its_place_too() {
         r#"2:37: limit "mail": unknown field "rte" (did you mean "rate"?)"#,
         r#"3:13: limit "mail": rate: true: invalid type: boolean `true`, expected a number of tokens, or a decimal string"#,
         r#"3:26: limit "mail": per: it is an array"#,
-        r#"4:3: "x" is no table with the fields of a limit"#,
-        r#"4:11: "mail" is there twice"#,
+        r#"4:3: "x" is not a table with the fields of a limit"#,
+        r#"4:11: "mail" occurs twice"#,
     ] {
         assert!(told.contains(line), "{line} is not in\n{told}");
     }
@@ -135,7 +135,9 @@ fn what_no_number_holds_is_a_fault_and_no_panic() {
 fn names_inside_are_told_what_to_do() {
     let told = toml_faults("[x]\nname = 'x'\nkind = 'token_bucket'\nrate = 1\nper = '1s'");
     assert!(
-        told.contains("2:1: limit \"x\": unknown field \"name\" (the name is the table's own: drop this line)"),
+        told.contains(
+            "2:1: limit \"x\": unknown field \"name\" (the table's name is the limit's name: remove this line)"
+        ),
         "{told}"
     );
 }
@@ -172,31 +174,25 @@ fn a_file_that_is_not_there_is_one_sentence() {
     assert!(error.starts_with("could not read the limits file /nonexistent/tollgate.toml: No such file"), "{error}");
 }
 
-tollgate::limits! {
-    /// As in a service.
-    enum AppLimit in "examples/tollgate.toml" {
-        SendMessage = "send_message",
-        SignUps = "sign_ups",
-    }
+#[test]
+fn the_example_file_is_sound() {
+    let limits = Limits::from_file("examples/tollgate.toml").unwrap();
+    assert_eq!(limits.get("send_message").unwrap().spec().rate, Tokens::new(10));
 }
 
 #[test]
-fn typed_names_find_their_limits() {
-    let limits = AppLimit::load("examples/tollgate.toml").unwrap();
-    for name in AppLimit::ALL {
-        assert_eq!(limits[*name].name(), name.name());
+fn a_slip_is_recognised_and_another_word_is_not() {
+    let text = ["kind", "rate", "per", "capacity", "max_reserved"]
+        .map(|name| format!("[{name}]\nkind = 'token_bucket'\nrate = 1\nper = '1s'\n"))
+        .concat();
+    let limits = Limits::from_toml(&text).unwrap();
+    let nearest = |name: &str| limits.get(name).unwrap_err().nearest;
+    for (written, meant) in [("capcity", "capacity"), ("Rate", "rate"), ("max-reserve", "max_reserved"), ("pre", "per")]
+    {
+        assert_eq!(nearest(written).as_deref(), Some(meant));
     }
-    assert_eq!(limits[AppLimit::SendMessage].spec().rate, Tokens::new(10));
-}
-
-#[test]
-fn a_file_that_lacks_names_says_all_of_them_at_start_up() {
-    let limits = Limits::from_toml("[send_mesage]\nkind = 'token_bucket'\nrate = 1\nper = '1s'").unwrap();
-    let missing = NamedLimits::<AppLimit>::from_limits(&limits).unwrap_err().to_string();
-    assert_eq!(
-        missing,
-        "there is no limit \"send_message\" (did you mean \"send_mesage\"?)\nthere is no limit \"sign_ups\""
-    );
+    assert_eq!(nearest("burst"), None);
+    assert_eq!(Limits::from_toml("").unwrap().get("anything").unwrap_err().nearest, None);
 }
 
 fn toml_faults(text: &str) -> String {

@@ -7,16 +7,16 @@ use num_rational::BigRational;
 use num_traits::{One, Zero};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::algebra::{Ask, State, Timestamp, credit, debit, decide};
+use tollgate::algebra::{Ask, State, Timestamp};
 use tollgate::plan::{Answer, Call};
-use tollgate::{Charge, Error, Request, Tokens};
+use tollgate::{Error, Request, Tokens};
 
 use crate::model::{Flow, Model, span, whole};
 use crate::story::{
     Amount, EPOCH, Kind, Line, STORY, Step, all_but_first_use, amounts, any_kind, call, capacity, config, drip,
     extreme_limits, extremes, gaps, limits, named, places, retell, spans, steps, stories, sweep, take_turns, tell,
 };
-use crate::world::{World, at, micros, receipt, terms_of};
+use crate::world::{World, at, credit, debit, decide, micros, receipt, terms_of};
 
 proptest! {
     #![proptest_config(config())]
@@ -445,9 +445,9 @@ proptest! {
             (Ok(Answer::Granted { remaining, ready_at, charges, .. }), Ok(Answer::Granted { remaining: r, ready_at: a, .. })) => {
                 prop_assert_eq!((remaining, ready_at), (r, a));
                 // Every row gave what was charged to it, and each was charged once.
-                let names: Vec<_> = charges.iter().map(|(charge, _)| charge.limit.name()).collect();
+                let names: Vec<_> = charges.iter().map(|charge| charge.limit.name()).collect();
                 prop_assert!(names.iter().enumerate().all(|(n, name)| !names[..n].contains(name)), "{names:?}");
-                for (charge, _) in charges {
+                for charge in charges {
                     let request = charge.limit.global();
                     let (held, left) = (before.look(request.clone(), now).value, world.look(request, now).value);
                     prop_assert_eq!(held.checked_sub(charge.cost), Some(left));
@@ -488,7 +488,6 @@ proptest! {
                     Ok(Answer::Granted { ready_at, decided_at, charges, .. }) => {
                         prop_assert!(model.allows(row, at(now), cost, reserving));
                         prop_assert!(ready_at >= decided_at);
-                        let charges: Vec<Charge> = charges.into_iter().map(|(charge, _)| charge).collect();
                         let actual = micros(actual.saturating_abs());
                         world.clone().call(Call::settle(receipt(&charges), actual), at(now)).ok();
                         world.clone().call(Call::cancel(receipt(&charges)), at(now)).unwrap();

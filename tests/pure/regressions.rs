@@ -35,7 +35,6 @@ fn a_receipt_cannot_be_settled_for_less_than_nothing() {
     let limit = Limit::token_bucket("settled", 1, MINUTE).capacity(10);
     let mut world = World::default();
     let Ok(Answer::Granted { charges, .. }) = world.call(Call::consume([limit.global()]), sec(0)) else { panic!() };
-    let charges: Vec<_> = charges.into_iter().map(|(charge, _)| charge).collect();
     let settled = world.call(Call::settle(receipt(&charges), micros(-5_000_000)), sec(0));
     assert!(matches!(settled, Err(Error::Cost { source: TokensError::Negative, .. })), "{settled:?}");
 }

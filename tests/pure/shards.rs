@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::algebra::{Ask, Part, Pool, Pooled, State, Terms, Timestamp, Verdict, credit, debit, decide};
-use tollgate::plan::{Answer, Call, Outcome, Plan, Stranger};
+use tollgate::algebra::{Ask, Pool, Portion, State, Terms, Timestamp, Verdict};
+use tollgate::plan::{Answer, Call, Outcome, Plan};
 use tollgate::{Charge, Error, Key, Limit, LimitKind, LimitSpec, MINUTE, SECOND, Tokens};
 
 use crate::story::config;
-use crate::world::{at, micros, receipt, sec, tokens};
+use crate::world::{at, decide, micros, receipt, sec, tokens};
 
 /// The rows of one limit for one key, and nothing else.
 #[derive(Clone, Debug)]
@@ -30,11 +30,8 @@ impl Shards {
     /// What an answer from all rows together says, and does.
     fn pooled(&mut self, call: Call, now: Timestamp) -> Result<Answer, Error> {
         let plan = Plan::new([call])?;
-        let first = plan.rows()[0].shard();
-        let mine = |row: u16| usize::from(row - self.limit_first());
         // A charge is settled by its own row alone.
-        let places: Vec<_> = plan.rows().iter().map(|row| mine(row.shard())).collect();
-        assert!(first >= self.limit_first());
+        let places: Vec<_> = plan.rows().iter().map(|row| usize::from(row.shard())).collect();
         let found: Vec<_> = places.iter().map(|place| self.rows[*place]).collect();
         let Outcome { mut answers, changes } = plan.decide(&found, now);
         for change in changes {
@@ -47,8 +44,8 @@ impl Shards {
     fn placed(&mut self, shard: usize, now: Timestamp, ask: Ask) -> bool {
         let terms = self.terms().shard(shard, self.rows.len());
         match decide(&terms, self.rows[shard], now, ask) {
-            Ok(Verdict::Granted { next, .. }) => {
-                self.rows[shard] = next.or(self.rows[shard]);
+            Ok(Verdict::Granted { portions, .. }) => {
+                self.rows[shard] = portions.first().map(|portion| portion.next).or(self.rows[shard]);
                 true
             }
             _ => false,
@@ -56,12 +53,7 @@ impl Shards {
     }
 
     fn balance(&self, now: Timestamp) -> Tokens {
-        Pool::of(&self.terms(), &self.rows, now).balance()
-    }
-
-    fn limit_first(&self) -> u16 {
-        let shards = self.limit.spec().shards;
-        shards * (shards - 1) / 2
+        Pool::new(&self.terms(), &self.rows, now).balance()
     }
 }
 
@@ -192,8 +184,8 @@ proptest! {
                         Ok(Answer::Granted { remaining, charges, .. }) => {
                             prop_assert!(i128::from(balance) - i128::from(cost) >= -i128::from(bound));
                             prop_assert_eq!(remaining.micros(), balance - cost);
-                            prop_assert_eq!(charges.iter().map(|(charge, _)| charge.cost.micros()).sum::<i64>(), cost);
-                            charged = charges.iter().map(|(charge, _)| charge.clone()).collect();
+                            prop_assert_eq!(charges.iter().map(|charge| charge.cost.micros()).sum::<i64>(), cost);
+                            charged.clone_from(charges);
                         }
                         Ok(Answer::Denied(denied)) => {
                             prop_assert!(i128::from(balance) - i128::from(cost) < -i128::from(bound));
@@ -240,8 +232,8 @@ proptest! {
         let spec = LimitSpec { capacity: Some(micros(20_000)), max_reserved: micros(reserved), ..spec };
         let terms = Terms::of(&spec.try_into().unwrap(), &Key::GLOBAL);
         let rows: Vec<_> = values.iter().map(|value| Some(State { value: micros(*value), ts: at(0) })).collect();
-        let answer = Pool::of(&terms, &rows, at(0)).decide(Ask::reserve(micros(cost)));
-        let Ok(Pooled::Granted { parts, ready_at, .. }) = answer else { return Ok(()) };
+        let answer = Pool::new(&terms, &rows, at(0)).decide(Ask::reserve(micros(cost)));
+        let Ok(Verdict::Granted { portions, ready_at, .. }) = answer else { return Ok(()) };
         let n = i64::try_from(values.len()).unwrap();
         let share = |whole: i64, index: i64| whole / n + i64::from(index < whole % n);
         let room = |index: i64, value: i64, instant: i64| {
@@ -250,38 +242,10 @@ proptest! {
         let rooms = |instant| (0..).zip(&values).map(|(index, value)| room(index, *value, instant)).sum::<i64>();
         let by_walking = (0..1_000_000).find(|instant| rooms(*instant) >= cost).unwrap();
         prop_assert_eq!(ready_at.micros(), by_walking);
-        for Part { shard, next, .. } in parts {
+        for Portion { shard, next, .. } in portions {
             prop_assert!(next.value.micros() >= -share(reserved, i64::try_from(shard).unwrap()));
             prop_assert!(terms.shard(shard, values.len()).refill(next, ready_at).value >= Tokens::ZERO);
         }
-    }
-
-    #[test]
-    fn a_pool_of_one_row_is_that_row(
-        limit in limits(),
-        row in prop::option::of((-20_000_000_i64..13_000_000, -9_000_000_i64..9_000_000)),
-        amount in 0_i64..20_000_000,
-        reserving: bool,
-    ) {
-        let terms = Terms::of(&limit, &Key::GLOBAL);
-        let row = row.map(|(value, ts)| State { value: micros(value), ts: at(ts) });
-        let (pool, now) = (Pool::of(&terms, &[row], at(0)), at(0));
-        // No more than a call can ask.
-        let most = limit.spec().capacity.unwrap().micros();
-        let most = if reserving { most.saturating_add(limit.spec().max_reserved.micros()) } else { most };
-        let ask = ask(amount.min(most), reserving);
-        match (pool.decide(ask), decide(&terms, row, now, ask)) {
-            (Ok(Pooled::Granted { parts, remaining, ready_at }), Ok(Verdict::Granted { next, remaining: left, ready_at: at })) => {
-                prop_assert_eq!((parts.first().map(|part| part.next), remaining, ready_at), (next, left, at));
-            }
-            (Ok(Pooled::Denied { remaining, retry_at }), Ok(Verdict::Denied { remaining: left, retry_at: at })) => {
-                prop_assert_eq!((remaining, retry_at), (left, at));
-            }
-            (pooled, single) => prop_assert_eq!(pooled.is_err(), single.is_err()),
-        }
-        let next = |parts: Vec<Part>| parts.first().map(|part| part.next);
-        prop_assert_eq!(next(pool.credit(micros(amount))), credit(&terms, row, now, micros(amount)));
-        prop_assert_eq!(next(pool.debit(micros(amount)).unwrap()), debit(&terms, row, now, micros(amount)).unwrap());
     }
 
     /// Whatever is taken, the rows that it is taken from stand level, and the others lower.
@@ -289,8 +253,8 @@ proptest! {
     fn a_debit_levels_the_rows(values in vec(-50_i64..50, 1..9), amount in 0_i64..500) {
         let terms = Terms::of(&Limit::token_bucket("level", 1, SECOND).capacity(1_000), &Key::GLOBAL);
         let rows: Vec<_> = values.iter().map(|value| Some(State { value: micros(*value), ts: at(0) })).collect();
-        let parts = Pool::of(&terms, &rows, at(0)).debit(micros(amount)).unwrap();
-        prop_assert_eq!(parts.iter().map(|part| part.cost.micros()).sum::<i64>(), amount);
+        let parts = Pool::new(&terms, &rows, at(0)).debit(micros(amount)).unwrap();
+        prop_assert_eq!(parts.iter().map(|part| part.taken.micros()).sum::<i64>(), amount);
         let mut after = values.clone();
         for part in &parts {
             after[part.shard] = part.next.value.micros();
@@ -303,101 +267,109 @@ proptest! {
         }
     }
 
-    /// A change of the number of shards makes no token and forgives no debt: what the old rows lack, the new ones lack,
-    /// give or take what refills round off.
+    /// One of the rows, asked alone, answers as it does in the pool, and leaves what the pool has left.
     #[test]
-    fn rows_of_another_number_are_taken_over_with_what_they_lack(
-        limit in limits(), shards in 1_u16..=16, story in moves(), later in 0_i64..9_000_000,
-    ) {
-        let (mut old, mut now) = (Shards::of(&limit), 0);
+    fn a_row_of_a_pool_answers_alone(limit in limits(), story in moves(), shard in 0_usize..16, cost in 0_i64..5_000_000) {
+        let (mut shards, mut now) = (Shards::of(&limit), 0);
         for (gap, step) in story {
             now += gap;
-            match step {
-                Move::Placed(shard, cost, reserving) => {
-                    old.placed(shard % old.rows.len(), at(now), ask(cost, reserving));
-                }
-                Move::Debit(amount) => drop(old.pooled(Call::debit(limit.global().cost(micros(amount))), at(now))),
-                _ => {}
+            if let Move::Placed(shard, cost, reserving) = step {
+                shards.placed(shard % shards.rows.len(), at(now), ask(cost, reserving));
             }
         }
-        let now = at(now + later);
-        let new: Limit = LimitSpec { shards, ..limit.spec() }.try_into().unwrap();
-        prop_assume!(shards != limit.spec().shards);
-        let plan = Plan::new([Call::look(new.global())]).unwrap();
-        let strangers: Vec<_> = (old.limit_first()..).zip(&old.rows)
-            .filter_map(|(shard, row)| row.map(|state| Stranger { beside: 0, shard, state }))
-            .collect();
-        let mut taken_over = Shards::of(&new);
-        for change in plan.adopt(&taken_over.rows, &strangers, now).unwrap() {
-            taken_over.rows[change.row] = Some(change.state);
+        let (terms, shard) = (shards.terms(), shard % shards.rows.len());
+        let pool = Pool::new(&terms, &shards.rows, at(now));
+        let alone = [shards.rows[shard]];
+        let by_itself = Pool::new(&terms.shard(shard, shards.rows.len()), &alone, pool.now()).decide(ask(cost, false));
+        match (pool.decide_in(shard, ask(cost, false)), by_itself) {
+            (Ok(Verdict::Granted { portions, remaining, .. }), Ok(Verdict::Granted { portions: own, .. })) => {
+                prop_assert_eq!(remaining.micros(), pool.balance().micros() - cost);
+                prop_assert_eq!(portions.first().map(|one| one.next), own.first().map(|one| one.next));
+                prop_assert!(portions.iter().all(|portion| portion.shard == shard));
+            }
+            (one, other) => prop_assert_eq!(one, other),
         }
-        prop_assert_eq!(taken_over.balance(now), old.balance(now));
+    }
+
+    /// While two numbers of shards are live, the sum of both limits is granted at most; afterwards one capacity more, once.
+    #[test]
+    fn a_changed_number_of_shards_keeps_its_bound(from in 1_u16..=8, to in 1_u16..=8, cost in 1_i64..4_000_000, gap in 0_i64..2_000_000) {
+        let limit = |shards| Limit::token_bucket("changed", 8, SECOND).capacity(16).shards(shards);
+        let (capacity, rate) = (16_000_000, 8_000_000);
+        let (old, new) = (limit(from), limit(to));
+        let mut rows = [None; 8];
+        let mut ask = |limit: &Limit, now: i64| {
+            let plan = Plan::new([call(limit, cost.min(2_000_000), false)]).unwrap();
+            let found = &rows[..plan.rows().len()];
+            let Outcome { answers, changes } = plan.decide(found, at(now));
+            for change in &changes {
+                rows[change.row] = Some(change.state);
+            }
+            if matches!(answers[0], Ok(Answer::Granted { .. })) { cost.min(2_000_000) } else { 0 }
+        };
+        let mut both = 0;
+        for turn in 0..40 {
+            both += ask(if turn % 2 == 0 { &old } else { &new }, turn * gap);
+        }
+        let last = 39 * gap;
+        prop_assert!(i128::from(both) <= 2 * (capacity + i128::from(rate) * i128::from(last) / 1_000_000));
+        let mut after = 0;
+        for turn in 0..40 {
+            after += ask(&new, last + turn * gap);
+        }
+        prop_assert!(i128::from(after) <= 2 * capacity + i128::from(rate) * i128::from(last) / 1_000_000);
     }
 }
 
-/// The rows of `to` that stand for those of `from`, which hold `values` at an instant, by a clock that was read at another.
-fn adopted(from: &Limit, to: &Limit, values: &[i64], ts: Timestamp, now: Timestamp) -> Shards {
-    let plan = Plan::new([Call::look(to.global())]).unwrap();
-    let strangers: Vec<_> = (from.shard_numbers().zip(values))
-        .map(|(shard, value)| Stranger { beside: 0, shard, state: State { value: micros(*value), ts } })
-        .collect();
-    let mut shards = Shards::of(to);
-    for change in plan.adopt(&shards.rows, &strangers, now).unwrap() {
-        shards.rows[change.row] = Some(change.state);
-    }
-    shards
-}
-
-/// The clock is read before a wait for rows that are spent meanwhile.
+/// A debt in one of ten rows binds nobody once there is one row; a debt in one row is repaid at a tenth of the rate once there
+/// are ten.
 #[test]
-fn what_came_back_to_old_rows_does_not_come_back_again_to_new_ones() {
-    let limit = Limit::token_bucket("again", 12, SECOND);
-    for (from, to) in [(4, 2), (1, 3), (3, 1), (2, 12)] {
-        let (old, new) = (limit.clone().shards(from), limit.clone().shards(to));
-        let mut shards = adopted(&old, &new, &vec![0; from.into()], sec(10), sec(9));
-        assert_eq!(shards.balance(sec(10)), Tokens::ZERO);
-        assert_eq!(shards.balance(at(sec(10).micros() + 500_000)), tokens(6));
-        assert!(
-            !shards.pooled(call(&new, 1, false), sec(9)).is_ok_and(|answer| matches!(answer, Answer::Granted { .. }))
-        );
-    }
-}
-
-/// Two releases take a key from each other between two steps: what drips under the one is not counted again from the
-/// last step under it.
-#[test]
-fn another_number_and_another_kind_by_turns_make_no_token() {
-    let bucket = Limit::token_bucket("turns", 60, MINUTE).shards(4);
-    let window = Limit::fixed_window("turns", 60, MINUTE).start(Duration::ZERO).shards(2);
-    let spent = |shards: &Shards, now| {
-        let values = |row: &Option<State>, terms: Terms| terms.refill(row.unwrap_or_else(|| terms.full(now)), now);
-        let of = |(index, row)| values(row, shards.terms().shard(index, shards.rows.len()));
-        shards.rows.iter().enumerate().map(of).collect::<Vec<_>>()
+fn a_debt_stays_where_it_is_when_the_number_of_shards_changes() {
+    let limit = |shards| Limit::token_bucket("debt", 10, SECOND).max_reserved(100).shards(shards);
+    let decide = |limit: &Limit, rows: &[Option<State>], now| {
+        Plan::new([call(limit, 1_000_000, false)]).unwrap().decide(rows, now)
     };
-    let mut shards = adopted(&window, &bucket, &[0, 0], sec(0), sec(1));
-    assert_eq!(shards.balance(sec(1)), tokens(1), "a second after the step");
-    for second in 2..=10 {
-        for (from, to) in [(&bucket, &window), (&window, &bucket)] {
-            let rows = spent(&shards, sec(second));
-            let ts = rows.iter().map(|row| row.ts).max().unwrap();
-            let values: Vec<_> = rows.iter().map(|row| row.value.micros()).collect();
-            shards = adopted(from, to, &values, ts, sec(second));
-        }
-        assert_eq!(shards.balance(sec(second)), tokens(second));
+    let mut rows = vec![Some(State { value: tokens(1), ts: sec(0) }); 10];
+    rows[7] = Some(State { value: tokens(-50), ts: sec(0) });
+    let granted = decide(&limit(1), &rows[..1], sec(0)).answers.remove(0);
+    assert!(matches!(granted, Ok(Answer::Granted { .. })), "{granted:?}");
+
+    let mut rows = vec![None; 10];
+    rows[0] = Some(State { value: tokens(-50), ts: sec(0) });
+    let terms = Terms::of(&limit(10), &Key::GLOBAL);
+    assert_eq!(Pool::new(&terms, &rows, sec(0)).balance(), tokens(-41));
+    assert_eq!(Pool::new(&terms, &rows, sec(50)).balance(), tokens(9), "one a second");
+}
+
+/// A receipt of ten rows is settled though the limit has one row by now: its charge is given back where it was taken, and no
+/// row is cut to the part that it once had.
+#[test]
+fn settling_never_cuts_a_row() {
+    let ten = Limit::token_bucket("cut", 100, SECOND).shards(10);
+    let Ok(Answer::Granted { charges, .. }) = Shards::of(&ten).pooled(call(&ten, 3_000_000, false), sec(0)) else {
+        panic!("refused")
+    };
+    for actual in [micros(0), tokens(5)] {
+        let mut rows = Shards::of(&ten);
+        rows.rows.fill(Some(State { value: tokens(80), ts: sec(0) }));
+        rows.pooled(Call::settle(receipt(&charges), actual), sec(0)).unwrap();
+        let left = if actual == tokens(5) { tokens(78) } else { tokens(80) };
+        let lowest = rows.rows.iter().flatten().map(|row| row.value).min();
+        assert_eq!(lowest, Some(left), "a row holds what the current definition lets it");
     }
 }
 
+/// A charge of a shard that its own definition does not have is settled on one that it has.
 #[test]
-fn the_rows_of_each_number_of_shards_have_numbers_of_their_own() {
-    let mut next = 0;
-    for shards in 1..=Limit::MAX_SHARDS {
-        let limit = Limit::token_bucket("numbers", 100, MINUTE).shards(shards);
-        let plan = Plan::new([Call::look(limit.global())]).unwrap();
-        let numbers: Vec<_> = plan.rows().iter().map(tollgate::plan::Row::shard).collect();
-        assert_eq!(numbers, (next..next + shards).collect::<Vec<_>>());
-        next += shards;
-    }
-    assert_eq!(next, 2080);
+fn a_charge_of_a_shard_that_is_not_there_is_settled_modulo() {
+    let limit = Limit::token_bucket("modulo", 4, SECOND).shards(4);
+    let Ok(Answer::Granted { mut charges, .. }) = Shards::of(&limit).pooled(call(&limit, 1_000_000, false), sec(0))
+    else {
+        panic!("refused")
+    };
+    charges[0].shard = 6;
+    let plan = Plan::new([Call::cancel(receipt(&charges))]).unwrap();
+    assert_eq!(plan.rows().iter().map(tollgate::plan::Row::shard).collect::<Vec<_>>(), [2]);
 }
 
 #[test]
@@ -436,7 +408,7 @@ fn what_one_call_took_from_several_shards_is_settled_as_one_sum() {
         let Ok(Answer::Granted { charges, .. }) = shards.pooled(call(&limit, cost, false), sec(0)) else {
             panic!("refused")
         };
-        (shards, receipt(&charges.into_iter().map(|(charge, _)| charge).collect::<Vec<_>>()))
+        (shards, receipt(&charges))
     };
     for (cost, actual, left) in
         [(3_000_000, 1_000_000, 3), (3_000_000, 0, 4), (2_000_000, 4_000_000, 0), (4_000_000, 6_000_000, -2)]

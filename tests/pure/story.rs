@@ -141,7 +141,7 @@ impl Stage {
             self.charges.remove(taken); // A receipt is used up, unless it failed.
         }
         if let Ok(Answer::Granted { charges, .. }) = &answer {
-            self.charges.insert(id, charges[0].0.clone());
+            self.charges.insert(id, charges[0].clone());
         }
         let (after, holds) = (self.world.state(&request), self.world.look(request, now).value);
         Event { id, now, step, before, after, balances: [held, holds], answer, paid }

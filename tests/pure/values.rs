@@ -3,10 +3,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::panic::{self, catch_unwind};
 use std::sync::Once;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,7 +17,7 @@ use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{
     Balance, Charge, Decision, Denied, Error, Grant, HOUR, Key, KeyError, Limit, LimitError, LimitFault, LimitKind,
-    LimitSpec, MINUTE, Receipt, Refusal, Request, Reservation, SECOND, Source, Storage, Tokens, TokensError,
+    LimitSpec, MINUTE, Receipt, Refusal, Request, Reservation, SECOND, Source, Storage, ToKey, Tokens, TokensError,
 };
 
 use crate::story::{any_kind, config, extreme_limits, limits};
@@ -75,9 +77,8 @@ proptest! {
     }
 
     #[test]
-    fn every_request_comes_back(limit in limits(any_kind()), text in texts(), cost in 0..=i64::MAX, tracked: bool) {
+    fn every_request_comes_back(limit in limits(any_kind()), text in texts(), cost in 0..=i64::MAX) {
         let request = limit.key(text.as_str()).cost(micros(cost));
-        let request = if tracked { request.tracked() } else { request };
         match Key::new(text.as_str()) {
             Ok(_) => prop_assert_eq!(through_json(&request), request),
             Err(_) => prop_assert!(serde_json::to_string(&request).is_err(), "a wrong request does not travel"),
@@ -92,7 +93,6 @@ proptest! {
         for call in [Call::consume([request.clone()]), Call::reserve([request.clone()])] {
             match world.clone().call(call, now) {
                 Ok(Answer::Granted { decided_at, ready_at, charges, .. }) => {
-                    let charges: Vec<Charge> = charges.into_iter().map(|(charge, _)| charge).collect();
                     prop_assert_eq!(&through_json(&charges), &charges);
                     let receipt = receipt(&charges);
                     prop_assert_eq!(&through_json(&receipt), &receipt);
@@ -262,6 +262,107 @@ fn plain_words_stay() {
         ["fixed_window", "stepped_bucket", "token_bucket"]
     );
     assert_eq!(words([Source::Database]), ["database"]);
+}
+
+// Amounts.
+
+#[test]
+fn floats_go_to_the_nearest_micro_token() {
+    assert_eq!(Tokens::try_from(0.1 + 0.2), Ok(micros(300_000)));
+    assert_eq!(Tokens::try_from(0.000_000_5), Ok(micros(1)));
+    assert_eq!(Tokens::try_from(-0.0), Ok(Tokens::ZERO));
+}
+
+#[test]
+fn numbers_that_are_no_amount_have_named_errors() {
+    assert_eq!(Tokens::try_from(f64::NAN), Err(TokensError::NotFinite));
+    assert_eq!(Tokens::try_from(f64::INFINITY), Err(TokensError::NotFinite));
+    assert_eq!(Tokens::try_from(-1.0), Err(TokensError::Negative));
+    assert_eq!(Tokens::try_from(-1), Err(TokensError::Negative));
+    assert_eq!(Tokens::try_from(0.000_000_4), Err(TokensError::TooSmall));
+    assert_eq!(Tokens::try_from(f64::MAX), Err(TokensError::TooLarge));
+    assert_eq!(Tokens::try_from(9_223_372_036_854.775_f64 + 0.001), Err(TokensError::TooLarge));
+    assert_eq!(Tokens::try_from(u64::MAX), Err(TokensError::TooLarge));
+    assert_eq!(Tokens::try_from(u128::MAX), Err(TokensError::TooLarge));
+    assert_eq!(Tokens::try_from(9_223_372_036_854_u64), Ok(micros(9_223_372_036_854_000_000)));
+}
+
+#[test]
+fn texts_are_read_exactly_or_refused() {
+    assert_eq!("-3.25".parse(), Ok(micros(-3_250_000)));
+    assert_eq!("1.0000000".parse(), Ok(Tokens::ONE));
+    assert_eq!("9223372036854.775807".parse(), Ok(Tokens::MAX));
+    assert_eq!("-9223372036854.775808".parse(), Ok(Tokens::MIN));
+    assert_eq!("9223372036854.775808".parse::<Tokens>(), Err(TokensError::TooLarge));
+    assert_eq!("0.0000001".parse::<Tokens>(), Err(TokensError::TooPrecise));
+    for text in ["", "-", ".", "1.", ".5", "+1", "1e3", "1_000", " 1", "٣", "--1"] {
+        assert_eq!(text.parse::<Tokens>(), Err(TokensError::Malformed), "{text:?}");
+    }
+    assert_eq!("9".repeat(60).parse::<Tokens>(), Err(TokensError::TooLarge));
+}
+
+#[test]
+fn an_amount_is_displayed_with_width_as_integers_are() {
+    assert_eq!(format!("{:>7}|{:<5}|", micros(-1_500_000), Tokens::ONE), "   -1.5|1    |");
+}
+
+// Keys.
+
+#[test]
+fn a_plain_identifier_stays_plain() {
+    assert_eq!(key("user:42"), "user:42");
+    assert_eq!(key(-7), "-7");
+    assert_eq!(key(("tenant", 42)), "tenant|42");
+    assert_eq!(key("ключ 🔑"), "ключ 🔑");
+}
+
+#[test]
+fn separators_inside_a_part_are_escaped() {
+    assert_ne!(key("a|b"), key(("a", "b")));
+    assert_ne!(key(("a|b", "c")), key(("a", "b|c")));
+    assert_ne!(key((r"a\", "b")), key(r"a\|b"));
+    assert_ne!(key(("", "a")), key(("a", "")));
+    assert_eq!(key(((1, 2), 3)), key((1, (2, 3))), "nesting only groups");
+    assert_eq!(key(Key::new(("a|b", "c")).unwrap()), key(("a|b", "c")), "a key stays itself");
+}
+
+#[test]
+fn a_mapped_address_is_no_second_bucket() {
+    let mapped: Ipv6Addr = "::ffff:192.0.2.1".parse().unwrap();
+    assert_eq!(key(mapped), "192.0.2.1");
+    assert_eq!(key(IpAddr::V6(mapped)), key(Ipv4Addr::new(192, 0, 2, 1)));
+    assert_eq!(key("2001:DB8:0:0::1".parse::<IpAddr>().unwrap()), "2001:db8::1");
+}
+
+#[test]
+fn a_key_that_cannot_be_stored_has_a_named_error() {
+    assert_eq!(Key::new(""), Err(KeyError::Empty));
+    assert_eq!(Key::new("a\0b"), Err(KeyError::Nul));
+    assert!(Key::new("x".repeat(512)).is_ok());
+    assert_eq!(Key::new("x".repeat(513)), Err(KeyError::TooLong { bytes: 513 }));
+    assert!(matches!(Key::new("x".repeat(10_000_000)), Err(KeyError::TooLong { bytes: ..600 })));
+    assert!(matches!(Key::new("|".repeat(257)), Err(KeyError::TooLong { .. })), "escapes count");
+}
+
+#[test]
+fn a_stored_key_comes_back_as_it_was() {
+    for key in [Key::GLOBAL, Key::new((r"a\", "b|c", "")).unwrap()] {
+        assert_eq!(through_json(&key), key);
+    }
+}
+
+// Instants.
+
+#[test]
+fn the_range_of_instants_is_what_both_chrono_and_postgres_hold() {
+    assert_eq!(Timestamp::MAX.micros(), DateTime::<Utc>::MAX_UTC.timestamp_micros());
+    assert_eq!(DateTime::from(Timestamp::MIN).to_string(), "-4713-11-24 00:00:00 UTC");
+    for end in [Timestamp::MIN, Timestamp::MAX] {
+        assert_eq!(Timestamp::from(DateTime::from(end)), end);
+    }
+    assert_eq!(Timestamp::from_micros(i64::MAX), Timestamp::MAX);
+    assert_eq!(Timestamp::from_micros(i64::MIN), Timestamp::MIN);
+    assert_eq!(Timestamp::from(DateTime::<Utc>::MIN_UTC), Timestamp::MIN);
 }
 
 // Bad input, where it is read.
@@ -489,6 +590,11 @@ fn a_call_that_asks_nothing_or_two_things_of_one_row_is_an_error() {
     assert!(matches!(Plan::new([Call::consume(two)]), Err(Error::ConflictingDefinitions { limit }) if limit == "some"));
 }
 
+/// The canonical text of a key.
+fn key(value: impl ToKey) -> String {
+    Key::new(value).unwrap().into()
+}
+
 /// There and back again, as text.
 fn through_json<T: Serialize + DeserializeOwned>(value: &T) -> T {
     serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
@@ -524,13 +630,13 @@ fn reserve_one(request: Request) -> Call {
 /// What a grant of this request would charge.
 fn charges_of(request: &Request) -> Vec<Charge> {
     match World::default().call(consume_one(request.clone()), sec(0)) {
-        Ok(Answer::Granted { charges, .. }) => charges.into_iter().map(|(charge, _)| charge).collect(),
+        Ok(Answer::Granted { charges, .. }) => charges,
         other => panic!("{other:?}"),
     }
 }
 
 fn reservation(decided_at: Timestamp, ready_at: Timestamp, charges: &[Charge]) -> Reservation {
-    let instant = |instant: Timestamp| chrono::DateTime::<chrono::Utc>::from(instant);
+    let instant = |instant: Timestamp| DateTime::<Utc>::from(instant);
     let json = json!({ "decided_at": instant(decided_at), "ready_at": instant(ready_at), "charges": charges });
     serde_json::from_value(json).unwrap()
 }

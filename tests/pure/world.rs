@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use tollgate::algebra::{State, Terms, Timestamp};
+use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, TooDeep, Verdict};
 use tollgate::plan::{Answer, Call, Change, Plan, Row};
 use tollgate::{Balance, Charge, Denied, Error, Receipt, Request, Tokens};
 
@@ -103,6 +103,26 @@ fn row_of(request: &Request) -> Row {
 /// The terms of the one row that a request asks.
 pub(crate) fn terms_of(request: &Request) -> Terms {
     Terms::of(request.limit(), row_of(request).key())
+}
+
+/// Asks one row.
+pub(crate) fn decide(terms: &Terms, row: Option<State>, now: Timestamp, ask: Ask) -> Result<Verdict, TooDeep> {
+    Pool::new(terms, &[row], now).decide(ask)
+}
+
+/// What one row holds after a credit; `None` where nothing changes.
+pub(crate) fn credit(terms: &Terms, row: Option<State>, now: Timestamp, amount: Tokens) -> Option<State> {
+    Pool::new(terms, &[row], now).credit(amount).first().map(|portion| portion.next)
+}
+
+/// What one row holds after a debit; `None` where nothing changes.
+pub(crate) fn debit(
+    terms: &Terms,
+    row: Option<State>,
+    now: Timestamp,
+    amount: Tokens,
+) -> Result<Option<State>, TooDeep> {
+    Pool::new(terms, &[row], now).debit(amount).map(|portions| portions.first().map(|portion| portion.next))
 }
 
 /// A receipt as it comes back from where it was stored.

@@ -1,0 +1,31 @@
+-- For people: what the rows hold, in tokens. Only the services know the definitions, so the view does not refill.
+
+create view tollgate.balances as
+with rows as (
+    select 'ephemeral'::text as storage, name, key, shard, value, ts, full_at, part
+      from tollgate.buckets
+     union all
+    select 'durable'::text, name, key, shard, value, ts, full_at, part
+      from tollgate.rate_limits
+)
+select name,
+       key,
+       shard,
+       storage,
+       (value / 1000000.0)::numeric(19, 6)                           as balance,
+       (greatest(-value, 0::bigint) / 1000000.0)::numeric(19, 6)     as debt,
+       ts                                                            as as_of,
+       full_at,
+       -- An infinite instant has no distance; such a row must not hide the others.
+       case when pg_catalog.isfinite(full_at)
+            then greatest(full_at - pg_catalog.clock_timestamp(), interval '0') end as full_in,
+       full_at <= pg_catalog.clock_timestamp()                       as is_full,
+       greatest(ts - pg_catalog.clock_timestamp(), interval '0')     as ahead,
+       part
+  from rows;
+
+comment on view   tollgate.balances         is 'all balances, for people';
+comment on column tollgate.balances.balance is 'tokens at as_of; what has come back since depends on the definition';
+comment on column tollgate.balances.debt    is 'tokens owed at as_of';
+comment on column tollgate.balances.full_in is 'how long until the row is full again; zero when it is';
+comment on column tollgate.balances.ahead   is 'how far the row lies in the future because the clock went back; reset mends it';

@@ -1,0 +1,46 @@
+//! The guides of the repository's folder `docs` and its design notes, as pages. Programs contain nothing of this
+//! module.
+
+/// One page for each file.
+///
+/// The files link to each other by their names, which a forge understands. The first definition of a link counts, so
+/// the definitions here lead to the pages of this module.
+macro_rules! guides {
+    ($($page:ident = $file:literal),* $(,)?) => {$(
+        #[doc = "[README.md]: crate"]
+        #[doc = "[DESIGN.md]: crate::_guide::design"]
+        #[doc = "[benchmarks.md]: crate::_guide::benchmarks"]
+        #[doc = "[choosing.md]: crate::_guide::choosing"]
+        #[doc = "[citus.md]: crate::_guide::citus"]
+        #[doc = "[compare.md]: crate::_guide::compare"]
+        #[doc = "[guarantees.md]: crate::_guide::guarantees"]
+        #[doc = "[http.md]: crate::_guide::http"]
+        #[doc = "[operating.md]: crate::_guide::operating"]
+        #[doc = "[poolers.md]: crate::_guide::poolers"]
+        #[doc = "[reservations.md]: crate::_guide::reservations"]
+        #[doc = "[scaling.md]: crate::_guide::scaling"]
+        #[doc = "[testing.md]: crate::_guide::testing"]
+        #[doc = include_str!($file)]
+        pub mod $page {}
+    )*};
+}
+
+guides! {
+    choosing = "../docs/choosing.md",
+    http = "../docs/http.md",
+    reservations = "../docs/reservations.md",
+    testing = "../docs/testing.md",
+    operating = "../docs/operating.md",
+    poolers = "../docs/poolers.md",
+    scaling = "../docs/scaling.md",
+    citus = "../docs/citus.md",
+    benchmarks = "../docs/benchmarks.md",
+    compare = "../docs/compare.md",
+    guarantees = "../docs/guarantees.md",
+    design = "../DESIGN.md",
+}
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,209 @@
+//! What PostgreSQL's error codes (SQLSTATE) mean to a limiter: the only place that knows them.
+
+use std::borrow::Cow;
+use std::io;
+
+use sqlx::error::DatabaseError;
+use sqlx::postgres::PgDatabaseError;
+
+use super::wire::Infinite;
+use crate::error::{Error, Step};
+use crate::limit::Storage;
+use crate::plan::Row;
+use crate::text::Text;
+
+/// An error of the driver, with what was being done. An error with a remedy of its own gets its own variant.
+pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
+    let limit = limit.to_owned().into();
+    match &source {
+        _ if is_missing(&source) => Error::Schema { source: source.into() },
+        sqlx::Error::Database(error) if is_read_only(&**error) => Error::ReadOnly { source: source.into() },
+        sqlx::Error::Database(error) if is_misprepared(&**error) => Error::NamedStatements { source: source.into() },
+        sqlx::Error::Database(error) if is_wrong_part(&**error) => Error::WrongParts { source: source.into() },
+        sqlx::Error::ColumnDecode { source: cause, .. } if cause.is::<Infinite>() => {
+            Error::CorruptRow { limit, fault: "its instant is infinite" }
+        }
+        _ => Error::Database { step, limit, source: source.into() },
+    }
+}
+
+/// The same, as a function for `map_err`.
+pub(super) fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {
+    move |source| database(step, row.name(), source)
+}
+
+/// An error of the driver during a sweep.
+pub(crate) fn unswept(table: Storage, source: sqlx::Error) -> Error {
+    if is_missing(&source) {
+        return Error::Schema { source: source.into() };
+    }
+    let table = match table {
+        Storage::Ephemeral => "tollgate.buckets",
+        Storage::Durable => "tollgate.rate_limits",
+    };
+    Error::Sweep { table, source: source.into() }
+}
+
+/// The error of a row that is locked or missing, and was not written all the same.
+pub(crate) fn unwritten(row: &Row) -> Error {
+    Error::CorruptRow { limit: row.name.clone().into(), fault: "a trigger or a policy keeps it from being written" }
+}
+
+impl Error {
+    /// Whether the same call may succeed when the whole transaction is tried again.
+    ///
+    /// True for lost races (serialization failures 40001, deadlocks 40P01), for waits that were cut short (lock
+    /// timeouts 55P03 and [`Error::Busy`], cancelled statements 57014), for servers that shut down or start up, and
+    /// for lost connections. False for [`Error::OutcomeUnknown`], which may have been carried out, and for
+    /// [`Error::ReadOnly`]: the same connection leads to the same server again.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Busy => true,
+            // The server went away in the middle of the handshake; the driver says no more than this.
+            Self::Database { step: Step::Acquire, source, .. } if matches!(**source, sqlx::Error::Protocol(_)) => true,
+            Self::Database { source, .. } | Self::Sweep { source, .. } => is_passing(source),
+            _ => false,
+        }
+    }
+
+    /// The same, as the error of a caller who asked this limit.
+    pub(crate) fn concerning(self, asked: &Text) -> Self {
+        match self {
+            Self::Database { step, source, .. } => Self::Database { step, limit: asked.clone().into(), source },
+            Self::OutcomeUnknown { source, .. } => Self::OutcomeUnknown { limit: asked.clone().into(), source },
+            other => other,
+        }
+    }
+
+    /// The same, as the error of a statement that commits. Where the connection failed, or Citus lost one of its nodes
+    /// (an internal error to PostgreSQL), it may have been carried out.
+    pub(crate) fn of_commit(self) -> Self {
+        let is_internal = |source| code(source).as_deref() == Some("XX000");
+        match self {
+            Self::Database { limit, source, .. } if !is_about_the_statement(&source) || is_internal(&source) => {
+                Self::OutcomeUnknown { limit, source: Some(source) }
+            }
+            other => other,
+        }
+    }
+
+    /// Whether the connection is as good as before. A connection to a server that takes no writes is not: it may have
+    /// been the primary's, and leads there for as long as it is kept.
+    pub(crate) fn leaves_connection(&self) -> bool {
+        match self {
+            Self::Database { source, .. } | Self::Schema { source } => is_about_the_statement(source),
+            Self::OutcomeUnknown { .. } | Self::ReadOnly { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// Whether PostgreSQL or the connection failed: the transaction, if there was one, is aborted.
+    pub(crate) fn is_of_the_database(&self) -> bool {
+        matches!(
+            self,
+            Self::Database { .. }
+                | Self::NamedStatements { .. }
+                | Self::ReadOnly { .. }
+                | Self::Schema { .. }
+                | Self::WrongParts { .. }
+        )
+    }
+
+    /// Whether another transaction won a race that only the whole transaction can run again.
+    pub(crate) fn is_lost_race(&self) -> bool {
+        matches!(self, Self::Database { source, .. } | Self::Sweep { source, .. }
+            if matches!(code(source).as_deref(), Some("40001" | "40P01")))
+    }
+
+    /// Whether a failed compare-and-swap is worth a try in a transaction: it lost a race, or sessions are read-only
+    /// unless they say otherwise.
+    pub(crate) fn is_lost_swap(&self) -> bool {
+        self.is_lost_race() || matches!(self, Self::ReadOnly { .. })
+    }
+
+    /// Whether one row or one key may be the cause: a corrupt row, or one that PostgreSQL finds fault with (classes 22
+    /// and 23), such as a character that the database's encoding lacks.
+    pub(crate) fn is_about_data(&self) -> bool {
+        match self {
+            Self::CorruptRow { .. } => true,
+            Self::Database { source, .. } => {
+                code(source).is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the server did not answer in time.
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Self::Database { source, .. }
+            if matches!(&**source, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut))
+    }
+
+    /// Whether a lock timeout struck.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if code(source).as_deref() == Some("55P03"))
+    }
+}
+
+fn is_passing(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Database(_) => {
+            is_about_the_connection(error)
+                || matches!(code(error).as_deref(), Some("40001" | "40P01" | "55P03" | "57014"))
+        }
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => true,
+        _ => false,
+    }
+}
+
+/// Whether PostgreSQL says that the statement failed, and goes on.
+fn is_about_the_statement(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some() && !is_about_the_connection(error)
+}
+
+/// Whether PostgreSQL speaks of the connection (class 08), or of itself stopping or starting (57P0x).
+fn is_about_the_connection(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| matches!(&*code, "57P01" | "57P02" | "57P03") || code.starts_with("08"))
+}
+
+/// Whether a schema, table or column is undefined.
+fn is_missing(error: &sqlx::Error) -> bool {
+    matches!(code(error).as_deref(), Some("3F000" | "42P01" | "42703"))
+}
+
+/// Whether the server or the transaction takes no writes. A standby reports this as a feature that it lacks (0A000), as
+/// others do for other reasons. The routine tells them apart in any language: unlogged tables cannot be read there, and
+/// transactions cannot begin `read write`.
+fn is_read_only(error: &(dyn DatabaseError + 'static)) -> bool {
+    match error.code().as_deref() {
+        Some("25006") => true,
+        Some("0A000") => matches!(routine(error), Some("get_relation_info" | "call_bool_check_hook")),
+        _ => false,
+    }
+}
+
+/// Whether a name stands for no statement, or for one that this connection did not prepare.
+fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
+    match error.code().as_deref() {
+        Some("26000" | "42P05") => true,
+        // It has another number of parameters.
+        Some("08P01") => routine(error) == Some("exec_bind_message"),
+        _ => false,
+    }
+}
+
+/// Whether a row was to be inserted in a part that the tables do not have. Citus names the constraint in the message
+/// only.
+fn is_wrong_part(error: &(dyn DatabaseError + 'static)) -> bool {
+    let names_it = |text: &str| ["buckets_part", "rate_limits_part"].iter().any(|constraint| text.contains(constraint));
+    error.code().as_deref() == Some("23514") && (error.constraint().is_some_and(names_it) || names_it(error.message()))
+}
+
+fn routine<'e>(error: &'e (dyn DatabaseError + 'static)) -> Option<&'e str> {
+    error.try_downcast_ref::<PgDatabaseError>()?.routine()
+}
+
+fn code(error: &sqlx::Error) -> Option<Cow<'_, str>> {
+    error.as_database_error()?.code()
+}

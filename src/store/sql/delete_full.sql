@@ -1,0 +1,21 @@
+-- Deletes rows that still are the versions that were found, and leaves alone what has changed, is gone or is locked.
+-- Waits for no row, so it can neither block a decision for longer than it takes nor deadlock.
+--
+-- Its commit does not wait for the disk: a row that comes back after a crash is full, as a missing one.
+--
+-- $1 places, $2 the transaction that wrote each version
+with relaxed as materialized (
+    select pg_catalog.set_config('synchronous_commit', 'off', true) as commit
+),
+held as materialized (
+    select r.tableoid as of, r.ctid as tid
+      from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version
+              from (select $1::text[]::tid[] as tids, $2::text[]::xid[] as versions offset 0) p) w
+      join tollgate.rate_limits r on r.ctid = w.tid and r.xmin = w.version
+     where (select commit from relaxed) = 'off'
+       for update of r skip locked
+)
+delete from tollgate.rate_limits r
+ using held h
+ where r.ctid = h.tid and r.tableoid = h.of
+returning 1 as "deleted!"

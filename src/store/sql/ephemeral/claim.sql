@@ -1,0 +1,38 @@
+-- Generated from ../claim.sql by `./dev sqlx`.
+with wanted as materialized (
+    select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard,
+           pg_catalog.unnest(p.capacities) as capacity, pg_catalog.generate_subscripts(p.names, 1) as number
+      from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards, $5::int8[] as capacities offset 0) p
+),
+inserted as (
+    insert into tollgate.buckets as r (part, name, key, shard, value, ts, full_at)
+    select $1, w.name, w.key, w.shard, w.capacity,
+           coalesce($6, pg_catalog.clock_timestamp()), coalesce($6, pg_catalog.clock_timestamp())
+      from wanted w
+     order by w.number
+        on conflict (part, name, key, shard) do update set value = r.value where false
+    returning r.name, r.key, r.shard
+),
+held as materialized (
+    select w.number, r.value, r.ts
+      from wanted w
+      join tollgate.buckets r on r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+     where (select pg_catalog.count(*) from inserted) >= 0
+     order by w.number
+       for update of r
+)
+select coalesce($6, pg_catalog.clock_timestamp()) as "now!: Timestamp",
+       pg_catalog.txid_current_if_assigned()      as "xid?",
+       h.numbers                                  as "numbers?",
+       h.amounts                                  as "values?",
+       h.instants                                 as "instants?: Vec<Timestamp>",
+       i.numbers                                  as "inserted?"
+  from (select pg_catalog.array_agg(held.number) as numbers,
+               pg_catalog.array_agg(held.value)  as amounts,
+               pg_catalog.array_agg(held.ts)     as instants
+          from held
+        offset 0) h
+ cross join (select pg_catalog.array_agg(w.number) as numbers
+               from inserted i
+               join wanted w on w.name = i.name and w.key = i.key and w.shard = i.shard
+             offset 0) i

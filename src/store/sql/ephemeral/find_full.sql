@@ -1,0 +1,38 @@
+-- Generated from ../find_full.sql by `./dev sqlx`.
+with observed as materialized (
+    select pg_catalog.pg_try_advisory_xact_lock(7234017283807667300) as alone,
+           coalesce($4, pg_catalog.clock_timestamp())                as now
+),
+found as materialized (
+    select r.ctid, r.xmin, r.name, r.key, r.shard, r.value, r.ts, r.full_at
+      from tollgate.buckets r
+     where r.ctid >= $1::text::tid
+       and r.ctid < $2::text::tid
+       and r.full_at <= (select now from observed)
+       and r.full_at >= r.ts
+       and (select alone from observed)
+     order by r.ctid
+     limit $3
+)
+select o.now      as "now!: Timestamp",
+       o.alone    as "alone!",
+       f.tids     as "tids?",
+       f.versions as "versions?",
+       f.names    as "names?",
+       f.keys     as "keys?",
+       f.shards   as "shards?",
+       f.amounts  as "values?",
+       f.instants as "instants?: Vec<Timestamp>",
+       f.full_at  as "full_at?: Vec<Timestamp>"
+  from observed o
+ cross join (
+     select pg_catalog.array_agg(ctid::text) as tids,
+            pg_catalog.array_agg(xmin::text) as versions,
+            pg_catalog.array_agg(name)       as names,
+            pg_catalog.array_agg(key)        as keys,
+            pg_catalog.array_agg(shard)      as shards,
+            pg_catalog.array_agg(value)      as amounts,
+            pg_catalog.array_agg(ts)         as instants,
+            pg_catalog.array_agg(full_at)    as full_at
+       from found
+ ) f

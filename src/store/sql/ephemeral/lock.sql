@@ -1,0 +1,21 @@
+-- Generated from ../lock.sql by `./dev sqlx`.
+with held as materialized (
+    select w.number, r.value, r.ts
+      from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard,
+                   pg_catalog.generate_subscripts(p.names, 1) as number
+              from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) w
+      join tollgate.buckets r on r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+     order by w.number
+       for update of r
+)
+select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
+       h.xid                                      as "xid?",
+       h.numbers                                  as "numbers?",
+       h.amounts                                  as "values?",
+       h.instants                                 as "instants?: Vec<Timestamp>"
+  from (select case when pg_catalog.count(*) > 0 then pg_catalog.txid_current_if_assigned() end as xid,
+               pg_catalog.array_agg(held.number)  as numbers,
+               pg_catalog.array_agg(held.value)   as amounts,
+               pg_catalog.array_agg(held.ts)      as instants
+          from held
+        offset 0) h

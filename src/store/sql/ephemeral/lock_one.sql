@@ -1,0 +1,40 @@
+-- Generated from ../lock_one.sql by `./dev sqlx`.
+with peeked as materialized (
+    select r.value,
+           r.ts,
+           pg_catalog.date_part('epoch', r.ts) as since,
+           pg_catalog.date_part('epoch', greatest(coalesce($10, pg_catalog.clock_timestamp()), r.ts)) as now
+      from tollgate.buckets r
+     where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
+),
+short as materialized (
+    select p.value, p.ts
+      from peeked p
+     where p.value::float8 + $6::float8 * case
+               when $8 then pg_catalog.floor((p.now - coalesce($9, p.since)) / $7::float8)
+                          - pg_catalog.floor((p.since - coalesce($9, p.since)) / $7::float8)
+               else (p.now - p.since) / $7::float8
+           end < $5::int8::float8
+),
+held as materialized (
+    select r.value, r.ts
+      from tollgate.buckets r
+     where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
+       and not exists (select from short)
+       for update
+),
+observed as materialized (
+    select coalesce($10, pg_catalog.clock_timestamp())                            as now,
+           case when held.rows > 0 then pg_catalog.txid_current_if_assigned() end as xid,
+           short.rows = 0                                                         as locked
+      from (select pg_catalog.count(*) as rows from held) held
+     cross join (select pg_catalog.count(*) as rows from short) short
+)
+select o.now                      as "now!: Timestamp",
+       o.xid                      as "xid?",
+       o.locked                   as "locked!",
+       coalesce(h.value, s.value) as "value?",
+       coalesce(h.ts, s.ts)       as "ts?: Timestamp"
+  from observed o
+  left join held h on true
+  left join short s on true

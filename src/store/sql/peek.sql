@@ -1,0 +1,21 @@
+-- Reads committed rows without a lock, many at a time: columns as arrays in the order asked, null where a row is
+-- missing. The clock is read after the snapshot.
+--
+-- The lateral sub-select with `offset 0` looks each row up by its key and keeps the order. A row's place and the
+-- transaction that wrote it identify its version: a swap writes only that one.
+--
+-- $1 part, $2 names, $3 keys, $4 shards
+-- $5 the instant to take for now; null for the clock
+select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
+       pg_catalog.array_agg(f.value)              as "values!: Vec<Option<i64>>",
+       pg_catalog.array_agg(f.ts)                 as "instants!: Vec<Option<Timestamp>>",
+       pg_catalog.array_agg(f.tid)                as "tids!: Vec<Option<String>>",
+       pg_catalog.array_agg(f.version)            as "versions!: Vec<Option<String>>"
+  from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard
+          from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) w
+  left join lateral (
+      select r.value, r.ts, r.ctid::text as tid, r.xmin::text as version
+        from tollgate.rate_limits r
+       where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+      offset 0
+  ) f on true

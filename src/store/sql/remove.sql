@@ -1,0 +1,9 @@
+-- Deletes rows that transaction $5 has inserted for calls that are refused after all; in any other transaction, none.
+--
+-- $1 part, $2 names, $3 keys, $4 shards
+-- $5 the transaction; null on Citus, where each node counts its own
+delete from tollgate.rate_limits r
+ using (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard
+          from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) w
+ where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+   and ($5::int8 is null or pg_catalog.txid_current_if_assigned() = $5::int8)
