@@ -2,8 +2,9 @@
 //!
 //! `cargo bench --bench decide`
 //!
-//! Ours is told the time, and governor reads a clock: it is measured with its own, as it is used, and with one that stands
-//! still and costs nothing. A refusal names the instant to come back at, for which governor is asked as well. `plan` is what the gate does for a batch: it sorts the rows, finds each call's, and decides. What this
+//! Ours is told the time, and governor reads a clock: it is measured with its own, as it is used, and with one that
+//! stands still and costs nothing. A refusal names the instant to come back at, for which governor is asked as well.
+//! `plan` is what the gate does for a batch: it sorts the rows, finds each call's, and decides. What this
 //! does not measure: making requests, the database, and threads that ask at once.
 
 #![expect(clippy::expect_used, reason = "a benchmark fails by panicking")]
@@ -14,7 +15,7 @@ use std::num::NonZero;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use governor::clock::{Clock, DefaultClock, FakeRelativeClock, Reference};
 use governor::{NotUntil, Quota, RateLimiter};
-use tollgate::algebra::{Ask, State, Terms, Timestamp, Verdict, decide};
+use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, TooDeep, Verdict};
 use tollgate::plan::{Call, Plan};
 use tollgate::{Key, Limit, SECOND, Tokens};
 
@@ -37,7 +38,7 @@ fn ours(c: &mut Criterion) {
             let (mut row, mut now) = (None, NOW);
             b.iter(|| {
                 now += 1;
-                row = granted(decide(&terms, black_box(row), Timestamp::from_micros(now), Ask::consume(Tokens::ONE)));
+                row = granted(decide(&terms, black_box(row), now));
             });
         });
     }
@@ -51,8 +52,7 @@ fn ours(c: &mut Criterion) {
             let (row, mut now) = (State { value: Tokens::ZERO, ts }, NOW);
             b.iter(|| {
                 now += 1;
-                let verdict =
-                    decide(&terms, black_box(Some(row)), Timestamp::from_micros(now), Ask::consume(Tokens::ONE));
+                let verdict = decide(&terms, black_box(Some(row)), now);
                 assert!(matches!(verdict, Ok(Verdict::Denied { .. })));
                 verdict
             });
@@ -60,10 +60,14 @@ fn ours(c: &mut Criterion) {
     }
 }
 
+fn decide(terms: &Terms, row: Option<State>, now: i64) -> Result<Verdict, TooDeep> {
+    Pool::new(terms, &[row], Timestamp::from_micros(now)).decide(Ask::consume(Tokens::ONE))
+}
+
 /// What is left of a row of which a token was taken.
-fn granted(verdict: Result<Verdict, tollgate::algebra::TooDeep>) -> Option<State> {
+fn granted(verdict: Result<Verdict, TooDeep>) -> Option<State> {
     match verdict {
-        Ok(Verdict::Granted { next, .. }) => next,
+        Ok(Verdict::Granted { portions, .. }) => portions.first().map(|portion| portion.next),
         other => panic!("{other:?}"),
     }
 }

@@ -2,11 +2,12 @@
 //!
 //! `cargo bench --features embedded --bench joined`
 //!
-//! Both run in turns on one private server, through 16 connections over a Unix socket, on 10 000 keys and on one; the
-//! median of five turns each counts. What it measures is what the library adds to the statements: building them, decoding
-//! their rows, deciding. What it does not: a network, other load, more cores. Absolute figures are this machine's.
+//! Both run in turns on one private server, through 16 connections over a Unix socket, on 10 000 keys and on one. The
+//! median of five turns counts. This measures what the library adds to the statements: it builds them, decodes their
+//! rows and decides. It does not measure a network, other load or more cores. Absolute figures are this machine's.
 
-use std::error::Error;
+mod support;
+
 use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
@@ -15,26 +16,23 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use std::{env, fs, process};
 
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::{Connection, PgConnection};
 use tollgate::embedded::Server;
-use tollgate::{HOUR, Limit, Limiter, migrate};
+use tollgate::{HOUR, Limit, Limiter};
+
+use support::{Fault, fill, median, migrated};
 
 /// Never exhausted: every call is granted and saved.
 const LIMIT: Limit = Limit::token_bucket("bench", 1_000_000_000, HOUR);
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Fault> {
     let server = Server::builder().setting("max_connections", "100").setting("shared_buffers", "256MB").start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let pool = runtime.block_on(async {
-        let pool = PgPoolOptions::new().max_connections(CLIENTS).connect(server.url()).await?;
-        migrate::run(&mut *pool.acquire().await?).await?;
-        Ok::<_, Box<dyn Error>>(pool)
-    })?;
+    let pool = runtime.block_on(migrated(server.url(), 1))?;
     println!("{:<10} {:<8} {:>14} {:>14} {:>7}", "storage", "keys", "tollgate /s", "pgbench /s", "ratio");
     for (storage, limit) in [("ephemeral", LIMIT.ephemeral()), ("durable", LIMIT)] {
         for keys in [10_000, 1] {
-            runtime.block_on(fill(&pool, &limit, keys))?;
+            runtime.block_on(fill(&pool, (0..keys).map(|key| limit.key(key))))?;
             let (mut ours, mut theirs) = (Vec::new(), Vec::new());
             for _ in 0..TURNS {
                 ours.push(runtime.block_on(consume(&server, &limit, keys))?);
@@ -47,38 +45,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn fill(pool: &PgPool, limit: &Limit, keys: u32) -> Result<(), Box<dyn Error>> {
-    let mut tx = pool.begin().await?;
-    for key in 0..keys {
-        Limiter::new().consume(&mut tx, limit.key(key)).await?.granted()?;
-    }
-    tx.commit().await?;
-    sqlx::raw_sql("vacuum analyze tollgate.buckets, tollgate.rate_limits").execute(pool).await?;
-    Ok(())
-}
-
 /// Decisions per second, each in a transaction of its own.
-async fn consume(server: &Server, limit: &Limit, keys: u32) -> Result<f64, Box<dyn Error>> {
+async fn consume(server: &Server, limit: &Limit, keys: u32) -> Result<f64, Fault> {
     let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
     let mut clients = Vec::new();
     for client in 0..CLIENTS {
         let mut conn = PgConnection::connect(server.url()).await?;
         let (stop, count, limit) = (stop.clone(), count.clone(), limit.clone());
         clients.push(tokio::spawn(async move {
-            // A walk with a large odd stride visits keys as evenly as lots do, and is the same in every run.
-            let mut key = client * 2_654_435;
+            let mut random = fastrand::Rng::with_seed(client.into());
             while !stop.load(Ordering::Relaxed) {
-                key = key.wrapping_add(1_640_531_527);
                 let mut tx = conn.begin().await?;
-                let decision = Limiter::new().consume(&mut tx, limit.key(key % keys)).await;
-                decision
-                    .map_err(|error| sqlx::Error::Decode(error.into()))?
-                    .granted()
-                    .map_err(|denied| sqlx::Error::Decode(denied.into()))?;
+                Limiter::new().consume(&mut tx, limit.key(random.u32(..keys))).await?.granted()?;
                 tx.commit().await?;
                 count.fetch_add(1, Ordering::Relaxed);
             }
-            Ok::<_, sqlx::Error>(())
+            Ok::<_, Fault>(())
         }));
     }
     tokio::time::sleep(TURN).await;
@@ -90,7 +72,7 @@ async fn consume(server: &Server, limit: &Limit, keys: u32) -> Result<f64, Box<d
 }
 
 /// The same by pgbench: it prepares the statements of `src/store/sql`, and feeds what the first returns to the second.
-fn pgbench(server: &Server, storage: &str, keys: u32) -> Result<f64, Box<dyn Error>> {
+fn pgbench(server: &Server, storage: &str, keys: u32) -> Result<f64, Fault> {
     let script = env::temp_dir().join(format!("tollgate-bench-{}.sql", process::id()));
     fs::write(&script, pgbench_script(storage, keys)?)?;
     let output = Command::new(server.programs().join("pgbench"))
@@ -104,14 +86,17 @@ fn pgbench(server: &Server, storage: &str, keys: u32) -> Result<f64, Box<dyn Err
     tps.ok_or_else(|| format!("pgbench: {text}{}", String::from_utf8_lossy(&output.stderr)).into())
 }
 
-fn pgbench_script(storage: &str, keys: u32) -> Result<String, Box<dyn Error>> {
-    let table = if storage == "ephemeral" { "bucket" } else { "rate_limit" };
-    let read = |verb: &str| fs::read_to_string(format!("src/store/sql/{verb}_{table}.sql"));
+fn pgbench_script(storage: &str, keys: u32) -> Result<String, Fault> {
+    let folder = if storage == "ephemeral" { "src/store/sql/ephemeral" } else { "src/store/sql" };
+    let read = |statement: &str| fs::read_to_string(format!("{folder}/{statement}.sql"));
     let lock = bound(
-        &read("lock")?,
-        &["'bench'", "(:key)::text", "0::int2", "1000000", "1e15", "3600", "false", "null", "1000000000000000", "null"],
+        &read("lock_one")?,
+        &["0::int2", "'bench'", "(:key)::text", "0::int2", "1000000", "1e15", "3600", "false", "null", "null"],
     );
-    let save = bound(&read("save")?, &["'bench'", "(:key)::text", "0::int2", ":value::int8 - 1", ":ts", ":ts", ":xid"]);
+    let save = bound(
+        &read("save_one")?,
+        &["0::int2", "'bench'", "(:key)::text", "0::int2", ":value::int8 - 1", ":ts", ":ts", ":xid"],
+    );
     let mut script = format!("\\set key random(0, {})\nbegin;\n", keys - 1);
     write!(script, "{lock}\n\\gset\n{save};\ncommit;\n")?;
     Ok(script)
@@ -128,11 +113,6 @@ fn bound(sql: &str, values: &[&str]) -> String {
         sql = sql.replace(annotated, plain);
     }
     sql
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
 }
 
 const CLIENTS: u32 = 16;

@@ -2,37 +2,37 @@
 //!
 //! `cargo bench --features embedded,tower --bench layer`
 //!
-//! Both ask the same gate on one private server in turns; the median of nine turns each counts. The service behind the layer does
-//! nothing and there is no socket, so the difference is the layer: the key, the request's way through, the header fields.
-//! Refusals from memory ask no database, and show it plainest. Absolute figures are this machine's.
+//! Both ask the same gate on one private server in turns. The median of nine turns counts. The service behind the layer
+//! does nothing and there is no socket, so the difference is the layer: the key, the request's way through, the header
+//! fields. Refusals from memory ask no database and show it best. Absolute figures are this machine's.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures spans on this machine's monotonic clock")]
 
+mod support;
+
 use std::convert::Infallible;
-use std::error::Error;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
-use sqlx::PgPool;
 use tollgate::embedded::Server;
 use tollgate::tower::{PeerAddr, Tollgate, TollgateLayer};
-use tollgate::{Gate, HOUR, Limit, MINUTE, migrate};
+use tollgate::{Gate, HOUR, Limit, MINUTE};
 use tower::{Layer, Service, ServiceExt, service_fn};
+
+use support::{Fault, median, migrated};
 
 /// Never exhausted: every call is granted and saved.
 const GRANTED: Limit = Limit::token_bucket("granted", 1_000_000_000, HOUR).ephemeral();
 /// Exhausted by the first call.
 const REFUSED: Limit = Limit::fixed_window("refused", 1, Limit::MAX_PERIOD).ephemeral();
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Fault> {
     let server = Server::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let pool = PgPool::connect(server.url()).await?;
-        migrate::run(&mut *pool.acquire().await?).await?;
-        let gate = Gate::builder(pool).remember_refusals(MINUTE).build();
+        let gate = Gate::builder(migrated(server.url(), 10).await?).remember_refusals(MINUTE).build();
         println!("{:<22} {:>12} {:>12} {:>12} {:>7}", "", "gate ns", "layer ns", "difference", "ratio");
         measure("granted, 1 caller", &gate, &GRANTED, 1, 300).await?;
         measure("granted, 64 callers", &gate, &GRANTED, 64, 100).await?;
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// Nanoseconds for each request of so many callers, who all make so many.
-async fn measure(name: &str, gate: &Gate, limit: &Limit, callers: u32, requests: u32) -> Result<(), Box<dyn Error>> {
+async fn measure(name: &str, gate: &Gate, limit: &Limit, callers: u32, requests: u32) -> Result<(), Fault> {
     let inner = service_fn(|_: Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
     let service = TollgateLayer::new(gate.clone()).limit(limit.clone()).layer(inner);
     let (mut bare, mut behind) = (Vec::new(), Vec::new());
@@ -55,7 +55,7 @@ async fn measure(name: &str, gate: &Gate, limit: &Limit, callers: u32, requests:
     Ok(())
 }
 
-async fn time<F>(callers: u32, requests: u32, caller: impl Fn() -> F) -> Result<f64, Box<dyn Error>>
+async fn time<F>(callers: u32, requests: u32, caller: impl Fn() -> F) -> Result<f64, Fault>
 where
     F: Future<Output = Result<(), tollgate::Error>> + Send + 'static,
 {
@@ -90,11 +90,6 @@ where
 
 fn nanos(span: Duration) -> f64 {
     span.as_secs_f64() * 1e9
-}
-
-fn median(mut times: Vec<f64>) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }
 
 const TURNS: usize = 9;

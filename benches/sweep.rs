@@ -1,24 +1,26 @@
 //! Do those who decide notice a sweep? A million full rows are deleted while 64 callers ask a gate.
 //!
-//! `cargo bench --features bench --bench sweep [-- --rows N] [-- --share PERCENT]`
+//! `cargo bench --features embedded --bench sweep [-- --rows N] [-- --share PERCENT]`
 //!
 //! All in one run on one private server: the callers by themselves, the callers beside the sweep until its end, and the
-//! callers by themselves again. The result is the ratio of the 99th percentiles; absolute figures are this machine's, whose
-//! processors callers, gate, sweeper and server share. What it does not measure: a network, rows that are spread among
-//! those in use (these lie together, as they were made), hours of it.
+//! callers by themselves again. The result is the ratio of the 99th percentiles. Absolute figures are this machine's,
+//! whose processors callers, gate, sweeper and server share. It does not measure a network, hours of sweeping, or full
+//! rows that are spread among those in use: here they lie together, as they were made.
+
+mod support;
 
 use std::env;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollgate::bench::{Fault, server};
-use tollgate::{Gate, HOUR, Limit, MINUTE, Sweeper, migrate};
+use tollgate::embedded::Server;
+use tollgate::{Gate, HOUR, Limit, MINUTE, Sweeper};
+
+use support::{Fault, Latencies, SortedLatencies, fill, migrated, pool};
 
 /// Of those who ask; never exhausted.
 const BUSY: Limit = Limit::token_bucket("busy", 1_000_000_000, HOUR);
@@ -29,19 +31,19 @@ const RESTING: Limit = Limit::token_bucket("resting", 10, MINUTE).capacity(20);
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
     let (rows, share) = (option("--rows")?.unwrap_or(1_000_000), option("--share")?.unwrap_or(25));
-    let server = server().await?;
-    let pool = PgPoolOptions::new().max_connections(16).connect(server.url()).await?;
-    migrate::run(&mut *pool.acquire().await?).await?;
-    fill(&pool, rows).await?;
-    let gate = Gate::new(pool.clone());
-    call_for(&gate, TURN).await?;
+    let server =
+        Server::builder().durable().setting("max_connections", "100").setting("shared_buffers", "256MB").start()?;
+    let callers = migrated(server.url(), 16).await?;
+    fill_resting(&callers, rows).await?;
+    fill(&callers, (0..KEYS).map(|key| BUSY.key(key))).await?;
+    let gate = Gate::new(callers);
 
     let before = call_for(&gate, TURN).await?;
     println!("{:<32} {before}", "by themselves");
     let (stop, began) = (Arc::new(AtomicBool::new(false)), Instant::now());
     let calls = tokio::spawn(call(gate.clone(), stop.clone()));
     // As `tollgate sweep` does: a connection of its own.
-    let own = PgPoolOptions::new().max_connections(1).connect(server.url()).await?;
+    let own = pool(server.url(), 1).await?;
     let swept = Sweeper::new().share(u8::try_from(share)?).knows([RESTING]).sweep(&own).await?;
     let took = began.elapsed();
     stop.store(true, Ordering::Relaxed);
@@ -50,9 +52,12 @@ async fn main() -> Result<(), Fault> {
     let after = call_for(&gate, TURN).await?;
     println!("{:<32} {after}", "by themselves again");
 
-    let undisturbed = f64::midpoint(before.p99(), after.p99());
+    let undisturbed = f64::midpoint(before.millis(0.99), after.millis(0.99));
     println!("\n{} rows deleted in {:.1} s by {} statements", swept.rate_limits, took.as_secs_f64(), swept.batches);
-    println!("p99 beside the sweep: {:.2} of what it is otherwise (target: 1.5 at most)", beside.p99() / undisturbed);
+    println!(
+        "p99 beside the sweep: {:.2} of what it is otherwise (target: 1.5 at most)",
+        beside.millis(0.99) / undisturbed
+    );
     if swept.rate_limits != u64::try_from(rows)? {
         return Err(format!("{rows} rows were to be deleted: {swept:?}").into());
     }
@@ -66,9 +71,9 @@ fn option(flag: &str) -> Result<Option<i64>, Fault> {
 }
 
 /// Rows that have been full for half an hour.
-async fn fill(pool: &PgPool, rows: i64) -> Result<(), Fault> {
-    let sql = "insert into tollgate.rate_limits (name, key, shard, value, ts, full_at)
-               select 'resting', 'user' || n, 0, 19000000, now() - interval '31 minutes', now() - interval '30 minutes'
+async fn fill_resting(pool: &PgPool, rows: i64) -> Result<(), Fault> {
+    let sql = "insert into tollgate.rate_limits (part, name, key, shard, value, ts, full_at)
+               select 0, 'resting', 'user' || n, 0, 19000000, now() - interval '31 minutes', now() - interval '30 minutes'
                  from generate_series(1, $1) n";
     sqlx::query(sql).bind(rows).execute(pool).await?;
     sqlx::raw_sql("vacuum analyze tollgate.rate_limits").execute(pool).await?;
@@ -76,7 +81,7 @@ async fn fill(pool: &PgPool, rows: i64) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn call_for(gate: &Gate, turn: Duration) -> Result<Latencies, Fault> {
+async fn call_for(gate: &Gate, turn: Duration) -> Result<Calls, Fault> {
     let stop = Arc::new(AtomicBool::new(false));
     let calls = tokio::spawn(call(gate.clone(), stop.clone()));
     tokio::time::sleep(turn).await;
@@ -85,55 +90,47 @@ async fn call_for(gate: &Gate, turn: Duration) -> Result<Latencies, Fault> {
 }
 
 /// Calls from all callers until it is to stop; each makes its next call when its last is answered.
-async fn call(gate: Gate, stop: Arc<AtomicBool>) -> Result<Latencies, Fault> {
+async fn call(gate: Gate, stop: Arc<AtomicBool>) -> Result<Calls, Fault> {
     let (mut callers, began) = (JoinSet::new(), Instant::now());
     for caller in 0..CALLERS {
         let (gate, stop) = (gate.clone(), stop.clone());
         callers.spawn(async move {
-            let mut micros = Histogram::<u64>::new(3)?;
-            // A walk with a large odd stride visits keys as evenly as lots do, and is the same in every run.
-            let mut key = caller * 2_654_435;
+            let (mut latencies, mut random) = (Latencies::default(), fastrand::Rng::with_seed(caller));
             while !stop.load(Ordering::Relaxed) {
-                key = key.wrapping_add(1_640_531_527);
                 let asked = Instant::now();
-                gate.consume(BUSY.key(key % KEYS)).await?.granted()?;
-                micros.record(u64::try_from(asked.elapsed().as_micros())?)?;
+                gate.consume(BUSY.key(random.u32(..KEYS))).await?.granted()?;
+                latencies.record(asked.elapsed());
             }
-            Ok::<_, Fault>(micros)
+            Ok::<_, Fault>(latencies)
         });
     }
-    let mut micros = Histogram::new(3)?;
+    let mut latencies = Latencies::default();
     while let Some(caller) = callers.join_next().await {
-        micros.add(caller??)?;
+        latencies.append(caller??);
     }
-    Ok(Latencies { micros, seconds: began.elapsed().as_secs_f64() })
+    Ok(Calls { latencies: latencies.sorted(), seconds: began.elapsed().as_secs_f64() })
 }
 
-struct Latencies {
-    micros: Histogram<u64>,
+/// What the callers did.
+struct Calls {
+    latencies: SortedLatencies,
     seconds: f64,
 }
 
-impl Latencies {
-    fn p99(&self) -> f64 {
-        self.millis(0.99)
-    }
-
-    #[expect(clippy::cast_precision_loss, reason = "microseconds of a few seconds at most")]
-    fn millis(&self, quantile: f64) -> f64 {
-        self.micros.value_at_quantile(quantile) as f64 / 1e3
+impl Calls {
+    fn millis(&self, share: f64) -> f64 {
+        self.latencies.quantile(share) / 1e3
     }
 }
 
-impl std::fmt::Display for Latencies {
-    #[expect(clippy::cast_precision_loss, reason = "far fewer calls than that")]
+impl std::fmt::Display for Calls {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let rate = self.micros.len() as f64 / self.seconds;
+        let rate = self.latencies.count() / self.seconds;
         let [half, most, longest] = [0.5, 0.99, 0.999].map(|quantile| self.millis(quantile));
         write!(f, "{rate:>8.0} decisions/s   p50 {half:>6.2} ms   p99 {most:>6.2} ms   p99.9 {longest:>6.2} ms")
     }
 }
 
-const CALLERS: u32 = 64;
+const CALLERS: u64 = 64;
 const KEYS: u32 = 10_000;
 const TURN: Duration = Duration::from_secs(10);

@@ -1,0 +1,157 @@
+//! Who is measured.
+
+use sqlx::PgPool;
+use tollgate::embedded::Server;
+use tollgate::{Gate, Limiter, SECOND, Storage};
+
+use crate::cpu::Meter;
+use crate::redis::{Calls, Redis};
+use crate::scene::{Requests, Scene, Workload};
+use crate::support::{Fault, pool};
+
+/// One that answers calls. A turn opens a session with it, calls that from many tasks at once, and closes it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Contender {
+    /// `Gate`, as it is by default: callers of one process share transactions.
+    Gate,
+    /// `Gate`, told to remember refusals.
+    GateRemembering,
+    /// Baseline (a): a transaction for each call, with `Limiter` in it and nothing else.
+    Transaction,
+    /// Baseline (b): one `update` of the row by its primary key for each call, in autocommit. It decides nothing: the
+    /// least that a writer without batches can do.
+    Update,
+    /// A token bucket as a script in a Redis that keeps no log.
+    Redis,
+    /// The same in a Redis that flushes its log to the disk before it answers.
+    RedisSynced,
+}
+
+impl Contender {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Gate, Self::GateRemembering, Self::Transaction, Self::Update, Self::Redis, Self::RedisSynced];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Gate => "gate",
+            Self::GateRemembering => "gate, remembering",
+            Self::Transaction => "transaction (a)",
+            Self::Update => "update (b)",
+            Self::Redis => "redis",
+            Self::RedisSynced => "redis, synced",
+        }
+    }
+
+    pub(crate) const fn is_redis(self) -> bool {
+        matches!(self, Self::Redis | Self::RedisSynced)
+    }
+
+    /// Whether its server runs, and the scene says something about it.
+    pub(crate) fn enters(self, scene: &Scene, servers: &Servers) -> bool {
+        match self {
+            Self::Gate | Self::Transaction => true,
+            Self::GateRemembering => !scene.is_granted(),
+            // A refusal writes nothing, and three rows are more than one.
+            Self::Update => !matches!(scene.workload, Workload::Refused | Workload::Three),
+            Self::Redis => servers.redis.is_some(),
+            Self::RedisSynced => scene.storage == Storage::Durable && servers.redis_synced.is_some(),
+        }
+    }
+
+    pub(crate) async fn open(self, scene: &Scene, servers: &Servers) -> Result<Session, Fault> {
+        let pool = || pool(servers.postgres.url(), CONNECTIONS);
+        let gate = async |remembers: bool| {
+            let pool = pool().await?;
+            let gate = Gate::builder(pool.clone());
+            let gate = if remembers { gate.remember_refusals(SECOND) } else { gate };
+            Ok(Session::Gate(gate.build(), pool))
+        };
+        let calls = async |redis: &Option<Redis>| match redis {
+            Some(redis) => Ok(Session::Redis(redis.open(scene).await?)),
+            None => Err(Fault::from("there is no such server")),
+        };
+        match self {
+            Self::Gate => gate(false).await,
+            Self::GateRemembering => gate(true).await,
+            Self::Transaction => Ok(Session::Transaction(pool().await?)),
+            Self::Update => Ok(Session::Update(pool().await?)),
+            Self::Redis => calls(&servers.redis).await,
+            Self::RedisSynced => calls(&servers.redis_synced).await,
+        }
+    }
+
+    /// Tells the processor time of this process and of the contender's server.
+    pub(crate) fn meter(self, servers: &Servers) -> Meter {
+        let redis = |redis: &Option<Redis>| redis.as_ref().and_then(Redis::process_id);
+        Meter::of(match self {
+            Self::Redis => redis(&servers.redis),
+            Self::RedisSynced => redis(&servers.redis_synced),
+            _ => Some(servers.postmaster),
+        })
+    }
+}
+
+/// The servers of a run.
+pub(crate) struct Servers {
+    pub(crate) postgres: Server,
+    /// The process of that server whose children are its sessions.
+    pub(crate) postmaster: i32,
+    pub(crate) redis: Option<Redis>,
+    pub(crate) redis_synced: Option<Redis>,
+}
+
+/// A contender during a turn.
+pub(crate) enum Session {
+    Gate(Gate, PgPool),
+    Transaction(PgPool),
+    Update(PgPool),
+    Redis(Calls),
+}
+
+impl Session {
+    /// Answers one call: whether it is granted.
+    pub(crate) async fn decide(&self, scene: &Scene, user: u32) -> Result<bool, Fault> {
+        match self {
+            Self::Gate(gate, _) => {
+                let decision = match scene.requests(user) {
+                    Requests::One(request) => gate.consume(request).await?,
+                    Requests::All(requests) => gate.consume_all(requests).await?,
+                };
+                Ok(decision.is_granted())
+            }
+            Self::Transaction(pool) => {
+                let mut tx = pool.begin().await?;
+                let decision = match scene.requests(user) {
+                    Requests::One(request) => Limiter::new().consume(&mut tx, request).await?,
+                    Requests::All(requests) => Limiter::new().consume_all(&mut tx, requests).await?,
+                };
+                tx.commit().await?;
+                Ok(decision.is_granted())
+            }
+            Self::Update(pool) => {
+                let (name, key) = scene.row(user);
+                let update = match scene.storage {
+                    Storage::Ephemeral => UPDATE_BUCKET,
+                    Storage::Durable => UPDATE_RATE_LIMIT,
+                };
+                Ok(sqlx::query(update).bind(name).bind(key).execute(pool).await?.rows_affected() == 1)
+            }
+            Self::Redis(calls) => calls.decide(scene, user).await,
+        }
+    }
+
+    /// Ends the sessions with PostgreSQL, so that the next turn has the machine for itself.
+    pub(crate) async fn close(&self) {
+        if let Self::Gate(_, pool) | Self::Transaction(pool) | Self::Update(pool) = self {
+            pool.close().await;
+        }
+    }
+}
+
+/// Connections in the pool that each contender has for itself.
+const CONNECTIONS: u32 = 16;
+
+const UPDATE_BUCKET: &str =
+    "update tollgate.buckets set value = value - 1000000 where part = 0 and name = $1 and key = $2 and shard = 0";
+const UPDATE_RATE_LIMIT: &str =
+    "update tollgate.rate_limits set value = value - 1000000 where part = 0 and name = $1 and key = $2 and shard = 0";

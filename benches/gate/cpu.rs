@@ -1,0 +1,69 @@
+//! Processor time as the kernel counts it, which is steadier than rates on a machine that others use too.
+
+use std::ops::Sub;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::support::Fault;
+
+/// Tells the processor time of this process, and of a server on this machine with all its child processes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meter {
+    server: Option<i32>,
+}
+
+/// Seconds of processor time, since a process began or between two readings.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spent {
+    pub(crate) client: f64,
+    pub(crate) server: f64,
+}
+
+impl Meter {
+    pub(crate) const fn of(server: Option<i32>) -> Self {
+        Self { server }
+    }
+
+    /// What is spent between two instants to come. None where nobody knows the server's process, or on systems other
+    /// than Linux.
+    pub(crate) async fn between(self, from: Instant, until: Instant) -> Result<Option<Spent>, Fault> {
+        let Some(server) = self.server.filter(|_| cfg!(target_os = "linux")) else { return Ok(None) };
+        sleep_until(from).await;
+        let before = read(server)?;
+        sleep_until(until).await;
+        Ok(Some(read(server)? - before))
+    }
+}
+
+impl Sub for Spent {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self { client: self.client - before.client, server: self.server - before.server }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn read(server: i32) -> Result<Spent, Fault> {
+    use procfs::process::{Process, Stat, all_processes};
+
+    #[expect(clippy::cast_precision_loss, reason = "hundredths of a second")]
+    let seconds = |ticks: u64| ticks as f64 / procfs::ticks_per_second() as f64;
+    let own = |stat: &Stat| stat.utime + stat.stime;
+    let mut ticks = 0;
+    for process in all_processes()? {
+        // A child that ends meanwhile is counted with its parent the next time.
+        let Ok(stat) = process.and_then(|process| process.stat()) else { continue };
+        if stat.pid == server {
+            ticks += own(&stat) + stat.cutime.unsigned_abs() + stat.cstime.unsigned_abs();
+        } else if stat.ppid == server {
+            ticks += own(&stat);
+        }
+    }
+    Ok(Spent { client: seconds(own(&Process::myself()?.stat()?)), server: seconds(ticks) })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn read(_server: i32) -> Result<Spent, Fault> {
+    Err("processor time is only read on Linux".into())
+}

@@ -1,0 +1,145 @@
+//! What came out of a run.
+
+use std::fmt;
+use std::fs;
+use std::thread::available_parallelism;
+
+use sqlx::PgConnection;
+
+use crate::contender::{Contender, Servers};
+use crate::scene::{Scene, storage_name};
+use crate::support::Fault;
+use crate::table::{Table, number};
+use crate::target;
+use crate::turn::Figures;
+
+pub(crate) struct Report {
+    pub(crate) machine: Machine,
+    /// How many turns there were, and how long.
+    pub(crate) turns: String,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A contender in a scene.
+pub(crate) struct Row {
+    pub(crate) scene: Scene,
+    pub(crate) contender: Contender,
+    pub(crate) figures: Figures,
+}
+
+impl Report {
+    /// The figures of a contender in a scene, if they were measured.
+    pub(crate) fn figures(&self, scene: Scene, contender: Contender) -> Option<&Figures> {
+        let row = self.rows.iter().find(|row| row.scene == scene && row.contender == contender);
+        row.map(|row| &row.figures)
+    }
+
+    /// docs/benchmarks.md, as these arguments make it.
+    pub(crate) fn document(&self, args: &[String]) -> String {
+        let command: Vec<_> = ["./dev bench"].into_iter().chain(args.iter().map(String::as_str)).collect();
+        let command = [command.join(" "), "--write".to_owned()].join(" ");
+        include_str!("document.md").replace("{command}", &command).replace("{report}\n", &self.to_string())
+    }
+
+    /// The rows of one workload and storage: each contender with all its numbers of callers.
+    fn table(&self, rows: &[Row]) -> Table {
+        let mut ordered: Vec<_> = rows.iter().collect();
+        ordered.sort_by_key(|row| Contender::ALL.iter().position(|contender| *contender == row.contender));
+        let line = |row: &Row| {
+            let figures = &row.figures;
+            let over = |baseline| {
+                number(self.figures(row.scene, baseline).map(|baseline| figures.per_second / baseline.per_second))
+            };
+            let (wal_bytes, batch) =
+                if row.contender.is_redis() { (None, None) } else { (Some(figures.wal_bytes), figures.batch) };
+            vec![
+                row.contender.name().to_owned(),
+                row.scene.callers.to_string(),
+                number(Some(figures.per_second)),
+                over(Contender::Transaction),
+                over(Contender::Update),
+                over(Contender::Redis),
+                over(Contender::RedisSynced),
+                number(Some(figures.p50_us)),
+                number(Some(figures.p99_us)),
+                number(figures.server_us),
+                number(figures.client_us),
+                number(batch),
+                number(wal_bytes),
+            ]
+        };
+        Table::new(&HEADINGS, 1, ordered.into_iter().map(line))
+    }
+}
+
+impl fmt::Display for Report {
+    /// Markdown: the machine, the targets, and a table for each workload and storage.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}- turns of each: {}; medians count", self.machine, self.turns)?;
+        if let Some(targets) = target::table(self) {
+            write!(f, "\n## Targets\n\n{targets}")?;
+        }
+        writeln!(f, "\n## Figures")?;
+        let kind = |row: &Row| (row.scene.workload, row.scene.storage);
+        for rows in self.rows.chunk_by(|one, next| kind(one) == kind(next)) {
+            let Scene { workload, storage, .. } = rows[0].scene;
+            write!(f, "\n### {workload}, {}\n\n{}", storage_name(storage), self.table(rows))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where it was measured. Absolute figures mean nothing without it.
+pub(crate) struct Machine {
+    /// Processors that this program may use. The servers use the same ones.
+    pub(crate) cores: u32,
+    /// Lines that describe the rest.
+    about: Vec<String>,
+}
+
+impl Machine {
+    pub(crate) async fn read(conn: &mut PgConnection, servers: &Servers) -> Result<Self, Fault> {
+        let cores = available_parallelism()?.get().try_into()?;
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, name)| name);
+        let mut about = vec![
+            format!("machine: {cores} cores, {}; kernel {}", cpu.unwrap_or("unknown processor"), kernel.trim()),
+            sqlx::query_scalar(ABOUT_POSTGRESQL).fetch_one(conn).await?,
+        ];
+        for redis in [&servers.redis, &servers.redis_synced].into_iter().flatten() {
+            about.push(redis.about().await?);
+        }
+        about.push(format!("tollgate {}", env!("CARGO_PKG_VERSION")));
+        Ok(Self { cores, about })
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.about.iter().try_for_each(|line| writeln!(f, "- {line}"))
+    }
+}
+
+/// The version, and the settings that matter most.
+const ABOUT_POSTGRESQL: &str = "
+    select 'PostgreSQL ' || current_setting('server_version') || ': ' || string_agg(name || ' = ' || current_setting(name), ', ' order by name)
+      from pg_settings
+     where name in ('autovacuum', 'fsync', 'full_page_writes', 'max_wal_size', 'shared_buffers', 'synchronous_commit',
+                    'wal_level', 'wal_sync_method')";
+
+const HEADINGS: [&str; 13] = [
+    "contender",
+    "callers",
+    "decisions/s",
+    "× (a)",
+    "× (b)",
+    "× redis",
+    "× synced",
+    "p50 µs",
+    "p99 µs",
+    "server µs",
+    "client µs",
+    "batch",
+    "WAL bytes",
+];

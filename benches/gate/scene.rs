@@ -1,0 +1,156 @@
+//! What is measured: who asks for what, and who calls next.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate::{Key, Limit, Request, SECOND, Storage};
+
+/// A workload, the table that holds its limits, and the number of callers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Scene {
+    pub(crate) workload: Workload,
+    pub(crate) storage: Storage,
+    /// Each caller makes its next call as soon as its last one is answered.
+    pub(crate) callers: usize,
+}
+
+/// What the callers ask. Every row exists before the first call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, clap::ValueEnum)]
+pub(crate) enum Workload {
+    /// One limit of 10 000 users, and one caller alone.
+    One,
+    /// One limit of 10 000 users, each of whom calls as often as any other.
+    Uniform,
+    /// As uniform, but the n-th user calls in proportion to n^-1.1.
+    Zipf,
+    /// One limit for everybody, hence one row.
+    Hot,
+    /// Three limits at once: the user's, the tenant's (of 100) and one for everybody.
+    Three,
+    /// One limit for everybody, exhausted for a thousand years. The only workload whose calls are refused.
+    Refused,
+}
+
+impl Scene {
+    /// What a call of this user asks.
+    pub(crate) fn requests(&self, user: u32) -> Requests {
+        let per_user = || stored(PER_USER, self.storage).key(user);
+        let per_tenant = || stored(PER_TENANT, self.storage).key(user % TENANTS);
+        let total = || stored(TOTAL, self.storage).global();
+        match self.workload {
+            Workload::One | Workload::Uniform | Workload::Zipf => Requests::One(per_user()),
+            Workload::Hot => Requests::One(total()),
+            Workload::Three => Requests::All(vec![per_user(), per_tenant(), total()]),
+            Workload::Refused => Requests::One(stored(EXHAUSTED, self.storage).global()),
+        }
+    }
+
+    /// The name and key of the row that a call of one limit asks.
+    pub(crate) fn row(&self, user: u32) -> (&'static str, String) {
+        match self.workload {
+            Workload::Hot => ("total", Key::GLOBAL.as_str().to_owned()),
+            _ => ("per_user", user.to_string()),
+        }
+    }
+
+    pub(crate) fn is_granted(&self) -> bool {
+        self.workload != Workload::Refused
+    }
+}
+
+impl fmt::Display for Scene {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { workload, storage, callers } = self;
+        let plural = if *callers == 1 { "" } else { "s" };
+        write!(f, "{workload}, {}, {callers} caller{plural}", storage_name(*storage))
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::One => "one",
+            Self::Uniform => "uniform",
+            Self::Zipf => "zipf",
+            Self::Hot => "hot",
+            Self::Three => "three",
+            Self::Refused => "refused",
+        })
+    }
+}
+
+/// What one call asks.
+pub(crate) enum Requests {
+    One(Request),
+    All(Vec<Request>),
+}
+
+/// Every request of every scene: their rows are made before the first turn. The exhausted limit has one token, which
+/// this takes.
+pub(crate) fn all_requests() -> impl Iterator<Item = Request> {
+    [Storage::Ephemeral, Storage::Durable].into_iter().flat_map(|storage| {
+        let users = (0..USERS).map(move |user| stored(PER_USER, storage).key(user));
+        let tenants = (0..TENANTS).map(move |tenant| stored(PER_TENANT, storage).key(tenant));
+        users.chain(tenants).chain([stored(TOTAL, storage).global(), stored(EXHAUSTED, storage).global()])
+    })
+}
+
+fn stored(limit: Limit, storage: Storage) -> Limit {
+    match storage {
+        Storage::Ephemeral => limit.ephemeral(),
+        Storage::Durable => limit,
+    }
+}
+
+pub(crate) fn storage_name(storage: Storage) -> &'static str {
+    match storage {
+        Storage::Ephemeral => "ephemeral",
+        Storage::Durable => "durable",
+    }
+}
+
+/// Draws the user of the next call.
+#[derive(Clone, Debug)]
+pub(crate) enum Users {
+    Uniform,
+    /// Holds, for each n, the share of calls that the first n users make together.
+    Zipf(Arc<[f64]>),
+}
+
+impl Users {
+    pub(crate) fn of(workload: Workload) -> Self {
+        if workload != Workload::Zipf {
+            return Self::Uniform;
+        }
+        let weights = (1..=USERS).map(|rank| f64::from(rank).powf(-1.1));
+        let total: f64 = weights.clone().sum();
+        let shares = weights.scan(0.0, |sum, weight| {
+            *sum += weight / total;
+            Some(*sum)
+        });
+        Self::Zipf(shares.collect())
+    }
+
+    pub(crate) fn draw(&self, random: &mut fastrand::Rng) -> u32 {
+        match self {
+            Self::Uniform => random.u32(..USERS),
+            Self::Zipf(shares) => {
+                let share = random.f64();
+                #[expect(clippy::cast_possible_truncation, reason = "there are no more than USERS")]
+                let user = shares.partition_point(|first| *first <= share) as u32;
+                // The last share may be a little less than 1.
+                user.min(USERS - 1)
+            }
+        }
+    }
+}
+
+const USERS: u32 = 10_000;
+const TENANTS: u32 = 100;
+
+/// More than any machine spends, so that a refusal is a fault.
+const PLENTY: u64 = 1_000_000_000;
+const PER_USER: Limit = Limit::token_bucket("per_user", PLENTY, SECOND);
+const PER_TENANT: Limit = Limit::token_bucket("per_tenant", PLENTY, SECOND);
+const TOTAL: Limit = Limit::token_bucket("total", PLENTY, SECOND);
+const EXHAUSTED: Limit = Limit::token_bucket("exhausted", 1, Limit::MAX_PERIOD);

@@ -1,0 +1,106 @@
+//! What the gate is to reach on a machine of two cores, which it shares with the servers.
+
+use tollgate::Storage::{self, Durable, Ephemeral};
+
+use crate::contender::Contender::{self, Gate, GateRemembering, Redis, RedisSynced, Transaction, Update};
+use crate::report::Report;
+use crate::scene::Scene;
+use crate::scene::Workload::{self, Hot, One, Refused, Three, Uniform};
+use crate::table::{Table, number};
+
+/// A table of the targets whose figures are in the report. None if none is.
+pub(crate) fn table(report: &Report) -> Option<Table> {
+    let line = |&(workload, storage, callers, measure, wanted): &Target| {
+        let scene = Scene { workload, storage, callers };
+        let measured = measure.take(report, scene)?;
+        let (bound, reached) =
+            if measure.is_upper_bound() { ("≤", measured <= wanted) } else { ("≥", measured >= wanted) };
+        Some(vec![
+            scene.to_string(),
+            measure.name(),
+            format!("{bound} {}", number(Some(wanted))),
+            number(Some(measured)),
+            if reached { "yes" } else { "no" }.to_owned(),
+        ])
+    };
+    let lines: Vec<_> = TARGETS.iter().filter_map(line).collect();
+    let headings = ["scene", "measure", "wanted", "measured", "reached"];
+    (!lines.is_empty()).then(|| Table::new(&headings, 2, lines.into_iter()))
+}
+
+/// A figure of the gate, or its ratio to another figure of the same run.
+#[derive(Clone, Copy, Debug)]
+enum Measure {
+    /// Decisions per second, in those of this contender.
+    RateOf(Contender),
+    /// Calls per second, in those that ask the user's limit only.
+    RateOfOneLimit,
+    /// Decisions per second and core, by a gate that remembers refusals.
+    RememberedPerCore,
+    /// Processor time of server and client for each decision: the most that is wanted.
+    Cpu,
+    /// The median latency, in that of a transaction for each call: the most that is wanted.
+    P50OfTransaction,
+}
+
+impl Measure {
+    fn take(self, report: &Report, scene: Scene) -> Option<f64> {
+        let gate = report.figures(scene, Gate)?;
+        let rate = |scene, contender| report.figures(scene, contender).map(|figures| figures.per_second);
+        match self {
+            Self::RateOf(contender) => Some(gate.per_second / rate(scene, contender)?),
+            Self::RateOfOneLimit => Some(gate.per_second / rate(Scene { workload: Uniform, ..scene }, Gate)?),
+            Self::RememberedPerCore => Some(rate(scene, GateRemembering)? / f64::from(report.machine.cores)),
+            Self::Cpu => Some(gate.server_us? + gate.client_us?),
+            Self::P50OfTransaction => Some(gate.p50_us / report.figures(scene, Transaction)?.p50_us),
+        }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::RateOf(contender) => format!("× {}", contender.name()),
+            Self::RateOfOneLimit => "× one limit".to_owned(),
+            Self::RememberedPerCore => "decisions/s and core, from memory".to_owned(),
+            Self::Cpu => "µs of processor time".to_owned(),
+            Self::P50OfTransaction => "p50 × transaction (a)".to_owned(),
+        }
+    }
+
+    const fn is_upper_bound(self) -> bool {
+        matches!(self, Self::Cpu | Self::P50OfTransaction)
+    }
+}
+
+type Target = (Workload, Storage, usize, Measure, f64);
+
+const TARGETS: [Target; 29] = [
+    (One, Ephemeral, 1, Measure::P50OfTransaction, 1.1),
+    (One, Durable, 1, Measure::P50OfTransaction, 1.1),
+    (Uniform, Ephemeral, 64, Measure::RateOf(Transaction), 6.0),
+    (Uniform, Ephemeral, 64, Measure::RateOf(Update), 3.0),
+    (Uniform, Ephemeral, 256, Measure::RateOf(Update), 4.0),
+    (Uniform, Ephemeral, 16, Measure::RateOf(Redis), 0.6),
+    (Uniform, Ephemeral, 64, Measure::RateOf(Redis), 0.7),
+    (Uniform, Ephemeral, 256, Measure::RateOf(Redis), 1.0),
+    (Uniform, Ephemeral, 1024, Measure::RateOf(Redis), 1.0),
+    (Uniform, Ephemeral, 64, Measure::Cpu, 19.0),
+    (Uniform, Durable, 64, Measure::RateOf(Update), 3.0),
+    (Uniform, Durable, 256, Measure::RateOf(Update), 4.0),
+    (Uniform, Durable, 256, Measure::RateOf(Redis), 0.8),
+    (Uniform, Durable, 64, Measure::RateOf(RedisSynced), 1.0),
+    (Uniform, Durable, 256, Measure::RateOf(RedisSynced), 1.0),
+    (Hot, Ephemeral, 64, Measure::RateOf(Transaction), 25.0),
+    (Hot, Ephemeral, 256, Measure::RateOf(Transaction), 60.0),
+    (Hot, Ephemeral, 64, Measure::RateOf(Redis), 2.0),
+    (Hot, Ephemeral, 256, Measure::RateOf(Redis), 2.0),
+    (Hot, Durable, 64, Measure::RateOf(Transaction), 30.0),
+    (Hot, Durable, 256, Measure::RateOf(Transaction), 80.0),
+    (Three, Ephemeral, 64, Measure::RateOfOneLimit, 0.6),
+    (Three, Ephemeral, 256, Measure::RateOfOneLimit, 0.6),
+    (Refused, Ephemeral, 64, Measure::RateOf(Transaction), 5.0),
+    (Refused, Ephemeral, 64, Measure::RememberedPerCore, 1e6),
+    (Refused, Ephemeral, 256, Measure::RememberedPerCore, 1e6),
+    (Refused, Durable, 64, Measure::RateOf(Transaction), 5.0),
+    (Refused, Durable, 64, Measure::RememberedPerCore, 1e6),
+    (Refused, Durable, 256, Measure::RememberedPerCore, 1e6),
+];

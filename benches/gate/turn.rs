@@ -1,0 +1,169 @@
+//! A contender in a scene for a while.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::PgConnection;
+use tokio::task::{JoinSet, coop};
+use tokio::time::{Instant, timeout};
+
+use crate::contender::{Contender, Servers, Session};
+use crate::cpu::Spent;
+use crate::scene::{Scene, Users};
+use crate::support::{Fault, Latencies, median};
+
+/// What a contender did in a scene.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures {
+    /// Decisions per second.
+    pub(crate) per_second: f64,
+    /// Half of the calls are answered within so many microseconds,
+    pub(crate) p50_us: f64,
+    /// and 99 of 100 within so many.
+    pub(crate) p99_us: f64,
+    /// Microseconds of processor time for each decision, of the server,
+    pub(crate) server_us: Option<f64>,
+    /// and of this process.
+    pub(crate) client_us: Option<f64>,
+    /// Decisions for each transaction of PostgreSQL that wrote. None where nothing is written.
+    pub(crate) batch: Option<f64>,
+    /// Bytes of PostgreSQL's write-ahead log for each decision.
+    pub(crate) wal_bytes: f64,
+}
+
+impl Figures {
+    /// Each figure's median by itself.
+    pub(crate) fn median(turns: &[Self]) -> Self {
+        let of = |figure: fn(&Self) -> f64| median(turns.iter().map(figure).collect());
+        let known = |figure: fn(&Self) -> Option<f64>| Some(median(turns.iter().map(figure).collect::<Option<_>>()?));
+        Self {
+            per_second: of(|turn| turn.per_second),
+            p50_us: of(|turn| turn.p50_us),
+            p99_us: of(|turn| turn.p99_us),
+            server_us: known(|turn| turn.server_us),
+            client_us: known(|turn| turn.client_us),
+            batch: known(|turn| turn.batch),
+            wal_bytes: of(|turn| turn.wal_bytes),
+        }
+    }
+}
+
+/// Measures a contender in a scene. The connection is the bench's own: it vacuums the tables first, so that the order
+/// of turns does not matter, and reads the server's counters.
+pub(crate) async fn take(
+    conn: &mut PgConnection,
+    servers: &Servers,
+    scene: Scene,
+    contender: Contender,
+    timed: Duration,
+) -> Result<Figures, Fault> {
+    sqlx::raw_sql("vacuum tollgate.buckets, tollgate.rate_limits").execute(&mut *conn).await?;
+    let session = Arc::new(contender.open(&scene, servers).await?);
+    let before = Counters::read(conn).await?;
+    let from = Instant::now() + timed.min(WARM_UP);
+    let until = from + timed;
+    let (users, mut callers) = (Users::of(scene.workload), JoinSet::new());
+    for seed in 0..scene.callers {
+        let caller = Caller { scene, users: users.clone(), random: fastrand::Rng::with_seed(seed as u64) };
+        callers.spawn(caller.call(session.clone(), from, until));
+    }
+    let everyone = async {
+        let spent = contender.meter(servers).between(from, until).await?;
+        let mut tally = Tally::default();
+        while let Some(caller) = callers.join_next().await {
+            tally.add(caller??);
+        }
+        Ok::<_, Fault>((tally, spent))
+    };
+    let patience = until - Instant::now() + LAST_ANSWER;
+    let (tally, spent) = timeout(patience, everyone).await.map_err(|_| "a call was not answered")??;
+    session.close().await;
+    let after = Counters::read(conn).await?;
+    Ok(tally.figures(timed, spent, after.transactions - before.transactions, after.wal_bytes - before.wal_bytes))
+}
+
+struct Caller {
+    scene: Scene,
+    users: Users,
+    random: fastrand::Rng,
+}
+
+impl Caller {
+    /// Makes the next call as soon as the last one is answered. What ends in the timed span counts.
+    async fn call(mut self, session: Arc<Session>, from: Instant, until: Instant) -> Result<Tally, Fault> {
+        let mut tally = Tally::default();
+        loop {
+            let user = self.users.draw(&mut self.random);
+            let began = Instant::now();
+            let granted = session.decide(&self.scene, user).await?;
+            let ended = Instant::now();
+            if granted != self.scene.is_granted() {
+                return Err(if granted { "granted what is exhausted" } else { "refused what is there" }.into());
+            }
+            tally.decisions += 1;
+            if ended >= until {
+                return Ok(tally);
+            }
+            if ended >= from {
+                tally.latencies.record(ended - began);
+            }
+            // An answer from memory never waits: without this a caller would not let the others have their turn.
+            coop::consume_budget().await;
+        }
+    }
+}
+
+/// What callers count.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Of the timed calls.
+    latencies: Latencies,
+    /// All calls, those of the warm-up too: they are in the server's counters.
+    decisions: u32,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.decisions += other.decisions;
+        self.latencies.append(other.latencies);
+    }
+
+    fn figures(self, timed: Duration, spent: Option<Spent>, transactions: f64, wal_bytes: f64) -> Figures {
+        let (decisions, latencies) = (f64::from(self.decisions), self.latencies.sorted());
+        let each = |seconds: f64| seconds * 1e6 / latencies.count();
+        Figures {
+            per_second: latencies.count() / timed.as_secs_f64(),
+            p50_us: latencies.quantile(0.5),
+            p99_us: latencies.quantile(0.99),
+            server_us: spent.map(|spent| each(spent.server)),
+            client_us: spent.map(|spent| each(spent.client)),
+            batch: (transactions > 0.0).then(|| decisions / transactions),
+            wal_bytes: wal_bytes / decisions,
+        }
+    }
+}
+
+/// What PostgreSQL has counted since it began.
+#[derive(Clone, Copy, Debug, sqlx::FromRow)]
+struct Counters {
+    /// Transactions that wrote: only those have an id.
+    transactions: f64,
+    /// Of whatever origin.
+    wal_bytes: f64,
+}
+
+impl Counters {
+    async fn read(conn: &mut PgConnection) -> Result<Self, Fault> {
+        Ok(sqlx::query_as(COUNTERS).fetch_one(conn).await?)
+    }
+}
+
+const COUNTERS: &str = "
+    select pg_snapshot_xmax(pg_current_snapshot())::text::float8 as transactions,
+           (pg_current_wal_insert_lsn() - '0/0')::float8 as wal_bytes";
+
+/// Connections prepare their statements, and queues form.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// How long the last answers may take before the run fails.
+const LAST_ANSWER: Duration = Duration::from_mins(1);

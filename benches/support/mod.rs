@@ -1,0 +1,88 @@
+//! What several benches need.
+
+#![allow(dead_code, reason = "each bench uses a part of it")]
+
+use std::error::Error;
+use std::time::Duration;
+
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+use tollgate::{Limiter, Request, migrate};
+
+/// Why a bench stops. One wrong answer, and all figures are worthless.
+pub(crate) type Fault = Box<dyn Error + Send + Sync>;
+
+/// A pool whose connections are all open. It does not test a connection before it lends it: that is a round trip which
+/// a careful service spares itself.
+pub(crate) async fn pool(url: &str, connections: u32) -> Result<PgPool, Fault> {
+    let pool = PgPoolOptions::new().max_connections(connections).test_before_acquire(false).connect(url).await?;
+    let mut open = Vec::new();
+    for _ in 0..connections {
+        open.push(pool.acquire().await?);
+    }
+    drop(open);
+    Ok(pool)
+}
+
+/// Such a pool over a database that has the tables.
+pub(crate) async fn migrated(url: &str, connections: u32) -> Result<PgPool, Fault> {
+    let pool = pool(url, connections).await?;
+    migrate::run(&mut *pool.acquire().await?).await?;
+    Ok(pool)
+}
+
+/// Makes the rows of all requests, so that no measured call inserts one, and tells the planner of them.
+pub(crate) async fn fill(pool: &PgPool, requests: impl IntoIterator<Item = Request>) -> Result<(), Fault> {
+    let requests: Vec<_> = requests.into_iter().collect();
+    for some in requests.chunks(500) {
+        let mut tx = pool.begin().await?;
+        Limiter::new().consume_all(&mut tx, some.iter().cloned()).await?.granted()?;
+        tx.commit().await?;
+    }
+    sqlx::raw_sql("vacuum analyze tollgate.buckets, tollgate.rate_limits").execute(pool).await?;
+    Ok(())
+}
+
+/// The middle one of some values; of an even number the higher of the middle two.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// How long calls took, in microseconds.
+#[derive(Debug, Default)]
+pub(crate) struct Latencies(Vec<f32>);
+
+impl Latencies {
+    pub(crate) fn record(&mut self, took: Duration) {
+        self.0.push(took.as_secs_f32() * 1e6);
+    }
+
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
+    /// Sorts them, so that quantiles can be read.
+    pub(crate) fn sorted(mut self) -> SortedLatencies {
+        self.0.sort_unstable_by(f32::total_cmp);
+        SortedLatencies(self.0)
+    }
+}
+
+/// The same, the shortest first.
+#[derive(Debug)]
+pub(crate) struct SortedLatencies(Vec<f32>);
+
+impl SortedLatencies {
+    #[expect(clippy::cast_precision_loss, reason = "a run has far fewer calls than 2^53")]
+    pub(crate) fn count(&self) -> f64 {
+        self.0.len() as f64
+    }
+
+    /// So many microseconds or less took this share of the calls; none took no time.
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index is less than the count")]
+        let index = (self.count() * share) as usize;
+        self.0.get(index).or(self.0.last()).copied().map_or(0.0, f64::from)
+    }
+}
