@@ -1,101 +1,107 @@
-//! Calls that are made up.
+//! Calls that are made up, seen through a limit that grants all of them.
 
-use std::collections::BTreeMap;
+use serde_json::Value;
 
-use tollgate::algebra::Timestamp;
-use tollgate::simulate::{Arrival, START, Traffic, TrafficError, arrivals, span};
-use tollgate::{HOUR, MINUTE, SECOND};
+use crate::{number, run, stdout, trials};
 
 #[test]
 fn constant_calls_are_spaced_without_drift() {
-    let calls = made(&[Traffic::constant(3, SECOND).lasting(2 * SECOND)]);
-    assert_eq!(offsets(&calls), [0, 333_333, 666_666, 1_000_000, 1_333_333, 1_666_666]);
+    // Bins of a millisecond, of which the last call is in the 67th.
+    assert_eq!(made("constant rate=3 per=100ms for=100ms", 1), [(0, 1), (33, 1), (66, 1)]);
 }
 
 #[test]
 fn bursts_are_at_one_instant() {
-    let calls = made(&[Traffic::burst(2, 5 * SECOND).from(SECOND).lasting(6 * SECOND)]);
-    assert_eq!(offsets(&calls), [1_000_000, 1_000_000, 6_000_000, 6_000_000]);
+    assert_eq!(made("burst size=2 every=50ms from=1s for=60ms", 1), [(0, 2), (50, 2)]);
 }
 
 #[test]
-fn calls_of_all_clients_are_in_order_and_each_client_makes_all_of_them() {
-    let traffic = [
-        Traffic::constant(2, SECOND).lasting(2 * SECOND).clients(3),
-        Traffic::poisson(50, SECOND).lasting(SECOND).from(SECOND).key("other"),
-    ];
-    let calls = made(&traffic);
-    assert!(calls.is_sorted_by_key(|call| call.at));
-    let mut by_key = BTreeMap::new();
-    for call in &calls {
-        *by_key.entry(call.key.as_str()).or_insert(0) += 1;
-    }
-    assert_eq!([by_key["client-1"], by_key["client-2"], by_key["client-3"]], [4, 4, 4]);
-    assert!(by_key["other"] > 25, "{by_key:?}");
-    assert_eq!(span(&traffic), 2 * SECOND);
-}
-
-#[test]
-fn random_calls_come_as_often_as_they_should_and_as_unevenly() {
-    let calls = made(&[Traffic::poisson(100, SECOND).lasting(100 * SECOND)]);
-    // Ten thousand with a deviation of a hundred: this seed is within two of it.
-    assert!((9_800..10_200).contains(&calls.len()), "{}", calls.len());
-    let gaps: Vec<_> = offsets(&calls).windows(2).map(|pair| pair[1] - pair[0]).collect();
-    // Of the gaps of a Poisson process 1 - 1/e are below the mean, and e^-3 above three times the mean.
-    let share = |long: &dyn Fn(i64) -> bool| gaps.iter().filter(|gap| long(**gap)).count() * 1_000 / gaps.len();
-    assert!((620..645).contains(&share(&|gap| gap < 10_000)), "{}", share(&|gap| gap < 10_000));
-    assert!((42..58).contains(&share(&|gap| gap > 30_000)), "{}", share(&|gap| gap > 30_000));
-}
-
-#[test]
-fn a_day_has_its_noon_and_its_midnight() {
-    let calls = made(&[Traffic::diurnal(60, MINUTE)]);
-    assert!((85_500..87_300).contains(&calls.len()), "{} of 86400", calls.len());
-    let hour = |hour: i64| {
-        let hours = i64::try_from(HOUR.as_micros()).unwrap();
-        calls.iter().filter(|call| (call.at.micros() - START.micros()) / hours == hour).count()
+fn each_client_makes_all_calls() {
+    let calls = |traffic: &str| {
+        let trial = wide(traffic, 1);
+        let callers = trial["callers"].as_array().unwrap().clone();
+        callers.iter().map(|caller| (caller["key"].as_str().unwrap().to_owned(), number(caller, "calls"))).collect()
     };
-    // 3600 on average; 1.8 times that at noon, a fifth at midnight, the average at six.
-    assert!((6_200..6_700).contains(&hour(12)), "{}", hour(12));
-    assert!((650..850).contains(&hour(0)), "{}", hour(0));
-    assert!((3_100..4_300).contains(&hour(6)), "{}", hour(6));
+    let calls: Vec<_> = calls("constant rate=2 per=1s for=2s clients=3");
+    assert_eq!(calls, [("client-1".into(), 4), ("client-2".into(), 4), ("client-3".into(), 4)]);
+}
+
+/// Random traffic is the same on every machine and in every release: these are records.
+#[test]
+fn random_calls_are_the_same_for_one_seed_and_others_for_another() {
+    assert_eq!(made("poisson rate=100 per=1s for=100ms", 1), FIRST);
+    assert_ne!(made("poisson rate=100 per=1s for=100ms", 2), FIRST);
+    // Another client changes nothing for the first ones.
+    let of_first = |clients: u16| {
+        let trial = wide(&format!("poisson rate=50 per=1s for=10s clients={clients}"), 7);
+        let callers = trial["callers"].as_array().unwrap().clone();
+        callers.into_iter().find(|caller| caller["key"] == "client-1").unwrap()
+    };
+    assert_eq!(of_first(2), of_first(3));
 }
 
 #[test]
-fn the_same_seed_makes_the_same_calls_and_another_client_changes_none() {
-    let traffic = |clients| [Traffic::poisson(5, SECOND).clients(clients)];
-    assert_eq!(made(&traffic(2)), made(&traffic(2)));
-    let other: Vec<_> = arrivals(&traffic(2), 2).unwrap().collect();
-    assert_ne!(made(&traffic(2)), other);
-    let mut three = made(&traffic(3));
-    three.retain(|call| call.key.as_str() != "client-3");
-    assert_eq!(three, made(&traffic(2)));
-    let of = |key: &str| three.iter().filter(|call| call.key.as_str() == key).map(|call| call.at).collect::<Vec<_>>();
-    assert_ne!(of("client-1"), of("client-2"), "each draws lots of its own");
+fn random_calls_come_as_often_as_they_should() {
+    // Ten thousand with a deviation of a hundred: this seed is within two of it.
+    let calls = number(&wide("poisson rate=100 per=1s for=100s", 1), "calls");
+    assert!((9_800..10_200).contains(&calls), "{calls}");
 }
 
 #[test]
-fn traffic_that_cannot_be_is_an_error_with_a_name() {
-    let error = |traffic: Traffic| arrivals(&[traffic], 1).unwrap_err();
-    assert_eq!(error(Traffic::constant(0, SECOND)), TrafficError::Nothing);
-    assert_eq!(error(Traffic::burst(1, SECOND).clients(0)), TrafficError::Nothing);
-    assert_eq!(error(Traffic::poisson(1, SECOND).lasting(400_000 * 24 * HOUR)), TrafficError::TooLong);
-    assert!(matches!(error(Traffic::constant(1, SECOND).key("")), TrafficError::Key(_)));
-    assert!(matches!(error(Traffic::constant(1, SECOND).key("a\0b").clients(2)), TrafficError::Key(_)));
+fn a_long_series_stays_short_and_loses_nothing() {
+    for traffic in ["constant rate=7 per=1s for=1h", "burst size=40 every=100h for=10000h"] {
+        let trial = wide(traffic, 1);
+        crate::counts(&trial);
+        let bins = trial["series"]["bins"].as_array().unwrap().len();
+        assert!((80..=160).contains(&bins), "{bins} bins of {traffic}");
+    }
+}
+
+#[test]
+fn wrong_traffic_says_what_is_wrong() {
+    let faults = [
+        ("steady rate=1 per=1s", "\"steady\" is no pattern of traffic (burst, constant or poisson)"),
+        (
+            "constant rate=1 per=1s till=1m",
+            "\"till=1m\": there is no such field (rate, per, for, from, clients, cost, key)",
+        ),
+        ("burst rate=1 per=1s", "\"rate=1\": there is no such field (size, every, "),
+        ("constant rate=1.5 per=1s", "\"rate=1.5\": it is no whole number"),
+        ("constant rate=1 per=never", "\"per=never\": "),
+        ("constant rate=1 per=1s cost=-1", "a number of tokens is negative"),
+        ("constant rate=1 per=1s clients=100001", "it is no whole number, or too large"),
+        ("constant rate=1 per=1s for=1001years", "it is longer than 1000 years"),
+        ("constant rate=1 per=1s key=", "the key: a key is empty"),
+        ("constant", "this traffic makes no calls (give rate and per, each more than zero)"),
+        ("burst size=1 every=0s", "this traffic makes no calls (give size and every, each more than zero)"),
+        ("poisson rate=1 per=1s for=0s", "this traffic makes no calls"),
+    ];
+    for (traffic, message) in faults {
+        let output = run(&["--limit", WIDE, "--traffic", traffic]);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(64), "{traffic:?}");
+        assert!(error.contains(message), "{traffic:?}: {error}");
+    }
 }
 
 #[test]
 fn traffic_denser_than_the_clock_is_made_at_the_same_instants() {
-    let calls = made(&[Traffic::constant(u32::MAX, SECOND)]);
-    assert_eq!(offsets(&calls)[99_999], 23, "of 4295 calls in each microsecond");
-    assert!(offsets(&made(&[Traffic::poisson(u32::MAX, SECOND)])).is_sorted());
+    let text = stdout(&["--limit", WIDE, "--traffic", "burst size=1000 every=1us for=10us"]);
+    assert!(text.contains(" 10000 "), "{text}");
 }
 
-/// The calls of traffic, the first hundred thousand.
-fn made(traffic: &[Traffic]) -> Vec<Arrival> {
-    arrivals(traffic, 1).unwrap().take(100_000).collect()
+/// Which milliseconds have how many calls.
+fn made(traffic: &str, seed: u32) -> Vec<(usize, u64)> {
+    let trial = wide(traffic, seed);
+    assert_eq!(number(&trial["series"], "width_us"), 1_000);
+    let bins = trial["series"]["bins"].as_array().unwrap().clone();
+    bins.iter().map(|bin| number(bin, "granted")).enumerate().filter(|(_, granted)| *granted > 0).collect()
 }
 
-fn offsets(calls: &[Arrival]) -> Vec<i64> {
-    calls.iter().map(|Arrival { at, .. }: &Arrival| Timestamp::micros(*at) - START.micros()).collect()
+fn wide(traffic: &str, seed: u32) -> Value {
+    trials(&["--limit", WIDE, "--traffic", traffic, "--seed", &seed.to_string()]).remove(0)
 }
+
+const WIDE: &str = r#"wide = { kind = "token_bucket", rate = 1_000_000, per = "1s" }"#;
+const FIRST: [(usize, u64); 13] =
+    [(0, 1), (7, 1), (8, 1), (21, 1), (40, 1), (57, 1), (61, 1), (62, 1), (66, 1), (69, 1), (76, 1), (81, 1), (88, 1)];

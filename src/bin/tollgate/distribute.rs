@@ -1,24 +1,23 @@
-use std::io::{Write, stdout};
-
 use serde_json::json;
 use tollgate::migrate::{self, Buckets};
 
-use crate::connect::DatabaseArgs;
+use crate::database::DatabaseArgs;
 use crate::error::CommandError;
-use crate::output::{self, OutputArgs};
+use crate::output::OutputArgs;
 
-/// Spread the tables over the nodes of Citus by key.
+/// Distribute the tables over the nodes of Citus by their column `part`.
 ///
-/// First have every limiter and gate say `distributed()`, which works on tables that are not distributed, too; then run it on
-/// the coordinator. Each table is locked against writes while its rows are carried over.
+/// Run it on the coordinator, and then tell the number of parts to every limiter and gate with `parts(N)`: a process
+/// that was told nothing, or another number, fails at its first insert. Each table is locked while its rows are carried
+/// over.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DistributeArgs {
-    /// Print the statements instead, for psql. Needs no database.
-    #[arg(long)]
-    sql: bool,
+    /// Over how many parts: a power of two. A node holds whole parts.
+    #[arg(long, value_name = "N", default_value_t = migrate::DEFAULT_PARTS, value_parser = power_of_two)]
+    parts: u16,
 
-    /// Let ephemeral rows lie on other nodes than the durable ones of the same key, so that Citus can move those while they are
-    /// written.
+    /// Let ephemeral rows lie on other nodes than the durable ones of the same key, so that Citus can move those while
+    /// they are written.
     #[arg(long)]
     buckets_apart: bool,
 
@@ -30,26 +29,20 @@ pub(crate) struct DistributeArgs {
 }
 
 pub(crate) async fn run(args: DistributeArgs) -> Result<(), CommandError> {
-    let DistributeArgs { sql, buckets_apart, database, output } = args;
+    let DistributeArgs { parts, buckets_apart, database, output } = args;
     let buckets = if buckets_apart { Buckets::Apart } else { Buckets::Colocated };
-    if sql {
-        let sql = migrate::distribute_sql(buckets);
-        return if output.json {
-            output::json(&json!({ "sql": sql }))
+    let distributed = migrate::distribute(&mut database.connect().await?, parts, buckets).await?;
+    output.print(&json!({ "parts": parts, "distributed": distributed }), || {
+        if distributed {
+            format!("distributed the tables over {parts} parts; say `parts({parts})` to every limiter and gate")
         } else {
-            Ok(stdout().write_all(sql.as_bytes())?)
-        };
-    }
-    let run = migrate::distribute(&mut database.connect().await?, buckets).await?;
-    if output.json {
-        return output::json(&json!({ "run": run }));
-    }
-    let mut out = output::out();
-    if run.is_empty() {
-        writeln!(out, "nothing to do: all tables are distributed")?;
-    }
-    for statement in run {
-        writeln!(out, "{statement}")?;
-    }
-    Ok(())
+            format!("nothing to do: the tables are distributed over {parts} parts")
+        }
+    })
+}
+
+fn power_of_two(text: &str) -> Result<u16, String> {
+    let parts: u16 = text.parse().map_err(|_| "write a whole number".to_owned())?;
+    let fits = parts.is_power_of_two() && parts <= 1 << 14;
+    if fits { Ok(parts) } else { Err("write a power of two, at most 16384".to_owned()) }
 }

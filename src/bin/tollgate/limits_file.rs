@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate::{Limit, Limits, LimitsError, Storage, Tokens, UnknownLimit};
+use tollgate::{Limit, Limits, LimitsError, Storage, Tokens};
 
+use crate::error::CommandError;
 use crate::output::printable;
+use crate::storage;
 
 /// Which limits file; the same option for every command that can use one.
 #[derive(Clone, Debug, clap::Args)]
@@ -16,69 +18,62 @@ pub(crate) struct LimitsArgs {
 
 impl LimitsArgs {
     /// The limits of the file; none where no file is given and there is none of the usual name.
-    pub(crate) fn load(&self) -> Result<Option<Limits>, LimitsFileError> {
-        let path = match &self.limits {
-            Some(path) => path,
-            None if Path::new(USUAL).exists() => Path::new(USUAL),
-            None => return Ok(None),
-        };
-        Limits::from_file(path).map(Some).map_err(LimitsFileError::from)
+    pub(crate) fn load(&self) -> Result<Option<Limits>, CommandError> {
+        match &self.limits {
+            Some(path) => read(path).map(Some),
+            None if Path::new(USUAL).exists() => read(Path::new(USUAL)).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// The definition of one limit, which must be there.
-    pub(crate) fn limit(&self, name: &str) -> Result<Limit, LimitsFileError> {
-        let limits = self.load()?.ok_or_else(|| LimitsFileError::NotGiven { limit: name.to_owned() })?;
+    pub(crate) fn limit(&self, name: &str) -> Result<Limit, CommandError> {
+        let Some(limits) = self.load()? else {
+            return Err(CommandError::new(
+                format!("what limit {name:?} allows is not known here"),
+                "pass --limits FILE, set TOLLGATE_LIMITS, or run it where tollgate.toml is",
+            ));
+        };
         Ok(limits.get(name)?.clone())
     }
+}
+
+/// Reads a limits file. Of several faults the error names the first.
+pub(crate) fn read(path: &Path) -> Result<Limits, CommandError> {
+    Limits::from_file(path).map_err(|error| {
+        let LimitsError::Faulty(faults) = error else { return error.into() };
+        let path = path.display();
+        let faults: Vec<_> = faults.iter().map(|fault| format!("{path}:{fault}")).collect();
+        match &faults[..] {
+            [first, others @ ..] if !others.is_empty() => CommandError::new(
+                format!("{first}; and {} more", others.len()),
+                format!("run `tollgate limits check {path}`"),
+            ),
+            faults => CommandError::bare(faults.concat()),
+        }
+    })
 }
 
 /// A definition in one line.
 pub(crate) fn describe(limit: &Limit) -> String {
     let spec = limit.spec();
-    let capacity =
-        spec.capacity.filter(|&capacity| capacity != spec.rate).map(|capacity| format!(", at most {capacity}"));
-    let storage = if spec.storage == Storage::Ephemeral { ", ephemeral" } else { "" };
-    let debt = match spec.max_reserved {
-        Tokens::ZERO => String::new(),
-        Tokens::MAX => ", reservations without bound".to_owned(),
-        bound => format!(", reservations down to -{bound}"),
-    };
-    let start =
-        spec.start.map(|start| format!(", steps from {} after the epoch on", humantime::format_duration(start)));
-    let (name, period) = (printable(&spec.name), humantime::format_duration(spec.period));
-    let (capacity, start) = (capacity.unwrap_or_default(), start.unwrap_or_default());
-    let shards = if spec.shards > 1 { format!(", {} shards", spec.shards) } else { String::new() };
-    format!("{name}: {}, {} each {period}{capacity}{start}{debt}{shards}{storage}", spec.kind, spec.rate)
-}
-
-/// Why there is no definition to work by: one sentence with the remedy.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LimitsFileError {
-    #[error("{first}{}", and_more(file, *.more))]
-    Faulty { first: String, file: PathBuf, more: usize },
-    #[error(
-        "what limit {limit:?} allows is not known here (pass --limits FILE, set TOLLGATE_LIMITS, or run it where tollgate.toml is)"
-    )]
-    NotGiven { limit: String },
-    #[error("{0}")]
-    Unknown(#[from] UnknownLimit),
-    #[error("{0}")]
-    Unreadable(LimitsError),
-}
-
-impl From<LimitsError> for LimitsFileError {
-    fn from(error: LimitsError) -> Self {
-        let LimitsError::Faulty(faults) = &error else { return Self::Unreadable(error) };
-        let file = faults.file().unwrap_or(Path::new(USUAL)).to_owned();
-        // There is always a first one.
-        let first = faults.iter().next().map(|fault| format!("{}:{fault}", file.display())).unwrap_or_default();
-        Self::Faulty { first, file, more: faults.iter().len().saturating_sub(1) }
+    let span = humantime::format_duration;
+    let mut words = vec![format!("{}: {}", printable(&spec.name), spec.kind)];
+    words.push(format!("{} each {}", spec.rate, span(spec.period)));
+    words.extend(spec.capacity.filter(|capacity| *capacity != spec.rate).map(|capacity| format!("at most {capacity}")));
+    words.extend(spec.start.map(|start| format!("steps from {} after the epoch on", span(start))));
+    match spec.max_reserved {
+        Tokens::ZERO => {}
+        Tokens::MAX => words.push("reservations without bound".to_owned()),
+        bound => words.push(format!("reservations down to -{bound}")),
     }
-}
-
-fn and_more(file: &Path, more: usize) -> String {
-    let file = file.display();
-    if more == 0 { String::new() } else { format!("; and {more} more (run `tollgate limits check {file}`)") }
+    if spec.shards > 1 {
+        words.push(format!("{} shards", spec.shards));
+    }
+    if spec.storage == Storage::Ephemeral {
+        words.push(storage::name(spec.storage).to_owned());
+    }
+    words.join(", ")
 }
 
 const USUAL: &str = "tollgate.toml";

@@ -1,78 +1,138 @@
-//! The `tollgate` command: the tables that the library needs, what is in them, and who is limited; limits tried on traffic,
-//! a demonstration, and how fast it is.
+//! The `tollgate` command: the tables that the library needs, what is in them, and who is limited; limits tried on
+//! traffic, and a demonstration.
 
-mod args;
-mod bench;
-mod connect;
+mod database;
 mod demo;
 mod distribute;
 mod doctor;
 mod error;
-mod exit;
 mod inspect;
 mod limits;
 mod limits_file;
 mod manual;
 mod migrate;
 mod output;
+mod reset;
+mod row;
+mod run;
 mod simulate;
+mod storage;
 mod sweep;
+mod target;
 mod top;
-mod transaction;
 mod verbs;
 
-use std::io::{Write, stderr};
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser, Subcommand};
 
-use args::{Args, Command};
-use error::CommandError;
-use exit::Exit;
+use error::{CommandError, Exit};
+
+/// An exact rate limiter on PostgreSQL.
+///
+/// Exit status: 0 done or granted, 1 failed (one sentence on standard error says why), 2 refused by the limit, 64 wrong
+/// usage.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say what `consume` would answer now, and take nothing.
+    ///
+    /// Exit status: 0 would be granted, 2 would be refused, 1 failed.
+    #[command(override_usage = "tollgate check [OPTIONS] <NAME> <KEY|--global>")]
+    Check(verbs::AskArgs),
+    /// Print a script that completes this command in a shell.
+    Completions(manual::CompletionsArgs),
+    /// Take tokens, if all of them are there.
+    ///
+    /// Exit status: 0 granted, 2 refused, 1 failed.
+    #[command(override_usage = "tollgate consume [OPTIONS] <NAME> <KEY|--global>")]
+    Consume(verbs::ConsumeArgs),
+    /// Give tokens, up to the capacity.
+    #[command(override_usage = "tollgate credit [OPTIONS] <NAME> <KEY|--global>")]
+    Credit(verbs::AskArgs),
+    /// Take tokens whatever is there: what is missing becomes a debt.
+    #[command(override_usage = "tollgate debit [OPTIONS] <NAME> <KEY|--global>")]
+    Debit(verbs::AskArgs),
+    /// Show what the limiter does, on a private PostgreSQL that is gone afterwards.
+    Demo(demo::DemoArgs),
+    Distribute(distribute::DistributeArgs),
+    Doctor(doctor::DoctorArgs),
+    Inspect(inspect::InspectArgs),
+    /// Check a limits file.
+    Limits {
+        #[command(subcommand)]
+        command: limits::LimitsCommand,
+    },
+    /// Print the manual page, or write those of all subcommands.
+    Man(manual::ManArgs),
+    /// Create the tables, or bring them up to date.
+    Migrate(migrate::MigrateArgs),
+    /// Fill a key up and forgive its debts, or all keys of a limit.
+    #[command(override_usage = "tollgate reset [OPTIONS] <NAME> <KEY|--global|--all>")]
+    Reset(reset::ResetArgs),
+    /// Run a program if the limit grants it.
+    ///
+    /// Exit status: the program's own; 2 refused, 1 failed; 126 and 127 for a program that cannot be run or is not
+    /// there.
+    #[command(override_usage = "tollgate run [OPTIONS] <NAME> <KEY|--global> -- <COMMAND>...")]
+    Run(run::RunArgs),
+    /// Try limits on traffic, made up or recorded, without a database.
+    Simulate(simulate::SimulateArgs),
+    Sweep(sweep::SweepArgs),
+    Top(top::TopArgs),
+}
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let args = match Args::try_parse() {
-        Ok(args) => args,
-        Err(usage) => return explain(&usage),
-    };
-    match run(args.command).await {
-        Ok(exit) => exit.into(),
-        // Whoever reads only the first lines of the output has all they want.
-        Err(CommandError::OutputClosed) => ExitCode::SUCCESS,
-        Err(error) => {
-            // If nobody reads the message, the exit status still tells.
-            let _ = writeln!(stderr(), "error: {error}");
-            error.exit_code()
+    let exit = match Args::try_parse() {
+        Ok(args) => carry_out(args.command).await.unwrap_or_else(|error| {
+            output::tell(format_args!("error: {error}"));
+            error.exit
+        }),
+        // Help and version are asked for; all else is wrong usage.
+        Err(usage) => {
+            let _ = usage.print();
+            if usage.use_stderr() { Exit::Usage } else { Exit::Done }
         }
-    }
+    };
+    exit.into()
 }
 
-async fn run(command: Command) -> Result<Exit, CommandError> {
+async fn carry_out(command: Command) -> Result<Exit, CommandError> {
     match command {
-        Command::Bench(args) => bench::run(args).await.map(Exit::from),
-        Command::Check(args) => verbs::check(args).await,
-        Command::Completions(args) => manual::completions(&args).map(Exit::from),
-        Command::Consume(args) => verbs::consume(args).await,
-        Command::Credit(args) => verbs::credit(args).await,
-        Command::Debit(args) => verbs::debit(args).await,
-        Command::Demo(args) => demo::run(args).await.map(Exit::from),
-        Command::Distribute(args) => distribute::run(args).await.map(Exit::from),
-        Command::Doctor(args) => doctor::run(args).await,
-        Command::Inspect(args) => inspect::run(args).await,
-        Command::Limits { command } => limits::run(command),
-        Command::Man(args) => manual::man(&args).map(Exit::from),
-        Command::Migrate(args) => migrate::run(args).await.map(Exit::from),
-        Command::Reset(args) => verbs::reset(args).await,
-        Command::Run(args) => verbs::run(args).await,
-        Command::Simulate(args) => simulate::run(&args).map(Exit::from),
-        Command::Sweep(args) => sweep::run(args).await.map(Exit::from),
-        Command::Top(args) => top::run(args).await.map(Exit::from),
+        Command::Check(args) => return verbs::check(args).await,
+        Command::Completions(args) => manual::completions(&args, Args::command())?,
+        Command::Consume(args) => return verbs::consume(args).await,
+        Command::Credit(args) => return verbs::credit(args).await,
+        Command::Debit(args) => return verbs::debit(args).await,
+        Command::Demo(args) => demo::run(args).await?,
+        Command::Distribute(args) => distribute::run(args).await?,
+        Command::Doctor(args) => return doctor::run(args).await,
+        Command::Inspect(args) => inspect::run(args).await?,
+        Command::Limits { command } => return limits::run(command),
+        Command::Man(args) => manual::man(&args, Args::command())?,
+        Command::Migrate(args) => migrate::run(args).await?,
+        Command::Reset(args) => return reset::run(args).await,
+        Command::Run(args) => return run::run(args).await,
+        Command::Simulate(args) => simulate::run(args)?,
+        Command::Sweep(args) => sweep::run(args).await?,
+        Command::Top(args) => top::run(args).await?,
     }
+    Ok(Exit::Done)
 }
 
-/// Help and version are asked for; all else is wrong usage.
-fn explain(usage: &clap::Error) -> ExitCode {
-    let _ = usage.print();
-    if usage.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::SUCCESS }
+/// Reads a span of time that must not be too short: a look or a sweep would be all that happens.
+fn at_least(least: Duration) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| {
+        let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+        let too_short = || format!("{} is the least", humantime::format_duration(least));
+        if span < least { Err(too_short()) } else { Ok(span) }
+    }
 }

@@ -1,13 +1,11 @@
-//! The command describes itself: completions for shells, and man pages.
+//! The command describes itself: completions for shells, and manual pages.
 
-use std::io::Write;
 use std::path::PathBuf;
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::args::Args;
 use crate::error::CommandError;
+use crate::output::print;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CompletionsArgs {
@@ -23,19 +21,18 @@ pub(crate) struct ManArgs {
     out: Option<PathBuf>,
 }
 
-pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), CommandError> {
-    // Into memory first: the generator panics where the reader of the output is gone.
+pub(crate) fn completions(args: &CompletionsArgs, mut command: clap::Command) -> Result<(), CommandError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), "tollgate", &mut script);
-    Ok(std::io::stdout().write_all(&script)?)
+    clap_complete::generate(args.shell, &mut command, "tollgate", &mut script);
+    print(&String::from_utf8(script)?)
 }
 
-pub(crate) fn man(args: &ManArgs) -> Result<(), CommandError> {
+pub(crate) fn man(args: &ManArgs, command: clap::Command) -> Result<(), CommandError> {
     if let Some(directory) = &args.out {
         std::fs::create_dir_all(directory)?;
-        return Ok(clap_mangen::generate_to(Args::command(), directory)?);
+        return Ok(clap_mangen::generate_to(command, directory)?);
     }
     let mut page = Vec::new();
-    clap_mangen::Man::new(Args::command()).render(&mut page)?;
-    Ok(std::io::stdout().write_all(&page)?)
+    clap_mangen::Man::new(command).render(&mut page)?;
+    print(&String::from_utf8(page)?)
 }

@@ -1,11 +1,38 @@
-use std::io::{Write, stdout};
-
+use clap::Subcommand;
 use serde_json::{Value, json};
 use tollgate::migrate::{self, Migration, Status};
 
-use crate::args::{MigrateArgs, MigrateCommand};
+use crate::database::DatabaseArgs;
 use crate::error::CommandError;
-use crate::output::{self, OutputArgs};
+use crate::output::OutputArgs;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct MigrateArgs {
+    #[command(subcommand)]
+    command: MigrateCommand,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum MigrateCommand {
+    /// Apply what is missing, in one transaction; of several runners one applies and the others wait.
+    Up {
+        /// Apply it, say what was applied, and roll it back.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Say what is applied and what is missing.
+    Status,
+    /// Print all migrations as SQL that is safe to run twice, for psql or another migration tool. Needs no database.
+    Sql,
+    /// Check that nothing is missing, edited or damaged; fails with the first fault.
+    Validate,
+}
 
 pub(crate) async fn run(args: MigrateArgs) -> Result<(), CommandError> {
     let MigrateArgs { command, database, output } = args;
@@ -20,54 +47,35 @@ pub(crate) async fn run(args: MigrateArgs) -> Result<(), CommandError> {
         }
         MigrateCommand::Status => {
             let status = migrate::status(&mut database.connect().await?).await?;
-            if output.json { output::json(&document(&status)) } else { list(&status) }
+            output.print(&document(&status), || list(&status))
         }
-        MigrateCommand::Sql if output.json => output::json(&json!({ "sql": migrate::sql() })),
-        MigrateCommand::Sql => Ok(stdout().write_all(migrate::sql().as_bytes())?),
+        MigrateCommand::Sql => output.print(&json!({ "sql": migrate::sql() }), migrate::sql),
         MigrateCommand::Validate => {
             migrate::validate(&mut database.connect().await?).await?;
-            valid(output)
+            let version = env!("CARGO_PKG_VERSION");
+            let valid = || format!("the schema is what tollgate {version} needs");
+            output.print(&json!({ "valid": true, "version": version }), valid)
         }
     }
 }
 
 fn report(output: OutputArgs, applied: &[Migration], verb: &str) -> Result<(), CommandError> {
-    if output.json {
-        return output::json(&json!({ verb.replace(' ', "_"): migrations(applied) }));
-    }
-    let mut out = output::out();
-    if applied.is_empty() {
-        writeln!(out, "nothing to do: the schema is up to date")?;
-    }
-    for migration in applied {
-        writeln!(out, "{verb} {migration}")?;
-    }
-    Ok(())
+    output.print(&json!({ verb.replace(' ', "_"): migrations(applied) }), || match applied {
+        [] => "nothing to do: the schema is up to date".to_owned(),
+        applied => applied.iter().map(|migration| format!("{verb} {migration}")).collect::<Vec<_>>().join("\n"),
+    })
 }
 
-fn list(status: &Status) -> Result<(), CommandError> {
-    let mut out = output::out();
-    for migration in &status.applied {
-        writeln!(out, "applied  {migration}  {}", migration.applied_on.as_deref().unwrap_or_default())?;
-    }
-    for migration in &status.pending {
-        writeln!(out, "pending  {migration}")?;
-    }
-    for migration in &status.newer {
-        writeln!(out, "newer    {migration}  (from a newer release, which this one works with)")?;
-    }
+fn list(status: &Status) -> String {
+    let Status { applied, pending, newer, .. } = status;
+    let date = |migration: &Migration| migration.applied_on.clone().unwrap_or_default();
+    let mut lines: Vec<_> = applied.iter().map(|one| format!("applied  {one}  {}", date(one))).collect();
+    lines.extend(pending.iter().map(|one| format!("pending  {one}")));
+    lines.extend(newer.iter().map(|one| format!("newer    {one}  (from a newer release, which this one works with)")));
     if !status.is_current() {
-        writeln!(out, "run `tollgate migrate up` to apply what is pending")?;
+        lines.push("run `tollgate migrate up` to apply what is pending".to_owned());
     }
-    Ok(())
-}
-
-fn valid(output: OutputArgs) -> Result<(), CommandError> {
-    let version = env!("CARGO_PKG_VERSION");
-    if output.json {
-        return output::json(&json!({ "valid": true, "version": version }));
-    }
-    Ok(writeln!(output::out(), "the schema is what tollgate {version} needs")?)
+    lines.join("\n")
 }
 
 fn document(status: &Status) -> Value {

@@ -1,58 +1,69 @@
-//! Tables spread over the nodes of Citus. It is not here: what would be run is kept word for word, and that it is run, once and
-//! in order, is tested before a stand-in for its catalogue.
+//! Tables spread over the nodes of Citus. It is not here: that it is asked the right things, once and in order, is tested
+//! before a stand-in for its catalogue.
 
-use super::{EXAMPLE, failure, run, snapshot, stdout, tollgate};
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use super::failure::with_options;
+use super::{EXAMPLE, failure, run, stdout, tollgate};
 use crate::world::World;
 
 /// What Citus has of what is asked of it: the tables that it knows, and the function that adds one.
 const STAND_IN: &str = "
-    create table pg_dist_partition (logicalrel regclass, partkey text);
+    create table pg_dist_partition (logicalrelid regclass, partkey text, colocated text, shards int);
     create function column_to_column_name(regclass, text) returns text return $2;
-    create function create_distributed_table(table_name regclass, distribution_column text, colocate_with text)
-        returns void begin atomic insert into pg_dist_partition values ($1, $2); end;";
+    create function create_distributed_table(
+        table_name regclass, distribution_column text, colocate_with text, shard_count int default null
+    ) returns void begin atomic insert into pg_dist_partition values ($1, $2, $3, $4); end;";
 
-#[test]
-fn the_statements_are_what_they_were() {
-    for (name, args) in [("distribute", vec![]), ("distribute_apart", vec!["--buckets-apart"])] {
-        snapshot(name, &stdout(&run(tollgate().args(["distribute", "--sql"]).args(args))));
-    }
-    let told = stdout(&run(tollgate().args(["distribute", "--sql", "--json"])));
-    assert!(
-        told.starts_with("{\n  \"sql\": \"select create_distributed_table('tollgate.rate_limits', 'key'"),
-        "{told}"
-    );
+/// How each table was distributed.
+const ASKED: &str =
+    "select string_agg(concat_ws(' ', logicalrelid, partkey, colocated, shards), ', ') from pg_dist_partition";
+
+/// Citus itself has all of these in `pg_catalog`.
+fn distribute(world: &World, args: &[&str]) -> Output {
+    let url = with_options(&world.url(), "search_path", "public");
+    run(tollgate().arg("distribute").args(args).env("DATABASE_URL", url))
+}
+
+async fn asked(world: &World) -> String {
+    sqlx::query_scalar(ASKED).fetch_one(&world.pool).await.unwrap()
 }
 
 #[tokio::test]
-async fn what_is_distributed_already_is_left_alone() {
+async fn tables_are_distributed_once_and_their_rows_get_parts() {
     let world = World::new().await;
     world.sql(STAND_IN).await;
-    world.sql("select create_distributed_table('tollgate.rate_limits', 'key', 'none')").await;
-    let distribute = |args: &[&str]| run(tollgate().arg("distribute").args(args).env("DATABASE_URL", world.url()));
+    let url = with_options(&world.url(), "search_path", "public");
+    let on = |args: &[&str]| stdout(&run(tollgate().args(args).args(["--limits", EXAMPLE]).env("DATABASE_URL", &url)));
+    on(&["consume", "send_message", "1"]);
     assert_eq!(
-        stdout(&distribute(&[])),
-        "select create_distributed_table('tollgate.reservations', 'key', colocate_with => 'tollgate.rate_limits')\n\
-         select create_distributed_table('tollgate.buckets', 'key', colocate_with => 'tollgate.rate_limits')\n"
+        stdout(&distribute(&world, &[])),
+        "distributed the tables over 8 parts; say `parts(8)` to every limiter and gate\n"
     );
-    assert_eq!(stdout(&distribute(&[])), "nothing to do: all tables are distributed\n");
-    assert_eq!(stdout(&distribute(&["--json"])), "{\n  \"run\": []\n}\n");
+    assert_eq!(asked(&world).await, "tollgate.rate_limits part none 8, tollgate.buckets part tollgate.rate_limits");
+    assert_eq!(stdout(&distribute(&world, &[])), "nothing to do: the tables are distributed over 8 parts\n");
+    let told: Value = serde_json::from_str(&stdout(&distribute(&world, &["--json"]))).unwrap();
+    assert_eq!(told, json!({ "parts": 8, "distributed": false }));
 
-    // From here on it resets key by key.
-    let on = |args: &[&str]| {
-        stdout(&run(tollgate().args(args).args(["--limits", EXAMPLE]).env("DATABASE_URL", world.url())))
-    };
-    for key in ["1", "2"] {
-        on(&["consume", "send_message", key]);
-    }
+    // Old rows and new ones are found by their parts.
+    on(&["consume", "send_message", "2"]);
+    let spread = "select count(*) from tollgate.rate_limits where part between 8 and 15";
+    assert_eq!(sqlx::query_scalar::<_, i64>(spread).fetch_one(&world.pool).await.unwrap(), 2);
     assert_eq!(on(&["reset", "send_message", "--all", "--yes"]), "reset 2 keys of \"send_message\"\n");
     assert!(on(&["check", "send_message", "1", "--cost", "20"]).starts_with("would be granted"));
+}
 
-    world.sql("update pg_dist_partition set partkey = 'name' where logicalrel = 'tollgate.buckets'::regclass").await;
-    assert_eq!(
-        failure(&distribute(&[])),
-        "error: tollgate.buckets is distributed, but not by its column key (`select undistribute_table('tollgate.buckets')`, \
-         then try again)\n"
-    );
+#[tokio::test]
+async fn ephemeral_rows_may_lie_apart_and_the_number_of_parts_may_be_another() {
+    let world = World::new().await;
+    world.sql(STAND_IN).await;
+    stdout(&distribute(&world, &["--parts", "32", "--buckets-apart"]));
+    assert_eq!(asked(&world).await, "tollgate.rate_limits part none 32, tollgate.buckets part none 32");
+    let error = failure(&distribute(&world, &["--parts", "8"]));
+    assert!(error.starts_with("error: tollgate.rate_limits is distributed by another column than part, "), "{error}");
+    assert_eq!(distribute(&world, &["--parts", "12"]).status.code(), Some(64));
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ async fn missing_rights_are_named_with_the_grants() {
         .sql(&format!(
             "grant usage on schema tollgate to {role};
              grant select, insert, update on tollgate.rate_limits to {role};
-             grant select, insert, update, delete on tollgate.buckets, tollgate.reservations to {role}"
+             grant select, insert, update, delete on tollgate.buckets to {role}"
         ))
         .await;
     for findings in [findings(&world.url(), &["--role", &role]), findings(&as_role(&world, &role), &[])] {
@@ -119,7 +119,7 @@ async fn dead_rows_and_costly_updates_are_found() {
     for statement in [
         "alter table tollgate.rate_limits set (autovacuum_enabled = false, fillfactor = 100)",
         "create index slow on tollgate.rate_limits (value)",
-        "insert into tollgate.rate_limits select 'quota', n::text, 0, 0, now(), now() from generate_series(1, 500) n",
+        "insert into tollgate.rate_limits select 0, 'quota', n::text, 0, 0, now(), now() from generate_series(1, 500) n",
         "do $$ begin for turn in 1..25 loop update tollgate.rate_limits set value = value + 1; end loop; end $$",
     ] {
         sqlx::raw_sql(statement).execute(&mut conn).await.unwrap();
@@ -139,12 +139,12 @@ async fn rows_are_compared_with_the_limits_file() {
     world
         .sql(
             "insert into tollgate.rate_limits values
-             ('send_mesage', 'ada', 0, 0, '2020-01-01', '2020-01-01'),
-             ('all_traffic', '', 0, 0, '2020-01-01', '2020-01-01'),
-             ('llm_tokens', 'deep', 0, -300000000000, clock_timestamp(), clock_timestamp()),
-             ('llm_tokens', 'fine', 0, -100000000000, clock_timestamp(), clock_timestamp()),
-             ('llm_tokens', 'long ago', 0, -300000000000, '2020-01-01', '2020-01-01'),
-             ('sign_ups', 'slow', 0, -4000000000, clock_timestamp(), clock_timestamp())",
+             (0, 'send_mesage', 'ada', 0, 0, '2020-01-01', '2020-01-01'),
+             (0, 'all_traffic', '', 0, 0, '2020-01-01', '2020-01-01'),
+             (0, 'llm_tokens', 'deep', 0, -300000000000, clock_timestamp(), clock_timestamp()),
+             (0, 'llm_tokens', 'fine', 0, -100000000000, clock_timestamp(), clock_timestamp()),
+             (0, 'llm_tokens', 'long ago', 0, -300000000000, '2020-01-01', '2020-01-01'),
+             (0, 'sign_ups', 'slow', 0, -4000000000, clock_timestamp(), clock_timestamp())",
         )
         .await;
     let with = ["--limits", EXAMPLE];
@@ -168,7 +168,7 @@ async fn rows_are_compared_with_the_limits_file() {
     expect(&world, &[], "unknown_limit", "note", "the rows were not compared with a limits file");
 }
 
-/// Of six shards, and of two from before: each may owe its share, and gets its share an hour.
+/// Of six shards, and one of more from before: each row may owe a sixth, and gets a sixth an hour.
 #[tokio::test]
 async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
     let limit = "[spread]\nkind = 'token_bucket'\nrate = 6\nper = '1h'\nmax_reserved = 6000\nshards = 6";
@@ -179,7 +179,7 @@ async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
         world
             .sql(&format!(
                 "insert into tollgate.rate_limits
-                 select 'spread', '', shard, debt * -1000000::int8, {now} from (values {rows}) r (shard, debt)"
+                 select 0, 'spread', '', shard, debt * -1000000::int8, {now} from (values {rows}) r (shard, debt)"
             ))
             .await;
         let found = findings(&world.url(), &["--limits", file.0.to_str().unwrap()]);
@@ -190,10 +190,10 @@ async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
         (of("deep_debts"), of("old_debts"))
     };
     let deep = |rows: &str| Some(format!("{rows} of \"spread\" with a debt deeper than it lets anybody reserve"));
-    assert_eq!(debts("(15, 700), (1, 2000)").await, (None, None));
-    assert_eq!(debts("(15, 700), (16, 1001)").await.0, deep("1 durable row"));
-    assert_eq!(debts("(1, 3001), (20, 1001)").await.0, deep("2 durable rows"));
-    let old = debts("(15, 800)").await.1.unwrap();
+    assert_eq!(debts("(0, 700), (6, 700)").await, (None, None));
+    assert_eq!(debts("(0, 700), (1, 1001)").await.0, deep("1 durable row"));
+    assert_eq!(debts("(6, 1001), (5, 1001)").await.0, deep("2 durable rows"));
+    let old = debts("(0, 800)").await.1.unwrap();
     assert!(old.starts_with("a debt of \"spread\" is repaid only in 1month"), "one an hour: {old}");
 }
 
@@ -201,7 +201,7 @@ async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
 async fn rows_from_the_future_are_an_error() {
     let world = World::new().await;
     world
-        .sql("insert into tollgate.buckets values ('all_traffic', 'ada', 0, 0, now() + interval '1 day', now())")
+        .sql("insert into tollgate.buckets values (0, 'all_traffic', 'ada', 0, 0, now() + interval '1 day', now())")
         .await;
     expect(&world, &[], "future_rows", "error", "1 ephemeral row of \"all_traffic\" in the future, up to 1day ahead");
 }

@@ -142,17 +142,45 @@ async fn what_can_never_be_granted_is_an_error_and_no_refusal() {
 async fn a_row_that_somebody_holds_is_not_waited_for_without_end() {
     let world = World::new().await;
     let mut tx = world.pool.begin().await.unwrap();
-    world.sql("insert into tollgate.rate_limits values ('send_message', 'ada', 0, 0, now(), now())").await;
+    world.sql("insert into tollgate.rate_limits values (0, 'send_message', 'ada', 0, 0, now(), now())").await;
     sqlx::query("select from tollgate.rate_limits for update").execute(&mut *tx).await.unwrap();
     let output = ask(&world, &["reset", "send_message", "ada"]);
     assert!(failure(&output).contains("another transaction held a row for longer"));
 }
 
+#[tokio::test]
+async fn functions_of_strangers_are_not_called() {
+    let world = World::new().await;
+    let schema = world.name();
+    world
+        .sql(&format!(
+            "create schema {schema};
+             create function {schema}.clock_timestamp() returns timestamptz language plpgsql
+                 as $$ begin raise exception 'called'; end $$;
+             alter database {schema} set search_path = {schema}, pg_catalog"
+        ))
+        .await;
+    for args in [
+        &["consume", "send_message", "ada"][..],
+        &["doctor"],
+        &["inspect", "send_message"],
+        &["reset", "send_message", "--all", "--yes"],
+        &["sweep"],
+        &["top", "--once", "--interval", "100ms"],
+    ] {
+        stdout(&ask(&world, args));
+    }
+}
+
 /// The same database as somebody else.
 pub(super) fn as_role(world: &World, role: &str) -> String {
-    let url = world.url();
+    with_options(&world.url(), "role", role)
+}
+
+/// The same database with another setting.
+pub(super) fn with_options(url: &str, setting: &str, value: &str) -> String {
     let separator = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{separator}options[role]={role}")
+    format!("{url}{separator}options[{setting}]={value}")
 }
 
 fn ask(world: &World, args: &[&str]) -> Output {

@@ -30,6 +30,32 @@ fn a_faulty_file_is_told_what_is_wrong_and_exits_with_1() {
 }
 
 #[test]
+fn what_is_seldom_meant_is_a_hint_and_no_fault() {
+    let limits = "
+        [flat]\nkind = 'token_bucket'\nrate = 10\nper = '1m'
+        [vast]\nkind = 'token_bucket'\nrate = 1\nper = '1h'\ncapacity = 1000
+        [endless]\nkind = 'token_bucket'\nrate = 1\nper = '1d'\ncapacity = 4000
+        [fine]\nkind = 'token_bucket'\nrate = 10\nper = '1m'\ncapacity = 20
+        [hard]\nkind = 'token_bucket'\nrate = 10\nper = '1m'\ncapacity = 1
+        [queue]\nkind = 'token_bucket'\nrate = 10\nper = '1m'\ncapacity = 0\nmax_reserved = 10
+        [monthly]\nkind = 'fixed_window'\nrate = 1000\nper = '30d'";
+    let file = Scratch::new("hints.toml", limits);
+    let check = |args: &[&str]| stdout(&run(tollgate().args(["limits", "check"]).arg(&file.0).args(args)));
+    let told = check(&[]);
+    let hints: Vec<_> = told.lines().filter(|line| line.starts_with("hint: ")).collect();
+    assert_eq!(
+        hints,
+        [
+            "hint: endless: an empty key takes 10years 11months to fill up (lower the capacity, or raise the rate)",
+            "hint: flat: capacity = rate: a key that rests gains nothing after one period (give it a larger capacity)",
+            "hint: vast: a rested key can spend 1month 11days worth of tokens at once (lower the capacity)",
+        ]
+    );
+    let json: serde_json::Value = serde_json::from_str(&check(&["--json"])).unwrap();
+    assert_eq!((&json["hints"][0]["limit"], &json["hints"][2]["limit"]), (&"endless".into(), &"vast".into()), "{json}");
+}
+
+#[test]
 fn shards_are_told_and_a_wrong_number_of_them_is_a_fault() {
     let check = |shards: &str| {
         let limit = format!("[spread]\nkind = 'token_bucket'\nrate = 9\nper = '1h'\nshards = {shards}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tollgate::{Storage, Tokens};
 
 use super::limits::Scratch;
-use super::{EXAMPLE, run, stdout, text, tollgate};
+use super::{EXAMPLE, run, signal, stdout, text, tollgate};
 use crate::terminal::Terminal;
 use crate::world::World;
 
@@ -86,8 +86,8 @@ async fn reset_all_asks_first_and_fills_up_every_key() {
     world
         .sql(
             "insert into tollgate.rate_limits
-             select 'send_message', case n when 0 then '' else 'key ' || n end, 0, -5000000, now(), now() from generate_series(0, 1234) n
-             union all select 'sign_ups', 'ada', 0, 7000000, now(), now()",
+             select 0, 'send_message', case n when 0 then '' else 'key ' || n end, 0, -5000000, now(), now() from generate_series(0, 1234) n
+             union all select 0, 'sign_ups', 'ada', 0, 7000000, now(), now()",
         )
         .await;
     let unasked = ask(&world, &["reset", "send_message", "--all"]);
@@ -108,7 +108,7 @@ async fn reset_all_asks_first_and_fills_up_every_key() {
 async fn reset_all_does_nothing_unless_it_is_told_yes() {
     let world = World::new().await;
     world
-        .sql("insert into tollgate.rate_limits select 'send_message', 'key ' || n, 0, -5000000, now(), now() from generate_series(1, 3) n")
+        .sql("insert into tollgate.rate_limits select 0, 'send_message', 'key ' || n, 0, -5000000, now(), now() from generate_series(1, 3) n")
         .await;
     for (typed, told, left) in [
         ("\r", "nothing was reset", 3),
@@ -130,21 +130,24 @@ async fn reset_all_does_nothing_unless_it_is_told_yes() {
 }
 
 #[tokio::test]
-async fn reset_all_fills_up_every_shard_and_takes_strangers_over() {
+async fn reset_all_fills_up_every_shard_and_deletes_stale_ones() {
     let file = Scratch::new("reset.toml", "[spread]\nkind = 'token_bucket'\nrate = 60\nper = '1h'\nshards = 3");
     let world = World::new().await;
     // Of three shards, of which one is absent, and of two from before.
     world
         .sql(
             "insert into tollgate.rate_limits
-             select 'spread', key, shard, -5000000, now(), now()
-               from (values ('ada', 3), ('ada', 5), ('bob', 1), ('bob', 2)) r (key, shard)",
+             select 0, 'spread', key, shard, -5000000, now(), now()
+               from (values ('ada', 0), ('ada', 2), ('bob', 3), ('bob', 4)) r (key, shard)",
         )
         .await;
     let mut command = tollgate();
     command.args(["reset", "spread", "--all", "--yes", "--limits"]).arg(&file.0).env("DATABASE_URL", world.url());
     assert_eq!(stdout(&run(&mut command)), "reset 2 keys of \"spread\"\n");
     assert_eq!(below_capacity(&world).await, 0, "a share is full with 20");
+    let shards = "select key, array_agg(shard order by shard) from tollgate.rate_limits group by key order by key";
+    let shards: Vec<(String, Vec<i16>)> = sqlx::query_as(shards).fetch_all(&world.pool).await.unwrap();
+    assert!(shards.iter().flat_map(|(_, shards)| shards).all(|shard| (0..3).contains(shard)), "{shards:?}");
 }
 
 async fn below_capacity(world: &World) -> i64 {
@@ -227,10 +230,6 @@ async fn a_ctrl_c_while_waiting_takes_nothing() {
     assert_eq!(child.wait().unwrap().signal(), Some(2));
     let (value, _) = world.row(Storage::Durable, "sign_ups", "ada").await.unwrap();
     assert_eq!(value, Tokens::ZERO);
-}
-
-fn signal(name: &str, process: u32) {
-    assert!(Command::new("sh").args(["-c", &format!("kill -{name} {process}")]).status().unwrap().success());
 }
 
 fn ask(world: &World, args: &[&str]) -> Output {

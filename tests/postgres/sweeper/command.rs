@@ -1,10 +1,10 @@
 //! `tollgate sweep`, as people run it.
 
 use std::io::Read;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::command::{failure, run, stdout, tollgate};
+use crate::command::{failure, run, signal, stdout, tollgate};
 use crate::gate::stage::soon;
 use crate::world::World;
 
@@ -13,7 +13,7 @@ async fn fill(world: &World, rows: u32) {
     world
         .sql(&format!(
             "insert into tollgate.rate_limits
-             select 'full', n, 0, 0, now() - interval '2 hours', now() - interval '1 hour' from generate_series(1, {rows}) n"
+             select 0, 'full', n, 0, 0, now() - interval '2 hours', now() - interval '1 hour' from generate_series(1, {rows}) n"
         ))
         .await;
 }
@@ -24,12 +24,6 @@ fn sweep(world: &World, args: &[&str]) -> Command {
     command
 }
 
-/// Sends a signal, as Ctrl-C or `docker stop` does.
-fn signal(child: &Child, name: &str) {
-    let kill = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
-}
-
 async fn until_fewer_than(world: &World, rows: i64) {
     soon(async { while world.rows().await >= rows {} }).await;
 }
@@ -38,14 +32,13 @@ async fn until_fewer_than(world: &World, rows: i64) {
 async fn it_says_what_it_deleted_or_would() {
     let world = World::new().await;
     fill(&world, 1000).await;
-    world.sql("insert into tollgate.buckets values ('recent', 'k', 0, 0, now(), now())").await;
+    world.sql("insert into tollgate.buckets values (0, 'recent', 'k', 0, 0, now(), now())").await;
     let counted = stdout(&run(&mut sweep(&world, &["--dry-run"])));
     assert!(counted.starts_with("would delete 1000 durable and 0 ephemeral rows; looked at "), "{counted}");
     assert!(counted.ends_with("kept 1 row, not full by the limits file or within the margin\n"), "{counted}");
     assert_eq!(world.rows().await, 1001);
 
-    let json =
-        stdout(&run(&mut sweep(&world, &["--json", "--storage", "durable", "--batch", "300", "--share", "100"])));
+    let json = stdout(&run(&mut sweep(&world, &["--json", "--batch", "300", "--share", "100"])));
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&report["rate_limits"], &report["buckets"], &report["batches"]), (&1000.into(), &0.into(), &4.into()));
     assert_eq!(
@@ -90,13 +83,13 @@ async fn an_interrupt_ends_it_after_the_batch_at_hand_and_it_says_what_is_done()
     let mut command = sweep(&world, &["--json", "--batch", "10", "--share", "1"]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until_fewer_than(&world, 20_000).await;
-    signal(&child, "INT");
+    signal("INT", child.id());
     let status = child.wait().unwrap();
     let (mut out, mut err) = (String::new(), String::new());
     child.stdout.unwrap().read_to_string(&mut out).unwrap();
     child.stderr.unwrap().read_to_string(&mut err).unwrap();
     assert_eq!(status.code(), Some(0), "{err}");
-    assert_eq!(err, "ending after the batch at hand; once more ends it on the spot\n");
+    assert_eq!(err, "ending after the current batch; a second signal ends it at once\n");
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     let left = world.rows().await;
     assert!(left > 0);
@@ -112,7 +105,7 @@ async fn as_a_sidecar_it_sweeps_again_and_again_until_it_is_terminated() {
     until_fewer_than(&world, 1).await;
     fill(&world, 7).await;
     until_fewer_than(&world, 1).await;
-    signal(&child, "TERM");
+    signal("TERM", child.id());
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let mut out = String::new();
     child.stdout.unwrap().read_to_string(&mut out).unwrap();
@@ -129,11 +122,11 @@ async fn a_second_interrupt_ends_it_though_the_table_is_locked() {
     let waits = "select exists (select from pg_stat_activity
                                  where datname = current_database() and application_name = 'tollgate' and wait_event_type = 'Lock')";
     soon(async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&world.pool).await.unwrap() {} }).await;
-    signal(&child, "INT");
+    signal("INT", child.id());
     let mut told = [0; 6];
     child.stderr.as_mut().unwrap().read_exact(&mut told).unwrap();
     assert_eq!(&told, b"ending");
-    signal(&child, "INT");
+    signal("INT", child.id());
     assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
@@ -164,7 +157,7 @@ async fn as_a_sidecar_it_outlasts_a_lost_connection() {
         world.sql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tollgate' and datname = current_database()").await;
     }
     assert!(child.try_wait().unwrap().is_none());
-    signal(&child, "TERM");
+    signal("TERM", child.id());
     let ended = tokio::task::spawn_blocking(move || child.wait().unwrap().code());
     assert_eq!(tokio::time::timeout(Duration::from_secs(20), ended).await.unwrap().unwrap(), Some(0));
 }

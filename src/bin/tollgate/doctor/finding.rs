@@ -1,42 +1,18 @@
 use serde::Serialize;
+use serde_json::json;
+
+use crate::error::CommandError;
+use crate::output::{BAD, CAUTION, FAINT, GOOD, OutputArgs, counted, styled};
 
 /// What is wrong, or risky, or worth knowing; what that means; and what to do about it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
     /// A stable word for scripts.
-    pub(super) check: &'static str,
-    pub(super) what: String,
-    pub(super) meaning: String,
-    pub(super) remedy: String,
-}
-
-impl Finding {
-    pub(super) fn error(check: &'static str, what: impl Into<String>) -> Self {
-        Self::new(Severity::Error, check, what.into())
-    }
-
-    pub(super) fn warning(check: &'static str, what: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, check, what.into())
-    }
-
-    pub(super) fn note(check: &'static str, what: impl Into<String>) -> Self {
-        Self::new(Severity::Note, check, what.into())
-    }
-
-    pub(super) fn means(mut self, meaning: impl Into<String>) -> Self {
-        self.meaning = meaning.into();
-        self
-    }
-
-    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
-        self.remedy = remedy.into();
-        self
-    }
-
-    fn new(severity: Severity, check: &'static str, what: String) -> Self {
-        Self { severity, check, what, meaning: String::new(), remedy: String::new() }
-    }
+    check: &'static str,
+    what: String,
+    meaning: &'static str,
+    remedy: String,
 }
 
 /// How bad it is; the worst first.
@@ -49,4 +25,39 @@ pub(super) enum Severity {
     Warning,
     /// Worth knowing.
     Note,
+}
+
+type Fixed = &'static str;
+
+impl Finding {
+    pub(super) fn error(check: Fixed, what: impl Into<String>, meaning: Fixed, remedy: impl Into<String>) -> Self {
+        Self { severity: Severity::Error, check, what: what.into(), meaning, remedy: remedy.into() }
+    }
+
+    pub(super) fn warning(check: Fixed, what: impl Into<String>, meaning: Fixed, remedy: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(check, what, meaning, remedy) }
+    }
+
+    pub(super) fn note(check: Fixed, what: impl Into<String>, meaning: Fixed, remedy: impl Into<String>) -> Self {
+        Self { severity: Severity::Note, ..Self::error(check, what, meaning, remedy) }
+    }
+}
+
+pub(super) fn print(output: OutputArgs, findings: &[Finding]) -> Result<(), CommandError> {
+    let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let errors = count(Severity::Error);
+    output.print(&json!({ "is_healthy": errors == 0, "findings": findings }), || {
+        let text = |Finding { severity, what, meaning, remedy, .. }: &Finding| {
+            let label = match severity {
+                Severity::Error => styled(BAD, "error"),
+                Severity::Warning => styled(CAUTION, "warning"),
+                Severity::Note => styled(FAINT, "note"),
+            };
+            format!("{label}: {what}\n  {meaning}\n  {} {remedy}\n", styled(FAINT, "→"))
+        };
+        let healthy = if errors == 0 { styled(GOOD, "healthy") } else { styled(BAD, "not healthy") };
+        let (errors, warnings) = (counted(errors, "error"), counted(count(Severity::Warning), "warning"));
+        let sum = format!("{healthy}: {errors}, {warnings}, {}", counted(count(Severity::Note), "note"));
+        findings.iter().map(text).chain([sum]).collect::<Vec<_>>().join("\n")
+    })
 }

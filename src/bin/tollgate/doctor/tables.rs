@@ -1,15 +1,10 @@
 use sqlx::{FromRow, PgConnection};
 
 use super::finding::Finding;
-use crate::error::CommandError;
 
-pub(super) async fn check(conn: &mut PgConnection) -> Result<Vec<Finding>, CommandError> {
+pub(super) async fn check(conn: &mut PgConnection) -> Result<Vec<Finding>, sqlx::Error> {
     let tables: Vec<Table> = sqlx::query_as(include_str!("sql/tables.sql")).persistent(false).fetch_all(conn).await?;
-    Ok(tables
-        .iter()
-        .flat_map(|table| [table.dead_rows(), table.updates(), table.indexes(), table.vacuum()])
-        .flatten()
-        .collect())
+    Ok(tables.iter().flat_map(Table::findings).collect())
 }
 
 #[derive(FromRow)]
@@ -19,55 +14,41 @@ struct Table {
     dead: i64,
     updates: i64,
     hot_updates: i64,
-    bytes: i64,
     is_never_vacuumed: bool,
     other_indexes: Vec<String>,
 }
 
 impl Table {
-    fn dead_rows(&self) -> Option<Finding> {
-        let Self { name, live, dead, bytes, .. } = self;
-        (*dead > MANY && *dead > live * 5).then(|| {
-            let size = bytes / (1024 * 1024);
-            Finding::warning(
-                "dead_rows",
-                format!("tollgate.{name} has {dead} dead rows to {live} live ones, in {size} MB"),
-            )
-            .means("Reads walk over dead rows, and the table grows: vacuum cannot keep up, or is kept from it.")
-            .remedy(format!("Look for old transactions (above), then: vacuum tollgate.{name};"))
-        })
-    }
-
-    fn updates(&self) -> Option<Finding> {
-        let Self { name, updates, hot_updates, .. } = self;
-        (*updates > MANY && hot_updates * 10 < updates * 9).then(|| {
-            let share = hot_updates * 100 / updates;
-            Finding::warning(
-                "hot_updates",
-                format!("only {share} % of the updates of tollgate.{name} stayed on their page (HOT)"),
-            )
-            .means("The others write all indexes too: slower decisions, and more for vacuum to do.")
-            .remedy("Drop indexes on columns that change, look for old transactions, and keep fillfactor = 90.")
-        })
-    }
-
-    fn indexes(&self) -> Option<Finding> {
-        let Self { name, other_indexes, .. } = self;
-        (!other_indexes.is_empty()).then(|| {
-            let indexes = other_indexes.join(", ");
-            Finding::warning("indexes", format!("tollgate.{name} has indexes that are not ours: {indexes}"))
-                .means("An index on a column that changes is written with every decision, and takes away cheap updates (HOT).")
-                .remedy(format!("drop index {indexes};"))
-        })
-    }
-
-    fn vacuum(&self) -> Option<Finding> {
-        let Self { name, .. } = self;
-        self.is_never_vacuumed.then(|| {
-            Finding::warning("autovacuum", format!("autovacuum is switched off for tollgate.{name}"))
-                .means("Dead rows are never removed, and the table grows without end.")
-                .remedy(format!("alter table tollgate.{name} reset (autovacuum_enabled);"))
-        })
+    fn findings(&self) -> impl Iterator<Item = Finding> {
+        let Self { name, live, dead, updates, hot_updates, .. } = self;
+        let found = [
+            (*dead > MANY && *dead > live * 5).then(|| {
+                let what = format!("tollgate.{name} has {dead} dead rows to {live} live ones");
+                let meaning = "Reads walk over dead rows, and the table grows: vacuum cannot keep up.";
+                let remedy = format!("Look for old transactions (above), then: vacuum tollgate.{name};");
+                Finding::warning("dead_rows", what, meaning, remedy)
+            }),
+            (*updates > MANY && hot_updates * 10 < updates * 9).then(|| {
+                let share = hot_updates * 100 / updates;
+                let what = format!("only {share} % of the updates of tollgate.{name} stayed on their page (HOT)");
+                let meaning = "The others write all indexes too: slower decisions, and more for vacuum to do.";
+                let remedy = "Drop indexes on columns that change, end old transactions, and keep fillfactor = 90.";
+                Finding::warning("hot_updates", what, meaning, remedy)
+            }),
+            (!self.other_indexes.is_empty()).then(|| {
+                let indexes = self.other_indexes.join(", ");
+                let what = format!("tollgate.{name} has indexes that are not ours: {indexes}");
+                let meaning = "An index on a column that changes is written with every decision, and takes away cheap \
+                               updates (HOT).";
+                Finding::warning("indexes", what, meaning, format!("drop index {indexes};"))
+            }),
+            self.is_never_vacuumed.then(|| {
+                let what = format!("autovacuum is switched off for tollgate.{name}");
+                let remedy = format!("alter table tollgate.{name} reset (autovacuum_enabled);");
+                Finding::warning("autovacuum", what, "Dead rows are never removed: the table only grows.", remedy)
+            }),
+        ];
+        found.into_iter().flatten()
     }
 }
 

@@ -1,102 +1,163 @@
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::ValueEnum;
-use tollgate::Key;
-use tollgate::simulate::{Preset, Retry, Traffic};
+use tollgate::{Limit, Limits};
 
-use super::tried::Tried;
+use super::run::{Rule, Trial};
+use super::traffic::Traffic;
+use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
+use crate::output::{OutputArgs, printable};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct SimulateArgs {
-    /// A limit to try: a name from the limits file, or a kind and its fields; repeatable. Several are asked together, all or none.
-    ///
-    /// Kinds are `token_bucket`, `fixed_window` and `stepped_bucket`, fields those of a limits file: `rate` and `per`, and
-    /// if you like `capacity`, `start`, `max_reserved` and `name`. The word `global` makes it one for all callers together.
-    #[arg(long = "limit", value_name = "NAME|DEFINITION")]
-    pub(super) tried: Vec<Tried>,
+    /// A limit to try, for each key: a name from the limits file, or a line of one; repeatable. Each call asks all of
+    /// them.
+    #[arg(long, value_name = "NAME|LINE", required_unless_present_any = ["global", "preset"])]
+    limit: Vec<String>,
+
+    /// A limit to try that all callers share; otherwise like `--limit`.
+    #[arg(long, value_name = "NAME|LINE")]
+    global: Vec<String>,
 
     #[command(flatten)]
-    pub(super) file: LimitsArgs,
+    file: LimitsArgs,
 
     /// Try each limit by itself on the same calls, side by side.
     #[arg(long)]
-    pub(super) compare: bool,
+    compare: bool,
 
-    /// Calls to make up, as a kind and its fields; repeatable.
+    /// Calls to make up, as a pattern and its fields; repeatable.
     ///
-    /// Kinds are `constant`, `poisson` and `diurnal`, with `rate` and `per`, and `burst`, with `size` and `every`. Further
+    /// Patterns are `constant` and `poisson`, with `rate` and `per`, and `burst`, with `size` and `every`. Further
     /// fields: `for` how long, `from` when, `clients`, `cost` and `key`.
-    #[arg(long, value_name = "DEFINITION", conflicts_with = "trace")]
+    #[arg(long, value_name = "PATTERN", required_unless_present_any = ["trace", "preset"])]
     pub(super) traffic: Vec<Traffic>,
 
-    /// Recorded calls: a file of CSV or NDJSON with time, key and cost, or `-` for standard input.
-    #[arg(long, value_name = "FILE")]
+    /// Recorded calls, in the order of their times: a file of CSV, or `-` for standard input.
+    ///
+    /// Its first line names the columns: `time`, which is RFC 3339 or seconds since 1970, and perhaps `key` and `cost`.
+    #[arg(long, value_name = "FILE", conflicts_with = "traffic")]
     pub(super) trace: Option<PathBuf>,
-
-    /// What the trace is written in; by the name of the file unless given, and CSV for standard input.
-    #[arg(long, value_name = "FORMAT", requires = "trace")]
-    pub(super) format: Option<Format>,
 
     /// A worked example: its traffic and its limits, unless others are given.
     #[arg(long, value_name = "NAME")]
-    pub(super) preset: Option<Preset>,
+    preset: Option<Preset>,
 
-    /// Say which worked examples there are.
-    #[arg(long, exclusive = true)]
-    pub(super) list_presets: bool,
-
-    /// Reserve: a call that can be granted later is, and waits.
+    /// Reserve: a call that can be granted later is granted for later, and waits.
     #[arg(long)]
-    pub(super) reserve: bool,
+    reserve: bool,
 
-    /// Clients that are refused come back: `when-told`, or after a span such as `500ms`, whatever they were told.
-    #[arg(long, value_name = "WHEN", value_parser = retry)]
-    pub(super) retry: Option<Retry>,
-
-    /// How long after its first try a client comes back. 1m unless given.
-    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration, requires = "retry")]
-    pub(super) patience: Option<Duration>,
-
-    /// The key whose balance is plotted. That of the first call unless given.
-    #[arg(long, value_name = "KEY", value_parser = |text: &str| Key::new(text))]
-    pub(super) watch: Option<Key>,
-
-    /// What random traffic is drawn by: the same seed makes the same calls.
+    /// The seed of random traffic: the same seed makes the same calls on every machine.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
 
-    /// Draw a picture as well, into this file.
+    /// Draw the calls, and the balances of the first caller, into this file.
     #[arg(long, value_name = "FILE")]
     pub(super) svg: Option<PathBuf>,
 
-    /// Print no plots: what happened in words and figures only.
-    #[arg(long)]
-    pub(super) no_plot: bool,
-
-    /// Print one JSON document instead, with all that is plotted.
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) output: OutputArgs,
 }
 
-/// How recorded calls are written down.
+/// A worked example with known figures.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
-pub(super) enum Format {
-    Csv,
-    Ndjson,
+#[value(rename_all = "snake_case")]
+enum Preset {
+    /// A dashboard fires ten calls at once every two seconds: capacity 10 against capacity 5.
+    Dashboard,
+    /// One of five tenants floods: a limit for each tenant against one that all share.
+    NoisyNeighbour,
+    /// Thirty jobs at once reserve from one a second: capacity 0 spaces them, capacity 5 starts five at once.
+    Queue,
+    /// A hundred calls just before a minute ends and a hundred just after: a fixed window against a token bucket.
+    WindowEdge,
 }
 
-fn retry(text: &str) -> Result<Retry, humantime::DurationError> {
-    if text == "when-told" { Ok(Retry::WhenTold) } else { humantime::parse_duration(text).map(Retry::Every) }
+impl SimulateArgs {
+    /// The same options, with those of the preset where none are given.
+    pub(super) fn with_preset(mut self) -> Result<Self, CommandError> {
+        let Some(preset) = self.preset else { return Ok(self) };
+        let (limits, global, traffic) = preset.options();
+        if self.limit.is_empty() && self.global.is_empty() {
+            self.limit = limits.iter().copied().map(str::to_owned).collect();
+            self.global = global.iter().copied().map(str::to_owned).collect();
+            self.compare = true;
+            self.reserve |= preset == Preset::Queue;
+        }
+        if self.traffic.is_empty() {
+            let traffic = traffic.iter().map(|text| text.parse());
+            self.traffic = traffic.collect::<Result<_, String>>().map_err(CommandError::bare)?;
+        }
+        Ok(self)
+    }
+
+    /// All limits together, or each in a trial of its own.
+    pub(super) fn trials(&self) -> Result<Vec<Trial>, CommandError> {
+        let mut rules = Vec::new();
+        for (texts, is_global) in [(&self.limit, false), (&self.global, true)] {
+            for text in texts {
+                rules.extend(self.limits(text)?.into_iter().map(|limit| Rule { limit, is_global }));
+            }
+        }
+        let trial = |rules| Trial { rules, reserve: self.reserve };
+        Ok(if self.compare { rules.into_iter().map(|rule| trial(vec![rule])).collect() } else { vec![trial(rules)] })
+    }
+
+    /// The limit that a name stands for in the limits file, or those that lines of such a file define.
+    fn limits(&self, text: &str) -> Result<Vec<Limit>, CommandError> {
+        if !text.contains('=') {
+            return Ok(vec![self.file.limit(text)?]);
+        }
+        let limits = Limits::from_toml(text);
+        let fault = |error| CommandError::bare(printable(&format!("{text}: {error}").replace('\n', "; ")));
+        Ok(limits.map_err(fault)?.iter().cloned().collect())
+    }
 }
 
-const EXAMPLES: &str = "Examples:
-  tollgate simulate --preset dashboard
+type Texts = &'static [&'static str];
+
+impl Preset {
+    /// What it stands for: values of `--limit`, `--global` and `--traffic`. Each limit has a trial of its own.
+    const fn options(self) -> (Texts, Texts, Texts) {
+        match self {
+            Self::Dashboard => (
+                &[
+                    r#"capacity_10 = { kind = "token_bucket", rate = 5, per = "1s", capacity = 10 }"#,
+                    r#"capacity_5 = { kind = "token_bucket", rate = 5, per = "1s" }"#,
+                ],
+                &[],
+                &["burst size=10 every=2s for=10s key=dashboard"],
+            ),
+            Self::NoisyNeighbour => (
+                &[r#"per_tenant = { kind = "token_bucket", rate = 20, per = "1s" }"#],
+                &[r#"total = { kind = "token_bucket", rate = 60, per = "1s" }"#],
+                &["poisson rate=5 per=1s clients=4 key=quiet", "constant rate=200 per=1s key=noisy"],
+            ),
+            Self::Queue => (
+                &[
+                    r#"capacity_0 = { kind = "token_bucket", rate = 1, per = "1s", capacity = 0, max_reserved = 100 }"#,
+                    r#"capacity_5 = { kind = "token_bucket", rate = 1, per = "1s", capacity = 5, max_reserved = 100 }"#,
+                ],
+                &[],
+                &["burst size=30 every=1h key=jobs"],
+            ),
+            Self::WindowEdge => (
+                &[
+                    r#"fixed_window = { kind = "fixed_window", rate = 100, per = "1m", start = "0s" }"#,
+                    r#"token_bucket = { kind = "token_bucket", rate = 100, per = "1m" }"#,
+                ],
+                &[],
+                &["burst size=100 every=1h from=59500ms", "burst size=100 every=1h from=60500ms"],
+            ),
+        }
+    }
+}
+
+const EXAMPLES: &str = r#"Examples:
+  tollgate simulate --preset dashboard --svg dashboard.svg
   tollgate simulate --limit send_message --limits tollgate.toml --traffic 'burst size=30 every=1m for=5m'
-  tollgate simulate --limit 'token_bucket rate=10 per=1s capacity=50' \\
+  tollgate simulate --limit 'api = { kind = "token_bucket", rate = 10, per = "1s", capacity = 50 }' \
       --traffic 'poisson rate=12 per=1s for=5m'
-  tollgate simulate --compare --limit 'token_bucket rate=10 per=1m capacity=10' \\
-      --limit 'token_bucket rate=10 per=1m capacity=20' --trace calls.csv --svg calls.svg";
+  tollgate simulate --compare --limit send_message --limit sign_ups --trace calls.csv --svg calls.svg"#;

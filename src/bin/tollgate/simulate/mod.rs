@@ -1,133 +1,97 @@
-//! Limits tried on traffic, without a database: words, figures and plots.
+//! `tollgate simulate`: tries limits on traffic, made up or recorded, without a database.
+//!
+//! The path of a call: [`traffic`] or [`trace`] makes it, [`run`] decides it through the plan that the limiter itself
+//! follows, [`tally`] counts what came of it, and [`picture`] draws that.
 
 mod args;
-mod error;
-mod figure;
-mod page;
 mod picture;
-mod plot;
-mod tried;
+mod rows;
+mod run;
+mod tally;
+mod trace;
+mod traffic;
 
-use std::fs::File;
-use std::io::{self, Read, Write, stdin, stdout};
-use std::path::Path;
+use std::iter;
+use std::time::Duration;
 
 use serde::Serialize;
-use tollgate::simulate::{Finding, Preset, Scene, Simulation, Trace, Traffic, on_traffic, side_by_side};
+use tollgate::algebra::Timestamp;
 
-use args::Format;
 pub(crate) use args::SimulateArgs;
-pub(crate) use error::SimulateFault;
+use run::{Run, Trial, TrialReport};
+use traffic::{Arrival, Arrivals, Traffic};
 
 use crate::error::CommandError;
-
-pub(crate) fn run(args: &SimulateArgs) -> Result<(), CommandError> {
-    if args.list_presets {
-        return list();
-    }
-    let scenes = scenes(args)?;
-    let (calls, findings) = match &args.trace {
-        Some(file) => (Calls::Trace(file.display().to_string()), recorded(args, file, &scenes)?),
-        None => made_up(args, &scenes)?,
-    };
-    let report = Report { calls, scenes: findings };
-    if let Some(file) = &args.svg {
-        let drawn = picture::draw(&report.scenes).map_err(io::Error::other);
-        let written = drawn.and_then(|picture| std::fs::write(file, picture));
-        written.map_err(|source| SimulateFault::Picture { file: file.clone(), source })?;
-    }
-    if args.json {
-        let mut out = stdout().lock();
-        serde_json::to_writer(&mut out, &report).map_err(io::Error::from)?;
-        return Ok(writeln!(out)?);
-    }
-    Ok(page::print(&report, args.no_plot)?)
-}
+use crate::output::{columns, printable, shown, span};
 
 /// All that was found, and on which calls.
 #[derive(Debug, Serialize)]
-struct Report {
-    calls: Calls,
-    scenes: Vec<Finding>,
+struct SimulationReport {
+    calls: Vec<String>,
+    trials: Vec<TrialReport>,
 }
 
-/// Where the calls came from.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Calls {
-    Trace(String),
-    Traffic { patterns: Vec<String>, seed: u64 },
-}
-
-fn list() -> Result<(), CommandError> {
-    let mut out = stdout().lock();
-    for preset in Preset::ALL {
-        writeln!(out, "{preset:<16} {}", preset.summary())?;
-    }
-    Ok(())
-}
-
-/// What is tried: the limits that are given, or else those of the preset.
-fn scenes(args: &SimulateArgs) -> Result<Vec<Scene>, SimulateFault> {
-    let preset = args.preset.map(Preset::scenes);
-    let limits = args.tried.iter().map(|tried| tried.rule(&args.file)).collect::<Result<Vec<_>, _>>()?;
-    let scenes = match (&limits[..], preset) {
-        ([], None) => return Err(SimulateFault::NoLimit),
-        ([], Some(scenes)) => scenes,
-        (limits, _) if args.compare => {
-            limits.iter().map(|rule| Scene::new(rule.to_string(), Simulation::new([rule.clone()]))).collect()
-        }
-        (limits, _) => {
-            let label = limits.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
-            vec![Scene::new(label, Simulation::new(limits.iter().cloned()))]
-        }
-    };
-    let behaving = |Scene { label, simulation, .. }| Scene::new(label, behaviour(args, simulation));
-    Ok(scenes.into_iter().map(behaving).collect())
-}
-
-/// What is said of the clients, whatever the limits.
-fn behaviour(args: &SimulateArgs, mut simulation: Simulation) -> Simulation {
-    if args.reserve {
-        simulation = simulation.reserving();
-    }
-    if let Some(retry) = args.retry {
-        simulation = simulation.retrying(retry);
-    }
-    if let Some(patience) = args.patience {
-        simulation = simulation.patience(patience);
-    }
-    match &args.watch {
-        Some(key) => simulation.watching(key.clone()),
-        None => simulation,
-    }
-}
-
-fn made_up(args: &SimulateArgs, scenes: &[Scene]) -> Result<(Calls, Vec<Finding>), SimulateFault> {
-    let traffic: Vec<Traffic> = match (&args.traffic[..], args.preset) {
-        ([], None) => return Err(SimulateFault::NoTraffic),
-        ([], Some(preset)) => preset.traffic(),
-        (traffic, _) => traffic.to_vec(),
-    };
-    let findings = on_traffic(scenes, &traffic, args.seed)?;
-    let patterns = traffic.iter().map(ToString::to_string).collect();
-    Ok((Calls::Traffic { patterns, seed: args.seed }, findings))
-}
-
-fn recorded(args: &SimulateArgs, file: &Path, scenes: &[Scene]) -> Result<Vec<Finding>, SimulateFault> {
-    let reader: Box<dyn Read> = if file == Path::new("-") {
-        Box::new(stdin().lock())
+pub(crate) fn run(args: SimulateArgs) -> Result<(), CommandError> {
+    let args = args.with_preset()?;
+    let trials = args.trials()?;
+    let report = if let Some(file) = &args.trace {
+        let calls = vec![format!("trace {}", file.display())];
+        SimulationReport { calls, trials: run_all(&trials, trace::read(file)?, None)? }
     } else {
-        let opened = File::open(file);
-        Box::new(opened.map_err(|source| SimulateFault::TraceFile { file: file.to_owned(), source })?)
+        let calls = args.traffic.iter().map(|traffic| format!("{} seed={}", traffic.text, args.seed)).collect();
+        let end = args.traffic.iter().map(Traffic::end).max();
+        SimulationReport { calls, trials: run_all(&trials, Arrivals::new(&args.traffic, args.seed).map(Ok), end)? }
     };
-    let is_json = |file: &Path| {
-        let extension = file.extension().and_then(|extension| extension.to_str());
-        extension.is_some_and(|extension| matches!(extension, "ndjson" | "jsonl" | "json"))
-    };
-    let found = match args.format.unwrap_or(if is_json(file) { Format::Ndjson } else { Format::Csv }) {
-        Format::Csv => side_by_side(scenes, Trace::csv(reader)),
-        Format::Ndjson => side_by_side(scenes, Trace::ndjson(reader)),
-    };
-    found.map_err(|source| SimulateFault::Trace { file: file.to_owned(), source })
+    if let Some(file) = &args.svg {
+        let drawn = picture::draw(&report.trials, file);
+        drawn.map_err(|error| CommandError::bare(format!("could not draw {}: {error}", file.display())))?;
+    }
+    args.output.print(&report, || report.text())
 }
+
+/// Makes each call in all trials when it is read, so that a trace is never held in memory.
+fn run_all(
+    trials: &[Trial],
+    mut calls: impl Iterator<Item = Result<Arrival, CommandError>>,
+    end: Option<Timestamp>,
+) -> Result<Vec<TrialReport>, CommandError> {
+    let nobody = || CommandError::new("nobody calls", "the traffic or the trace is empty");
+    let first = calls.next().ok_or_else(nobody)??;
+    let mut runs = trials.iter().map(|trial| Run::new(trial, &first)).collect::<Result<Vec<_>, _>>()?;
+    for call in iter::once(Ok(first)).chain(calls) {
+        let call = call?;
+        runs.iter_mut().try_for_each(|run| run.call(&call))?;
+    }
+    Ok(runs.into_iter().map(|run| run.finish(end)).collect::<Result<_, _>>()?)
+}
+
+impl SimulationReport {
+    /// The limits, the calls, and a line of figures for each trial and each of its callers.
+    fn text(&self) -> String {
+        let limits = self.trials.iter().flat_map(|trial| &trial.limits);
+        let mut lines: Vec<_> = limits.chain(&self.calls).map(|line| printable(line)).collect();
+        lines.push(String::new());
+        let heads = HEADS.map(str::to_owned).to_vec();
+        lines.extend(columns(&iter::once(heads).chain(self.trials.iter().flat_map(figures)).collect::<Vec<_>>()));
+        lines.join("\n")
+    }
+}
+
+fn figures(TrialReport { label, figures, .. }: &TrialReport) -> Vec<Vec<String>> {
+    let wait = |wait: Duration| if wait.is_zero() { "-".to_owned() } else { span(wait) };
+    let mut trial = cells(printable(label), figures.calls, figures.granted, figures.refused);
+    trial.extend([wait(figures.worst_retry_after), figures.waited.to_string(), wait(figures.worst_wait)]);
+    let callers = if figures.callers.len() > 1 { &figures.callers[..] } else { &[] };
+    let caller = callers.iter().map(|caller| {
+        cells(format!("  {}", shown(&caller.key)), caller.calls, caller.granted, caller.calls - caller.granted)
+    });
+    iter::once(trial).chain(caller).collect()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share is for people")]
+fn cells(label: String, calls: u64, granted: u64, refused: u64) -> Vec<String> {
+    let share = format!("{:.1} %", 100.0 * refused as f64 / calls.max(1) as f64);
+    vec![label, calls.to_string(), granted.to_string(), refused.to_string(), share]
+}
+
+const HEADS: [&str; 8] = ["", "calls", "granted", "refused", "share", "retry after", "waited", "worst wait"];

@@ -1,106 +1,139 @@
-//! Plots as a picture: scenes side by side, the balance under each limit above the calls.
+//! Trials side by side as an SVG document: the balance under each limit above the calls, all on the same axes.
 
+use std::io;
 use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
 
+use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
-use tollgate::simulate::Finding;
+use tollgate::SECOND;
 
-use super::figure::{Balance, Figure, Panel, number, time};
+use super::run::TrialReport;
+use super::tally::{Bin, Series};
+use crate::output::{about, printable};
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<io::Error>>;
 
-/// The picture as an SVG document.
-pub(super) fn draw(findings: &[Finding]) -> Result<String, DrawingAreaErrorKind<std::io::Error>> {
-    let figure = Figure::of(findings, COLUMNS);
-    let across = figure.panels.len().clamp(1, MOST_ACROSS);
-    let down = figure.panels.len().div_ceil(across);
-    let rows = 1 + figure.panels.iter().map(|panel| panel.balances.len()).max().unwrap_or_default();
+pub(super) fn draw(reports: &[TrialReport], file: &Path) -> Drawn {
+    let axes = Axes::of(reports);
+    let rows = 1 + reports.iter().map(|report| report.limits.len()).max().unwrap_or(0);
     let pixels = |count: usize, each: u32| u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(each);
-    let size = (pixels(across, WIDTH), pixels(down, TITLE + pixels(rows, HEIGHT)));
-    let mut picture = String::new();
-    {
-        let root = SVGBackend::with_string(&mut picture, size).into_drawing_area();
-        root.fill(&WHITE)?;
-        for (panel, area) in figure.panels.iter().zip(root.split_evenly((down, across))) {
-            scene(&figure, panel, &area, rows)?;
+    let size = (pixels(reports.len(), WIDTH), TITLE + pixels(rows, HEIGHT));
+    let root = SVGBackend::new(file, size).into_drawing_area();
+    root.fill(&WHITE)?;
+    for (report, area) in reports.iter().zip(root.split_evenly((1, reports.len().max(1)))) {
+        axes.trial(report, &area, rows)?;
+    }
+    root.present()
+}
+
+/// The axes that all trials share.
+struct Axes {
+    /// The unit of time: how many seconds it has, and its name.
+    unit: (f64, &'static str),
+    /// How long the longest trial is, in that unit.
+    span: f64,
+    /// From the deepest debt to the largest capacity.
+    tokens: Range<f64>,
+    /// The most calls a second in any bin.
+    calls: f64,
+}
+
+impl Axes {
+    fn of(reports: &[TrialReport]) -> Self {
+        let series = || reports.iter().map(|report| &report.series);
+        let seconds = series().map(Series::length).max().unwrap_or(SECOND).as_secs_f64();
+        let unit = match seconds {
+            ..=120.0 => (1.0, "s"),
+            ..=7_200.0 => (60.0, "min"),
+            _ => (3_600.0, "h"),
+        };
+        let levels = || series().flat_map(|series| &series.bins).flat_map(|bin| &bin.levels);
+        let lowest = levels().map(|level| about(level.low)).fold(0.0, f64::min);
+        let highest = levels().map(|level| about(level.high)).fold(0.0, f64::max);
+        // Where nothing can be had at once and nothing is owed, an axis is needed all the same.
+        let highest = if highest > lowest { highest } else { lowest + 1.0 };
+        let busiest = |series: &Series| series.bins.iter().map(|bin| f64::from(bin.calls())).fold(1.0, f64::max);
+        let calls = series().map(|series| busiest(series) / width(series)).fold(0.0, f64::max);
+        Self { unit, span: seconds / unit.0, tokens: lowest..highest, calls }
+    }
+
+    fn trial(&self, report: &TrialReport, area: &Area<'_>, rows: usize) -> Drawn {
+        let area = area.titled(&printable(&report.label), ("sans-serif", 18))?;
+        let parts = area.split_evenly((rows, 1));
+        for (place, (definition, part)) in report.limits.iter().zip(&parts).enumerate() {
+            self.balance(definition, &report.series, place, part)?;
         }
-        root.present()?;
+        // Below the balances, also where another trial has more of them.
+        parts.last().map_or(Ok(()), |part| self.calls(&report.series, part))
     }
-    Ok(picture)
-}
 
-fn scene(figure: &Figure, panel: &Panel, area: &Area<'_>, rows: usize) -> Drawn {
-    let area = area.titled(&panel.label, ("sans-serif", 18))?;
-    let parts = area.split_evenly((rows, 1));
-    for (balance, part) in panel.balances.iter().zip(&parts) {
-        tokens(figure, balance, part)?;
+    /// A balance: at each bin from the most to the least, which is a line wherever it changes slowly.
+    fn balance(&self, definition: &str, series: &Series, place: usize, area: &Area<'_>) -> Drawn {
+        let mut plot = self.plot(self.tokens.clone(), &printable(definition), area)?;
+        let levels = self.bins(series).map(|(from, _, bin)| (from, bin.levels[place]));
+        let line = levels.flat_map(|(at, level)| [(at, about(level.high)), (at, about(level.low))]);
+        plot.draw_series([PathElement::new(line.collect::<Vec<_>>(), TOKENS)])?;
+        Ok(())
     }
-    // Below the balances, also where another scene has more of them.
-    parts.last().map_or(Ok(()), |part| calls(figure, panel, part))
-}
 
-/// A balance: a band from the least to the most that it was, which is a line wherever it changes slowly.
-fn tokens(figure: &Figure, balance: &Balance, area: &Area<'_>) -> Drawn {
-    let [lowest, highest] = figure.tokens;
-    let mut plot = axes(figure, lowest..highest, &format!("tokens: {}", balance.label), area)?;
-    let tops = balance.points.iter().map(|[at, _, high]| (*at, *high));
-    let bottoms = balance.points.iter().rev().map(|[at, low, _]| (*at, *low));
-    let band: Vec<_> = tops.chain(bottoms).collect();
-    plot.draw_series([Polygon::new(band.clone(), TOKENS.mix(0.25))])?;
-    plot.draw_series([PathElement::new(band, TOKENS)])?;
-    Ok(())
-}
-
-/// Calls a second, what was refused on top of what was granted.
-fn calls(figure: &Figure, panel: &Panel, area: &Area<'_>) -> Drawn {
-    let most = if figure.busiest > 0.0 { figure.busiest } else { 1.0 };
-    let mut plot = axes(figure, 0.0..most, "calls a second: granted, and refused on top", area)?;
-    let width = figure.span.as_secs_f64() / float(COLUMNS);
-    for (place, [granted, refused]) in panel.columns.iter().enumerate() {
-        let [from, to] = [place, place + 1].map(|edge| float(edge) * width);
-        let parts = [(0.0, *granted, GRANTED), (*granted, granted + refused, REFUSED)];
-        let bar = |(low, high, color): (f64, f64, RGBColor)| Rectangle::new([(from, low), (to, high)], color.filled());
-        plot.draw_series(parts.into_iter().filter(|(low, high, _)| high > low).map(bar))?;
+    /// Calls a second, what was refused on top of what was granted.
+    fn calls(&self, series: &Series, area: &Area<'_>) -> Drawn {
+        let mut plot = self.plot(0.0..self.calls, "calls a second: granted, and refused on top", area)?;
+        for (from, to, bin) in self.bins(series) {
+            let [granted, all] = [bin.granted, bin.calls()].map(|calls| f64::from(calls) / width(series));
+            for (low, high, color) in [(0.0, granted, GRANTED), (granted, all, REFUSED)] {
+                if high > low {
+                    plot.draw_series([Rectangle::new([(from, low), (to, high)], color.filled())])?;
+                }
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Bins, each with its beginning and its end on the time axis.
+    fn bins<'s>(&self, series: &'s Series) -> impl Iterator<Item = (f64, f64, &'s Bin)> {
+        let width = width(series) / self.unit.0;
+        let edge = move |place: u32| f64::from(place) * width;
+        (0..).zip(&series.bins).map(move |(place, bin)| (edge(place), edge(place + 1), bin))
+    }
+
+    fn plot<'a, 'b>(&self, y: Range<f64>, caption: &str, area: &'a Area<'b>) -> Drawn<Plot<'a, 'b>> {
+        let (_, unit) = self.unit;
+        let mut plot = ChartBuilder::on(area)
+            .caption(caption, ("sans-serif", 13))
+            .margin_left(8)
+            .margin_right(24)
+            .x_label_area_size(24)
+            .y_label_area_size(48)
+            .build_cartesian_2d(0.0..self.span, y)?;
+        plot.configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .x_labels(5)
+            .y_labels(5)
+            .x_label_formatter(&|time| format!("{} {unit}", number(*time)))
+            .y_label_formatter(&|value| number(*value))
+            .draw()?;
+        Ok(plot)
+    }
 }
 
-fn axes<'a, 'b>(
-    figure: &Figure,
-    y: Range<f64>,
-    caption: &str,
-    area: &'a Area<'b>,
-) -> Result<Plot<'a, 'b>, DrawingAreaErrorKind<std::io::Error>> {
-    let mut plot = ChartBuilder::on(area)
-        .caption(caption, ("sans-serif", 13))
-        .margin_left(8)
-        .margin_right(24)
-        .x_label_area_size(24)
-        .y_label_area_size(48)
-        .build_cartesian_2d(0.0..figure.span.as_secs_f64(), y)?;
-    plot.configure_mesh()
-        .light_line_style(TRANSPARENT)
-        .x_labels(5)
-        .y_labels(5)
-        .x_label_formatter(&|seconds| time(*seconds))
-        .y_label_formatter(&|value| number(*value))
-        .draw()?;
-    Ok(plot)
+/// A number on an axis: to two decimals, without zeros at the end.
+fn number(number: f64) -> String {
+    let text = format!("{number:.2}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a few hundred")]
-fn float(count: usize) -> f64 {
-    count as f64
+/// The seconds of a bin.
+fn width(series: &Series) -> f64 {
+    Duration::from_micros(series.width_us).as_secs_f64()
 }
 
-/// Bars in the plot of the calls: each of them four of a series' bins.
-const COLUMNS: usize = 80;
-/// Scenes in a row.
-const MOST_ACROSS: usize = 3;
-/// Pixels of a scene.
+/// Pixels of a trial.
 const WIDTH: u32 = 420;
 const HEIGHT: u32 = 180;
 const TITLE: u32 = 30;

@@ -1,4 +1,5 @@
--- Transactions that keep old row versions alive, oldest first. What a session works at is not read: it may hold secrets.
+-- Transactions that keep old row versions alive, oldest first. What a session works at is not read: it may hold
+-- secrets.
 --
 -- $1 from which age on, in seconds
 select a.pid::text                                                            as who,

@@ -1,0 +1,221 @@
+//! `tollgate demo`: what the limiter does, on a real server, in scenes that each print what was asked, the answer, and
+//! the balance.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use futures_util::future::try_join_all;
+use sqlx::PgPool;
+use tollgate::{Balance, Decision, HOUR, Limit, Limiter, MINUTE, Receipt, SECOND, Tokens, embedded, migrate};
+
+use crate::database::DatabaseArgs;
+use crate::error::CommandError;
+use crate::output::print;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DemoArgs {
+    /// Run in this database instead of a private one: migrates it, and removes what the demo itself wrote.
+    ///
+    /// Never taken from the environment: a forgotten `DATABASE_URL` is left alone.
+    #[arg(long, value_name = "URL")]
+    database_url: Option<String>,
+}
+
+const LIMITER: Limiter = Limiter::new();
+
+const DASHBOARD: Limit = Limit::token_bucket("demo_dashboard", 5, SECOND).capacity(10);
+const PER_USER: Limit = Limit::token_bucket("demo_per_user", 5, MINUTE);
+const PER_TENANT: Limit = Limit::fixed_window("demo_per_tenant", 2, HOUR);
+const ALL_TRAFFIC: Limit = Limit::token_bucket("demo_all_traffic", 1_000, SECOND).ephemeral();
+const LLM_TOKENS: Limit = Limit::token_bucket("demo_llm_tokens", 1_000, SECOND).max_reserved(5_000);
+
+const LIMITS: [Limit; 5] = [DASHBOARD, PER_USER, PER_TENANT, ALL_TRAFFIC, LLM_TOKENS];
+
+pub(crate) async fn run(args: DemoArgs) -> Result<(), CommandError> {
+    if let Some(url) = args.database_url {
+        print("tollgate demo, in the database given")?;
+        return play(url).await;
+    }
+    // The launcher waits for the server without a runtime, so it gets a thread of its own. Dropped last, the server is
+    // gone with the demo; a Ctrl-C ends it as well.
+    let server = tokio::task::spawn_blocking(embedded::Server::start).await??;
+    print("tollgate demo, on a private PostgreSQL that is gone when this ends")?;
+    tokio::select! {
+        played = play(server.url().to_owned()) => played,
+        _ = tokio::signal::ctrl_c() => Ok(()),
+    }
+}
+
+async fn play(url: String) -> Result<(), CommandError> {
+    let pool = DatabaseArgs::at(url).pool(12).await?;
+    // Opened now: the first scene is about ten calls at once.
+    drop(try_join_all((0..10).map(|_| pool.acquire())).await?);
+    let applied = migrate::run(&mut *pool.acquire().await?).await?;
+    print(&format!("migrated the schema tollgate: {} applied", applied.len()))?;
+    // The demo's own tables: what a user's service would have.
+    let set_up = "
+        create schema tollgate_demo;
+        create table tollgate_demo.orders (id bigint generated always as identity primary key, customer text not null);
+        create table tollgate_demo.jobs (run_at timestamptz not null, prompt text not null, receipt text not null);";
+    sqlx::raw_sql(set_up).execute(&pool).await?;
+    let played = scenes(&pool).await;
+    sqlx::raw_sql("drop schema tollgate_demo cascade").execute(&pool).await?;
+    let clean_up = "with gone as (delete from tollgate.buckets where name = any($1))
+                    delete from tollgate.rate_limits where name = any($1)";
+    let names: Vec<_> = LIMITS.iter().map(|limit| limit.name().to_owned()).collect();
+    sqlx::query(clean_up).bind(names).execute(&pool).await?;
+    played
+}
+
+async fn scenes(pool: &PgPool) -> Result<(), CommandError> {
+    burst(pool).await?;
+    all_or_none(pool).await?;
+    reservation(pool).await?;
+    print("\nA row is a balance and an instant, whatever the load. Next: the README's example.")
+}
+
+async fn burst(pool: &PgPool) -> Result<(), CommandError> {
+    scene(
+        "1. A dashboard fires ten calls at once, then an eleventh",
+        &["demo_dashboard: token bucket, 5 per second, capacity 10"],
+    )?;
+    let calls: Vec<_> = (0..10).map(|_| tokio::spawn(one_call(pool.clone()))).collect();
+    let mut granted = 0;
+    for call in calls {
+        granted += u32::from(call.await??.is_granted());
+    }
+    say("ten calls on ten connections", &format!("{granted} granted"))?;
+    let Decision::Denied(denied) = one_call(pool.clone()).await? else {
+        return say("the eleventh", "granted: this machine was too slow for the burst");
+    };
+    let answer = format!("refused: retry in {:?}, at {}", denied.retry_after(), clock(denied.retry_at));
+    say("the eleventh", &answer)?;
+    let mut tx = pool.begin().await?;
+    for (asked, at) in [
+        ("one microsecond before that", denied.retry_at - TimeDelta::microseconds(1)),
+        ("at that microsecond", denied.retry_at),
+    ] {
+        let decision = LIMITER.at(at).check(&mut tx, DASHBOARD.global()).await?;
+        say(asked, if decision.is_granted() { "would be granted" } else { "would be refused" })?;
+    }
+    drop(tx);
+    tokio::time::sleep(denied.retry_after()).await;
+    let answer =
+        one_call(pool.clone()).await?.granted().map(|grant| format!("granted, {} left", short(grant.remaining)));
+    say("after sleeping so long, for real", &answer.unwrap_or_else(|denied| denied.to_string()))
+}
+
+async fn one_call(pool: PgPool) -> Result<Decision, CommandError> {
+    let mut tx = pool.begin().await?;
+    let decision = LIMITER.consume(&mut tx, DASHBOARD.global()).await?;
+    tx.commit().await?;
+    Ok(decision)
+}
+
+async fn all_or_none(pool: &PgPool) -> Result<(), CommandError> {
+    scene(
+        "2. An order asks three limits together; the third order is refused, and leaves no trace",
+        &[
+            "demo_per_user: token bucket, 5 per minute",
+            "demo_per_tenant: fixed window, 2 per hour; each tenant's hours start at another minute",
+            "demo_all_traffic: token bucket, 1000 per second, ephemeral",
+        ],
+    )?;
+    for order in 1..=3 {
+        let placed = match place_order(pool).await? {
+            Decision::Granted(grant) => format!("granted, least left: {}; order committed", short(grant.remaining)),
+            Decision::Denied(denied) => format!("{denied}; order rolled back"),
+        };
+        say(&format!("order {order} of ada at acme"), &placed)?;
+    }
+    let orders: i64 = sqlx::query_scalar("select count(*) from tollgate_demo.orders").fetch_one(pool).await?;
+    say("orders in the table", &orders.to_string())?;
+    let mut conn = pool.acquire().await?;
+    for request in [PER_USER.key(("acme", "ada")), PER_TENANT.key("acme")] {
+        let balance = LIMITER.balance(&mut conn, request).await?;
+        show(&balance)?;
+    }
+    Ok(())
+}
+
+/// What a handler does: its own insert and the limits in one transaction, which is rolled back unless it commits.
+async fn place_order(pool: &PgPool) -> Result<Decision, CommandError> {
+    let mut tx = pool.begin().await?;
+    sqlx::query("insert into tollgate_demo.orders (customer) values ('ada')").execute(&mut *tx).await?;
+    let limits = [PER_USER.key(("acme", "ada")), PER_TENANT.key("acme"), ALL_TRAFFIC.global()];
+    let decision = LIMITER.consume_all(&mut tx, limits).await?;
+    if decision.is_granted() {
+        tx.commit().await?;
+    }
+    Ok(decision)
+}
+
+async fn reservation(pool: &PgPool) -> Result<(), CommandError> {
+    scene(
+        "3. A language model job of 1200 tokens: not now, but soon, and it is yours",
+        &["demo_llm_tokens: token bucket, 1000 per second, reservations down to -5000"],
+    )?;
+    let mut tx = pool.begin().await?;
+    let grant = LIMITER.consume(&mut tx, LLM_TOKENS.global().cost(600)).await?.granted()?;
+    say("somebody else takes 600", &format!("granted, {} left", short(grant.remaining)))?;
+    let booked = LIMITER.reserve(&mut tx, LLM_TOKENS.global().cost(1_200)).await?.granted()?;
+    let (ready_at, wait) = (booked.ready_at, booked.wait());
+    sqlx::query(
+        "insert into tollgate_demo.jobs (run_at, prompt, receipt) values ($1::timestamptz, 'write a poem', $2)",
+    )
+    .bind(ready_at.to_rfc3339())
+    .bind(serde_json::to_string(&Receipt::from(booked))?)
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    say("the job reserves 1200", &format!("reserved: ready in {wait:?}, at {}", clock(ready_at)))?;
+    print("   its row, with that instant as run_at and its receipt, commits with the reservation")?;
+    tokio::time::sleep(wait).await;
+    run_due_job(pool).await
+}
+
+/// A worker: the job leaves its table and its receipt is settled in one transaction, hence once.
+async fn run_due_job(pool: &PgPool) -> Result<(), CommandError> {
+    let mut tx = pool.begin().await?;
+    let (prompt, receipt, now): (String, String, String) = sqlx::query_as(
+        "delete from tollgate_demo.jobs where run_at <= clock_timestamp()
+         returning prompt, receipt, to_char(clock_timestamp() at time zone 'UTC', 'HH24:MI:SS.US')",
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    say(&format!("a worker runs '{prompt}'"), &format!("at {now} UTC"))?;
+    let receipt: Receipt = serde_json::from_str(&receipt)?;
+    let balance = LIMITER.settle(&mut tx, receipt, 950).await?;
+    tx.commit().await?;
+    say("the job took 950, so 250 come back", "settled")?;
+    show(&balance)
+}
+
+/// A new scene: what happens, and the limits that it is about.
+fn scene(title: &str, limits: &[&str]) -> Result<(), CommandError> {
+    print(&format!("\n{title}"))?;
+    limits.iter().try_for_each(|limit| print(&format!("   limit    {limit}")))
+}
+
+/// What was asked, and the answer.
+fn say(asked: &str, answer: &str) -> Result<(), CommandError> {
+    print(&format!("   {asked:<36} {answer}"))
+}
+
+/// A balance as a number and a bar.
+fn show(balance: &Balance) -> Result<(), CommandError> {
+    let Balance { limit, value, capacity, .. } = balance;
+    let filled = value.micros().max(0) / (capacity.micros() / BAR_WIDTH).max(1);
+    let bar: String = (0..BAR_WIDTH).map(|place| if place < filled { '█' } else { '·' }).collect();
+    say(&format!("balance of {limit}"), &format!("▕{bar}▏ {:>7} of {capacity}", short(*value)))
+}
+
+/// The time of day, to the microsecond.
+fn clock(instant: DateTime<Utc>) -> String {
+    instant.format("%H:%M:%S%.6f UTC").to_string()
+}
+
+/// Tokens to two decimals, rounded down: for people to look at.
+fn short(tokens: Tokens) -> Tokens {
+    Tokens::from_micros(tokens.micros().div_euclid(10_000) * 10_000)
+}
+
+const BAR_WIDTH: i64 = 20;

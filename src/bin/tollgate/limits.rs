@@ -1,0 +1,96 @@
+//! `tollgate limits`: whether a limits file says what it should.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+use serde_json::{Value, json};
+use tollgate::{FileFault, Limit, LimitKind, Limits, LimitsError, Tokens};
+
+use crate::error::{CommandError, Exit};
+use crate::limits_file::describe;
+use crate::output::{BAD, CAUTION, GOOD, OutputArgs, counted, printable, span, styled};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LimitsCommand {
+    /// Report every fault of a limits file, with its line, its column and what was probably meant. Needs no database.
+    ///
+    /// Hints name definitions that are valid but seldom meant, such as a capacity that takes years to fill.
+    ///
+    /// Exit status: 0 sound, with or without hints; 1 not.
+    Check {
+        /// The file: JSON where its name ends in `.json`, else TOML.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+
+        #[command(flatten)]
+        output: OutputArgs,
+    },
+}
+
+pub(crate) fn run(command: LimitsCommand) -> Result<Exit, CommandError> {
+    let LimitsCommand::Check { file, output } = command;
+    let path = file.display();
+    match Limits::from_file(&file) {
+        Ok(limits) => {
+            let hints: Vec<_> = limits.iter().filter_map(|limit| Some((limit, hint(limit)?))).collect();
+            let specs: Vec<_> = limits.iter().map(Limit::spec).collect();
+            let told: Vec<_> =
+                hints.iter().map(|(limit, hint)| json!({ "limit": limit.name(), "hint": hint })).collect();
+            output.print(&json!({ "file": file, "limits": specs, "faults": [], "hints": told }), || {
+                let mut lines: Vec<_> = limits.iter().map(describe).collect();
+                let label = styled(CAUTION, "hint");
+                let told = |(limit, hint): &(&Limit, String)| format!("{label}: {}: {hint}", printable(limit.name()));
+                lines.extend(hints.iter().map(told));
+                lines.push(format!("{}: {}, nothing wrong", styled(GOOD, path), counted(limits.len(), "limit")));
+                lines.join("\n")
+            })?;
+            Ok(Exit::Done)
+        }
+        Err(LimitsError::Faulty(faults)) => {
+            let told: Vec<_> = faults.iter().map(document).collect();
+            output.print(&json!({ "file": file, "limits": null, "faults": told, "hints": [] }), || {
+                let path = styled(BAD, path);
+                faults.iter().map(|fault| format!("{path}:{fault}")).collect::<Vec<_>>().join("\n")
+            })?;
+            Ok(Exit::Failed)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What is probably not meant, though it is a limit.
+fn hint(limit: &Limit) -> Option<String> {
+    let spec = limit.spec();
+    let (capacity, rate) = (spec.capacity?, spec.rate);
+    let fills_in = spec.period.checked_mul(whole_periods(capacity, rate)).unwrap_or(Duration::MAX);
+    let time = span(fills_in);
+    if fills_in > YEAR {
+        Some(format!("an empty key takes {time} to fill up (lower the capacity, or raise the rate)"))
+    } else if capacity > rate && fills_in > MANY_DAYS {
+        Some(format!("a rested key can spend {time} worth of tokens at once (lower the capacity)"))
+    } else if capacity == rate && spec.kind == LimitKind::TokenBucket {
+        Some("capacity = rate: a key that rests gains nothing after one period (give it a larger capacity)".to_owned())
+    } else {
+        None
+    }
+}
+
+/// How many periods give back so many tokens, rounded up.
+fn whole_periods(tokens: Tokens, rate: Tokens) -> u32 {
+    let periods = tokens.micros().unsigned_abs().div_ceil(rate.micros().unsigned_abs().max(1));
+    u32::try_from(periods).unwrap_or(u32::MAX)
+}
+
+fn document(fault: &FileFault) -> Value {
+    json!({
+        "line": fault.line,
+        "column": fault.column,
+        "limit": fault.limit,
+        "fault": fault.kind.to_string(),
+        "suggestion": fault.suggestion,
+    })
+}
+
+const MANY_DAYS: Duration = Duration::from_hours(7 * 24);
+const YEAR: Duration = Duration::from_hours(366 * 24);

@@ -1,0 +1,110 @@
+//! `tollgate reset`: one key, or all keys of a limit.
+
+use std::io::{IsTerminal, Write, stderr, stdin};
+
+use futures_util::future::try_join_all;
+use serde_json::json;
+use sqlx::PgPool;
+use tollgate::{Gate, Key, Limit, migrate};
+
+use crate::database::DatabaseArgs;
+use crate::error::{CommandError, Exit};
+use crate::output::{OutputArgs, counted};
+use crate::storage;
+use crate::target::TargetArgs;
+use crate::verbs::{changed, in_transaction};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ResetArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+
+    /// All keys of the limit, one after the other, while callers go on deciding. Asks first.
+    #[arg(long, group = "who")]
+    all: bool,
+
+    /// Do not ask.
+    #[arg(long, requires = "all")]
+    yes: bool,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(crate) async fn run(args: ResetArgs) -> Result<Exit, CommandError> {
+    if args.all {
+        return all(&args).await;
+    }
+    let request = args.target.request()?;
+    let balance = in_transaction(&args.database, async |limiter, conn| limiter.reset(conn, request).await).await?;
+    changed(args.output, "reset", &balance)
+}
+
+async fn all(args: &ResetArgs) -> Result<Exit, CommandError> {
+    let limit = args.target.limits.limit(&args.target.name)?;
+    let pool = args.database.pool(CONNECTIONS).await?;
+    let reset = if args.yes || confirmed(&pool, &limit).await? { fill_up(&pool, &limit).await? } else { 0 };
+    args.output.print(&json!({ "limit": limit.name(), "reset": reset }), || match reset {
+        0 => "nothing was reset".to_owned(),
+        _ => format!("reset {} of {:?}", counted(reset, "key"), limit.name()),
+    })?;
+    Ok(Exit::Done)
+}
+
+/// A gate writes many rows by one statement, and holds no lock across a round trip.
+async fn fill_up(pool: &PgPool, limit: &Limit) -> Result<u64, CommandError> {
+    let parts = migrate::parts(&mut *pool.acquire().await?).await?;
+    let gate = Gate::builder(pool.clone()).unnamed_statements().parts(parts).build();
+    let (mut last, mut reset): (Option<Key>, u64) = (None, 0);
+    loop {
+        let page = page(pool, limit, last.as_ref()).await?;
+        let one = |key: &Key| gate.reset(if key.is_global() { limit.global() } else { limit.key(key) });
+        reset += try_join_all(page.iter().map(one)).await?.len() as u64;
+        last = page.last().cloned();
+        if last.is_none() {
+            return Ok(reset);
+        }
+    }
+}
+
+/// The keys after one, in their order; the first keys where there is none before.
+async fn page(pool: &PgPool, limit: &Limit, last: Option<&Key>) -> Result<Vec<Key>, CommandError> {
+    let sql = "select distinct key
+                 from tollgate.balances
+                where name = $1 and storage = $2 and key >= coalesce($3, '') and key is distinct from $3
+                order by key
+                limit $4";
+    let keys: Vec<String> = sqlx::query_scalar(sql)
+        .bind(limit.name())
+        .bind(storage::name(limit.spec().storage))
+        .bind(last.map(Key::as_str))
+        .bind(PAGE)
+        .persistent(false)
+        .fetch_all(pool)
+        .await?;
+    Ok(keys.into_iter().map(Key::try_from).collect::<Result<_, _>>()?)
+}
+
+/// Whether somebody at a terminal wants it, who is told how many keys the limit has rows for.
+async fn confirmed(pool: &PgPool, limit: &Limit) -> Result<bool, CommandError> {
+    if !stdin().is_terminal() {
+        return Err(CommandError::new("nothing was reset: this asks first, and nobody can answer here", "say --yes"));
+    }
+    let keys = sqlx::query_scalar::<_, i64>(
+        "select count(distinct key) from tollgate.balances where name = $1 and storage = $2",
+    );
+    let keys = keys.bind(limit.name()).bind(storage::name(limit.spec().storage)).persistent(false);
+    let keys = counted(keys.fetch_one(pool).await?, "key");
+    write!(stderr(), "Fill up {keys} of limit {:?}, and forgive their debts? [y/N] ", limit.name())?;
+    stderr().flush()?;
+    let mut answer = String::new();
+    stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// As many keys as a lane of the gate takes in a few batches.
+const PAGE: i64 = 1_000;
+const CONNECTIONS: u32 = 4;

@@ -1,0 +1,170 @@
+//! `tollgate sweep`: rows that are full again go, once or again and again.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use sqlx::PgPool;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tollgate::{Sweeper, Swept};
+
+use crate::at_least;
+use crate::database::DatabaseArgs;
+use crate::error::CommandError;
+use crate::limits_file::{self, LimitsArgs};
+use crate::output::{OutputArgs, counted, print, tell};
+
+/// Delete rows that are full again, in small batches beside those who decide.
+///
+/// A row goes when it is full by its own word and by the limits files; one of a limit that is in none goes a margin
+/// later. SIGINT (Ctrl-C) and SIGTERM end it after the current batch; it then says what it did, and that is no failure.
+/// With --json there is one document for each pass, on a line of its own.
+///
+/// Exit status: 0 done or ended by a signal, 1 failed, 130 ended at once by a second signal.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SweepArgs {
+    #[command(flatten)]
+    database: DatabaseArgs,
+
+    #[command(flatten)]
+    limits: LimitsArgs,
+
+    /// The limits file of a release that is still live beside the one of --limits: a row goes when it is full under
+    /// both.
+    #[arg(long, value_name = "FILE")]
+    old_limits: Option<PathBuf>,
+
+    /// Sweep again and again, about so often ("1m", "1h"), until SIGINT or SIGTERM.
+    #[arg(long, value_name = "SPAN", value_parser = at_least(Duration::from_secs(1)))]
+    every: Option<Duration>,
+
+    /// How many rows one statement deletes at most.
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch: u32,
+
+    /// Which share of the time to work, in percent; it rests in between.
+    #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
+    share: u8,
+
+    /// How long a row stays after it said to be full, if its limit is in no limits file.
+    #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = humantime::parse_duration)]
+    margin: Duration,
+
+    /// Delete nothing, and say what would be deleted.
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(crate) async fn run(args: SweepArgs) -> Result<(), CommandError> {
+    let sweeper = sweeper(&args)?;
+    let pool = args.database.pool(1).await?;
+    let mut stop = listen()?;
+    loop {
+        let (report, swept) = sweep(&args, &sweeper, &pool, &stop).await;
+        if swept.is_ok() || report.swept.pages > 0 {
+            print(&if args.output.json { serde_json::to_string(&report)? } else { report.text() })?;
+        }
+        match swept {
+            // A sweep that runs all day outlasts a server that is restarted.
+            Err(error) if args.every.is_some() && error.is_retryable() => tell(format_args!("error: {error}")),
+            swept => swept?,
+        }
+        let Some(every) = args.every.filter(|_| !*stop.borrow()) else { return Ok(()) };
+        // Up to a tenth earlier or later: many that were started together do not sweep together.
+        let pause = (every / 10 * 9).saturating_add((every / 5).mul_f64(fastrand::f64()));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stop.changed() => return Ok(()),
+        }
+    }
+}
+
+fn sweeper(args: &SweepArgs) -> Result<Sweeper, CommandError> {
+    let mut sweeper = Sweeper::new().unnamed_statements().batch(args.batch).share(args.share).margin(args.margin);
+    let old = args.old_limits.as_deref().map(limits_file::read).transpose()?;
+    for limits in args.limits.load()?.iter().chain(&old) {
+        sweeper = sweeper.knows(limits.iter().cloned());
+    }
+    Ok(if args.dry_run { sweeper.dry_run() } else { sweeper })
+}
+
+/// Makes one pass, until its end, an error, or a signal. The report is about what it did until then.
+async fn sweep(
+    args: &SweepArgs,
+    sweeper: &Sweeper,
+    pool: &PgPool,
+    stop: &watch::Receiver<bool>,
+) -> (Report, Result<(), tollgate::Error>) {
+    let began = Instant::now();
+    let mut pass = sweeper.pass(pool);
+    let mut more = Ok(true);
+    while matches!(more, Ok(true)) && !*stop.borrow() {
+        more = pass.step().await;
+    }
+    let swept = pass.swept();
+    let complete = matches!(more, Ok(false)) && !swept.yielded;
+    let report = Report { swept, complete, dry_run: args.dry_run, seconds: began.elapsed().as_secs_f64() };
+    (report, more.map(drop))
+}
+
+/// Takes SIGINT and SIGTERM over from here on: the first ends a sweep after the current batch, the second ends it at
+/// once.
+fn listen() -> io::Result<watch::Receiver<bool>> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(async move {
+        for is_first in [true, false] {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            stop.send_replace(true);
+            if is_first {
+                tell("ending after the current batch; a second signal ends it at once");
+            }
+        }
+        std::process::exit(KILLED_BY_INTERRUPT);
+    });
+    Ok(stopped)
+}
+
+/// What one pass did.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    swept: Swept,
+    /// Whether it came to its end.
+    complete: bool,
+    dry_run: bool,
+    seconds: f64,
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let Swept { buckets, rate_limits, kept, missed, pages, yielded, .. } = self.swept;
+        let verb = if self.dry_run { "would delete" } else { "deleted" };
+        let mut parts = vec![format!("{verb} {rate_limits} durable and {buckets} ephemeral rows")];
+        parts.push(format!("looked at {} in {:.1} s", counted(pages, "page"), self.seconds));
+        if kept > 0 {
+            parts.push(format!("kept {}, not full by the limits file or within the margin", counted(kept, "row")));
+        }
+        if missed > 0 {
+            parts.push(format!("left {} in use", counted(missed, "row")));
+        }
+        if yielded {
+            parts.push("another sweeper is at work, and has the rest".to_owned());
+        } else if !self.complete {
+            parts.push("ended early".to_owned());
+        }
+        parts.join("; ")
+    }
+}
+
+/// As shells report it.
+const KILLED_BY_INTERRUPT: i32 = 130;

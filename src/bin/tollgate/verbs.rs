@@ -1,0 +1,135 @@
+//! The limiter's verbs about an amount, for support staff and scripts: each in a transaction of its own.
+
+use std::time::Duration;
+
+use sqlx::{Connection, PgConnection};
+use tollgate::{Balance, Decision, Denied, Error, Limiter, Reservation, Tokens, migrate};
+
+use crate::database::DatabaseArgs;
+use crate::error::{CommandError, Exit};
+use crate::output::{BAD, CAUTION, GOOD, OutputArgs, instant, shown, span, styled};
+use crate::target::TargetArgs;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConsumeArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+
+    /// Take the tokens even if they will only be there later, and say when: as deep as the limit's `max_reserved` lets
+    /// it.
+    #[arg(long)]
+    reserve: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AskArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+
+    /// How many tokens.
+    #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true)]
+    cost: Tokens,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub(crate) async fn check(ask: AskArgs) -> Result<Exit, CommandError> {
+    let request = ask.target.request()?.cost(ask.cost);
+    let decision = in_transaction(&ask.database, async |limiter, conn| limiter.check(conn, request).await).await?;
+    decided(&ask, "would be granted", &decision)
+}
+
+pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
+    let ConsumeArgs { ask, reserve } = args;
+    let request = ask.target.request()?.cost(ask.cost);
+    if reserve {
+        let decision =
+            in_transaction(&ask.database, async |limiter, conn| limiter.reserve(conn, request).await).await?;
+        return answer(&ask, &decision, |reservation| reserved(&ask, reservation));
+    }
+    let decision = in_transaction(&ask.database, async |limiter, conn| limiter.consume(conn, request).await).await?;
+    decided(&ask, "granted", &decision)
+}
+
+pub(crate) async fn credit(ask: AskArgs) -> Result<Exit, CommandError> {
+    let request = ask.target.request()?.cost(ask.cost);
+    let balance = in_transaction(&ask.database, async |limiter, conn| limiter.credit(conn, request).await).await?;
+    changed(ask.output, "credited", &balance)
+}
+
+pub(crate) async fn debit(ask: AskArgs) -> Result<Exit, CommandError> {
+    let request = ask.target.request()?.cost(ask.cost);
+    let balance = in_transaction(&ask.database, async |limiter, conn| limiter.debit(conn, request).await).await?;
+    changed(ask.output, "debited", &balance)
+}
+
+/// One verb in a transaction of its own.
+///
+/// The limiter gives up on a row that somebody holds: whoever is on call wants to hear of that rather than wait. Its
+/// statements go through any pooler of the service.
+pub(crate) async fn in_transaction<T>(
+    database: &DatabaseArgs,
+    verb: impl AsyncFnOnce(Limiter, &mut PgConnection) -> Result<T, Error>,
+) -> Result<T, CommandError> {
+    let mut conn = database.connect().await?;
+    let parts = migrate::parts(&mut conn).await?;
+    let limiter = Limiter::new().lock_timeout(Duration::from_secs(5)).unnamed_statements().parts(parts);
+    let mut tx = conn.begin().await?;
+    let answer = verb(limiter, &mut tx).await?;
+    tx.commit().await?;
+    Ok(answer)
+}
+
+fn decided(ask: &AskArgs, granted: &str, decision: &Decision) -> Result<Exit, CommandError> {
+    let granted = styled(GOOD, granted);
+    answer(ask, decision, |grant| format!("{granted}: {}; {} left", what(ask), grant.remaining))
+}
+
+fn answer<T: serde::Serialize>(
+    ask: &AskArgs,
+    decision: &Decision<T>,
+    granted: impl FnOnce(&T) -> String,
+) -> Result<Exit, CommandError> {
+    ask.output.print(decision, || match decision {
+        Decision::Granted(grant) => granted(grant),
+        Decision::Denied(denied) => refusal(ask.cost, denied),
+    })?;
+    Ok(if decision.is_granted() { Exit::Done } else { Exit::Refused })
+}
+
+fn reserved(ask: &AskArgs, reservation: &Reservation) -> String {
+    if reservation.is_ready() {
+        return format!("{}: {}, ready now", styled(GOOD, "reserved"), what(ask));
+    }
+    let (wait, at) = (span(reservation.wait()), instant(reservation.ready_at));
+    format!("{}: {}, ready in {wait}, at {at}", styled(CAUTION, "reserved"), what(ask))
+}
+
+fn what(ask: &AskArgs) -> String {
+    format!("{} of {:?} for {}", ask.cost, ask.target.name, shown(&ask.target.key()))
+}
+
+/// Why there is no grant, and when there will be one.
+pub(crate) fn refusal(cost: Tokens, denied: &Denied) -> String {
+    let Denied { limit, key, remaining, retry_at, .. } = denied;
+    let (refused, wait) = (styled(BAD, "refused"), span(denied.retry_after()));
+    let (key, at) = (shown(key), instant(*retry_at));
+    format!("{refused}: {cost} of {limit:?} for {key}; it has {remaining}, retry in {wait}, at {at}")
+}
+
+/// What a key has after a change.
+pub(crate) fn changed(output: OutputArgs, done: &str, balance: &Balance) -> Result<Exit, CommandError> {
+    output.print(balance, || {
+        let Balance { limit, key, value, capacity, .. } = balance;
+        let (done, key) = (styled(GOOD, done), shown(key));
+        let missing = (balance.full_at - balance.observed_at).to_std().unwrap_or_default();
+        let full = format!("full in {}, at {}", span(missing), instant(balance.full_at));
+        let full = if balance.is_full() { "full" } else { &full };
+        format!("{done}: {limit:?} for {key} has {value} of {capacity}; {full}")
+    })?;
+    Ok(Exit::Done)
+}
