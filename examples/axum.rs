@@ -1,4 +1,5 @@
-//! A web service with limits of five kinds: by address, by user, of a log-in, reserved for later, and inside a transaction.
+//! A web service with five limits: by address, by user, on failed log-ins, reserved for later, and inside a
+//! transaction.
 //!
 //! `cargo run --features axum,embedded --example axum` prints what to try; `PORT=8080` chooses another port than 3000.
 
@@ -14,13 +15,13 @@ use tollgate::http::Rejection;
 use tollgate::tower::{Credential, Rule, TollgateLayer};
 use tollgate::{Denied, Error, Gate, HOUR, Limit, Limiter, MINUTE, Receipt, SECOND, embedded, migrate};
 
-/// Thirty at once from an address, and one a second after that. A crash may forget it.
+/// Thirty requests at once from an address, and then one a second. A crash may forget the count.
 const PER_ADDRESS: Limit = Limit::token_bucket("per_address", 1, SECOND).capacity(30).ephemeral();
-/// Five an hour for each user, whatever their address.
+/// Five requests an hour for each user, from any address.
 const PER_USER: Limit = Limit::fixed_window("per_user", 5, HOUR);
 /// Three guesses at once, and three more each minute.
 const FAILED_LOGINS: Limit = Limit::stepped_bucket("failed_logins", 3, MINUTE);
-/// A model's provider allows a hundred tokens a second. We promise at most a minute ahead.
+/// The model's provider allows a hundred tokens a second. Jobs are accepted for at most a minute ahead.
 const MODEL_TOKENS: Limit = Limit::token_bucket("model_tokens", 100, SECOND).max_reserved(6_000);
 /// Two messages a minute.
 const MESSAGES: Limit = Limit::token_bucket("messages", 2, MINUTE);
@@ -54,7 +55,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn router(pool: PgPool) -> Router {
     let gate = Gate::new(pool.clone());
-    // Only tokens that we know open a bucket: a made-up one would be a fresh bucket for whoever makes it up.
+    // Only an issued token gets a bucket. Otherwise every made-up token would be a fresh bucket for its maker.
     let per_user = Rule::new(PER_USER).key(Credential::bearer().known(|token| user(token).is_some()));
     let me = Router::new()
         .route("/me", get(|| async { "it is you\n" }))
@@ -85,34 +86,35 @@ fn user(token: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Failed log-ins count, and a right one forgives them. Who is locked out does not learn whether this guess was right.
+/// A guess is charged before the password is verified, so parallel guesses cannot pass on one token. A right one is
+/// given back.
 async fn log_in(State(Service { gate, .. }): State<Service>, password: String) -> Result<&'static str, Failure> {
-    gate.check(FAILED_LOGINS.key("ada")).await?.granted()?;
-    if password == "hunter2" {
-        gate.reset(FAILED_LOGINS.key("ada")).await?;
-        return Ok("welcome, ada\n");
+    let grant = gate.consume(FAILED_LOGINS.key("ada")).await?.granted()?;
+    if password != "hunter2" {
+        return Err(Failure::WrongPassword);
     }
-    gate.consume(FAILED_LOGINS.key("ada")).await?.granted()?;
-    Err(Failure::WrongPassword)
+    gate.settle(grant, 0).await?;
+    Ok("welcome, ada\n")
 }
 
-/// "Not now, but then, and it is yours": the job and the tokens that it will take are booked together.
+/// Stores a job and reserves the tokens that it will take, in one transaction. It runs when they are ready.
 async fn complete(State(Service { pool, .. }): State<Service>, prompt: String) -> Result<Response, Failure> {
     let mut tx = pool.begin().await?;
     let estimate = u32::try_from(prompt.len()).unwrap_or(u32::MAX) * 100;
-    let booked = Limiter::new().reserve(&mut tx, MODEL_TOKENS.global().cost(estimate)).await?.granted()?;
-    let answer = serde_json::json!({ "run_at": booked.ready_at, "wait_ms": booked.wait().as_micros().div_ceil(1_000) });
+    let reserved = Limiter::new().reserve(&mut tx, MODEL_TOKENS.global().cost(estimate)).await?.granted()?;
+    let answer =
+        serde_json::json!({ "run_at": reserved.ready_at, "wait_ms": reserved.wait().as_micros().div_ceil(1_000) });
     sqlx::query("insert into jobs values ($1, $2, $3)")
         .bind(prompt)
-        .bind(booked.ready_at)
-        .bind(sqlx::types::Json(Receipt::from(booked)))
+        .bind(reserved.ready_at)
+        .bind(sqlx::types::Json(Receipt::from(reserved)))
         .execute(&mut *tx)
         .await?;
     tx.commit().await?;
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())
 }
 
-/// A refusal leaves by `?`, which rolls the message back, and is a 429.
+/// A refusal returns by `?`: the message is rolled back, and the response is 429.
 async fn send(State(Service { pool, .. }): State<Service>, body: String) -> Result<(StatusCode, HeaderMap), Failure> {
     let mut tx = pool.begin().await?;
     sqlx::query("insert into messages values ($1)").bind(body).execute(&mut *tx).await?;
@@ -121,7 +123,7 @@ async fn send(State(Service { pool, .. }): State<Service>, body: String) -> Resu
     Ok((StatusCode::CREATED, tollgate::http::Fields::default().of(&grant)))
 }
 
-/// Why a handler failed. `Rejection` is a handler's error by itself, where nothing else can fail.
+/// Why a handler failed. A handler in which nothing else can fail returns `Rejection` itself.
 enum Failure {
     Database(sqlx::Error),
     Rejected(Rejection),

@@ -1,12 +1,14 @@
-//! Failed log-ins count, successful ones do not: check, attempt, then consume or reset. A failure must count even if the
-//! handler's own work is rolled back, so a gate decides, in transactions of its own.
+//! Failed log-ins count, successful ones do not. Each guess is charged before the password is verified, and a right one
+//! is given back. So guesses that arrive at the same time cannot all pass on one token. A failure must count even if
+//! the handler's own transaction rolls back, so a gate decides, in transactions of its own.
 //!
 //! `cargo run --features embedded --example failed_logins`
 
 use std::time::Duration;
 
 use sqlx::PgPool;
-use tollgate::{Decision, Denied, Gate, Limit, embedded, migrate};
+use tokio::task::JoinSet;
+use tollgate::{Decision, Gate, Limit, embedded, migrate};
 
 /// Three guesses at once, and three more each quarter of an hour.
 const FAILED_LOGINS: Limit = Limit::stepped_bucket("failed_logins", 3, Duration::from_mins(15));
@@ -18,28 +20,36 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     migrate::run(&mut *pool.acquire().await?).await?;
     let gate = Gate::new(pool);
 
-    for password in ["1234", "letmein", "correct horse", "hunter2", "hunter3", "hunter4", "correct horse"] {
-        println!("{password:?}: {}", log_in(&gate, "ada", password).await?);
+    for password in ["1234", "correct horse", "letmein", "hunter2", "correct horse"] {
+        println!("ada, {password:?}: {}", log_in(&gate, "ada", password).await?);
     }
-    // Support lifts it.
+    // Support lifts the lock.
     gate.reset(FAILED_LOGINS.key("ada")).await?;
     let answer = log_in(&gate, "ada", "correct horse").await?;
-    println!("after a reset: {answer}");
+    println!("ada, after a reset: {answer}");
     assert_eq!(answer, "welcome");
+
+    let mut guesses = JoinSet::new();
+    for guess in 0..20 {
+        let gate = gate.clone();
+        guesses.spawn(async move { log_in(&gate, "grace", &format!("guess {guess}")).await });
+    }
+    let answers = guesses.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let verified = answers.iter().filter(|answer| answer.starts_with("wrong")).count();
+    println!("grace, twenty guesses at the same time: {verified} are verified");
+    assert_eq!(verified, 3);
     Ok(())
 }
 
 async fn log_in(gate: &Gate, user: &str, password: &str) -> Result<String, tollgate::Error> {
-    // A look first: who is locked out does not even learn whether this guess was right.
-    if let Decision::Denied(Denied { retry_at, .. }) = gate.check(FAILED_LOGINS.key(user)).await? {
-        return Ok(format!("locked until {retry_at}"));
+    // A refused guess is not verified, so a locked-out client does not learn whether it was right.
+    let grant = match gate.consume(FAILED_LOGINS.key(user)).await? {
+        Decision::Granted(grant) => grant,
+        Decision::Denied(denied) => return Ok(format!("locked until {}", denied.retry_at)),
+    };
+    if password != "correct horse" {
+        return Ok(format!("wrong; guesses left: {}", grant.remaining));
     }
-    if password == "correct horse" {
-        gate.reset(FAILED_LOGINS.key(user)).await?;
-        return Ok("welcome".to_owned());
-    }
-    Ok(match gate.consume(FAILED_LOGINS.key(user)).await? {
-        Decision::Granted(grant) => format!("wrong; guesses left: {}", grant.remaining),
-        Decision::Denied(denied) => format!("wrong, and {denied}"),
-    })
+    gate.settle(grant, 0).await?;
+    Ok("welcome".to_owned())
 }

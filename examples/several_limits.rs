@@ -1,4 +1,4 @@
-//! Per user, per tenant and all together, asked in one call: all of them are charged, or none is.
+//! Three limits in one call, per user, per tenant and global: either all are charged, or none is.
 //!
 //! `cargo run --features embedded --example several_limits`
 
@@ -7,7 +7,7 @@ use tollgate::{Decision, HOUR, Limit, Limiter, MINUTE, SECOND, embedded, migrate
 
 const PER_USER: Limit = Limit::token_bucket("per_user", 5, MINUTE);
 const PER_TENANT: Limit = Limit::fixed_window("per_tenant", 8, HOUR);
-/// Ephemeral: who cares, after a crash, what the traffic of the last second was?
+/// Ephemeral: after a crash, the traffic of the last second does not matter.
 const ALL_TRAFFIC: Limit = Limit::token_bucket("all_traffic", 1_000, SECOND).ephemeral();
 
 #[tokio::main]

@@ -1,5 +1,5 @@
-//! Two hundred workers call somebody else's service, which allows fifty calls a second and twenty at once: each waits for its
-//! turn, over a pool of four connections.
+//! Two hundred workers call a third party's service, which allows fifty calls a second and twenty at once. Each waits
+//! for its turn, over a pool of four connections.
 //!
 //! `cargo run --features embedded --example third_party_calls`
 
@@ -16,7 +16,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let server = embedded::Server::start()?;
     let pool = PgPoolOptions::new().max_connections(4).connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
-    // A crowd that waits for one instant comes back spread over a fifth of a second.
+    // Workers that wait for the same instant come back spread over a fifth of a second.
     let gate = Gate::builder(pool).jitter(Duration::from_millis(200)).build();
 
     let mut workers = JoinSet::new();

@@ -1,4 +1,4 @@
-//! A limit inside the transaction of the work that it pays for: both commit, or neither does.
+//! A limit inside the transaction of the work: both commit, or neither does.
 //!
 //! `cargo run --features embedded --example transaction`
 
@@ -34,8 +34,8 @@ async fn send(pool: &PgPool, author: i64, body: &str) -> Result<(), Box<dyn std:
         .bind(body)
         .execute(&mut *tx)
         .await?;
-    // Last before the commit, for the row of this author stays locked until then. A refusal leaves by `?`, which drops the
-    // transaction and with it the message.
+    // Last before the commit: the row of this author stays locked until the transaction ends. A refusal returns by `?`,
+    // which drops the transaction and rolls the message back.
     Limiter::new().consume(&mut tx, SEND_MESSAGE.key(author)).await?.granted()?;
     tx.commit().await?;
     Ok(())

@@ -1,11 +1,11 @@
-//! The launcher of private servers, on real ones: `psql` from the launcher's own programs talks to
-//! them, and owners are separate processes, so that they can die in every way there is.
+//! The launcher, with real servers: `psql` from the launcher's own programs talks to them, and owners are separate
+//! processes, so that they can die in every way.
 #![cfg(unix)]
 #![expect(clippy::unwrap_used, reason = "clippy allows it in tests, but not in their helpers")]
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -86,6 +86,7 @@ fn dropping_leaves_nothing() {
     let mut server = Server::start().unwrap();
     let traces = Traces::of(&server);
     assert!(traces.directory.exists() && is_alive(&traces.pid));
+    assert_eq!(fs::metadata(&traces.directory).unwrap().mode() & 0o777, 0o700, "it is private");
     drop(server);
     assert!(!traces.directory.exists());
     assert!(!is_alive(&traces.pid));
@@ -149,6 +150,19 @@ fn settings_arrive_as_given() {
 }
 
 #[test]
+fn the_users_setting_comes_after_ours() {
+    assert_eq!(query(&Server::builder().setting("fsync", "on").start().unwrap(), "show fsync"), "on");
+}
+
+#[test]
+fn what_is_no_name_is_refused() {
+    for (name, value) in [("", "1"), ("a=b", "1"), ("a b", "1"), ("-c", "1"), ("work_mem", "1\0"), ("Port", "1")] {
+        let error = Server::builder().setting(name, value).start().unwrap_err();
+        assert!(matches!(error, StartError::Setting { .. }), "{name}: {error}");
+    }
+}
+
+#[test]
 fn a_bad_setting_is_answered_with_the_servers_reason() {
     let error = Server::builder().setting("no_such_setting", "1").start().unwrap_err();
     assert!(matches!(error, StartError::Startup { .. }), "{error:?}");
@@ -167,14 +181,44 @@ fn a_wrong_pg_bin_is_named_and_not_ignored() {
 #[test]
 fn a_right_pg_bin_decides() {
     let links = Scratch::new("bin");
-    for name in ["initdb", "postgres", "pg_ctl"] {
+    for name in PROGRAMS {
         let program = find_programs().unwrap().join(name);
-        std::os::unix::fs::symlink(program, links.path.join(name)).unwrap();
+        symlink(program, links.path.join(name)).unwrap();
     }
     let owner = Owner::start("hold", |command| {
         command.env("PG_BIN", &links.path).env("PATH", "/usr/bin:/bin");
     });
     assert_eq!(query_at(&owner.url(), "select 1").unwrap(), "1");
+}
+
+#[test]
+fn links_lead_to_where_all_programs_are() {
+    let place = Scratch::new("linked");
+    let (real, links) = (place.path.join("18/bin"), place.path.join("links"));
+    install(&real);
+    fs::create_dir(&links).unwrap();
+    for name in PROGRAMS {
+        symlink(real.join(name), links.join(name)).unwrap();
+    }
+    assert_eq!(found_at(&links), format!("Ok({:?})", real.canonicalize().unwrap()));
+}
+
+#[test]
+fn wrappers_of_one_program_elsewhere_stay_where_they_are() {
+    let place = Scratch::new("wrapped");
+    let (bin, elsewhere) = (place.path.join("bin"), place.path.join("initdb"));
+    install(&bin);
+    fs::rename(bin.join("initdb"), &elsewhere).unwrap();
+    symlink(&elsewhere, bin.join("initdb")).unwrap();
+    assert_eq!(found_at(&bin), format!("Ok({:?})", bin.canonicalize().unwrap()));
+}
+
+#[test]
+fn a_client_alone_does_not_count() {
+    let place = Scratch::new("client");
+    fs::write(place.path.join("initdb"), "").unwrap();
+    fs::write(place.path.join("postgres"), "").unwrap();
+    assert!(found_at(&place.path).starts_with("Err(WrongPgBin"));
 }
 
 #[test]
@@ -289,7 +333,7 @@ fn programs_closed_to_that_user_are_an_error_that_says_so() {
     if closed.owner() != 0 {
         return;
     }
-    for name in ["initdb", "postgres", "pg_ctl"] {
+    for name in PROGRAMS {
         fs::write(closed.path.join(name), "").unwrap();
     }
     let owner = Owner::start("fail", |command| {
@@ -303,6 +347,10 @@ fn programs_closed_to_that_user_are_an_error_that_says_so() {
 #[test]
 fn owner() {
     let Ok(role) = std::env::var(ROLE) else { return };
+    if role == "find" {
+        println!("\nfound: {:?}", find_programs());
+        return;
+    }
     if role == "fail" {
         let started = Server::builder().setting("no_such_setting", "1").start();
         println!("\nerror: {:?}", started.unwrap_err());
@@ -438,6 +486,21 @@ impl Drop for Scratch {
     }
 }
 
+/// What an owner finds if `PG_BIN` is this directory.
+fn found_at(directory: &Path) -> String {
+    let mut owner = Owner::spawn("find", |command| {
+        command.env("PG_BIN", directory);
+    });
+    owner.line("found: ")
+}
+
+fn install(directory: &Path) {
+    fs::create_dir_all(directory).unwrap();
+    for name in PROGRAMS {
+        fs::write(directory.join(name), "").unwrap();
+    }
+}
+
 fn fill_tables(server: &Server) {
     query(server, "create table logged as select 1; create unlogged table unlogged as select 1");
 }
@@ -500,6 +563,9 @@ fn eventually(what: &str, fact: impl Fn() -> bool) {
     }
     panic!("waited in vain for {what}");
 }
+
+/// What the launcher needs.
+const PROGRAMS: [&str; 3] = ["initdb", "postgres", "pg_ctl"];
 
 /// Set in the processes that are owners.
 const ROLE: &str = "TOLLGATE_EMBEDDED_OWNER";

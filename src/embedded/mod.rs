@@ -1,9 +1,8 @@
-//! A private Postgres server for tests, demonstrations and development.
+//! A private PostgreSQL server for tests, demonstrations and development.
 //!
-//! [`Server::start`] runs the Postgres programs found on this machine (see [`find_programs`]) over
-//! a new, empty cluster in a private directory. The server listens on a Unix socket in that
-//! directory, so that any number of them run side by side, and when the owner is gone, so are the
-//! server and its directory, however the owner went.
+//! [`Server::start`] runs the PostgreSQL programs of this machine (see [`find_programs`]) over a new, empty cluster in
+//! a private directory. The server listens on a Unix socket in that directory, so any number of servers run side by
+//! side. When the owning process ends, in whatever way, the server and its directory go too.
 //!
 //! ```no_run
 //! use tollgate::embedded::Server;
@@ -13,36 +12,27 @@
 //! # Ok::<(), tollgate::embedded::StartError>(())
 //! ```
 //!
-//! # Blocking
-//!
-//! All calls block, a start for about half a second. In async code use `spawn_blocking`, or start
-//! the server before the runtime.
+//! All calls block. A start takes about half a second. In async code use `spawn_blocking`, or start the server before
+//! the runtime. Unix only; on other platforms this module does not exist. PostgreSQL 10 or later.
 //!
 //! # How it ends
 //!
-//! The server runs below a `/bin/sh` that waits for the end of a pipe which only the owning process
-//! holds. Dropping the [`Server`] closes the pipe, and so does the kernel when the owner exits,
-//! aborts or is killed by `SIGKILL`, also if the handle was leaked or lives in a `static`. The shell
-//! then stops the server at once and removes the directory. The one process that must not be killed
-//! by `SIGKILL` is this shell: nobody watches the watchdog, and a server without it stays until the
-//! [`Server`] is dropped (it then misses its directory and leaves within a minute or so). An owner
-//! that is killed in the instant between making the directory and running the shell leaves an empty
+//! The server runs below a `/bin/sh` that waits for the end of a pipe. Only the owning process holds the pipe's other
+//! end. Dropping the [`Server`] closes it. The kernel closes it when the owner exits, aborts or is killed by `SIGKILL`,
+//! even if the handle was leaked or lives in a `static`. The shell then stops the server at once and removes the
 //! directory.
 //!
-//! # As root
+//! Two cases leave something behind. If the shell itself is killed by `SIGKILL`, the server runs until the [`Server`]
+//! is dropped; then it misses its directory and ends within about a minute. An owner that is killed between making the
+//! directory and running the shell leaves an empty directory.
 //!
-//! Postgres refuses to run as root. Started by root, the server becomes the user `postgres`, or
-//! `nobody` where there is none, and the private directory is theirs.
+//! # Users
 //!
-//! # Trust
+//! PostgreSQL refuses to run as root. If root starts the server, it runs as the user `postgres`, or as `nobody` if
+//! there is no such user, and that user owns the private directory.
 //!
-//! Whoever reaches the server is its superuser `postgres`, without a password. The socket is in a
-//! directory that only its owner may enter; with [`Builder::tcp`] every user of this machine may
-//! connect.
-//!
-//! # Platforms
-//!
-//! Unix only: elsewhere this module is absent. Postgres 10 or later.
+//! Whoever can connect is the superuser `postgres`, without a password. Only its owner may enter the socket's
+//! directory. With [`Builder::tcp`] every user of this machine can connect.
 #![cfg(unix)]
 
 mod builder;

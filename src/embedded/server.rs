@@ -7,8 +7,8 @@ use super::user::User;
 use super::watchdog::{Task, Watchdog};
 use super::{Builder, StartError, find_programs};
 
-/// A private Postgres server; dropping it stops it and deletes the data, unless
-/// [`Builder::data_dir`] keeps them.
+/// A private PostgreSQL server. Dropping it stops the server and deletes the data, unless [`Builder::data_dir`] keeps
+/// them.
 #[derive(Debug)]
 pub struct Server {
     watchdog: Watchdog,
@@ -22,65 +22,61 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server on a Unix socket, tuned for speed, and waits until it takes connections.
+    /// Starts a server on a Unix socket, tuned for speed, and waits until it accepts connections.
     ///
     /// # Errors
     ///
-    /// As [`Builder::start`].
+    /// [`StartError`]: any variant but `Setting` and `Shutdown`.
     pub fn start() -> Result<Self, StartError> {
         Self::builder().start()
     }
 
-    /// Starts a server that differs from the usual one.
+    /// A server with other options.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// Stops the server as a power cut would: no checkpoint, and the next start recovers.
-    ///
-    /// The data stay. Does nothing if the server is stopped.
+    /// Stops the server as a crash would: without a checkpoint, so that the next start recovers. The data stay.
     ///
     /// # Errors
     ///
-    /// If the server does not stop within a minute, or its watchdog is gone.
+    /// [`StartError::TimedOut`]; [`StartError::Io`] if the watchdog is gone.
     pub fn crash(&mut self) -> Result<(), StartError> {
         self.end(Task::Crash).map(drop)
     }
 
-    /// Stops the server cleanly: sessions are ended, and everything is written down.
-    ///
-    /// The data stay. Does nothing if the server is stopped.
+    /// Stops the server cleanly: sessions end, and a checkpoint writes all data, which stay.
     ///
     /// # Errors
     ///
-    /// If the server does not stop within a minute or not cleanly, or its watchdog is gone.
+    /// [`StartError::TimedOut`], [`StartError::Shutdown`]; [`StartError::Io`] if the watchdog is gone.
     pub fn stop(&mut self) -> Result<(), StartError> {
         match self.end(Task::Stop)? {
             None | Some(0) => Ok(()),
-            Some(_) => Err(StartError::Shutdown { log: self.watchdog.log_tail(0) }),
+            Some(_) => Err(StartError::Shutdown(self.watchdog.log_tail(0))),
         }
     }
 
-    /// Starts the server again over the same data and at the same address, after a clean stop if it
-    /// runs.
+    /// Starts the server again over the same data and at the same address. A running server is stopped cleanly first.
     ///
     /// # Errors
     ///
-    /// As [`stop`](Self::stop) and [`Builder::start`].
+    /// [`StartError::TimedOut`], [`StartError::Shutdown`], [`StartError::Startup`]; [`StartError::Io`] if the watchdog
+    /// is gone.
     pub fn restart(&mut self) -> Result<(), StartError> {
         self.stop()?;
         self.listen(self.port)
     }
 
-    /// Where to connect, as the superuser `postgres` and to the database of that name.
+    /// The URL of the database `postgres`, for the superuser `postgres`.
     ///
-    /// The port is always in it, for clients else take a missing one from `PGPORT`.
+    /// It always has a port, because clients would take a missing one from `PGPORT`.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// As [`url`](Self::url), for another database.
+    /// The URL of another database.
     #[must_use]
     pub fn database_url(&self, database: &str) -> String {
         let (port, database) = (self.port, escape(database));
@@ -92,42 +88,42 @@ impl Server {
         }
     }
 
-    /// The directory of the programs in use; most installations have `psql` and `pgbench` there.
+    /// The directory of the server programs. Most installations have `psql` and `pgbench` there too.
     #[must_use]
     pub fn programs(&self) -> &Path {
         &self.programs
     }
 
-    /// All that the server has logged so far, over all its starts.
+    /// The server's log, from its first start on.
     #[must_use]
     pub fn log(&self) -> String {
         self.watchdog.log()
     }
 
-    /// Everything but a running server: its private directory, its watchdog, and its cluster.
-    pub(super) fn prepare(plan: &Plan) -> Result<Self, StartError> {
+    /// Makes the private directory, the watchdog and the cluster, but runs no server yet.
+    pub(super) fn prepare(options: &ServerOptions) -> Result<Self, StartError> {
         let programs = find_programs()?;
-        let data = match &plan.data_dir {
+        let data = match &options.data_dir {
             Some(path) => Some(absolute(path).map_err(StartError::io(opening(path)))?),
             None => None,
         };
-        // Nothing slow before the watchdog runs: until then, a home whose maker is killed stays.
+        // Nothing slow may happen before the watchdog runs: if this process is killed until then, the home stays.
         let home = Home::create()?;
         let user = User::for_home(home.path())?;
         let data = data.unwrap_or_else(|| home.path().join("data"));
-        let watchdog = Watchdog::spawn(home, user.as_ref(), &programs, &data, plan.sync, &plan.arguments)?;
+        let watchdog = Watchdog::spawn(home, user.as_ref(), &programs, &data, options.sync, &options.arguments)?;
         if let Some(user) = &user {
             user.check_access(&programs)?;
         }
-        if plan.data_dir.is_some() {
+        if options.data_dir.is_some() {
             open_data_dir(&data, user.as_ref())?;
         }
         let mut server = Self {
             watchdog,
             programs,
             data,
-            keeps_data: plan.data_dir.is_some(),
-            tcp: plan.tcp,
+            keeps_data: options.data_dir.is_some(),
+            tcp: options.tcp,
             port: 0,
             url: String::new(),
         };
@@ -137,7 +133,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Runs the server until it is ready, or is known not to become so.
+    /// Runs the server and waits until it is ready or has failed.
     pub(super) fn listen(&mut self, port: u16) -> Result<(), StartError> {
         self.port = port;
         self.url = self.database_url("postgres");
@@ -145,18 +141,18 @@ impl Server {
         self.watchdog.begin(Task::Start(port))?;
 
         let data = &self.data;
-        let end = self.watchdog.wait_for(|watchdog| {
-            // In this order: a server that is seen to be ready may have exited since, not before.
-            let ready = is_ready(data, watchdog.server()?).then_some(Started::Ready);
-            watchdog.status().map(|_| Started::Exited).or(ready)
+        let is_up = self.watchdog.wait_for(|watchdog| {
+            // In this order: a ready server can exit later, but an exited one never becomes ready.
+            let ready = is_ready(data, watchdog.server()?).then_some(true);
+            watchdog.status().map(|_| false).or(ready)
         })?;
-        match end {
-            Some(Started::Ready) => Ok(()),
-            Some(Started::Exited) => Err(StartError::Startup { log: self.watchdog.log_tail(log_start) }),
+        match is_up {
+            Some(true) => Ok(()),
+            Some(false) => Err(StartError::Startup(self.watchdog.log_tail(log_start))),
             None => {
                 let log = self.watchdog.log_tail(log_start);
                 self.crash()?;
-                Err(StartError::TimedOut { log })
+                Err(StartError::TimedOut(log))
             }
         }
     }
@@ -165,8 +161,8 @@ impl Server {
         self.watchdog.begin(Task::Initdb)?;
         match self.watchdog.wait_for(Watchdog::status)? {
             Some(0) => Ok(()),
-            Some(_) => Err(StartError::Initdb { output: self.watchdog.initdb_output() }),
-            None => Err(StartError::TimedOut { log: self.watchdog.initdb_output() }),
+            Some(_) => Err(StartError::Initdb(self.watchdog.read("initdb"))),
+            None => Err(StartError::TimedOut(self.watchdog.read("initdb"))),
         }
     }
 
@@ -178,35 +174,30 @@ impl Server {
         self.watchdog.begin(task)?;
         match self.watchdog.wait_for(Watchdog::status)? {
             Some(status) => Ok(Some(status)),
-            None => Err(StartError::TimedOut { log: self.watchdog.log_tail(0) }),
+            None => Err(StartError::TimedOut(self.watchdog.log_tail(0))),
         }
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Data that are kept deserve a clean end. If there is none the watchdog makes an end of it.
+        // Kept data deserve a clean stop. If it fails, the watchdog ends the server.
         if self.keeps_data {
             let _ = self.stop();
         }
     }
 }
 
-/// What a [`Builder`] was told, checked.
+/// The checked options of a [`Builder`].
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct ServerOptions {
     pub(super) arguments: Vec<String>,
     pub(super) tcp: bool,
     pub(super) sync: bool,
     pub(super) data_dir: Option<PathBuf>,
 }
 
-enum Started {
-    Ready,
-    Exited,
-}
-
-/// Makes sure that the directory exists and that an empty one belongs to the server's user.
+/// Creates the directory if it is missing, and gives an empty one to the server's user.
 fn open_data_dir(path: &Path, user: Option<&User>) -> Result<(), StartError> {
     let open = || {
         fs::create_dir_all(path)?;
@@ -222,9 +213,9 @@ fn opening(path: &Path) -> String {
     format!("open the data directory {}", path.display())
 }
 
-/// Reads the server's lock file as `pg_ctl` does: the process on line 1, its state on line 8.
+/// Reads the server's lock file as `pg_ctl` does: the process number is on line 1, the state on line 8.
 ///
-/// A lock file of another process is another server's, or was left by one.
+/// A lock file with another process number belongs to another server, or was left by one.
 fn is_ready(data: &Path, server: u32) -> bool {
     let Ok(lock) = fs::read_to_string(data.join("postmaster.pid")) else { return false };
     let mut lines = lock.lines();
@@ -232,32 +223,16 @@ fn is_ready(data: &Path, server: u32) -> bool {
         && lines.nth(6).is_some_and(|line| line.trim() == "ready")
 }
 
-/// Percent-encodes all that has, or may have, a meaning in a URL.
+/// Percent-encodes all characters that can have a meaning in a URL.
 fn escape(database: &str) -> String {
-    let mut escaped = String::new();
-    for byte in database.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.extend(['%', hex_digit(byte >> 4), hex_digit(byte & 15)]);
-        }
-    }
-    escaped
-}
-
-fn hex_digit(digit: u8) -> char {
-    char::from(b"0123456789ABCDEF"[usize::from(digit)])
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let encode = |byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    database.bytes().map(encode).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_database_of_any_name_has_a_url() {
-        assert_eq!(escape("tenant_1-a.b~c"), "tenant_1-a.b~c");
-        assert_eq!(escape("a/b?c=d é%"), "a%2Fb%3Fc%3Dd%20%C3%A9%25");
-    }
 
     #[test]
     fn only_our_own_ready_server_is_ready() {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::StartError;
 
-/// The unprivileged user that root gives way to.
+/// The unprivileged user that runs the server if this process is root.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct User {
     pub(super) name: String,
@@ -16,9 +16,9 @@ pub(super) struct User {
 }
 
 impl User {
-    /// Nobody else if we are not root; otherwise the user to become, who is then the home's owner.
+    /// `None` if this process is not root; otherwise the user to run as, who then owns the home.
     ///
-    /// Who we are is seen from a directory that we just made.
+    /// The owner of the home, which this process has just made, tells whether it is root.
     pub(super) fn for_home(home: &Path) -> Result<Option<Self>, StartError> {
         let owner = fs::metadata(home).map_err(StartError::io("read the private directory"))?;
         if owner.uid() != 0 {
@@ -31,7 +31,7 @@ impl User {
         Ok(Some(user))
     }
 
-    /// Programs under a closed directory, such as /root, would fail with less to go by.
+    /// Finds programs in a closed directory, such as /root, before they fail with a less clear error.
     pub(super) fn check_access(&self, programs: &Path) -> Result<(), StartError> {
         let mut command = Command::new(programs.join("initdb"));
         command.arg("--version").current_dir("/");
@@ -46,13 +46,13 @@ impl User {
         }
     }
 
-    /// Runs the command as this user, who then has none of root's groups either.
+    /// Runs the command as this user, without root's groups.
     pub(super) fn becomes<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command.uid(self.uid).gid(self.gid)
     }
 }
 
-/// The most suitable user of an /etc/passwd.
+/// The most suitable user of a passwd file.
 fn choose(passwd: &str) -> Option<User> {
     let users: Vec<User> = passwd.lines().filter_map(parse).collect();
     SUITABLE.iter().find_map(|name| {
@@ -61,7 +61,7 @@ fn choose(passwd: &str) -> Option<User> {
     })
 }
 
-/// One line, unless it is a comment or root by another name.
+/// The user of a line; `None` for a comment, and for root under another name.
 fn parse(line: &str) -> Option<User> {
     let mut fields = line.split(':');
     let name = fields.next()?.to_owned();
@@ -70,12 +70,12 @@ fn parse(line: &str) -> Option<User> {
     (uid != 0).then_some(User { name, uid, gid })
 }
 
-/// macOS writes the number of `nobody` as -2.
+/// macOS writes the id of `nobody` as -2.
 fn parse_id(id: &str) -> Option<u32> {
     id.parse().ok().or_else(|| id.parse().ok().map(i32::cast_unsigned))
 }
 
-/// Best first: a user who exists for Postgres, on Linux or macOS, else the one who may do least.
+/// The best first: PostgreSQL's own user on Linux or macOS, else the one with the fewest rights.
 const SUITABLE: [&str; 3] = ["postgres", "_postgres", "nobody"];
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ use super::StartError;
 use super::home::Home;
 use super::user::User;
 
-/// The shell above the server; dropping it ends both and removes the home.
+/// The shell above the server. Dropping it ends both and removes the home.
 #[derive(Debug)]
 pub(super) struct Watchdog {
     shell: Child,
-    /// The pipe whose end means our own. The standard library opens it close-on-exec, so that no
-    /// other child of ours holds it open.
+    /// The pipe whose end tells the shell that this process is gone. The standard library opens it close-on-exec, so
+    /// no other child of this process holds it open.
     orders: Option<ChildStdin>,
     home: Home,
 }
@@ -34,11 +34,11 @@ impl Watchdog {
         command.args(["-c", include_str!("watchdog.sh"), "watchdog"]);
         command.args([home.path(), programs, data]);
         command.arg(if sync { "" } else { "--no-sync" }).args(arguments);
-        // Not our directory: the server's user may have no right to be there.
+        // Not this process's directory: the server's user may have no right to be there.
         command.current_dir(home.path());
-        // Ctrl-C is for the owner. The server follows when the owner has gone, and not before.
+        // Ctrl-C is for the owner. The server ends after the owner, not before.
         command.process_group(0);
-        // Whoever waits for the end of the owner's output must not wait for the server's.
+        // A program that waits for the end of the owner's output must not wait for the server's.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         isolate(&mut command);
         if let Some(user) = user {
@@ -49,7 +49,7 @@ impl Watchdog {
         Ok(Self { shell, orders, home })
     }
 
-    /// Gives an order. What came of the one before is forgotten if this one runs something.
+    /// Gives an order. An order that runs a program forgets the result of the one before.
     pub(super) fn begin(&mut self, task: Task) -> Result<(), StartError> {
         let order = match task {
             Task::Initdb => "initdb\n".to_owned(),
@@ -70,18 +70,16 @@ impl Watchdog {
         give().map_err(StartError::io("reach the server's watchdog"))
     }
 
-    /// Asks `fact` every few milliseconds; none if it is unknown after a minute.
+    /// Asks `fact` every few milliseconds; `None` if it is unknown after a minute.
     ///
-    /// # Errors
-    ///
-    /// If the shell is gone, for then nobody is left to establish a fact.
+    /// Fails if the shell is gone, because only the shell can establish a fact.
     pub(super) fn wait_for<T>(&mut self, fact: impl Fn(&Self) -> Option<T>) -> Result<Option<T>, StartError> {
         let start = now();
         while start.elapsed() < PATIENCE {
             if let Some(known) = fact(self) {
                 return Ok(Some(known));
             }
-            if let Some(status) = self.shell.try_wait().map_err(StartError::io("see /bin/sh"))? {
+            if let Some(status) = self.shell.try_wait().map_err(StartError::io("wait for /bin/sh"))? {
                 let source = io::Error::other(format!("it ended with {status}"));
                 return Err(StartError::Io { step: "keep the server's watchdog".into(), source });
             }
@@ -94,12 +92,12 @@ impl Watchdog {
         self.home.path()
     }
 
-    /// The process number of the server, once it has one.
+    /// The process number of the server, once it runs.
     pub(super) fn server(&self) -> Option<u32> {
         self.number("pid")
     }
 
-    /// How the last program that an order ran has ended, once it has.
+    /// The exit status of the last program that an order ran, once it has ended.
     pub(super) fn status(&self) -> Option<i32> {
         self.number("exit")
     }
@@ -108,23 +106,20 @@ impl Watchdog {
         self.read("log")
     }
 
-    /// The last lines of what was logged after the first `start` bytes.
+    /// The last lines of the log after its first `start` bytes.
     pub(super) fn log_tail(&self, start: usize) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.get(start..).unwrap_or(&log).lines().collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 
-    pub(super) fn initdb_output(&self) -> String {
-        self.read("initdb")
-    }
-
-    fn read(&self, file: &str) -> String {
+    /// A file of the home: the log, the output of `initdb`, or a result.
+    pub(super) fn read(&self, file: &str) -> String {
         let bytes = fs::read(self.home.path().join(file)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The shell creates a file before it writes it: only a whole line counts.
+    /// The shell creates a file before it writes it, so only a whole line counts.
     fn number<T: std::str::FromStr>(&self, file: &str) -> Option<T> {
         self.read(file).strip_suffix('\n')?.parse().ok()
     }
@@ -133,12 +128,12 @@ impl Watchdog {
 impl Drop for Watchdog {
     fn drop(&mut self) {
         self.orders = None;
-        // It fails only if there is nothing to wait for.
+        // Fails only if the shell has already been waited for.
         let _ = self.shell.wait();
     }
 }
 
-/// What the shell can be told.
+/// The orders that the shell understands.
 #[derive(Clone, Copy)]
 pub(super) enum Task {
     Initdb,
@@ -147,8 +142,8 @@ pub(super) enum Task {
     Crash,
 }
 
-/// Leaves out of the environment what would make this server unlike the next: the user's PG*
-/// variables, which speak of another server, and the language of messages.
+/// Makes all servers alike: removes the user's PG* variables, which are about another server, and sets the language of
+/// messages.
 fn isolate(command: &mut Command) {
     for (name, _) in env::vars_os() {
         if name.as_encoded_bytes().starts_with(b"PG") {
@@ -170,11 +165,9 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// `pg_ctl` waits as long.
+/// As long as `pg_ctl` waits.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-/// Short beside a start of half a second; each is two reads of small files.
+/// Short beside a start of half a second. Each poll reads two small files.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Enough for the reason of a refused start with its context.
+/// Enough for the reason of a failed start with its context.
 const TAIL_LINES: usize = 20;

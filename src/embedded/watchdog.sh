@@ -2,14 +2,14 @@
 #
 #   sh -c <this> watchdog <home> <programs> <data> <option of initdb or ''> <argument of postgres>...
 #
-# Orders arrive on standard input, one on a line. Whatever an order ran leaves its status in
-# $home/exit. The owner holds the only other end of the input: when that ends, the owner is gone.
+# Orders arrive on standard input, one on a line. A program that an order ran leaves its status in $home/exit. The owner
+# holds the only other end of the input: when the input ends, the owner is gone.
 
 home=$1 programs=$2 data=$3 sync=$4
 shift 4
 runner=
 
-# A service manager or a closing terminal may signal everyone. Who cleans up leaves last.
+# A service manager or a closing terminal may signal all processes. The one that cleans up must end last.
 trap '' HUP INT TERM
 
 create() {
@@ -24,7 +24,7 @@ serve() {
     echo $? >"$home/exit"
 }
 
-# Signals until the server is gone: a very young one still ignores what it inherits as ignored.
+# Signals until the server is gone: a very young server still ignores the signals that this shell ignores.
 end() {
     [ -n "$runner" ] || return 0
     while kill -0 "$runner"; do

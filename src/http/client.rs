@@ -5,15 +5,15 @@ use ipnet::{IpNet, Ipv4Net};
 
 use super::forwarded::ForwardedField;
 
-/// Which proxies to believe when they say on whose behalf they ask.
+/// Which proxies are trusted to report the client's address.
 ///
-/// Anybody can send `X-Forwarded-For`. What a proxy of your own **adds** to it stands at the right end, so it is read from
-/// there, and no further than the proxies that are trusted. What a client writes itself stands further left and is never
-/// looked at. Where an entry that is needed is missing or no address, the peer's own address counts.
+/// Anybody can send `X-Forwarded-For`. A proxy **appends** its entry, so the field is read from the right, and only as
+/// far as the proxies are trusted. Entries that the client wrote itself stand further left and are never read. If a
+/// needed entry is missing or is not an address, the peer's own address counts.
 ///
-/// Only one of the two header fields is read, `X-Forwarded-For` unless [`forwarded`](Self::forwarded) says otherwise: a proxy
-/// that writes the one lets a client's other one through. Requests that reach the service around the proxies can claim
-/// anything, so close that way.
+/// Only one of the two header fields is read: `X-Forwarded-For`, or `Forwarded` after [`forwarded`](Self::forwarded). A
+/// proxy that writes one of them passes a client's other one on unchanged. A request that reaches the service around
+/// the proxies can claim anything, so block that way.
 ///
 /// # Example
 ///
@@ -22,12 +22,8 @@ use super::forwarded::ForwardedField;
 ///
 /// let mut headers = http::HeaderMap::new();
 /// headers.insert("x-forwarded-for", "6.6.6.6, 203.0.113.9".parse()?);
-/// let (proxy, stranger) = ("10.0.0.1".parse()?, "198.51.100.7".parse()?);
-///
-/// assert_eq!(TrustedProxies::hops(1).client(proxy, &headers).to_string(), "203.0.113.9");
-/// let ours = TrustedProxies::networks(["10.0.0.0/8"])?;
-/// assert_eq!(ours.client(proxy, &headers).to_string(), "203.0.113.9");
-/// assert_eq!(ours.client(stranger, &headers), stranger);
+/// let proxies = TrustedProxies::networks(["10.0.0.0/8"])?;
+/// assert_eq!(proxies.client("10.0.0.1".parse()?, &headers).to_string(), "203.0.113.9");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -43,22 +39,22 @@ enum Trusted {
 }
 
 impl TrustedProxies {
-    /// So many proxies, one behind the other, each of which adds an entry: the client is the entry so far from the right. With
-    /// 0 it is the peer.
+    /// A chain of so many proxies, each of which appends an entry. The client is the entry at this position from the
+    /// right; with 0 it is the peer.
     #[must_use]
     pub const fn hops(proxies: u8) -> Self {
         Self { trusted: Trusted::Hops(proxies), field: ForwardedField::XForwardedFor }
     }
 
-    /// Proxies with addresses in these networks (`10.0.0.0/8`, `2001:db8::/32`, or a single address): the client is the first
-    /// address from the right that is in none of them. A peer outside of them is the client itself.
+    /// Proxies with addresses in these networks (`10.0.0.0/8`, `2001:db8::/32`, or a single address). The client is the
+    /// first address from the right that is outside; a peer outside is the client itself.
     ///
-    /// If all are inside, the client is the last one reached, a machine of yours. List proxies, not the networks of
-    /// machines that may ask on nobody's behalf: whoever is inside is believed. Beyond 32 proxies the peer counts.
+    /// If all addresses are inside, the client is the last one that was read. If more than 32 are inside, the peer
+    /// counts. List the proxies only: every machine inside can claim any client.
     ///
     /// # Errors
     ///
-    /// [`CidrError`] for a text that is no network.
+    /// [`CidrError`] if a text is not a network.
     pub fn networks<T: AsRef<str>>(networks: impl IntoIterator<Item = T>) -> Result<Self, CidrError> {
         let networks = networks.into_iter().map(|text| network(text.as_ref())).collect::<Result<_, _>>()?;
         Ok(Self { trusted: Trusted::Networks(networks), field: ForwardedField::XForwardedFor })
@@ -71,7 +67,7 @@ impl TrustedProxies {
         self
     }
 
-    /// The client of a request that came from `peer`. Bounded work, however many entries there are.
+    /// The client of a request that came from `peer`. The work is bounded, however many entries there are.
     #[must_use]
     pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         let (peer, mut entries) = (peer.to_canonical(), self.field.last_first(headers));
@@ -88,10 +84,10 @@ fn first_outside(
     peer: IpAddr,
     mut entries: impl Iterator<Item = Option<IpAddr>>,
 ) -> Option<IpAddr> {
-    let is_outside = |address: IpAddr| !networks.iter().any(|network| network.contains(&address));
+    let is_inside = |address: &IpAddr| networks.iter().any(|network| network.contains(address));
     let mut last = peer;
     for _ in 0..=MAX_PROXIES {
-        if is_outside(last) {
+        if !is_inside(&last) {
             return Some(last);
         }
         let Some(entry) = entries.next() else { return Some(last) };
@@ -106,19 +102,19 @@ fn network(text: &str) -> Result<IpNet, CidrError> {
     network.map(unmapped).ok_or_else(|| CidrError { text: text.to_owned() })
 }
 
-/// IPv4 networks that are written as IPv6 ones: addresses are compared in their plain form.
+/// Turns an IPv4 network in IPv6 form into its IPv4 form, because addresses are compared in that form.
 fn unmapped(network: IpNet) -> IpNet {
     let IpNet::V6(mapped) = network else { return network };
     let plain = mapped.prefix_len().checked_sub(96).zip(mapped.addr().to_ipv4_mapped());
     plain.and_then(|(length, address)| Ipv4Net::new(address, length).ok()).map_or(network, IpNet::V4)
 }
 
-/// A text that is no network of addresses.
+/// The text is not a network of addresses.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{text:?} is no network (write it as 10.0.0.0/8, 2001:db8::/32, or a single address)")]
+#[error("{text:?} is not a network (write it as 10.0.0.0/8, 2001:db8::/32, or a single address)")]
 pub struct CidrError {
     text: String,
 }
 
-/// Nobody has as many, and a client could make us read all that it sent if its own address were trusted.
+/// Bounds the work for a client whose own address is trusted. No real chain is so long.
 const MAX_PROXIES: usize = 32;

@@ -1,11 +1,14 @@
+use std::slice;
+
+use chrono::{DateTime, Utc};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use sfv::{DictSerializer, Integer, KeyRef, ListSerializer, StringRef, key_ref};
+use sfv::{DictSerializer, Integer, ListSerializer, StringRef, key_ref};
 
-use super::facts::{Facts, Told};
-use super::policy::{self, Policy};
-use super::seconds;
+use super::facts::{DatedStanding, Facts, retry_after, up};
+use super::policy::{Policy, printable};
+use crate::decision::span;
 
-/// Writes what decisions say into header fields; see the [module](super) for what each of them means.
+/// Writes decisions into header fields; the [module](super) explains the fields.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Fields {
     format: Format,
@@ -15,8 +18,8 @@ pub struct Fields {
 
 /// Which header fields to write.
 ///
-/// In all of them "reset" is when there is **more**, rather than when all is back: of a refusal the instant of `Retry-After`,
-/// and of a full limit now.
+/// In all formats "reset" is when there is **one more token**, not when all are back. A refusal gives the instant of
+/// `Retry-After`, and a full limit gives now.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Format {
@@ -25,31 +28,32 @@ pub enum Format {
     Draft11,
     /// `RateLimit: limit=10, remaining=5, reset=30`, and `RateLimit-Policy: 10;w=60`, as in draft 7.
     Draft7,
-    /// `RateLimit-Limit`, `RateLimit-Remaining` and `RateLimit-Reset` in seconds from now, and `RateLimit-Policy`, as in draft 6.
+    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` in seconds from now, and `RateLimit-Policy`, as in
+    /// draft 6.
     Draft6,
-    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining` and `X-RateLimit-Reset` in **seconds since the Unix epoch**, rounded up, by
-    /// the database's clock: the usual fields before there was a draft.
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in **seconds since the Unix epoch**,
+    /// rounded up, by the database's clock: the usual fields before there was a draft.
     XRateLimit,
-    /// None but `Retry-After`.
+    /// Only `Retry-After`.
     None,
 }
 
 impl Fields {
-    /// Fields of this format, for the limit that is nearest to exhaustion.
+    /// Fields of this format, about the limit that is nearest to exhaustion.
     #[must_use]
     pub const fn new(format: Format) -> Self {
         Self { format, all: false, partition_keys: false }
     }
 
-    /// Tells of all limits in `RateLimit`. The older formats can tell of one only.
+    /// Lists all limits in `RateLimit`. The older formats list one only.
     #[must_use]
     pub const fn all(mut self) -> Self {
         self.all = true;
         self
     }
 
-    /// Adds the key to each member of `RateLimit`, as the byte sequence `pk`. Off unless asked for, since keys may be personal;
-    /// the older formats do not know it.
+    /// Adds the key to each member of `RateLimit`, as the byte sequence `pk`. The default is off, because keys may be
+    /// personal. The older formats have no such member.
     #[must_use]
     pub const fn partition_keys(mut self) -> Self {
         self.partition_keys = true;
@@ -58,23 +62,26 @@ impl Fields {
 
     /// Writes the fields.
     ///
-    /// Fields that are lists are added to those that are there, so that several layers can tell of their limits; of the
-    /// others, and of `Retry-After`, what is there stays.
+    /// Appends to fields that are lists, so that several layers can report their limits. Keeps any other field that is
+    /// already there, `Retry-After` included.
     pub fn write<'d>(self, facts: impl Into<Facts<'d>>, headers: &mut HeaderMap) {
         let facts = facts.into();
-        if let Some(denied) = facts.denied() {
-            put(headers, RETRY_AFTER, seconds::retry_after(denied.retry_after()).to_string());
+        if let Some(denied) = facts.denied {
+            put(headers, RETRY_AFTER, &retry_after(denied));
         }
         match self.format {
             Format::Draft11 => self.draft_11(&facts, headers),
             Format::Draft7 => draft_7(&facts, headers),
-            Format::Draft6 => draft_6(&facts, headers),
-            Format::XRateLimit => x_rate_limit(&facts, headers),
+            Format::Draft6 => {
+                three_fields(&facts, headers, RATE_LIMIT_FIELDS, None);
+                append(headers, RATE_LIMIT_POLICY, nameless(facts.policies()));
+            }
+            Format::XRateLimit => three_fields(&facts, headers, X_RATE_LIMIT_FIELDS, Some(DateTime::UNIX_EPOCH)),
             Format::None => {}
         }
     }
 
-    /// The fields by themselves.
+    /// The fields alone.
     #[must_use]
     pub fn of<'d>(self, facts: impl Into<Facts<'d>>) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -86,133 +93,95 @@ impl Fields {
         let mut policies = ListSerializer::new();
         for Policy { name, quota, window } in facts.policies() {
             let Ok(name) = StringRef::from_str(&name) else { continue };
-            let item = policies.bare_item(name).parameter(Q, integer(quota));
+            let item = policies.bare_item(name).parameter(key_ref("q"), integer(quota));
             if let Some(window) = window {
-                let _ = item.parameter(W, integer(window));
+                let _ = item.parameter(key_ref("w"), integer(window));
             }
         }
-        add(headers, RATE_LIMIT_POLICY, policies.finish());
+        append(headers, RATE_LIMIT_POLICY, policies.finish());
 
-        // A client follows `Retry-After`, which must not come before the end of any window that it is told of.
+        // Clients obey `Retry-After`, so no `t` may be later.
         let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
         let mut limits = ListSerializer::new();
-        for told in self.chosen(facts) {
-            let name = policy::name(told.standing.limit.name());
+        let nearest = facts.nearest().map(slice::from_ref).unwrap_or_default();
+        for dated in if self.all { &facts.standings } else { nearest } {
+            let name = printable(dated.standing.limit.name());
             let Ok(name) = StringRef::from_str(&name) else { continue };
-            let mut item = limits.bare_item(name).parameter(R, integer(told.standing.whole()));
-            if let Some(more_in) = told.more_in().filter(|more_in| retry_after.is_none_or(|most| *more_in <= most)) {
-                item = item.parameter(T, integer(more_in));
+            let mut item = limits.bare_item(name).parameter(key_ref("r"), integer(dated.standing.whole()));
+            if let Some(more_in) = dated.more_in().filter(|more_in| retry_after.is_none_or(|most| *more_in <= most)) {
+                item = item.parameter(key_ref("t"), integer(more_in));
             }
-            if self.partition_keys && !told.standing.key.is_global() {
-                let _ = item.parameter(PK, told.standing.key.as_str().as_bytes());
+            if self.partition_keys && !dated.standing.key.is_global() {
+                let _ = item.parameter(key_ref("pk"), dated.standing.key.as_str().as_bytes());
             }
         }
-        add(headers, RATE_LIMIT, limits.finish());
-    }
-
-    fn chosen<'f, 'd>(self, facts: &'f Facts<'d>) -> impl Iterator<Item = &'f Told<'d>> {
-        let (nearest, all) = if self.all { (None, facts.told()) } else { (facts.nearest(), [].as_slice()) };
-        nearest.into_iter().chain(all)
+        append(headers, RATE_LIMIT, limits.finish());
     }
 }
 
 fn draft_7(facts: &Facts<'_>, headers: &mut HeaderMap) {
-    if let Some(old) = Old::of(facts) {
-        let mut limit = DictSerializer::new();
-        let members = [("limit", old.limit), ("remaining", old.remaining), ("reset", old.reset_in)];
-        for (name, number) in members {
-            let _ = limit.bare_item(key_ref(name), integer(number));
+    if let Some(values) = nearest(facts, None) {
+        let mut members = DictSerializer::new();
+        for (name, number) in ["limit", "remaining", "reset"].into_iter().zip(values) {
+            let _ = members.bare_item(key_ref(name), integer(number));
         }
-        if let Some(value) = limit.finish() {
-            put(headers, RATE_LIMIT, value);
+        if let Some(value) = members.finish() {
+            put(headers, RATE_LIMIT, &value);
         }
     }
-    add(headers, RATE_LIMIT_POLICY, nameless(facts.policies()));
+    append(headers, RATE_LIMIT_POLICY, nameless(facts.policies()));
 }
 
-fn draft_6(facts: &Facts<'_>, headers: &mut HeaderMap) {
-    if let Some(old) = Old::of(facts) {
-        put(headers, RATE_LIMIT_LIMIT, old.limit.to_string());
-        put(headers, RATE_LIMIT_REMAINING, old.remaining.to_string());
-        put(headers, RATE_LIMIT_RESET, old.reset_in.to_string());
-    }
-    add(headers, RATE_LIMIT_POLICY, nameless(facts.policies()));
-}
-
-fn x_rate_limit(facts: &Facts<'_>, headers: &mut HeaderMap) {
-    if let Some(old) = Old::of(facts) {
-        put(headers, X_RATE_LIMIT_LIMIT, old.limit.to_string());
-        put(headers, X_RATE_LIMIT_REMAINING, old.remaining.to_string());
-        put(headers, X_RATE_LIMIT_RESET, old.reset_at.to_string());
+/// Limit, remaining and reset in fields of their own, the reset in seconds since this instant.
+fn three_fields(facts: &Facts<'_>, headers: &mut HeaderMap, names: [&'static str; 3], since: Option<DateTime<Utc>>) {
+    for (name, value) in names.into_iter().zip(nearest(facts, since).into_iter().flatten()) {
+        put(headers, HeaderName::from_static(name), &value);
     }
 }
 
-/// What the older formats say, of one limit.
-struct Old {
-    limit: u64,
-    remaining: u64,
-    reset_in: u64,
-    reset_at: i64,
+/// Limit, remaining and reset of the limit nearest to exhaustion, as the older formats report it. The reset is in
+/// seconds since this instant, or since the decision.
+fn nearest(facts: &Facts<'_>, since: Option<DateTime<Utc>>) -> Option<[u64; 3]> {
+    let DatedStanding { standing, decided_at } = *facts.nearest()?;
+    let reset_at = facts.denied.map(|denied| denied.retry_at).or(standing.more_at).unwrap_or(decided_at);
+    let reset = up(span(since.unwrap_or(decided_at), reset_at));
+    Some([Policy::from(&standing.limit).quota, standing.whole(), reset])
 }
 
-impl Old {
-    fn of(facts: &Facts<'_>) -> Option<Self> {
-        let told = facts.nearest()?;
-        let (reset_in, reset_at) = match facts.denied() {
-            Some(denied) => (seconds::retry_after(denied.retry_after()), denied.retry_at),
-            None => (told.more_in().unwrap_or_default(), told.standing.more_at.unwrap_or(told.decided_at)),
-        };
-        let limit = Policy::from(&told.standing.limit).quota;
-        Some(Self { limit, remaining: told.standing.whole(), reset_in, reset_at: seconds::since_epoch(reset_at) })
-    }
-}
-
-/// The policies as drafts 6 and 7 list them: by their quotas, of which each may occur once, and never without a window.
-fn nameless(mut policies: Vec<Policy>) -> Option<String> {
+/// The policies of drafts 6 and 7. They have no names, so each quota occurs once, and each needs a window.
+fn nameless(policies: Vec<Policy>) -> Option<String> {
     let mut quotas = Vec::new();
-    policies.retain(|policy| {
-        let is_new = policy.window.is_some() && !quotas.contains(&policy.quota);
-        quotas.push(policy.quota);
-        is_new
-    });
     let mut list = ListSerializer::new();
     for Policy { quota, window, .. } in policies {
-        let _ = list.bare_item(integer(quota)).parameter(W, integer(window.unwrap_or_default()));
+        if let (Some(window), false) = (window, quotas.contains(&quota)) {
+            let _ = list.bare_item(integer(quota)).parameter(key_ref("w"), integer(window));
+        }
+        quotas.push(quota);
     }
     list.finish()
 }
 
-/// A structured field's integers have fifteen digits at most; beyond that it is as good as for ever.
+/// A structured field's integer has at most fifteen digits. A larger number becomes the largest integer.
 fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
 }
 
-/// Writes a field that has one value, unless it is there.
-fn put(headers: &mut HeaderMap, name: HeaderName, value: String) {
-    // Digits, names and dictionaries are all printable ASCII, so none is refused.
-    if let (Ok(value), false) = (HeaderValue::try_from(value), headers.contains_key(&name)) {
+/// Writes a field that has one value, unless it is already there.
+fn put(headers: &mut HeaderMap, name: HeaderName, value: &impl ToString) {
+    // Digits and dictionaries of digits are printable ASCII, so the value is always valid.
+    if let (Ok(value), false) = (HeaderValue::try_from(value.to_string()), headers.contains_key(&name)) {
         headers.insert(name, value);
     }
 }
 
-/// Adds to a field that is a list.
-fn add(headers: &mut HeaderMap, name: HeaderName, value: Option<String>) {
+/// Appends to a field that is a list.
+fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<String>) {
     if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
         headers.append(name, value);
     }
 }
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-const RATE_LIMIT_LIMIT: HeaderName = HeaderName::from_static("ratelimit-limit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const RATE_LIMIT_REMAINING: HeaderName = HeaderName::from_static("ratelimit-remaining");
-const RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("ratelimit-reset");
-const X_RATE_LIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const X_RATE_LIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const X_RATE_LIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-
-const PK: &KeyRef = key_ref("pk");
-const Q: &KeyRef = key_ref("q");
-const R: &KeyRef = key_ref("r");
-const T: &KeyRef = key_ref("t");
-const W: &KeyRef = key_ref("w");
+const RATE_LIMIT_FIELDS: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+const X_RATE_LIMIT_FIELDS: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];

@@ -1,3 +1,4 @@
+use std::iter;
 use std::net::{IpAddr, SocketAddr};
 
 use http::header::{FORWARDED, HeaderMap, HeaderName};
@@ -12,23 +13,23 @@ pub(super) enum ForwardedField {
 }
 
 impl ForwardedField {
-    /// The addresses in it, the last one first; `None` for an entry that is none. Nothing is read before it is asked for.
+    /// The addresses in the field, the last one first; `None` for an entry that is not an address. Reads lazily.
     pub(super) fn last_first(self, headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> {
         let name = match self {
             Self::Forwarded => FORWARDED,
             Self::XForwardedFor => X_FORWARDED_FOR,
         };
         let lines = headers.get_all(name).iter().rev();
-        lines.flat_map(|line| RightSplit::new(line.as_bytes(), b',')).map(move |entry| match self {
+        lines.flat_map(|line| right_split(line.as_bytes(), b',')).map(move |entry| match self {
             Self::Forwarded => element(entry),
             Self::XForwardedFor => node(entry),
         })
     }
 }
 
-/// An element of `Forwarded`: pairs, of which exactly one is named `for`.
+/// The address of an element of `Forwarded`, which must have exactly one pair named `for`.
 fn element(element: &[u8]) -> Option<IpAddr> {
-    let mut clients = RightSplit::new(element, b';').filter_map(|pair| {
+    let mut clients = right_split(element, b';').filter_map(|pair| {
         let (name, value) = pair.split_at(pair.iter().position(|byte| *byte == b'=')?);
         name.trim_ascii().eq_ignore_ascii_case(b"for").then_some(&value[1..])
     });
@@ -37,7 +38,7 @@ fn element(element: &[u8]) -> Option<IpAddr> {
     another.is_none().then(|| node(unquoted))?
 }
 
-/// An address, with or without a port, an IPv6 one with or without brackets.
+/// An address with or without a port. An IPv6 address can have brackets.
 fn node(entry: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(entry).ok()?.trim_ascii();
     let bare = || text.parse().ok();
@@ -47,40 +48,26 @@ fn node(entry: &[u8]) -> Option<IpAddr> {
     address.map(|address| address.to_canonical())
 }
 
-/// The parts between separators that are in no quoted string, the last one first.
+/// The parts between separators outside of quoted strings, the last one first.
 ///
-/// From the left, a quote that a client opens and never closes would swallow what the proxies add after it. From the right,
-/// it is met last.
-struct RightSplit<'t> {
-    rest: Option<&'t [u8]>,
-    separator: u8,
-}
-
-impl<'t> RightSplit<'t> {
-    fn new(text: &'t [u8], separator: u8) -> Self {
-        Self { rest: Some(text), separator }
-    }
-}
-
-impl<'t> Iterator for RightSplit<'t> {
-    type Item = &'t [u8];
-
-    fn next(&mut self) -> Option<&'t [u8]> {
-        let text = self.rest.take()?;
+/// Read from the left, a quote that a client never closes would swallow what the proxies add after it. Read from the
+/// right, that quote comes last.
+fn right_split(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    iter::from_fn(move || {
+        let text = rest.take()?;
         let mut quoted = false;
-        for (place, byte) in text.iter().enumerate().rev() {
-            if *byte == b'"' && !is_escaped(&text[..place]) {
-                quoted = !quoted;
-            } else if *byte == self.separator && !quoted {
-                self.rest = Some(&text[..place]);
-                return Some(&text[place + 1..]);
-            }
-        }
-        Some(text)
-    }
+        let place = (0..text.len()).rev().find(|&place| {
+            let is_quote = text[place] == b'"' && !is_escaped(&text[..place]);
+            quoted ^= is_quote;
+            text[place] == separator && !quoted
+        });
+        rest = place.map(|place| &text[..place]);
+        Some(place.map_or(text, |place| &text[place + 1..]))
+    })
 }
 
-/// Whether what follows is escaped: by an odd number of backslashes.
+/// Whether an odd number of backslashes escapes the next byte.
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

@@ -1,4 +1,4 @@
-//! What HTTP clients are told: header fields and problem documents, from decisions, without a server.
+//! What HTTP clients are told: header fields and problem documents, made from decisions, without a server.
 //!
 //! The fields are those of **draft-ietf-httpapi-ratelimit-headers-11** (23 May 2026), in structured fields (RFC 9651):
 //!
@@ -9,22 +9,22 @@
 //!
 //! | | is | rounded |
 //! | --- | --- | --- |
-//! | name | the limit's name; what is not printable ASCII, and `%`, is percent-encoded | |
-//! | `q` | the capacity, in whole tokens: what a rested client can spend at once | down |
-//! | `w` | in how many seconds so much comes back; left out below one second, which the draft cannot say | up |
+//! | name | the limit's name; characters outside of printable ASCII, and `%`, are percent-encoded | |
+//! | `q` | the capacity, in whole tokens: what a full limit grants at once | down |
+//! | `w` | the seconds in which that many tokens come back; absent below one, which the draft cannot express | up |
 //! | `r` | whole tokens left; 0 in debt | down |
-//! | `t` | seconds until there is one more; left out where the limit holds no more | up |
-//! | `pk` | the key, if [asked for](Fields::partition_keys) | |
+//! | `t` | seconds until there is one more token; absent if the limit cannot hold one more | up |
+//! | `pk` | the key, after [`Fields::partition_keys`] | |
 //!
-//! So `q` per `w` is the limit's rate, and `r` is never above `q`, also where the capacity is not the rate: ten a minute with
-//! a capacity of twenty reads `q=20;w=120`. All policies are listed, and of the limits the one that is nearest to exhaustion,
-//! unless [all](Fields::all) are asked for.
+//! `q` per `w` is the limit's rate, and `r` is never above `q`, even if the capacity differs from the rate: ten a
+//! minute with a capacity of twenty reads `q=20;w=120`. All policies are listed, but only the limit that is nearest to
+//! exhaustion, or all limits after [`Fields::all`].
 //!
-//! Every refusal has `Retry-After`, in seconds, rounded up, never 0. The instants are the database's and the spans are between
-//! two readings of its clock, so a client that sleeps so long finds what it waited for, unless somebody else was quicker.
-//! A `t` beyond `Retry-After` is left out: the client would not know which to follow. [`Format`] has the older fields.
+//! Every refusal has `Retry-After` in seconds, rounded up, at least 1. Instants and spans come from the database's
+//! clock alone, so a client that sleeps so long finds its tokens, unless another call takes them first. A `t` beyond
+//! `Retry-After` is left out, so that a client is never told two different waits. [`Format`] has the older fields.
 //!
-//! Scripts in browsers see these fields of another origin only where CORS exposes them
+//! Browsers show these fields to scripts of another origin only if CORS exposes them
 //! (`Access-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After`).
 //!
 //! # Example
@@ -43,12 +43,9 @@ mod client;
 mod facts;
 mod fields;
 mod forwarded;
-#[cfg(feature = "axum")]
-mod into_response;
-mod policy;
+pub(crate) mod policy;
 mod problem;
 mod rejection;
-mod seconds;
 
 pub use client::{CidrError, TrustedProxies};
 pub use facts::Facts;

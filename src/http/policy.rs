@@ -4,24 +4,25 @@ use crate::algebra::div_ceil;
 use crate::limit::{Limit, Refill};
 use crate::standing::whole;
 
-/// What a limit promises for as long as it is defined so: a quota, and how long that takes to come back.
+/// What a limit promises: a quota, and how long that quota takes to come back.
 #[derive(Debug)]
 pub(super) struct Policy {
     pub(super) name: String,
+    /// Whole tokens, rounded down.
     pub(super) quota: u64,
-    /// Whole seconds; `None` where it is less than one.
+    /// Whole seconds, rounded up; `None` for less than one second.
     pub(super) window: Option<u64>,
 }
 
 impl From<&Limit> for Policy {
     fn from(limit: &Limit) -> Self {
-        Self { name: name(limit.name()), quota: whole(limit.capacity), window: window(limit) }
+        Self { name: printable(limit.name()), quota: whole(limit.capacity), window: window(limit) }
     }
 }
 
-/// A limit's name as a structured-field String holds it, which is printable ASCII only. Different names stay different.
-pub(super) fn name(name: &str) -> String {
-    utf8_percent_encode(name, ESCAPED).to_string()
+/// A text in printable ASCII, as fields and structured-field strings are. Different texts stay different.
+pub(crate) fn printable(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
 }
 
 fn window(limit: &Limit) -> Option<u64> {
@@ -30,7 +31,6 @@ fn window(limit: &Limit) -> Option<u64> {
         Refill::Continuous => div_ceil(capacity * period, rate),
         Refill::Stepped(_) => div_ceil(capacity, rate) * period,
     };
-    // At most 2^63 periods of a thousand years: what does not fit is for ever.
     (micros >= MICROS).then(|| u64::try_from(div_ceil(micros, MICROS)).unwrap_or(u64::MAX))
 }
 

@@ -1,30 +1,32 @@
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use http::StatusCode;
 use serde::Serialize;
 
-use super::policy;
+use super::policy::printable;
 use crate::decision::Denied;
 
 /// A problem document (RFC 9457), the body of a refusal: `application/problem+json`.
 ///
-/// A refusal by a limit has the type `quota-exceeded` of the draft, the names of the limits that refused as they are in
-/// `RateLimit-Policy`, and, as a member of our own, `retry_at`: the exact instant by the database's clock, of which
-/// `Retry-After` has whole seconds. No member ever holds a key.
+/// A refusal by a limit has the draft's type `quota-exceeded`, the names of the limits that refused, written as in
+/// `RateLimit-Policy`, and a member of our own, `retry_at`: the exact instant by the database's clock, of which
+/// `Retry-After` has whole seconds. No member holds a key.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
-    /// What kind of problem it is, as a URI.
+    /// The kind of problem, as a URI.
     #[serde(rename = "type")]
     pub kind: &'static str,
-    /// The same in words.
+    /// The kind of problem in words.
     pub title: &'static str,
     /// The status of the response.
     #[serde(serialize_with = "number")]
     pub status: StatusCode,
-    /// What is particular about it.
+    /// What is particular about this problem.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The limits that refused.
+    /// The names of the limits that refused.
     #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
     pub violated_policies: Vec<String>,
     /// When the same request would be granted.
@@ -42,25 +44,21 @@ impl Problem {
 
     /// The document.
     #[must_use]
+    #[expect(clippy::missing_panics_doc, clippy::expect_used, reason = "its members are strings, numbers and lists")]
     pub fn to_json(&self) -> String {
-        // Strings, numbers and lists: serde_json refuses none of them.
-        serde_json::to_string(self).unwrap_or_default()
+        serde_json::to_string(self).expect("strings, numbers and lists are JSON")
     }
 }
 
 impl From<&Denied> for Problem {
     fn from(denied: &Denied) -> Self {
         let others = denied.others.iter().map(|other| &other.limit);
-        let mut violated_policies = Vec::new();
-        for name in [&denied.limit].into_iter().chain(others).map(|name| policy::name(name)) {
-            if !violated_policies.contains(&name) {
-                violated_policies.push(name);
-            }
-        }
+        let mut seen = BTreeSet::new();
+        let violated = [&denied.limit].into_iter().chain(others).filter(|name| seen.insert(*name));
         let title = "Request cannot be satisfied as assigned quota has been exceeded";
         Self {
             detail: Some(denied.to_string()),
-            violated_policies,
+            violated_policies: violated.map(|name| printable(name)).collect(),
             retry_at: Some(denied.retry_at),
             ..Self::new(StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, title)
         }
@@ -72,7 +70,7 @@ fn number<S: serde::Serializer>(status: &StatusCode, serializer: S) -> Result<S:
     serializer.serialize_u16(status.as_u16())
 }
 
-/// The title says it all.
+/// The type of a problem that its title describes completely.
 pub(super) const ABOUT_BLANK: &str = "about:blank";
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 pub(super) const TEMPORARY_REDUCED_CAPACITY: &str =

@@ -1,26 +1,27 @@
+use std::borrow::Cow;
+
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
 
-use super::facts::Facts;
+use super::facts::{self, Facts};
 use super::fields::Fields;
 use super::problem::{ABOUT_BLANK, Problem, TEMPORARY_REDUCED_CAPACITY};
-use super::seconds;
 use crate::decision::Denied;
 use crate::error::Error;
+use crate::key::KeyError;
 
-/// Why a request is not served: it is refused, nobody could decide, or nobody knows whom to charge.
+/// Why a request is not served: a limit refused, no decision was possible, or the request has no key.
 ///
 /// | | status | `Retry-After` |
 /// | --- | --- | --- |
 /// | a refusal | 429 | seconds until it would be granted, rounded up |
 /// | [`Error::Busy`] | 503 | 1 |
-/// | the database fails, or what it holds | 503 | 5 |
-/// | [`Error::CostExceedsCapacity`], [`Error::Key`]: the request asks what can never be | 400 | – |
-/// | [`Error::ReceiptUsed`] | 409 | – |
-/// | a mistake in the service itself, such as a cost that is no number | 500 | – |
+/// | another error of the database or its rows | 503 | 5 |
+/// | [`Error::CostExceedsCapacity`], [`Error::Key`]: the request can never be granted | 400 | – |
+/// | an error of the service itself, such as an invalid cost | 500 | – |
 /// | [`NoKey`] | 500 | – |
 ///
-/// The body is a [`Problem`]. What the database reported is not in it: that is for logs.
+/// The body is a [`Problem`]. It does not contain what the database reported; log the error for that.
 ///
 /// With the feature `axum` this is a handler's error type: `?` turns [`Denied`] and [`Error`] into it.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -29,10 +30,10 @@ pub enum Rejection {
     /// A limit refused.
     #[error(transparent)]
     Denied(Box<Denied>),
-    /// Nobody could decide.
+    /// No decision was possible.
     #[error(transparent)]
     Failed(#[from] Error),
-    /// The request does not say whom to charge.
+    /// The request has no key.
     #[error(transparent)]
     NoKey(#[from] NoKey),
 }
@@ -57,18 +58,18 @@ impl Rejection {
         }
     }
 
-    /// In how many seconds to try again; `None` where that is of no use.
+    /// In how many seconds to try again; `None` if another try is of no use.
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         match self {
-            Self::Denied(denied) => Some(seconds::retry_after(denied.retry_after())),
+            Self::Denied(denied) => Some(facts::retry_after(denied)),
             Self::Failed(Error::Busy) => Some(BUSY_SECONDS),
             Self::Failed(_) => (self.status() == StatusCode::SERVICE_UNAVAILABLE).then_some(UNAVAILABLE_SECONDS),
             Self::NoKey(_) => None,
         }
     }
 
-    /// What there is to tell in header fields.
+    /// What the header fields can tell.
     pub fn facts(&self) -> Facts<'_> {
         match self {
             Self::Denied(denied) => Facts::from(&**denied),
@@ -76,7 +77,7 @@ impl Rejection {
         }
     }
 
-    /// Writes the fields, of which `Retry-After` stays if it is there.
+    /// Writes the fields. A `Retry-After` that is already there stays.
     pub fn write(&self, fields: Fields, facts: Facts<'_>, headers: &mut HeaderMap) {
         if let (Some(retry_after), false) = (self.retry_after(), headers.contains_key(RETRY_AFTER)) {
             headers.insert(RETRY_AFTER, retry_after.into());
@@ -108,31 +109,44 @@ impl From<Denied> for Rejection {
     }
 }
 
-/// No key could be taken from a request; the message names the remedy.
+#[cfg(feature = "axum")]
+macro_rules! responses {
+    ($($reason:ty),*) => {$(
+        /// The response of the [`Rejection`] that it becomes.
+        impl axum::response::IntoResponse for $reason {
+            fn into_response(self) -> axum::response::Response {
+                Rejection::from(self).response::<axum::body::Body>(Fields::default())
+            }
+        }
+    )*};
+}
+#[cfg(feature = "axum")]
+responses!(Rejection, Denied, Error, NoKey);
+
+/// No key can be taken from the request; the message names the remedy.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
-pub struct NoKey(pub std::borrow::Cow<'static, str>);
+pub struct NoKey(pub Cow<'static, str>);
+
+impl From<KeyError> for NoKey {
+    fn from(error: KeyError) -> Self {
+        Self(error.to_string().into())
+    }
+}
 
 fn failure(error: &Error) -> Problem {
-    match error {
-        Error::CostExceedsCapacity { .. } | Error::Key { .. } => Problem {
-            detail: Some(error.to_string()),
-            ..Problem::new(StatusCode::BAD_REQUEST, ABOUT_BLANK, "The request asks for what can never be granted")
-        },
-        Error::ReceiptUsed => Problem {
-            detail: Some(error.to_string()),
-            ..Problem::new(StatusCode::CONFLICT, ABOUT_BLANK, "What was reserved is used up")
-        },
+    let (status, title) = match error {
+        Error::CostExceedsCapacity { .. } | Error::Key { .. } => {
+            (StatusCode::BAD_REQUEST, "The request asks for what can never be granted")
+        }
         Error::ConflictingDefinitions { .. }
         | Error::Cost { .. }
         | Error::DebtTooDeep { .. }
         | Error::MixedCosts
         | Error::NothingAsked
-        | Error::NotInTransaction => {
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ABOUT_BLANK, "The server asks its limiter wrongly")
-        }
-        Error::Busy => unavailable("Request cannot be satisfied as too many want the same"),
-        Error::CorruptRow { .. } => unavailable(LIMITER_AWAY),
+        | Error::NotInTransaction => (StatusCode::INTERNAL_SERVER_ERROR, "The server asks its limiter wrongly"),
+        Error::Busy => (StatusCode::SERVICE_UNAVAILABLE, "Request cannot be satisfied as too many want the same"),
+        Error::CorruptRow { .. } => (StatusCode::SERVICE_UNAVAILABLE, NO_ANSWER),
         #[cfg(feature = "postgres")]
         Error::Database { .. }
         | Error::NamedStatements { .. }
@@ -140,16 +154,17 @@ fn failure(error: &Error) -> Problem {
         | Error::ReadOnly { .. }
         | Error::Schema { .. }
         | Error::Stopped
-        | Error::Sweep { .. } => unavailable(LIMITER_AWAY),
-    }
+        | Error::Sweep { .. }
+        | Error::WrongParts { .. } => (StatusCode::SERVICE_UNAVAILABLE, NO_ANSWER),
+    };
+    let is_temporary = status == StatusCode::SERVICE_UNAVAILABLE;
+    let kind = if is_temporary { TEMPORARY_REDUCED_CAPACITY } else { ABOUT_BLANK };
+    let detail = status.is_client_error().then(|| error.to_string());
+    Problem { detail, ..Problem::new(status, kind, title) }
 }
 
-fn unavailable(title: &'static str) -> Problem {
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, TEMPORARY_REDUCED_CAPACITY, title)
-}
-
-const LIMITER_AWAY: &str = "Request cannot be satisfied as the rate limiter does not answer";
-/// A queue of thousands is through in less.
+const NO_ANSWER: &str = "Request cannot be satisfied as the rate limiter does not answer";
+/// A queue of thousands of calls is empty sooner.
 const BUSY_SECONDS: u64 = 1;
-/// A failover takes longer, and a client that comes back in between is told again.
+/// A failover takes longer; a client that comes back during one is told again.
 const UNAVAILABLE_SECONDS: u64 = 5;

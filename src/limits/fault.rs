@@ -4,27 +4,24 @@ use std::path::{Path, PathBuf};
 
 use crate::limit::LimitFault;
 
-/// Why there are no limits to be had from a file.
+/// Why limits could not be read from a file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitsError {
-    /// The file says what no limit is; all its faults, one a line.
+    /// The file has faults. Displays all of them, one a line.
     #[error("{0}")]
     Faulty(FileFaults),
-    /// Limits that the code names are not in the file.
-    #[error("{}", lines(.0))]
-    Missing(Vec<UnknownLimit>),
     /// The file cannot be read.
     #[error("could not read the limits file {}: {source} (check its path and rights)", .file.display())]
     Unreadable {
-        /// Which file.
+        /// The path of the file.
         file: PathBuf,
-        /// What the system reported.
+        /// What the operating system reported.
         source: io::Error,
     },
 }
 
-/// All faults of a file, in the order of their places; never none. Displays one a line, as `file:line:column: …`.
+/// All faults of a file, at least one, in the order of the text. Displays one a line, as `file:line:column: …`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FileFaults {
     pub(super) file: Option<PathBuf>,
@@ -32,7 +29,7 @@ pub struct FileFaults {
 }
 
 impl FileFaults {
-    /// The file, unless the text was no file's.
+    /// The path of the file; `None` if the text did not come from a file.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
@@ -48,19 +45,15 @@ impl FileFaults {
 impl fmt::Display for FileFaults {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, fault) in self.faults.iter().enumerate() {
-            if index > 0 {
-                writeln!(f)?;
-            }
-            if let Some(file) = &self.file {
-                write!(f, "{}:", file.display())?;
-            }
+            f.write_str(if index > 0 { "\n" } else { "" })?;
+            self.file.iter().try_for_each(|file| write!(f, "{}:", file.display()))?;
             write!(f, "{fault}")?;
         }
         Ok(())
     }
 }
 
-/// One fault of a file, and where it is.
+/// One fault of a file, with its place.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct FileFault {
@@ -68,7 +61,7 @@ pub struct FileFault {
     pub line: usize,
     /// The column, in characters, counted from 1.
     pub column: usize,
-    /// The limit that it is about, if it is about one.
+    /// The limit that has the fault, if one has.
     pub limit: Option<String>,
     /// What is wrong.
     pub kind: FileFaultKind,
@@ -79,9 +72,7 @@ pub struct FileFault {
 impl fmt::Display for FileFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: ", self.line, self.column)?;
-        if let Some(limit) = &self.limit {
-            write!(f, "limit {limit:?}: ")?;
-        }
+        self.limit.iter().try_for_each(|limit| write!(f, "limit {limit:?}: "))?;
         write!(f, "{}", self.kind)?;
         self.suggestion.iter().try_for_each(|suggestion| write!(f, " ({suggestion})"))
     }
@@ -91,25 +82,25 @@ impl fmt::Display for FileFault {
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileFaultKind {
-    /// The definition can grant nothing, contradicts itself, or does not fit.
+    /// The definition of a limit is not valid.
     #[error("{0}")]
     Limit(LimitFault),
-    /// A field that every limit needs is not there.
+    /// A required field is missing.
     #[error("the field {0:?} is missing")]
     MissingField(&'static str),
-    /// What should be a limit is a single value.
-    #[error("{0:?} is no table with the fields of a limit")]
+    /// A single value stands where a limit should be.
+    #[error("{0:?} is not a table with the fields of a limit")]
     NotATable(String),
-    /// A field or a limit is there twice.
-    #[error("{0:?} is there twice")]
+    /// A field or a limit occurs twice.
+    #[error("{0:?} occurs twice")]
     Repeated(String),
-    /// The text is no TOML, or no JSON.
+    /// The text is not valid TOML, or not valid JSON.
     #[error("{0}")]
     Syntax(String),
-    /// A field that no limit has.
+    /// No limit has a field of this name.
     #[error("unknown field {0:?}")]
     UnknownField(String),
-    /// A field holds what it cannot.
+    /// The value of a field has the wrong type, or is out of range.
     #[error("{field}: {reason}")]
     WrongValue {
         /// The field.
@@ -119,15 +110,15 @@ pub enum FileFaultKind {
     },
 }
 
-/// A name that no limit of a file has.
+/// No limit has this name.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct UnknownLimit {
     /// The name.
     pub name: String,
-    /// The name in the file that was probably meant.
+    /// The name that was probably meant.
     pub nearest: Option<String>,
-    /// The file, unless the limits are no file's.
+    /// The file that was read; `None` if the limits did not come from a file.
     pub file: Option<PathBuf>,
 }
 
@@ -140,7 +131,3 @@ impl fmt::Display for UnknownLimit {
 }
 
 impl std::error::Error for UnknownLimit {}
-
-fn lines(unknown: &[UnknownLimit]) -> String {
-    unknown.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
-}

@@ -1,4 +1,4 @@
-//! From entries to limits: all that is wrong with each, and not only the first thing.
+//! Turns the entries of a file into limits, and collects all faults on the way.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,30 +6,26 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Scalar;
 
-use super::document::{Entry, Format, SyntaxFault, Value};
+use super::document::{FileEntry, FileFormat, FileValue};
 use super::fault::{FileFault, FileFaultKind};
-use super::nearest::nearest;
-use crate::limit::{Limit, LimitFault, Storage};
-use crate::spec::{LimitKind, LimitSpec};
+use crate::limit::Limit;
+use crate::spec::LimitSpec;
 use crate::tokens::Tokens;
 
-/// The limits of a text, or all its faults in the order of their places.
-pub(super) fn read(text: &str, format: Format) -> Result<Vec<Limit>, Vec<FileFault>> {
+/// The limits of a text by name, or all its faults in the order of the text.
+pub(super) fn read(text: &str, format: FileFormat) -> Result<BTreeMap<String, Limit>, Vec<FileFault>> {
     let mut reader = Reader { text, faults: Vec::new() };
     let limits = match format.entries(text) {
         Ok(entries) => reader.limits(entries),
         Err(faults) => {
-            for SyntaxFault { message, at } in faults {
+            for (message, at) in faults {
                 reader.fault(at, None, FileFaultKind::Syntax(message), None);
             }
-            Vec::new()
+            BTreeMap::new()
         }
     };
-    if reader.faults.is_empty() {
-        return Ok(limits);
-    }
     reader.faults.sort_by_key(|fault| (fault.line, fault.column));
-    Err(reader.faults)
+    if reader.faults.is_empty() { Ok(limits) } else { Err(reader.faults) }
 }
 
 struct Reader<'t> {
@@ -38,65 +34,52 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    fn limits(&mut self, entries: Vec<Entry<'_>>) -> Vec<Limit> {
-        let mut limits: BTreeMap<String, Limit> = BTreeMap::new();
-        for Entry { key, key_at, value, .. } in entries {
-            let Value::Table(fields) = value else {
+    fn limits(&mut self, entries: Vec<FileEntry>) -> BTreeMap<String, Limit> {
+        let mut limits = BTreeMap::new();
+        for FileEntry { key, key_at, value, .. } in entries {
+            let FileValue::Table(fields) = value else {
                 let suggestion = format!("write [{key}], and its fields below");
-                self.fault(key_at, None, FileFaultKind::NotATable(key.into_owned()), Some(suggestion));
+                self.fault(key_at, None, FileFaultKind::NotATable(key), Some(suggestion));
                 continue;
             };
             let limit = self.limit(&key, key_at, fields);
-            if limits.insert(key.clone().into_owned(), limit).is_some() {
-                self.fault(key_at, None, FileFaultKind::Repeated(key.into_owned()), None);
+            if limits.insert(key.clone(), limit).is_some() {
+                self.fault(key_at, None, FileFaultKind::Repeated(key), None);
             }
         }
-        limits.into_values().collect()
+        limits
     }
 
-    /// One limit. What is wrong with it is noted, and something harmless taken instead, so that the rest is checked as well.
-    fn limit(&mut self, name: &str, name_at: usize, entries: Vec<Entry<'_>>) -> Limit {
-        let mut fields = self.fields(name, entries);
-        let mut table = Table { reader: self, name, name_at, fields: &mut fields };
-        let mut spec = LimitSpec::new(name, LimitKind::FixedWindow, Tokens::ONE, HARMLESS_PERIOD);
-        let kind = table.required("kind");
-        spec.kind = kind.unwrap_or(spec.kind);
-        spec.rate = table.required("rate").unwrap_or(spec.rate);
-        spec.period = table.required("per").map_or(spec.period, |Span(span)| span);
-        spec.capacity = table.optional("capacity");
-        spec.start = table.optional("start").map(|Span(span)| span);
-        spec.max_reserved = table.optional("max_reserved").map_or(spec.max_reserved, |Bound(bound)| bound);
-        spec.shards = table.optional("shards").unwrap_or(spec.shards);
-        spec.storage = table.optional("storage").unwrap_or(spec.storage);
-        loop {
-            match Limit::try_from(spec.clone()) {
-                Ok(limit) => return limit,
-                Err(error) => {
-                    let field = mend(&mut spec, error.fault);
-                    let at = fields.get(field).map_or(name_at, |field| field.at);
-                    self.fault(at, Some(name), FileFaultKind::Limit(error.fault), None);
-                }
-            }
-        }
+    fn limit(&mut self, name: &str, name_at: usize, entries: Vec<FileEntry>) -> Limit {
+        let fields = self.known_fields(name, entries);
+        let spec = LimitSpec { capacity: None, ..VALID.spec() };
+        let mut draft = LimitDraft { reader: self, name, name_at, fields, spec, limit: VALID };
+        draft.set(name_at, |spec| name.clone_into(&mut spec.name));
+        draft.required("kind", one_of_words, |spec, kind| spec.kind = kind);
+        draft.required("rate", by_serde, |spec, rate| spec.rate = rate);
+        draft.required("per", span_of_time, |spec, period| spec.period = period);
+        draft.optional("capacity", by_serde, |spec, capacity| spec.capacity = capacity);
+        draft.optional("start", span_of_time, |spec, start| spec.start = Some(start));
+        draft.optional("max_reserved", reservation_bound, |spec, bound| spec.max_reserved = bound);
+        draft.optional("shards", by_serde, |spec, shards| spec.shards = shards);
+        draft.optional("storage", one_of_words, |spec, storage| spec.storage = storage);
+        draft.limit
     }
 
-    /// The known fields by name.
-    fn fields(&mut self, limit: &str, entries: Vec<Entry<'_>>) -> BTreeMap<&'static str, Field> {
+    fn known_fields(&mut self, limit: &str, entries: Vec<FileEntry>) -> BTreeMap<&'static str, FileEntry> {
         let mut fields = BTreeMap::new();
-        for Entry { key, key_at, value, value_at } in entries {
-            let canonical = if key == "period" { "per" } else { &key };
-            let Some(field) = FIELDS.into_iter().find(|&field| field == canonical) else {
-                let suggestion = instead_of(&key);
-                self.fault(key_at, Some(limit), FileFaultKind::UnknownField(key.into_owned()), suggestion);
-                continue;
-            };
-            let value = match value {
-                Value::Scalar(scalar) => Ok(scalar),
-                Value::Table(_) => Err("a table"),
-                Value::Other(other) => Err(other),
-            };
-            if fields.insert(field, Field { at: value_at, value }).is_some() {
-                self.fault(key_at, Some(limit), FileFaultKind::Repeated(field.to_owned()), None);
+        for entry in entries {
+            let canonical = if entry.key == "period" { "per" } else { &entry.key };
+            let key_at = entry.key_at;
+            match FIELDS.iter().find(|field| field.name == canonical) {
+                None => {
+                    let suggestion = instead_of_field(&entry.key);
+                    self.fault(key_at, Some(limit), FileFaultKind::UnknownField(entry.key), Some(suggestion));
+                }
+                Some(field) if fields.insert(field.name, entry).is_some() => {
+                    self.fault(key_at, Some(limit), FileFaultKind::Repeated(field.name.to_owned()), None);
+                }
+                Some(_) => {}
             }
         }
         fields
@@ -108,183 +91,94 @@ impl Reader<'_> {
     }
 }
 
-/// A value that a field was given, or what it is that no field takes.
-struct Field {
-    at: usize,
-    value: Result<Scalar, &'static str>,
-}
-
-/// The fields of one limit, being read.
-struct Table<'r, 't> {
+/// A limit that gets its fields one by one. It is valid at each step: a field that would make it invalid is reported
+/// and left out, so that the rest is checked as well.
+struct LimitDraft<'r, 't> {
     reader: &'r mut Reader<'t>,
     name: &'r str,
     name_at: usize,
-    fields: &'r mut BTreeMap<&'static str, Field>,
+    fields: BTreeMap<&'static str, FileEntry>,
+    spec: LimitSpec,
+    limit: Limit,
 }
 
-impl Table<'_, '_> {
-    fn required<T: FieldValue>(&mut self, field: &'static str) -> Option<T> {
+impl LimitDraft<'_, '_> {
+    fn required<T>(&mut self, field: &'static str, read: Read<T>, set: impl Fn(&mut LimitSpec, T)) {
         if !self.fields.contains_key(field) {
-            let suggestion = Some(format!("add {}", T::EXAMPLE));
-            self.reader.fault(self.name_at, Some(self.name), FileFaultKind::MissingField(field), suggestion);
+            let suggestion = Some(format!("add {}", help(field).example));
+            self.fault(self.name_at, FileFaultKind::MissingField(field), suggestion);
         }
-        self.optional(field)
+        self.optional(field, read, set);
     }
 
-    fn optional<T: FieldValue>(&mut self, field: &'static str) -> Option<T> {
-        let Field { at, value } = self.fields.get(field)?;
+    fn optional<T>(&mut self, field: &'static str, read: Read<T>, set: impl Fn(&mut LimitSpec, T)) {
+        let Some(FileEntry { value, value_at, .. }) = self.fields.remove(field) else { return };
         let (reason, suggestion) = match value {
-            Ok(Scalar::Null) => return None,
-            Ok(scalar) => match T::read(scalar) {
-                Ok(value) => return Some(value),
-                Err(reason) => (reason, T::instead_of(scalar)),
+            FileValue::Scalar(Scalar::Null) => return,
+            FileValue::Scalar(scalar) => match read(&scalar) {
+                Ok(value) => return self.set(value_at, |spec| set(spec, value)),
+                Err(reason) => (reason, help(field).instead_of(&scalar)),
             },
-            Err(other) => (format!("it is {other}"), None),
+            FileValue::Table(_) => ("it is a table".to_owned(), None),
+            FileValue::Other(other) => (format!("it is {other}"), None),
         };
-        let suggestion = suggestion.or_else(|| Some(format!("write {}", T::EXAMPLE)));
-        self.reader.fault(*at, Some(self.name), FileFaultKind::WrongValue { field, reason }, suggestion);
-        None
+        let suggestion = suggestion.unwrap_or_else(|| format!("write {}", help(field).example));
+        self.fault(value_at, FileFaultKind::WrongValue { field, reason }, Some(suggestion));
+    }
+
+    fn set(&mut self, at: usize, set: impl FnOnce(&mut LimitSpec)) {
+        let mut spec = self.spec.clone();
+        set(&mut spec);
+        match Limit::try_from(spec.clone()) {
+            Ok(limit) => (self.spec, self.limit) = (spec, limit),
+            Err(error) => self.fault(at, FileFaultKind::Limit(error.fault), None),
+        }
+    }
+
+    fn fault(&mut self, at: usize, kind: FileFaultKind, suggestion: Option<String>) {
+        self.reader.fault(at, Some(self.name), kind, suggestion);
     }
 }
 
-/// What a field may hold.
-trait FieldValue: Sized {
-    const EXAMPLE: &'static str;
-
-    fn read(scalar: &Scalar) -> Result<Self, String>;
-
-    /// What was probably meant.
-    fn instead_of(_: &Scalar) -> Option<String> {
-        None
-    }
-}
-
-impl FieldValue for Tokens {
-    const EXAMPLE: &'static str = "a number of tokens, such as rate = 10";
-
-    fn read(scalar: &Scalar) -> Result<Self, String> {
-        by_serde(scalar)
-    }
-}
-
-impl FieldValue for LimitKind {
-    const EXAMPLE: &'static str = r#"kind = "token_bucket", "fixed_window" or "stepped_bucket""#;
-
-    fn read(scalar: &Scalar) -> Result<Self, String> {
-        by_serde(scalar).map_err(|_| format!("{scalar} is no kind of limit"))
-    }
-
-    fn instead_of(scalar: &Scalar) -> Option<String> {
-        did_you_mean(scalar.as_str()?, &["token_bucket", "fixed_window", "stepped_bucket"])
-    }
-}
-
-impl FieldValue for Storage {
-    const EXAMPLE: &'static str = r#"storage = "durable" or "ephemeral""#;
-
-    fn read(scalar: &Scalar) -> Result<Self, String> {
-        by_serde(scalar).map_err(|_| format!("{scalar} is no storage"))
-    }
-
-    fn instead_of(scalar: &Scalar) -> Option<String> {
-        did_you_mean(scalar.as_str()?, &["durable", "ephemeral"])
-    }
-}
-
-impl FieldValue for u16 {
-    const EXAMPLE: &'static str = "a number of rows, such as shards = 16";
-
-    fn read(scalar: &Scalar) -> Result<Self, String> {
-        by_serde(scalar)
-    }
-}
-
-/// A duration as people write it.
-struct Span(Duration);
-
-impl FieldValue for Span {
-    const EXAMPLE: &'static str = r#"a span of time with its unit, such as per = "1h 30m""#;
-
-    fn read(scalar: &Scalar) -> Result<Self, String> {
-        let text = scalar.as_str().ok_or_else(|| format!("{scalar} has no unit"))?;
-        humantime::parse_duration(text).map(Self).map_err(|error| format!("{text:?} is no span of time: {error}"))
-    }
-
-    fn instead_of(scalar: &Scalar) -> Option<String> {
-        scalar.as_u64().map(|seconds| format!("did you mean \"{seconds}s\"?"))
-    }
-}
-
-/// How deep reservations may go.
-struct Bound(Tokens);
-
-impl FieldValue for Bound {
-    const EXAMPLE: &'static str = r#"a number of tokens, or max_reserved = "unbounded""#;
-
-    fn read(scalar: &Scalar) -> Result<Self, String> {
-        if scalar == "unbounded" { Ok(Self(Tokens::MAX)) } else { by_serde(scalar).map(Self) }
-    }
-
-    fn instead_of(scalar: &Scalar) -> Option<String> {
-        did_you_mean(scalar.as_str()?, &["unbounded"])
-    }
-}
+/// Reads the value of a field, or says what is wrong with it.
+type Read<T> = fn(&Scalar) -> Result<T, String>;
 
 fn by_serde<T: DeserializeOwned>(scalar: &Scalar) -> Result<T, String> {
     T::deserialize(scalar).map_err(|error| format!("{scalar}: {error}"))
 }
 
-/// Takes something harmless for what is wrong, and says which field it was; one of the table's name where it is none.
-fn mend(spec: &mut LimitSpec, fault: LimitFault) -> &'static str {
-    match fault {
-        LimitFault::RateNotPositive | LimitFault::RateTooLarge => {
-            spec.rate = Tokens::ONE;
-            "rate"
-        }
-        LimitFault::PeriodNotWholeMicros | LimitFault::PeriodTooLong | LimitFault::PeriodZero => {
-            spec.period = HARMLESS_PERIOD;
-            "per"
-        }
-        LimitFault::CapacityTooLarge | LimitFault::NegativeCapacity => {
-            spec.capacity = None;
-            "capacity"
-        }
-        LimitFault::StartNotWholeMicros | LimitFault::StartOfContinuous => {
-            spec.start = None;
-            "start"
-        }
-        LimitFault::MaxReservedTooLarge | LimitFault::NegativeMaxReserved => {
-            spec.max_reserved = Tokens::ZERO;
-            "max_reserved"
-        }
-        LimitFault::ShardsOfFirstUse
-        | LimitFault::ShardsTooMany
-        | LimitFault::ShardsWithoutRate
-        | LimitFault::ShardsZero => {
-            spec.shards = 1;
-            "shards"
-        }
-        LimitFault::EphemeralReservations => {
-            spec.storage = Storage::Durable;
-            "storage"
-        }
-        LimitFault::NameEmpty | LimitFault::NameNul | LimitFault::NameTooLong => {
-            "name".clone_into(&mut spec.name);
-            "name"
-        }
-    }
+fn one_of_words<T: DeserializeOwned>(scalar: &Scalar) -> Result<T, String> {
+    T::deserialize(scalar).map_err(|_| format!("{scalar} is unknown"))
+}
+
+fn span_of_time(scalar: &Scalar) -> Result<Duration, String> {
+    let text = scalar.as_str().ok_or_else(|| format!("{scalar} has no unit"))?;
+    humantime::parse_duration(text).map_err(|error| format!("{text:?} is not a span of time: {error}"))
+}
+
+fn reservation_bound(scalar: &Scalar) -> Result<Tokens, String> {
+    if scalar == "unbounded" { Ok(Tokens::MAX) } else { by_serde(scalar) }
 }
 
 /// What to write instead of a field that no limit has.
-fn instead_of(field: &str) -> Option<String> {
-    match field {
-        "name" => Some("the name is the table's own: drop this line".to_owned()),
-        _ => did_you_mean(field, &FIELDS).or_else(|| Some(format!("a limit has {}", FIELDS.join(", ")))),
+fn instead_of_field(field: &str) -> String {
+    if field == "name" {
+        return "the table's name is the limit's name: remove this line".to_owned();
     }
+    let known = FIELDS.map(|field| field.name);
+    did_you_mean(field, &known).unwrap_or_else(|| format!("a limit has {}", known.join(", ")))
 }
 
 fn did_you_mean(written: &str, known: &[&'static str]) -> Option<String> {
     nearest(written, known.iter().copied()).map(|nearest| format!("did you mean {nearest:?}?"))
+}
+
+/// The candidate that `written` most probably misspells: at most every third letter is wrong, missing or swapped.
+pub(super) fn nearest<'c>(written: &str, candidates: impl Iterator<Item = &'c str>) -> Option<&'c str> {
+    let distance = |candidate: &&str| strsim::osa_distance(&written.to_lowercase(), &candidate.to_lowercase());
+    let best = candidates.min_by_key(distance)?;
+    let most = (written.chars().count().max(best.chars().count()) / 3).max(1);
+    (distance(&best) <= most).then_some(best)
 }
 
 /// Both counted from 1, the column in characters.
@@ -294,7 +188,44 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// In the order in which they are best written.
-const FIELDS: [&str; 8] = ["kind", "rate", "per", "capacity", "start", "max_reserved", "shards", "storage"];
+/// What suggestions need to know about a field.
+struct FieldHelp {
+    name: &'static str,
+    example: &'static str,
+    /// The words that the field takes.
+    words: &'static [&'static str],
+}
 
-const HARMLESS_PERIOD: Duration = Duration::from_secs(1);
+impl FieldHelp {
+    /// What a wrong value probably means.
+    fn instead_of(&self, scalar: &Scalar) -> Option<String> {
+        match scalar.as_u64() {
+            Some(seconds) if self.example == SPAN => Some(format!("did you mean \"{seconds}s\"?")),
+            _ => did_you_mean(scalar.as_str()?, self.words),
+        }
+    }
+}
+
+#[expect(clippy::expect_used, reason = "callers pass names that are in the list")]
+fn help(field: &'static str) -> &'static FieldHelp {
+    FIELDS.iter().find(|help| help.name == field).expect("each field that is read has its help")
+}
+
+/// What a limit is before its fields are read.
+const VALID: Limit = Limit::fixed_window("valid", 1, Duration::from_secs(1));
+
+/// In the order in which people write them.
+const FIELDS: [FieldHelp; 8] = [
+    FieldHelp { name: "kind", example: KIND, words: &["token_bucket", "fixed_window", "stepped_bucket"] },
+    FieldHelp { name: "rate", example: NUMBER, words: &[] },
+    FieldHelp { name: "per", example: SPAN, words: &[] },
+    FieldHelp { name: "capacity", example: NUMBER, words: &[] },
+    FieldHelp { name: "start", example: SPAN, words: &[] },
+    FieldHelp { name: "max_reserved", example: BOUND, words: &["unbounded"] },
+    FieldHelp { name: "shards", example: "a number of rows, such as shards = 16", words: &[] },
+    FieldHelp { name: "storage", example: r#"storage = "durable" or "ephemeral""#, words: &["durable", "ephemeral"] },
+];
+const BOUND: &str = r#"a number of tokens, or max_reserved = "unbounded""#;
+const KIND: &str = r#"kind = "token_bucket", "fixed_window" or "stepped_bucket""#;
+const NUMBER: &str = "a number of tokens, such as rate = 10";
+const SPAN: &str = r#"a span of time with its unit, such as per = "1h 30m""#;

@@ -4,14 +4,12 @@ use http::request::Parts;
 
 use super::key::ExtractKey;
 use crate::http::{NoKey, TrustedProxies};
-use crate::key::{Key, Slash64};
+use crate::key::Key;
 
-/// The client's address: the peer's, or what trusted proxies say. The default of a [`Rule`](super::Rule).
+/// The client's address, the default key: the peer's, or the one that trusted proxies report.
 ///
-/// Keys are `ip|192.0.2.1` and, IPv6 cut to its /64, which is what one subscriber gets, `ip|2001:db8:1:2::/64`.
-///
-/// The peer's address is a [`PeerAddr`] among the request's extensions, or, with the feature `axum`, axum's
-/// `ConnectInfo<SocketAddr>`.
+/// Keys are `ip|192.0.2.1` for IPv4. IPv6 addresses are cut to their /64, which is what one subscriber gets:
+/// `ip|2001:db8:1:2::/64`. The peer's address is read from the [`PeerAddr`].
 #[derive(Clone, Debug)]
 pub struct ClientAddress {
     proxies: TrustedProxies,
@@ -25,13 +23,13 @@ impl ClientAddress {
         Self::behind(TrustedProxies::hops(0))
     }
 
-    /// The address that trusted proxies tell.
+    /// The address that trusted proxies report.
     #[must_use]
     pub const fn behind(proxies: TrustedProxies) -> Self {
         Self { proxies, ipv6_prefix: 64 }
     }
 
-    /// Cuts IPv6 addresses to so many bits instead of 64, at most 128: 48 where whole sites count as one client.
+    /// Cuts IPv6 addresses to so many bits instead of 64, at most 128. With 48 a whole site counts as one client.
     #[must_use]
     pub const fn ipv6_prefix(mut self, bits: u8) -> Self {
         self.ipv6_prefix = bits;
@@ -39,16 +37,14 @@ impl ClientAddress {
     }
 
     fn key(&self, address: IpAddr) -> Result<Key, NoKey> {
-        let key = match address {
-            IpAddr::V6(address) if self.ipv6_prefix != 64 => {
+        Ok(match address.to_canonical() {
+            IpAddr::V4(address) => Key::new(("ip", address))?,
+            IpAddr::V6(address) => {
                 let bits = self.ipv6_prefix.min(128);
-                let cut = 128 - u32::from(bits);
-                let network = u128::from(address).checked_shr(cut).and_then(|kept| kept.checked_shl(cut));
-                Key::new(("ip", format!("{}/{bits}", Ipv6Addr::from(network.unwrap_or_default()))))
+                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+                Key::new(("ip", format!("{}/{bits}", Ipv6Addr::from(u128::from(address) & mask))))?
             }
-            address => Key::new(("ip", Slash64(address))),
-        };
-        key.map_err(|error| NoKey(error.to_string().into()))
+        })
     }
 }
 
@@ -59,23 +55,22 @@ impl ExtractKey for ClientAddress {
     }
 }
 
-/// The address that a request came from, for the layer to read: put into the request's extensions by whoever accepts
-/// connections.
+/// The address that a request came from. The program that accepts connections puts it into the request's extensions.
 ///
-/// axum's `into_make_service_with_connect_info::<SocketAddr>()` does the same, for the feature `axum`; tonic leaves it in an
-/// extension of its own, `TcpConnectInfo`, from which a layer before this one can take it.
+/// With the feature `axum`, axum's `ConnectInfo<SocketAddr>` serves as well. tonic has an extension of its own,
+/// `TcpConnectInfo`; a layer before this one can copy the address from there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PeerAddr(pub SocketAddr);
 
 impl PeerAddr {
     fn of(request: &Parts) -> Option<Self> {
-        let told = request.extensions.get().copied();
+        let peer = request.extensions.get().copied();
         #[cfg(feature = "axum")]
-        let told = told.or_else(|| {
+        let peer = peer.or_else(|| {
             let axum::extract::ConnectInfo(peer) = request.extensions.get().copied()?;
             Some(Self(peer))
         });
-        told
+        peer
     }
 }
 

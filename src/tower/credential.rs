@@ -8,92 +8,105 @@ use super::key::{ExtractKey, digest};
 use crate::http::NoKey;
 use crate::key::Key;
 
-/// Where a secret is that tells who asks: a bearer token, or an API key in a header field of its own.
+/// The place of a secret that identifies the client: a bearer token, or an API key in a header field of its own.
 ///
-/// Anybody can make one up, and a made-up one must not open a fresh bucket. So it is no key yet: say which are
-/// [known](Self::known), or that [others have checked](Self::checked) it before.
+/// Anybody can make up a secret, and a made-up one must not get a bucket of its own. So a credential becomes a key only
+/// by [`known`](Self::known), which checks it, or by [`checked`](Self::checked), which relies on an earlier check.
 #[derive(Clone, Debug)]
-#[must_use = "a credential is no key before `known` or `checked` says which count"]
+#[must_use = "a credential becomes a key by `known` or `checked`"]
 pub struct Credential {
-    place: Place,
-}
-
-#[derive(Clone, Debug)]
-enum Place {
-    Bearer,
-    Header(HeaderName),
+    field: HeaderName,
+    is_bearer: bool,
 }
 
 impl Credential {
     /// The token in `Authorization: Bearer …`.
     pub const fn bearer() -> Self {
-        Self { place: Place::Bearer }
+        Self { field: AUTHORIZATION, is_bearer: true }
     }
 
     /// The whole value of a header field, such as `x-api-key`.
     pub const fn header(name: HeaderName) -> Self {
-        Self { place: Place::Header(name) }
+        Self { field: name, is_bearer: false }
     }
 
-    /// Counts those that are known, by the predicate; a request with another has no key of this kind.
+    /// Accepts the secrets for which the predicate returns true. A request with any other secret has no key of this
+    /// kind.
     ///
-    /// The predicate is asked for each request, so it should look into memory.
+    /// It must look the secret up among those that the service has issued. A test of its form, such as a prefix,
+    /// accepts as many made-up tokens as an attacker likes. It runs for each request and cannot wait, so it should read
+    /// memory.
+    ///
+    /// ```
+    /// use std::collections::HashSet;
+    /// use std::sync::{Arc, RwLock};
+    ///
+    /// use sha2::{Digest, Sha256};
+    /// use tollgate::tower::{Credential, ExtractKey};
+    ///
+    /// /// `issued` holds the SHA-256 digests of all valid tokens, loaded from their table and refreshed from it.
+    /// fn by_token(issued: Arc<RwLock<HashSet<[u8; 32]>>>) -> impl ExtractKey {
+    ///     Credential::bearer().known(move |token| {
+    ///         let digest: [u8; 32] = Sha256::digest(token).into();
+    ///         issued.read().is_ok_and(|issued| issued.contains(&digest))
+    ///     })
+    /// }
+    /// # let _ = by_token;
+    /// ```
     #[must_use]
     pub fn known(self, known: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> CredentialOf {
-        CredentialOf { place: self.place, known: Arc::new(known) }
+        CredentialOf { credential: self, is_known: Arc::new(known) }
     }
 
-    /// Counts all that come here: right only **behind** the authentication, which turns the others away.
+    /// Accepts all secrets. Right only **behind** the authentication, which turns made-up ones away.
     #[must_use]
     pub fn checked(self) -> CredentialOf {
         self.known(|_| true)
     }
 }
 
-/// The key of a credential that is known: a digest of it (SHA-256), so that no secret is in the table, in logs or in `pk`.
+/// The key of a known credential: its SHA-256 digest, so that no secret is in the table, in logs or in `pk`.
 ///
-/// Keys are `bearer|` or `header|`, the name, and 64 hexadecimal digits. A request without it, with an empty one, with more than
-/// one, or with one that is not known has no key of this kind: add [`or`](ExtractKey::or) for those, which is best the
+/// Keys are `bearer|` or `header|` and the field's name, then 64 hexadecimal digits. A request has no key of this kind
+/// if the secret is missing, empty, repeated or unknown. Add [`or`](ExtractKey::or) for such requests, best with the
 /// [`ClientAddress`](super::ClientAddress).
 #[derive(Clone)]
 pub struct CredentialOf {
-    place: Place,
-    known: Known,
+    credential: Credential,
+    is_known: IsKnown,
 }
 
-type Known = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+type IsKnown = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 
 impl ExtractKey for CredentialOf {
     fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
-        let key = match &self.place {
-            Place::Bearer => only(request, &AUTHORIZATION)
-                .and_then(bearer_token)
-                .filter(|token| (self.known)(token))
-                .and_then(|token| digest("bearer", token)),
-            Place::Header(name) => only(request, name)
-                .filter(|secret| !secret.is_empty() && (self.known)(secret))
-                .and_then(|secret| digest(("header", name.as_str()), secret)),
-        };
-        key.ok_or(NoKey("the request has no credential that is known (add `.or(ClientAddress::peer())`)".into()))
+        let Credential { field, is_bearer } = &self.credential;
+        let value = single_value(request, field);
+        let secret = if *is_bearer { value.and_then(bearer_token) } else { value };
+        let known = secret.filter(|secret| !secret.is_empty() && (self.is_known)(secret));
+        let key = known.and_then(|secret| match is_bearer {
+            true => digest("bearer", secret),
+            false => digest(("header", field.as_str()), secret),
+        });
+        key.ok_or(NoKey("the request has no known credential (add `.or(ClientAddress::peer())`)".into()))
     }
 }
 
 impl fmt::Debug for CredentialOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CredentialOf").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("CredentialOf").field("credential", &self.credential).finish_non_exhaustive()
     }
 }
 
-/// The value of a field that is there once. Of two nobody knows which one the service will look at.
-fn only<'r>(request: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
+/// The value of a field that occurs once. With two, the service might look at the other one.
+fn single_value<'r>(request: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
     let mut values = request.headers.get_all(name).iter();
     let value = values.next()?;
     values.next().is_none().then_some(value.as_bytes().trim_ascii())
 }
 
-/// The token after the scheme, whose case does not matter.
+/// The token after the scheme. The scheme's case does not matter.
 fn bearer_token(value: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = value.split_at_checked("bearer ".len())?;
-    let token = token.trim_ascii();
-    (scheme.eq_ignore_ascii_case(b"bearer ") && !token.is_empty()).then_some(token)
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token.trim_ascii())
 }

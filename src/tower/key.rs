@@ -1,44 +1,27 @@
+use std::fmt::Write;
+
 use http::request::Parts;
+use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
 
 use crate::http::NoKey;
 use crate::key::{Key, KeyError, ToKey};
 
-/// Says whose bucket a request is charged to.
+/// Chooses the bucket that a request is charged to.
 ///
-/// Implemented for closures `Fn(&Parts) -> Option<impl ToKey>`, whose key is taken as it is, so that handlers can ask the same
-/// bucket: `|request| Some(request.extensions.get::<User>()?.id)`. A closure's key of several parts should begin with
-/// a word of its own; those of this module begin with `ip`, `bearer`, `header` and `path`. Tuples of up to four take the parts
-/// of each, and have no key where one of them has none.
-///
-/// What a closure returns may be of any length: beyond [`Key::MAX_BYTES`], and with NUL in it, it is a digest.
-///
-/// # Example
-///
-/// ```
-/// use http::request::Parts;
-/// use tollgate::http::NoKey;
-/// use tollgate::tower::ExtractKey;
-/// use tollgate::Key;
-///
-/// struct Host;
-///
-/// impl ExtractKey for Host {
-///     fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
-///         let host = request.uri.host().ok_or(NoKey("the request has no host".into()))?;
-///         Key::new(("host", host)).map_err(|error| NoKey(error.to_string().into()))
-///     }
-/// }
-/// ```
+/// Implemented for closures `Fn(&Parts) -> Option<impl ToKey>`, such as `|request: &Parts|
+/// Some(request.extensions.get::<User>()?.id)`. Their key is used as it is, so handlers can ask the same bucket. A
+/// closure's key of several parts should begin with a word of its own; the keys of this module begin with `ip`,
+/// `bearer`, `header` and `path`. Tuples of up to four join the parts of each, and have a key if each has one.
 pub trait ExtractKey: Send + Sync + 'static {
     /// The key of a request.
     ///
     /// # Errors
     ///
-    /// [`NoKey`] where the request has none; what happens then is up to [`MissingKey`](super::MissingKey).
+    /// [`NoKey`] if the request has none. [`MissingKey`] decides what happens then.
     fn extract(&self, request: &Parts) -> Result<Key, NoKey>;
 
-    /// Asks another where this one has no key.
+    /// Falls back to another key if this one is missing.
     fn or<E: ExtractKey>(self, other: E) -> Or<Self, E>
     where
         Self: Sized,
@@ -58,7 +41,7 @@ where
     }
 }
 
-/// One key, and else another; made by [`ExtractKey::or`].
+/// A key, or another one if the first is missing; made by [`ExtractKey::or`].
 #[derive(Clone, Debug)]
 pub struct Or<A, B> {
     first: A,
@@ -77,8 +60,7 @@ macro_rules! tuples {
             fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
                 #[expect(non_snake_case, reason = "one name serves the type and the value")]
                 let ($($part,)+) = self;
-                // None of the keys is empty, so neither are all together.
-                any_length(($($part.extract(request)?,)+)).map_err(|error| NoKey(error.to_string().into()))
+                Ok(any_length(($($part.extract(request)?,)+))?)
             }
         }
     )*};
@@ -89,36 +71,59 @@ tuples! {
     A B C D;
 }
 
-/// A key of a kind, from what a client chose: different for different values, and none for an empty one.
-pub(super) fn tagged(kind: &'static str, value: &[u8]) -> Option<Key> {
-    match str::from_utf8(value) {
-        Ok("") => None,
-        Ok(text) => any_length((kind, text)).ok(),
-        Err(_) => digest((kind, "bytes"), value),
+/// A segment of the request's path: in `/orgs/acme/users`, 0 is `orgs` and 1 is `acme`.
+///
+/// Keys are `path|acme`. The segment is decoded first, as routers do, so `%61cme` is the same bucket. An empty segment
+/// has no key. Inside of axum's `nest` the path is the rest after the prefix. This limits what is asked for, such as an
+/// organisation, and not who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct PathSegment(pub usize);
+
+impl ExtractKey for PathSegment {
+    fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
+        let segment = request.uri.path().split('/').skip(1).nth(self.0).unwrap_or_default();
+        let decoded: Vec<u8> = percent_decode_str(segment).collect();
+        let key = match str::from_utf8(&decoded) {
+            Ok("") => None,
+            Ok(text) => any_length(("path", text)).ok(),
+            Err(_) => digest(("path", "bytes"), &decoded),
+        };
+        key.ok_or(NoKey("the request's path has no such segment (count from 0; a nested router counts its own)".into()))
     }
 }
 
-/// A key of a kind that does not tell what it was made of.
-///
-/// The digest has no key of its own: the secrets of services are random and long, so nobody can try them all, and a
-/// key would have to be the same in all processes and for as long as the rows live.
-pub(super) fn digest(kind: impl ToKey, value: &[u8]) -> Option<Key> {
-    Key::new((kind, hex(value))).ok()
+/// What happens to a request that has no key for a limit. Such requests never share a bucket by accident.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// The response is 500 and names the remedy: the service does not know whom it serves.
+    #[default]
+    Reject,
+    /// The limit does not apply to the request. Other limits do.
+    Pass,
+    /// All such requests share one bucket, with the key `nobody|`.
+    Share,
 }
 
-/// The key of a value; a digest of the whole of it where a key cannot hold it.
+/// A key of a kind that hides the value.
+///
+/// The digest is not keyed. Tokens are long and random, so nobody can try them all, and the key of a keyed digest would
+/// have to be the same in all processes for as long as the rows live.
+pub(super) fn digest(kind: impl ToKey, value: &[u8]) -> Option<Key> {
+    Key::new((kind, hex_digest(value))).ok()
+}
+
+/// The key of a value, or of its digest if a key cannot hold the value.
 fn any_length(value: impl ToKey) -> Result<Key, KeyError> {
     match Key::new(&value) {
-        Err(KeyError::TooLong { .. } | KeyError::Nul) => Key::new(("sha256", hex(Key::text(&value).as_bytes()))),
+        Err(KeyError::TooLong { .. } | KeyError::Nul) => Key::new(("sha256", hex_digest(Key::text(&value).as_bytes()))),
         other => other,
     }
 }
 
-fn hex(value: &[u8]) -> String {
-    use std::fmt::Write;
-
+fn hex_digest(value: &[u8]) -> String {
     Sha256::digest(value).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        // A string takes whatever is written.
+        // Writing to a string never fails.
         let _ = write!(hex, "{byte:02x}");
         hex
     })

@@ -3,32 +3,29 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use chrono::{DateTime, Utc};
 use http::header::RETRY_AFTER;
 use http::{Request, Response};
+use tower_layer::Layer;
 use tower_service::Service;
 
-use super::admission::{Admission, admit, limits};
-use super::layer::Settings;
+use super::admission::Admission;
+use super::layer::TollgateLayer;
 use super::refuse::Refuse;
-use crate::http::{Facts, Fields, Rejection};
+use crate::http::{Facts, Rejection};
 use crate::limit::Limit;
-use crate::standing::Standing;
 
-/// A service behind a [`TollgateLayer`](super::TollgateLayer).
-///
-/// Any request body will do; the response's is made by [`Refuse`], which asks of it to come from a `String`, or, for
-/// [`Grpc`](super::Grpc), to have a default.
+/// A service behind a [`TollgateLayer`]. [`Refuse`] makes the body of a refusal.
 #[derive(Clone, Debug)]
 pub struct Tollgate<S, R> {
     inner: S,
-    settings: Arc<Settings>,
-    refuse: R,
+    layer: Arc<TollgateLayer<R>>,
 }
 
-impl<S, R> Tollgate<S, R> {
-    pub(super) fn new(inner: S, settings: Arc<Settings>, refuse: R) -> Self {
-        Self { inner, settings, refuse }
+impl<S, R: Clone> Layer<S> for TollgateLayer<R> {
+    type Service = Tollgate<S, R>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        Tollgate { inner, layer: Arc::new(self.clone()) }
     }
 }
 
@@ -36,7 +33,7 @@ impl<S, R, Req, Res> Service<Request<Req>> for Tollgate<S, R>
 where
     S: Service<Request<Req>, Response = Response<Res>> + Clone + Send + 'static,
     S::Future: Send,
-    R: Refuse<Res> + Clone + Send + 'static,
+    R: Refuse<Res> + Send + Sync + 'static,
     Req: Send + 'static,
     Res: Send,
 {
@@ -49,49 +46,46 @@ where
     }
 
     fn call(&mut self, request: Request<Req>) -> Self::Future {
-        // The one that was polled is ready, its clone may not be.
+        // The service that was polled is ready. Its clone may not be.
         let clone = self.inner.clone();
         let mut inner = mem::replace(&mut self.inner, clone);
+        let layer = self.layer.clone();
         let (parts, body) = request.into_parts();
-        let askings = self.settings.askings(&parts);
+        let rules = layer.applied_rules(&parts);
         let request = Request::from_parts(parts, body);
-        let (settings, refuse) = (self.settings.clone(), self.refuse.clone());
         Box::pin(async move {
-            let askings = match askings {
-                Ok(askings) if askings.is_empty() => return inner.call(request).await,
-                Ok(askings) => askings,
-                Err(rejection) => return Ok(refused(&refuse, &rejection, settings.fields, &[])),
+            let rules = match rules {
+                Ok(rules) if rules.is_empty() => return inner.call(request).await,
+                Ok(rules) => rules,
+                Err(rejection) => return Ok(refused(&layer, &rejection, &[])),
             };
-            let limits = limits(&askings);
-            let Admission { mut standings, settlement } = match admit(&settings.gate, askings).await {
+            let limits: Vec<_> = rules.iter().map(|rule| rule.asked.limit.clone()).collect();
+            let admission = match Admission::new(&layer.gate, rules).await {
                 Ok(admission) => admission,
-                Err(rejection) => return Ok(refused(&refuse, &rejection, settings.fields, &limits)),
+                Err(rejection) => return Ok(refused(&layer, &rejection, &limits)),
             };
             let (parts, body) = inner.call(request).await?.into_parts();
-            if let Err(error) = settlement.settle(&parts, &mut standings).await {
-                return Ok(refused(&refuse, &error.into(), settings.fields, &limits));
-            }
+            let grants = match admission.settle(&parts).await {
+                Ok(grants) => grants,
+                Err(error) => return Ok(refused(&layer, &error.into(), &limits)),
+            };
             let mut response = Response::from_parts(parts, body);
-            settings.fields.write(facts(&standings, &limits), response.headers_mut());
+            let facts = grants.iter().fold(Facts::default().announcing(&limits), Facts::and);
+            layer.fields.write(facts, response.headers_mut());
             Ok(response)
         })
     }
 }
 
-fn refused<B, R: Refuse<B>>(refuse: &R, rejection: &Rejection, fields: Fields, limits: &[Limit]) -> Response<B> {
+fn refused<B, R: Refuse<B>>(layer: &TollgateLayer<R>, rejection: &Rejection, limits: &[Limit]) -> Response<B> {
     match rejection {
-        // The remedy is for whoever runs the service.
+        // An error of the service, which its operator must repair.
         Rejection::NoKey(missing) => tracing::error!("{missing}"),
         other => tracing::debug!(status = other.status().as_u16(), "{other}"),
     }
-    let mut response = refuse.refuse(rejection);
+    let mut response = layer.refuse.refuse(rejection);
     if !response.headers().contains_key(RETRY_AFTER) {
-        rejection.write(fields, rejection.facts().announcing(limits), response.headers_mut());
+        rejection.write(layer.fields, rejection.facts().announcing(limits), response.headers_mut());
     }
     response
-}
-
-fn facts<'f>(standings: &'f [(DateTime<Utc>, Standing)], limits: &'f [Limit]) -> Facts<'f> {
-    let facts = Facts::default().announcing(limits);
-    standings.iter().fold(facts, |facts, (decided_at, standing)| facts.standing(*decided_at, standing))
 }

@@ -47,7 +47,6 @@ fn errors_have_the_status_that_their_cause_deserves() {
         (Error::CorruptRow { limit: limit(), fault: "an infinite instant" }, 503, Some(5)),
         (exceeded, 400, None),
         (Error::Key { limit: limit(), source: key }, 400, None),
-        (Error::ReceiptUsed, 409, None),
         (Error::Cost { limit: limit(), source: Tokens::try_from(f64::NAN).unwrap_err() }, 500, None),
         (Error::NothingAsked, 500, None),
         (Error::NotInTransaction, 500, None),

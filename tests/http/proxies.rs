@@ -130,7 +130,7 @@ fn a_thousand_entries_are_no_more_work_than_a_few() {
 #[test]
 fn what_is_no_network_is_named() {
     let error = TrustedProxies::networks(["10.0.0.0/8", "10.0.0.0/33"]).unwrap_err();
-    let remedy = r#""10.0.0.0/33" is no network (write it as 10.0.0.0/8, 2001:db8::/32, or a single address)"#;
+    let remedy = r#""10.0.0.0/33" is not a network (write it as 10.0.0.0/8, 2001:db8::/32, or a single address)"#;
     assert_eq!(error.to_string(), remedy);
 }
 
