@@ -47,7 +47,7 @@ async fn f66_after_a_crash_durable_limits_and_reservations_stand_and_ephemeral_l
     let mut tx = conn.begin().await.unwrap();
     let ask = [DURABLE.key("k").cost(3), EPHEMERAL.key("k").cost(3)];
     LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
-    let ask = DURABLE.key("owing").cost(25).tracked();
+    let ask = DURABLE.key("owing").cost(25);
     let receipt = Receipt::from(LIMITER.reserve(&mut tx, ask).await.unwrap().granted().unwrap());
     tx.commit().await.unwrap();
     assert_eq!(balances(&mut conn).await, [7, -15, 7]);
@@ -67,12 +67,9 @@ async fn f66_after_a_crash_durable_limits_and_reservations_stand_and_ephemeral_l
     assert!(!LIMITER.consume(&mut tx, DURABLE.key("owing")).await.unwrap().is_granted());
     let ask = [DURABLE.key("k").cost(7), EPHEMERAL.key("k").cost(10)];
     LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
-    LIMITER.cancel(&mut tx, receipt.clone()).await.unwrap();
+    LIMITER.cancel(&mut tx, receipt).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(balances(&mut conn).await, [0, 10, 0]);
-    let mut tx = conn.begin().await.unwrap();
-    let again = LIMITER.cancel(&mut tx, receipt).await;
-    assert!(matches!(again, Err(Error::ReceiptUsed)), "{again:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

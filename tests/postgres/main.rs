@@ -5,7 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 mod bad_input;
-mod bench;
 mod cancellation;
 mod command;
 mod conformance;

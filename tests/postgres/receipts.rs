@@ -7,7 +7,7 @@ use sqlx::{Connection, Executor};
 use tokio::sync::Barrier;
 use tollgate::{Error, Limit, Limiter, MINUTE, Receipt, SECOND, Tokens};
 
-use crate::teller::{Teller, both, left, tokens, wait};
+use crate::teller::{Teller, both, tokens, wait};
 use crate::world::{World, limiter, second};
 
 static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
@@ -23,14 +23,6 @@ fn owing() -> [Limit; 2] {
 /// Ten a minute, in either table.
 fn ten() -> [Limit; 2] {
     both(&Limit::token_bucket("ten", 10, MINUTE))
-}
-
-async fn tracked(teller: &mut Teller) -> i64 {
-    sqlx::query_scalar("select count(*) from tollgate.reservations")
-        .persistent(false)
-        .fetch_one(&mut *teller.tx)
-        .await
-        .unwrap()
 }
 
 #[tokio::test]
@@ -130,7 +122,7 @@ async fn g25_a_reservation_that_nobody_settles_stands() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for limit in owing() {
-        let booked = teller.reserve(0.0, limit.global().cost(70).tracked()).await.granted().unwrap();
+        let booked = teller.reserve(0.0, limit.global().cost(70)).await.granted().unwrap();
         assert_eq!(teller.balance(360.0, limit.global()).await.value, Tokens::ZERO);
         assert_eq!(teller.settle(360.0, booked, 70).await, Tokens::ZERO);
     }
@@ -194,128 +186,42 @@ async fn charges_of_different_costs_are_split_and_settled_each() {
     assert_eq!(teller.row(&tenant, "2").await.unwrap().0, tokens(14));
 }
 
-#[tokio::test]
-async fn a_tracked_receipt_is_used_once_and_a_rollback_unuses_it() {
-    let world = World::new().await;
-    for limit in owing().into_iter().chain(ten()) {
-        let mut teller = Teller::of(&world).await;
-        let booked = teller.reserve(0.0, limit.key(1).cost(4).tracked()).await.granted().unwrap();
-        let receipt = Receipt::from(booked);
-        assert!(receipt.charges[0].tracked.is_some());
-        assert_eq!(tracked(&mut teller).await, 1);
-        teller.commit().await;
-
-        let mut teller = Teller::of(&world).await;
-        assert_eq!(teller.settle(0.0, receipt.clone(), 1).await, tokens(9));
-        assert_eq!(tracked(&mut teller).await, 0);
-        teller.tx.rollback().await.unwrap();
-
-        let mut teller = Teller::of(&world).await;
-        assert_eq!(tracked(&mut teller).await, 1);
-        assert_eq!(teller.cancel(0.0, receipt.clone()).await, tokens(10));
-        let after = teller.rows().await;
-        let limiter = LIMITER.at(second(0.0));
-        for error in [
-            limiter.cancel(&mut teller.tx, receipt.clone()).await.unwrap_err(),
-            limiter.settle(&mut teller.tx, receipt.clone(), 0).await.unwrap_err(),
-            limiter.settle(&mut teller.tx, receipt.clone(), 9).await.unwrap_err(),
-            limiter.settle(&mut teller.tx, receipt.clone(), 4).await.unwrap_err(),
-            limiter.lock_timeout(SECOND).cancel(&mut teller.tx, receipt.clone()).await.unwrap_err(),
-        ] {
-            assert!(matches!(&error, Error::ReceiptUsed) && !error.is_retryable(), "{error:?}");
-        }
-        assert_eq!(teller.rows().await, after, "nothing was changed");
-        assert_eq!(left(teller.consume(0.0, limit.key(1)).await), tokens(9), "and the transaction is usable");
-        teller.commit().await;
-    }
-}
-
-#[tokio::test]
-async fn a_tracked_receipt_over_several_limits_is_used_whole_or_not_at_all() {
-    let world = World::new().await;
-    let mut teller = Teller::of(&world).await;
-    let limiter = LIMITER.at(second(0.0));
-    let [durable, ephemeral] = ten();
-    let ask = [durable.key(1).cost(2).tracked(), durable.key(2).cost(2), ephemeral.key(1).cost(2).tracked()];
-    let receipt = Receipt::from(limiter.consume_all(&mut teller.tx, ask).await.unwrap().granted().unwrap());
-    assert_eq!(receipt.charges.iter().filter(|charge| charge.tracked.is_some()).count(), 2);
-    let part = receipt.clone().split().next().unwrap();
-    assert_eq!(teller.settle(0.0, part, 0).await, tokens(10));
-    let before = teller.rows().await;
-    let error = limiter.settle(&mut teller.tx, receipt.clone(), 0).await.unwrap_err();
-    assert!(matches!(error, Error::ReceiptUsed), "{error:?}");
-    assert_eq!((teller.rows().await, tracked(&mut teller).await), (before, 1), "the unused part is still there");
-    for receipt in receipt.split().skip(1) {
-        assert_eq!(teller.settle(0.0, receipt, 0).await, tokens(10));
-    }
-    assert_eq!(tracked(&mut teller).await, 0);
-}
-
-/// As two receipts that were put together by mistake.
-#[tokio::test]
-async fn a_receipt_that_names_one_tracked_charge_twice_changes_nothing() {
-    let world = World::new().await;
-    for limit in ten() {
-        let mut teller = Teller::of(&world).await;
-        let once = Receipt::from(teller.consume(0.0, limit.key(1).cost(3).tracked()).await.granted().unwrap());
-        teller.commit().await;
-        let mut twice = once.clone();
-        twice.charges.extend(once.charges.clone());
-        let mut tx = world.begin().await;
-        let error = LIMITER.at(second(0.0)).settle(&mut tx, twice, 0).await.unwrap_err();
-        assert!(matches!(error, Error::ReceiptUsed), "{error:?}");
-        tx.commit().await.unwrap();
-        let mut teller = Teller::of(&world).await;
-        assert_eq!(teller.settle(0.0, once, 0).await, tokens(10), "the charge can still be settled");
-    }
-}
-
-#[tokio::test]
-async fn a_refused_or_missing_tracked_request_leaves_no_reservation_behind() {
-    let world = World::new().await;
-    let mut teller = Teller::of(&world).await;
-    for limit in ten() {
-        left(teller.consume(0.0, limit.key(1).cost(10)).await);
-        assert!(!teller.consume(0.0, limit.key(1).tracked()).await.is_granted());
-        assert!(teller.check(0.0, limit.key(2).tracked()).await.is_granted());
-        assert_eq!(tracked(&mut teller).await, 0);
-    }
-}
-
-/// Six callers with a connection each try to use each of fifty receipts at the same moment.
+/// Six workers with a connection each try to take each of fifty jobs, and its receipt with it, at the same moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn fifty_tracked_receipts_are_used_once_each_however_many_try() {
+async fn fifty_receipts_that_go_with_their_jobs_are_used_once_each_however_many_try() {
     const RECEIPTS: u32 = 50;
     const CALLERS: usize = 6;
     let world = World::new().await;
+    world.sql("create table jobs (id int8 primary key, receipt jsonb not null)").await;
     let limit = Limit::token_bucket("raced", 10, MINUTE).unbounded_reservations();
     let mut teller = Teller::of(&world).await;
     assert_eq!(teller.debit(0.0, limit.global().cost(1_000)).await, tokens(-990));
-    let mut receipts = Vec::new();
     for nth in 0..RECEIPTS {
-        let booked = teller.reserve(0.0, limit.global().cost(nth + 1).tracked()).await.granted().unwrap();
-        receipts.push(Receipt::from(booked));
+        let receipt = Receipt::from(teller.reserve(0.0, limit.global().cost(nth + 1)).await.granted().unwrap());
+        let insert = sqlx::query("insert into jobs values ($1, $2)").persistent(false);
+        insert.bind(i64::from(nth)).bind(Json(receipt)).execute(&mut *teller.tx).await.unwrap();
     }
     teller.commit().await;
 
-    let (receipts, barrier) = (Arc::new(receipts), Arc::new(Barrier::new(CALLERS)));
+    let barrier = Arc::new(Barrier::new(CALLERS));
     let mut callers = Vec::new();
     for caller in 0..CALLERS {
-        let (receipts, barrier, mut conn) = (receipts.clone(), barrier.clone(), world.connect().await);
+        let (barrier, mut conn) = (barrier.clone(), world.connect().await);
         callers.push(tokio::spawn(async move {
             let (limiter, mut used) = (LIMITER.at(second(0.0)), 0);
-            for receipt in &*receipts {
+            for nth in 0..RECEIPTS {
                 barrier.wait().await;
                 let mut tx = conn.begin().await.unwrap();
-                let answer = if caller % 2 == 0 {
-                    limiter.cancel(&mut tx, receipt.clone()).await
-                } else {
-                    limiter.settle(&mut tx, receipt.clone(), 0).await
-                };
-                match answer {
-                    Ok(_) => used += 1,
-                    Err(Error::ReceiptUsed) => {}
-                    Err(error) => panic!("{error}"),
+                let take = sqlx::query_scalar("delete from jobs where id = $1 returning receipt").persistent(false);
+                let taken: Option<Json<Receipt>> = take.bind(i64::from(nth)).fetch_optional(&mut *tx).await.unwrap();
+                if let Some(Json(receipt)) = taken {
+                    let answer = if caller % 2 == 0 {
+                        limiter.cancel(&mut tx, receipt).await
+                    } else {
+                        limiter.settle(&mut tx, receipt, 0).await
+                    };
+                    answer.unwrap();
+                    used += 1;
                 }
                 tx.commit().await.unwrap();
             }
@@ -329,7 +235,6 @@ async fn fifty_tracked_receipts_are_used_once_each_however_many_try() {
     assert_eq!(used, RECEIPTS);
     let mut teller = Teller::of(&world).await;
     assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(-990));
-    assert_eq!(tracked(&mut teller).await, 0);
 }
 
 #[tokio::test]

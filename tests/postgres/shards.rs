@@ -2,10 +2,10 @@
 
 mod bad_input;
 mod cancellation;
+mod changed;
 mod conformance;
 mod contention;
 mod cost;
 mod last_moment;
 mod stage;
 mod storm;
-mod takeover;

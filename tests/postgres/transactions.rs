@@ -7,7 +7,7 @@ use sqlx::{Connection, Executor, PgConnection, Row};
 use tollgate::{Decision, Error, Limit, Limiter, MINUTE, Receipt, SECOND, Step, Tokens};
 
 use crate::teller::{Teller, both, left, rows, run, tokens};
-use crate::world::{World, limiter, second};
+use crate::world::{World, limiter, parts, second};
 
 static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 
@@ -22,7 +22,7 @@ fn ten() -> [Limit; 2] {
 /// A receipt over one token of one key, charged at an instant that has not come: it can be settled and cancelled.
 fn receipt(limit: &Limit, key: &str) -> Receipt {
     let charge = serde_json::json!({
-        "limit": limit, "key": key, "shard": 0, "cost": 1, "ready_at": "2999-01-01T00:00:00Z", "tracked": null
+        "limit": limit, "key": key, "shard": 0, "cost": 1, "ready_at": "2999-01-01T00:00:00Z"
     });
     serde_json::from_value(serde_json::json!({ "charges": [charge] })).unwrap()
 }
@@ -382,11 +382,10 @@ async fn outside_a_transaction_every_verb_that_would_write_says_so() {
         assert_eq!(Teller::of(&world).await.rows().await, before);
         assert_eq!(setting(&mut conn, "lock_timeout").await, "0");
         // Looking needs no transaction, where statements have names.
-        assert!(Limiter::new().check(&mut conn, limit.key("present")).await.unwrap().is_granted());
-        assert_eq!(
-            Limiter::new().at(second(0.0)).balance(&mut conn, limit.key("present")).await.unwrap().value,
-            tokens(5)
-        );
+        let looking = Limiter::new().parts(parts());
+        assert!(looking.check(&mut conn, limit.key("present")).await.unwrap().is_granted());
+        let balance = looking.at(second(0.0)).balance(&mut conn, limit.key("present")).await.unwrap();
+        assert_eq!(balance.value, tokens(5));
         world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
     }
 }
@@ -409,18 +408,6 @@ async fn outside_a_transaction_a_cost_of_zero_for_several_limits_writes_nothing(
     for limit in ten() {
         let _ = LIMITER.consume_all(&mut conn, [limit.key(1).cost(0), limit.key(2).cost(0)]).await;
         assert_eq!(rows(&mut conn).await, []);
-    }
-}
-
-#[tokio::test]
-async fn outside_a_transaction_a_tracked_cost_of_zero_leaves_no_reservation() {
-    let world = World::new().await;
-    let mut conn = world.connect().await;
-    for limit in ten() {
-        let answer = LIMITER.consume(&mut conn, limit.key(1).cost(0).tracked()).await;
-        let sql = "select count(*) from tollgate.reservations";
-        let kept: i64 = sqlx::query_scalar(sql).fetch_one(&mut conn).await.unwrap();
-        assert_eq!(kept, 0, "{answer:?}");
     }
 }
 
@@ -578,8 +565,6 @@ async fn g20_named_statements_are_prepared_once_and_unnamed_ones_never() {
         for answer in answers(limiter, conn, limit, "k").await {
             answer.unwrap();
         }
-        let tracked = limiter.consume(conn, limit.key("t").tracked()).await.unwrap().granted().unwrap();
-        limiter.settle(conn, tracked, 0).await.unwrap();
         let _ = limiter.check(conn, limit.key("k")).await.unwrap();
         limiter.balance(conn, limit.key("k")).await.unwrap();
         run(conn, "rollback").await;
@@ -597,10 +582,10 @@ async fn g20_named_statements_are_prepared_once_and_unnamed_ones_never() {
         let limiter = LIMITER.at(second(0.0));
         story(limiter, &mut conn, &limit).await;
         let (all, locking, others) = prepared(&mut conn).await;
-        // One row is locked, several are claimed, several are saved with the charge that they use up.
-        assert_eq!(locking, 3, "of {all}");
-        // A save of one row, a read, and a tracked charge, at the least.
-        assert!(others >= 3, "{others} of {all}");
+        // One row is locked, or several are inserted or locked.
+        assert_eq!(locking, 2, "of {all}");
+        // One row is inserted and saved, several are read and saved, and stale ones are removed.
+        assert_eq!(others, 5, "of {all}");
         story(limiter.lock_timeout(SECOND), &mut conn, &limit).await;
         assert_eq!(prepared(&mut conn).await, (all, locking, others), "a second round prepares nothing new");
     }

@@ -1,7 +1,8 @@
 //! A world for each test: a migrated database of its own on one shared server, gone with the test.
 //!
 //! With `TOLLGATE_TEST_POOLER` set, what is tested reaches the server through a PgBouncer in transaction mode, without named
-//! statements unless it is set to `named`; what the tests themselves say does not.
+//! statements unless it is set to `named`; what the tests themselves say does not. With `TOLLGATE_TEST_DISTRIBUTED` set, the
+//! tables have the parts that `tollgate distribute` gives them on Citus, and what is tested is told so.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock};
@@ -25,8 +26,24 @@ pub(crate) struct World {
 impl World {
     /// A migrated database.
     pub(crate) async fn new() -> Self {
+        Self::of_parts(parts()).await
+    }
+
+    /// A migrated database whose tables take rows of so many parts, as `distribute` leaves them; 0 for plain tables.
+    pub(crate) async fn of_parts(parts: u16) -> Self {
         let world = Self::unmigrated().await;
         migrate::run(&mut world.pool.acquire().await.unwrap()).await.unwrap();
+        if parts > 0 {
+            let swap = |table| {
+                format!(
+                    "alter table tollgate.{table} drop constraint {table}_part;
+                     alter table tollgate.{table}
+                       add constraint {table}_part check (part between {parts} and {})",
+                    2 * parts - 1
+                )
+            };
+            world.sql(&["buckets", "rate_limits"].map(swap).join(";")).await;
+        }
         world
     }
 
@@ -81,7 +98,7 @@ impl World {
     /// The row of a limit and key on disk, `(value, ts)`, if it is there.
     pub(crate) async fn row(&self, storage: Storage, name: &str, key: &str) -> Option<(Tokens, DateTime<Utc>)> {
         let sql = match storage {
-            Storage::Ephemeral => "select tokens, last_refill from tollgate.buckets where name = $1 and key = $2",
+            Storage::Ephemeral => "select value, ts from tollgate.buckets where name = $1 and key = $2",
             Storage::Durable => "select value, ts from tollgate.rate_limits where name = $1 and key = $2",
         };
         let row: Option<(i64, DateTime<Utc>)> =
@@ -136,12 +153,35 @@ impl Drop for World {
 /// A limiter that works in the world as it is.
 pub(crate) fn limiter() -> Limiter {
     let limiter = if is_unnamed() { Limiter::new().unnamed_statements() } else { Limiter::new() };
-    if is_distributed() { limiter.distributed() } else { limiter }
+    limiter.parts(parts())
 }
 
-/// Whether what is tested says only what goes to one node.
+/// Whether the tables have parts.
 pub(crate) fn is_distributed() -> bool {
     std::env::var_os(DISTRIBUTED).is_some()
+}
+
+/// How many parts the tables have; 0 for plain ones.
+pub(crate) fn parts() -> u16 {
+    if is_distributed() { PARTS } else { 0 }
+}
+
+/// The part that a row of this key lies in: for rows that a test writes by hand.
+pub(crate) fn part(key: &str) -> i16 {
+    part_of(key, parts())
+}
+
+/// The part of a key where there are so many. The hash is written down once more, for stored rows lie where it says.
+pub(crate) fn part_of(key: &str, parts: u16) -> i16 {
+    if parts == 0 {
+        return 0;
+    }
+    let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    let mut hash = key.bytes().fold(0xCBF2_9CE4_8422_2325, fnv);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
+    hash ^= hash >> 33;
+    i16::try_from(u64::from(parts) + hash % u64::from(parts)).unwrap()
 }
 
 /// Whether what is tested goes through a pooler.
@@ -200,3 +240,5 @@ pub(crate) const POOLER: &str = "TOLLGATE_TEST_POOLER";
 /// What [`POOLER`] is set to where the pooler follows named statements.
 pub(crate) const NAMED: &str = "named";
 pub(crate) const DISTRIBUTED: &str = "TOLLGATE_TEST_DISTRIBUTED";
+/// Over how many parts the tables are distributed where they are.
+pub(crate) const PARTS: u16 = 8;

@@ -28,11 +28,10 @@ enum Verb {
     Reserve,
     Reset,
     Settle,
-    SettleTracked,
     Cancel,
 }
 
-const VERBS: [Verb; 13] = [
+const VERBS: [Verb; 12] = [
     Verb::Consume,
     Verb::ConsumeNew,
     Verb::ConsumeAll,
@@ -44,7 +43,6 @@ const VERBS: [Verb; 13] = [
     Verb::Reserve,
     Verb::Reset,
     Verb::Settle,
-    Verb::SettleTracked,
     Verb::Cancel,
 ];
 
@@ -119,7 +117,7 @@ struct Stage {
 /// What was taken before, to be settled or cancelled.
 #[derive(Default)]
 struct Props {
-    taken: Option<(Grant, Reservation, Reservation)>,
+    taken: Option<(Grant, Reservation)>,
 }
 
 /// All that can change; a full row says as much as an absent one.
@@ -135,22 +133,19 @@ impl Stage {
 
     /// Sets the tables to the same balances as always.
     async fn set(&self) -> Props {
-        self.world.sql("truncate tollgate.buckets, tollgate.rate_limits, tollgate.reservations").await;
+        self.world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
         let mut tx = self.world.pool.begin().await.unwrap();
         let limiter = Limiter::new();
         let ask = [DURABLE.key("there").cost(3), EPHEMERAL.key("there").cost(3)];
         let grant = limiter.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
         let booked = limiter.reserve(&mut tx, DURABLE.key("owing").cost(15)).await.unwrap().granted().unwrap();
-        let tracked = DURABLE.key("tracked").cost(15).tracked();
-        let tracked = limiter.reserve(&mut tx, tracked).await.unwrap().granted().unwrap();
         tx.commit().await.unwrap();
-        Props { taken: Some((grant, booked, tracked)) }
+        Props { taken: Some((grant, booked)) }
     }
 
     async fn state(&self) -> State {
-        let sql = "select name, key, tokens from tollgate.buckets where tokens < 10000000
-                   union all select name, key, value from tollgate.rate_limits where value < 10000000
-                   union all select 'receipts', '', count(*) from tollgate.reservations order by 1, 2";
+        let sql = "select name, key, value from tollgate.buckets where value < 10000000
+                   union all select name, key, value from tollgate.rate_limits where value < 10000000 order by 1, 2";
         sqlx::query_as(sql).fetch_all(&self.world.pool).await.unwrap()
     }
 
@@ -180,7 +175,7 @@ impl Stage {
 
 impl Verb {
     async fn call(self, gate: &Gate, props: Props) {
-        let Some((grant, booked, tracked)) = props.taken else { return };
+        let Some((grant, booked)) = props.taken else { return };
         match self {
             Self::Consume => assert!(gate.consume(EPHEMERAL.key("there").cost(2)).await.unwrap().is_granted()),
             Self::ConsumeNew => assert!(gate.consume(DURABLE.key("new")).await.unwrap().is_granted()),
@@ -198,7 +193,6 @@ impl Verb {
             }
             Self::Reset => drop(gate.reset(DURABLE.key("owing")).await.unwrap()),
             Self::Settle => drop(gate.settle(grant, 1).await.unwrap()),
-            Self::SettleTracked => drop(gate.settle(tracked, 1).await.unwrap()),
             Self::Cancel => drop(gate.cancel(booked).await.unwrap()),
         }
     }

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tollgate::{Decision, Gate, Limit, Limiter, Receipt, Request, Tokens};
+use tollgate::{Decision, Limit, Limiter, Request};
 
 use super::stage::{EVER, deadlocks, patient, pool, soon, sweep, until_alone};
 use crate::world::{World, is_pooled, limiter};
@@ -54,7 +54,7 @@ async fn g14_two_gates_and_third_parties_never_deadlock_and_balance_to_the_token
         callers.spawn(async move {
             let mut dice = Rng::with_seed(caller);
             for round in 0..ROUNDS {
-                let (rows, cost, tracked) = (some(&mut dice, rows), dice.u32(1..=3), dice.u32(..8) == 0);
+                let (rows, cost) = (some(&mut dice, rows), dice.u32(1..=3));
                 let count = |sign: i64| {
                     for row in &rows {
                         taken[*row].fetch_add(sign * i64::from(cost), Ordering::SeqCst);
@@ -71,8 +71,7 @@ async fn g14_two_gates_and_third_parties_never_deadlock_and_balance_to_the_token
                     }
                     continue;
                 }
-                let asks = asks().map(|ask| if tracked { ask.tracked() } else { ask });
-                let Decision::Granted(grant) = gate.consume_all(asks).await.unwrap() else { continue };
+                let Decision::Granted(grant) = gate.consume_all(asks()).await.unwrap() else { continue };
                 granted.fetch_add(1, Ordering::SeqCst);
                 count(1);
                 // All is given back until near the end, so that rows fill up, vanish and are made anew.
@@ -208,7 +207,7 @@ async fn f28_callers_of_two_gates_beside_resets_and_sweeps_never_fail_and_get_wh
         }
         let mut conn = world.connect().await;
         let table = match limit.spec().storage {
-            tollgate::Storage::Ephemeral => "buckets where expires_at",
+            tollgate::Storage::Ephemeral => "buckets where full_at",
             tollgate::Storage::Durable => "rate_limits where full_at",
         };
         let sweep = format!("delete from tollgate.{table} <= now()");
@@ -226,30 +225,5 @@ async fn f28_callers_of_two_gates_beside_resets_and_sweeps_never_fail_and_get_wh
         soon(callers.join_all()).await;
         let granted = granted.load(Ordering::SeqCst);
         assert!(granted <= 5 * (resets + 1), "{granted} granted of a capacity of 5 with {resets} resets");
-    }
-}
-
-/// Two receipts in two calls of one batch, and one receipt twice: each is used once.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tracked_receipt_is_used_once_however_many_callers_of_two_gates_have_it() {
-    let world = World::new().await;
-    let gates = [patient(&pool(&world.url(), 4).await).build(), patient(&pool(&world.url(), 4).await).build()];
-    let limit = Limit::token_bucket("tracked", 10, EVER).max_reserved(100);
-    for round in 0..10 {
-        let ask = limit.key(round).cost(7).tracked();
-        let receipt = Receipt::from(gates[0].reserve(ask).await.unwrap().granted().unwrap());
-        // So that a second use would show.
-        gates[1].debit(limit.key(round).cost(20)).await.unwrap();
-        let mut callers = JoinSet::new();
-        for caller in 0..16 {
-            let (gate, receipt): (Gate, _) = (gates[caller % 2].clone(), receipt.clone());
-            callers.spawn(async move { gate.settle(receipt, 0).await });
-        }
-        let answers = soon(callers.join_all()).await;
-        let used = answers.iter().filter(|answer| answer.is_ok()).count();
-        let refused = answers.iter().filter(|answer| matches!(answer, Err(tollgate::Error::ReceiptUsed))).count();
-        assert_eq!((used, refused), (1, 15), "{answers:?}");
-        let balance = gates[0].balance(limit.key(round)).await.unwrap().value;
-        assert_eq!(balance, Tokens::from_micros(-10_000_000));
     }
 }

@@ -177,7 +177,7 @@ enum Verb {
     Credit,
     Debit,
     Reset,
-    SettleTracked,
+    Settle,
 }
 
 const VERBS: [Verb; 8] = [
@@ -188,7 +188,7 @@ const VERBS: [Verb; 8] = [
     Verb::Credit,
     Verb::Debit,
     Verb::Reset,
-    Verb::SettleTracked,
+    Verb::Settle,
 ];
 
 const LITTLE: Limit = Limit::token_bucket("little", 10, EVER).max_reserved(10);
@@ -211,7 +211,7 @@ impl Verb {
             Self::Credit => gate.credit(LITTLE.key("k")).await.map(drop),
             Self::Debit => gate.debit(LITTLE.key("k")).await.map(drop),
             Self::Reset => gate.reset(LITTLE.key("k")).await.map(drop),
-            Self::SettleTracked => gate.settle(receipt, 1).await.map(drop),
+            Self::Settle => gate.settle(receipt, 1).await.map(drop),
         }
     }
 
@@ -238,7 +238,7 @@ impl Stage {
 
     /// Sets the tables to the same balances as always.
     async fn set(&self) -> Receipt {
-        self.world.sql("truncate tollgate.buckets, tollgate.rate_limits, tollgate.reservations").await;
+        self.world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
         let mut tx = self.world.pool.begin().await.unwrap();
         let limiter = Limiter::new();
         limiter
@@ -247,16 +247,15 @@ impl Stage {
             .unwrap()
             .granted()
             .unwrap();
-        let booked = limiter.reserve(&mut tx, LITTLE.key("owing").cost(15).tracked()).await.unwrap().granted().unwrap();
+        let booked = limiter.reserve(&mut tx, LITTLE.key("owing").cost(15)).await.unwrap().granted().unwrap();
         tx.commit().await.unwrap();
         booked.into()
     }
 
     /// All that can change, in micro-tokens; an absent row is a full one.
     async fn state(&self) -> Vec<(String, String, i64)> {
-        let sql = "select name, key, tokens from tollgate.buckets
-                   union all select name, key, value from tollgate.rate_limits
-                   union all select 'receipts', '', count(*) from tollgate.reservations order by 1, 2";
+        let sql = "select name, key, value from tollgate.buckets
+                   union all select name, key, value from tollgate.rate_limits order by 1, 2";
         sqlx::query_as(sql).fetch_all(&self.world.pool).await.unwrap()
     }
 

@@ -254,15 +254,15 @@ async fn an_error_of_a_batch_reaches_every_caller_in_it_by_its_own_limit() {
 #[tokio::test]
 async fn one_corrupt_row_is_an_error_for_those_who_ask_it_and_for_no_one_else() {
     let world = World::new().await;
-    world.sql("alter table tollgate.buckets drop constraint buckets_last_refill_finite").await;
-    world.sql("alter table tollgate.rate_limits drop constraint rate_limits_ts_finite").await;
+    world.sql("alter table tollgate.buckets drop constraint buckets_row").await;
+    world.sql("alter table tollgate.rate_limits drop constraint rate_limits_row").await;
     let proxy = Proxy::new(&world.url());
     let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
     let gate = patient(&pool).build();
     for limit in [LIMIT, Limit::stepped_bucket("ten", 10, EVER).ephemeral()] {
         gate.consume(limit.key("corrupt")).await.unwrap().granted().unwrap();
         gate.consume(limit.key(0)).await.unwrap().granted().unwrap();
-        for (table, ts) in [("rate_limits", "ts"), ("buckets", "last_refill")] {
+        for (table, ts) in [("rate_limits", "ts"), ("buckets", "ts")] {
             world.sql(&format!("update tollgate.{table} set {ts} = 'infinity' where key = 'corrupt'")).await;
         }
         proxy.hold_after(0);

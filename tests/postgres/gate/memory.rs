@@ -139,18 +139,23 @@ async fn f52_f53_credit_reset_settle_and_cancel_go_past_the_memory_and_clear_it(
     }
 }
 
-/// The same where the call is decided under a lock, as one that uses up a tracked receipt is.
+/// The same where the call is decided under a lock, as one over both tables is.
 #[tokio::test]
-async fn f52_settling_a_tracked_receipt_clears_the_memory() {
+async fn f52_settling_a_receipt_over_both_tables_clears_the_memory() {
     let stage = Stage::new(100).await;
-    let limit = Limit::token_bucket("tracked", 1, EVER);
+    let limits = [Limit::token_bucket("durable", 1, EVER), Limit::token_bucket("ephemeral", 1, EVER).ephemeral()];
     for _ in 0..2 {
-        let grant = stage.gate.consume(limit.key("k").tracked()).await.unwrap().granted().unwrap();
-        stage.asked(limit.key("k")).await;
-        stage.remembered(limit.key("k")).await;
+        let grant = stage.gate.consume_all(limits.each_ref().map(|limit| limit.key("k"))).await;
+        let grant = grant.unwrap().granted().unwrap();
+        for limit in &limits {
+            stage.asked(limit.key("k")).await;
+            stage.remembered(limit.key("k")).await;
+        }
         stage.gate.settle(grant, 0).await.unwrap();
-        stage.ok(limit.key("k")).await;
-        stage.gate.reset(limit.key("k")).await.unwrap();
+        for limit in &limits {
+            stage.ok(limit.key("k")).await;
+            stage.gate.reset(limit.key("k")).await.unwrap();
+        }
     }
 }
 

@@ -61,7 +61,11 @@ fn decisions_are_counted_by_limit_outcome_and_source() {
     for name in ["tollgate_batches_total", "tollgate_batch_calls", "tollgate_batch_seconds"] {
         assert_eq!(counted(name, &[]), 6, "{name}");
     }
-    assert_eq!(counted("tollgate_locked_calls_total", &[]), 1, "the first call inserts the row");
+    assert_eq!(
+        counted("tollgate_locked_calls_total", &[]),
+        2,
+        "the first call inserts the row, and the reset deletes stale ones"
+    );
 }
 
 #[test]

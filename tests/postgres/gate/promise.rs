@@ -20,7 +20,7 @@ const KEYS: u32 = 3;
 fn limits() -> [Limit; 6] {
     [
         Limit::token_bucket("drip", 300, SECOND).capacity(20),
-        Limit::token_bucket("drip", 300, SECOND).capacity(20).ephemeral(),
+        Limit::token_bucket("drip_too", 300, SECOND).capacity(20).ephemeral(),
         Limit::token_bucket("owing", 300, SECOND).capacity(10).max_reserved(15),
         Limit::stepped_bucket("steps", 30, PERIOD).capacity(40),
         Limit::fixed_window("window", 30, PERIOD).ephemeral(),
@@ -59,7 +59,7 @@ async fn never_over_between_any_two_grants_of_two_processes() {
             assert!(grants.len() > 30, "only {} grants of {limit:?}", grants.len());
             let (_, step) = world.row(storage, limit.name(), &key).await.unwrap();
             let refilled = |instant: i64| match limit.name() {
-                "drip" | "owing" => 300 * instant,
+                "drip" | "drip_too" | "owing" => 300 * instant,
                 _ => 30_000_000 * (instant - step.timestamp_micros()).div_euclid(100_000),
             };
             let most = spec.capacity.unwrap_or(Tokens::new(30)).micros() + spec.max_reserved.micros();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use sqlx::Connection;
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
-use tollgate::{Error, Gate, HOUR, Limit, Limiter, OnFailure, SECOND, Storage, Tokens, migrate};
+use tollgate::{Balance, Error, Gate, HOUR, Limit, Limiter, OnFailure, SECOND, Tokens, migrate};
 
 use super::stage::{EVER, patient, pool, soon};
 use crate::proxy::Proxy;
@@ -60,7 +60,7 @@ async fn a_row_rewritten_with_the_same_numbers_is_charged_whole_or_not_at_all() 
 }
 
 #[tokio::test]
-async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_row_and_charges_nobody() {
+async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_row() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
     let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
@@ -89,7 +89,8 @@ async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_ro
     first.await.unwrap().unwrap().granted().unwrap();
     corrupt(bad.await.unwrap().unwrap_err());
     one.await.unwrap().unwrap().granted().unwrap();
-    for (key, taken) in [("bad", 1), ("one", 2), ("two", 2)] {
+    // The other row of a group is written, though its call is told of the error.
+    for (key, taken) in [("bad", 1), ("one", 2), ("two", 3)] {
         let balance = gate.balance(MANY.key(key)).await.unwrap();
         assert_eq!(balance.value, Tokens::new(1_000_000 - taken), "{key}");
     }
@@ -189,15 +190,27 @@ async fn a_settlement_of_unknown_outcome_is_not_refused_from_memory() {
     let proxy = Proxy::new(&world.url());
     let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
     let gate = patient(&pool).remember_refusals(HOUR).build();
-    let limit = Limit::stepped_bucket("one", 1, EVER);
-    let grant = gate.consume(limit.key("k").tracked()).await.unwrap().granted().unwrap();
-    gate.consume(limit.key("k")).await.unwrap().granted().unwrap_err();
-    // Begin, lock, save, commit.
-    proxy.cut_after(4);
-    let settled = soon(gate.settle(grant, 0)).await;
-    assert!(matches!(settled, Err(Error::OutcomeUnknown { .. })), "{settled:?}");
-    assert_eq!(world.row(Storage::Durable, "one", "k").await.unwrap().0, Tokens::ONE);
-    soon(gate.consume(limit.key("k"))).await.unwrap().granted().unwrap();
+    let durable = Limit::stepped_bucket("durable", 1, EVER);
+    let ephemeral = Limit::stepped_bucket("ephemeral", 1, EVER).ephemeral();
+    for (asks, statements) in [
+        // Peek, swap.
+        (vec![durable.key("k")], 2),
+        // Peek twice; begin, peek twice, lock twice, save, commit.
+        (vec![durable.key("both"), ephemeral.key("both")], 9),
+    ] {
+        let grant = gate.consume_all(asks.clone()).await.unwrap().granted().unwrap();
+        for ask in &asks {
+            gate.consume(ask.clone()).await.unwrap().granted().unwrap_err();
+        }
+        proxy.cut_after(statements);
+        let settled = soon(gate.settle(grant, 0)).await;
+        assert!(matches!(settled, Err(Error::OutcomeUnknown { .. })), "{settled:?}");
+        for ask in asks {
+            let Balance { key, value, .. } = Gate::new(world.pool.clone()).balance(ask.clone()).await.unwrap();
+            assert_eq!(value, Tokens::ONE, "{key:?}");
+            soon(gate.consume(ask)).await.unwrap().granted().unwrap();
+        }
+    }
 }
 
 /// The key is the caller's choice: it neither fails those who share its batch, nor opens a gate that is open on failure.
@@ -241,7 +254,7 @@ async fn a_partitioned_table_is_written_where_the_row_is() {
         .sql(
             "drop view tollgate.balances;
              alter table tollgate.rate_limits rename to plain;
-             create table tollgate.rate_limits (like tollgate.plain, primary key (name, key, shard))
+             create table tollgate.rate_limits (like tollgate.plain, primary key (part, name, key, shard))
                 partition by hash (key);
              create table tollgate.p0 partition of tollgate.rate_limits for values with (modulus 2, remainder 0);
              create table tollgate.p1 partition of tollgate.rate_limits for values with (modulus 2, remainder 1)",

@@ -6,7 +6,7 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tollgate::{Gate, GateBuilder, Limit, MINUTE};
 
-use crate::world::{is_distributed, is_unnamed};
+use crate::world::{is_unnamed, parts};
 
 /// So long that nothing comes back while a test runs.
 pub(crate) const EVER: Duration = Limit::MAX_PERIOD;
@@ -20,7 +20,7 @@ pub(crate) async fn pool(url: &str, connections: u32) -> PgPool {
 pub(crate) fn patient(pool: &PgPool) -> GateBuilder {
     let gate = Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE);
     let gate = if is_unnamed() { gate.unnamed_statements() } else { gate };
-    if is_distributed() { gate.distributed() } else { gate }
+    gate.parts(parts())
 }
 
 /// Fails where something hangs.
@@ -55,7 +55,7 @@ pub(crate) async fn idle_in_transaction(pool: &PgPool) -> i64 {
 /// Deletes rows that are full, and waits for nobody.
 pub(crate) async fn sweep(conn: &mut PgConnection) -> u64 {
     let mut deleted = 0;
-    for (table, full_at) in [("buckets", "expires_at"), ("rate_limits", "full_at")] {
+    for (table, full_at) in [("buckets", "full_at"), ("rate_limits", "full_at")] {
         let sql = format!(
             "delete from tollgate.{table} where ctid = any (array(
                  select ctid from tollgate.{table} where {full_at} <= clock_timestamp() limit 100 for update skip locked

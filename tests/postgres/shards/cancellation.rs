@@ -7,7 +7,7 @@ use tollgate::{Limit, Limiter, Receipt, SECOND};
 use super::stage::{EVER, clear, put, shards};
 use crate::cancellation::Cut;
 use crate::proxy::Proxy;
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
 const ONE: i64 = 1_000_000;
 
@@ -16,32 +16,22 @@ const ONE: i64 = 1_000_000;
 enum Path {
     /// A shard that nobody holds, swapped.
     Free,
-    /// The last tokens of a shard, in a savepoint.
+    /// The last tokens of a shard, swapped, too.
     Last,
     /// More than any shard has.
     Pooled,
-    /// No row at all.
+    /// No row at all: one is placed, in a savepoint.
     Absent,
     /// A debt of several shards.
     Reserved,
     Debit,
     Settled,
+    /// Of a limit with stale shards, which are deleted.
     Reset,
-    /// The rows of another number of shards.
-    Strangers,
 }
 
-const PATHS: [Path; 9] = [
-    Path::Free,
-    Path::Last,
-    Path::Pooled,
-    Path::Absent,
-    Path::Reserved,
-    Path::Debit,
-    Path::Settled,
-    Path::Reset,
-    Path::Strangers,
-];
+const PATHS: [Path; 8] =
+    [Path::Free, Path::Last, Path::Pooled, Path::Absent, Path::Reserved, Path::Debit, Path::Settled, Path::Reset];
 
 const LIMIT: Limit = Limit::token_bucket("cut", 40, EVER).max_reserved(40).shards(4);
 
@@ -49,15 +39,15 @@ impl Path {
     /// Sets the rows that lead there; of what was charged before, the receipt.
     async fn set(self, conn: &mut PgConnection) -> Option<Receipt> {
         match self {
-            Self::Free | Self::Reset | Self::Debit => put(conn, &LIMIT, &[9 * ONE; 4], second(0.0)).await,
+            Self::Free | Self::Debit => put(conn, &LIMIT, &[9 * ONE; 4], second(0.0)).await,
             Self::Last => put(conn, &LIMIT, &[0, 3 * ONE, 0, 0], second(0.0)).await,
             Self::Pooled | Self::Reserved => put(conn, &LIMIT, &[ONE; 4], second(0.0)).await,
             Self::Absent => clear(conn, &LIMIT).await,
-            Self::Strangers => put(conn, &LIMIT.shards(3), &[5 * ONE, -ONE, 2 * ONE], second(0.0)).await,
+            Self::Reset => put(conn, &LIMIT, &[9 * ONE, 9 * ONE, 9 * ONE, 9 * ONE, -ONE, 0], second(0.0)).await,
             Self::Settled => {
                 clear(conn, &LIMIT).await;
                 let mut tx = sqlx::Connection::begin(conn).await.unwrap();
-                let spent = Limiter::new().consume(&mut tx, LIMIT.global().cost(30)).await.unwrap().granted().unwrap();
+                let spent = limiter().consume(&mut tx, LIMIT.global().cost(30)).await.unwrap().granted().unwrap();
                 tx.commit().await.unwrap();
                 return Some(spent.into());
             }
@@ -70,10 +60,8 @@ impl Path {
         match self {
             Self::Free => drop(limiter.consume(conn, ask.cost(2)).await.unwrap().granted().unwrap()),
             Self::Last | Self::Pooled => drop(limiter.consume(conn, ask.cost(3)).await.unwrap().granted().unwrap()),
-            Self::Absent | Self::Strangers => {
-                drop(limiter.consume(conn, ask.cost(1)).await.unwrap().granted().unwrap());
-            }
-            Self::Reserved => drop(limiter.reserve(conn, ask.cost(30).tracked()).await.unwrap().granted().unwrap()),
+            Self::Absent => drop(limiter.consume(conn, ask.cost(1)).await.unwrap().granted().unwrap()),
+            Self::Reserved => drop(limiter.reserve(conn, ask.cost(30)).await.unwrap().granted().unwrap()),
             Self::Debit => drop(limiter.debit(conn, ask.cost(50)).await.unwrap()),
             Self::Settled => drop(limiter.settle(conn, receipt.unwrap(), 1).await.unwrap()),
             Self::Reset => drop(limiter.reset(conn, ask).await.unwrap()),
@@ -88,7 +76,7 @@ async fn g18_a_call_dropped_anywhere_counts_whole_or_not_at_all() {
     let proxy = Proxy::new(&world.url());
     let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
     let mut conn = world.connect().await;
-    let at = Limiter::new().at(second(0.0));
+    let at = limiter().at(second(0.0));
     for limiter in [at, at.lock_timeout(10 * SECOND)] {
         for path in PATHS {
             let balance = async |conn: &mut PgConnection| at.balance(conn, LIMIT.global()).await.unwrap().value;

@@ -1,13 +1,12 @@
 //! What a call of a limit with shards costs.
 
 use sqlx::Connection;
-use tollgate::{Limit, Limiter};
+use tollgate::Limit;
 
 use super::stage::{EVER, clear, put};
 use crate::proxy::Proxy;
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
-const LIMITER: Limiter = Limiter::new();
 const ONE: i64 = 1_000_000;
 
 #[tokio::test]
@@ -27,7 +26,7 @@ async fn each_path_takes_so_many_round_trips() {
                 clear(&mut others, &single).await;
                 let mut tx = conn.begin().await.unwrap();
                 let before = proxy.trips();
-                let _ = LIMITER.$call(&mut tx, $argument).await.unwrap();
+                let _ = limiter().$call(&mut tx, $argument).await.unwrap();
                 counts.push(($path, proxy.trips() - before));
                 tx.rollback().await.unwrap();
             }};
@@ -49,17 +48,18 @@ async fn each_path_takes_so_many_round_trips() {
     assert_eq!(
         counts,
         [
-            ("granted", 2),
+            ("granted", 3),
             ("refused", 1),
             ("granted, absent", 4),
-            ("granted, with the last tokens of a shard", 4),
-            ("granted by several", 3),
-            ("granted by several, absent", 4),
+            ("granted, with the last tokens of a shard", 3),
+            ("granted by several", 4),
+            // Two of the four rows that are placed are not needed, and are deleted again.
+            ("granted by several, absent", 5),
             ("with another limit", 4),
             ("check", 1),
             ("balance", 1),
-            ("credit", 2),
-            ("debit", 2),
+            ("credit", 3),
+            ("debit", 3),
         ]
     );
 }

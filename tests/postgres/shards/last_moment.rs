@@ -1,13 +1,13 @@
 //! A shard that somebody else changes in the last moment: after the statement that takes from it has looked, and before it locks.
 
-use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use tollgate::{Decision, Error, Limit, Limiter};
+use sqlx::{Connection, PgConnection};
+use tollgate::{Decision, Error, Limit};
 
 use super::stage::{EVER, put, shards};
 use crate::gate::stage::soon;
 use crate::proxy::Proxy;
 use crate::teller::run;
-use crate::world::{World, pid, second};
+use crate::world::{World, limiter, pid, second};
 
 const ONE: i64 = 1_000_000;
 
@@ -44,7 +44,7 @@ impl Stage {
     async fn take(&mut self, before: &[i64], then: i64) -> (Result<Decision, Error>, Vec<i64>) {
         let limit = Limit::token_bucket("last", 100, EVER).shards(u16::try_from(before.len()).unwrap());
         put(&mut self.others, &limit, before, second(0.0)).await;
-        let limiter = Limiter::new().at(second(0.0));
+        let limiter = limiter().at(second(0.0));
         let mut tx = self.caller.begin().await.unwrap();
         // With all statements prepared, the reading is the one that passes.
         let _ = limiter.consume(&mut tx, limit.global().cost(2)).await.unwrap();
@@ -60,11 +60,10 @@ impl Stage {
                 self.proxy.release();
                 self.world.until_blocked(backend).await;
                 let sql = "update tollgate.rate_limits set value = $1 where shard = $2";
-                let second = i16::try_from(limit.shard_numbers().start + 1).unwrap();
-                sqlx::query(AssertSqlSafe(sql)).bind(then).bind(second).execute(&mut self.others).await.unwrap();
+                sqlx::query(sql).bind(then).bind(1).execute(&mut self.others).await.unwrap();
                 run(&mut self.others, "select pg_advisory_unlock(1)").await;
             };
-            soon(async { tokio::join!(limiter.consume(&mut tx, limit.global().cost(2)), change).0 }).await
+            Box::pin(soon(async { tokio::join!(limiter.consume(&mut tx, limit.global().cost(2)), change).0 })).await
         };
         tx.commit().await.unwrap();
         (answer, shards(&mut self.others, &limit).await.into_iter().map(|(_, value)| value).collect())
@@ -82,12 +81,51 @@ async fn what_changes_in_the_last_moment_is_decided_as_it_is() {
     assert_eq!(answer.unwrap().denied().unwrap().remaining.micros(), ONE);
     assert_eq!(rows, [0, ONE], "the sum is too little");
 
+    // Of the others it answers what it saw of them.
     let (answer, rows) = stage.take(&[0, 10 * ONE, 4 * ONE], ONE).await;
-    assert_eq!(answer.unwrap().granted().unwrap().remaining.micros(), 3 * ONE);
+    assert_eq!(answer.unwrap().granted().unwrap().remaining.micros(), 12 * ONE);
     assert_eq!(rows, [0, ONE, 2 * ONE], "another shard has enough");
 
-    // Two are needed, and one of them might be held by somebody who waits for the other: nobody waits.
+    // Two are needed: the one that was locked is given up, and all are locked in order.
     let (answer, rows) = stage.take(&[3 * ONE / 2, 10 * ONE], ONE).await;
-    assert!(matches!(answer, Err(Error::Busy)), "{answer:?}");
-    assert_eq!(rows, [3 * ONE / 2, ONE]);
+    assert_eq!(answer.unwrap().granted().unwrap().remaining.micros(), ONE / 2);
+    assert_eq!(rows.iter().sum::<i64>(), ONE / 2);
+}
+
+/// A row that changes under the swap is not left locked: whoever waits for another row while it holds this one deadlocks with
+/// a caller that locks both in their order.
+#[tokio::test]
+async fn a_row_that_changes_in_the_last_moment_is_not_held_while_others_are_waited_for() {
+    let mut stage = Stage::new().await;
+    let limit = Limit::token_bucket("held", 100, EVER).shards(2);
+    let limiter = limiter().at(second(0.0));
+    put(&mut stage.others, &limit, &[3 * ONE / 2, 10 * ONE], second(0.0)).await;
+    let mut tx = stage.caller.begin().await.unwrap();
+    let _ = limiter.consume(&mut tx, limit.global().cost(2)).await.unwrap();
+    tx.rollback().await.unwrap();
+
+    let backend = pid(&mut stage.caller).await;
+    let mut tx = stage.caller.begin().await.unwrap();
+    stage.proxy.hold_after(1);
+    let change = async {
+        stage.proxy.until_held().await;
+        run(&mut stage.others, "select pg_advisory_lock(1)").await;
+        stage.proxy.release();
+        stage.world.until_blocked(backend).await;
+        // The second row is too low now, so both are needed; the first is held, and its holder goes on to the second.
+        let mut holder = stage.world.begin().await;
+        run(&mut holder, "select from tollgate.rate_limits where shard = 0 for update").await;
+        run(&mut stage.others, "update tollgate.rate_limits set value = 1000000 where shard = 1").await;
+        run(&mut stage.others, "select pg_advisory_unlock(1)").await;
+        // Blocked by the holder, no longer by the lock that stands for the last moment.
+        let sql =
+            "select count(*) from pg_locks where pid = $1 and locktype in ('transactionid', 'tuple') and not granted";
+        while sqlx::query_scalar::<_, i64>(sql).bind(backend).fetch_one(&stage.world.pool).await.unwrap() == 0 {}
+        run(&mut holder, "select from tollgate.rate_limits where shard = 1 for update").await;
+        holder.commit().await.unwrap();
+    };
+    let answer =
+        Box::pin(soon(async { tokio::join!(limiter.consume(&mut tx, limit.global().cost(2)), change).0 })).await;
+    assert_eq!(answer.unwrap().granted().unwrap().remaining.micros(), ONE / 2);
+    tx.commit().await.unwrap();
 }

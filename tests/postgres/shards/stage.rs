@@ -6,39 +6,32 @@ use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgConnection};
 use tollgate::{Limit, Storage, Tokens};
 
+use crate::world::part;
+
 /// So long that nothing comes back while a test runs.
 pub(super) const EVER: Duration = Limit::MAX_PERIOD;
-
-/// The number of the first of so many rows.
-pub(super) fn first(shards: u16) -> u16 {
-    shards * (shards - 1) / 2
-}
 
 /// The shards of a limit by hand, under the empty key: their values, in micro-tokens.
 pub(super) async fn put(conn: &mut PgConnection, limit: &Limit, values: &[i64], ts: DateTime<Utc>) {
     let spec = limit.spec();
     clear(conn, limit).await;
-    let sql = match spec.storage {
-        Storage::Ephemeral => "insert into tollgate.buckets values ($1, '', $2, $3, $4, $4)",
-        Storage::Durable => "insert into tollgate.rate_limits values ($1, '', $2, $3, $4, $4)",
-    };
-    for (value, shard) in values.iter().zip(first(spec.shards)..) {
-        let query = sqlx::query(sql).bind(&spec.name).bind(i16::try_from(shard).unwrap()).bind(value).bind(ts);
+    let sql = format!("insert into tollgate.{} values ($1, $2, '', $3, $4, $5, $5)", table(limit));
+    for (value, shard) in values.iter().zip(0_i16..) {
+        let query = sqlx::query(AssertSqlSafe(&*sql)).bind(part("")).bind(&spec.name).bind(shard).bind(value).bind(ts);
         query.execute(&mut *conn).await.unwrap();
     }
 }
 
 /// Deletes all rows of a limit.
 pub(super) async fn clear(conn: &mut PgConnection, limit: &Limit) {
-    let sql = format!("delete from tollgate.{} where name = '{}'", table(limit).0, limit.name());
+    let sql = format!("delete from tollgate.{} where name = '{}'", table(limit), limit.name());
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap();
 }
 
 /// The rows of a limit, under all keys: number and value in micro-tokens.
 pub(super) async fn shards(conn: &mut PgConnection, limit: &Limit) -> Vec<(i16, i64)> {
-    let (table, value) = table(limit);
-    let sql =
-        format!("select shard, {value} from tollgate.{table} where name = '{}' order by key, shard", limit.name());
+    let (table, name) = (table(limit), limit.name());
+    let sql = format!("select shard, value from tollgate.{table} where name = '{name}' order by key, shard");
     sqlx::query_as(AssertSqlSafe(sql)).fetch_all(conn).await.unwrap()
 }
 
@@ -46,17 +39,17 @@ pub(super) async fn shards(conn: &mut PgConnection, limit: &Limit) -> Vec<(i16, 
 pub(super) async fn versions(conn: &mut PgConnection, limit: &Limit) -> Vec<(i16, String)> {
     let sql = format!(
         "select shard, ctid::text from tollgate.{} where name = '{}' order by shard",
-        table(limit).0,
+        table(limit),
         limit.name()
     );
     sqlx::query_as(AssertSqlSafe(sql)).fetch_all(conn).await.unwrap()
 }
 
-/// Where rows are, and the column of their values.
-fn table(limit: &Limit) -> (&'static str, &'static str) {
+/// The table of a limit's rows.
+pub(super) fn table(limit: &Limit) -> &'static str {
     match limit.spec().storage {
-        Storage::Ephemeral => ("buckets", "tokens"),
-        Storage::Durable => ("rate_limits", "value"),
+        Storage::Ephemeral => "buckets",
+        Storage::Durable => "rate_limits",
     }
 }
 

@@ -12,7 +12,7 @@ use super::stage::EVER;
 use crate::cancellation::Cut;
 use crate::gate::stage::patient;
 use crate::teller::run;
-use crate::world::World;
+use crate::world::{World, limiter};
 
 const CALLERS: u64 = 16;
 const ROUNDS: usize = 25;
@@ -76,17 +76,17 @@ impl Caller {
     /// In a transaction, which may come to nothing.
     async fn join(&mut self, verb: Verb, amount: i64, used: Option<(i64, Receipt)>) {
         let waits = if self.dice.u8(..5) == 0 { self.dice.usize(..6) } else { usize::MAX };
-        let limiter = match self.dice.u8(..3) {
-            0 => Limiter::new().lock_timeout(Duration::from_millis(self.dice.u64(1..50))),
-            _ => Limiter::new(),
+        let asks = match self.dice.u8(..3) {
+            0 => limiter().lock_timeout(Duration::from_millis(self.dice.u64(1..50))),
+            _ => limiter(),
         };
         let mut tx = self.conn.begin().await.unwrap();
         if self.dice.u8(..4) == 0 {
             run(&mut tx, "savepoint theirs").await;
-            let _ = Limiter::new().consume(&mut tx, self.limit.global().cost(3)).await.unwrap();
+            let _ = limiter().consume(&mut tx, self.limit.global().cost(3)).await.unwrap();
             run(&mut tx, "rollback to savepoint theirs").await;
         }
-        match Cut::after(waits, call(limiter, &mut tx, &self.limit, verb, amount, used.clone())).await {
+        match Cut::after(waits, call(asks, &mut tx, &self.limit, verb, amount, used.clone())).await {
             Some(Ok(took)) if self.dice.u8(..5) > 0 => {
                 tx.commit().await.unwrap();
                 return self.count(took);
@@ -153,7 +153,7 @@ async fn d11_whatever_calls_come_to_the_rows_balance_to_the_micro_token() {
             callers.spawn(Caller { conn, gate, limit, dice, receipts: Vec::new(), taken: 0 }.go());
         }
         let taken: i64 = callers.join_all().await.into_iter().sum();
-        let left = Limiter::new().balance(&mut conn, limit.global()).await.unwrap().value;
+        let left = limiter().balance(&mut conn, limit.global()).await.unwrap().value;
         assert_eq!(left.micros(), before.micros() - taken, "{shards}");
         let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
         assert_eq!(sqlx::query_scalar::<_, i64>(deadlocks).fetch_one(&mut conn).await.unwrap(), 0);

@@ -21,8 +21,8 @@ async fn f40_rows_that_somebody_holds_are_left_without_waiting() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits select 'held', n, 0, 0, now(), now() from generate_series(1, 10) n;
-             insert into tollgate.buckets select 'held', n, 0, 0, now(), now() from generate_series(1, 10) n",
+            "insert into tollgate.rate_limits select 0, 'held', n, 0, 0, now(), now() from generate_series(1, 10) n;
+             insert into tollgate.buckets select 0, 'held', n, 0, 0, now(), now() from generate_series(1, 10) n",
         )
         .await;
     let mut conn = world.connect().await;
@@ -76,7 +76,7 @@ async fn a_race_that_is_lost_ends_no_pass() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits select 'raced', n, 0, 0, now(), now() from generate_series(1, 25) n;
+            "insert into tollgate.rate_limits select 0, 'raced', n, 0, 0, now(), now() from generate_series(1, 25) n;
              create function tollgate.race() returns trigger language plpgsql as
                  'begin raise exception using errcode = ''serialization_failure''; end';
              create trigger race before delete on tollgate.rate_limits
@@ -93,14 +93,16 @@ async fn another_row_that_came_to_lie_where_a_full_one_was_found_stays() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
     let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
-    world.sql("insert into tollgate.rate_limits values ('full', 'k', 0, 0, now(), now())").await;
+    world.sql("insert into tollgate.rate_limits values (0, 'full', 'k', 0, 0, now(), now())").await;
     proxy.hold_after(2);
     let sweeper = quick().only(Storage::Durable);
     let sweeping = tokio::spawn(async move { sweeper.sweep(&pool).await });
     soon(proxy.until_held()).await;
     world.sql("delete from tollgate.rate_limits").await;
     world.sql("vacuum tollgate.rate_limits").await;
-    world.sql("insert into tollgate.rate_limits values ('spent', 'k', 0, 0, now(), now() + interval '1 hour')").await;
+    world
+        .sql("insert into tollgate.rate_limits values (0, 'spent', 'k', 0, 0, now(), now() + interval '1 hour')")
+        .await;
     let place: String =
         sqlx::query_scalar("select ctid::text from tollgate.rate_limits").fetch_one(&world.pool).await.unwrap();
     assert_eq!(place, "(0,1)");
@@ -234,7 +236,7 @@ async fn through_a_transaction(conn: &mut PgConnection, asks: Vec<Request>, keep
 #[tokio::test]
 async fn where_another_sweeper_is_at_work_it_leaves_the_rest_to_it() {
     let world = World::new().await;
-    world.sql("insert into tollgate.buckets select 'c', n, 0, 0, now(), now() from generate_series(1, 10) n").await;
+    world.sql("insert into tollgate.buckets select 0, 'c', n, 0, 0, now(), now() from generate_series(1, 10) n").await;
     let proxy = Proxy::new(&world.url());
     let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
     // As the other's statement holds it.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fastrand::Rng;
-use tollgate::algebra::{Ask, State, Terms, Timestamp, Verdict, decide};
+use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
 use tollgate::{Decision, Key, Limit, Limiter, MINUTE, SECOND, Storage, Sweeper, Tokens};
 
 use super::quick;
@@ -69,10 +69,11 @@ async fn f39_the_answers_are_the_same_with_and_without_sweeps_at_every_moment() 
             tx.commit().await.unwrap();
 
             let (terms, ask) = (Terms::of(limit, &Key::new(id).unwrap()), Ask::consume(Tokens::new(cost)));
-            match (decide(&terms, kept.get(&(which, id)).copied(), now, ask).unwrap(), answer) {
-                (Verdict::Granted { next, remaining, .. }, Decision::Granted(grant)) => {
+            let row = [kept.get(&(which, id)).copied()];
+            match (Pool::new(&terms, &row, now).decide(ask).unwrap(), answer) {
+                (Verdict::Granted { portions, remaining, .. }, Decision::Granted(grant)) => {
                     assert_eq!(grant.remaining, remaining);
-                    kept.insert((which, id), next.unwrap());
+                    kept.insert((which, id), portions[0].next);
                 }
                 (Verdict::Denied { remaining, retry_at }, Decision::Denied(denied)) => {
                     assert_eq!((denied.remaining, denied.retry_at), (remaining, retry_at.into()));
@@ -101,8 +102,9 @@ async fn f39_on_a_grid_of_first_use_a_sweep_is_never_in_the_callers_favour() {
         let mut tx = world.pool.begin().await.unwrap();
         with += i32::from(LIMITER.at(now.into()).consume(&mut tx, limit.global()).await.unwrap().is_granted());
         tx.commit().await.unwrap();
-        if let Verdict::Granted { next, .. } = decide(&terms, row, now, Ask::consume(Tokens::ONE)).unwrap() {
-            row = next;
+        let verdict = Pool::new(&terms, &[row], now).decide(Ask::consume(Tokens::ONE)).unwrap();
+        if let Verdict::Granted { portions, .. } = verdict {
+            row = Some(portions[0].next);
             without += 1;
         }
         assert!(with <= without, "{with} granted with sweeps, {without} without");
@@ -163,7 +165,7 @@ async fn what_it_does_not_know_goes_after_a_margin() {
     teller.consume(0.0, moved.key("k").cost(10)).await.granted().unwrap();
     teller.tx.commit().await.unwrap();
     // A part of a limit that several rows share.
-    world.sql("insert into tollgate.rate_limits select name, key, 1, value, ts, full_at from tollgate.rate_limits where name = 'moved'").await;
+    world.sql("insert into tollgate.rate_limits select part, name, key, 1, value, ts, full_at from tollgate.rate_limits where name = 'moved'").await;
     let sweeper = Sweeper::new().share(100).knows([moved.clone().ephemeral()]);
     let swept = sweeper.clone().at(second(660.0 - MICRO)).sweep(&world.pool).await.unwrap();
     assert_eq!((swept.rows(), swept.kept), (0, 3));

@@ -55,11 +55,11 @@ async fn a_pass_sees_every_row_once_and_a_batch_is_never_larger_than_was_said() 
     let world = World::new().await;
     let before: String =
         sqlx::query_scalar("select current_setting('synchronous_commit')").fetch_one(&world.pool).await.unwrap();
-    for (table, columns) in [("rate_limits", "value, ts, full_at"), ("buckets", "tokens, last_refill, expires_at")] {
+    for (table, columns) in [("rate_limits", "value, ts, full_at"), ("buckets", "value, ts, full_at")] {
         world
             .sql(&format!(
-                "insert into tollgate.{table} (name, key, shard, {columns})
-                 select 'many', n, 0, 0, now() - interval '1 hour', now() + (n % 3 - 1) * interval '1 minute'
+                "insert into tollgate.{table} (part, name, key, shard, {columns})
+                 select 0, 'many', n, 0, 0, now() - interval '1 hour', now() + (n % 3 - 1) * interval '1 minute'
                    from generate_series(1, 20000) n;
                  create table tollgate.deletions (n int8, commit text);
                  create function tollgate.note() returns trigger language plpgsql as
@@ -100,13 +100,13 @@ async fn f41_the_clock_is_the_databases() {
     world
         .sql(
             "insert into tollgate.buckets values
-                 ('c', 'past', 0, 0, clock_timestamp() - interval '1 hour', clock_timestamp()),
-                 ('c', 'future', 0, 0, clock_timestamp(), clock_timestamp() + interval '1 hour'),
+                 (0, 'c', 'past', 0, 0, clock_timestamp() - interval '1 hour', clock_timestamp()),
+                 (0, 'c', 'future', 0, 0, clock_timestamp(), clock_timestamp() + interval '1 hour'),
                  -- Of none of ours: full before the instant that it stands at.
-                 ('c', 'odd', 0, 0, clock_timestamp(), '-infinity'),
-                 ('c', 'never', 0, 0, clock_timestamp(), 'infinity'),
+                 (0, 'c', 'odd', 0, 0, clock_timestamp(), '-infinity'),
+                 (0, 'c', 'never', 0, 0, clock_timestamp(), 'infinity'),
                  -- The clock has gone back since.
-                 ('c', 'ahead', 0, 5, clock_timestamp() + interval '1 hour', clock_timestamp() + interval '1 hour')",
+                 (0, 'c', 'ahead', 0, 5, clock_timestamp() + interval '1 hour', clock_timestamp() + interval '1 hour')",
         )
         .await;
     assert_eq!(quick().sweep(&world.pool).await.unwrap().buckets, 1);
@@ -119,12 +119,12 @@ async fn a_task_sweeps_until_it_is_stopped_and_tells_what_it_did() {
     let world = World::new().await;
     let sweeping = quick().spawn(world.pool.clone(), Duration::from_millis(20));
     for round in 0..3 {
-        world.sql(&format!("insert into tollgate.buckets values ('c', '{round}', 0, 0, now(), now())")).await;
+        world.sql(&format!("insert into tollgate.buckets values (0, 'c', '{round}', 0, 0, now(), now())")).await;
         soon(async { while world.rows().await > 0 {} }).await;
     }
     let swept = soon(sweeping.stop()).await;
     assert_eq!((swept.buckets, swept.rate_limits), (3, 0));
-    world.sql("insert into tollgate.buckets values ('c', 'late', 0, 0, now(), now())").await;
+    world.sql("insert into tollgate.buckets values (0, 'c', 'late', 0, 0, now(), now())").await;
     assert_eq!(world.rows().await, 1);
 
     // One that waits for its time, or whose database is away, is stopped as well.
@@ -148,7 +148,7 @@ async fn what_goes_wrong_has_a_name() {
             "grant usage on schema tollgate to {role}; grant select on all tables in schema tollgate to {role}"
         ))
         .await;
-    world.sql("insert into tollgate.rate_limits values ('d', 'k', 0, 0, now(), now())").await;
+    world.sql("insert into tollgate.rate_limits values (0, 'd', 'k', 0, 0, now(), now())").await;
     let url = world.url();
     let pool = PgPoolOptions::new().max_connections(1).after_connect(move |conn, _| {
         let set = format!("set role {role}");
@@ -167,7 +167,7 @@ async fn what_goes_wrong_has_a_name() {
 #[tokio::test]
 async fn without_names_no_statement_stays_prepared() {
     let world = World::new().await;
-    world.sql("insert into tollgate.rate_limits values ('d', 'k', 0, 0, now(), now())").await;
+    world.sql("insert into tollgate.rate_limits values (0, 'd', 'k', 0, 0, now(), now())").await;
     let pool = pool(&world.url(), 1).await;
     assert_eq!(quick().unnamed_statements().sweep(&pool).await.unwrap().rows(), 1);
     let count = "select count(*) from pg_prepared_statements where statement like '%tollgate%'";
@@ -186,7 +186,7 @@ fn a_task_counts_what_it_deletes_and_ends_when_it_is_dropped() {
             let world = World::new().await;
             let pool = pool(&world.url(), 1).await;
             world
-                .sql("insert into tollgate.buckets select 'c', n, 0, 0, now(), now() from generate_series(1, 5) n")
+                .sql("insert into tollgate.buckets select 0, 'c', n, 0, 0, now(), now() from generate_series(1, 5) n")
                 .await;
             let tasks = alive();
             let sweeping = quick().spawn(pool.clone(), Duration::from_millis(20));
