@@ -1,5 +1,6 @@
-//! Gives sqlx's macros the contract of our statements, `sqlx-data.json`, one file for each as they want it, and pins them
-//! to it: whatever `DATABASE_URL`, `SQLX_OFFLINE` or `.env` a user's build has never reaches ours.
+//! Splits `sqlx-data.json`, the contract of our statements, into one file for each statement, which is what sqlx's
+//! macros read, and pins the macros to these files. A user's `DATABASE_URL`, `SQLX_OFFLINE` or `.env` never affects
+//! this build.
 
 use std::path::{Path, PathBuf};
 use std::{env, error, fs};
@@ -8,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 fn main() -> Result<(), Box<dyn error::Error>> {
     println!("cargo:rerun-if-changed=build.rs");
-    // A new migration is embedded only if the crate is compiled again.
+    // A new migration is embedded only if the crate is recompiled.
     println!("cargo:rerun-if-changed=migrations");
     println!("cargo:rerun-if-changed={CONTRACT}");
     println!("cargo:rerun-if-env-changed={LIVE_URL}");
@@ -23,7 +24,7 @@ fn main() -> Result<(), Box<dyn error::Error>> {
     Ok(())
 }
 
-/// For `./dev sqlx`: the macros describe each statement to a real database, and write what it says to `dir`.
+/// For `./dev sqlx`: the macros ask a real database to describe each statement, and write the answers to `dir`.
 fn ask_the_database(url: &str, dir: &str) {
     println!("cargo:rustc-env=DATABASE_URL={url}");
     println!("cargo:rustc-env=SQLX_OFFLINE=false");
@@ -59,6 +60,6 @@ fn write_if_changed(path: &Path, text: &str) -> std::io::Result<()> {
 
 const CONTRACT: &str = "sqlx-data.json";
 
-/// Private names: a user's own variables must not switch our build.
+/// Private names, so that a user's own variables do not change this build.
 const LIVE_URL: &str = "TOLLGATE_SQLX_LIVE";
 const LIVE_DIR: &str = "TOLLGATE_SQLX_LIVE_DIR";
