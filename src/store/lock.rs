@@ -61,11 +61,10 @@ impl Store<'_> {
             let inserted = self.place(rows, capacities).await?;
             return Ok((self.lock_beside(rows, &inserted).await?, inserted));
         }
-        let (mut found, mut inserted, mut done) = (Found::none(), Vec::new(), 0);
-        for piece in by_table_and_part(rows) {
+        let (mut found, mut inserted) = (Found::none(), Vec::new());
+        for (piece, capacities) in with_capacities(rows, capacities) {
             let Columns { names, keys, shards } = Columns::of(piece);
-            let (capacities, at) = (&capacities[done..done + piece.len()], self.at);
-            done += piece.len();
+            let at = self.at;
             let claimed = fetch!(
                 self,
                 piece[0].storage(),
@@ -105,11 +104,10 @@ impl Store<'_> {
 
     /// Inserts the missing ones of some rows, given in lock order, and locks the others; the inserted ones.
     async fn place(&mut self, rows: &[Row], capacities: &[i64]) -> Result<Vec<Row>, Error> {
-        let (mut placed, mut done) = (Vec::new(), 0);
-        for piece in by_table_and_part(rows) {
+        let mut placed = Vec::new();
+        for (piece, capacities) in with_capacities(rows, capacities) {
             let Columns { names, keys, shards } = Columns::of(piece);
-            let (capacities, at) = (&capacities[done..done + piece.len()], self.at);
-            done += piece.len();
+            let at = self.at;
             let inserted = fetch!(
                 self,
                 piece[0].storage(),
@@ -195,4 +193,13 @@ impl Store<'_> {
         }
         Ok(())
     }
+}
+
+/// The rows that one statement takes, and their capacities, statement by statement.
+fn with_capacities<'r>(rows: &'r [Row], mut capacities: &'r [i64]) -> impl Iterator<Item = (&'r [Row], &'r [i64])> {
+    by_table_and_part(rows).map(move |piece| {
+        let (own, rest) = capacities.split_at(piece.len());
+        capacities = rest;
+        (piece, own)
+    })
 }
