@@ -31,25 +31,22 @@ impl Savepoint {
         Ok(Self { before })
     }
 
-    /// Leaves it as the answer demands: undone after an error, else released, with the timeout of before.
+    /// Leaves it as the answer demands: undone after an error, else kept.
     pub(super) async fn leave<T>(self, conn: &mut PgConnection, answer: Result<T, Error>) -> Result<T, Error> {
         match answer {
             Err(error) if error.is_lock_timeout() => self.undo(conn).await.and(Err(Error::Busy)),
             // PostgreSQL has aborted the transaction: it is the caller's to roll back.
             Err(error) if error.is_of_the_database() => Err(error),
             Err(error) => self.undo(conn).await.and(Err(error)),
-            Ok(answer) => {
-                let before = self.before.unwrap_or_default();
-                run(conn, format!("{before}release savepoint tollgate")).await?;
-                Ok(answer)
-            }
+            Ok(answer) => self.keep(conn).await.map(|()| answer),
         }
     }
 
     /// Goes on within it, with the lock timeout of before.
     ///
-    /// A released savepoint makes whoever waits for its rows wait for the whole transaction, even where an outer
-    /// savepoint is rolled back meanwhile and the row is free. Then rows that were locked at random could deadlock.
+    /// Whoever waits for a row of a released savepoint waits for the whole transaction, even where an outer savepoint is
+    /// rolled back meanwhile and the row is free. If that transaction asks for the row again, it queues behind them: a
+    /// deadlock. So the savepoint ends with what is around it.
     pub(super) async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
         match self.before {
             Some(before) => run(conn, before).await,

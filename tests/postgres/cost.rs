@@ -53,7 +53,7 @@ async fn each_verb_takes_so_many_round_trips() {
     // The first call of each statement on a connection prepares it.
     count(&proxy, &mut conn, LIMITER, "cold").await;
     assert_eq!(count(&proxy, &mut conn, LIMITER, "warm").await, table);
-    // A savepoint before, and its release after.
+    // A savepoint before, and the lock timeout of before after.
     let table = table.map(|(verb, trips)| (verb, if matches!(verb, "check" | "balance") { trips } else { trips + 2 }));
     let patient = LIMITER.lock_timeout(Duration::from_secs(10));
     assert_eq!(count(&proxy, &mut conn, patient, "patient").await, table);

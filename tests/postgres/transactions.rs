@@ -7,7 +7,7 @@ use sqlx::{Connection, Executor, PgConnection, Row};
 use tollgate::{Decision, Error, Limit, Limiter, MINUTE, Receipt, SECOND, Step, Tokens};
 
 use crate::teller::{Teller, both, left, rows, run, tokens};
-use crate::world::{World, limiter, parts, second};
+use crate::world::{World, limiter, parts, pid, second};
 
 static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 
@@ -59,10 +59,6 @@ async fn answers(limiter: Limiter, conn: &mut PgConnection, limit: &Limit, key: 
 async fn setting(conn: &mut PgConnection, name: &str) -> String {
     let sql = format!("show {name}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).fetch_one(conn).await.unwrap().get(0)
-}
-
-async fn pid(conn: &mut PgConnection) -> i32 {
-    sqlx::query_scalar("select pg_backend_pid()").fetch_one(conn).await.unwrap()
 }
 
 #[tokio::test]
@@ -345,6 +341,35 @@ async fn a_savepoint_that_is_rolled_back_gives_its_tokens_back() {
             assert_eq!(left(limiter.consume(&mut tx, limit.key(1)).await.unwrap()), tokens(6));
             assert_eq!(left(limiter.consume(&mut tx, limit.key(2)).await.unwrap()), tokens(9));
             tx.rollback().await.unwrap();
+        }
+    }
+}
+
+/// Whoever waits for a row that a savepoint has locked waits for that savepoint, not for the transaction around it. Else a
+/// transaction that asks for the row again would queue behind those who wait for its own end.
+#[tokio::test]
+async fn a_savepoint_that_is_rolled_back_is_not_waited_for() {
+    let world = World::new().await;
+    let limits = [Limit::token_bucket("ten", 10, MINUTE), Limit::token_bucket("shards", 10, MINUTE).shards(2)];
+    for limit in limits.iter().flat_map(both) {
+        for limiter in [*LIMITER, LIMITER.lock_timeout(MINUTE)] {
+            let mut holder = world.begin().await;
+            // All of it, so that each row is locked.
+            let all = |limit: &Limit| limit.global().cost(10);
+            left(limiter.consume(&mut holder, Limit::token_bucket("other", 9, MINUTE).global()).await.unwrap());
+            let mut undone = holder.begin().await.unwrap();
+            left(limiter.consume(&mut undone, all(&limit)).await.unwrap());
+            let mut waiter = world.begin().await;
+            let pid = pid(&mut waiter).await;
+            let waiting = tokio::spawn({
+                let request = all(&limit);
+                async move { LIMITER.consume(&mut waiter, request).await.unwrap().is_granted() }
+            });
+            world.until_blocked(pid).await;
+            undone.rollback().await.unwrap();
+            let granted = tokio::time::timeout(MINUTE, waiting).await.expect("waits for the transaction");
+            assert!(granted.unwrap(), "{}", limit.name());
+            holder.rollback().await.unwrap();
         }
     }
 }
