@@ -35,10 +35,10 @@ fn ours(c: &mut Criterion) {
     ] {
         let terms = Terms::of(&limit, &Key::GLOBAL);
         group.bench_function(format!("{name}, granted"), |b| {
-            let (mut row, mut now) = (None, NOW);
+            let (mut row, mut now) = ([None], NOW);
             b.iter(|| {
                 now += 1;
-                row = granted(decide(&terms, black_box(row), now));
+                row = granted(decide(&terms, black_box(&row), now));
             });
         });
     }
@@ -49,10 +49,10 @@ fn ours(c: &mut Criterion) {
         let terms = Terms::of(&limit, &Key::GLOBAL);
         group.bench_function(format!("{name}, refused"), |b| {
             let ts = Timestamp::from_micros(NOW);
-            let (row, mut now) = (State { value: Tokens::ZERO, ts }, NOW);
+            let (row, mut now) = ([Some(State::new(Tokens::ZERO, ts))], NOW);
             b.iter(|| {
                 now += 1;
-                let verdict = decide(&terms, black_box(Some(row)), now);
+                let verdict = decide(&terms, black_box(&row), now);
                 assert!(matches!(verdict, Ok(Verdict::Denied { .. })));
                 verdict
             });
@@ -60,14 +60,14 @@ fn ours(c: &mut Criterion) {
     }
 }
 
-fn decide(terms: &Terms, row: Option<State>, now: i64) -> Result<Verdict, TooDeep> {
-    Pool::new(terms, &[row], Timestamp::from_micros(now)).decide(Ask::consume(Tokens::ONE))
+fn decide(terms: &Terms, row: &[Option<State>], now: i64) -> Result<Verdict, TooDeep> {
+    Pool::new(terms, row, Timestamp::from_micros(now)).decide(Ask::consume(Tokens::ONE))
 }
 
 /// What is left of a row of which a token was taken.
-fn granted(verdict: Result<Verdict, TooDeep>) -> Option<State> {
+fn granted(verdict: Result<Verdict, TooDeep>) -> [Option<State>; 1] {
     match verdict {
-        Ok(Verdict::Granted { portions, .. }) => portions.first().map(|portion| portion.next),
+        Ok(Verdict::Granted { portions, .. }) => [portions.into_iter().next().map(|portion| portion.next)],
         other => panic!("{other:?}"),
     }
 }
@@ -75,7 +75,7 @@ fn granted(verdict: Result<Verdict, TooDeep>) -> Option<State> {
 fn plans(c: &mut Criterion) {
     const PER_USER: Limit = Limit::token_bucket("per_user", PLENTY, SECOND);
     let now = Timestamp::from_micros(NOW);
-    let row = Some(State { value: Tokens::new(1_000), ts: now });
+    let row = Some(State::new(Tokens::new(1_000), now));
     let mut group = c.benchmark_group("plan");
     for calls in [1, 64] {
         group.throughput(Throughput::Elements(calls));
@@ -91,7 +91,7 @@ fn plans(c: &mut Criterion) {
                 &mut batch,
                 |calls| {
                     let plan = Plan::new(calls).expect("the calls are right");
-                    let rows = vec![row; plan.rows().len()];
+                    let rows = vec![row.clone(); plan.rows().len()];
                     plan.decide(&rows, now)
                 },
                 BatchSize::SmallInput,

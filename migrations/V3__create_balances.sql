@@ -2,10 +2,10 @@
 
 create view tollgate.balances as
 with rows as (
-    select 'ephemeral'::text as storage, name, key, shard, value, ts, full_at, part
+    select 'ephemeral'::text as storage, name, key, shard, value, ts, full_at, part, holds
       from tollgate.buckets
      union all
-    select 'durable'::text, name, key, shard, value, ts, full_at, part
+    select 'durable'::text, name, key, shard, value, ts, full_at, part, holds
       from tollgate.rate_limits
 )
 select name,
@@ -21,11 +21,18 @@ select name,
             then greatest(full_at - pg_catalog.clock_timestamp(), interval '0') end as full_in,
        full_at <= pg_catalog.clock_timestamp()                       as is_full,
        greatest(ts - pg_catalog.clock_timestamp(), interval '0')     as ahead,
-       part
+       coalesce((select pg_catalog.sum(-1 - held.number) from pg_catalog.unnest(holds) with ordinality held (number, place)
+                  where held.place % 3 = 2) / 1000000, 0)::numeric(19, 6) as held,
+       timestamptz 'epoch' + (holds[1] / 3600000000) * interval '1 hour'
+                           + (holds[1] % 3600000000) * interval '1 microsecond' as lapses_at,
+       part,
+       holds
   from rows;
 
 comment on view   tollgate.balances         is 'all balances, for people';
 comment on column tollgate.balances.balance is 'tokens at as_of; what has come back since depends on the definition';
 comment on column tollgate.balances.debt    is 'tokens owed at as_of';
 comment on column tollgate.balances.full_in is 'how long until the row is full again; zero when it is';
+comment on column tollgate.balances.held    is 'tokens that may still come back: they lapse, or a receipt is settled for less';
+comment on column tollgate.balances.lapses_at is 'when the first of them come back; where none do by themselves, when the last receipt ends';
 comment on column tollgate.balances.ahead   is 'how far the row lies in the future because the clock went back; reset mends it';

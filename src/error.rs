@@ -2,6 +2,7 @@ use std::borrow::Cow;
 #[cfg(feature = "postgres")]
 use std::sync::Arc;
 
+use crate::hold::HoldError;
 use crate::key::KeyError;
 use crate::tokens::{Tokens, TokensError};
 
@@ -48,6 +49,14 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
+    /// A hold that a request cannot have.
+    #[error("hold of limit {limit:?}: {source}")]
+    Hold {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+        /// What is wrong with it.
+        source: HoldError,
+    },
     /// A key that cannot name anybody.
     #[error("key of limit {limit:?}: {source}")]
     Key {
@@ -80,9 +89,22 @@ pub enum Error {
         /// What is wrong with it.
         fault: &'static str,
     },
+    /// The receipt came too late: its charge has lapsed, or stands for good. Nothing was changed.
+    #[error("the receipt of limit {limit:?} has lapsed (debit what was spent after all)")]
+    Lapsed {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+    },
     /// The connection is in no transaction, so nothing could be locked for long enough to decide. Nothing was taken.
     #[error("the connection is in no transaction (call `begin` first)")]
     NotInTransaction,
+    /// The receipt was settled or cancelled before, or its row is gone, as after a crash in an
+    /// [`ephemeral`](crate::Limit::ephemeral) limit. Nothing was changed.
+    #[error("the receipt of limit {limit:?} was used before")]
+    ReceiptUsed {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+    },
 
     /// PostgreSQL or the connection failed.
     #[cfg(feature = "postgres")]

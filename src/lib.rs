@@ -89,6 +89,7 @@ mod error;
 #[cfg(feature = "postgres")]
 mod gate;
 mod hash;
+mod hold;
 #[cfg(feature = "http")]
 pub mod http;
 mod key;
@@ -124,6 +125,7 @@ pub use error::Error;
 pub use error::Step;
 #[cfg(feature = "postgres")]
 pub use gate::{Gate, GateBuilder, OnFailure};
+pub use hold::{Held, HoldError, HoldId};
 pub use key::{Key, KeyError, KeyParts, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, Storage};
 #[cfg(feature = "postgres")]

@@ -1,6 +1,7 @@
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::hold::Held;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::tokens::Tokens;
@@ -11,7 +12,8 @@ use crate::{error::Error, tokens::TokensError};
 ///
 /// A receipt holds the definitions that it was charged under, so a worker of a later release can settle it. Settling
 /// uses it up by move. A stored receipt could be read twice: take it out of its row in the transaction that settles it
-/// (`delete from jobs … returning receipt`).
+/// (`delete from jobs … returning receipt`), or ask for one that is used once
+/// ([`Request::tracked_for`](crate::Request::tracked_for), [`Request::lapses_after`](crate::Request::lapses_after)).
 ///
 /// # Example
 ///
@@ -71,6 +73,10 @@ pub struct Charge {
     pub cost: Tokens,
     /// From when on all that was charged together may be spent; cancelling gives tokens back until then.
     pub ready_at: DateTime<Utc>,
+    /// What using the receipt removes from the row, if the request asked for it; see
+    /// [`Request::tracked_for`](crate::Request::tracked_for).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Held>,
 }
 
 impl Charge {

@@ -1,6 +1,9 @@
+use std::time::Duration;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
 use crate::error::Error;
+use crate::hold::{HoldError, Holding};
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::Limit;
 use crate::tokens::{Tokens, TokensError};
@@ -8,7 +11,7 @@ use crate::tokens::{Tokens, TokensError};
 /// What is asked of a limit: which key, and how many tokens. Made by [`Limit::key`] and [`Limit::global`].
 ///
 /// A request owns its limit, so requests for `const`, `static` and loaded limits can be stored, sent and collected
-/// alike. Building one never fails: the verb that the request is given to reports a wrong key or cost, before any SQL.
+/// alike. Building one never fails: the verb that the request is given to reports what is wrong with it, before any SQL.
 ///
 /// # Example
 ///
@@ -27,6 +30,7 @@ pub struct Request {
     limit: Limit,
     key: Result<Key, KeyError>,
     cost: Result<Tokens, TokensError>,
+    holding: Result<Option<Holding>, HoldError>,
 }
 
 impl Limit {
@@ -35,12 +39,12 @@ impl Limit {
     /// A value that is no key (empty, too long, with NUL) is reported by the verb that the request is given to, before
     /// any SQL.
     pub fn key(&self, key: impl ToKey) -> Request {
-        Request { limit: self.clone(), key: Key::new(key), cost: Ok(Tokens::ONE) }
+        Request { limit: self.clone(), key: Key::new(key), cost: Ok(Tokens::ONE), holding: Ok(None) }
     }
 
     /// One token of this limit for all callers together.
     pub fn global(&self) -> Request {
-        Request { limit: self.clone(), key: Ok(Key::GLOBAL), cost: Ok(Tokens::ONE) }
+        Request { limit: self.clone(), key: Ok(Key::GLOBAL), cost: Ok(Tokens::ONE), holding: Ok(None) }
     }
 }
 
@@ -57,39 +61,76 @@ impl Request {
         self
     }
 
+    /// Lets the charge lapse: its tokens come back `span` after they are ready, unless it is settled or cancelled before.
+    ///
+    /// For an estimate that nobody settles if its owner dies. A charge that is settled in time keeps what it settled
+    /// at, and it is settled once: see [`tracked_for`](Self::tracked_for). What a refill has brought back meanwhile
+    /// does not come back twice.
+    ///
+    /// The row keeps a hold of 24 bytes until then, and at most 1 000 of them: one more is refused until the first
+    /// lapses. A charge of several limits keeps one in each. Of this and `tracked_for` the last one counts.
+    ///
+    /// A zero span, one longer than [`Limit::MAX_PERIOD`], one of a fraction of a microsecond, and a limit with
+    /// [`shards`](Limit::shards) are reported by the verb that the request is given to, as [`Error::Hold`].
+    pub fn lapses_after(mut self, span: Duration) -> Self {
+        self.holding = Holding::LapsesAfter(span).checked().map(Some);
+        self
+    }
+
+    /// Makes the receipt good for one use: it can be settled or cancelled once, until `span` after the tokens are
+    /// ready. Then the charge stands.
+    ///
+    /// A second use is [`Error::ReceiptUsed`], a late one [`Error::Lapsed`]; neither changes anything. An undo is exact:
+    /// what a refill has brought back meanwhile does not come back twice. So a receipt of a window that is settled at 0
+    /// after the window's end does not lift the next window above its capacity.
+    ///
+    /// The row keeps a hold, as that of [`lapses_after`](Self::lapses_after), whose errors are the same. Jobs that
+    /// outnumber it keep their receipts in a table of their own (`delete from jobs … returning receipt`).
+    pub fn tracked_for(mut self, span: Duration) -> Self {
+        self.holding = Holding::TrackedFor(span).checked().map(Some);
+        self
+    }
+
     /// The limit that is asked.
     #[must_use]
     pub fn limit(&self) -> &Limit {
         &self.limit
     }
 
-    /// The request, if its key and cost are right.
+    /// The request, if its key, cost and hold are right.
     pub(crate) fn checked(self) -> Result<CheckedRequest, Error> {
-        let Self { limit, key, cost } = self;
-        match (key, cost) {
-            (Ok(key), Ok(cost)) => Ok(CheckedRequest { limit, key, cost }),
-            (Err(source), _) => Err(Error::Key { limit: limit.name.into(), source }),
-            (_, Err(source)) => Err(Error::Cost { limit: limit.name.into(), source }),
-        }
+        let Self { limit, key, cost, holding } = self;
+        let name = || limit.name.clone().into();
+        let key = key.map_err(|source| Error::Key { limit: name(), source })?;
+        let cost = cost.map_err(|source| Error::Cost { limit: name(), source })?;
+        let holding = match holding {
+            Ok(Some(_)) if limit.shards > 1 => Err(HoldError::Shards),
+            holding => holding,
+        };
+        let holding = holding.map_err(|source| Error::Hold { limit: name(), source })?;
+        Ok(CheckedRequest { limit, key, cost, holding })
     }
 }
 
-/// A request whose key and cost are right.
+/// A request whose key, cost and hold are right.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct CheckedRequest {
     pub(crate) limit: Limit,
     pub(crate) key: Key,
     pub(crate) cost: Tokens,
+    #[serde(default, rename = "hold", skip_serializing_if = "Option::is_none")]
+    pub(crate) holding: Option<Holding>,
 }
 
 impl From<CheckedRequest> for Request {
-    fn from(CheckedRequest { limit, key, cost }: CheckedRequest) -> Self {
-        Self { limit, key: Ok(key), cost: Ok(Tokens::ZERO) }.cost(cost)
+    fn from(CheckedRequest { limit, key, cost, holding }: CheckedRequest) -> Self {
+        let holding = holding.map(Holding::checked).transpose();
+        Self { limit, key: Ok(key), cost: Ok(Tokens::ZERO), holding }.cost(cost)
     }
 }
 
 impl Serialize for Request {
-    /// Fails for a request whose key or cost is wrong.
+    /// Fails for a request whose key, cost or hold is wrong.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.clone().checked().map_err(ser::Error::custom)?.serialize(serializer)
     }

@@ -182,16 +182,16 @@ fn span(micros: i64) -> Duration {
     Duration::from_micros(micros.unsigned_abs())
 }
 
-mod human_duration {
+pub(crate) mod human_duration {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer, de};
 
-    pub(super) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&humantime::format_duration(*span))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         let text = String::deserialize(deserializer)?;
         humantime::parse_duration(&text).map_err(|error| {
             de::Error::custom(format_args!("{error}, in the duration {text:?} (write it as \"1h 30m\")"))

@@ -1,8 +1,8 @@
 //! The algebra of limits: pure functions over integers, without IO and without a clock.
 //!
-//! A row is a [`State`]: a balance, which may be negative, and an instant. [`Terms`] are the numbers of a limit for one
-//! key: [`Terms::refill`] brings a row to an instant. A [`Pool`] is a limit's rows for one key: it decides what a call
-//! takes, and gives tokens back. A missing row means a full one.
+//! A row is a [`State`]: a balance, which may be negative, an instant, and [`Holds`]: what may come back. [`Terms`] are the
+//! numbers of a limit for one key: [`Terms::refill`] brings a row to an instant. A [`Pool`] is a limit's rows for one
+//! key: it decides what a call takes, and gives tokens back. A missing row means a full one.
 //!
 //! The same functions run in the server, in a simulation and in a browser: with `--no-default-features` this crate has
 //! no driver, no runtime and no clock in its tree.
@@ -34,26 +34,30 @@
 //!
 //! let take = |row: Option<State>, at, cost| {
 //!     match Pool::new(&terms, &[row], at).decide(Ask::consume(Tokens::new(cost))) {
-//!         Ok(Verdict::Granted { portions, .. }) => Some(portions[0].next),
+//!         Ok(Verdict::Granted { portions, .. }) => Some(portions[0].next.clone()),
 //!         other => panic!("{other:?}"),
 //!     }
 //! };
 //! let row = take(None, second(0), 5);
-//! assert_eq!(row, Some(State { value: Tokens::new(15), ts: second(0) }));
+//! assert_eq!(row, Some(State::new(Tokens::new(15), second(0))));
 //! let row = take(row, second(10), 18);
-//! assert_eq!(row, Some(State { value: Tokens::new(2), ts: second(10) }));
-//! assert_eq!(terms.refill(row.unwrap(), second(20)).value, Tokens::new(7));
+//! assert_eq!(row, Some(State::new(Tokens::new(2), second(10))));
+//! assert_eq!(terms.refill(&row.unwrap(), second(20)).value, Tokens::new(7));
 //! ```
 
+mod holds;
 mod phase;
 mod pool;
+mod state;
 mod terms;
 mod timestamp;
 
+pub use holds::{Hold, Holds};
 pub use pool::{Ask, Pool, Portion, TooDeep, Verdict};
+pub use state::State;
 #[cfg(feature = "postgres")]
 pub(crate) use terms::Flow;
+pub use terms::Terms;
 #[cfg(feature = "http")]
 pub(crate) use terms::div_ceil;
-pub use terms::{State, Terms};
 pub use timestamp::Timestamp;

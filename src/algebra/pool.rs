@@ -1,8 +1,11 @@
 use std::cmp::Reverse;
 use std::slice;
 
-use super::terms::{State, Terms};
+use super::holds::{Hold, Holds};
+use super::state::{State, cut, wide};
+use super::terms::Terms;
 use super::timestamp::Timestamp;
+use crate::hold::{HoldId, Holding};
 use crate::tokens::Tokens;
 
 /// What a call asks of a limit for one key.
@@ -10,19 +13,27 @@ use crate::tokens::Tokens;
 pub struct Ask {
     cost: Tokens,
     reserving: bool,
+    holding: Option<Holding>,
+    /// The name of the hold.
+    id: HoldId,
 }
 
 impl Ask {
     /// Tokens to spend now.
     #[must_use]
     pub const fn consume(cost: Tokens) -> Self {
-        Self { cost, reserving: false }
+        Self { cost, reserving: false, holding: None, id: HoldId::new(0) }
     }
 
     /// Tokens to spend as soon as they are there, which may be later.
     #[must_use]
     pub const fn reserve(cost: Tokens) -> Self {
-        Self { cost, reserving: true }
+        Self { cost, reserving: true, holding: None, id: HoldId::new(0) }
+    }
+
+    /// The same, with a hold.
+    pub(crate) fn holding(self, holding: Option<Holding>) -> Self {
+        Self { holding, ..self }
     }
 
     /// The balance that grants this: the cost, less the debt that it may make.
@@ -52,10 +63,32 @@ impl Ask {
         self.cost
     }
 
+    /// The same, whose hold has this name.
+    pub(crate) fn named(self, id: HoldId) -> Self {
+        Self { id, ..self }
+    }
+
+    /// The hold that it keeps, if it does, from an instant on.
+    pub(crate) fn hold(self, from: Timestamp) -> Option<Hold> {
+        let holding = self.holding?;
+        let lapses_at = from.plus(holding.span());
+        Some(Hold { lapses_at, amount: self.cost, id: self.id, keeps: holding.keeps() })
+    }
+
+    /// Whether it keeps the same hold as another.
+    pub(crate) fn holds_as(self, other: Self) -> bool {
+        self.holding == other.holding
+    }
+
+    /// Whether it takes tokens or keeps a hold.
+    pub(crate) fn writes(self) -> bool {
+        self.cost > Tokens::ZERO || self.holding.is_some()
+    }
+
     /// The sum of two asks of one kind; `None` where the sum does not fit.
     pub(crate) fn checked_add(self, other: Self) -> Option<Self> {
         let cost = self.cost.checked_add(other.cost)?;
-        Some(Self { cost, reserving: self.reserving })
+        Some(Self { cost, ..self })
     }
 }
 
@@ -75,8 +108,8 @@ impl Ask {
 /// // One a second, at most ten, over two rows that hold half a token each.
 /// let terms = Terms::of(&Limit::token_bucket("pooled", 1, SECOND).capacity(10).shards(2), &Key::GLOBAL);
 /// let now = Timestamp::from_micros(0);
-/// let half = Some(State { value: Tokens::from_micros(500_000), ts: now });
-/// let rows = [half, half];
+/// let half = Some(State::new(Tokens::from_micros(500_000), now));
+/// let rows = [half.clone(), half];
 /// let pool = Pool::new(&terms, &rows, now);
 ///
 /// let together = pool.decide(Ask::consume(Tokens::ONE));
@@ -104,7 +137,7 @@ pub struct Pool<'r> {
 pub enum Verdict {
     /// The cost is taken, to be spent from `ready_at` on.
     Granted {
-        /// What to write; empty where nothing changes, for a cost of zero.
+        /// What to write; empty where nothing changes, for a cost of zero without a hold.
         portions: Vec<Portion>,
         /// The balance after the call; negative for a reservation that is not ready.
         remaining: Tokens,
@@ -121,7 +154,7 @@ pub enum Verdict {
 }
 
 /// What one row of a pool gives or gets.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Portion {
     /// Which of the rows, from 0.
     pub shard: usize,
@@ -166,7 +199,7 @@ impl<'r> Pool<'r> {
     /// When all rows will be full, if nobody spends.
     #[must_use]
     pub fn full_at(&self) -> Timestamp {
-        self.shards().fold(Timestamp::MIN, |latest, shard| latest.max(shard.terms.full_at(shard.read)))
+        self.shards().fold(Timestamp::MIN, |latest, shard| latest.max(shard.terms.full_at(&shard.read)))
     }
 
     /// When the next whole token will be there, if nobody spends; `None` where the limit holds no more.
@@ -181,7 +214,7 @@ impl<'r> Pool<'r> {
     #[must_use]
     pub fn first_instant(&self, target: Tokens) -> Timestamp {
         if let [row] = self.rows {
-            return self.terms.first_instant(row.unwrap_or_else(|| self.terms.full(self.now)), target);
+            return row.as_ref().map_or(self.terms.full(self.now).ts, |row| self.terms.first_instant(row, target));
         }
         let shards: Vec<_> = self.shards().collect();
         let holds_target = |at| shards.iter().map(|shard| shard.value_at(at)).sum::<i128>() >= wide(target);
@@ -192,24 +225,41 @@ impl<'r> Pool<'r> {
     ///
     /// A cost of zero is granted where the balance is not negative, and changes nothing. What is there is taken from
     /// the fullest rows first, so that few rows change. A reservation's debt is laid on the rows that repay it
-    /// soonest. The cost must not be negative.
+    /// soonest. The cost must not be negative. A hold is refused while the row has no room for it.
     ///
     /// # Errors
     ///
     /// [`TooDeep`] for an unbounded reservation whose debt no row can hold.
     pub fn decide(&self, ask: Ask) -> Result<Verdict, TooDeep> {
         let (cost, max_debt) = (wide(ask.cost), i128::from(ask.max_debt(&self.terms)));
-        let left = self.sum() - cost;
-        if left < -max_debt {
-            if max_debt == i128::from(i64::MAX) {
-                return Err(TooDeep);
-            }
-            let retry_at = self.first_instant(ask.needs(&self.terms));
+        let (left, room_at) = (self.sum() - cost, self.room_for_hold_at(ask));
+        if left < -max_debt && max_debt == i128::from(i64::MAX) {
+            return Err(TooDeep);
+        }
+        if left < -max_debt || room_at > self.now {
+            let retry_at = self.first_instant(ask.needs(&self.terms)).max(room_at);
             return Ok(Verdict::Denied { remaining: self.balance(), retry_at });
         }
-        let portions = if cost == 0 { Vec::new() } else { self.take(ask, cost) };
-        let ready_at = if portions.is_empty() { self.first_instant(Tokens::ZERO) } else { self.ready_at(&portions) };
+        let portions = if ask.writes() { self.take(ask, cost) } else { Vec::new() };
+        let ready_at = if portions.is_empty() { self.repaid_at() } else { self.ready_at(&portions) };
         Ok(Verdict::Granted { portions, remaining: cut(left), ready_at: ready_at.max(self.now) })
+    }
+
+    /// When the row has room for the hold that is asked for, if it is.
+    fn room_for_hold_at(&self, ask: Ask) -> Timestamp {
+        if ask.holding.is_none() {
+            return self.now;
+        }
+        let mut holds = self.shards().map(|shard| shard.refilled.holds).filter(|holds| holds.len() >= Holds::MAX);
+        holds.find_map(|holds| holds.first_lapse()).unwrap_or(self.now)
+    }
+
+    /// When the balance is no debt, by refill alone.
+    fn repaid_at(&self) -> Timestamp {
+        match self.rows {
+            [Some(row)] => self.terms.repaid_at(row),
+            _ => self.first_instant(Tokens::ZERO),
+        }
     }
 
     /// Asks one of the rows alone, whatever the others hold. The balance that is left is that of all rows.
@@ -235,12 +285,14 @@ impl<'r> Pool<'r> {
     pub fn credit(&self, amount: Tokens) -> Vec<Portion> {
         let mut left = wide(amount);
         let mut emptiest: Vec<_> = self.shards().collect();
-        emptiest.sort_by_key(|shard| shard.kept.value);
+        emptiest.sort_by_key(|shard| shard.refilled.value);
         let mut portions = Vec::new();
         for shard in emptiest {
-            let given = left.min(i128::from(shard.terms.capacity) - wide(shard.kept.value));
+            let given = left.min(i128::from(shard.terms.capacity) - wide(shard.refilled.value));
             if given > 0 {
-                portions.push(shard.portion(shard.kept, -given));
+                let mut next = shard.refilled;
+                next.fill(given, shard.terms.capacity, false);
+                portions.push(Portion { shard: shard.index, next, taken: cut(-given) });
                 left -= given;
             }
         }
@@ -258,10 +310,10 @@ impl<'r> Pool<'r> {
             return Ok(Vec::new());
         }
         let mut fullest: Vec<_> = self.shards().collect();
-        fullest.sort_by_key(|shard| Reverse(shard.kept.value));
+        fullest.sort_by_key(|shard| Reverse(shard.refilled.value));
         let (mut left, mut lowered) = (-wide(amount), 0);
         for shard in &fullest {
-            let value = wide(shard.kept.value);
+            let value = wide(shard.refilled.value);
             if lowered > 0 && left.div_euclid(lowered) >= value {
                 break;
             }
@@ -275,19 +327,40 @@ impl<'r> Pool<'r> {
         }
         let portions = fullest.iter().zip(0..lowered).map(|(shard, place)| {
             let value = level + i128::from(place < more);
-            shard.portion(shard.kept, wide(shard.kept.value) - value)
+            shard.portion(wide(shard.refilled.value) - value)
         });
         Ok(portions.filter(|portion| portion.taken != Tokens::ZERO).collect())
     }
 
-    /// Fills up each row that is there, by the clock: a row from the future comes back to the present.
+    /// Brings a charge with a hold to its actual cost, and removes the hold; `None` where the row has no such hold. What
+    /// a refill has brought back meanwhile does not come back twice.
+    ///
+    /// # Errors
+    ///
+    /// [`TooDeep`] where the debt would not fit.
+    pub(crate) fn settle(&self, id: HoldId, cost: Tokens, actual: Tokens) -> Option<Result<Portion, TooDeep>> {
+        let shard = self.shards().next()?;
+        let mut next = shard.refilled;
+        let given = (wide(cost) - wide(actual)).min(wide(next.holds.remove(id)?.amount));
+        let value = wide(next.value) + given;
+        if value < i128::from(i64::MIN) {
+            return Some(Err(TooDeep));
+        }
+        next.value = cut(value);
+        Some(Ok(Portion { shard: shard.index, next, taken: cut(-given) }))
+    }
+
+    /// Fills up each row that is there, by the clock: a row from the future comes back to the present. Its holds stay,
+    /// for those who have a receipt, and give nothing back.
     #[must_use]
     pub fn reset(&self) -> Vec<Portion> {
         let there = self.shards().filter(|shard| self.rows[shard.index].is_some());
         there
             .map(|shard| {
-                let next = shard.terms.full(self.clock);
-                Portion { shard: shard.index, next, taken: cut(wide(shard.refilled.value) - wide(next.value)) }
+                let mut next = State { holds: shard.refilled.holds, ..shard.terms.full(self.clock) };
+                next.holds.iter_mut().for_each(|hold| hold.amount = Tokens::ZERO);
+                let taken = cut(wide(shard.refilled.value) - wide(next.value));
+                Portion { shard: shard.index, next, taken }
             })
             .collect()
     }
@@ -295,7 +368,7 @@ impl<'r> Pool<'r> {
     /// Charges the rows so that the cost is ready as soon as possible. The rows hold it, or may owe it.
     fn take(&self, ask: Ask, cost: i128) -> Vec<Portion> {
         let shards: Vec<_> = match self.rows {
-            [_] => return self.shards().map(|shard| shard.portion(shard.refilled, cost)).collect(),
+            [_] => return self.shards().map(|shard| shard.portion(cost)).collect(),
             _ => self.shards().collect(),
         };
         let room = |at: Timestamp| shards.iter().map(|shard| shard.room(ask, at)).sum::<i128>();
@@ -321,15 +394,12 @@ impl<'r> Pool<'r> {
             left -= taken;
         }
         let positive = charges.into_iter().filter(|(_, charge, _)| *charge > 0);
-        positive.map(|(shard, charge, _)| shard.portion(shard.refilled, charge)).collect()
+        positive.map(|(shard, charge, _)| shard.portion(charge)).collect()
     }
 
     fn ready_at(&self, portions: &[Portion]) -> Timestamp {
         let terms = |portion: &Portion| self.terms.shard(portion.shard, self.rows.len());
-        portions
-            .iter()
-            .map(|portion| terms(portion).first_instant(portion.next, Tokens::ZERO))
-            .fold(self.now, Timestamp::max)
+        portions.iter().map(|portion| terms(portion).repaid_at(&portion.next)).fold(self.now, Timestamp::max)
     }
 
     fn sum(&self) -> i128 {
@@ -339,11 +409,9 @@ impl<'r> Pool<'r> {
     fn shards(&self) -> impl Iterator<Item = Shard> {
         self.rows.iter().enumerate().map(|(index, row)| {
             let terms = self.terms.shard(index, self.rows.len());
-            let read = row.unwrap_or_else(|| terms.full(self.now));
-            let refilled = terms.refill(read, self.now);
-            let kept = if self.cuts { refilled.value } else { refilled.value.max(read.value) };
-            let kept = State { value: kept, ..refilled };
-            Shard { index, terms, read, refilled, kept }
+            let read = row.clone().unwrap_or_else(|| terms.full(self.now));
+            let refilled = terms.grown(&read, self.now, self.cuts);
+            Shard { index, terms, read, refilled }
         })
     }
 }
@@ -356,21 +424,16 @@ struct Shard {
     read: State,
     /// At the pool's instant.
     refilled: State,
-    /// What credits and debits start from.
-    kept: State,
 }
 
 impl Shard {
-    fn portion(&self, from: State, taken: i128) -> Portion {
-        Portion {
-            shard: self.index,
-            next: State { value: cut(wide(from.value) - taken), ts: from.ts },
-            taken: cut(taken),
-        }
+    fn portion(&self, taken: i128) -> Portion {
+        let next = State { value: cut(wide(self.refilled.value) - taken), ..self.refilled.clone() };
+        Portion { shard: self.index, next, taken: cut(taken) }
     }
 
     fn value_at(&self, at: Timestamp) -> i128 {
-        wide(self.terms.refill(self.read, at).value)
+        wide(self.terms.refill(&self.read, at).value)
     }
 
     /// The most that it can be charged and be out of debt at an instant, within its part of `max_reserved`. What is
@@ -381,16 +444,13 @@ impl Shard {
         if at == Timestamp::MAX {
             return most;
         }
-        // From the deepest value no capacity is in the way.
-        let deepest = State { value: Tokens::MIN, ts: self.refilled.ts };
-        let gained = wide(self.terms.refill(deepest, at).value) - wide(Tokens::MIN);
+        let (gained, _) = self.terms.gained(self.refilled.ts, at.max(self.refilled.ts));
         (value + gained).clamp(0, most)
     }
 
     /// When a charge would be ready.
     fn ready_at(&self, charge: i128) -> Timestamp {
-        let State { value, ts } = self.refilled;
-        self.terms.first_instant(State { value: cut(wide(value) - charge), ts }, Tokens::ZERO)
+        self.terms.repaid_at(&self.portion(charge).next)
     }
 }
 
@@ -413,14 +473,4 @@ fn first_true(early: Timestamp, late: Timestamp, holds: impl Fn(Timestamp) -> bo
 fn next_whole(tokens: Tokens) -> Tokens {
     let floor = tokens.max(Tokens::ZERO).micros() / Tokens::ONE.micros() * Tokens::ONE.micros();
     Tokens::from_micros(floor).checked_add(Tokens::ONE).unwrap_or(Tokens::MAX)
-}
-
-fn wide(tokens: Tokens) -> i128 {
-    i128::from(tokens.micros())
-}
-
-/// The nearest amount.
-fn cut(micros: i128) -> Tokens {
-    let cut = micros.clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-    Tokens::from_micros(i64::try_from(cut).expect("the line above cuts it to the range of i64"))
 }

@@ -1,17 +1,9 @@
 use super::phase;
+use super::state::{State, wide};
 use super::timestamp::Timestamp;
 use crate::key::Key;
 use crate::limit::{Grid, Limit, Refill};
 use crate::tokens::Tokens;
-
-/// What a row holds: a balance, and the instant at which the balance was that.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub struct State {
-    /// The balance; negative for a debt.
-    pub value: Tokens,
-    /// When the balance was that: the last write of a continuous refill, the last grid step of a stepped one.
-    pub ts: Timestamp,
-}
 
 /// The numbers of a limit for one key: rate, period, capacity, and where its steps lie.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -90,63 +82,81 @@ impl Terms {
             Flow::Continuous | Flow::FirstUse => now,
             Flow::Grid { phase } => self.step(phase, self.step_number(phase, now)),
         };
-        State { value: Tokens::from_micros(self.capacity), ts }
+        State::new(Tokens::from_micros(self.capacity), ts)
     }
 
     /// The row at `now`. Where `now` lies before the row's own instant, time stands still.
     #[must_use]
-    pub fn refill(&self, row: State, now: Timestamp) -> State {
+    pub fn refill(&self, row: &State, now: Timestamp) -> State {
+        self.grown(row, now, true)
+    }
+
+    /// The same. Where it does not cut, what lies above the capacity stays.
+    pub(super) fn grown(&self, row: &State, now: Timestamp, cuts: bool) -> State {
         let now = now.max(row.ts);
-        let elapsed = i128::from(now.micros()) - i128::from(row.ts.micros());
+        let (gained, ts) = self.gained(row.ts, now);
+        let mut next = State { ts, ..row.clone() };
+        next.fill(gained, self.capacity, cuts);
+        next.lapse(now);
+        next
+    }
+
+    /// What comes back by refill from one instant to a later one, and the instant at which a row stands then.
+    pub(super) fn gained(&self, ts: Timestamp, now: Timestamp) -> (i128, Timestamp) {
+        let (rate, period) = (i128::from(self.rate), i128::from(self.period));
+        let elapsed = i128::from(now.micros()) - i128::from(ts.micros());
         match self.flow {
-            Flow::Continuous => {
-                let dripped = i128::from(self.rate) * elapsed / i128::from(self.period);
-                State { value: self.filled(row.value, dripped), ts: now }
-            }
+            Flow::Continuous => (rate * elapsed / period, now),
             Flow::FirstUse => {
-                let steps = elapsed / i128::from(self.period);
-                let ts = i128::from(row.ts.micros()) + steps * i128::from(self.period);
-                self.stepped(row, steps, Timestamp::saturating(ts))
+                let steps = elapsed / period;
+                (steps * rate, Timestamp::saturating(i128::from(ts.micros()) + steps * period))
             }
             Flow::Grid { phase } => {
                 let last = self.step_number(phase, now);
-                let steps = last - self.step_number(phase, row.ts);
-                self.stepped(row, steps, self.step(phase, last))
+                let steps = last - self.step_number(phase, ts);
+                (steps * rate, if steps > 0 { self.step(phase, last) } else { ts })
             }
         }
     }
 
     /// The first instant at which `row` holds `target`, if nobody spends. The target counts as within capacity.
     #[must_use]
-    pub fn first_instant(&self, row: State, target: Tokens) -> Timestamp {
-        let missing = i128::from(target.micros()) - i128::from(row.value.micros());
+    pub fn first_instant(&self, row: &State, target: Tokens) -> Timestamp {
+        let mut sum = wide(row.value);
+        let mut first = self.refilled_at(sum, row.ts, target);
+        for hold in row.holds.returning() {
+            sum += wide(hold.amount);
+            first = first.min(self.refilled_at(sum, row.ts, target).max(hold.lapses_at));
+        }
+        first
+    }
+
+    /// The first instant at which `row` is out of debt by refill alone. Holds count for nothing: what is settled does
+    /// not come back.
+    pub(super) fn repaid_at(&self, row: &State) -> Timestamp {
+        self.refilled_at(wide(row.value), row.ts, Tokens::ZERO)
+    }
+
+    /// The first instant at which a value that stood at `ts` has grown to `target`.
+    fn refilled_at(&self, value: i128, ts: Timestamp, target: Tokens) -> Timestamp {
+        let missing = wide(target) - value;
         if missing <= 0 {
-            return row.ts;
+            return ts;
         }
         let (rate, period) = (i128::from(self.rate), i128::from(self.period));
-        let ts = i128::from(row.ts.micros());
+        let from = i128::from(ts.micros());
         match self.flow {
-            Flow::Continuous => Timestamp::saturating(ts + div_ceil(missing * period, rate)),
-            Flow::FirstUse => Timestamp::saturating(ts + div_ceil(missing, rate) * period),
-            Flow::Grid { phase } => self.step(phase, self.step_number(phase, row.ts) + div_ceil(missing, rate)),
+            Flow::Continuous => Timestamp::saturating(from + div_ceil(missing * period, rate)),
+            Flow::FirstUse => Timestamp::saturating(from + div_ceil(missing, rate) * period),
+            Flow::Grid { phase } => self.step(phase, self.step_number(phase, ts) + div_ceil(missing, rate)),
         }
     }
 
-    /// When `row` will be full, if nobody spends. From then on it equals a missing row.
+    /// When `row` will be full and without holds, if nobody spends. From then on it equals a missing row.
     #[must_use]
-    pub fn full_at(&self, row: State) -> Timestamp {
-        self.first_instant(row, Tokens::from_micros(self.capacity))
-    }
-
-    fn stepped(&self, row: State, steps: i128, last_step: Timestamp) -> State {
-        let value = self.filled(row.value, steps * i128::from(self.rate));
-        State { value, ts: if steps > 0 { last_step } else { row.ts } }
-    }
-
-    /// `value` and what came back, cut to the capacity, which is an `i64`.
-    fn filled(&self, value: Tokens, came_back: i128) -> Tokens {
-        let filled = (i128::from(value.micros()) + came_back).min(i128::from(self.capacity));
-        Tokens::from_micros(i64::try_from(filled).expect("it lies between the value and the capacity"))
+    pub fn full_at(&self, row: &State) -> Timestamp {
+        let full_at = self.first_instant(row, Tokens::from_micros(self.capacity));
+        row.holds.last_lapse().map_or(full_at, |lapse| lapse.max(full_at))
     }
 
     /// The number of the last grid step at or before an instant.

@@ -108,7 +108,7 @@ impl Batch {
         let broken = self.swap(shared, connection, &found, &outcome.changes, &mut groups).await;
         if let Some(refusals) = &shared.refusals {
             let written = outcome.changes.iter().filter(|change| groups.is_done(change.row));
-            refusals.follow(written.map(|change| (&self.plan.rows()[change.row], change.state)), reading);
+            refusals.follow(written.map(|change| (&self.plan.rows()[change.row], change.state.clone())), reading);
         }
         let mut lost = Vec::new();
         for (call, answer) in outcome.answers.into_iter().enumerate() {
@@ -247,9 +247,9 @@ impl Batch {
                 let places = self.plan.places_of(call);
                 for place in places.filter(|place| names(denied, &self.plan, *place)) {
                     let change = changes.iter().find(|change| change.row == place);
-                    if let Some(state) = change.map(|change| change.state).or(found.states[place]) {
+                    if let Some(state) = change.map(|change| &change.state).or(found.states[place].as_ref()) {
                         let row = &self.plan.rows()[place];
-                        refusals.note(row, state, reading, denied.retry_at.into(), &shared.settings.clock);
+                        refusals.note(row, state.clone(), reading, denied.retry_at.into(), &shared.settings.clock);
                     }
                 }
             }

@@ -45,7 +45,7 @@ pub(super) struct Fallback {
 }
 
 /// A bucket of this process's own.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Local {
     state: State,
     full_at: Timestamp,
@@ -94,7 +94,7 @@ impl Fallback {
     fn decide_locally(&self, call: CheckedCall) -> Option<Decision> {
         let (plan, now) = (Plan::of(vec![call]), self.now());
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let found: Vec<_> = plan.rows().iter().map(|row| rows.get(row).map(|local| local.state)).collect();
+        let found: Vec<_> = plan.rows().iter().map(|row| rows.get(row).map(|local| local.state.clone())).collect();
         let outcome = plan.decide(&found, now);
         let new = outcome.changes.iter().filter(|change| found[change.row].is_none()).count();
         if rows.len() + new > MAX_ROWS {

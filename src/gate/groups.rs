@@ -87,7 +87,7 @@ impl Groups {
         }
         let standing = changes.iter().filter(|change| self.is_done(change.row));
         let mut standing: Vec<_> =
-            standing.map(|change| GroupedChange { change: *change, group: self.of_row[change.row] }).collect();
+            standing.map(|change| GroupedChange { change: change.clone(), group: self.of_row[change.row] }).collect();
         standing.sort_by_key(|change| change.group);
         standing.chunk_by(|one, other| place(one.group) == place(other.group)).map(<[_]>::to_vec).collect()
     }

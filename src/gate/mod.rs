@@ -23,6 +23,7 @@ use tracing::Instrument;
 use crate::balance::Balance;
 use crate::decision::{Decision, Reservation, Source};
 use crate::error::Error;
+use crate::hold::HoldId;
 use crate::plan::{Answer, Call, CheckedCall};
 use crate::receipt::Receipt;
 use crate::request::Request;
@@ -289,7 +290,7 @@ impl Gate {
     }
 
     fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
-        call.checked_for(self.inner.shared.settings.backend.parts)
+        call.with_id(HoldId::new(fastrand::u64(..))).checked_for(self.inner.shared.settings.backend.parts)
     }
 
     /// Queues a call, and waits for its answer.

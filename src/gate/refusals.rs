@@ -32,7 +32,7 @@ struct Rows {
     swept: Option<Instant>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Entry {
     /// It was too low for somebody, who was told to come back then.
     Short { state: State, reading: Reading, retry_at: Timestamp },
@@ -86,7 +86,7 @@ impl Refusals {
             if reading.age(now) > self.staleness {
                 continue;
             }
-            let Some((at, refusal, standing)) = refusal(item, *state, reading, now, clock) else { continue };
+            let Some((at, refusal, standing)) = refusal(item, state, reading, now, clock) else { continue };
             decided_at = decided_at.max(at);
             refusals.push(refusal);
             standings.push(standing);
@@ -100,12 +100,15 @@ impl Refusals {
         if rows.raised.is_some_and(|at| at >= reading.asked) {
             return;
         }
-        match rows.entries.get(row).copied() {
-            Some(Entry::Raised(at)) if at >= reading.asked => return,
+        match rows.entries.get(row) {
+            Some(Entry::Raised(at)) if *at >= reading.asked => return,
             Some(Entry::Short { reading: newer, .. }) if newer.asked > reading.asked => return,
             Some(_) => {}
-            None if rows.has_room(self.bound, self.staleness, clock) => {}
-            None => return,
+            None => {
+                if !rows.has_room(self.bound, self.staleness, clock) {
+                    return;
+                }
+            }
         }
         rows.entries.insert(row.clone(), Entry::Short { state, reading, retry_at });
     }
@@ -185,12 +188,12 @@ impl Rows {
 /// early.
 fn refusal(
     item: &Item<Ask>,
-    state: State,
+    state: &State,
     reading: &Reading,
     now: Instant,
     clock: &Clock,
 ) -> Option<(Timestamp, Refusal, Standing)> {
-    let (target, row) = (&item.target, [Some(state)]);
+    let (target, row) = (&item.target, [Some(state.clone())]);
     let pool = |now| Pool::new(&target.terms, &row, now);
     let Ok(Verdict::Denied { .. }) = pool(reading.latest(now, clock)).decide(item.action) else { return None };
     let earliest = pool(reading.earliest(now, clock));
@@ -233,7 +236,7 @@ mod tests {
     }
 
     fn holds(tokens: i64) -> State {
-        State { value: Tokens::from_micros(tokens * 1_000_000), ts: Timestamp::from_micros(0) }
+        State::new(Tokens::from_micros(tokens * 1_000_000), Timestamp::from_micros(0))
     }
 
     fn note(refusals: &Refusals, state: State, reading: Reading) {

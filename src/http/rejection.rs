@@ -139,9 +139,13 @@ fn failure(error: &Error) -> Problem {
         Error::CostExceedsCapacity { .. } | Error::Key { .. } => {
             (StatusCode::BAD_REQUEST, "The request asks for what can never be granted")
         }
+        Error::Lapsed { .. } | Error::ReceiptUsed { .. } => {
+            (StatusCode::CONFLICT, "The charge was settled before, or has lapsed")
+        }
         Error::ConflictingDefinitions { .. }
         | Error::Cost { .. }
         | Error::DebtTooDeep { .. }
+        | Error::Hold { .. }
         | Error::MixedCosts
         | Error::NothingAsked
         | Error::NotInTransaction => (StatusCode::INTERNAL_SERVER_ERROR, "The server asks its limiter wrongly"),

@@ -45,7 +45,7 @@ impl<'a> Execution<'a> {
                 continue;
             }
             if !found.misses_one() || !self.plan.inserts() {
-                found.states[0] = found.states[0].filter(|_| self.inserted.is_empty());
+                found.states[0] = found.states[0].take().filter(|_| self.inserted.is_empty());
                 return self.finish(&found).await;
             }
             // Outside of a transaction the row would be others' at once.

@@ -11,6 +11,7 @@ use crate::algebra::Timestamp;
 use crate::balance::Balance;
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
+use crate::hold::HoldId;
 use crate::parts::Parts;
 use crate::plan::{Answer, Call, Plan};
 use crate::receipt::Receipt;
@@ -298,6 +299,7 @@ impl Limiter {
     }
 
     fn plan(&self, call: Call) -> Result<Plan, Error> {
+        let call = call.with_id(HoldId::new(fastrand::u64(..)));
         Ok(Plan::of(vec![call.checked_for(self.backend.parts)?]))
     }
 

@@ -28,7 +28,10 @@ impl Limiter {
             return Ok(None);
         };
         if let [candidates] = candidates.as_slice() {
-            let there: Vec<_> = candidates.iter().filter(|change| seen.states[change.row].is_some()).copied().collect();
+            // A row may have holds of a time when the limit had one row; this statement does not write them.
+            let unheld =
+                |change: &&Change| seen.states[change.row].as_ref().is_some_and(|state| state.holds.is_empty());
+            let there: Vec<_> = candidates.iter().filter(unheld).cloned().collect();
             if !there.is_empty()
                 && let Some(row) = self.swap_first(conn, plan, &seen, &there).await?
             {
@@ -91,7 +94,7 @@ impl Limiter {
         let capacities: Vec<_> = places.iter().map(|place| capacities[*place]).collect();
         let (found, _) = store.claim(&rows, &capacities).await?;
         for (place, state) in places.iter().zip(&found.states) {
-            seen.states[*place] = *state;
+            seen.states[*place].clone_from(state);
         }
         let Outcome { answers, changes } = plan.decide_at(chosen, &seen.states, found.now);
         let Ok(answer @ Answer::Granted { .. }) = only(answers) else { return Ok(None) };

@@ -5,6 +5,7 @@ use super::item::{Alteration, Item, Target};
 use super::row::Row;
 use crate::algebra::Ask;
 use crate::error::Error;
+use crate::hold::{HoldError, HoldId};
 use crate::key::Key;
 use crate::limit::Limit;
 #[cfg(feature = "postgres")]
@@ -67,6 +68,10 @@ impl Call {
     #[expect(clippy::missing_panics_doc, reason = "both differences fit")]
     pub fn settle(receipt: Receipt, actual: Tokens) -> Self {
         Self::amend(&receipt, |charges| {
+            if let [Charge { limit, cost, hold: Some(held), .. }] = charges {
+                let (cost, actual) = (not_negative(limit, *cost)?, not_negative(limit, actual)?);
+                return Ok(vec![Alteration::Settle { held: *held, cost, actual }]);
+            }
             let mut excess = -i128::from(not_negative(&charges[0].limit, actual)?.micros());
             for charge in charges {
                 excess += i128::from(not_negative(&charge.limit, charge.cost)?.micros());
@@ -89,15 +94,31 @@ impl Call {
     #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
     pub fn cancel(receipt: Receipt) -> Self {
         let give = |charge: &Charge| {
-            let cost = not_negative(&charge.limit, charge.cost)?;
-            Ok(Alteration::CreditUntil(cost, charge.ready_at.into()))
+            let (cost, until) = (not_negative(&charge.limit, charge.cost)?, charge.ready_at.into());
+            Ok(match charge.hold {
+                Some(held) => Alteration::SettleUntil { held, cost, until },
+                None => Alteration::CreditUntil(cost, until),
+            })
         };
         Self::amend(&receipt, |charges| charges.iter().map(give).collect())
     }
 
+    /// Names the holds of this call. Ids must differ as long as receipts live, so they are random: a `Limiter` and a
+    /// `Gate` draw one for each call. Where a row has a hold of that name, the next free one is used.
+    pub fn with_id(mut self, id: HoldId) -> Self {
+        if let Ok(CheckedCall::Take(items) | CheckedCall::Check(items)) = &mut self.checked {
+            for item in items {
+                item.action = item.action.named(id);
+            }
+        }
+        self
+    }
+
     fn alter(request: Request, alteration: impl Fn(Tokens) -> Alteration) -> Self {
-        let item =
-            |CheckedRequest { limit, key, cost }| Item { target: Target::new(limit, key), action: alteration(cost) };
+        let item = |CheckedRequest { limit, key, cost, .. }| Item {
+            target: Target::new(limit, key),
+            action: alteration(cost),
+        };
         Self { checked: request.checked().map(|request| CheckedCall::Alter(vec![item(request)])) }
     }
 
@@ -158,11 +179,11 @@ impl CheckedCall {
         asks.iter().map(|item| &item.target).chain(alterations.iter().map(|item| &item.target))
     }
 
-    /// Whether it may insert a row: whether it takes more than nothing.
+    /// Whether it may insert a row: whether it takes more than nothing, or keeps a hold.
     pub(super) fn inserts(&self) -> bool {
         let takes = |alteration: &Alteration| matches!(alteration, Alteration::Debit(cost) if *cost > Tokens::ZERO);
         match self {
-            Self::Take(items) => items.iter().any(|item| item.action.cost() > Tokens::ZERO),
+            Self::Take(items) => items.iter().any(|item| item.action.writes()),
             Self::Check(_) => false,
             Self::Alter(items) => items.iter().any(|item| takes(&item.action)),
         }
@@ -198,9 +219,7 @@ impl CheckedCall {
 
     /// Whether it may raise a balance.
     pub(crate) fn raises_balance(&self) -> bool {
-        let raises = |alteration: &Alteration| {
-            matches!(alteration, Alteration::Credit(_) | Alteration::CreditUntil(..) | Alteration::Reset)
-        };
+        let raises = |alteration: &Alteration| !matches!(alteration, Alteration::Debit(_) | Alteration::Look);
         matches!(self, Self::Alter(items) if items.iter().any(|item| raises(&item.action)))
     }
 
@@ -237,8 +256,9 @@ fn not_negative(limit: &Limit, cost: Tokens) -> Result<Tokens, Error> {
 fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Item<Ask>>, Error> {
     let (mut items, mut places) = (Vec::new(), HashMap::new());
     for request in requests {
-        let CheckedRequest { limit, key, cost } = request.checked()?;
-        add_up(&mut items, &mut places, Item { target: Target::new(limit, key), action: ask(cost) })?;
+        let CheckedRequest { limit, key, cost, holding } = request.checked()?;
+        let action = ask(cost).holding(holding);
+        add_up(&mut items, &mut places, Item { target: Target::new(limit, key), action })?;
     }
     Ok(items)
 }
@@ -262,6 +282,9 @@ fn add_up(items: &mut Vec<Item<Ask>>, places: &mut HashMap<(Text, Key), usize>, 
     };
     if other.target.limit != item.target.limit {
         return Err(Error::ConflictingDefinitions { limit: item.target.limit.name.into() });
+    }
+    if !other.action.holds_as(item.action) {
+        return Err(Error::Hold { limit: item.target.limit.name.into(), source: HoldError::Conflicting });
     }
     // A sum that does not fit is beyond every capacity.
     other.action = other.action.checked_add(item.action).ok_or_else(|| exceeded(other, Tokens::MAX))?;

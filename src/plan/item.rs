@@ -1,5 +1,6 @@
 use super::row::Row;
 use crate::algebra::{Terms, Timestamp};
+use crate::hold::Held;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::receipt::Charge;
@@ -49,7 +50,7 @@ impl Target {
     }
 }
 
-/// A change that succeeds whatever the rows hold.
+/// A change that takes or gives whatever the balance is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Alteration {
     Credit(Tokens),
@@ -59,4 +60,16 @@ pub(crate) enum Alteration {
     /// Changes nothing.
     Look,
     Reset,
+    /// Brings a charge that has a hold to its actual cost, and ends the hold.
+    Settle {
+        held: Held,
+        cost: Tokens,
+        actual: Tokens,
+    },
+    /// The same at no cost up to an instant; later at what it cost.
+    SettleUntil {
+        held: Held,
+        cost: Tokens,
+        until: Timestamp,
+    },
 }

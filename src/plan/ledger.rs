@@ -6,12 +6,13 @@ use crate::algebra::{Ask, Pool, Portion, State, Terms, Timestamp, TooDeep, Verdi
 use crate::balance::Balance;
 use crate::decision::{Denied, Refusal, Source};
 use crate::error::Error;
+use crate::hold::Held;
 use crate::receipt::Charge;
 use crate::standing::Standing;
 use crate::tokens::Tokens;
 
 /// A row to write.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Change {
     /// The row's place in [`Plan::rows`](super::Plan::rows).
     pub row: usize,
@@ -58,8 +59,8 @@ impl Ledger {
     pub(super) fn changes(self, found: &[Option<State>]) -> Vec<Change> {
         let rows = self.states.into_iter().zip(self.written).zip(found).enumerate();
         let changed = rows.filter_map(|(row, ((state, terms), found))| {
-            let (state, terms) = (state.filter(|_| state != *found)?, terms?);
-            Some(Change { row, state, full_at: terms.full_at(state) })
+            let (state, terms) = (state.filter(|state| Some(state) != found.as_ref())?, terms?);
+            Some(Change { row, full_at: terms.full_at(&state), state })
         });
         changed.collect()
     }
@@ -94,9 +95,10 @@ impl Ledger {
         // None of it is spent before all of it may be: until then each charge can be cancelled.
         let ready_at = verdicts.iter().fold(decided_at, |latest, taken| latest.max(taken.ready_at));
         let mut charges = Vec::with_capacity(items.len());
-        for ((item, place), taken) in items.iter().zip(places).zip(&verdicts) {
-            self.write(&item.target, *place, &taken.portions);
-            taken.charge(item, ready_at, &mut charges);
+        for ((item, place), mut taken) in items.iter().zip(places).zip(verdicts) {
+            let held = taken.hold(item, ready_at);
+            taken.charge(item, ready_at, held, &mut charges);
+            self.write(&item.target, *place, taken.portions);
         }
         let standings = items.iter().zip(places).map(|(item, place)| self.standing(item, *place)).collect();
         Ok(Answer::Granted { decided_at, remaining, ready_at, charges, standings })
@@ -143,8 +145,13 @@ impl Ledger {
             Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| too_deep(&item.target))?,
             Alteration::Reset => pool.reset(),
             Alteration::CreditUntil(..) | Alteration::Look => Vec::new(),
+            Alteration::Settle { held, cost, actual } => settle(&pool, &item.target, held, cost, actual)?,
+            Alteration::SettleUntil { held, cost, until } => {
+                let actual = if pool.now() <= until { Tokens::ZERO } else { cost };
+                settle(&pool, &item.target, held, cost, actual)?
+            }
         };
-        self.write(&item.target, place, &portions);
+        self.write(&item.target, place, portions);
         Ok(self.balance(&item.target, place))
     }
 
@@ -153,7 +160,8 @@ impl Ledger {
         Balance {
             limit: target.limit.name.clone().into(),
             key: target.key().clone(),
-            value: pool.balance(),
+            // Under a receipt's own definition a row may hold more than its capacity.
+            value: pool.balance().min(Tokens::from_micros(target.terms.capacity)),
             capacity: Tokens::from_micros(target.terms.capacity),
             full_at: pool.full_at().max(pool.now()).into(),
             observed_at: self.now.into(),
@@ -166,7 +174,7 @@ impl Ledger {
         if target.is_of_receipt { pool.keeping() } else { pool }
     }
 
-    fn write(&mut self, target: &Target, place: usize, portions: &[Portion]) {
+    fn write(&mut self, target: &Target, place: usize, portions: Vec<Portion>) {
         for portion in portions {
             self.states[place + portion.shard] = Some(portion.next);
             self.written[place + portion.shard] = Some(target.terms.shard(portion.shard, target.rows));
@@ -176,7 +184,7 @@ impl Ledger {
     /// What the rows of some items hold now.
     fn saved<A>(&self, items: &[Item<A>], places: &[usize]) -> Vec<(usize, Option<State>, Option<Terms>)> {
         let places = items.iter().zip(places).flat_map(|(item, place)| *place..place + item.target.rows);
-        places.map(|place| (place, self.states[place], self.written[place])).collect()
+        places.map(|place| (place, self.states[place].clone(), self.written[place])).collect()
     }
 
     fn restore(&mut self, saved: Vec<(usize, Option<State>, Option<Terms>)>) {
@@ -194,8 +202,16 @@ struct Taken {
 }
 
 impl Taken {
+    /// Keeps the hold that was asked for, now that it is known when all of the call is ready.
+    fn hold(&mut self, item: &Item<Ask>, ready_at: Timestamp) -> Option<Held> {
+        // A limit that keeps holds has one row.
+        let hold = item.action.hold(ready_at)?;
+        let id = self.portions.first_mut()?.next.holds.insert(hold);
+        Some(Held { id, lapses_at: hold.lapses_at.into() })
+    }
+
     /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing.
-    fn charge(&self, item: &Item<Ask>, ready_at: Timestamp, charges: &mut Vec<Charge>) {
+    fn charge(&self, item: &Item<Ask>, ready_at: Timestamp, hold: Option<Held>, charges: &mut Vec<Charge>) {
         let Target { limit, first, .. } = &item.target;
         let charge = |shard: usize, cost| Charge {
             limit: limit.clone(),
@@ -203,6 +219,7 @@ impl Taken {
             shard: first.after(shard).shard,
             cost,
             ready_at: ready_at.into(),
+            hold,
         };
         if self.portions.is_empty() {
             charges.push(charge(0, item.action.cost()));
@@ -214,6 +231,16 @@ impl Taken {
 fn refusal(target: &Target, remaining: Tokens, retry_at: Timestamp) -> Refusal {
     let limit = target.limit.name.clone().into();
     Refusal { limit, key: target.key().clone(), remaining, retry_at: retry_at.into() }
+}
+
+/// Settles a charge that has a hold.
+fn settle(pool: &Pool<'_>, target: &Target, held: Held, cost: Tokens, actual: Tokens) -> Result<Vec<Portion>, Error> {
+    let limit = || target.limit.name.clone().into();
+    match pool.settle(held.id, cost, actual) {
+        Some(portion) => Ok(vec![portion.map_err(|TooDeep| too_deep(target))?]),
+        None if pool.now() >= held.lapses_at.into() => Err(Error::Lapsed { limit: limit() }),
+        None => Err(Error::ReceiptUsed { limit: limit() }),
+    }
 }
 
 fn too_deep(target: &Target) -> Error {

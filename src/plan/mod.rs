@@ -217,8 +217,8 @@ impl Plan {
             let mut candidates: Vec<_> = (0..rows)
                 .filter_map(|shard| match pool.decide_in(shard, item.action) {
                     Ok(Verdict::Granted { portions, ready_at, .. }) => {
-                        let state = portions.first()?.next;
-                        let full_at = item.target.terms.shard(shard, rows).full_at(state);
+                        let state = portions.into_iter().next()?.next;
+                        let full_at = item.target.terms.shard(shard, rows).full_at(&state);
                         Some((ready_at, Change { row: place + shard, state, full_at }))
                     }
                     _ => None,

@@ -25,6 +25,16 @@ pub(super) struct Values {
     pub(super) amounts: Vec<i64>,
     pub(super) instants: Vec<Timestamp>,
     pub(super) full_at: Vec<Timestamp>,
+    pub(super) holds: Slices,
+}
+
+/// The holds of several rows in one array, for PostgreSQL has no array of arrays of different lengths.
+#[derive(Default)]
+pub(super) struct Slices {
+    pub(super) numbers: Vec<i64>,
+    /// Where those of each row begin and end, counted from 1; `None` for a row without holds.
+    pub(super) firsts: Vec<Option<i32>>,
+    pub(super) lasts: Vec<Option<i32>>,
 }
 
 impl Values {
@@ -32,8 +42,23 @@ impl Values {
         Self {
             amounts: changes.clone().map(|change| change.state.value.micros()).collect(),
             instants: changes.clone().map(|change| change.state.ts).collect(),
-            full_at: changes.map(|change| change.full_at).collect(),
+            full_at: changes.clone().map(|change| change.full_at).collect(),
+            holds: Slices::of(changes),
         }
+    }
+}
+
+impl Slices {
+    fn of<'c>(changes: impl Iterator<Item = &'c Change>) -> Self {
+        let mut slices = Self::default();
+        let count = |numbers: &[i64]| i32::try_from(numbers.len()).expect("a statement has room for less");
+        for change in changes {
+            let holds = change.state.holds.to_column();
+            slices.firsts.push(holds.is_some().then(|| count(&slices.numbers) + 1));
+            slices.numbers.extend(holds.iter().flatten());
+            slices.lasts.push(holds.is_some().then(|| count(&slices.numbers)));
+        }
+        slices
     }
 }
 

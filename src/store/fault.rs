@@ -6,7 +6,7 @@ use std::io;
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
-use super::wire::Infinite;
+use super::wire::{CorruptHolds, Infinite};
 use crate::error::{Error, Step};
 use crate::limit::Storage;
 use crate::plan::Row;
@@ -22,6 +22,9 @@ pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
         sqlx::Error::Database(error) if is_wrong_part(&**error) => Error::WrongParts { source: source.into() },
         sqlx::Error::ColumnDecode { source: cause, .. } if cause.is::<Infinite>() => {
             Error::CorruptRow { limit, fault: "its instant is infinite" }
+        }
+        sqlx::Error::Decode(cause) if cause.is::<CorruptHolds>() => {
+            Error::CorruptRow { limit, fault: "its holds cannot be read" }
         }
         _ => Error::Database { step, limit, source: source.into() },
     }

@@ -1,7 +1,8 @@
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use crate::algebra::{State, Timestamp};
+use super::wire::CorruptHolds;
+use crate::algebra::{Holds, State, Timestamp};
 use crate::tokens::Tokens;
 
 /// What a statement found for a plan's rows.
@@ -49,12 +50,12 @@ impl Found {
     /// Reads what `lock_one` returns.
     pub(super) fn one(rows: &[PgRow]) -> Result<Self, sqlx::Error> {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        let (value, ts): (Option<i64>, Option<Timestamp>) = (row.try_get(3)?, row.try_get(4)?);
+        let (value, ts, holds) = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
         Ok(Self {
             now: row.try_get(0)?,
             xid: row.try_get(1)?,
             locked: row.try_get(2)?,
-            states: vec![state(value, ts)],
+            states: vec![state(value, ts, holds)?],
             versions: Vec::new(),
         })
     }
@@ -65,9 +66,10 @@ impl Found {
         let mut found = Self { now: row.try_get(0)?, xid: row.try_get(1)?, states: vec![None; asked], ..Self::none() };
         let numbers: Option<Vec<i32>> = row.try_get(2)?;
         let (values, instants): (Option<Vec<i64>>, Option<Vec<Timestamp>>) = (row.try_get(3)?, row.try_get(4)?);
-        let states = values.into_iter().flatten().zip(instants.into_iter().flatten());
-        for (number, (value, ts)) in numbers.into_iter().flatten().zip(states) {
-            found.states[index(number)?] = state(Some(value), Some(ts));
+        let holds: Option<Vec<Option<String>>> = row.try_get(5)?;
+        let states = values.into_iter().flatten().zip(instants.into_iter().flatten()).zip(holds.into_iter().flatten());
+        for (number, ((value, ts), holds)) in numbers.into_iter().flatten().zip(states) {
+            found.states[index(number)?] = state(Some(value), Some(ts), holds)?;
         }
         Ok(found)
     }
@@ -77,12 +79,14 @@ impl Found {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let (values, instants): (Vec<Option<i64>>, Vec<Option<Timestamp>>) = (row.try_get(1)?, row.try_get(2)?);
         let (tids, xmins): (Vec<Option<String>>, Vec<Option<String>>) = (row.try_get(3)?, row.try_get(4)?);
+        let holds: Vec<Option<String>> = row.try_get(5)?;
+        let states = values.into_iter().zip(instants).zip(holds);
         let version = |(tid, xmin): (Option<String>, Option<String>)| Some(Version { tid: tid?, xmin: xmin? });
         Ok(Self {
             now: row.try_get(0)?,
             xid: None,
             locked: false,
-            states: values.into_iter().zip(instants).map(|(value, ts)| state(value, ts)).collect(),
+            states: states.map(|((value, ts), holds)| state(value, ts, holds)).collect::<Result<_, _>>()?,
             versions: tids.into_iter().zip(xmins).map(version).collect(),
         })
     }
@@ -93,6 +97,18 @@ pub(super) fn index(number: i32) -> Result<usize, sqlx::Error> {
     usize::try_from(number - 1).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-fn state(value: Option<i64>, ts: Option<Timestamp>) -> Option<State> {
-    Some(State { value: Tokens::from_micros(value?), ts: ts? })
+/// The state of a row; `None` where it is missing. Holds come as text: PostgreSQL gathers no arrays of different lengths.
+fn state(value: Option<i64>, ts: Option<Timestamp>, holds: Option<String>) -> Result<Option<State>, sqlx::Error> {
+    let (Some(value), Some(ts)) = (value, ts) else { return Ok(None) };
+    let holds = match holds {
+        Some(text) => parse(&text).ok_or_else(|| sqlx::Error::Decode(Box::new(CorruptHolds)))?,
+        None => Holds::NONE,
+    };
+    Ok(Some(State { value: Tokens::from_micros(value), ts, holds }))
+}
+
+/// Reads `{1,2,3}`.
+fn parse(array: &str) -> Option<Holds> {
+    let numbers = array.strip_prefix('{')?.strip_suffix('}')?.split_terminator(',');
+    Holds::from_column(&numbers.map(str::parse).collect::<Result<Vec<_>, _>>().ok()?)
 }

@@ -78,7 +78,7 @@ impl Store<'_> {
                 at as Option<Timestamp>
             );
             let read = |rows: Vec<PgRow>| {
-                let numbers: Option<Vec<i32>> = rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(5)?;
+                let numbers: Option<Vec<i32>> = rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(6)?;
                 let places = numbers.into_iter().flatten().map(index).collect::<Result<Vec<_>, _>>()?;
                 Ok((Found::locked(&rows, piece.len())?, places))
             };
@@ -97,7 +97,7 @@ impl Store<'_> {
     async fn lock_beside(&mut self, rows: &[Row], inserted: &[Row]) -> Result<Found, Error> {
         let mut found = self.lock(rows).await?;
         for (row, state) in rows.iter().zip(&mut found.states) {
-            *state = state.filter(|_| !inserted.contains(row));
+            *state = state.take().filter(|_| !inserted.contains(row));
         }
         Ok(found)
     }

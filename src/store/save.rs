@@ -20,7 +20,7 @@ impl Store<'_> {
         for piece in pieces {
             let range = first..first + piece.len();
             first = range.end;
-            let changes: Vec<_> = changes.iter().filter(|change| range.contains(&change.row)).copied().collect();
+            let changes: Vec<_> = changes.iter().filter(|change| range.contains(&change.row)).cloned().collect();
             let written = match changes.as_slice() {
                 [] => continue,
                 [change] => self.save_one(&rows[change.row], change, xid).await,
@@ -49,7 +49,8 @@ impl Store<'_> {
             change.state.value.micros(),
             change.state.ts as Timestamp,
             change.full_at as Timestamp,
-            xid as Option<i64>
+            xid as Option<i64>,
+            change.state.holds.to_column() as Option<Vec<i64>>
         );
         Ok(rows?.len())
     }
@@ -76,7 +77,13 @@ impl Store<'_> {
                 &rate_limit.amounts,
                 &rate_limit.instants as &[Timestamp],
                 &rate_limit.full_at as &[Timestamp],
-                xid as Option<i64>
+                xid as Option<i64>,
+                &bucket.holds.numbers,
+                &bucket.holds.firsts as &[Option<i32>],
+                &bucket.holds.lasts as &[Option<i32>],
+                &rate_limit.holds.numbers,
+                &rate_limit.holds.firsts as &[Option<i32>],
+                &rate_limit.holds.lasts as &[Option<i32>]
             ))
             .await?;
         let written: i64 = written.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;

@@ -14,7 +14,7 @@ use crate::error::{Error, Step};
 use crate::plan::{Change, Row};
 
 /// A change of a row that was read without a lock, and the group that it stands or falls with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct GroupedChange {
     pub(crate) change: Change,
     pub(crate) group: usize,
@@ -55,33 +55,56 @@ impl Store<'_> {
     ) -> Result<Vec<usize>, Error> {
         let first = &rows[changes[0].change.row];
         let (tids, xmins) = versions(found, changes.iter().map(|change| &change.change));
-        let Values { amounts, instants, full_at } = Values::of(changes.iter().map(|change| &change.change));
+        let Values { amounts, instants, full_at, holds } = Values::of(changes.iter().map(|change| &change.change));
         let group = |change: &GroupedChange| i32::try_from(change.group).expect("no batch has 2^31 groups");
         let groups: Vec<_> = changes.iter().map(group).collect();
         let size =
             |group: &[i32]| iter::repeat_n(i64::try_from(group.len()).expect("a batch fits in memory"), group.len());
         let sizes: Vec<_> = groups.chunk_by(i32::eq).flat_map(size).collect();
-        let written = fetch!(
-            self,
-            first.storage(),
-            "src/store/sql/swap.sql",
-            "src/store/sql/ephemeral/swap.sql",
-            columns::part(first),
-            &tids as &[&str],
-            &xmins as &[&str],
-            &amounts,
-            &instants as &[Timestamp],
-            &full_at as &[Timestamp],
-            &groups,
-            &sizes
-        );
+        let had_holds = |change: &GroupedChange| {
+            found.states[change.change.row].as_ref().is_some_and(|state| !state.holds.is_empty())
+        };
+        let written = if holds.numbers.is_empty() && !changes.iter().any(had_holds) {
+            fetch!(
+                self,
+                first.storage(),
+                "src/store/sql/swap.sql",
+                "src/store/sql/ephemeral/swap.sql",
+                columns::part(first),
+                &tids as &[&str],
+                &xmins as &[&str],
+                &amounts,
+                &instants as &[Timestamp],
+                &full_at as &[Timestamp],
+                &groups,
+                &sizes
+            )
+        } else {
+            fetch!(
+                self,
+                first.storage(),
+                "src/store/sql/swap_holds.sql",
+                "src/store/sql/ephemeral/swap_holds.sql",
+                columns::part(first),
+                &tids as &[&str],
+                &xmins as &[&str],
+                &amounts,
+                &instants as &[Timestamp],
+                &full_at as &[Timestamp],
+                &groups,
+                &sizes,
+                &holds.numbers,
+                &holds.firsts as &[Option<i32>],
+                &holds.lasts as &[Option<i32>]
+            )
+        };
         let group = |row: &PgRow| row.try_get::<i32, _>(0).map(i32::unsigned_abs).map(|group| group as usize);
         let groups = written.and_then(|rows| rows.iter().map(group).collect());
         groups.map_err(failed(Step::Save, first))
     }
 
     /// Writes the first of some rows of one table that still is as it was found and that nobody holds; its place among
-    /// the changes, which must not be empty.
+    /// the changes, which must not be empty. None has holds.
     pub(crate) async fn swap_first(
         &mut self,
         rows: &[Row],
@@ -90,7 +113,7 @@ impl Store<'_> {
     ) -> Result<Option<usize>, Error> {
         let first = &rows[changes[0].row];
         let (tids, xmins) = versions(found, changes.iter());
-        let Values { amounts, instants, full_at } = Values::of(changes.iter());
+        let Values { amounts, instants, full_at, .. } = Values::of(changes.iter());
         let written = fetch!(
             self,
             first.storage(),

@@ -102,7 +102,7 @@ impl FullRows {
         let (shards, values): (Vec<i16>, Vec<i64>) = (row.try_get(6)?, row.try_get(7)?);
         let (instants, full_at): (Vec<Timestamp>, Vec<Timestamp>) = (row.try_get(8)?, row.try_get(9)?);
         let versions = places.into_iter().zip(versions);
-        let states = values.into_iter().map(Tokens::from_micros).zip(instants).map(|(value, ts)| State { value, ts });
+        let states = values.into_iter().map(Tokens::from_micros).zip(instants).map(|(value, ts)| State::new(value, ts));
         let rows = (versions.zip(names).zip(keys).zip(shards).zip(states).zip(full_at))
             .map(|((((((place, version), name), key), shard), state), full_at)| {
                 let place =

@@ -47,6 +47,11 @@ impl Decode<'_, Postgres> for Timestamp {
 #[error("an instant is infinite")]
 pub(crate) struct Infinite;
 
+/// Holds that the limiter has not written.
+#[derive(Debug, thiserror::Error)]
+#[error("holds are no list of holds")]
+pub(crate) struct CorruptHolds;
+
 /// A statement that is prepared under a name and kept, or under none, as poolers in transaction mode need it.
 pub(super) struct Statement<E> {
     pub(super) query: E,

@@ -34,7 +34,7 @@ impl Known {
         let definitions = self.definitions.get(&row.name)?.iter();
         let has_row = |limit: &&Limit| limit.storage == table && shard < usize::from(limit.shards);
         let terms = |limit: &Limit| Terms::of(limit, &key).shard(shard, limit.shards.into());
-        definitions.filter(has_row).map(|limit| terms(limit).full_at(row.state)).max()
+        definitions.filter(has_row).map(|limit| terms(limit).full_at(&row.state)).max()
     }
 }
 

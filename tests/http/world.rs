@@ -16,7 +16,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn consume(&mut self, requests: impl IntoIterator<Item = Request>, now: Timestamp) -> Decision {
         let plan = Plan::new([Call::consume(requests)]).unwrap();
-        let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).copied()).collect();
+        let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
         let mut outcome = plan.decide(&found, now);
         for Change { row, state, .. } in outcome.changes {
             self.rows.insert(plan.rows()[row].clone(), state);

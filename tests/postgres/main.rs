@@ -14,6 +14,7 @@ mod cost;
 mod crash;
 mod distributed;
 mod gate;
+mod holds;
 mod http;
 mod migrate;
 mod pgbouncer;

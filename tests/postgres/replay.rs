@@ -325,7 +325,7 @@ impl Model {
             Ok(plan) => plan,
             Err(error) => return (Outcome::Failed(error.to_string()), None),
         };
-        let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).map(|(state, _)| *state)).collect();
+        let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).map(|(state, _)| state.clone())).collect();
         let mut decided = plan.decide(&found, now.into());
         for change in decided.changes {
             self.rows.insert(plan.rows()[change.row].clone(), (change.state, change.full_at));

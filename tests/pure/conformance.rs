@@ -92,7 +92,7 @@ fn a17_windows_can_be_aligned_to_the_epoch() {
 
 #[test]
 fn a18_a_plain_call_waits_to_the_microsecond_although_the_balance_is_no_whole_micro_token() {
-    let mut world = World::holding(&BUCKET.global(), State { value: tokens(-10), ts: sec(0) });
+    let mut world = World::holding(&BUCKET.global(), State::new(tokens(-10), sec(0)));
     let denied = world.denied(BUCKET.global(), sec(59));
     assert_eq!(Timestamp::from(denied.retry_at), sec(66), "computed from the row as read");
     // A write rounds the debt up to a whole micro-token, and a third of one takes 2 µs.
@@ -113,12 +113,12 @@ fn a19_a20_a_debt_ends_at_an_exact_instant() {
 
 #[test]
 fn a21_a22_waits_round_up() {
-    let empty = State { value: tokens(0), ts: sec(0) };
+    let empty = State::new(tokens(0), sec(0));
     for (limit, wait, millis) in [
         (Limit::token_bucket("3/s", 3, SECOND), 333_334, 334),
         (Limit::token_bucket("7/min", 7, MINUTE), 8_571_429, 8_572),
     ] {
-        let mut world = World::holding(&limit.global(), empty);
+        let mut world = World::holding(&limit.global(), empty.clone());
         let denied = world.denied(limit.global(), sec(0));
         assert_eq!(Timestamp::from(denied.retry_at), at(wait), "{}", limit.name());
         assert_eq!(serde_json::to_value(&denied).unwrap()["retry_after_ms"], millis, "{}", limit.name());
@@ -133,10 +133,13 @@ fn a23_who_waits_as_told_is_granted_and_a_millisecond_earlier_is_not() {
         for period in [SECOND, MINUTE, HOUR, DAY] {
             let limit = Limit::token_bucket("any", rate, period);
             let terms = terms_of(&limit.global());
-            let empty = Some(State { value: tokens(0), ts: now });
+            let empty = Some(State::new(tokens(0), now));
             let ask = Ask::consume(tokens(1));
-            let Ok(Verdict::Denied { retry_at, .. }) = decide(&terms, empty, now, ask) else { panic!("granted") };
-            let granted = |instant: i64| matches!(decide(&terms, empty, at(instant), ask), Ok(Verdict::Granted { .. }));
+            let Ok(Verdict::Denied { retry_at, .. }) = decide(&terms, empty.as_ref(), now, ask) else {
+                panic!("granted")
+            };
+            let granted =
+                |instant: i64| matches!(decide(&terms, empty.as_ref(), at(instant), ask), Ok(Verdict::Granted { .. }));
             let wait_ms = (retry_at.micros() - now.micros() + 999) / 1_000;
             assert!(granted(now.micros() + wait_ms * 1_000), "{rate} per {period:?}");
             assert!(!granted(now.micros() + (wait_ms - 1) * 1_000), "{rate} per {period:?}");
@@ -154,8 +157,8 @@ fn c01_the_first_call_writes_one_row() {
         let plan = Plan::new([Call::consume([limit.global()])]).unwrap();
         let outcome = plan.decide(&[None], sec(7));
         assert!(matches!(outcome.answers[0], Ok(Answer::Granted { .. })));
-        let [change] = outcome.changes[..] else { panic!("{:?}", outcome.changes) };
-        assert_eq!((plan.rows()[0].shard(), change.state), (0, State { value: tokens(0), ts: sec(7) }));
+        let [change] = &outcome.changes[..] else { panic!("{:?}", outcome.changes) };
+        assert_eq!((plan.rows()[0].shard(), change.state.clone()), (0, State::new(tokens(0), sec(7))));
         assert_eq!(change.full_at, sec(8));
     }
 }
@@ -163,7 +166,7 @@ fn c01_the_first_call_writes_one_row() {
 #[test]
 fn c02_a_refusal_writes_nothing_and_names_the_wait() {
     for limit in both(1, SECOND) {
-        let mut world = World::holding(&limit.global(), State { value: tokens(0), ts: sec(7) });
+        let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(7)));
         assert_eq!(world.denied(limit.global(), sec(7)).retry_after(), SECOND);
     }
 }
@@ -179,10 +182,10 @@ fn c03_more_than_the_capacity_is_an_error_that_names_both() {
 #[test]
 fn c04_keys_do_not_touch_each_other() {
     for limit in both(1, SECOND) {
-        let owing = State { value: tokens(-1), ts: sec(7) };
+        let owing = State::new(tokens(-1), sec(7));
         let mut world = World::default();
         for request in [limit.key("key"), limit.global(), limit.key("otherKey")] {
-            world.put(&request, owing);
+            world.put(&request, owing.clone());
         }
         assert_eq!(world.denied(limit.key("key"), sec(7)).retry_after(), 2 * SECOND);
         assert_eq!(world.granted(limit.key("fresh"), sec(7)), tokens(0));
@@ -192,8 +195,8 @@ fn c04_keys_do_not_touch_each_other() {
 #[test]
 fn c05_the_whole_capacity_at_once_but_not_more() {
     for limit in both(1, SECOND).map(|limit| limit.capacity(3)) {
-        let full = State { value: tokens(3), ts: sec(7) };
-        assert_eq!(World::holding(&limit.global(), full).granted(limit.global().cost(3), sec(7)), tokens(0));
+        let full = State::new(tokens(3), sec(7));
+        assert_eq!(World::holding(&limit.global(), full.clone()).granted(limit.global().cost(3), sec(7)), tokens(0));
         let owing = limit.unbounded_reservations();
         let reserved = World::holding(&owing.global(), full).reserved(owing.global().cost(4), sec(7));
         assert_eq!(reserved, (tokens(-1), sec(8)));
@@ -226,7 +229,7 @@ fn c07_reservations_queue_up() {
 #[test]
 fn c08_a_plain_call_waits_behind_every_reservation() {
     for limit in both(1, HOUR).map(Limit::unbounded_reservations) {
-        let mut world = World::holding(&limit.global(), State { value: tokens(0), ts: sec(0) });
+        let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
         assert_eq!(world.reserved(limit.global().cost(100), sec(0)), (tokens(-100), sec(100 * 3_600)));
         assert_eq!(world.denied(limit.global(), sec(0)).retry_after(), 101 * HOUR);
     }
@@ -235,7 +238,7 @@ fn c08_a_plain_call_waits_behind_every_reservation() {
 #[test]
 fn c09_a_reservation_up_to_the_bound_is_accepted() {
     for limit in both(1, HOUR).map(|limit| limit.max_reserved(1)) {
-        let mut world = World::holding(&limit.global(), State { value: tokens(1), ts: sec(0) });
+        let mut world = World::holding(&limit.global(), State::new(tokens(1), sec(0)));
         assert_eq!(world.reserved(limit.global().cost(2), sec(0)), (tokens(-1), sec(3_600)));
         assert_eq!(world.denied(limit.global(), sec(0)).retry_after(), 2 * HOUR);
     }
@@ -252,7 +255,7 @@ fn c10_more_than_capacity_and_bound_is_an_error() {
 #[test]
 fn c11_a_reservation_beyond_the_bound_writes_nothing() {
     for limit in both(1, SECOND).map(|limit| limit.capacity(2).max_reserved(1)) {
-        let mut world = World::holding(&limit.global(), State { value: tokens(1), ts: sec(0) });
+        let mut world = World::holding(&limit.global(), State::new(tokens(1), sec(0)));
         let before = world.clone();
         let Ok(Answer::Denied(denied)) = world.call(Call::reserve([limit.global().cost(3)]), sec(0)) else {
             panic!("accepted")
@@ -264,7 +267,7 @@ fn c11_a_reservation_beyond_the_bound_writes_nothing() {
 #[test]
 fn c12_a_limit_that_allows_no_reservations_owes_nothing() {
     for limit in both(1, SECOND).map(|limit| limit.max_reserved(0)) {
-        let mut world = World::holding(&limit.global(), State { value: tokens(0), ts: sec(0) });
+        let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
         let answer = world.call(Call::reserve([limit.global()]), sec(0));
         assert!(matches!(&answer, Ok(Answer::Denied(denied)) if denied.retry_after() == SECOND), "{answer:?}");
     }
@@ -273,7 +276,7 @@ fn c12_a_limit_that_allows_no_reservations_owes_nothing() {
 #[test]
 fn c13_a_reservation_that_fits_is_a_grant_with_an_instant() {
     for limit in both(1, SECOND).map(|limit| limit.max_reserved(1)) {
-        let mut world = World::holding(&limit.global(), State { value: tokens(0), ts: sec(0) });
+        let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
         assert_eq!(world.reserved(limit.global(), sec(0)), (tokens(-1), sec(1)));
     }
 }
@@ -444,7 +447,7 @@ fn f33_a_credit_after_the_window_adds_at_most_up_to_the_capacity() {
 fn f34_a_cost_of_zero_is_granted_unless_there_is_a_debt_and_writes_nothing() {
     for limit in both(10, MINUTE) {
         for (value, granted) in [(1, true), (0, true), (-1, false)] {
-            let mut world = World::holding(&limit.global(), State { value: micros(value), ts: sec(0) });
+            let mut world = World::holding(&limit.global(), State::new(micros(value), sec(0)));
             let before = world.clone();
             let answer = world.call(Call::consume([limit.global().cost(0)]), sec(0)).unwrap();
             assert_eq!(matches!(answer, Answer::Granted { .. }), granted, "{value}");
@@ -461,9 +464,9 @@ fn f34_a_cost_of_zero_is_granted_unless_there_is_a_debt_and_writes_nothing() {
 #[test]
 fn f35_a_credit_settles_the_refill_first() {
     let terms = terms_of(&BUCKET.global());
-    let row = credit(&terms, Some(State { value: tokens(1), ts: sec(0) }), sec(30), tokens(2));
-    assert_eq!(row, Some(State { value: tokens(8), ts: sec(30) }));
-    assert_eq!(terms.refill(row.unwrap(), sec(36)).value, tokens(9));
+    let row = credit(&terms, Some(&State::new(tokens(1), sec(0))), sec(30), tokens(2));
+    assert_eq!(row, Some(State::new(tokens(8), sec(30))));
+    assert_eq!(terms.refill(&row.unwrap(), sec(36)).value, tokens(9));
 }
 
 // F.7: looking, and resetting.
@@ -493,18 +496,18 @@ fn f45_a_reset_fills_up() {
 
 #[test]
 fn g01_a_clock_that_goes_back_changes_no_balance_and_no_instant() {
-    let mut world = World::holding(&BUCKET.global(), State { value: tokens(5), ts: sec(100) });
+    let mut world = World::holding(&BUCKET.global(), State::new(tokens(5), sec(100)));
     assert_eq!(world.look(BUCKET.global(), sec(70)).value, tokens(5));
     assert_eq!(world.look(BUCKET.global(), sec(70)).ahead(), 30 * SECOND);
     assert_eq!(world.granted(BUCKET.global(), sec(70)), tokens(4));
-    assert_eq!(world.state(&BUCKET.global()), Some(State { value: tokens(4), ts: sec(100) }));
+    assert_eq!(world.state(&BUCKET.global()), Some(State::new(tokens(4), sec(100))));
 }
 
 #[test]
 fn g01_a_reset_brings_a_row_from_the_future_back() {
-    let mut world = World::holding(&BUCKET.global(), State { value: tokens(-5), ts: sec(100) });
+    let mut world = World::holding(&BUCKET.global(), State::new(tokens(-5), sec(100)));
     world.balance(Call::reset(BUCKET.global()), sec(70));
-    assert_eq!(world.state(&BUCKET.global()), Some(State { value: tokens(10), ts: sec(70) }));
+    assert_eq!(world.state(&BUCKET.global()), Some(State::new(tokens(10), sec(70))));
 }
 
 #[test]
@@ -529,7 +532,7 @@ fn g06_ten_years_fill_to_the_capacity() {
 fn g28_a_new_capacity_cuts_what_is_there_and_gives_nothing() {
     for limit in [BUCKET, ALIGNED, Limit::stepped_bucket("ten", 10, MINUTE)] {
         let (wide, narrow) = (limit.clone().capacity(10), limit.capacity(5));
-        let row = |value| World::holding(&wide.global(), State { value: tokens(value), ts: sec(0) });
+        let row = |value| World::holding(&wide.global(), State::new(tokens(value), sec(0)));
         assert_eq!(row(8).look(narrow.global(), sec(0)).value, tokens(5));
         assert_eq!(row(2).look(wide.global(), sec(0)).value, tokens(2));
     }
@@ -552,20 +555,20 @@ struct Case {
 fn table(limit: &Limit, cases: &[Case]) {
     let owing = limit.clone().unbounded_reservations();
     for Case { id, row, now, count, value, ts, wait } in cases {
-        let found = row.map(|(value, ts)| State { value: tokens(value), ts: ms(ts) });
-        let expected = State { value: tokens(*value), ts: ms(*ts) };
-        let world = || found.map_or_else(World::default, |state| World::holding(&limit.global(), state));
+        let found = row.map(|(value, ts)| State::new(tokens(value), ms(ts)));
+        let expected = State::new(tokens(*value), ms(*ts));
+        let world = || found.clone().map_or_else(World::default, |state| World::holding(&limit.global(), state));
         let asking = |limit: &Limit| limit.global().cost(*count);
         if *count == 0 {
             let terms = terms_of(&limit.global());
-            let row = found.unwrap_or_else(|| terms.full(ms(*now)));
-            assert_eq!(terms.refill(row, ms(*now)), expected, "{id}");
+            let row = found.clone().unwrap_or_else(|| terms.full(ms(*now)));
+            assert_eq!(terms.refill(&row, ms(*now)), expected, "{id}");
         }
 
         let mut reserving = world();
         assert_eq!(reserving.reserved(asking(&owing), ms(*now)), (expected.value, ms(now + wait)), "{id} reserves");
         if *count > 0 {
-            assert_eq!(reserving.state(&limit.global()), Some(expected), "{id} writes");
+            assert_eq!(reserving.state(&limit.global()), Some(expected.clone()), "{id} writes");
         }
 
         let mut plain = world();

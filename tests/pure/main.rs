@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod conformance;
+mod holds;
 #[cfg(feature = "limits-file")]
 mod limits_file;
 mod model;

@@ -48,7 +48,7 @@ impl Model {
     }
 
     /// What a row holds at an instant, exactly. Before the row's own instant, time stands still.
-    pub(crate) fn balance(&self, row: State, now: Timestamp) -> BigRational {
+    pub(crate) fn balance(&self, row: &State, now: Timestamp) -> BigRational {
         self.grown(&whole(row.value), row.ts, now)
     }
 
@@ -88,7 +88,7 @@ impl Model {
     }
 
     /// Whether a row lets this through, by the exact balance.
-    pub(crate) fn allows(&self, row: State, now: Timestamp, cost: Tokens, reserving: bool) -> bool {
+    pub(crate) fn allows(&self, row: &State, now: Timestamp, cost: Tokens, reserving: bool) -> bool {
         let bound = if reserving { self.max_reserved.clone() } else { BigInt::zero() };
         self.balance(row, now) - whole(cost) >= BigRational::from(-bound)
     }

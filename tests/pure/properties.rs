@@ -38,7 +38,7 @@ proptest! {
         let model = Model::of(&limit.global());
         let events = tell(&limit, &story).events;
         for (first, last, granted) in spans(&events) {
-            let anchor = first.after.unwrap().ts;
+            let anchor = first.after.as_ref().unwrap().ts;
             let steps = model.steps(anchor, first.now, last.now);
             let most = BigRational::new(span(first.now, last.now), model.period.clone()).ceil().to_integer();
             prop_assert!(steps <= most, "{steps} steps in {first:?} to {last:?}");
@@ -53,10 +53,10 @@ proptest! {
         let request = limit.global();
         let model = Model::of(&request);
         for event in tell(&limit, &story).events {
-            let row = event.before.unwrap_or_else(|| terms_of(&request).full(event.now));
-            let balance = model.balance(row, event.now).floor().to_integer();
+            let row = event.before.clone().unwrap_or_else(|| terms_of(&request).full(event.now));
+            let balance = model.balance(&row, event.now).floor().to_integer();
             if let Some((cost, reserving)) = event.asked() {
-                let allowed = model.allows(row, event.now, cost, reserving);
+                let allowed = model.allows(&row, event.now, cost, reserving);
                 match &event.answer {
                     Ok(Answer::Granted { remaining, .. }) => {
                         prop_assert!(allowed, "{event:?}");
@@ -85,7 +85,7 @@ proptest! {
             }
             prop_assert!(denied.retry_after() > Duration::ZERO);
             let asked_at = |instant: i64| {
-                let mut world = event.before.map_or_else(World::default, |row| World::holding(&limit.global(), row));
+                let mut world = event.before.clone().map_or_else(World::default, |row| World::holding(&limit.global(), row));
                 world.call(call(reserving, [limit.global().cost(cost)]), at(instant))
             };
             let (early, then) = (asked_at(retry_at.micros() - 1), asked_at(retry_at.micros()));
@@ -133,12 +133,12 @@ proptest! {
             if cost == Tokens::ZERO || *ready_at == Timestamp::MAX {
                 continue; // Nothing is written, or it is ready beyond the end of time.
             }
-            let row = event.after.unwrap();
-            prop_assert!(model.balance(row, *ready_at) >= BigRational::zero(), "{event:?}");
+            let row = event.after.clone().unwrap();
+            prop_assert!(model.balance(&row, *ready_at) >= BigRational::zero(), "{event:?}");
             if ready_at == decided_at {
                 continue;
             }
-            prop_assert!(model.balance(row, at(ready_at.micros() - 1)) < BigRational::zero(), "{event:?}");
+            prop_assert!(model.balance(&row, at(ready_at.micros() - 1)) < BigRational::zero(), "{event:?}");
         }
     }
 
@@ -150,7 +150,7 @@ proptest! {
         let mut answers = told.answers();
         for n in (0..script.len()).rev() {
             if matches!(told.events[n].answer, Ok(Answer::Denied(_)) | Err(_)) {
-                prop_assert_eq!(told.events[n].before, told.events[n].after);
+                prop_assert_eq!(&told.events[n].before, &told.events[n].after);
                 script.remove(n);
                 answers.remove(n);
             }
@@ -202,7 +202,7 @@ proptest! {
     ) {
         let (request, terms) = (limit.global(), terms_of(&limit.global()));
         let row = place.state(&request, at(EPOCH));
-        let swept_at = terms.full_at(row).max(row.ts);
+        let swept_at = terms.full_at(&row).max(row.ts);
         let mut now = rest.after(&limit, swept_at, &[]);
         prop_assume!(now < at(Timestamp::MAX.micros() / 2));
         let (mut kept, mut swept) = (World::holding(&request, row), World::default());
@@ -223,7 +223,7 @@ proptest! {
         let told = tell(&limit, &story);
         let events = retell(&limit, &told.script(), |world, now| sweep(world, &limit, now)).events;
         for (first, last, granted) in spans(&events) {
-            let refilled = model.refilled(first.after.unwrap().ts, first.now, last.now);
+            let refilled = model.refilled(first.after.as_ref().unwrap().ts, first.now, last.now);
             prop_assert!(granted <= &model.capacity + &model.max_reserved + refilled, "{first:?} to {last:?}");
         }
     }
@@ -241,15 +241,15 @@ proptest! {
             if event.before == event.after {
                 continue;
             }
-            let after = event.after.unwrap();
-            let before = event.before.unwrap_or_else(|| terms.full(event.now));
+            let after = event.after.clone().unwrap();
+            let before = event.before.clone().unwrap_or_else(|| terms.full(event.now));
             let change = event.change();
             let full = BigRational::from(model.capacity.clone());
             let moved = |balance: BigRational| match &event.step {
                 Step::Reset => full.clone(),
                 _ => (balance + whole(change)).min(full.clone()),
             };
-            let once = moved(model.balance(before, event.now)) - whole(after.value);
+            let once = moved(model.balance(&before, event.now)) - whole(after.value);
             prop_assert!(once >= BigRational::zero() && once < BigRational::one(), "{event:?}");
 
             writes += 1;
@@ -266,7 +266,7 @@ proptest! {
     fn a_written_row_stands_at_its_last_step(limit in limits(any_kind()), story in stories()) {
         let model = Model::of(&limit.global());
         for event in tell(&limit, &story).events {
-            let (Some(before), Some(after)) = (event.before, event.after) else { continue };
+            let (Some(before), Some(after)) = (&event.before, &event.after) else { continue };
             if before == after || matches!(event.step, Step::Reset) {
                 continue;
             }
@@ -287,7 +287,7 @@ proptest! {
         let mut debited = false;
         for event in tell(&limit, &story).events {
             debited |= event.change() < Tokens::ZERO && event.asked().is_none();
-            let Some(row) = event.after else { continue };
+            let Some(row) = &event.after else { continue };
             prop_assert!(BigInt::from(row.value.micros()) <= model.capacity, "{event:?}");
             prop_assert!(debited || BigInt::from(row.value.micros()) >= -&model.max_reserved, "{event:?}");
         }
@@ -304,9 +304,9 @@ proptest! {
         let (model, terms) = (Model::of(&request), terms_of(&request));
         let row = place.state(&request, at(EPOCH));
         let now = rest.after(&limit, row.ts, &[]);
-        let before = model.balance(row, now).floor().to_integer();
+        let before = model.balance(&row, now).floor().to_integer();
 
-        let credited = credit(&terms, Some(row), now, micros(amount));
+        let credited = credit(&terms, Some(&row), now, micros(amount));
         let full = (&before + amount).min(model.capacity.clone());
         prop_assert_eq!(credited.is_some(), full > before);
         if let Some(credited) = credited {
@@ -315,7 +315,7 @@ proptest! {
         prop_assert_eq!(credit(&terms, None, now, micros(amount)), None, "an absent row is full");
 
         let left = before - amount;
-        match debit(&terms, Some(row), now, micros(amount)) {
+        match debit(&terms, Some(&row), now, micros(amount)) {
             Ok(Some(debited)) => prop_assert_eq!(BigInt::from(debited.value.micros()), left),
             Ok(None) => prop_assert_eq!(amount, 0),
             Err(_) => prop_assert!(left < i64::MIN.into()),
@@ -334,13 +334,13 @@ proptest! {
         let (request, terms) = (limit.global(), terms_of(&limit.global()));
         let row = place.state(&request, at(EPOCH));
         let (then, now) = (row.ts, at(row.ts.micros().saturating_sub(back)));
-        let world = World::holding(&request, row);
+        let world = World::holding(&request, row.clone());
         let cost = amount.resolve(&world, &request, now, reserving);
         let ask = if reserving { Ask::reserve(cost) } else { Ask::consume(cost) };
-        prop_assert_eq!(decide(&terms, Some(row), now, ask), decide(&terms, Some(row), then, ask));
-        prop_assert_eq!(credit(&terms, Some(row), now, cost), credit(&terms, Some(row), then, cost));
-        prop_assert_eq!(debit(&terms, Some(row), now, cost), debit(&terms, Some(row), then, cost));
-        prop_assert_eq!(terms.refill(row, now), State { value: row.value.min(capacity(&limit)), ts: row.ts });
+        prop_assert_eq!(decide(&terms, Some(&row), now, ask), decide(&terms, Some(&row), then, ask));
+        prop_assert_eq!(credit(&terms, Some(&row), now, cost), credit(&terms, Some(&row), then, cost));
+        prop_assert_eq!(debit(&terms, Some(&row), now, cost), debit(&terms, Some(&row), then, cost));
+        prop_assert_eq!(terms.refill(&row, now), State::new(row.value.min(capacity(&limit)), row.ts));
     }
 
     /// Over a whole story with a clock that jumps both ways no row goes back in time; and by the furthest instant that
@@ -363,7 +363,7 @@ proptest! {
         let mut furthest = Timestamp::MIN;
         let mut events = retell(&limit, &script, |_, _| {}).events;
         for event in &mut events {
-            if let (Some(before), Some(after)) = (event.before, event.after) {
+            if let (Some(before), Some(after)) = (&event.before, &event.after) {
                 prop_assert!(after.ts >= before.ts, "{event:?}");
             }
             // Only a write records an instant.
@@ -373,7 +373,7 @@ proptest! {
             event.now = furthest;
         }
         for (first, last, granted) in spans(&events) {
-            let refilled = model.refilled(first.after.unwrap().ts, first.now, last.now);
+            let refilled = model.refilled(first.after.as_ref().unwrap().ts, first.now, last.now);
             prop_assert!(granted <= &model.capacity + &model.max_reserved + refilled, "{first:?} to {last:?}");
         }
     }
@@ -478,7 +478,7 @@ proptest! {
     ) {
         let (request, terms) = (limit.global(), terms_of(&limit.global()));
         let cost = micros(amount.saturating_abs());
-        let world = World::holding(&request, State { value: micros(value), ts: at(ts) });
+        let world = World::holding(&request, State::new(micros(value), at(ts)));
         let model = Model::of(&request);
         for world in [World::default(), world] {
             for reserving in [false, true] {
@@ -486,14 +486,14 @@ proptest! {
                 let answer = world.clone().call(call(reserving, [request.clone().cost(cost)]), at(now));
                 match answer {
                     Ok(Answer::Granted { ready_at, decided_at, charges, .. }) => {
-                        prop_assert!(model.allows(row, at(now), cost, reserving));
+                        prop_assert!(model.allows(&row, at(now), cost, reserving));
                         prop_assert!(ready_at >= decided_at);
                         let actual = micros(actual.saturating_abs());
                         world.clone().call(Call::settle(receipt(&charges), actual), at(now)).ok();
                         world.clone().call(Call::cancel(receipt(&charges)), at(now)).unwrap();
                     }
                     Ok(Answer::Denied(denied)) => {
-                        prop_assert!(!model.allows(row, at(now), cost, reserving));
+                        prop_assert!(!model.allows(&row, at(now), cost, reserving));
                         prop_assert!(denied.retry_at >= denied.decided_at);
                     }
                     other => prop_assert!(
@@ -565,7 +565,7 @@ proptest! {
         let larger = |number: fn(&Model) -> &BigInt| number(&models[0]).max(number(&models[1])).clone();
         let events = take_turns(&both, &story, &turns);
         for (first, last, granted) in spans(&events) {
-            let stood = first.after.unwrap().ts;
+            let stood = first.after.as_ref().unwrap().ts;
             let refilled = models.each_ref().map(|model| model.refilled(stood, stood, last.now));
             let bound = larger(|model| &model.capacity) + larger(|model| &model.max_reserved) + refilled.iter().sum::<BigInt>();
             prop_assert!(granted <= bound, "{first:?} to {last:?}");

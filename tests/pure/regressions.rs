@@ -12,8 +12,8 @@ use crate::world::{World, at, micros, receipt, sec, tokens};
 fn a_row_from_the_future_that_grants_does_not_shorten_the_wait_for_one_that_refuses() {
     let (ahead, empty) = (Limit::token_bucket("ahead", 10, MINUTE), Limit::token_bucket("empty", 1, SECOND));
     let mut world = World::default();
-    world.put(&ahead.global(), State { value: tokens(5), ts: sec(3_600) });
-    world.put(&empty.global(), State { value: tokens(0), ts: sec(0) });
+    world.put(&ahead.global(), State::new(tokens(5), sec(3_600)));
+    world.put(&empty.global(), State::new(tokens(0), sec(0)));
     let answer = world.call(Call::consume([ahead.global(), empty.global()]), sec(0));
     let Ok(Answer::Denied(denied)) = answer else { panic!("{answer:?}") };
     assert_eq!(denied.retry_after(), SECOND);
@@ -24,7 +24,7 @@ fn a_row_from_the_future_that_grants_does_not_shorten_the_wait_for_one_that_refu
 #[test]
 fn a_free_reservation_on_a_debt_is_ready_at_the_exact_instant() {
     let limit = Limit::token_bucket("7/min", 7, MINUTE).unbounded_reservations();
-    let mut world = World::holding(&limit.global(), State { value: tokens(-1), ts: sec(0) });
+    let mut world = World::holding(&limit.global(), State::new(tokens(-1), sec(0)));
     let (_, ready_at) = world.reserved(limit.global().cost(0), at(1));
     assert_eq!(ready_at, at(8_571_429));
 }

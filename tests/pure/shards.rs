@@ -32,10 +32,10 @@ impl Shards {
         let plan = Plan::new([call])?;
         // A charge is settled by its own row alone.
         let places: Vec<_> = plan.rows().iter().map(|row| usize::from(row.shard())).collect();
-        let found: Vec<_> = places.iter().map(|place| self.rows[*place]).collect();
+        let found: Vec<_> = places.iter().map(|place| self.rows[*place].clone()).collect();
         let Outcome { mut answers, changes } = plan.decide(&found, now);
         for change in changes {
-            self.rows[places[change.row]] = Some(change.state);
+            self.rows[places[change.row]] = Some(change.state.clone());
         }
         answers.remove(0)
     }
@@ -43,9 +43,9 @@ impl Shards {
     /// What one row says, as to a call that was placed there.
     fn placed(&mut self, shard: usize, now: Timestamp, ask: Ask) -> bool {
         let terms = self.terms().shard(shard, self.rows.len());
-        match decide(&terms, self.rows[shard], now, ask) {
+        match decide(&terms, self.rows[shard].as_ref(), now, ask) {
             Ok(Verdict::Granted { portions, .. }) => {
-                self.rows[shard] = portions.first().map(|portion| portion.next).or(self.rows[shard]);
+                self.rows[shard] = portions.into_iter().next().map(|portion| portion.next).or(self.rows[shard].take());
                 true
             }
             _ => false,
@@ -111,9 +111,9 @@ proptest! {
         let spec = LimitSpec { capacity: Some(micros(capacity)), max_reserved: micros(reserved), ..spec };
         let terms = Terms::of(&spec.try_into().unwrap(), &Key::GLOBAL);
         let of = |terms: &Terms| {
-            let empty = State { value: Tokens::MIN, ts: sec(0) };
+            let empty = State::new(Tokens::MIN, sec(0));
             // A row that is deep in debt is up by the rate after a period; a reservation goes as deep as it may.
-            let rate = i128::from(terms.refill(empty, sec(1)).value.micros()) - i128::from(i64::MIN);
+            let rate = i128::from(terms.refill(&empty, sec(1)).value.micros()) - i128::from(i64::MIN);
             (rate, i128::from(terms.full(sec(0)).value.micros()))
         };
         let parts: Vec<_> = (0..shards).map(|index| of(&terms.shard(index, shards))).collect();
@@ -231,7 +231,7 @@ proptest! {
         let spec = LimitSpec::new("ready", LimitKind::TokenBucket, micros(rate), Duration::from_micros(7));
         let spec = LimitSpec { capacity: Some(micros(20_000)), max_reserved: micros(reserved), ..spec };
         let terms = Terms::of(&spec.try_into().unwrap(), &Key::GLOBAL);
-        let rows: Vec<_> = values.iter().map(|value| Some(State { value: micros(*value), ts: at(0) })).collect();
+        let rows: Vec<_> = values.iter().map(|value| Some(State::new(micros(*value), at(0)))).collect();
         let answer = Pool::new(&terms, &rows, at(0)).decide(Ask::reserve(micros(cost)));
         let Ok(Verdict::Granted { portions, ready_at, .. }) = answer else { return Ok(()) };
         let n = i64::try_from(values.len()).unwrap();
@@ -244,7 +244,7 @@ proptest! {
         prop_assert_eq!(ready_at.micros(), by_walking);
         for Portion { shard, next, .. } in portions {
             prop_assert!(next.value.micros() >= -share(reserved, i64::try_from(shard).unwrap()));
-            prop_assert!(terms.shard(shard, values.len()).refill(next, ready_at).value >= Tokens::ZERO);
+            prop_assert!(terms.shard(shard, values.len()).refill(&next, ready_at).value >= Tokens::ZERO);
         }
     }
 
@@ -252,7 +252,7 @@ proptest! {
     #[test]
     fn a_debit_levels_the_rows(values in vec(-50_i64..50, 1..9), amount in 0_i64..500) {
         let terms = Terms::of(&Limit::token_bucket("level", 1, SECOND).capacity(1_000), &Key::GLOBAL);
-        let rows: Vec<_> = values.iter().map(|value| Some(State { value: micros(*value), ts: at(0) })).collect();
+        let rows: Vec<_> = values.iter().map(|value| Some(State::new(micros(*value), at(0)))).collect();
         let parts = Pool::new(&terms, &rows, at(0)).debit(micros(amount)).unwrap();
         prop_assert_eq!(parts.iter().map(|part| part.taken.micros()).sum::<i64>(), amount);
         let mut after = values.clone();
@@ -279,12 +279,12 @@ proptest! {
         }
         let (terms, shard) = (shards.terms(), shard % shards.rows.len());
         let pool = Pool::new(&terms, &shards.rows, at(now));
-        let alone = [shards.rows[shard]];
+        let alone = [shards.rows[shard].clone()];
         let by_itself = Pool::new(&terms.shard(shard, shards.rows.len()), &alone, pool.now()).decide(ask(cost, false));
         match (pool.decide_in(shard, ask(cost, false)), by_itself) {
             (Ok(Verdict::Granted { portions, remaining, .. }), Ok(Verdict::Granted { portions: own, .. })) => {
                 prop_assert_eq!(remaining.micros(), pool.balance().micros() - cost);
-                prop_assert_eq!(portions.first().map(|one| one.next), own.first().map(|one| one.next));
+                prop_assert_eq!(portions.first().map(|one| &one.next), own.first().map(|one| &one.next));
                 prop_assert!(portions.iter().all(|portion| portion.shard == shard));
             }
             (one, other) => prop_assert_eq!(one, other),
@@ -297,13 +297,13 @@ proptest! {
         let limit = |shards| Limit::token_bucket("changed", 8, SECOND).capacity(16).shards(shards);
         let (capacity, rate) = (16_000_000, 8_000_000);
         let (old, new) = (limit(from), limit(to));
-        let mut rows = [None; 8];
+        let mut rows = [const { None }; 8];
         let mut ask = |limit: &Limit, now: i64| {
             let plan = Plan::new([call(limit, cost.min(2_000_000), false)]).unwrap();
             let found = &rows[..plan.rows().len()];
             let Outcome { answers, changes } = plan.decide(found, at(now));
             for change in &changes {
-                rows[change.row] = Some(change.state);
+                rows[change.row] = Some(change.state.clone());
             }
             if matches!(answers[0], Ok(Answer::Granted { .. })) { cost.min(2_000_000) } else { 0 }
         };
@@ -329,13 +329,13 @@ fn a_debt_stays_where_it_is_when_the_number_of_shards_changes() {
     let decide = |limit: &Limit, rows: &[Option<State>], now| {
         Plan::new([call(limit, 1_000_000, false)]).unwrap().decide(rows, now)
     };
-    let mut rows = vec![Some(State { value: tokens(1), ts: sec(0) }); 10];
-    rows[7] = Some(State { value: tokens(-50), ts: sec(0) });
+    let mut rows = vec![Some(State::new(tokens(1), sec(0))); 10];
+    rows[7] = Some(State::new(tokens(-50), sec(0)));
     let granted = decide(&limit(1), &rows[..1], sec(0)).answers.remove(0);
     assert!(matches!(granted, Ok(Answer::Granted { .. })), "{granted:?}");
 
     let mut rows = vec![None; 10];
-    rows[0] = Some(State { value: tokens(-50), ts: sec(0) });
+    rows[0] = Some(State::new(tokens(-50), sec(0)));
     let terms = Terms::of(&limit(10), &Key::GLOBAL);
     assert_eq!(Pool::new(&terms, &rows, sec(0)).balance(), tokens(-41));
     assert_eq!(Pool::new(&terms, &rows, sec(50)).balance(), tokens(9), "one a second");
@@ -351,7 +351,7 @@ fn settling_never_cuts_a_row() {
     };
     for actual in [micros(0), tokens(5)] {
         let mut rows = Shards::of(&ten);
-        rows.rows.fill(Some(State { value: tokens(80), ts: sec(0) }));
+        rows.rows.fill(Some(State::new(tokens(80), sec(0))));
         rows.pooled(Call::settle(receipt(&charges), actual), sec(0)).unwrap();
         let left = if actual == tokens(5) { tokens(78) } else { tokens(80) };
         let lowest = rows.rows.iter().flatten().map(|row| row.value).min();

@@ -187,7 +187,7 @@ pub(crate) fn take_turns(both: &[Limit; 2], story: &[(Gap, Move)], turns: &[usiz
 /// Deletes the row, if it is full.
 pub(crate) fn sweep(world: &mut World, limit: &Limit, now: Timestamp) {
     let request = limit.global();
-    if world.state(&request).is_some_and(|row| terms_of(&request).full_at(row) <= now) {
+    if world.state(&request).is_some_and(|row| terms_of(&request).full_at(&row) <= now) {
         world.delete(&request);
     }
 }
@@ -260,7 +260,7 @@ impl Gap {
                 named.unwrap_or(from).saturating_add(*off)
             }
             Self::Full(off) => {
-                let row = events.last().and_then(|event| event.after);
+                let row = events.last().and_then(|event| event.after.as_ref());
                 let full_at = row.map_or(from, |row| terms_of(&limit.global()).full_at(row).micros());
                 full_at.saturating_add(*off)
             }
@@ -357,7 +357,7 @@ impl Place {
         let ago = period * i128::from(self.ts.0) / 1_000 + i128::from(self.ts.1);
         let ts = at(i64::try_from(i128::from(now.micros()) - ago).unwrap_or(i64::MIN));
         let ts = if spec.kind == LimitKind::FixedWindow { terms_of(request).full(ts).ts } else { ts };
-        State { value, ts }
+        State::new(value, ts)
     }
 }
 

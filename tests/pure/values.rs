@@ -89,7 +89,7 @@ proptest! {
     #[test]
     fn every_answer_comes_back(limit in extreme_limits(), value: i64, ts: i64, now: i64, cost in 0..=i64::MAX) {
         let (request, now) = (limit.key("some|one").cost(micros(cost)), at(now));
-        let world = World::holding(&request, State { value: micros(value), ts: at(ts) });
+        let world = World::holding(&request, State::new(micros(value), at(ts)));
         for call in [Call::consume([request.clone()]), Call::reserve([request.clone()])] {
             match world.clone().call(call, now) {
                 Ok(Answer::Granted { decided_at, ready_at, charges, .. }) => {
@@ -205,7 +205,7 @@ fn a_reservation_says_how_long_to_wait_rounded_up() {
 #[test]
 fn a_refusal_says_how_long_to_wait_rounded_up() {
     let limit = Limit::token_bucket("3/s", 3, SECOND);
-    let mut world = World::holding(&limit.key("secret"), State { value: tokens(0), ts: sec(0) });
+    let mut world = World::holding(&limit.key("secret"), State::new(tokens(0), sec(0)));
     let denied = world.denied(limit.key("secret"), sec(0));
     let json = serde_json::to_value(&denied).unwrap();
     assert_eq!(
@@ -228,7 +228,7 @@ fn a_refusal_by_several_limits_names_them_all() {
     let fast = Limit::token_bucket("fast", 1, SECOND);
     let mut world = World::default();
     for limit in [&slow, &fast] {
-        world.put(&limit.global(), State { value: tokens(0), ts: sec(0) });
+        world.put(&limit.global(), State::new(tokens(0), sec(0)));
     }
     let Ok(Answer::Denied(denied)) = world.call(Call::consume([fast.global(), slow.global()]), sec(0)) else {
         panic!("granted")
@@ -244,7 +244,7 @@ fn a_refusal_by_several_limits_names_them_all() {
 #[test]
 fn a_wait_until_the_end_of_time_travels() {
     let limit = Limit::token_bucket("never", 1, Limit::MAX_PERIOD);
-    let mut world = World::holding(&limit.global(), State { value: Tokens::MIN, ts: Timestamp::MIN });
+    let mut world = World::holding(&limit.global(), State::new(Tokens::MIN, Timestamp::MIN));
     let denied: Denied = world.denied(limit.global(), Timestamp::MIN);
     let json = serde_json::to_value(&denied).unwrap();
     assert_eq!(

@@ -27,7 +27,7 @@ impl World {
     }
 
     pub(crate) fn state(&self, request: &Request) -> Option<State> {
-        self.rows.get(&row_of(request)).copied()
+        self.rows.get(&row_of(request)).cloned()
     }
 
     pub(crate) fn delete(&mut self, request: &Request) {
@@ -46,7 +46,7 @@ impl World {
         now: Timestamp,
     ) -> Result<Vec<Result<Answer, Error>>, Error> {
         let plan = Plan::new(calls)?;
-        let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).copied()).collect();
+        let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
         let outcome = plan.decide(&found, now);
         for Change { row, state, .. } in outcome.changes {
             self.rows.insert(plan.rows()[row].clone(), state);
@@ -106,23 +106,25 @@ pub(crate) fn terms_of(request: &Request) -> Terms {
 }
 
 /// Asks one row.
-pub(crate) fn decide(terms: &Terms, row: Option<State>, now: Timestamp, ask: Ask) -> Result<Verdict, TooDeep> {
-    Pool::new(terms, &[row], now).decide(ask)
+pub(crate) fn decide(terms: &Terms, row: Option<&State>, now: Timestamp, ask: Ask) -> Result<Verdict, TooDeep> {
+    Pool::new(terms, &[row.cloned()], now).decide(ask)
 }
 
 /// What one row holds after a credit; `None` where nothing changes.
-pub(crate) fn credit(terms: &Terms, row: Option<State>, now: Timestamp, amount: Tokens) -> Option<State> {
-    Pool::new(terms, &[row], now).credit(amount).first().map(|portion| portion.next)
+pub(crate) fn credit(terms: &Terms, row: Option<&State>, now: Timestamp, amount: Tokens) -> Option<State> {
+    Pool::new(terms, &[row.cloned()], now).credit(amount).into_iter().next().map(|portion| portion.next)
 }
 
 /// What one row holds after a debit; `None` where nothing changes.
 pub(crate) fn debit(
     terms: &Terms,
-    row: Option<State>,
+    row: Option<&State>,
     now: Timestamp,
     amount: Tokens,
 ) -> Result<Option<State>, TooDeep> {
-    Pool::new(terms, &[row], now).debit(amount).map(|portions| portions.first().map(|portion| portion.next))
+    Pool::new(terms, &[row.cloned()], now)
+        .debit(amount)
+        .map(|portions| portions.into_iter().next().map(|portion| portion.next))
 }
 
 /// A receipt as it comes back from where it was stored.

@@ -13,7 +13,8 @@ use crate::database::{DatabaseArgs, clock, read_only};
 use crate::error::CommandError;
 use crate::limits_file::{LimitsArgs, describe};
 use crate::output::{
-    BAD, CAUTION, FAINT, GOOD, HEADING, OutputArgs, about, columns, instant, printable, shown, span, styled, tell,
+    BAD, CAUTION, FAINT, GOOD, HEADING, OutputArgs, about, columns, counted, instant, printable, shown, span, styled,
+    tell,
 };
 use crate::row::{Row, until};
 use crate::storage;
@@ -224,6 +225,10 @@ impl<'a> Holding<'a> {
             (None, Some(full_at)) if full_at <= now => parts.push("full by now".to_owned()),
             (None, Some(full_at)) => parts.push(format!("full {}", self.later(full_at.into()))),
             _ => {}
+        }
+        if let Some(first) = state.holds.iter().min_by_key(|hold| hold.lapses_at) {
+            let held = counted(state.holds.len().try_into().unwrap_or(i64::MAX), "hold");
+            parts.push(format!("{held}, the first until {}", instant(first.lapses_at)));
         }
         if state.ts > now {
             parts.push(styled(BAD, format!("{} in the future (reset mends it)", span(until(state.ts, now)))));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use sqlx::FromRow;
-use tollgate::algebra::{State, Timestamp};
+use tollgate::algebra::{Hold, Holds, State, Timestamp};
 use tollgate::{Limit, Storage, Tokens};
 
 use crate::output::instant;
@@ -22,12 +22,15 @@ pub(crate) struct Row {
     pub(crate) as_of: i64,
     /// When it is full again, by the definition that wrote it; null for never.
     full_at: Option<i64>,
+    holds: Option<Vec<i64>>,
 }
 
 impl Row {
     /// The balance at `ts`: what came back since is not in it.
     pub(crate) fn state(&self) -> State {
-        State { value: Tokens::from_micros(self.value), ts: Timestamp::from_micros(self.as_of) }
+        // What cannot be read counts as spent, until somebody repairs the row.
+        let holds = self.holds.as_deref().and_then(Holds::from_column).unwrap_or_default();
+        State { value: Tokens::from_micros(self.value), ts: Timestamp::from_micros(self.as_of), holds }
     }
 
     pub(crate) fn full_at(&self) -> Option<Timestamp> {
@@ -54,11 +57,18 @@ pub(crate) fn until(at: Timestamp, now: Timestamp) -> Duration {
 
 impl Serialize for Row {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let State { value, ts } = self.state();
+        let State { value, ts, holds } = self.state();
         let full_at = self.full_at().map(instant);
         let Self { storage, shard, .. } = self;
         let as_of = instant(ts);
-        json!({ "storage": storage, "shard": shard, "value": value, "as_of": as_of, "full_at": full_at })
-            .serialize(serializer)
+        let hold = |hold: &Hold| {
+            let lapses_at = instant(hold.lapses_at);
+            json!({ "id": hold.id, "amount": hold.amount, "lapses_at": lapses_at, "keeps": hold.keeps })
+        };
+        let holds: Vec<_> = holds.iter().map(hold).collect();
+        json!({
+            "storage": storage, "shard": shard, "value": value, "as_of": as_of, "full_at": full_at, "holds": holds
+        })
+        .serialize(serializer)
     }
 }

@@ -22,7 +22,7 @@ inserted as (
     returning r.name, r.key, r.shard
 ),
 held as materialized (
-    select w.number, r.value, r.ts
+    select w.number, r.value, r.ts, r.holds
       from wanted w
       join tollgate.rate_limits r on r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
      where (select pg_catalog.count(*) from inserted) >= 0
@@ -34,10 +34,12 @@ select coalesce($6, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        h.numbers                                  as "numbers?",
        h.amounts                                  as "values?",
        h.instants                                 as "instants?: Vec<Timestamp>",
+       h.holds                                    as "holds?: Vec<Option<String>>",
        i.numbers                                  as "inserted?"
   from (select pg_catalog.array_agg(held.number) as numbers,
                pg_catalog.array_agg(held.value)  as amounts,
-               pg_catalog.array_agg(held.ts)     as instants
+               pg_catalog.array_agg(held.ts)     as instants,
+               pg_catalog.array_agg(held.holds::text) as holds
           from held
         offset 0) h
  cross join (select pg_catalog.array_agg(w.number) as numbers

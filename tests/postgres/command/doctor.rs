@@ -144,7 +144,9 @@ async fn rows_are_compared_with_the_limits_file() {
              (0, 'llm_tokens', 'deep', 0, -300000000000, clock_timestamp(), clock_timestamp()),
              (0, 'llm_tokens', 'fine', 0, -100000000000, clock_timestamp(), clock_timestamp()),
              (0, 'llm_tokens', 'long ago', 0, -300000000000, '2020-01-01', '2020-01-01'),
-             (0, 'sign_ups', 'slow', 0, -4000000000, clock_timestamp(), clock_timestamp())",
+             (0, 'sign_ups', 'slow', 0, -4000000000, clock_timestamp(), clock_timestamp());
+             insert into tollgate.buckets values
+             (0, 'all_traffic', 'laden', 0, 0, '2020-01-01', '2020-01-01', (select array_agg(1) from generate_series(1, 603)))",
         )
         .await;
     let with = ["--limits", EXAMPLE];
@@ -164,6 +166,7 @@ async fn rows_are_compared_with_the_limits_file() {
         "1 durable row of \"llm_tokens\" with a debt deeper than it lets anybody reserve",
     );
     expect(&world, &with, "old_debts", "warning", "a debt of \"sign_ups\" is repaid only in 1month 9days");
+    expect(&world, &with, "many_holds", "warning", "1 ephemeral row of \"all_traffic\" with more than 200 holds");
     assert_eq!(examine(&world.url(), &with).status.code(), Some(0), "warnings are no errors");
     expect(&world, &[], "unknown_limit", "note", "the rows were not compared with a limits file");
 }

@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::limits::Scratch;
 use super::{EXAMPLE, failure, run, stdout, text, tollgate};
@@ -33,7 +33,7 @@ async fn one_key_with_its_definition() {
 async fn a_debt_says_when_it_is_repaid_and_when_the_next_call_is_granted() {
     let world = World::new().await;
     world.sql("insert into tollgate.rate_limits values (0, 'llm_tokens', 'a', 0, -40000000000, clock_timestamp(), clock_timestamp())").await;
-    let report = json(&inspect(&world, Some(EXAMPLE), &["llm_tokens", "a", "--cost", "20000", "--json"]));
+    let report = page(&inspect(&world, Some(EXAMPLE), &["llm_tokens", "a", "--cost", "20000", "--json"]));
     assert!(report["debt"].as_f64().unwrap() > 30_000.0, "{report}");
     let (next, full) = (&report["next"], report["full_in_ms"].as_u64().unwrap());
     assert_eq!(next["cost"], 20_000);
@@ -55,7 +55,7 @@ async fn rows_that_share_a_limit_are_added_up() {
         )
         .await;
     let inspect = |args: &[&str]| inspect(&world, file.0.to_str(), args);
-    let report = json(&inspect(&["spread", "--global", "--cost", "2", "--json"]));
+    let report = page(&inspect(&["spread", "--global", "--cost", "2", "--json"]));
     let told = stdout(&inspect(&["spread", "--global"]));
     let listed = stdout(&inspect(&["spread"]));
     // One, three that are not there, and two owed: exactly two but for what has come back meanwhile.
@@ -91,6 +91,24 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
 }
 
 #[tokio::test]
+async fn holds_are_counted_and_listed() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits values (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
+                 '{1577840400000000, -1500001, 14, 1577838600000000, -1000001, 17}')",
+        )
+        .await;
+    let told = stdout(&inspect(&world, None, &["quota", "ada"]));
+    assert!(told.contains("durable, full by now, 2 holds, the first until 2020-01-01T00:30:00.000000Z\n"), "{told}");
+    let rows = page(&inspect(&world, None, &["quota", "ada", "--json"]))["rows"].take();
+    let hold = |id: &str, amount, lapses_at: &str, keeps| json!({ "id": id, "amount": amount, "lapses_at": lapses_at, "keeps": keeps });
+    let holds =
+        [hold("7", 1.5, "2020-01-01T01:00:00.000000Z", false), hold("8", 1.0, "2020-01-01T00:30:00.000000Z", true)];
+    assert_eq!(rows[0]["holds"], json!(holds));
+}
+
+#[tokio::test]
 async fn the_list_has_the_most_exhausted_first() {
     let world = World::new().await;
     // In the order of their balances now, not of those on disk: `rested` has had time to refill.
@@ -104,7 +122,7 @@ async fn the_list_has_the_most_exhausted_first() {
              (0, 'sign_ups', 'other', 0, 0, clock_timestamp(), clock_timestamp())",
         )
         .await;
-    let list = |most: &str| json(&inspect(&world, Some(EXAMPLE), &["send_message", "--json", "--limit", most]));
+    let list = |most: &str| page(&inspect(&world, Some(EXAMPLE), &["send_message", "--json", "--limit", most]));
     let (three, all) = (list("3"), list("20"));
     assert_eq!(keys(&three), ["owes", "", "some"], "{three}");
     assert_eq!(keys(&all), ["owes", "", "some", "rested"], "{all}");
@@ -128,7 +146,7 @@ async fn windows_are_listed_by_what_they_have_and_not_by_when_they_start() {
                from generate_series(1, 5) n",
         )
         .await;
-    let list = json(&inspect(&world, Some(EXAMPLE), &["sign_ups", "--json"]));
+    let list = page(&inspect(&world, Some(EXAMPLE), &["sign_ups", "--json"]));
     assert_eq!(keys(&list), ["key 1", "key 2", "key 3", "key 4", "key 5"], "{list}");
 }
 
@@ -143,7 +161,7 @@ async fn without_a_limits_file_the_list_goes_by_what_is_on_disk() {
              (0, 'quota', 'full again', 0, -9000000, '2020-01-01', '2020-01-02')",
         )
         .await;
-    let list = json(&inspect(&world, None, &["quota", "--json"]));
+    let list = page(&inspect(&world, None, &["quota", "--json"]));
     assert_eq!(keys(&list), ["lower", "low", "full again"], "{list}");
     assert_eq!(stdout(&inspect(&world, None, &["nothing"])), "no rows of nothing: a key without a row is full\n");
 }
@@ -207,7 +225,7 @@ fn keys(page: &Value) -> Vec<&str> {
     page["keys"].as_array().unwrap().iter().map(|listed| listed["key"].as_str().unwrap()).collect()
 }
 
-fn json(output: &Output) -> Value {
+fn page(output: &Output) -> Value {
     serde_json::from_str(&stdout(output)).unwrap()
 }
 

@@ -2,6 +2,7 @@
 //! changes.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -69,11 +70,11 @@ async fn f39_the_answers_are_the_same_with_and_without_sweeps_at_every_moment() 
             tx.commit().await.unwrap();
 
             let (terms, ask) = (Terms::of(limit, &Key::new(id).unwrap()), Ask::consume(Tokens::new(cost)));
-            let row = [kept.get(&(which, id)).copied()];
+            let row = [kept.get(&(which, id)).cloned()];
             match (Pool::new(&terms, &row, now).decide(ask).unwrap(), answer) {
                 (Verdict::Granted { portions, remaining, .. }, Decision::Granted(grant)) => {
                     assert_eq!(grant.remaining, remaining);
-                    kept.insert((which, id), portions[0].next);
+                    kept.insert((which, id), portions[0].next.clone());
                 }
                 (Verdict::Denied { remaining, retry_at }, Decision::Denied(denied)) => {
                     assert_eq!((denied.remaining, denied.retry_at), (remaining, retry_at.into()));
@@ -102,9 +103,9 @@ async fn f39_on_a_grid_of_first_use_a_sweep_is_never_in_the_callers_favour() {
         let mut tx = world.pool.begin().await.unwrap();
         with += i32::from(LIMITER.at(now.into()).consume(&mut tx, limit.global()).await.unwrap().is_granted());
         tx.commit().await.unwrap();
-        let verdict = Pool::new(&terms, &[row], now).decide(Ask::consume(Tokens::ONE)).unwrap();
+        let verdict = Pool::new(&terms, slice::from_ref(&row), now).decide(Ask::consume(Tokens::ONE)).unwrap();
         if let Verdict::Granted { portions, .. } = verdict {
-            row = Some(portions[0].next);
+            row = Some(portions[0].next.clone());
             without += 1;
         }
         assert!(with <= without, "{with} granted with sweeps, {without} without");

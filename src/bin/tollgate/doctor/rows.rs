@@ -35,6 +35,7 @@ struct Seen {
     ahead: i64,
     furthest: f64,
     unreserved: i64,
+    laden: i64,
     clears_in: Option<f64>,
 }
 
@@ -58,6 +59,13 @@ impl Seen {
                 let meaning =
                     "A debit, a settlement or an older definition did that. They are refused until it is repaid.";
                 Finding::warning("deep_debts", what, meaning, forgive(&name))
+            }),
+            (self.laden > 0).then(|| {
+                let what = format!("{} of {name:?} with more than 200 holds", self.counted(self.laden));
+                let meaning =
+                    "Each call of such a key copies them all; from 1000 on calls that want a hold are refused.";
+                let remedy = "Settle sooner, ask for shorter spans, or keep receipts in a table of your own.";
+                Finding::warning("many_holds", what, meaning, remedy)
             }),
             clears_in.map(|clears_in| {
                 let what = format!("a debt of {name:?} is repaid only in {}", span(clears_in));

@@ -151,13 +151,13 @@ impl KeyLine {
         let (state, terms) = (row.state(), terms(limits, row));
         let (balance, clears_at, full_at) = match &terms {
             Some(terms) => {
-                let clears_at = (state.value < Tokens::ZERO).then(|| terms.first_instant(state, Tokens::ZERO));
-                (terms.refill(state, now).value, clears_at, Some(terms.full_at(state)))
+                let clears_at = (state.value < Tokens::ZERO).then(|| terms.first_instant(&state, Tokens::ZERO));
+                (terms.refill(&state, now).value, clears_at, Some(terms.full_at(&state)))
             }
             None => (state.value, None, row.full_at()),
         };
         let taken = |before: &Row| {
-            let had = terms.map_or(before.state(), |terms| terms.refill(before.state(), state.ts)).value;
+            let had = terms.map_or(before.state(), |terms| terms.refill(&before.state(), state.ts)).value;
             // What was given back is nothing taken.
             (about(had) - about(state.value)).max(0.0)
         };

@@ -1,6 +1,6 @@
 -- Generated from ../lock.sql by `./dev sqlx`.
 with held as materialized (
-    select w.number, r.value, r.ts
+    select w.number, r.value, r.ts, r.holds
       from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard,
                    pg_catalog.generate_subscripts(p.names, 1) as number
               from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) w
@@ -12,10 +12,12 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        h.xid                                      as "xid?",
        h.numbers                                  as "numbers?",
        h.amounts                                  as "values?",
-       h.instants                                 as "instants?: Vec<Timestamp>"
+       h.instants                                 as "instants?: Vec<Timestamp>",
+       h.holds                                    as "holds?: Vec<Option<String>>"
   from (select case when pg_catalog.count(*) > 0 then pg_catalog.txid_current_if_assigned() end as xid,
                pg_catalog.array_agg(held.number)  as numbers,
                pg_catalog.array_agg(held.value)   as amounts,
-               pg_catalog.array_agg(held.ts)      as instants
+               pg_catalog.array_agg(held.ts)      as instants,
+               pg_catalog.array_agg(held.holds::text) as holds
           from held
         offset 0) h

@@ -1,4 +1,5 @@
--- All rows, by limit and storage: how many lie in the future, and what they owe now. Reads both tables whole.
+-- All rows, by limit and storage: how many lie in the future, what they owe now, and how many have more than 200 holds.
+-- Reads both tables whole.
 --
 -- The definitions that are known: $1 names, $2 tokens that one row gets each second, $3 how deep reservations may take
 -- one row
@@ -12,6 +13,7 @@ seen as (
            extract(epoch from b.as_of - clock_timestamp())::float8                                                as ahead,
            k.rate,
            k.max_reserved,
+           coalesce(cardinality(b.holds), 0) > 3 * 200                                                            as is_laden,
            b.debt > 0                                                                                             as is_debt,
            -b.balance::float8
              - coalesce(k.rate * greatest(extract(epoch from clock_timestamp() - b.as_of), 0)::float8, 0)         as owed,
@@ -25,6 +27,7 @@ select s.name,
        count(*) filter (where s.ahead > 1)                                    as ahead,
        greatest(max(s.ahead), 0)                                              as furthest,
        count(*) filter (where s.is_debt and s.owed > s.max_reserved)          as unreserved,
+       count(*) filter (where s.is_laden)                                     as laden,
        -- Without a definition by what the row itself says.
        max(coalesce(s.owed / s.rate, s.full_in)) filter (where s.is_debt and s.owed > 0) as clears_in
   from seen s

@@ -1,0 +1,543 @@
+//! Holds: what may come back, against a world in which only those charges were ever made that were kept.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tollgate::algebra::{Hold, Holds, State, Timestamp};
+use tollgate::plan::{Answer, Call};
+use tollgate::{Charge, DAY, Error, HoldError, HoldId, Limit, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND};
+
+use crate::story::{call, config};
+use crate::world::{World, at, micros, receipt, sec, terms_of, tokens};
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// With a hold of so many microseconds, which keeps or gives back.
+    Take {
+        cost: i64,
+        hold: Option<(u64, bool)>,
+        reserving: bool,
+    },
+    Settle {
+        which: usize,
+        actual: i64,
+    },
+    Cancel {
+        which: usize,
+    },
+    Credit(i64),
+    /// Writes the row as it is by then.
+    Save,
+}
+
+/// What was taken, and what became of it.
+#[derive(Clone, Debug)]
+struct Taken {
+    at: i64,
+    charge: Charge,
+    keeps: bool,
+    settled: Option<i64>,
+}
+
+impl Taken {
+    fn cost(&self) -> i64 {
+        self.charge.cost.micros()
+    }
+
+    fn lapses_at(&self) -> Option<Timestamp> {
+        self.charge.hold.map(|held| held.lapses_at.into())
+    }
+
+    fn is_live(&self, now: i64) -> bool {
+        self.settled.is_none() && self.lapses_at().is_some_and(|lapse| lapse > at(now))
+    }
+
+    /// What was not given back.
+    fn kept(&self) -> i64 {
+        match self.settled {
+            Some(actual) => actual.min(self.cost()),
+            None if self.charge.hold.is_some() && !self.keeps => 0,
+            None => self.cost(),
+        }
+    }
+}
+
+struct Told {
+    taken: Vec<Taken>,
+    /// What was taken and given without a receipt.
+    others: Vec<(i64, i64)>,
+    writes: i128,
+    /// Once all holds are gone.
+    end: State,
+    now: i64,
+}
+
+/// Rate, period, capacity and bound in micro-tokens and microseconds, so small that edges meet.
+fn buckets() -> impl Strategy<Value = Limit> {
+    let kind = prop_oneof![
+        Just((LimitKind::TokenBucket, None)),
+        Just((LimitKind::SteppedBucket, None)),
+        (0_u64..10).prop_map(|start| (LimitKind::FixedWindow, Some(Duration::from_micros(start)))),
+    ];
+    (1_i64..6, 1_u64..10, 1_i64..12, 0_i64..8, kind).prop_map(
+        |(rate, period, capacity, max_reserved, (kind, start))| {
+            let spec = LimitSpec::new("limit", kind, micros(rate), Duration::from_micros(period));
+            let (capacity, max_reserved) = (Some(micros(capacity)), micros(max_reserved));
+            LimitSpec { capacity, max_reserved, start, ..spec }.try_into().unwrap()
+        },
+    )
+}
+
+fn stories() -> impl Strategy<Value = Vec<(i64, Op)>> {
+    let hold = || prop::option::weighted(0.6, (1_u64..25, any::<bool>()));
+    let op = prop_oneof![
+        6 => (0_i64..8, hold(), any::<bool>()).prop_map(|(cost, hold, reserving)| Op::Take { cost, hold, reserving }),
+        2 => (0_usize..8, 0_i64..9).prop_map(|(which, actual)| Op::Settle { which, actual }),
+        1 => (0_usize..8).prop_map(|which| Op::Cancel { which }),
+        1 => (1_i64..6).prop_map(Op::Credit),
+        1 => Just(Op::Save),
+    ];
+    vec((prop_oneof![3 => 0_i64..4, 1 => 0_i64..30], op), 1..30)
+}
+
+fn numbers(limit: &Limit) -> [i64; 4] {
+    let spec = limit.spec();
+    let period = i64::try_from(spec.period.as_micros()).unwrap();
+    [spec.rate.micros(), period, spec.capacity.unwrap().micros(), spec.max_reserved.micros()]
+}
+
+/// A request of what can be granted at all.
+fn request(limit: &Limit, cost: i64, hold: Option<(u64, bool)>, reserving: bool) -> Request {
+    let [_, _, capacity, max_reserved] = numbers(limit);
+    let request = limit.global().cost(micros(cost.min(capacity + if reserving { max_reserved } else { 0 })));
+    match hold {
+        Some((span, true)) => request.tracked_for(Duration::from_micros(span)),
+        Some((span, false)) => request.lapses_after(Duration::from_micros(span)),
+        None => request,
+    }
+}
+
+/// A world whose row stands at the beginning of time.
+fn begin(limit: &Limit) -> World {
+    World::holding(&limit.global(), terms_of(&limit.global()).full(at(0)))
+}
+
+fn tell(limit: &Limit, story: &[(i64, Op)]) -> Told {
+    let [_, _, capacity, _] = numbers(limit);
+    let (request_of, mut world) = (limit.global(), begin(limit));
+    let mut told = Told { taken: Vec::new(), others: Vec::new(), writes: 1, end: State::new(micros(0), at(0)), now: 0 };
+    let mut now = 0;
+    for (gap, op) in story {
+        now += gap;
+        told.writes += 1;
+        match op {
+            Op::Take { cost, hold, reserving } => take(limit, &mut world, now, &mut told, (*cost, *hold, *reserving)),
+            Op::Settle { which, actual } => use_up(&mut world, now, &mut told, *which, Some(*actual)),
+            Op::Cancel { which } => use_up(&mut world, now, &mut told, *which, None),
+            Op::Credit(amount) => {
+                world.balance(Call::credit(request_of.clone().cost(micros(*amount))), at(now));
+                told.others.push((now, -amount));
+            }
+            Op::Save => {
+                let row = terms_of(&request_of).refill(&world.state(&request_of).unwrap(), at(now));
+                world.put(&request_of, row);
+            }
+        }
+        // What the bound rests on.
+        let row = world.state(&request_of).unwrap();
+        let held: i64 = row.holds.iter().map(|hold| hold.amount.micros()).sum();
+        assert!(row.holds.iter().all(|hold| hold.amount >= micros(0)), "{row:?}");
+        assert!(row.value.micros() + held <= capacity, "{row:?}");
+    }
+    let row = world.state(&request_of).unwrap();
+    let last = row.holds.iter().map(|hold| hold.lapses_at.micros()).max().unwrap_or(now).max(now);
+    Told { end: terms_of(&request_of).refill(&row, at(last)), now: last, ..told }
+}
+
+fn take(limit: &Limit, world: &mut World, now: i64, told: &mut Told, ask: (i64, Option<(u64, bool)>, bool)) {
+    let (cost, hold, reserving) = ask;
+    let id = HoldId::new(1 + told.taken.len() as u64);
+    let take = || call(reserving, [request(limit, cost, hold, reserving)]).with_id(id);
+    let before = world.clone();
+    match world.call(take(), at(now)).unwrap() {
+        Answer::Granted { mut charges, ready_at, .. } => {
+            let charge = charges.remove(0);
+            assert_eq!(charge.hold.map(|held| held.id), hold.map(|_| id));
+            let lapses_at = hold.map(|(span, _)| ready_at.plus(Duration::from_micros(span)));
+            assert_eq!(charge.hold.map(|held| Timestamp::from(held.lapses_at)), lapses_at);
+            told.taken.push(Taken { at: now, charge, keeps: hold.is_some_and(|(_, keeps)| keeps), settled: None });
+        }
+        Answer::Denied(denied) => {
+            assert_eq!(*world, before, "a refusal changes nothing");
+            let retry_at = Timestamp::from(denied.retry_at).micros();
+            assert!(retry_at > now, "{denied:?}");
+            let granted = |instant| matches!(before.clone().call(take(), at(instant)), Ok(Answer::Granted { .. }));
+            assert!(granted(retry_at), "late: {before:?} {denied:?}");
+            assert!(!granted(retry_at - 1), "early: {before:?} {denied:?}");
+        }
+        Answer::Done(_) => unreachable!(),
+    }
+}
+
+/// Settles at an actual cost, or cancels; of what was taken with a hold.
+fn use_up(world: &mut World, now: i64, told: &mut Told, which: usize, actual: Option<i64>) {
+    let held: Vec<_> = (0..told.taken.len()).filter(|taken| told.taken[*taken].charge.hold.is_some()).collect();
+    let Some(which) = (!held.is_empty()).then(|| held[which % held.len()]) else { return };
+    let taken = &mut told.taken[which];
+    let (receipt, before) = (receipt(std::slice::from_ref(&taken.charge)), world.clone());
+    let call = actual.map_or_else(|| Call::cancel(receipt.clone()), |cost| Call::settle(receipt.clone(), micros(cost)));
+    let answer = world.call(call, at(now));
+    if !taken.is_live(now) {
+        let has_lapsed = taken.lapses_at().unwrap() <= at(now);
+        assert!(
+            matches!(
+                (&answer, has_lapsed),
+                (Err(Error::Lapsed { .. }), true) | (Err(Error::ReceiptUsed { .. }), false)
+            ),
+            "{taken:?} at {now}: {answer:?}"
+        );
+        assert_eq!(*world, before, "an error changes nothing");
+        return;
+    }
+    assert!(answer.is_ok(), "{taken:?} at {now}: {answer:?}");
+    let is_ready = at(now) > taken.charge.ready_at.into();
+    let actual = actual.unwrap_or(if is_ready { taken.cost() } else { 0 });
+    taken.settled = Some(actual);
+    if actual > taken.cost() {
+        told.others.push((now, actual - taken.cost()));
+    }
+}
+
+/// What comes back between two instants, times the period.
+fn refilled(limit: &Limit, from: i64, to: i64) -> i128 {
+    let ([rate, period, ..], spec) = (numbers(limit).map(i128::from), limit.spec());
+    let start = spec.start.map_or(0, |start| i128::try_from(start.as_micros()).unwrap());
+    let step = |instant: i64| (i128::from(instant) - start).div_euclid(period);
+    match spec.kind {
+        LimitKind::TokenBucket => rate * i128::from(to - from),
+        _ => rate * (step(to) - step(from)) * period,
+    }
+}
+
+/// What the row would hold, times the period, if only that had ever been taken which was kept, when it was taken.
+fn world_of_kept_charges(limit: &Limit, told: &Told) -> i128 {
+    let [_, period, capacity, _] = numbers(limit).map(i128::from);
+    let kept = told.taken.iter().map(|taken| (taken.at, taken.kept()));
+    let mut events: Vec<_> = kept.chain(told.others.iter().copied()).collect();
+    events.sort_by_key(|event| event.0);
+    events.push((told.now, 0));
+    let (mut level, mut last) = (capacity * period, 0);
+    for (now, cost) in events {
+        level = (level + refilled(limit, last, now)).min(capacity * period) - i128::from(cost) * period;
+        level = level.min(capacity * period);
+        last = now;
+    }
+    level
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// To give back is to undo. Once all holds are gone, the row holds no more than if just the kept charges had ever been
+    /// made; and as much, if nothing was kept of what had a hold.
+    #[test]
+    fn what_comes_back_is_as_if_it_had_never_been_taken(limit in buckets(), story in stories()) {
+        let told = tell(&limit, &story);
+        let [_, period, ..] = numbers(&limit).map(i128::from);
+        let (held, world) = (i128::from(told.end.value.micros()) * period, world_of_kept_charges(&limit, &told));
+        prop_assert!(held <= world, "{held} > {world} / {period}: {:?}", told.taken);
+        let all_back = told.taken.iter().all(|taken| taken.charge.hold.is_none() || taken.kept() == 0 && taken.settled.unwrap_or(0) == 0);
+        if all_back && told.others.is_empty() {
+            // A write of a drip loses less than a micro-token.
+            let lost = if limit.spec().kind == LimitKind::TokenBucket { told.writes * period } else { 0 };
+            prop_assert!(held >= world - lost, "{held} < {world} / {period}: {:?}", told.taken);
+        }
+    }
+
+    /// Of every span: what was granted and kept is within the bound. What comes back is netted with nothing.
+    #[test]
+    fn never_over_with_holds(limit in buckets(), story in stories()) {
+        let story: Vec<_> = story.into_iter().filter(|(_, op)| !matches!(op, Op::Credit(_))).collect();
+        let told = tell(&limit, &story);
+        let [_, period, capacity, max_reserved] = numbers(&limit).map(i128::from);
+        for (nth, first) in told.taken.iter().enumerate() {
+            let mut kept = 0;
+            for last in &told.taken[nth..] {
+                kept += i128::from(last.kept());
+                let bound = capacity + max_reserved + refilled(&limit, first.at, last.at) / period;
+                prop_assert!(kept <= bound, "{first:?} to {last:?}");
+            }
+        }
+    }
+
+    /// To write a row in between changes nothing: exactly for steps, within a micro-token for a drip.
+    #[test]
+    fn time_can_be_split_with_holds(limit in buckets(), story in stories(), one in 0_i64..30, two in 0_i64..30) {
+        let (row, now) = row_after(&limit, &story);
+        let terms = terms_of(&limit.global());
+        let direct = terms.refill(&row, at(now + one + two));
+        let in_between = terms.refill(&terms.refill(&row, at(now + one)), at(now + one + two));
+        if limit.spec().kind == LimitKind::TokenBucket {
+            prop_assert_eq!(direct.holds.len(), in_between.holds.len());
+            for (direct, in_between) in sums(&direct).into_iter().zip(sums(&in_between)) {
+                prop_assert!((0..=1).contains(&(direct - in_between)), "{direct} {in_between}");
+            }
+        } else {
+            prop_assert_eq!(direct, in_between);
+        }
+    }
+
+    /// A row that is full and without holds answers as a missing one.
+    #[test]
+    fn a_full_row_without_holds_equals_a_missing_one(
+        limit in buckets(), story in stories(), rest in 0_i64..5, cost in 0_i64..12,
+    ) {
+        if limit.spec().kind == LimitKind::SteppedBucket {
+            return Ok(()); // Its grid may start anew.
+        }
+        let (row, now) = row_after(&limit, &story);
+        let full_at = terms_of(&limit.global()).full_at(&row).micros();
+        prop_assert!(row.holds.iter().all(|hold| hold.lapses_at <= at(full_at)));
+        let now = at(full_at.max(now) + rest);
+        let mut there = World::holding(&limit.global(), row);
+        let mut missing = World::default();
+        let ask = || call(true, [request(&limit, cost, None, true)]);
+        prop_assert_eq!(format!("{:?}", there.call(ask(), now)), format!("{:?}", missing.call(ask(), now)));
+    }
+
+    /// One row under several definitions in turn: no more than each allows, and no call waits for ever.
+    #[test]
+    fn any_row_can_be_read_under_any_definition(limits in vec(buckets(), 2..5), story in stories()) {
+        let (mut world, mut now) = (World::default(), 50);
+        for (nth, (gap, op)) in story.iter().enumerate() {
+            now += gap;
+            let limit = &limits[nth % limits.len()];
+            let Op::Take { cost, hold, reserving } = op else { continue };
+            let id = HoldId::new(1 + nth as u64);
+            let ask = || call(*reserving, [request(limit, *cost, *hold, *reserving)]).with_id(id);
+            match world.call(ask(), at(now)).unwrap() {
+                Answer::Granted { remaining, .. } => prop_assert!(remaining <= limit.spec().capacity.unwrap()),
+                Answer::Denied(denied) => {
+                    let then = world.clone().call(ask(), denied.retry_at.into());
+                    prop_assert!(matches!(then, Ok(Answer::Granted { .. })), "{:?} {:?}", world, denied);
+                }
+                Answer::Done(_) => unreachable!(),
+            }
+        }
+    }
+
+    #[test]
+    fn the_column_gives_back_what_was_written(limit in buckets(), story in stories()) {
+        let (row, _) = row_after(&limit, &story);
+        let column = row.holds.to_column();
+        prop_assert_eq!(column.is_none(), row.holds.is_empty());
+        prop_assert_eq!(Holds::from_column(&column.unwrap_or_default()), Some(row.holds));
+    }
+}
+
+/// What a story leaves, and when; its takes alone.
+fn row_after(limit: &Limit, story: &[(i64, Op)]) -> (State, i64) {
+    let takes: Vec<_> = story.iter().filter(|(_, op)| matches!(op, Op::Take { .. })).cloned().collect();
+    let (mut world, mut now) = (begin(limit), 0);
+    let mut told = Told { taken: Vec::new(), others: Vec::new(), writes: 0, end: State::new(micros(0), at(0)), now };
+    for (gap, op) in takes {
+        now += gap;
+        if let Op::Take { cost, hold, reserving } = op {
+            take(limit, &mut world, now, &mut told, (cost, hold, reserving));
+        }
+    }
+    (world.state(&limit.global()).unwrap(), now)
+}
+
+/// The value, and what it would be if the first, the first two, … holds came back.
+fn sums(row: &State) -> Vec<i64> {
+    let mut sums = vec![row.value.micros()];
+    sums.extend(row.holds.iter().scan(row.value.micros(), |sum, hold| {
+        *sum += hold.amount.micros();
+        Some(*sum)
+    }));
+    sums
+}
+
+/// One a second, ten at once.
+const TEN: Limit = Limit::token_bucket("ten", 10, Duration::from_secs(10));
+
+fn granted(world: &mut World, request: Request, now: i64) -> Receipt {
+    match world.call(Call::consume([request]).with_id(HoldId::new(7)), sec(now)) {
+        Ok(Answer::Granted { charges, .. }) => receipt(&charges),
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+#[test]
+fn what_a_refill_has_brought_back_does_not_come_back_twice() {
+    let mut world = World::default();
+    let _ = granted(&mut world, TEN.global().cost(10).lapses_after(10 * SECOND), 0);
+    // Full again, and spent again; now the first charge lapses.
+    let _ = granted(&mut world, TEN.global().cost(10), 10);
+    assert_eq!(world.look(TEN.global(), sec(10)).value, tokens(0));
+    assert_eq!(world.look(TEN.global(), sec(11)).value, tokens(1));
+}
+
+#[test]
+fn a_charge_that_nobody_settles_comes_back_when_it_lapses() {
+    let budget = Limit::fixed_window("budget", 100, DAY).start(Duration::ZERO);
+    let mut world = World::default();
+    let estimate = || budget.global().cost(80).lapses_after(MINUTE);
+    let _ = granted(&mut world, estimate(), 0);
+    let denied = world.denied(budget.global().cost(30), sec(1));
+    assert_eq!(Timestamp::from(denied.retry_at), sec(60), "the lapse, not the next day");
+    assert_eq!(world.look(budget.global(), sec(59)).value, tokens(20));
+    assert_eq!(world.look(budget.global(), sec(60)).value, tokens(100));
+    // One that is settled in time costs what it cost, for good.
+    let receipt = granted(&mut world, estimate(), 60);
+    assert_eq!(world.balance(Call::settle(receipt, tokens(30)), sec(70)).value, tokens(70));
+    assert_eq!(world.look(budget.global(), sec(3_600)).value, tokens(70));
+}
+
+#[test]
+fn a_receipt_of_yesterday_does_not_lift_today_above_the_window() {
+    let day = Limit::fixed_window("day", 10, DAY).start(Duration::ZERO);
+    let (evening, morning) = (24 * 3_600 - 60, 24 * 3_600 + 60);
+    let mut world = World::default();
+    let yesterday = granted(&mut world, day.global().cost(8).tracked_for(DAY), evening);
+    let _ = granted(&mut world, day.global().cost(5), morning);
+    assert_eq!(world.balance(Call::settle(yesterday, tokens(0)), sec(morning)).value, tokens(5));
+}
+
+#[test]
+fn settling_takes_what_was_missing_and_gives_back_what_was_spared_once() {
+    for (actual, left) in [(0, 10), (2, 8), (6, 4), (9, 1), (15, -5)] {
+        let mut world = World::default();
+        let receipt = granted(&mut world, TEN.global().cost(6).tracked_for(MINUTE), 0);
+        assert_eq!(world.balance(Call::settle(receipt.clone(), tokens(actual)), sec(0)).value, tokens(left));
+        for again in [Call::settle(receipt.clone(), tokens(actual)), Call::cancel(receipt.clone())] {
+            let error = world.call(again, sec(1)).unwrap_err();
+            assert!(matches!(error, Error::ReceiptUsed { .. }), "{error:?}");
+        }
+        let error = world.call(Call::settle(receipt, tokens(actual)), sec(60)).unwrap_err();
+        assert!(matches!(error, Error::Lapsed { .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn a_receipt_of_several_limits_is_used_once_or_not_at_all() {
+    let (one, two) = (TEN, Limit::token_bucket("two", 1, DAY).capacity(10));
+    let mut world = World::default();
+    let asked = [one.global(), two.global()].map(|request| request.cost(4).tracked_for(MINUTE));
+    let Ok(Answer::Granted { charges, .. }) = world.call(Call::consume(asked), sec(0)) else { panic!() };
+    world.balance(Call::settle(receipt(&charges[1..]), tokens(4)), sec(0));
+    let before = world.clone();
+    let error = world.call(Call::settle(receipt(&charges), tokens(0)), sec(0)).unwrap_err();
+    assert!(matches!(error, Error::ReceiptUsed { limit } if limit == "two"));
+    assert_eq!(world, before, "the first is not settled either");
+    assert_eq!(world.balance(Call::settle(receipt(&charges[..1]), tokens(0)), sec(0)).value, tokens(10));
+}
+
+#[test]
+fn a_reservation_is_ready_by_refill_alone_and_its_hold_lasts_from_then_on() {
+    let limit = TEN.max_reserved(20);
+    let mut world = World::default();
+    let _ = granted(&mut world, limit.global().cost(10).lapses_after(SECOND), 0);
+    let reserve = Call::reserve([limit.global().cost(5).lapses_after(2 * SECOND)]).with_id(HoldId::new(8));
+    let Ok(Answer::Granted { ready_at, charges, .. }) = world.call(reserve, sec(0)) else { panic!() };
+    assert_eq!(ready_at, sec(5), "the first charge may be settled, and then nothing comes back");
+    assert_eq!(Timestamp::from(charges[0].hold.unwrap().lapses_at), sec(7));
+    let balance = world.balance(Call::cancel(receipt(&charges)), sec(5));
+    assert_eq!(balance.value, tokens(10), "cancelled when it was ready");
+}
+
+#[test]
+fn a_reset_forgives_and_leaves_receipts_valid() {
+    let mut world = World::default();
+    let receipt = granted(&mut world, TEN.global().cost(8).tracked_for(MINUTE), 0);
+    assert_eq!(world.balance(Call::reset(TEN.global()), sec(0)).value, tokens(10));
+    let full_at = world.look(TEN.global(), sec(0)).full_at;
+    assert_eq!(Timestamp::from(full_at), sec(60), "not to be swept while a receipt lives");
+    assert_eq!(world.balance(Call::settle(receipt, tokens(3)), sec(0)).value, tokens(10), "it was forgiven");
+}
+
+#[test]
+fn a_row_has_room_for_a_thousand_holds_and_refuses_one_more_until_the_first_lapses() {
+    let wide = Limit::token_bucket("wide", 2_000, DAY);
+    let mut world = World::default();
+    let tracked = |span: u64| wide.global().tracked_for(Duration::from_secs(span));
+    for nth in 0..1_000 {
+        let _ = granted(&mut world, tracked(if nth == 500 { 5 } else { 60 + nth }), 0);
+    }
+    let denied = world.denied(tracked(1), sec(1));
+    assert_eq!(Timestamp::from(denied.retry_at), sec(5));
+    assert!(denied.remaining >= tokens(1_000), "not for a lack of tokens");
+    let _ = granted(&mut world, wide.global(), 1);
+    assert!(matches!(world.clone().call(Call::consume([tracked(1)]), at(4_999_999)), Ok(Answer::Denied(_))));
+    let _ = granted(&mut world, tracked(1), 5);
+}
+
+#[test]
+fn a_name_that_is_taken_is_not_taken_twice() {
+    let mut world = World::default();
+    let [one, two] = [0, 0].map(|now| granted(&mut world, TEN.global().tracked_for(MINUTE), now));
+    assert_ne!(one.charges[0].hold.unwrap().id, two.charges[0].hold.unwrap().id);
+    for receipt in [one, two] {
+        world.balance(Call::settle(receipt, tokens(0)), sec(0));
+    }
+}
+
+#[test]
+fn a_hold_that_is_none_is_an_error_before_anything_is_taken() {
+    let sharded = TEN.shards(2);
+    let long = Limit::MAX_PERIOD + SECOND;
+    for (request, expected) in [
+        (TEN.global().tracked_for(Duration::ZERO), HoldError::SpanZero),
+        (TEN.global().lapses_after(Duration::ZERO), HoldError::SpanZero),
+        (TEN.global().lapses_after(Duration::from_nanos(1_500)), HoldError::SpanNotWholeMicros),
+        (TEN.global().tracked_for(long), HoldError::SpanTooLong),
+        (sharded.global().tracked_for(MINUTE), HoldError::Shards),
+    ] {
+        let error = World::default().call(Call::consume([request]), sec(0)).unwrap_err();
+        assert!(matches!(&error, Error::Hold { limit, source } if limit == "ten" && *source == expected), "{error}");
+    }
+    let both = [TEN.global().tracked_for(MINUTE), TEN.global().lapses_after(MINUTE)];
+    let error = World::default().call(Call::consume(both), sec(0)).unwrap_err();
+    assert!(matches!(error, Error::Hold { source: HoldError::Conflicting, .. }), "{error}");
+    let mut world = World::default();
+    let alike = [TEN.global().tracked_for(MINUTE), TEN.global().tracked_for(MINUTE)];
+    assert!(
+        matches!(world.call(Call::consume(alike), sec(0)), Ok(Answer::Granted { charges, .. }) if charges.len() == 1)
+    );
+}
+
+#[test]
+fn what_is_no_list_of_holds_is_not_read() {
+    let lapse = 1_000_000;
+    assert!(Holds::from_column(&[lapse, -1, 2]).is_some());
+    for column in [
+        &[lapse][..],
+        &[lapse, -1],
+        &[lapse, 5, 2],
+        &[lapse, -1, 0],
+        &[lapse, -1, 1],
+        &[lapse, -1, -2],
+        &[lapse, -1, 2, lapse],
+        &[lapse, -1, 2].repeat(1_001),
+    ] {
+        assert_eq!(Holds::from_column(column), None, "{column:?}");
+    }
+}
+
+#[test]
+fn requests_and_receipts_with_holds_come_back_as_they_were() {
+    for request in [TEN.global().tracked_for(MINUTE), TEN.key("k").lapses_after(90 * SECOND)] {
+        let text = serde_json::to_string(&request).unwrap();
+        assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request, "{text}");
+    }
+    let receipt = granted(&mut World::default(), TEN.global().tracked_for(MINUTE), 0);
+    let text = serde_json::to_string(&receipt).unwrap();
+    assert!(text.contains(r#""id":"7""#), "{text}: not all readers of JSON hold 62 bits");
+    assert_eq!(serde_json::from_str::<Receipt>(&text).unwrap(), receipt);
+    assert!(serde_json::from_str::<HoldId>("\"0\"").is_err());
+    assert!(serde_json::from_str::<HoldId>("\"4611686018427387904\"").is_err());
+    let hold = Hold { lapses_at: sec(0), amount: tokens(1), id: HoldId::new(u64::MAX), keeps: true };
+    assert_eq!(hold.id.to_string(), "4611686018427387903");
+}
