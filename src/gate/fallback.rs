@@ -76,7 +76,7 @@ impl Fallback {
     }
 
     /// Whether this is a failure that the policy has an answer to.
-    pub(super) fn answers(&self, error: &Error) -> bool {
+    fn answers(&self, error: &Error) -> bool {
         // Whoever can choose a key that the database objects to must not open the gate by it.
         let failed = error.is_of_the_database() && !error.is_about_data();
         failed && self.policy != OnFailure::Closed

@@ -35,7 +35,7 @@ fn key(extract: &impl ExtractKey, request: &Parts) -> String {
 }
 
 fn bearer() -> CredentialOf {
-    Credential::bearer().known(|token| token.starts_with(b"good"))
+    Credential::bearer().known(|token| [b"good".as_slice(), b"good-token", b"good-1", b"good-2"].contains(&token))
 }
 
 #[test]
@@ -89,10 +89,11 @@ fn a_secret_becomes_a_digest() {
 #[test]
 fn a_made_up_credential_is_no_fresh_bucket() {
     let by_token = bearer().or(ClientAddress::peer());
-    let made_up: [&[(&'static str, &[u8])]; 7] = [
+    let made_up: [&[(&'static str, &[u8])]; 8] = [
         &[],
         &[("authorization", b"Bearer bad")],
         &[("authorization", b"Bearer worse")],
+        &[("authorization", b"Bearer good-3")],
         &[("authorization", b"Bearer ")],
         &[("authorization", b"Basic good")],
         &[("authorization", b"Bearer good-1"), ("authorization", b"Bearer good-2")],

@@ -1,5 +1,7 @@
 //! Which requests are charged, to whom, and how much.
 
+use std::collections::HashSet;
+
 use axum::http::{Response, StatusCode};
 use axum::routing::any;
 use axum::{Router, body::Body};
@@ -133,6 +135,25 @@ async fn a_credential_that_nobody_knows_is_charged_to_the_address() {
     }
     let secrets = "select count(*) from tollgate.rate_limits where key like '%alpha%' or key like '%made%'";
     assert_eq!(sqlx::query_scalar::<_, i64>(secrets).fetch_one(&world.pool).await.unwrap(), 0);
+}
+
+/// As the documentation of `known` looks tokens up: two hundred of the right form, of which none was issued.
+#[tokio::test]
+async fn made_up_tokens_of_the_right_form_share_the_bucket_of_their_address() {
+    let world = World::new().await;
+    let issued: HashSet<&[u8]> = [b"user-1".as_slice(), b"user-2"].into();
+    let key = Credential::bearer().known(move |token| issued.contains(token)).or(ClientAddress::peer());
+    let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(Rule::new(ONE).key(key));
+    let (served, client) = (Served::behind(layer).await, http_1());
+    let mut served_tokens = Vec::new();
+    for token in 1..=200 {
+        let request = client.get(served.url("/")).bearer_auth(format!("user-{token}"));
+        if request.send().await.unwrap().status() == StatusCode::OK {
+            served_tokens.push(token);
+        }
+    }
+    assert_eq!(served_tokens, [1, 2, 3], "the third is the address's one");
+    assert_eq!(world.rows().await, 3);
 }
 
 #[tokio::test]
