@@ -58,6 +58,10 @@ fn behind_proxies_the_address_is_theirs_to_tell() {
     assert_eq!(key(&behind, &with(&[("x-forwarded-for", b"6.6.6.6, 203.0.113.9")])), "ip|203.0.113.9");
     assert_eq!(key(&behind, &with(&[("x-forwarded-for", b"2001:db8:1:2::9")])), "ip|2001:db8:1:2::/64");
     assert_eq!(key(&behind, &with(&[("x-real-ip", b"6.6.6.6")])), "ip|192.0.2.1");
+    let field = HeaderName::from_static("fly-client-ip");
+    let behind = ClientAddress::behind(TrustedProxies::single_address(field, ["192.0.2.1"]).unwrap());
+    assert_eq!(key(&behind, &with(&[("fly-client-ip", b"2001:db8:1:2::9")])), "ip|2001:db8:1:2::/64");
+    assert_eq!(key(&behind.ipv6_prefix(48), &with(&[("fly-client-ip", b"2001:db8:1:2::9")])), "ip|2001:db8:1::/48");
 }
 
 #[test]

@@ -118,6 +118,29 @@ async fn a_spoofed_entry_never_changes_the_bucket() {
 }
 
 #[tokio::test]
+async fn a_proxy_names_its_clients_in_a_field_of_one_address_and_a_stranger_does_not() {
+    let world = World::new().await;
+    for (field, proxy, expected) in [
+        ("cf-connecting-ip", "127.0.0.0/8", [200, 200, 429, 200]),
+        ("x-real-ip", "127.0.0.1", [200, 200, 429, 200]),
+        ("true-client-ip", "192.0.2.0/24", [200, 429, 429, 429]),
+    ] {
+        let name = HeaderName::from_static(field);
+        let key = ClientAddress::behind(TrustedProxies::single_address(name, [proxy]).unwrap());
+        let limit = Limit::fixed_window(field, 1, Limit::MAX_PERIOD);
+        let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(Rule::new(limit).key(key));
+        let served = Served::behind(layer).await;
+        let mut statuses = Vec::new();
+        // The third is in the second one's /64.
+        for client in ["203.0.113.9", "2001:db8:1:2::9", "2001:db8:1:2::a", "2001:db8:1:3::9"] {
+            let request = http_1().get(served.url("/")).header(field, client).header("x-forwarded-for", client);
+            statuses.push(request.send().await.unwrap().status().as_u16());
+        }
+        assert_eq!(statuses, expected, "{field}");
+    }
+}
+
+#[tokio::test]
 async fn a_credential_that_nobody_knows_is_charged_to_the_address() {
     let world = World::new().await;
     let gate = Gate::new(world.pool.clone());
