@@ -1,4 +1,5 @@
 mod batch;
+mod buckets;
 mod builder;
 mod clock;
 mod connection;
