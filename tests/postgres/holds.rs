@@ -88,6 +88,23 @@ async fn what_nobody_settles_is_back_at_the_instant_that_a_refusal_names() {
 }
 
 #[tokio::test]
+async fn those_who_wait_in_line_are_served_as_charges_lapse() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 3).await).build();
+    for limit in ten() {
+        for span in [300, 600] {
+            let request = limit.global().cost(5).lapses_after(Duration::from_millis(span));
+            assert!(gate.consume(request).await.unwrap().is_granted());
+        }
+        let wait = || gate.wait(limit.global().cost(5), MINUTE);
+        let (one, two) = soon(async { tokio::join!(wait(), wait()) }).await;
+        // By refill alone the first would wait for half a day.
+        assert!(one.unwrap().is_granted() && two.unwrap().is_granted());
+        assert!(!gate.wait(limit.global(), MINUTE).await.unwrap().is_granted(), "nothing lapses any more");
+    }
+}
+
+#[tokio::test]
 async fn holds_of_several_limits_are_written_by_one_statement() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;

@@ -128,6 +128,16 @@ impl World {
         tokio::time::timeout(Duration::from_secs(20), blocked).await.unwrap();
     }
 
+    /// Returns once any session of this database waits for a lock.
+    pub(crate) async fn until_anyone_is_blocked(&self) {
+        let blocked = async {
+            let sql = "select exists (select from pg_stat_activity
+                                       where datname = current_database() and wait_event_type = 'Lock')";
+            while !sqlx::query_scalar::<_, bool>(sql).fetch_one(&self.pool).await.unwrap() {}
+        };
+        tokio::time::timeout(Duration::from_secs(20), blocked).await.unwrap();
+    }
+
     /// Runs statements that a test needs around the limiter.
     pub(crate) async fn sql(&self, sql: &str) {
         sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.pool).await.unwrap();
