@@ -96,7 +96,7 @@ async fn holds_are_counted_and_listed() {
     world
         .sql(
             "insert into tollgate.rate_limits values (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
-                 '{1577840400000000, -1500001, 14, 1577838600000000, -1000001, 17}')",
+                 '{1577840400000000, -1500001, 14, 1577838600000000, -500001, 17}')",
         )
         .await;
     let told = stdout(&inspect(&world, None, &["quota", "ada"]));
@@ -104,7 +104,7 @@ async fn holds_are_counted_and_listed() {
     let rows = page(&inspect(&world, None, &["quota", "ada", "--json"]))["rows"].take();
     let hold = |id: &str, amount, lapses_at: &str, keeps| json!({ "id": id, "amount": amount, "lapses_at": lapses_at, "keeps": keeps });
     let holds =
-        [hold("7", 1.5, "2020-01-01T01:00:00.000000Z", false), hold("8", 1.0, "2020-01-01T00:30:00.000000Z", true)];
+        [hold("7", 1.5, "2020-01-01T01:00:00.000000Z", false), hold("8", 0.5, "2020-01-01T00:30:00.000000Z", true)];
     assert_eq!(rows[0]["holds"], json!(holds));
 }
 
