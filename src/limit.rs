@@ -16,6 +16,7 @@ use crate::tokens::Tokens;
 /// | [`token_bucket`](Self::token_bucket) | tokens drip all the time | the rate, unless set |
 /// | [`fixed_window`](Self::fixed_window) | `rate` tokens at once as each period starts; periods of different keys start at different instants, unless [`start`](Self::start) aligns them | the rate, unless set; more lets unused windows roll over |
 /// | [`stepped_bucket`](Self::stepped_bucket) | `rate` tokens at once each whole period after the key's first use | the rate, unless set |
+/// | [`sliding_window`](Self::sliding_window) | what was granted comes back one `period` later | `n`: never more in any period |
 ///
 /// A limit is identified by its name: two limits of one name share their rows.
 ///
@@ -61,6 +62,9 @@ impl Limit {
     /// The longest period: a thousand years of 365 days.
     pub const MAX_PERIOD: Duration = Duration::from_hours(1_000 * 365 * 24);
 
+    /// The most steps of a sliding window.
+    pub const MAX_RESOLUTION: u16 = 63;
+
     /// The most rows that one key can be spread over.
     pub const MAX_SHARDS: u16 = 64;
 
@@ -101,6 +105,46 @@ impl Limit {
         Self::define(name, rate, period, Refill::Stepped(Grid::FirstUse))
     }
 
+    /// A window that slides: never more than `n` tokens in any `period`, wherever it begins.
+    ///
+    /// Each grant is remembered until it leaves the window, and comes back then. That is exact to the microsecond for up
+    /// to 64 grants in a period. Beyond, instants are rounded up to a 63rd of the period, so a token counts for up to
+    /// 1.6 % longer, and never for less; [`resolution`](Self::resolution) makes this step coarser. A row takes 16 bytes
+    /// for each remembered instant.
+    ///
+    /// It takes no reservations and no shards. A changed `n` or a shorter period counts at once; a longer period
+    /// counts for what is granted from then on.
+    ///
+    /// # Panics
+    ///
+    /// Where a [`LimitFault`] applies.
+    #[must_use]
+    #[track_caller]
+    pub const fn sliding_window(name: &'static str, n: u64, period: Duration) -> Self {
+        Self::define(name, n, period, Refill::Sliding { resolution: 0 })
+    }
+
+    /// In how many steps a sliding window slides, 1 to 63: the fewer, the smaller are its rows, and the stricter it is.
+    ///
+    /// A grant counts until the end of the step in which it leaves the window: of a limit that is always asked for,
+    /// `k / (k + 1)` is granted. A row remembers at most `k + 1` instants.
+    ///
+    /// # Panics
+    ///
+    /// For a limit that does not slide, and for a number out of range.
+    #[must_use]
+    #[track_caller]
+    pub const fn resolution(mut self, steps: u16) -> Self {
+        if !matches!(self.refill, Refill::Sliding { .. }) {
+            LimitFault::ResolutionWithoutSliding.panic()
+        }
+        if steps == 0 {
+            LimitFault::ResolutionOutOfRange.panic()
+        }
+        self.refill = Refill::Sliding { resolution: steps };
+        self.checked()
+    }
+
     /// The most that a rested key can spend at once, in whole tokens; the rate unless set.
     ///
     /// A limit with a capacity of 0 grants nothing at once. Together with [`max_reserved`](Self::max_reserved) it is
@@ -109,12 +153,12 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// Where the capacity is beyond [`Tokens::MAX`].
+    /// Where the capacity is beyond [`Tokens::MAX`], and for a sliding window, whose capacity is its `n`.
     #[must_use]
     #[track_caller]
     pub const fn capacity(mut self, capacity: u64) -> Self {
         self.capacity = whole(capacity, LimitFault::CapacityTooLarge);
-        self
+        self.checked()
     }
 
     /// Rate and capacity in exact tokens, for fractions of a token.
@@ -137,12 +181,14 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// For a token bucket, which has no steps, and for an offset that is no whole number of microseconds.
+    /// For a token bucket and a sliding window, which have no grid, and for an offset that is no whole number of microseconds.
     #[must_use]
     #[track_caller]
     pub const fn start(mut self, offset: Duration) -> Self {
-        if let Refill::Continuous = self.refill {
-            LimitFault::StartOfContinuous.panic()
+        match self.refill {
+            Refill::Continuous => LimitFault::StartOfContinuous.panic(),
+            Refill::Sliding { .. } => LimitFault::StartOfSliding.panic(),
+            Refill::Stepped(_) => {}
         }
         match whole_micros(offset) {
             Ok(micros) => self.refill = Refill::Stepped(Grid::Start { offset: micros % self.period }),
@@ -284,6 +330,20 @@ impl Limit {
         if self.shards > 1 && matches!(self.refill, Refill::Stepped(Grid::FirstUse)) {
             return Some(LimitFault::ShardsOfFirstUse);
         }
+        if let Refill::Sliding { resolution } = self.refill {
+            if self.capacity.micros() != self.rate.micros() {
+                return Some(LimitFault::CapacityOfSliding);
+            }
+            if self.max_reserved.micros() > 0 {
+                return Some(LimitFault::ReservationsOfSliding);
+            }
+            if self.shards > 1 {
+                return Some(LimitFault::ShardsOfSliding);
+            }
+            if resolution > Self::MAX_RESOLUTION {
+                return Some(LimitFault::ResolutionOutOfRange);
+            }
+        }
         if self.rate.micros() < self.shards as i64 {
             return Some(LimitFault::ShardsWithoutRate);
         }
@@ -299,6 +359,8 @@ impl Limit {
 pub(crate) enum Refill {
     /// Evenly, all the time.
     Continuous,
+    /// What was granted, a period later, in so many steps; 0 for as it was.
+    Sliding { resolution: u16 },
     /// `rate` tokens at once, at each step of a grid.
     Stepped(Grid),
 }
@@ -341,6 +403,8 @@ pub struct LimitError {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum LimitFault {
+    /// A sliding window has another capacity than its `n`.
+    CapacityOfSliding,
     /// The capacity is beyond [`Tokens::MAX`].
     CapacityTooLarge,
     /// An ephemeral limit allows reservations, which a crash would break.
@@ -367,8 +431,16 @@ pub enum LimitFault {
     RateNotPositive,
     /// The rate is beyond [`Tokens::MAX`].
     RateTooLarge,
+    /// A sliding window allows reservations.
+    ReservationsOfSliding,
+    /// The resolution is 0 or beyond [`Limit::MAX_RESOLUTION`].
+    ResolutionOutOfRange,
+    /// A limit that does not slide has a resolution.
+    ResolutionWithoutSliding,
     /// A stepped bucket counts from a row's first use, which shards do not share.
     ShardsOfFirstUse,
+    /// A sliding window is spread over rows: together they are no window.
+    ShardsOfSliding,
     /// There are more than [`Limit::MAX_SHARDS`].
     ShardsTooMany,
     /// The rate has less than a micro-token for each shard.
@@ -379,11 +451,14 @@ pub enum LimitFault {
     StartNotWholeMicros,
     /// A token bucket has a start, which only steps can have.
     StartOfContinuous,
+    /// A sliding window has a start.
+    StartOfSliding,
 }
 
 impl LimitFault {
     const fn message(self) -> &'static str {
         match self {
+            Self::CapacityOfSliding => "the capacity of a sliding window is its rate (drop it)",
             Self::CapacityTooLarge => "the capacity is too large (at most 9223372036854 tokens)",
             Self::EphemeralReservations => {
                 "an ephemeral limit cannot take reservations: a crash would forget them (drop one of the two)"
@@ -399,9 +474,15 @@ impl LimitFault {
             Self::PeriodZero => "the period is zero",
             Self::RateNotPositive => "the rate must be positive",
             Self::RateTooLarge => "the rate is too large (at most 9223372036854 tokens)",
+            Self::ReservationsOfSliding => {
+                "a sliding window takes no reservations: it grants what is there (use a token bucket)"
+            }
+            Self::ResolutionOutOfRange => "the resolution is no number of steps from 1 to 63",
+            Self::ResolutionWithoutSliding => "only a sliding window has a resolution",
             Self::ShardsOfFirstUse => {
                 "a stepped bucket counts from a row's first use, which shards do not share (give it a start, or use a fixed window)"
             }
+            Self::ShardsOfSliding => "the rows of a sliding window with shards are no window together (ask a gate)",
             Self::ShardsTooMany => "there are too many shards (at most 64)",
             Self::ShardsWithoutRate => "the rate has less than a micro-token for each shard (use fewer shards)",
             Self::ShardsZero => "there are no shards (1 is a limit that is not sharded)",
@@ -409,6 +490,7 @@ impl LimitFault {
             Self::StartOfContinuous => {
                 "a token bucket refills all the time and has no start (use a fixed window or a stepped bucket)"
             }
+            Self::StartOfSliding => "a sliding window has no start (use a fixed window)",
         }
     }
 

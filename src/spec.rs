@@ -45,6 +45,9 @@ pub struct LimitSpec {
     /// For the stepped kinds: aligns the steps to the Unix epoch plus this offset.
     #[serde(default, with = "human_duration_option")]
     pub start: Option<Duration>,
+    /// For a sliding window: in how many steps it slides; as finely as can be if not given.
+    #[serde(default)]
+    pub resolution: Option<u16>,
     /// How deep reservations may take the balance below zero. [`Tokens::MAX`], in files `"unbounded"`, is no bound.
     #[serde(default, with = "reservation_bound")]
     pub max_reserved: Tokens,
@@ -66,6 +69,7 @@ impl LimitSpec {
             period,
             capacity: None,
             start: None,
+            resolution: None,
             max_reserved: Tokens::ZERO,
             shards: 1,
             storage: Storage::Durable,
@@ -78,7 +82,14 @@ impl LimitSpec {
         }
         let period = period_micros(self.period)?;
         let start = self.start.map(whole_micros).transpose()?.map(|offset| offset % period);
+        match self.resolution {
+            Some(0) => return Err(LimitFault::ResolutionOutOfRange),
+            Some(_) if self.kind != LimitKind::SlidingWindow => return Err(LimitFault::ResolutionWithoutSliding),
+            _ => {}
+        }
         let refill = match (self.kind, start) {
+            (LimitKind::SlidingWindow, None) => Refill::Sliding { resolution: self.resolution.unwrap_or(0) },
+            (LimitKind::SlidingWindow, Some(_)) => return Err(LimitFault::StartOfSliding),
             (LimitKind::TokenBucket, None) => Refill::Continuous,
             (LimitKind::TokenBucket, Some(_)) => return Err(LimitFault::StartOfContinuous),
             (_, Some(offset)) => Refill::Stepped(Grid::Start { offset }),
@@ -131,6 +142,7 @@ impl TryFrom<LimitSpec> for Limit {
 impl From<Limit> for LimitSpec {
     fn from(limit: Limit) -> Self {
         let (kind, start) = match limit.refill {
+            Refill::Sliding { .. } => (LimitKind::SlidingWindow, None),
             Refill::Continuous => (LimitKind::TokenBucket, None),
             Refill::Stepped(Grid::Spread) => (LimitKind::FixedWindow, None),
             Refill::Stepped(Grid::FirstUse) => (LimitKind::SteppedBucket, None),
@@ -144,6 +156,10 @@ impl From<Limit> for LimitSpec {
             period: span(limit.period),
             capacity: Some(limit.capacity),
             start,
+            resolution: match limit.refill {
+                Refill::Sliding { resolution } if resolution > 0 => Some(resolution),
+                _ => None,
+            },
             max_reserved: limit.max_reserved,
             shards: limit.shards,
             storage: limit.storage,
@@ -157,6 +173,8 @@ impl From<Limit> for LimitSpec {
 pub enum LimitKind {
     /// [`Limit::fixed_window`].
     FixedWindow,
+    /// [`Limit::sliding_window`].
+    SlidingWindow,
     /// [`Limit::stepped_bucket`].
     SteppedBucket,
     /// [`Limit::token_bucket`].
@@ -167,6 +185,7 @@ impl fmt::Display for LimitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::FixedWindow => "fixed window",
+            Self::SlidingWindow => "sliding window",
             Self::SteppedBucket => "stepped bucket",
             Self::TokenBucket => "token bucket",
         })

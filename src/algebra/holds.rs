@@ -1,5 +1,3 @@
-use std::iter;
-
 use super::timestamp::Timestamp;
 use crate::hold::HoldId;
 use crate::tokens::Tokens;
@@ -11,8 +9,8 @@ pub struct Hold {
     pub lapses_at: Timestamp,
     /// What comes back then; of a hold that keeps, the most that a settlement gives back.
     pub amount: Tokens,
-    /// Names it for a receipt.
-    pub id: HoldId,
+    /// Names it for a receipt; `None` for what a sliding window counts, and nobody can give back.
+    pub id: Option<HoldId>,
     /// Whether its tokens stay spent when it lapses.
     pub keeps: bool,
 }
@@ -25,8 +23,11 @@ pub struct Hold {
 pub struct Holds(Vec<Hold>);
 
 impl Holds {
-    /// The most holds that a row has room for: more would cost each write a millisecond.
+    /// The most named holds that a row has room for: more would cost each write a millisecond.
     pub const MAX: usize = 1_000;
+
+    /// Of more unnamed holds than these, neighbours become one.
+    pub(super) const MAX_UNNAMED: usize = 64;
 
     /// None.
     pub const NONE: Self = Self(Vec::new());
@@ -53,14 +54,48 @@ impl Holds {
         self.0.iter().filter(|hold| !hold.keeps)
     }
 
-    /// When the first of them lapses.
-    pub(super) fn first_lapse(&self) -> Option<Timestamp> {
-        self.lapses().min()
-    }
-
     /// When the last of them has lapsed.
     pub(super) fn last_lapse(&self) -> Option<Timestamp> {
         self.lapses().max()
+    }
+
+    /// When the first that has a name lapses, if there is no room for another one.
+    pub(super) fn room_at(&self) -> Option<Timestamp> {
+        let named = || self.0.iter().filter(|hold| hold.id.is_some());
+        if named().count() < Self::MAX { None } else { named().map(|hold| hold.lapses_at).min() }
+    }
+
+    pub(super) fn sum(&self) -> i128 {
+        self.0.iter().map(|hold| i128::from(hold.amount.micros())).sum()
+    }
+
+    pub(super) fn retain(&mut self, keep: impl Fn(&Hold) -> bool) {
+        self.0.retain(keep);
+    }
+
+    /// Makes one of unnamed holds that lapse together. Where there are too many, their lapses are
+    /// rounded up to a 63rd of the period: later is never too much.
+    pub(super) fn merge(&mut self, period: i64) {
+        self.join_equals();
+        if self.0.iter().filter(|hold| hold.id.is_none()).count() > Self::MAX_UNNAMED {
+            let step = period.unsigned_abs().div_ceil(Self::MAX_UNNAMED as u64 - 1);
+            let step = i64::try_from(step).expect("it is shorter than the period");
+            for hold in self.0.iter_mut().filter(|hold| hold.id.is_none()) {
+                hold.lapses_at = hold.lapses_at.round_up(step);
+            }
+            self.join_equals();
+        }
+    }
+
+    fn join_equals(&mut self) {
+        self.0.sort_by_key(Hold::order);
+        self.0.dedup_by(|next, hold| {
+            let is_one = next.id.is_none() && hold.id.is_none() && next.lapses_at == hold.lapses_at;
+            if is_one {
+                hold.amount = hold.amount.checked_add(next.amount).unwrap_or(Tokens::MAX);
+            }
+            is_one
+        });
     }
 
     fn lapses(&self) -> impl Iterator<Item = Timestamp> {
@@ -84,56 +119,74 @@ impl Holds {
         back
     }
 
-    /// Adds a hold in its place, under its id or, where that is taken, the next free one; which one.
-    pub(crate) fn insert(&mut self, mut hold: Hold) -> HoldId {
-        while self.0.iter().any(|other| other.id == hold.id) {
-            hold.id = hold.id.next();
+    /// A name for a new hold: this one, or, where that is taken, the next free one.
+    pub(crate) fn free_id(&self, mut id: HoldId) -> HoldId {
+        while self.0.iter().any(|other| other.id == Some(id)) {
+            id = id.next();
         }
-        let order = |hold: &Hold| {
-            let lapse = hold.lapses_at.micros();
-            (hold.keeps, if hold.keeps { -lapse } else { lapse })
-        };
-        let place = self.0.partition_point(|other| order(other) <= order(&hold));
+        id
+    }
+
+    /// Adds a hold in its place.
+    pub(crate) fn insert(&mut self, hold: Hold) {
+        let place = self.0.partition_point(|other| other.order() <= hold.order());
         self.0.insert(place, hold);
-        hold.id
     }
 
     pub(super) fn remove(&mut self, id: HoldId) -> Option<Hold> {
-        let place = self.0.iter().position(|hold| hold.id == id)?;
+        let place = self.0.iter().position(|hold| hold.id == Some(id))?;
         Some(self.0.remove(place))
     }
 
     /// As the column `holds` has them, `None` for null: for each hold the instant of its lapse in microseconds since
-    /// the Unix epoch, −1 − its micro-tokens, and its id doubled, plus 1 if it keeps.
+    /// the Unix epoch, and its micro-tokens; of one with a name −1 − its micro-tokens, and its id doubled, plus 1 if it
+    /// keeps.
     #[must_use]
     pub fn to_column(&self) -> Option<Vec<i64>> {
-        let numbers = |hold: &Hold| {
-            let id = hold.id.get() << 1 | i64::from(hold.keeps);
-            [hold.lapses_at.micros(), -1 - hold.amount.micros(), id]
-        };
-        (!self.is_empty()).then(|| self.0.iter().flat_map(numbers).collect())
+        let mut column = Vec::new();
+        for hold in &self.0 {
+            column.push(hold.lapses_at.micros());
+            match hold.id {
+                Some(id) => column.extend([-1 - hold.amount.micros(), id.get() << 1 | i64::from(hold.keeps)]),
+                None => column.push(hold.amount.micros()),
+            }
+        }
+        (!column.is_empty()).then_some(column)
     }
 
     /// Reads what [`to_column`](Self::to_column) wrote; `None` for anything else.
     #[must_use]
     pub fn from_column(column: &[i64]) -> Option<Self> {
-        let mut rest = column;
-        let holds = iter::from_fn(|| {
-            let (numbers, left) = rest.split_first_chunk()?;
-            rest = left;
-            Some(numbers)
-        });
-        let hold = |[lapse, amount, id]: &[i64; 3]| {
-            let id_bits = u64::try_from(*id).ok()? >> 1;
-            let hold = Hold {
-                lapses_at: Timestamp::from_micros(*lapse),
-                amount: Tokens::from_micros(-1_i64.checked_add(*amount)?),
-                id: HoldId::new(id_bits),
-                keeps: id & 1 == 1,
+        let (mut holds, mut rest) = (Vec::new(), column);
+        while let [lapse, amount, left @ ..] = rest {
+            let (amount, name, left) = match (amount, left) {
+                (0.., _) => (*amount, None, left),
+                (_, [name, left @ ..]) => {
+                    (-1 - amount, Some(u64::try_from(*name).ok().filter(|name| *name > 1)?), left)
+                }
+                (_, []) => return None,
             };
-            (id_bits > 0 && *amount < 0).then_some(hold)
-        };
-        let holds: Vec<_> = holds.map(hold).collect::<Option<_>>()?;
-        (rest.is_empty() && holds.len() <= Self::MAX).then_some(Self(holds))
+            holds.push(Hold {
+                lapses_at: Timestamp::from_micros(*lapse),
+                amount: Tokens::from_micros(amount),
+                id: name.map(|name| HoldId::new(name >> 1)),
+                keeps: name.is_some_and(|name| name & 1 == 1),
+            });
+            rest = left;
+        }
+        (rest.is_empty() && holds.len() <= Self::MAX + 2 * Self::MAX_UNNAMED).then_some(Self(holds))
     }
+}
+
+impl Hold {
+    /// Where it lies among others; the unnamed first of those that lapse together.
+    fn order(&self) -> (bool, i64, bool) {
+        let lapse = self.lapses_at.micros();
+        (self.keeps, if self.keeps { -lapse } else { lapse }, self.id.is_some())
+    }
+}
+
+/// What a sliding window counts until an instant.
+pub(super) fn unnamed(lapses_at: Timestamp, amount: Tokens) -> Hold {
+    Hold { lapses_at, amount, id: None, keeps: false }
 }

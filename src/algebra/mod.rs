@@ -53,6 +53,7 @@ mod terms;
 mod timestamp;
 
 pub use holds::{Hold, Holds};
+pub(crate) use pool::Settled;
 pub use pool::{Ask, Pool, Portion, TooDeep, Verdict};
 pub use state::State;
 #[cfg(feature = "postgres")]

@@ -1,9 +1,9 @@
 use std::cmp::Reverse;
 use std::slice;
 
-use super::holds::{Hold, Holds};
+use super::holds::{Hold, unnamed};
 use super::state::{State, cut, wide};
-use super::terms::Terms;
+use super::terms::{Flow, Terms};
 use super::timestamp::Timestamp;
 use crate::hold::{HoldId, Holding};
 use crate::tokens::Tokens;
@@ -68,11 +68,20 @@ impl Ask {
         Self { id, ..self }
     }
 
-    /// The hold that it keeps, if it does, from an instant on.
-    pub(crate) fn hold(self, from: Timestamp) -> Option<Hold> {
+    /// The hold that it keeps, if it does, from an instant on, in a row that it was taken from.
+    pub(crate) fn hold(self, terms: &Terms, row: &State, from: Timestamp) -> Option<Hold> {
         let holding = self.holding?;
-        let lapses_at = from.plus(holding.span());
-        Some(Hold { lapses_at, amount: self.cost, id: self.id, keeps: holding.keeps() })
+        let hold = Hold {
+            lapses_at: from.plus(holding.span()),
+            amount: self.cost,
+            id: Some(row.holds.free_id(self.id)),
+            keeps: holding.keeps(),
+        };
+        let Flow::Sliding { .. } = terms.flow else { return Some(hold) };
+        // It counts no longer than other grants do, and a receipt that keeps is good for so long.
+        let leaves_at = terms.leaves_at(row.ts);
+        let lapses_at = if hold.keeps { leaves_at } else { hold.lapses_at.min(leaves_at) };
+        Some(Hold { lapses_at, keeps: false, ..hold })
     }
 
     /// Whether it keeps the same hold as another.
@@ -164,6 +173,15 @@ pub struct Portion {
     pub taken: Tokens,
 }
 
+/// A charge with a hold that is brought to its actual cost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settled {
+    pub(crate) id: HoldId,
+    pub(crate) cost: Tokens,
+    pub(crate) actual: Tokens,
+    pub(crate) granted_at: Timestamp,
+}
+
 /// A debt that no balance can hold, of about nine million million tokens. A smaller one in its place would forgive the
 /// rest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -250,13 +268,13 @@ impl<'r> Pool<'r> {
         if ask.holding.is_none() {
             return self.now;
         }
-        let mut holds = self.shards().map(|shard| shard.refilled.holds).filter(|holds| holds.len() >= Holds::MAX);
-        holds.find_map(|holds| holds.first_lapse()).unwrap_or(self.now)
+        self.shards().find_map(|shard| shard.refilled.holds.room_at()).unwrap_or(self.now)
     }
 
     /// When the balance is no debt, by refill alone.
     fn repaid_at(&self) -> Timestamp {
         match self.rows {
+            [Some(_)] if self.sum() >= 0 => self.now,
             [Some(row)] => self.terms.repaid_at(row),
             _ => self.first_instant(Tokens::ZERO),
         }
@@ -290,8 +308,8 @@ impl<'r> Pool<'r> {
         for shard in emptiest {
             let given = left.min(i128::from(shard.terms.capacity) - wide(shard.refilled.value));
             if given > 0 {
-                let mut next = shard.refilled;
-                next.fill(given, shard.terms.capacity, false);
+                let next = shard.credited(given);
+                let given = wide(next.value) - wide(shard.refilled.value);
                 portions.push(Portion { shard: shard.index, next, taken: cut(-given) });
                 left -= given;
             }
@@ -327,7 +345,7 @@ impl<'r> Pool<'r> {
         }
         let portions = fullest.iter().zip(0..lowered).map(|(shard, place)| {
             let value = level + i128::from(place < more);
-            shard.portion(wide(shard.refilled.value) - value)
+            shard.charged(Ask::consume(amount), wide(shard.refilled.value) - value)
         });
         Ok(portions.filter(|portion| portion.taken != Tokens::ZERO).collect())
     }
@@ -338,16 +356,29 @@ impl<'r> Pool<'r> {
     /// # Errors
     ///
     /// [`TooDeep`] where the debt would not fit.
-    pub(crate) fn settle(&self, id: HoldId, cost: Tokens, actual: Tokens) -> Option<Result<Portion, TooDeep>> {
+    pub(crate) fn settle(&self, charge: Settled) -> Option<Result<Portion, TooDeep>> {
+        let Settled { id, cost, actual, granted_at } = charge;
         let shard = self.shards().next()?;
-        let mut next = shard.refilled;
-        let given = (wide(cost) - wide(actual)).min(wide(next.holds.remove(id)?.amount));
-        let value = wide(next.value) + given;
-        if value < i128::from(i64::MIN) {
-            return Some(Err(TooDeep));
+        let mut next = shard.refilled.clone();
+        let hold = next.holds.remove(id)?;
+        if let Flow::Sliding { .. } = shard.terms.flow {
+            // What was spent since the grant counts from now on: the later is the safe one.
+            let more = cut((wide(actual) - wide(cost)).max(0));
+            let kept = [(granted_at, actual.min(hold.amount)), (next.ts, more)];
+            for (from, amount) in kept.into_iter().filter(|(_, amount)| *amount > Tokens::ZERO) {
+                next.holds.insert(unnamed(shard.terms.leaves_at(from), amount));
+            }
+            next.holds.retain(|hold| hold.lapses_at > next.ts);
+            next = shard.terms.counted(next.holds, next.ts);
+        } else {
+            let value = wide(next.value) + (wide(cost) - wide(actual)).min(wide(hold.amount));
+            if value < i128::from(i64::MIN) {
+                return Some(Err(TooDeep));
+            }
+            next.value = cut(value);
         }
-        next.value = cut(value);
-        Some(Ok(Portion { shard: shard.index, next, taken: cut(-given) }))
+        let taken = cut(wide(shard.refilled.value) - wide(next.value));
+        Some(Ok(Portion { shard: shard.index, next, taken }))
     }
 
     /// Fills up each row that is there, by the clock: a row from the future comes back to the present. Its holds stay,
@@ -358,6 +389,7 @@ impl<'r> Pool<'r> {
         there
             .map(|shard| {
                 let mut next = State { holds: shard.refilled.holds, ..shard.terms.full(self.clock) };
+                next.holds.retain(|hold| hold.id.is_some());
                 next.holds.iter_mut().for_each(|hold| hold.amount = Tokens::ZERO);
                 let taken = cut(wide(shard.refilled.value) - wide(next.value));
                 Portion { shard: shard.index, next, taken }
@@ -368,7 +400,7 @@ impl<'r> Pool<'r> {
     /// Charges the rows so that the cost is ready as soon as possible. The rows hold it, or may owe it.
     fn take(&self, ask: Ask, cost: i128) -> Vec<Portion> {
         let shards: Vec<_> = match self.rows {
-            [_] => return self.shards().map(|shard| shard.portion(cost)).collect(),
+            [_] => return self.shards().map(|shard| shard.charged(ask, cost)).collect(),
             _ => self.shards().collect(),
         };
         let room = |at: Timestamp| shards.iter().map(|shard| shard.room(ask, at)).sum::<i128>();
@@ -427,9 +459,38 @@ struct Shard {
 }
 
 impl Shard {
+    /// What it is after a charge that it can bear alone.
+    fn charged(&self, ask: Ask, cost: i128) -> Portion {
+        let mut portion = self.portion(cost);
+        if let (Flow::Sliding { .. }, None) = (self.terms.flow, ask.holding) {
+            let mut holds = portion.next.holds;
+            holds.insert(unnamed(self.terms.leaves_at(portion.next.ts), cut(cost)));
+            portion.next = self.terms.counted(holds, portion.next.ts);
+        }
+        portion
+    }
+
     fn portion(&self, taken: i128) -> Portion {
         let next = State { value: cut(wide(self.refilled.value) - taken), ..self.refilled.clone() };
         Portion { shard: self.index, next, taken: cut(taken) }
+    }
+
+    /// What it is after a credit for which it has room.
+    fn credited(&self, given: i128) -> State {
+        let mut next = self.refilled.clone();
+        let Flow::Sliding { .. } = self.terms.flow else {
+            next.fill(given, self.terms.capacity, false);
+            return next;
+        };
+        // Of what lapses soonest: of whatever was not used, no more than this is free at any later instant.
+        let mut left = given;
+        for hold in next.holds.iter_mut().filter(|hold| hold.id.is_none()) {
+            let part = left.min(wide(hold.amount));
+            hold.amount = cut(wide(hold.amount) - part);
+            left -= part;
+        }
+        next.holds.retain(|hold| hold.id.is_some() || hold.amount > Tokens::ZERO);
+        self.terms.counted(next.holds, next.ts)
     }
 
     fn value_at(&self, at: Timestamp) -> i128 {

@@ -1,5 +1,6 @@
+use super::holds::{Holds, unnamed};
 use super::phase;
-use super::state::{State, wide};
+use super::state::{State, cut, wide};
 use super::timestamp::Timestamp;
 use crate::key::Key;
 use crate::limit::{Grid, Limit, Refill};
@@ -25,6 +26,11 @@ pub(crate) enum Flow {
     Grid {
         phase: i64,
     },
+    /// What was granted comes back a period after the end of its tick, in microseconds. What is left is the capacity
+    /// less what is held.
+    Sliding {
+        tick: i64,
+    },
 }
 
 impl Terms {
@@ -33,6 +39,8 @@ impl Terms {
     pub fn of(limit: &Limit, key: &Key) -> Self {
         let flow = match limit.refill {
             Refill::Continuous => Flow::Continuous,
+            Refill::Sliding { resolution: 0 } => Flow::Sliding { tick: 1 },
+            Refill::Sliding { resolution } => Flow::Sliding { tick: (limit.period - 1) / i64::from(resolution) + 1 },
             Refill::Stepped(Grid::FirstUse) => Flow::FirstUse,
             Refill::Stepped(Grid::Start { offset }) => Flow::Grid { phase: offset },
             Refill::Stepped(Grid::Spread) => Flow::Grid { phase: phase::spread(limit.name(), key, limit.period) },
@@ -79,7 +87,7 @@ impl Terms {
     #[must_use]
     pub fn full(&self, now: Timestamp) -> State {
         let ts = match self.flow {
-            Flow::Continuous | Flow::FirstUse => now,
+            Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } => now,
             Flow::Grid { phase } => self.step(phase, self.step_number(phase, now)),
         };
         State::new(Tokens::from_micros(self.capacity), ts)
@@ -94,11 +102,44 @@ impl Terms {
     /// The same. Where it does not cut, what lies above the capacity stays.
     pub(super) fn grown(&self, row: &State, now: Timestamp, cuts: bool) -> State {
         let now = now.max(row.ts);
+        if let Flow::Sliding { .. } = self.flow {
+            return self.slid(row, now);
+        }
         let (gained, ts) = self.gained(row.ts, now);
         let mut next = State { ts, ..row.clone() };
         next.fill(gained, self.capacity, cuts);
         next.lapse(now);
         next
+    }
+
+    /// The row of a sliding window at an instant.
+    fn slid(&self, row: &State, now: Timestamp) -> State {
+        // Nothing was granted after the row's instant. So nothing counts for longer than a window from there, whatever
+        // definition wrote it; and what another kind of limit found to be spent counts for so long.
+        let last = self.leaves_at(row.ts);
+        let mut holds = row.holds.clone();
+        let spent = i128::from(self.capacity) - wide(row.value);
+        if holds.is_empty() && spent > 0 {
+            holds.insert(unnamed(last, cut(spent)));
+        }
+        for hold in holds.iter_mut().filter(|hold| hold.id.is_none()) {
+            hold.lapses_at = hold.lapses_at.min(last);
+        }
+        holds.retain(|hold| hold.lapses_at > now);
+        self.counted(holds, now)
+    }
+
+    /// The row of a sliding window that holds so much.
+    pub(super) fn counted(&self, mut holds: Holds, ts: Timestamp) -> State {
+        holds.merge(self.period);
+        State { value: cut(i128::from(self.capacity) - holds.sum()), ts, holds }
+    }
+
+    /// When what is granted at an instant leaves a sliding window.
+    pub(super) fn leaves_at(&self, granted_at: Timestamp) -> Timestamp {
+        let tick = if let Flow::Sliding { tick } = self.flow { tick } else { 1 };
+        let end = i128::from(Timestamp::from_micros(granted_at.micros() + 1).round_up(tick).micros()) - 1;
+        Timestamp::saturating(end + i128::from(self.period))
     }
 
     /// What comes back by refill from one instant to a later one, and the instant at which a row stands then.
@@ -107,6 +148,7 @@ impl Terms {
         let elapsed = i128::from(now.micros()) - i128::from(ts.micros());
         match self.flow {
             Flow::Continuous => (rate * elapsed / period, now),
+            Flow::Sliding { .. } => (0, now),
             Flow::FirstUse => {
                 let steps = elapsed / period;
                 (steps * rate, Timestamp::saturating(i128::from(ts.micros()) + steps * period))
@@ -122,6 +164,21 @@ impl Terms {
     /// The first instant at which `row` holds `target`, if nobody spends. The target counts as within capacity.
     #[must_use]
     pub fn first_instant(&self, row: &State, target: Tokens) -> Timestamp {
+        if let Flow::Sliding { .. } = self.flow {
+            let row = self.slid(row, row.ts);
+            let mut missing = wide(target) - wide(row.value);
+            if missing <= 0 {
+                return row.ts;
+            }
+            // Here none keeps.
+            let mut holds: Vec<_> = row.holds.iter().collect();
+            holds.sort_by_key(|hold| hold.lapses_at);
+            let last = holds.into_iter().find(|hold| {
+                missing -= wide(hold.amount);
+                missing <= 0
+            });
+            return last.map_or(Timestamp::MAX, |hold| hold.lapses_at);
+        }
         let mut sum = wide(row.value);
         let mut first = self.refilled_at(sum, row.ts, target);
         for hold in row.holds.returning() {
@@ -147,6 +204,7 @@ impl Terms {
         let from = i128::from(ts.micros());
         match self.flow {
             Flow::Continuous => Timestamp::saturating(from + div_ceil(missing * period, rate)),
+            Flow::Sliding { .. } => Timestamp::MAX,
             Flow::FirstUse => Timestamp::saturating(from + div_ceil(missing, rate) * period),
             Flow::Grid { phase } => self.step(phase, self.step_number(phase, ts) + div_ceil(missing, rate)),
         }
@@ -155,6 +213,9 @@ impl Terms {
     /// When `row` will be full and without holds, if nobody spends. From then on it equals a missing row.
     #[must_use]
     pub fn full_at(&self, row: &State) -> Timestamp {
+        if let Flow::Sliding { .. } = self.flow {
+            return self.slid(row, row.ts).holds.last_lapse().unwrap_or(row.ts);
+        }
         let full_at = self.first_instant(row, Tokens::from_micros(self.capacity));
         row.holds.last_lapse().map_or(full_at, |lapse| lapse.max(full_at))
     }

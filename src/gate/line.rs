@@ -186,7 +186,7 @@ impl Known {
                 let until_step = retry_at.micros().saturating_sub(now.micros()).rem_euclid(period);
                 Timestamp::from_micros(now.micros().saturating_add(until_step).saturating_sub(period))
             }
-            Flow::Continuous | Flow::Grid { .. } => now,
+            Flow::Continuous | Flow::Grid { .. } | Flow::Sliding { .. } => now,
         };
         let (terms, cost, retry_at) = (&item.target.terms, item.action.cost(), Timestamp::from(denied.retry_at));
         let mut state = State::new(denied.remaining, ts);

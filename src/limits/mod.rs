@@ -17,7 +17,7 @@ pub use fault::{FileFault, FileFaultKind, FileFaults, LimitsError, UnknownLimit}
 ///
 /// ```toml
 /// [send_message]
-/// kind = "token_bucket"      # or "fixed_window", "stepped_bucket"
+/// kind = "token_bucket"      # or "fixed_window", "stepped_bucket", "sliding_window"
 /// rate = 10                  # tokens per period; fractions are allowed: 0.5 or "0.5"
 /// per = "1m"                 # the period: "10s", "1m 30s", "1h", "1d"; also spelled `period`
 /// capacity = 20              # the most at once; default: the rate
@@ -27,6 +27,12 @@ pub use fault::{FileFault, FileFaultKind, FileFaults, LimitsError, UnknownLimit}
 /// rate = 100
 /// per = "1d"
 /// start = "22h"              # windows start at the Unix epoch plus this: midnight at UTC+2
+///
+/// [their_api]
+/// kind = "sliding_window"
+/// rate = 100
+/// per = "1m"
+/// resolution = 10            # in how many steps it slides; default: as finely as can be
 ///
 /// [llm_tokens]
 /// kind = "token_bucket"

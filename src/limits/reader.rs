@@ -60,6 +60,7 @@ impl Reader<'_> {
         draft.required("per", span_of_time, |spec, period| spec.period = period);
         draft.optional("capacity", by_serde, |spec, capacity| spec.capacity = capacity);
         draft.optional("start", span_of_time, |spec, start| spec.start = Some(start));
+        draft.optional("resolution", by_serde, |spec, resolution| spec.resolution = Some(resolution));
         draft.optional("max_reserved", reservation_bound, |spec, bound| spec.max_reserved = bound);
         draft.optional("shards", by_serde, |spec, shards| spec.shards = shards);
         draft.optional("storage", one_of_words, |spec, storage| spec.storage = storage);
@@ -215,17 +216,22 @@ fn help(field: &'static str) -> &'static FieldHelp {
 const VALID: Limit = Limit::fixed_window("valid", 1, Duration::from_secs(1));
 
 /// In the order in which people write them.
-const FIELDS: [FieldHelp; 8] = [
-    FieldHelp { name: "kind", example: KIND, words: &["token_bucket", "fixed_window", "stepped_bucket"] },
+const FIELDS: [FieldHelp; 9] = [
+    FieldHelp {
+        name: "kind",
+        example: KIND,
+        words: &["token_bucket", "fixed_window", "stepped_bucket", "sliding_window"],
+    },
     FieldHelp { name: "rate", example: NUMBER, words: &[] },
     FieldHelp { name: "per", example: SPAN, words: &[] },
     FieldHelp { name: "capacity", example: NUMBER, words: &[] },
     FieldHelp { name: "start", example: SPAN, words: &[] },
+    FieldHelp { name: "resolution", example: "a number of steps, such as resolution = 10", words: &[] },
     FieldHelp { name: "max_reserved", example: BOUND, words: &["unbounded"] },
     FieldHelp { name: "shards", example: "a number of rows, such as shards = 16", words: &[] },
     FieldHelp { name: "storage", example: r#"storage = "durable" or "ephemeral""#, words: &["durable", "ephemeral"] },
 ];
 const BOUND: &str = r#"a number of tokens, or max_reserved = "unbounded""#;
-const KIND: &str = r#"kind = "token_bucket", "fixed_window" or "stepped_bucket""#;
+const KIND: &str = r#"kind = "token_bucket", "fixed_window", "stepped_bucket" or "sliding_window""#;
 const NUMBER: &str = "a number of tokens, such as rate = 10";
 const SPAN: &str = r#"a span of time with its unit, such as per = "1h 30m""#;

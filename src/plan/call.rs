@@ -68,9 +68,10 @@ impl Call {
     #[expect(clippy::missing_panics_doc, reason = "both differences fit")]
     pub fn settle(receipt: Receipt, actual: Tokens) -> Self {
         Self::amend(&receipt, |charges| {
-            if let [Charge { limit, cost, hold: Some(held), .. }] = charges {
+            if let [Charge { limit, cost, hold: Some(held), ready_at, .. }] = charges {
                 let (cost, actual) = (not_negative(limit, *cost)?, not_negative(limit, actual)?);
-                return Ok(vec![Alteration::Settle { held: *held, cost, actual }]);
+                let granted_at = (*ready_at).into();
+                return Ok(vec![Alteration::Settle { held: *held, cost, actual, granted_at }]);
             }
             let mut excess = -i128::from(not_negative(&charges[0].limit, actual)?.micros());
             for charge in charges {

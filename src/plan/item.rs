@@ -65,6 +65,7 @@ pub(crate) enum Alteration {
         held: Held,
         cost: Tokens,
         actual: Tokens,
+        granted_at: Timestamp,
     },
     /// The same at no cost up to an instant; later at what it cost.
     SettleUntil {

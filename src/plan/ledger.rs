@@ -2,7 +2,7 @@ use super::Planned;
 use super::answer::Answer;
 use super::call::CheckedCall;
 use super::item::{Alteration, Item, Target};
-use crate::algebra::{Ask, Pool, Portion, State, Terms, Timestamp, TooDeep, Verdict};
+use crate::algebra::{Ask, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Verdict};
 use crate::balance::Balance;
 use crate::decision::{Denied, Refusal, Source};
 use crate::error::Error;
@@ -145,10 +145,12 @@ impl Ledger {
             Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| too_deep(&item.target))?,
             Alteration::Reset => pool.reset(),
             Alteration::CreditUntil(..) | Alteration::Look => Vec::new(),
-            Alteration::Settle { held, cost, actual } => settle(&pool, &item.target, held, cost, actual)?,
+            Alteration::Settle { held, cost, actual, granted_at } => {
+                settle(&pool, &item.target, held, Settled { id: held.id, cost, actual, granted_at })?
+            }
             Alteration::SettleUntil { held, cost, until } => {
                 let actual = if pool.now() <= until { Tokens::ZERO } else { cost };
-                settle(&pool, &item.target, held, cost, actual)?
+                settle(&pool, &item.target, held, Settled { id: held.id, cost, actual, granted_at: until })?
             }
         };
         self.write(&item.target, place, portions);
@@ -205,9 +207,10 @@ impl Taken {
     /// Keeps the hold that was asked for, now that it is known when all of the call is ready.
     fn hold(&mut self, item: &Item<Ask>, ready_at: Timestamp) -> Option<Held> {
         // A limit that keeps holds has one row.
-        let hold = item.action.hold(ready_at)?;
-        let id = self.portions.first_mut()?.next.holds.insert(hold);
-        Some(Held { id, lapses_at: hold.lapses_at.into() })
+        let row = &mut self.portions.first_mut()?.next;
+        let hold = item.action.hold(&item.target.terms, row, ready_at)?;
+        row.holds.insert(hold);
+        Some(Held { id: hold.id?, lapses_at: hold.lapses_at.into() })
     }
 
     /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing.
@@ -234,9 +237,9 @@ fn refusal(target: &Target, remaining: Tokens, retry_at: Timestamp) -> Refusal {
 }
 
 /// Settles a charge that has a hold.
-fn settle(pool: &Pool<'_>, target: &Target, held: Held, cost: Tokens, actual: Tokens) -> Result<Vec<Portion>, Error> {
+fn settle(pool: &Pool<'_>, target: &Target, held: Held, charge: Settled) -> Result<Vec<Portion>, Error> {
     let limit = || target.limit.name.clone().into();
-    match pool.settle(held.id, cost, actual) {
+    match pool.settle(charge) {
         Some(portion) => Ok(vec![portion.map_err(|TooDeep| too_deep(target))?]),
         None if pool.now() >= held.lapses_at.into() => Err(Error::Lapsed { limit: limit() }),
         None => Err(Error::ReceiptUsed { limit: limit() }),

@@ -86,11 +86,11 @@ impl Hint {
         };
         Self {
             balance: Some(balance.micros()),
-            rate: float(terms.rate),
+            rate: if let Flow::Sliding { .. } = terms.flow { 0.0 } else { float(terms.rate) },
             period: seconds(terms.period),
-            stepped: terms.flow != Flow::Continuous,
+            stepped: matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. }),
             phase: match terms.flow {
-                Flow::Continuous | Flow::FirstUse => None,
+                Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } => None,
                 Flow::Grid { phase } => Some(seconds(phase)),
             },
         }

@@ -37,6 +37,14 @@ fn f75_the_fields_are_those_of_the_draft() {
 }
 
 #[test]
+fn a_sliding_window_is_told_by_its_number_and_its_period() {
+    let limit = Limit::sliding_window("slides", 10, MINUTE);
+    assert_eq!(policy(&limit), r#""slides";q=10;w=60"#);
+    assert_eq!(after(&limit, 4, 0), r#""slides";r=6;t=60"#, "the first leaves it then");
+    assert_eq!(after(&limit, 11, 0), r#""slides";r=0;t=60"#);
+}
+
+#[test]
 fn f76_retry_after_is_never_0() {
     let limit = Limit::fixed_window("f76", 1, Duration::from_millis(1_500)).start(Duration::ZERO);
     let mut world = World::default();

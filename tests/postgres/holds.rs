@@ -249,7 +249,7 @@ async fn holds_that_cannot_be_read_are_an_error_with_a_name() {
     let gate = patient(&pool(&world.url(), 3).await).build();
     for limit in ten() {
         let _ = gate.consume(limit.key("torn")).await.unwrap();
-        for holds in ["{1,2}", "{1,-1,null}", "{1,5,2}"] {
+        for holds in ["{1}", "{1,-1,null}", "{1,-5,1}"] {
             world
                 .sql(
                     &["buckets", "rate_limits"]
@@ -307,6 +307,102 @@ async fn the_balances_view_shows_what_may_come_back() {
         sqlx::query_as(sql).persistent(false).fetch_all(&mut *teller.tx).await.unwrap();
     let held = ("held".to_owned(), "3.500000".to_owned(), Some(second(60.0)));
     assert_eq!(rows, [held, ("plain".to_owned(), "0.000000".to_owned(), None)]);
+    // Named and unnamed, in any order.
+    let [limit, _] = sliding();
+    let _ = teller.consume(0.0, limit.key("slides").cost(2.5)).await;
+    let _ = teller.consume(1.0, limit.key("slides").cost(1).tracked_for(HOUR)).await;
+    let _ = teller.consume(2.0, limit.key("slides").cost(3).lapses_after(SECOND)).await;
+    let _ = teller.consume(2.0, limit.key("slides").cost(0.5)).await;
+    let sql = "select held::text, lapses_at from tollgate.balances where key = 'slides'";
+    let row: (String, Option<DateTime<Utc>>) =
+        sqlx::query_as(sql).persistent(false).fetch_one(&mut *teller.tx).await.unwrap();
+    assert_eq!(row, ("7.000000".to_owned(), Some(second(3.0))));
+}
+
+/// Ten in any minute, in either table.
+fn sliding() -> [Limit; 2] {
+    both(&Limit::sliding_window("sliding", 10, MINUTE))
+}
+
+#[tokio::test]
+async fn a_sliding_window_gives_back_each_grant_a_period_later() {
+    let world = World::new().await;
+    let mut teller = Teller::of(&world).await;
+    for limit in sliding() {
+        for (at, cost) in [(0.0, 4), (20.0, 4), (50.0, 2)] {
+            assert!(teller.consume(at, limit.global().cost(cost)).await.is_granted());
+        }
+        for (cost, retry_at) in [(1, 60.0), (5, 80.0), (9, 110.0)] {
+            let denied = teller.consume(55.0, limit.global().cost(cost)).await.denied().unwrap();
+            assert_eq!(denied.retry_at, second(retry_at), "{cost}");
+        }
+        assert!(!teller.consume(59.999_999, limit.global()).await.is_granted());
+        assert!(teller.consume(60.0, limit.global().cost(4)).await.is_granted());
+        assert!(!teller.consume(60.0, limit.global()).await.is_granted());
+        assert_eq!(teller.credit(60.0, limit.global().cost(1)).await, tokens(1));
+        assert_eq!(teller.debit(60.0, limit.global().cost(3)).await, tokens(-2));
+        assert_eq!(teller.reset(60.0, limit.global()).await, tokens(10));
+    }
+    let sql = "select count(*) from tollgate.balances where holds is not null";
+    let held: i64 = sqlx::query_scalar(sql).persistent(false).fetch_one(&mut *teller.tx).await.unwrap();
+    assert_eq!(held, 0, "nothing is counted after a reset");
+}
+
+#[tokio::test]
+async fn a_sliding_window_is_never_passed_however_many_ask_at_once() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 4).await).build();
+    for limit in
+        [Limit::sliding_window("hour", 40, HOUR), Limit::sliding_window("coarse", 40, HOUR).resolution(5).ephemeral()]
+    {
+        let mut callers = JoinSet::new();
+        for caller in 0..60 {
+            let (gate, limit, pool) = (gate.clone(), limit.clone(), world.pool.clone());
+            callers.spawn(async move {
+                if caller % 4 > 0 {
+                    return gate.consume(limit.global()).await.unwrap().is_granted();
+                }
+                let mut tx = pool.begin().await.unwrap();
+                let decision = limiter().consume(&mut tx, limit.global()).await.unwrap();
+                tx.commit().await.unwrap();
+                decision.is_granted()
+            });
+        }
+        let granted = soon(callers.join_all()).await.into_iter().filter(|is_granted| *is_granted).count();
+        assert_eq!(granted, 40);
+    }
+}
+
+#[tokio::test]
+async fn a_row_of_a_sliding_window_goes_when_its_last_grant_has_left_it() {
+    let world = World::new().await;
+    for limit in sliding() {
+        let mut teller = Teller::of(&world).await;
+        for at in [0.0, 30.0] {
+            assert!(teller.consume(at, limit.global().cost(2)).await.is_granted());
+        }
+        teller.commit().await;
+        for knowing in [Sweeper::new(), Sweeper::new().knows([limit.clone()])] {
+            let sweeper = knowing.share(100).margin(Duration::ZERO);
+            let early = sweeper.clone().at(second(89.999_999)).sweep(&world.pool).await.unwrap().rows();
+            assert_eq!(early, 0);
+        }
+        let sweeper = Sweeper::new().knows([limit]).share(100).margin(Duration::ZERO).at(second(90.0));
+        assert_eq!(sweeper.sweep(&world.pool).await.unwrap().rows(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_comes_when_enough_has_left_the_window() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 3).await).build();
+    let limit = Limit::sliding_window("short", 2, Duration::from_millis(300));
+    for _ in 0..2 {
+        assert!(gate.consume(limit.global()).await.unwrap().is_granted());
+    }
+    let wait = || gate.wait(limit.global(), MINUTE);
+    let (one, two, three) = soon(async { tokio::join!(wait(), wait(), wait()) }).await;
+    assert!([one, two, three].into_iter().all(|decision| decision.unwrap().is_granted()));
 }
 
 /// Of every kind, so narrow that most calls are refused. Rates are whole micro-tokens per microsecond.

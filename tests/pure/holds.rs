@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate::algebra::{Hold, Holds, State, Timestamp};
+use tollgate::algebra::{Holds, State, Timestamp};
 use tollgate::plan::{Answer, Call};
-use tollgate::{Charge, DAY, Error, HoldError, HoldId, Limit, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND};
+use tollgate::{
+    Charge, DAY, Error, HoldError, HoldId, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND,
+};
 
 use crate::story::{call, config};
-use crate::world::{World, at, micros, receipt, sec, terms_of, tokens};
+use crate::world::{World, at, micros, ms, receipt, sec, terms_of, tokens};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -164,8 +166,10 @@ fn take(limit: &Limit, world: &mut World, now: i64, told: &mut Told, ask: (i64, 
         Answer::Granted { mut charges, ready_at, .. } => {
             let charge = charges.remove(0);
             assert_eq!(charge.hold.map(|held| held.id), hold.map(|_| id));
-            let lapses_at = hold.map(|(span, _)| ready_at.plus(Duration::from_micros(span)));
-            assert_eq!(charge.hold.map(|held| Timestamp::from(held.lapses_at)), lapses_at);
+            if limit.spec().kind != LimitKind::SlidingWindow {
+                let lapses_at = hold.map(|(span, _)| ready_at.plus(Duration::from_micros(span)));
+                assert_eq!(charge.hold.map(|held| Timestamp::from(held.lapses_at)), lapses_at);
+            }
             told.taken.push(Taken { at: now, charge, keeps: hold.is_some_and(|(_, keeps)| keeps), settled: None });
         }
         Answer::Denied(denied) => {
@@ -236,8 +240,99 @@ fn world_of_kept_charges(limit: &Limit, told: &Told) -> i128 {
     level
 }
 
+/// Sliding windows, exact or in steps.
+fn windows() -> impl Strategy<Value = Limit> {
+    (1_i64..12, 1_u64..20, prop::option::of(1_u16..8)).prop_map(|(n, period, resolution)| window(n, period, resolution))
+}
+
+fn window(n: i64, period: u64, resolution: Option<u16>) -> Limit {
+    let spec = LimitSpec::new("limit", LimitKind::SlidingWindow, micros(n), Duration::from_micros(period));
+    LimitSpec { resolution, ..spec }.try_into().unwrap()
+}
+
+fn buckets_and_windows() -> impl Strategy<Value = Limit> {
+    prop_oneof![2 => buckets(), 1 => windows()]
+}
+
 proptest! {
     #![proptest_config(config())]
+
+    /// A sliding window is the log of its grants: it grants if and only if they leave room. In steps it is never over, and
+    /// no stricter than a window that is a step longer.
+    #[test]
+    fn a_sliding_window_is_a_log_of_its_grants(limit in windows(), story in stories()) {
+        let [n, period, ..] = numbers(&limit);
+        let tick = limit.spec().resolution.map_or(1, |steps| (period - 1) / i64::from(steps) + 1);
+        let (mut world, mut now) = (begin(&limit), 0);
+        let mut told = Told { taken: Vec::new(), others: Vec::new(), writes: 0, end: State::new(micros(0), at(0)), now };
+        for (gap, op) in &story {
+            now += gap;
+            // What counts in a window that is so long.
+            let counted = |told: &Told, period: i64| -> i64 {
+                let counts = |taken: &&Taken| now < taken.at + period;
+                let held = |taken: &Taken| match taken.settled {
+                    None if taken.charge.hold.is_some() && !taken.is_live(now) => 0,
+                    _ => taken.settled.unwrap_or(taken.cost()).min(taken.cost()),
+                };
+                told.taken.iter().filter(counts).map(held).sum()
+            };
+            match op {
+                Op::Take { cost, hold, .. } => {
+                    let (used, longer) = (counted(&told, period), counted(&told, period + tick - 1));
+                    let (before, cost) = (told.taken.len(), (*cost).min(n));
+                    take(&limit, &mut world, now, &mut told, (cost, *hold, false));
+                    if told.taken.len() > before {
+                        prop_assert!(used + cost <= n, "over: {used} + {cost} of {n} at {now}");
+                    } else {
+                        prop_assert!(longer + cost > n, "too strict: {longer} + {cost} of {n} at {now}");
+                    }
+                }
+                Op::Settle { which, actual } => {
+                    let most = told.taken.iter().map(Taken::cost).min().unwrap_or(0);
+                    use_up(&mut world, now, &mut told, *which, Some((*actual).min(most)));
+                }
+                Op::Cancel { .. } | Op::Credit(_) | Op::Save => {
+                    if let Some(row) = world.state(&limit.global()) {
+                        world.put(&limit.global(), terms_of(&limit.global()).refill(&row, at(now)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// A sliding window whose n changes, whose period gets shorter, and whose clock goes back: each grant keeps within the
+    /// definition of its day, and nobody waits for longer than a period.
+    #[test]
+    fn a_changed_sliding_window_counts_at_once(
+        story in vec((0_i64..6, 1_i64..6, prop::option::weighted(0.2, (1_i64..9, 0_u64..6)), 0_i64..20), 1..30),
+    ) {
+        let (mut n, mut period) = (5_i64, 30_u64);
+        let (mut world, mut log, mut now) = (World::default(), Vec::<(i64, i64)>::new(), 100);
+        for (gap, cost, change, back) in story {
+            now += gap;
+            if let Some((other, shorter)) = change {
+                (n, period) = (other, period.saturating_sub(shorter).max(1));
+            }
+            let limit = window(n, period, None);
+            let row = world.state(&limit.global());
+            // For a row that is further on, time stands still.
+            let asked = if back == 0 { now - 15 } else { now };
+            let instant = row.as_ref().map_or(asked, |row| asked.max(row.ts.micros()));
+            let span = i64::try_from(period).unwrap();
+            match world.call(Call::consume([limit.global().cost(micros(cost.min(n)))]), at(asked)).unwrap() {
+                Answer::Granted { .. } => {
+                    log.push((instant, cost.min(n)));
+                    let used: i64 = log.iter().filter(|(at, _)| *at > instant - span).map(|(_, cost)| cost).sum();
+                    prop_assert!(used <= n, "{used} of {n} in {span} at {instant}");
+                }
+                Answer::Denied(denied) => {
+                    let retry_at = Timestamp::from(denied.retry_at).micros();
+                    prop_assert!(retry_at <= row.unwrap().ts.micros() + span, "{denied:?}");
+                }
+                Answer::Done(_) => unreachable!(),
+            }
+        }
+    }
 
     /// To give back is to undo. Once all holds are gone, the row holds no more than if just the kept charges had ever been
     /// made; and as much, if nothing was kept of what had a hold.
@@ -273,7 +368,7 @@ proptest! {
 
     /// To write a row in between changes nothing: exactly for steps, within a micro-token for a drip.
     #[test]
-    fn time_can_be_split_with_holds(limit in buckets(), story in stories(), one in 0_i64..30, two in 0_i64..30) {
+    fn time_can_be_split_with_holds(limit in buckets_and_windows(), story in stories(), one in 0_i64..30, two in 0_i64..30) {
         let (row, now) = row_after(&limit, &story);
         let terms = terms_of(&limit.global());
         let direct = terms.refill(&row, at(now + one + two));
@@ -291,7 +386,7 @@ proptest! {
     /// A row that is full and without holds answers as a missing one.
     #[test]
     fn a_full_row_without_holds_equals_a_missing_one(
-        limit in buckets(), story in stories(), rest in 0_i64..5, cost in 0_i64..12,
+        limit in buckets_and_windows(), story in stories(), rest in 0_i64..5, cost in 0_i64..12,
     ) {
         if limit.spec().kind == LimitKind::SteppedBucket {
             return Ok(()); // Its grid may start anew.
@@ -308,7 +403,7 @@ proptest! {
 
     /// One row under several definitions in turn: no more than each allows, and no call waits for ever.
     #[test]
-    fn any_row_can_be_read_under_any_definition(limits in vec(buckets(), 2..5), story in stories()) {
+    fn any_row_can_be_read_under_any_definition(limits in vec(buckets_and_windows(), 2..5), story in stories()) {
         let (mut world, mut now) = (World::default(), 50);
         for (nth, (gap, op)) in story.iter().enumerate() {
             now += gap;
@@ -328,7 +423,7 @@ proptest! {
     }
 
     #[test]
-    fn the_column_gives_back_what_was_written(limit in buckets(), story in stories()) {
+    fn the_column_gives_back_what_was_written(limit in buckets_and_windows(), story in stories()) {
         let (row, _) = row_after(&limit, &story);
         let column = row.holds.to_column();
         prop_assert_eq!(column.is_none(), row.holds.is_empty());
@@ -368,6 +463,112 @@ fn granted(world: &mut World, request: Request, now: i64) -> Receipt {
         Ok(Answer::Granted { charges, .. }) => receipt(&charges),
         other => panic!("not granted: {other:?}"),
     }
+}
+
+/// Ten in any minute.
+const SLIDING: Limit = Limit::sliding_window("sliding", 10, MINUTE);
+
+#[test]
+fn a_sliding_window_gives_back_each_grant_a_period_later() {
+    let mut world = World::default();
+    for (now, cost) in [(0, 4), (20, 4), (50, 2)] {
+        let _ = granted(&mut world, SLIDING.global().cost(cost), now);
+    }
+    for (cost, retry) in [(1, 60), (4, 60), (5, 80), (8, 80), (9, 110)] {
+        let denied = world.denied(SLIDING.global().cost(cost), sec(55));
+        assert_eq!(Timestamp::from(denied.retry_at), sec(retry), "{cost}");
+    }
+    assert_eq!(world.look(SLIDING.global(), sec(110)).value, tokens(10));
+    assert_eq!(Timestamp::from(world.look(SLIDING.global(), sec(55)).full_at), sec(110));
+}
+
+#[test]
+fn where_two_counts_let_a_window_pass_twice_a_sliding_window_lets_it_pass_once() {
+    // n at the end of a window, and as many as the fading count allows in the next one.
+    let hundred = Limit::sliding_window("hundred", 100, MINUTE);
+    let mut world = World::default();
+    let _ = granted(&mut world, hundred.global().cost(100), 59);
+    assert_eq!(world.look(hundred.global(), at(118_999_999)).value, tokens(0));
+    assert_eq!(world.look(hundred.global(), sec(119)).value, tokens(100));
+}
+
+#[test]
+fn more_than_64_grants_in_a_period_count_for_a_63rd_of_it_longer_at_most() {
+    let wide = Limit::sliding_window("wide", 1_000, MINUTE);
+    let (mut world, step) = (World::default(), 60_000_000_i64 / 63 + 1);
+    for nth in 0..600 {
+        let _ = world.granted(wide.global(), ms(nth * 100));
+        let holds = world.state(&wide.global()).unwrap().holds;
+        assert!(holds.len() <= 65, "{} after {nth}", holds.len());
+    }
+    for nth in 1..=600 {
+        let left = |instant| world.look(wide.global(), instant).value;
+        let instant = ms(60_000 + (nth - 1) * 100);
+        assert!(left(instant) <= tokens(400 + nth), "never over");
+        assert!(left(at(instant.micros() + step)) >= tokens(400 + nth), "{nth}");
+    }
+}
+
+#[test]
+fn a_receipt_of_a_sliding_window_gives_back_what_was_spared_and_the_rest_leaves_with_its_grant() {
+    let mut world = World::default();
+    let receipt = granted(&mut world, SLIDING.global().cost(8).lapses_after(30 * SECOND), 0);
+    assert_eq!(world.balance(Call::settle(receipt.clone(), tokens(3)), sec(20)).value, tokens(7));
+    assert!(matches!(world.call(Call::settle(receipt, tokens(3)), sec(20)), Err(Error::ReceiptUsed { .. })));
+    assert_eq!(world.look(SLIDING.global(), at(59_999_999)).value, tokens(7));
+    assert_eq!(world.look(SLIDING.global(), sec(60)).value, tokens(10));
+    // More than was charged counts from when it is known.
+    let receipt = granted(&mut world, SLIDING.global().cost(2).tracked_for(SECOND), 100);
+    assert_eq!(world.balance(Call::settle(receipt, tokens(5)), sec(130)).value, tokens(5), "good while it counts");
+    assert_eq!(world.look(SLIDING.global(), sec(160)).value, tokens(7));
+    assert_eq!(world.look(SLIDING.global(), sec(190)).value, tokens(10));
+    // What nobody settles comes back when it lapses.
+    let _ = granted(&mut world, SLIDING.global().cost(6).lapses_after(SECOND), 200);
+    assert_eq!(world.look(SLIDING.global(), sec(201)).value, tokens(10));
+}
+
+#[test]
+fn credits_debits_and_resets_of_a_sliding_window() {
+    let mut world = World::default();
+    let receipt = granted(&mut world, SLIDING.global().cost(2).tracked_for(MINUTE), 0);
+    let _ = granted(&mut world, SLIDING.global().cost(4), 10);
+    let _ = granted(&mut world, SLIDING.global().cost(4), 20);
+    assert_eq!(world.balance(Call::credit(SLIDING.global().cost(5)), sec(30)).value, tokens(5));
+    assert_eq!(world.look(SLIDING.global(), sec(70)).value, tokens(7), "of what leaves soonest");
+    assert_eq!(world.balance(Call::debit(SLIDING.global().cost(9)), sec(30)).value, tokens(-4));
+    assert_eq!(world.look(SLIDING.global(), sec(89)).value, tokens(1));
+    assert_eq!(world.look(SLIDING.global(), sec(90)).value, tokens(10));
+    assert_eq!(world.balance(Call::reset(SLIDING.global()), sec(40)).value, tokens(10));
+    assert_eq!(world.balance(Call::settle(receipt, tokens(1)), sec(40)).value, tokens(10), "it was forgiven");
+}
+
+#[test]
+fn a_row_that_another_kind_of_limit_wrote_counts_for_a_period() {
+    let bucket = Limit::token_bucket("sliding", 1, DAY).capacity(10);
+    let mut world = World::default();
+    let _ = granted(&mut world, bucket.global().cost(9), 0);
+    assert_eq!(world.look(SLIDING.global(), sec(59)).value, tokens(1));
+    assert_eq!(world.look(SLIDING.global(), sec(60)).value, tokens(10));
+}
+
+#[test]
+fn what_is_no_sliding_window_is_a_fault_with_a_name() {
+    let spec = || SLIDING.spec();
+    for (spec, fault) in [
+        (LimitSpec { shards: 2, ..spec() }, LimitFault::ShardsOfSliding),
+        (LimitSpec { max_reserved: tokens(1), ..spec() }, LimitFault::ReservationsOfSliding),
+        (LimitSpec { capacity: Some(tokens(20)), ..spec() }, LimitFault::CapacityOfSliding),
+        (LimitSpec { start: Some(SECOND), ..spec() }, LimitFault::StartOfSliding),
+        (LimitSpec { resolution: Some(0), ..spec() }, LimitFault::ResolutionOutOfRange),
+        (LimitSpec { resolution: Some(64), ..spec() }, LimitFault::ResolutionOutOfRange),
+        (LimitSpec { resolution: Some(1), ..TEN.spec() }, LimitFault::ResolutionWithoutSliding),
+    ] {
+        assert_eq!(Limit::try_from(spec).unwrap_err().fault, fault);
+    }
+    let coarse = SLIDING.resolution(10).ephemeral();
+    assert_eq!(Limit::try_from(coarse.spec()).unwrap(), coarse);
+    let text = serde_json::to_string(&coarse).unwrap();
+    assert_eq!(serde_json::from_str::<Limit>(&text).unwrap(), coarse, "{text}");
 }
 
 #[test]
@@ -511,16 +712,16 @@ fn a_hold_that_is_none_is_an_error_before_anything_is_taken() {
 #[test]
 fn what_is_no_list_of_holds_is_not_read() {
     let lapse = 1_000_000;
-    assert!(Holds::from_column(&[lapse, -1, 2]).is_some());
+    assert!(Holds::from_column(&[lapse, -1, 2, lapse, 5]).is_some());
     for column in [
         &[lapse][..],
         &[lapse, -1],
-        &[lapse, 5, 2],
         &[lapse, -1, 0],
         &[lapse, -1, 1],
         &[lapse, -1, -2],
         &[lapse, -1, 2, lapse],
-        &[lapse, -1, 2].repeat(1_001),
+        &[lapse, -1, 2].repeat(1_200),
+        &[lapse, i64::MIN, 1],
     ] {
         assert_eq!(Holds::from_column(column), None, "{column:?}");
     }
@@ -538,6 +739,5 @@ fn requests_and_receipts_with_holds_come_back_as_they_were() {
     assert_eq!(serde_json::from_str::<Receipt>(&text).unwrap(), receipt);
     assert!(serde_json::from_str::<HoldId>("\"0\"").is_err());
     assert!(serde_json::from_str::<HoldId>("\"4611686018427387904\"").is_err());
-    let hold = Hold { lapses_at: sec(0), amount: tokens(1), id: HoldId::new(u64::MAX), keeps: true };
-    assert_eq!(hold.id.to_string(), "4611686018427387903");
+    assert_eq!(HoldId::new(u64::MAX).to_string(), "4611686018427387903");
 }

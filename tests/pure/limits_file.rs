@@ -27,6 +27,12 @@ fn a_file_says_what_a_constant_says() {
         per = '10s'
         capacity = 20
         storage = 'ephemeral'
+
+        [slides]
+        kind = 'sliding_window'
+        rate = 100
+        per = '1m'
+        resolution = 10
         ",
     )
     .unwrap();
@@ -37,7 +43,9 @@ fn a_file_says_what_a_constant_says() {
     assert_eq!(limits.get("window").unwrap(), &window);
     let stepped = Limit::stepped_bucket("with space", 5, SECOND * 10).capacity(20).ephemeral();
     assert_eq!(limits.get("with space").unwrap(), &stepped);
-    assert_eq!(limits.iter().map(Limit::name).collect::<Vec<_>>(), ["token", "window", "with space"]);
+    let slides = Limit::sliding_window("slides", 100, MINUTE).resolution(10);
+    assert_eq!(limits.get("slides").unwrap(), &slides);
+    assert_eq!(limits.iter().map(Limit::name).collect::<Vec<_>>(), ["slides", "token", "window", "with space"]);
 }
 
 #[test]
@@ -79,7 +87,7 @@ storge = 'durable'
 12:9: limit "mail": a token bucket refills all the time and has no start (use a fixed window or a stepped bucket)
 14:11: limit "mail": an ephemeral limit cannot take reservations: a crash would forget them (drop one of the two)
 15:1: limit "mail": unknown field "storge" (did you mean "storage"?)
-17:2: limit "empty": the field "kind" is missing (add kind = "token_bucket", "fixed_window" or "stepped_bucket")
+17:2: limit "empty": the field "kind" is missing (add kind = "token_bucket", "fixed_window", "stepped_bucket" or "sliding_window")
 17:2: limit "empty": the field "rate" is missing (add a number of tokens, such as rate = 10)
 17:2: limit "empty": the field "per" is missing (add a span of time with its unit, such as per = "1h 30m")"#;
     assert_eq!(format!("\n{}", toml_faults(text)), expected);

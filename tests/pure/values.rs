@@ -258,8 +258,8 @@ fn a_wait_until_the_end_of_time_travels() {
 fn plain_words_stay() {
     assert_eq!(words([Storage::Durable, Storage::Ephemeral]), ["durable", "ephemeral"]);
     assert_eq!(
-        words([LimitKind::FixedWindow, LimitKind::SteppedBucket, LimitKind::TokenBucket]),
-        ["fixed_window", "stepped_bucket", "token_bucket"]
+        words([LimitKind::FixedWindow, LimitKind::SlidingWindow, LimitKind::SteppedBucket, LimitKind::TokenBucket]),
+        ["fixed_window", "sliding_window", "stepped_bucket", "token_bucket"]
     );
     assert_eq!(words([Source::Database]), ["database"]);
 }
