@@ -213,7 +213,7 @@ fn json(output: &Output) -> Value {
 
 fn inspect(world: &World, limits: Option<&str>, args: &[&str]) -> Output {
     let mut command = tollgate();
-    command.arg("inspect").args(args).env("DATABASE_URL", world.url());
+    command.arg("inspect").args(args).env("DATABASE_URL", world.command_url());
     limits.map(|limits| command.env("TOLLGATE_LIMITS", limits));
     run(&mut command)
 }
