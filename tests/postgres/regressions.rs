@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor};
-use tollgate::{Error, Limit, Limiter, MINUTE, Storage, Tokens, migrate};
+use tollgate::{Error, Gate, Limit, Limiter, MINUTE, Storage, Tokens, migrate};
 
 use crate::teller::{Teller, left, tokens};
 use crate::world::{OWNER, World, second};
@@ -178,6 +178,29 @@ async fn a_grant_whose_rows_were_not_written_is_an_error() {
 }
 
 /// The plainest clean-up that the comments on the columns suggest locks rows as they lie on disk.
+/// As in a rolling deploy that changes it: each has a row of its own.
+#[tokio::test]
+async fn a_limit_under_both_storages_grants_the_sum_and_a_debt_in_one_binds_nobody_in_the_other() {
+    let world = World::new().await;
+    let durable = Limit::token_bucket("moved", 10, EVER).max_reserved(5);
+    let ephemeral = Limit::token_bucket("moved", 10, EVER).ephemeral();
+    let limiter = LIMITER.at(second(0.0));
+    let mut tx = world.pool.begin().await.unwrap();
+    let _ = limiter.reserve(&mut tx, durable.key("ada").cost(15)).await.unwrap().granted().unwrap();
+    let _ = limiter.consume(&mut tx, ephemeral.key("ada").cost(10)).await.unwrap().granted().unwrap();
+    for limit in [&durable, &ephemeral] {
+        assert!(!limiter.consume(&mut tx, limit.key("ada")).await.unwrap().is_granted());
+    }
+    let both = || [durable.key("ada"), ephemeral.key("ada")];
+    let refused = limiter.consume_all(&mut tx, both()).await;
+    assert!(matches!(refused, Err(Error::ConflictingDefinitions { .. })), "{refused:?}");
+    let refused = Gate::new(world.pool.clone()).consume_all(both()).await;
+    assert!(matches!(refused, Err(Error::ConflictingDefinitions { .. })), "{refused:?}");
+    tx.commit().await.unwrap();
+    assert_eq!(world.row(Storage::Durable, "moved", "ada").await.unwrap().0, tokens(-5));
+    assert_eq!(world.row(Storage::Ephemeral, "moved", "ada").await.unwrap().0, tokens(0));
+}
+
 /// A grant is ready when it is decided, so cancelling gives none of it back, also on a row from the future.
 #[test]
 fn a_reader_of_errors_that_leaves_early_changes_no_exit_status() {

@@ -171,6 +171,24 @@ async fn rows_are_compared_with_the_limits_file() {
     expect(&world, &[], "unknown_limit", "note", "the rows were not compared with a limits file");
 }
 
+#[tokio::test]
+async fn a_limit_that_is_in_both_tables_is_found() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits values
+             (0, 'moved', 'ada', 0, 0, now(), now()), (0, 'moved', 'bob', 0, 0, now(), now()),
+             (0, 'stays', 'ada', 0, 0, now(), now()), (0, 'stays', 'bob', 0, 0, now(), now());
+             insert into tollgate.buckets values
+             (0, 'moved', 'ada', 0, 0, now(), now()), (0, 'other', 'ada', 0, 0, now(), now())",
+        )
+        .await;
+    let what = "\"moved\" is in both tables: 2 durable rows, 1 ephemeral row";
+    expect(&world, &[], "two_storages", "warning", what);
+    let found = findings(&world.command_url(), &[]);
+    assert_eq!(found.iter().filter(|finding| finding["check"] == "two_storages").count(), 1, "{found:#?}");
+}
+
 /// Of six shards, and one of more from before: each row may owe a sixth, and gets a sixth an hour.
 #[tokio::test]
 async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {

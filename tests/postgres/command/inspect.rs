@@ -188,6 +188,9 @@ async fn a_key_cannot_steer_the_terminal() {
         .await;
     let told = stdout(&inspect(&world, None, &["quota"]));
     assert!(told.contains(r"a\u{1b}[2Jb\u{a}\u{202e}c"), "{told}");
+    let told = stdout(&inspect(&world, None, &["quota", "--json"]));
+    assert!(told.contains(r"a\u001b[2Jb\n\u202ec"), "{told}");
+    assert_eq!(keys(&serde_json::from_str(&told).unwrap()), ["a\u{1b}[2Jb\n\u{202e}c"]);
 }
 
 #[tokio::test]

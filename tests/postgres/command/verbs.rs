@@ -237,6 +237,25 @@ async fn a_ctrl_c_while_waiting_takes_nothing() {
     assert_eq!(value, Tokens::ZERO);
 }
 
+#[tokio::test]
+async fn no_verb_prints_a_key_that_steers_the_terminal() {
+    let world = World::new().await;
+    let key = "a\u{1b}[2Jb\u{202e}c";
+    for verb in
+        [&["check"][..], &["credit"], &["debit"], &["reset"], &["consume", "--reserve"], &["consume", "--cost", "20"]]
+    {
+        for json in [&[][..], &["--json"]] {
+            let told = ask(&world, &[verb, &["sign_ups", key], json].concat());
+            let told = format!("{}{}", text(&told.stdout), text(&told.stderr));
+            assert!(told.contains("202e") && !told.contains(['\u{1b}', '\u{202e}']), "{verb:?}: {told:?}");
+        }
+    }
+    stdout(&ask(&world, &["debit", "sign_ups", key, "--cost", "1000"]));
+    let refused = ask(&world, &["run", "sign_ups", key, "--", "true"]);
+    let told = text(&refused.stderr);
+    assert!(told.contains(r"a\u{1b}[2Jb\u{202e}c") && !told.contains(['\u{1b}', '\u{202e}']), "{told:?}");
+}
+
 fn ask(world: &World, args: &[&str]) -> Output {
     run(&mut asking(world, args))
 }
