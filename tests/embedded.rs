@@ -274,12 +274,12 @@ fn an_owner_killed_while_it_starts_leaves_nothing() {
 fn a_watchdog_that_is_killed_leaves_no_server_without_one() {
     let mut killed = 0;
     loop {
-        let server = Server::start().unwrap();
-        let traces = Traces::of(&server);
+        let mut owner = Owner::start("hold", |_| {});
+        let traces = owner.traces();
         let shells = shells_of(&traces.directory);
         let Some(shell) = shells.get(killed) else { break };
         assert!(signal("KILL", shell));
-        drop(server);
+        owner.process.kill().unwrap();
         traces.vanish();
         killed += 1;
     }
