@@ -5,12 +5,14 @@ mod connection;
 mod fallback;
 mod groups;
 mod lane;
+mod line;
 mod meter;
 mod refusals;
 mod reply;
 mod shared;
 mod switchboard;
 mod transaction;
+mod waiting_room;
 mod width;
 
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::balance::Balance;
-use crate::decision::{Decision, Reservation, Source};
+use crate::decision::{Decision, Denied, Reservation, Source};
 use crate::error::Error;
 use crate::plan::{Answer, Call, CheckedCall};
 use crate::receipt::Receipt;
@@ -30,6 +32,7 @@ use crate::text::Text;
 use crate::tokens::{Tokens, TokensError};
 pub use builder::GateBuilder;
 pub use fallback::OnFailure;
+use line::Lines;
 use reply::{QueuedCall, Reply};
 use shared::Shared;
 use switchboard::Switchboard;
@@ -90,6 +93,7 @@ pub struct Gate {
 struct Inner {
     shared: Arc<Shared>,
     switchboard: Switchboard,
+    lines: Lines,
 }
 
 impl Gate {
@@ -106,7 +110,7 @@ impl Gate {
     fn with(shared: Shared, lanes: usize) -> Self {
         let shared = Arc::new(shared);
         let switchboard = Switchboard::new(&shared, lanes);
-        Self { inner: Arc::new(Inner { shared, switchboard }) }
+        Self { inner: Arc::new(Inner { shared, switchboard, lines: Lines::default() }) }
     }
 
     /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).
@@ -142,8 +146,9 @@ impl Gate {
     /// Takes tokens as [`consume`](Self::consume) does, and waits for them if they will be there within `timeout`.
     ///
     /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again.
-    /// Returns the refusal at once where the instant lies beyond the timeout. Waiting holds nothing and promises
-    /// nothing: a caller who needs a place in the queue calls [`reserve`](Self::reserve).
+    /// Returns the refusal at once where the instant lies beyond the timeout. Those who wait for one key at one gate are
+    /// served in the order in which they came, whatever they cost. Waiting holds nothing and promises nothing against
+    /// [`consume`](Self::consume) and other processes: a caller who needs that calls [`reserve`](Self::reserve).
     ///
     /// The span is the database's, measured on this machine's monotonic clock; see [`jitter`](GateBuilder::jitter).
     ///
@@ -151,26 +156,44 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn wait(&self, request: Request, timeout: Duration) -> Result<Decision, Error> {
-        let call = self.checked(Call::consume([request]))?;
+        let call = self.checked(Call::consume([request.clone()]))?;
+        let (item, jitter) = (call.only(), self.inner.shared.settings.jitter);
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
-        let mut last = None;
+        let is_too_late = |denied: &Denied, least: Duration| {
+            let ready = Instant::now().checked_add(denied.retry_after().max(least));
+            ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
+        };
+        let mut place = self.inner.lines.join(item);
+        if place.is_some()
+            && let Decision::Denied(denied) = self.check(request).await?
+            && is_too_late(&denied, Duration::ZERO)
+        {
+            return Ok(Decision::Denied(denied));
+        }
+        let mut refused_at = None;
         loop {
+            if let Some(place) = &place {
+                let is_in_time = place.turn(deadline, jitter.mul_f64(fastrand::f64())).await;
+                if !is_in_time {
+                    return self.decide(call.clone()).await;
+                }
+            }
             let denied = match self.decide(call.clone()).await? {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok(granted),
             };
             // Where time stands still for a row, as the database's clock has gone back behind it, no instant comes
             // nearer.
-            let stands_still = last.replace(denied.decided_at) == Some(denied.decided_at);
-            let pause = if stands_still { denied.retry_after().max(STANDSTILL) } else { denied.retry_after() };
-            let Some(ready) = Instant::now().checked_add(pause) else { return Ok(Decision::Denied(denied)) };
-            if deadline.is_some_and(|deadline| ready > deadline) {
+            let stands_still = refused_at.replace(denied.decided_at) == Some(denied.decided_at);
+            let least = if stands_still { STANDSTILL } else { Duration::ZERO };
+            if is_too_late(&denied, least) {
                 return Ok(Decision::Denied(denied));
             }
-            let late = self.inner.shared.settings.jitter.mul_f64(fastrand::f64());
-            let wake = ready.checked_add(late).unwrap_or(ready);
-            tokio::time::sleep_until(deadline.map_or(wake, |deadline| wake.min(deadline))).await;
+            match &place {
+                Some(place) => place.refused(&denied, least),
+                None => place = Some(self.inner.lines.join_refused(item, &denied)),
+            }
         }
     }
 
@@ -312,7 +335,7 @@ impl Gate {
 
     async fn queue(&self, call: CheckedCall, limit: &Text) -> Result<Answer, Error> {
         let (reply, answer) = Reply::new(limit.clone());
-        self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply })?;
+        self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply, held_since: None })?;
         answer.await.expect("a reply is sent even when it is dropped")
     }
 }
