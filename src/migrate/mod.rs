@@ -93,8 +93,8 @@ pub fn sql() -> String {
         "-- tollgate {}: applies what is missing, all or nothing, and is safe to run again.\n\n\
          do $tollgate$ begin\n\n\
          -- As `tollgate migrate up` does: of several runners one applies, and the others wait.\n\
-         perform pg_advisory_xact_lock({ADVISORY_LOCK});\n\n\
-         if to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\n\
+         perform pg_catalog.pg_advisory_xact_lock({ADVISORY_LOCK});\n\n\
+         if pg_catalog.to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\n\
          {history}\n{steps}\n\
          end $tollgate$;\n",
         env!("CARGO_PKG_VERSION")
@@ -105,7 +105,7 @@ pub fn sql() -> String {
 fn guarded(migration: &refinery_core::Migration) -> String {
     let (version, name, checksum) = (migration.version(), migration.name(), migration.checksum());
     let body = migration.sql().unwrap_or_default().trim_end();
-    let now = "to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
+    let now = "pg_catalog.to_char(pg_catalog.now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
     format!(
         "\n-- V{version}__{name}\n\
          if not exists (select from {HISTORY} where version = {version}) then\n\n\
@@ -228,8 +228,11 @@ async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, Mig
     }
     // Our commit would commit a transaction that was begun by hand, with all that it did before. Only in such a one
     // does the id outlive the statement that takes it.
-    sqlx::raw_sql("select txid_current()").execute(&mut *conn).await.map_err(failed("look for a transaction"))?;
-    if ask(conn, "select txid_current_if_assigned() is not null", "look for a transaction").await? {
+    sqlx::raw_sql("select pg_catalog.txid_current()")
+        .execute(&mut *conn)
+        .await
+        .map_err(failed("look for a transaction"))?;
+    if ask(conn, "select pg_catalog.txid_current_if_assigned() is not null", "look for a transaction").await? {
         return Err(MigrateError::BegunByHand);
     }
     Connection::begin_with(conn, "begin isolation level read committed").await.map_err(failed("begin a transaction"))
@@ -237,7 +240,7 @@ async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, Mig
 
 async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Vec<Migration>), MigrateError> {
     let mut tx = begin(conn).await?;
-    sqlx::raw_sql(AssertSqlSafe(format!("select pg_advisory_xact_lock({ADVISORY_LOCK})")))
+    sqlx::raw_sql(AssertSqlSafe(format!("select pg_catalog.pg_advisory_xact_lock({ADVISORY_LOCK})")))
         .execute(&mut *tx)
         .await
         .map_err(failed("take the migration lock"))?;
@@ -250,7 +253,7 @@ async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Ve
 
 /// Asks before it creates: `if not exists` still demands the right to create schemas.
 async fn create_schema(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    if !ask(conn, "select to_regnamespace('tollgate') is not null", "look for the schema").await? {
+    if !ask(conn, "select pg_catalog.to_regnamespace('tollgate') is not null", "look for the schema").await? {
         sqlx::raw_sql("create schema tollgate").execute(conn).await.map_err(failed("create the schema"))?;
     }
     Ok(())
@@ -258,7 +261,9 @@ async fn create_schema(conn: &mut PgConnection) -> Result<(), MigrateError> {
 
 /// What is applied, oldest first; nothing if there is no history yet.
 async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
-    if !ask(conn, &format!("select to_regclass('{HISTORY}') is not null"), "look for the history table").await? {
+    if !ask(conn, &format!("select pg_catalog.to_regclass('{HISTORY}') is not null"), "look for the history table")
+        .await?
+    {
         return Ok(Vec::new());
     }
     let query = OverSqlx::get_applied_migrations_query(HISTORY);
@@ -326,5 +331,5 @@ const COLUMNS: [&str; 8] = ["part", "name", "key", "shard", "value", "ts", "full
 
 const COLUMNS_PRESENT: &str = "
     select c.relname::text, a.attname::text, c.relpersistence::text
-      from pg_class c join pg_attribute a on a.attrelid = c.oid
-     where c.relnamespace = to_regnamespace('tollgate') and a.attnum > 0 and not a.attisdropped";
+      from pg_catalog.pg_class c join pg_catalog.pg_attribute a on a.attrelid = c.oid
+     where c.relnamespace = pg_catalog.to_regnamespace('tollgate')::oid and a.attnum > 0 and not a.attisdropped";

@@ -422,7 +422,8 @@ async fn assert_full(conn: &mut PgConnection, limit: &Limit, keys: &[String]) {
 }
 
 async fn rows_of(world: &World, name: &str) -> i64 {
-    let sql = "select count(*) from tollgate.balances where name = $1";
+    let sql = "select (select count(*) from tollgate.buckets where name = $1)
+                    + (select count(*) from tollgate.rate_limits where name = $1)";
     sqlx::query_scalar(sql).bind(name).fetch_one(&world.pool).await.unwrap()
 }
 

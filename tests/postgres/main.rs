@@ -25,6 +25,7 @@ mod replay;
 mod shards;
 mod simulate;
 mod standby;
+mod strangers;
 mod sweeper;
 mod teller;
 mod terminal;

@@ -586,8 +586,11 @@ fn g10_a_key_that_is_none_is_an_error_with_a_name() {
 #[test]
 fn a_call_that_asks_nothing_or_two_things_of_one_row_is_an_error() {
     assert!(matches!(Plan::new([Call::consume([])]), Err(Error::NothingAsked)));
-    let two = [bucket().global(), bucket().capacity(20).global()];
-    assert!(matches!(Plan::new([Call::consume(two)]), Err(Error::ConflictingDefinitions { limit }) if limit == "some"));
+    for other in [bucket().capacity(20), bucket().ephemeral()] {
+        let two = [bucket().global(), other.global()];
+        let error = Plan::new([Call::consume(two)]).unwrap_err();
+        assert!(matches!(&error, Error::ConflictingDefinitions { limit } if limit == "some"), "{error}");
+    }
 }
 
 /// The canonical text of a key.

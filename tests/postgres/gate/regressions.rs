@@ -11,7 +11,7 @@ use tollgate::{Balance, Error, Gate, HOUR, Limit, Limiter, OnFailure, SECOND, To
 
 use super::stage::{EVER, patient, pool, soon};
 use crate::proxy::Proxy;
-use crate::world::World;
+use crate::world::{OWNER, World};
 
 const MANY: Limit = Limit::stepped_bucket("many", 1_000_000, EVER);
 const OTHER: Limit = Limit::stepped_bucket("other", 1_000_000, EVER);
@@ -219,8 +219,8 @@ async fn a_key_that_the_encoding_lacks_is_the_error_of_its_caller_alone() {
     let world = World::new().await;
     let name = format!("tollgate_latin_{}", std::process::id());
     let template = "encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' template template0";
-    world.sql(&format!("create database {name} {template}")).await;
-    let options = (*world.pool.connect_options()).clone().database(&name);
+    world.sql(&format!("create database {name} owner {OWNER} {template}")).await;
+    let options = (*world.pool.connect_options()).clone().username(OWNER).database(&name);
     let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
     migrate::run(&mut pool.acquire().await.unwrap()).await.unwrap();
     let gate = patient(&pool).on_failure(OnFailure::Open).build();
@@ -256,6 +256,7 @@ async fn a_partitioned_table_is_written_where_the_row_is() {
              alter table tollgate.rate_limits rename to plain;
              create table tollgate.rate_limits (like tollgate.plain, primary key (part, name, key, shard))
                 partition by hash (key);
+             grant select, insert, update on tollgate.rate_limits to public;
              create table tollgate.p0 partition of tollgate.rate_limits for values with (modulus 2, remainder 0);
              create table tollgate.p1 partition of tollgate.rate_limits for values with (modulus 2, remainder 1)",
         )

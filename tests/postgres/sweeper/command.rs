@@ -20,7 +20,7 @@ async fn fill(world: &World, rows: u32) {
 
 fn sweep(world: &World, args: &[&str]) -> Command {
     let mut command = tollgate();
-    command.arg("sweep").args(args).env("DATABASE_URL", world.url()).env_remove("TOLLGATE_LIMITS");
+    command.arg("sweep").args(args).env("DATABASE_URL", world.command_url()).env_remove("TOLLGATE_LIMITS");
     command
 }
 
@@ -121,7 +121,8 @@ async fn a_second_interrupt_ends_it_though_the_table_is_locked() {
     let mut child = sweep(&world, &[]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let waits = "select exists (select from pg_stat_activity
                                  where datname = current_database() and application_name = 'tollgate' and wait_event_type = 'Lock')";
-    soon(async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&world.pool).await.unwrap() {} }).await;
+    let mut admin = world.admin().await;
+    soon(async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut admin).await.unwrap() {} }).await;
     signal("INT", child.id());
     let mut told = [0; 6];
     child.stderr.as_mut().unwrap().read_exact(&mut told).unwrap();

@@ -62,6 +62,7 @@ async fn a_pass_sees_every_row_once_and_a_batch_is_never_larger_than_was_said() 
                  select 0, 'many', n, 0, 0, now() - interval '1 hour', now() + (n % 3 - 1) * interval '1 minute'
                    from generate_series(1, 20000) n;
                  create table tollgate.deletions (n int8, commit text);
+                 grant all on tollgate.deletions to public;
                  create function tollgate.note() returns trigger language plpgsql as
                      'begin insert into tollgate.deletions
                           select count(*), current_setting(''synchronous_commit'') from gone; return null; end';
