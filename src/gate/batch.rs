@@ -3,6 +3,7 @@
     reason = "how long a batch takes is told by the monotonic clock; what time it is, by the database"
 )]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::Instrument;
@@ -23,10 +24,13 @@ use crate::store::Found;
 ///
 /// One statement reads all rows, without a lock. Another writes what changed, if each row still is the version that was
 /// read. It needs no transaction around it, so nobody holds a lock across a round trip. Calls that lost a race in
-/// between, and calls of missing rows, are decided once more in a transaction that locks.
+/// between, and calls of missing rows, are decided once more in a transaction that locks. If somebody holds one of their
+/// rows for longer than a moment, they go to the [`WaitingRoom`](super::waiting_room::WaitingRoom).
 pub(super) struct Batch {
     plan: Plan,
     callers: Vec<Caller>,
+    /// Calls of rows that somebody holds.
+    held: Vec<QueuedCall>,
     /// Whether the server did not answer in time, outside of a transaction.
     stuck: bool,
 }
@@ -46,32 +50,62 @@ struct Caller {
     reply: Option<Reply>,
     /// Whether the call may raise a balance.
     raises_balance: bool,
+    held_since: Option<Instant>,
 }
 
 impl Batch {
     pub(super) fn new(queued: Vec<QueuedCall>) -> Self {
         let (calls, callers) = queued
             .into_iter()
-            .map(|QueuedCall { call, reply }| {
-                let caller = Caller { reply: Some(reply), raises_balance: call.raises_balance() };
+            .map(|QueuedCall { call, reply, held_since }| {
+                let caller = Caller { reply: Some(reply), raises_balance: call.raises_balance(), held_since };
                 (call, caller)
             })
             .unzip();
-        Self { plan: Plan::of(calls), callers, stuck: false }
+        Self { plan: Plan::of(calls), callers, held: Vec::new(), stuck: false }
     }
 
-    /// Decides and answers.
-    pub(super) async fn run(mut self, shared: &Shared, mut connection: Connection) -> Left {
+    /// Decides and answers. Calls of rows that somebody holds go to the waiting room.
+    pub(super) async fn run(mut self, shared: &Arc<Shared>, mut connection: Connection) -> Left {
         if self.callers.is_empty() {
             return Left::Sound(connection);
         }
         let (started, calls) = (Instant::now(), self.callers.len());
-        self.callers.iter_mut().filter_map(|caller| caller.reply.as_mut()).for_each(Reply::begin);
-        connection.begin();
+        self.begin(&mut connection);
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
         let decided = self.decide(shared, &mut connection).instrument(span).await;
         shared.width.saw(calls);
         meter::batch(calls, started.elapsed());
+        shared.waiting_room.admit(shared, std::mem::take(&mut self.held));
+        self.leave(shared, connection, decided)
+    }
+
+    /// Decides and answers under locks, and waits a little for rows that somebody holds. Returns the calls whose rows
+    /// are held for longer, and the connection to the pool.
+    pub(super) async fn run_locked(
+        mut self,
+        shared: &Shared,
+        mut connection: Connection,
+        patience: Duration,
+    ) -> Vec<QueuedCall> {
+        self.begin(&mut connection);
+        let (groups, everyone) = (Groups::of(&self.plan), self.everyone());
+        let decided = self.decide_lost(shared, &mut connection, &groups, &everyone, patience).await;
+        let held = std::mem::take(&mut self.held);
+        if let Left::Sound(connection) = self.leave(shared, connection, decided) {
+            connection.give_back(shared).await;
+        }
+        held
+    }
+
+    /// From here on the calls count.
+    fn begin(&mut self, connection: &mut Connection) {
+        self.callers.iter_mut().filter_map(|caller| caller.reply.as_mut()).for_each(Reply::begin);
+        connection.begin();
+    }
+
+    /// Answers those who have no answer yet, and says what is left of the connection.
+    fn leave(mut self, shared: &Shared, mut connection: Connection, decided: Result<(), Error>) -> Left {
         let Err(error) = decided else {
             connection.finished();
             return Left::Sound(connection);
@@ -96,10 +130,10 @@ impl Batch {
             // One row that cannot be read is no reason to refuse those who ask others.
             Err(error) if error.is_about_data() => {
                 let divided = groups.divide(&self.everyone());
-                return self.decide_apart(shared, connection, &divided, shared.settings.lock_timeout).await;
+                return self.decide_apart(shared, connection, &divided, A_MOMENT).await;
             }
             Err(error) if error.is_lost_race() => {
-                return self.decide_lost(shared, connection, &groups, &self.everyone()).await;
+                return self.decide_lost(shared, connection, &groups, &self.everyone(), A_MOMENT).await;
             }
             found => found?,
         };
@@ -124,7 +158,10 @@ impl Batch {
         if let Some(error) = broken {
             return Err(error);
         }
-        self.decide_lost(shared, connection, &groups, &lost).await
+        let (held, lost): (Vec<_>, Vec<_>) =
+            lost.into_iter().partition(|call| shared.waiting_room.is_held(self.plan.call(*call)));
+        self.hold(&held);
+        self.decide_lost(shared, connection, &groups, &lost, A_MOMENT).await
     }
 
     async fn peek(&mut self, shared: &Shared, connection: &mut Connection) -> Result<Found, Error> {
@@ -169,27 +206,31 @@ impl Batch {
 
     /// Decides calls once more, in a transaction that locks.
     ///
-    /// Where somebody holds one of their rows for too long, it tries group by group, without waiting again; likewise
-    /// where something is wrong with one row. Those who ask other rows do not suffer.
+    /// Where somebody holds one of their rows, or something is wrong with one, it tries group by group: those who ask for
+    /// other rows do not suffer.
     async fn decide_lost(
         &mut self,
         shared: &Shared,
         connection: &mut Connection,
         groups: &Groups,
         calls: &[usize],
+        patience: Duration,
     ) -> Result<(), Error> {
         if calls.is_empty() {
             return Ok(());
         }
         meter::locked(calls.len());
         let divided = groups.divide(calls);
-        let patience = shared.settings.lock_timeout;
         match self.decide_locked(shared, connection, calls, patience).await {
             Err(Error::Busy) if divided.len() > 1 => {
                 self.decide_apart(shared, connection, &divided, Duration::ZERO).await
             }
             Err(error) if error.is_about_data() && divided.len() > 1 => {
                 self.decide_apart(shared, connection, &divided, patience).await
+            }
+            Err(Error::Busy) => {
+                self.hold(calls);
+                Ok(())
             }
             decided => decided,
         }
@@ -205,6 +246,7 @@ impl Batch {
     ) -> Result<(), Error> {
         for calls in groups {
             match self.decide_locked(shared, connection, calls, patience).await {
+                Err(Error::Busy) => self.hold(calls),
                 Err(error) if error.leaves_connection() => {
                     for call in calls {
                         self.answer(*call, Err(error.clone()));
@@ -272,6 +314,18 @@ impl Batch {
         }
     }
 
+    /// Sets calls aside whose rows somebody holds. Nothing of them is carried out.
+    fn hold(&mut self, calls: &[usize]) {
+        for place in calls {
+            let Caller { reply, held_since, .. } = &mut self.callers[*place];
+            if let Some(mut reply) = reply.take() {
+                reply.undo();
+                let (call, held_since) = (self.plan.call(*place).clone(), *held_since);
+                self.held.push(QueuedCall { call, reply, held_since });
+            }
+        }
+    }
+
     /// Gives an error to all who have no answer yet.
     fn answer_rest(&mut self, shared: &Shared, error: &Error) {
         for call in self.everyone() {
@@ -292,6 +346,10 @@ impl Batch {
         }
     }
 }
+
+/// How long a batch waits for rows that somebody holds, while its lane waits for it. The statements of another gate
+/// hold them for less.
+const A_MOMENT: Duration = Duration::from_millis(5);
 
 /// A refusal by so many limits is not worth remembering.
 const MANY: usize = 64;

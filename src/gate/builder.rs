@@ -10,6 +10,7 @@ use super::clock::Clock;
 use super::fallback::{Fallback, OnFailure};
 use super::refusals::Refusals;
 use super::shared::{Settings, Shared};
+use super::waiting_room::WaitingRoom;
 use super::width::Width;
 use crate::parts::Parts;
 use crate::store::Backend;
@@ -59,7 +60,7 @@ impl GateBuilder {
         self
     }
 
-    /// How many calls wait in one lane at most; 10 000 by default. Whoever comes then gets
+    /// How many calls wait in one lane at most, and how many for rows that others hold; 10 000 by default. Whoever comes then gets
     /// [`Error::Busy`](crate::Error::Busy) at once.
     pub fn queue(mut self, calls: usize) -> Self {
         self.settings.queue = calls;
@@ -94,7 +95,7 @@ impl GateBuilder {
     /// How long to wait for a row that somebody else's transaction holds; a second by default, in whole milliseconds,
     /// rounded up. Then the callers that wait for it get [`Error::Busy`](crate::Error::Busy).
     ///
-    /// Other calls in the same lane wait meanwhile.
+    /// Calls of other rows go on meanwhile. Those that wait take one more connection, and none of them holds a row.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.settings.lock_timeout = timeout;
         self
@@ -174,6 +175,7 @@ impl GateBuilder {
             settings: self.settings,
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
             fallback: Fallback::new(self.on_failure),
+            waiting_room: WaitingRoom::default(),
         };
         Gate::with(shared, most)
     }

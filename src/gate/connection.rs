@@ -40,9 +40,24 @@ impl Connection {
     /// Keeps the connection for the next batch, unless the pool has no other to give: then it goes back, and to the end
     /// of the pool's queue, so that the host application's own requests get their turn.
     /// Nor is it kept from a pool that is being closed.
-    pub(super) fn unless_wanted(self) -> Option<Self> {
+    pub(super) async fn unless_wanted(self, shared: &Shared) -> Option<Self> {
         let exhausted = self.pool.num_idle() == 0 && self.pool.size() >= self.pool.options().get_max_connections();
-        (!exhausted && !self.pool.is_closed()).then_some(self)
+        if !exhausted && !self.pool.is_closed() {
+            return Some(self);
+        }
+        self.give_back(shared).await;
+        None
+    }
+
+    /// Returns it to the pool, or closes it where the server does not answer.
+    ///
+    /// The pool asks whether the server is there, without an end, and counts the connection as one that is in use. What
+    /// drops it would leave that to a task of sqlx. This method of sqlx is hidden, but public: it is the only way to bound
+    /// the question.
+    pub(super) async fn give_back(mut self, shared: &Shared) {
+        let returned = self.inner.return_to_pool();
+        // Dropped in the middle of the question, it is closed, and its place in the pool is free.
+        let _ = tokio::time::timeout(shared.settings.statement_timeout, returned).await;
     }
 }
 

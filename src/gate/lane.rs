@@ -68,11 +68,17 @@ impl Lane {
         limit
     }
 
-    /// All that is queued, up to the bound.
+    /// All that is queued, up to the bounds.
     fn next_batch(&self) -> Batch {
+        let (mut batch, mut rows) = (Vec::new(), 0);
         let mut queue = self.queue();
-        let size = queue.waiting.len().min(self.shared.settings.max_batch);
-        let batch = queue.waiting.drain(..size).filter(|next| !next.reply.is_abandoned()).collect();
+        while let Some(next) = queue.waiting.front() {
+            rows += next.call.rows();
+            if batch.len() >= self.shared.settings.max_batch || rows > MAX_ROWS && !batch.is_empty() {
+                break;
+            }
+            batch.extend(queue.waiting.pop_front().filter(|next| !next.reply.is_abandoned()));
+        }
         drop(queue);
         Batch::new(batch)
     }
@@ -95,7 +101,7 @@ impl Lane {
             match tokio::time::timeout(patience.min(GIVE_UP), connection.ping()).await {
                 Ok(Ok(())) => {
                     connection.finished();
-                    return connection.unless_wanted();
+                    return connection.unless_wanted(&self.shared).await;
                 }
                 Ok(Err(_)) => return None,
                 Err(_) => self.refuse(error),
@@ -132,7 +138,7 @@ async fn work(mut attendant: Attendant) {
                 // A batch that panics has told its callers by being dropped. Those behind it go on.
                 let decided = AssertUnwindSafe(decided).catch_unwind().await;
                 idle = match decided.unwrap_or(Left::Gone) {
-                    Left::Sound(connection) => connection.unless_wanted(),
+                    Left::Sound(connection) => connection.unless_wanted(&lane.shared).await,
                     Left::Stuck(connection, error) => lane.wait_out(connection, &error).await,
                     Left::Gone => None,
                 };
@@ -144,6 +150,9 @@ async fn work(mut attendant: Attendant) {
         tokio::task::yield_now().await;
     }
     attendant.lane = None;
+    if let Some(connection) = idle {
+        connection.give_back(&lane.shared).await;
+    }
 }
 
 /// Keeps callers from waiting for a task whose runtime has ended.
@@ -159,6 +168,10 @@ impl Drop for Attendant {
         }
     }
 }
+
+/// How many rows one batch asks for at most, unless a single call asks for more: so that it takes a fraction of the
+/// statement timeout.
+const MAX_ROWS: usize = 8_192;
 
 /// How long a server that does not answer is waited for, before it is taken for one that is gone.
 const GIVE_UP: Duration = Duration::from_mins(1);

@@ -11,6 +11,7 @@ mod reply;
 mod shared;
 mod switchboard;
 mod transaction;
+mod waiting_room;
 mod width;
 
 use std::sync::Arc;
@@ -312,7 +313,7 @@ impl Gate {
 
     async fn queue(&self, call: CheckedCall, limit: &Text) -> Result<Answer, Error> {
         let (reply, answer) = Reply::new(limit.clone());
-        self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply })?;
+        self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply, held_since: None })?;
         answer.await.expect("a reply is sent even when it is dropped")
     }
 }

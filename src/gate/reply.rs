@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use tokio::sync::oneshot;
 
 use crate::error::Error;
@@ -9,6 +11,8 @@ use crate::text::Text;
 pub(super) struct QueuedCall {
     pub(super) call: CheckedCall,
     pub(super) reply: Reply,
+    /// Since when somebody is known to hold a row that it asks for.
+    pub(super) held_since: Option<Instant>,
 }
 
 /// The way back to one caller. A reply that is dropped says what is known by then, so every caller gets an answer.
@@ -40,6 +44,11 @@ impl Reply {
     /// From here on the call counts, whether its caller waits or not.
     pub(super) fn begin(&mut self) {
         self.begun = true;
+    }
+
+    /// Nothing was carried out after all.
+    pub(super) fn undo(&mut self) {
+        self.begun = false;
     }
 
     /// Answers; an error of many callers names the limit of this one.

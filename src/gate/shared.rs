@@ -5,6 +5,7 @@ use sqlx::{PgConnection, PgPool};
 use super::clock::Clock;
 use super::fallback::Fallback;
 use super::refusals::Refusals;
+use super::waiting_room::WaitingRoom;
 use super::width::Width;
 use crate::store::{Backend, Store};
 
@@ -16,6 +17,7 @@ pub(super) struct Shared {
     pub(super) refusals: Option<Refusals>,
     pub(super) fallback: Fallback,
     pub(super) width: Width,
+    pub(super) waiting_room: WaitingRoom,
 }
 
 impl Shared {
@@ -30,7 +32,7 @@ impl Shared {
 pub(super) struct Settings {
     /// How many calls one batch takes at most.
     pub(super) max_batch: usize,
-    /// How many calls wait in one lane at most.
+    /// How many calls wait in one lane at most, and for rows that others hold.
     pub(super) queue: usize,
     pub(super) lock_timeout: Duration,
     pub(super) statement_timeout: Duration,

@@ -25,7 +25,7 @@ pub(super) async fn run(
         tries -= 1;
         match attempt(shared, connection, plan, patience).await {
             Err(error) if error.is_lost_race() && tries > 0 => {}
-            Err(error) if error.is_lock_timeout() => return Err(Error::Busy),
+            Err(error) if error.is_lost_wait() => return Err(Error::Busy),
             done => return done,
         }
     }

@@ -184,6 +184,11 @@ impl CheckedCall {
         self.targets().map(|target| &target.first)
     }
 
+    /// How many rows it asks for.
+    pub(crate) fn rows(&self) -> usize {
+        self.targets().map(|target| target.rows).sum()
+    }
+
     /// The limit that stands for the call in traces and errors: the first that was asked.
     pub(crate) fn limit(&self) -> &Limit {
         &self.targets().next().expect("a checked call asks something").limit

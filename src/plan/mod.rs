@@ -166,7 +166,12 @@ impl Plan {
 impl Plan {
     /// The plan of some of the calls, in the order given.
     pub(crate) fn select(&self, calls: &[usize]) -> Self {
-        Self::of(calls.iter().map(|call| self.calls[*call].call.clone()).collect())
+        Self::of(calls.iter().map(|call| self.call(*call).clone()).collect())
+    }
+
+    /// One of the calls.
+    pub(crate) fn call(&self, call: usize) -> &CheckedCall {
+        &self.calls[call].call
     }
 
     /// The places in [`Plan::rows`] of one call's rows.

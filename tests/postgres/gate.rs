@@ -7,6 +7,7 @@ mod cost;
 mod crash;
 mod failover;
 mod failure;
+mod held;
 mod hygiene;
 mod memory;
 mod observed;

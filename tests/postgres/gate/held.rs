@@ -1,0 +1,211 @@
+//! Rows that somebody else's transaction holds: those who ask for others do not wait for them.
+
+use std::time::Duration;
+
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{AssertSqlSafe, PgConnection};
+use tokio::task::{JoinHandle, JoinSet};
+use tollgate::{Decision, Error, Gate, Limit, OnFailure, Request, Tokens};
+
+use super::stage::{EVER, patient, pool, soon};
+use crate::proxy::Proxy;
+use crate::world::World;
+
+const LIMIT: Limit = Limit::stepped_bucket("hot", 1_000_000, EVER);
+
+/// Begins a transaction, in which it locks the rows of some keys.
+async fn hold(world: &World, keys: &str) -> PgConnection {
+    let mut holder = world.connect().await;
+    for sql in ["begin".to_owned(), format!("select from tollgate.rate_limits where key like '{keys}' for update")] {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut holder).await.unwrap();
+    }
+    holder
+}
+
+async fn release(mut holder: PgConnection) {
+    sqlx::raw_sql("commit").execute(&mut holder).await.unwrap();
+}
+
+fn ask(gate: &Gate, request: Request) -> JoinHandle<Result<Decision, Error>> {
+    let gate = gate.clone();
+    tokio::spawn(async move { soon(gate.consume(request)).await })
+}
+
+/// Returns once a session of the gate waits for a lock.
+async fn until_waiting(world: &World) {
+    let waits = "select count(*) > 0 from pg_stat_activity
+                  where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0";
+    soon(async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&world.pool).await.unwrap() {} }).await;
+}
+
+/// Also over a pool of one connection, which nobody keeps while they wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_of_other_rows_go_on_while_rows_are_held() {
+    let world = World::new().await;
+    for connections in [1, 4] {
+        let gate = patient(&pool(&world.url(), connections).await).build();
+        for key in 0..40 {
+            gate.consume(LIMIT.key(key)).await.unwrap().granted().unwrap();
+        }
+        let holder = hold(&world, "_").await;
+        let held: Vec<_> = (0..10).map(|key| ask(&gate, LIMIT.key(key))).collect();
+        until_waiting(&world).await;
+        let mut others = JoinSet::new();
+        for key in 10..40 {
+            let gate = gate.clone();
+            others.spawn(async move {
+                for _ in 0..20 {
+                    soon(gate.consume(LIMIT.key(key))).await.unwrap().granted().unwrap();
+                }
+            });
+        }
+        others.join_all().await;
+        assert!(held.iter().all(|call| !call.is_finished()));
+        release(holder).await;
+        for call in held {
+            call.await.unwrap().unwrap().granted().unwrap();
+        }
+        for key in 0..10 {
+            let limit = LIMIT.key(key);
+            let reset = gate.reset(limit.clone()).await.unwrap();
+            assert_eq!(reset.value, Tokens::new(1_000_000));
+        }
+    }
+}
+
+/// Those who ask for a held row are served in the order in which they came.
+#[tokio::test]
+async fn who_comes_later_for_a_held_row_queues_behind_those_who_wait() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let limit = Limit::stepped_bucket("three", 3, EVER);
+    gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+    let holder = hold(&world, "k").await;
+    let mut calls = Vec::new();
+    for _ in 0..4 {
+        calls.push(ask(&gate, limit.key("k")));
+        until_waiting(&world).await;
+        // Its batch has ended: what another asks meanwhile is answered.
+        gate.consume(LIMIT.key("fence")).await.unwrap().granted().unwrap();
+    }
+    release(holder).await;
+    let mut granted = Vec::new();
+    for call in calls {
+        granted.push(call.await.unwrap().unwrap().is_granted());
+    }
+    assert_eq!(granted, [true, true, false, false]);
+}
+
+/// A refusal that the row proves needs no lock, so it waits for nobody.
+#[tokio::test]
+async fn a_held_row_that_is_short_refuses_at_once() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let limit = Limit::stepped_bucket("two", 2, EVER);
+    gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+    let holder = hold(&world, "k").await;
+    let waiting = ask(&gate, limit.key("k"));
+    until_waiting(&world).await;
+    for _ in 0..3 {
+        assert!(!soon(gate.consume(limit.key("k").cost(2))).await.unwrap().is_granted());
+    }
+    assert!(!waiting.is_finished());
+    release(holder).await;
+    waiting.await.unwrap().unwrap().granted().unwrap();
+}
+
+/// A crowd on a held row is no reason to take the database for one that is away.
+#[tokio::test]
+async fn waits_that_take_longer_than_a_statement_may_are_busy_and_open_no_gate() {
+    let world = World::new().await;
+    let gate = Gate::builder(pool(&world.url(), 2).await)
+        .lock_timeout(Duration::from_millis(600))
+        .statement_timeout(Duration::from_millis(400))
+        .on_failure(OnFailure::Open)
+        .build();
+    for key in ["held", "other"] {
+        gate.reset(LIMIT.key(key)).await.unwrap();
+        soon(patient(&world.pool).build().consume(LIMIT.key(key))).await.unwrap().granted().unwrap();
+    }
+    let holder = hold(&world, "held").await;
+    let both = [LIMIT.key("held"), LIMIT.key("other")];
+    for _ in 0..2 {
+        let (one, several) = tokio::join!(soon(gate.consume(LIMIT.key("held"))), soon(gate.consume_all(both.clone())));
+        assert!(matches!((&one, &several), (Err(Error::Busy), Err(Error::Busy))), "{one:?} {several:?}");
+    }
+    release(holder).await;
+}
+
+/// A caller who gives up while it waits is not charged once the row is free.
+#[tokio::test]
+async fn who_gives_up_while_a_row_is_held_takes_nothing() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+    let holder = hold(&world, "k").await;
+    let given_up = ask(&gate, LIMIT.key("k"));
+    until_waiting(&world).await;
+    let waiting = ask(&gate, LIMIT.key("k"));
+    given_up.abort();
+    assert!(given_up.await.unwrap_err().is_cancelled());
+    release(holder).await;
+    let remaining = waiting.await.unwrap().unwrap().granted().unwrap().remaining;
+    // Unless it was being decided at that very moment.
+    assert!([999_997, 999_998].map(Tokens::new).contains(&remaining), "{remaining:?}");
+}
+
+/// Two calls of thousands of limits come together, and are two batches.
+#[tokio::test]
+async fn a_batch_is_bounded_in_rows() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let gate = patient(&pool).build();
+    let fill = "insert into tollgate.rate_limits (part, name, key, shard, value, ts, full_at)
+                select 0, 'many', i::text, 0, 0, clock_timestamp(), 'infinity' from generate_series(1, 5000) i";
+    world.sql(fill).await;
+    let limit = Limit::stepped_bucket("many", 1, EVER);
+    let many = |gate: &Gate| {
+        let (gate, limit) = (gate.clone(), limit.clone());
+        tokio::spawn(async move { soon(gate.consume_all((1..=5000).map(|key| limit.key(key)))).await })
+    };
+    let before = proxy.statements();
+    proxy.hold_after(0);
+    let calls = [many(&gate), many(&gate)];
+    proxy.until_held().await;
+    proxy.release();
+    for call in calls {
+        assert!(!call.await.unwrap().unwrap().is_granted());
+    }
+    assert_eq!(proxy.statements() - before, 2);
+}
+
+/// The pool asks whether a connection still stands before it takes it back. Where nobody answers, the connection is closed,
+/// and its place in the pool is free again.
+#[tokio::test]
+async fn a_server_that_falls_silent_when_a_connection_is_given_back_keeps_no_place_in_the_pool() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let gate = Gate::builder(pool.clone()).statement_timeout(Duration::from_secs(2)).build();
+    gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+    // It is back.
+    drop(pool.acquire().await.unwrap());
+    soon(async {
+        while pool.num_idle() == 0 {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    proxy.hold_after(2);
+    soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
+    proxy.until_held().await;
+    soon(async {
+        while pool.size() > 0 {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+    proxy.release();
+    soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
+}
