@@ -155,17 +155,13 @@ impl Gate {
         let call = self.checked(Call::consume([request]))?;
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
-        let mut last = None;
         loop {
             let denied = match self.decide(call.clone()).await? {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok(granted),
             };
-            // Where time stands still for a row, as the database's clock has gone back behind it, no instant comes
-            // nearer.
-            let stands_still = last.replace(denied.decided_at) == Some(denied.decided_at);
-            let pause = if stands_still { denied.retry_after().max(STANDSTILL) } else { denied.retry_after() };
-            let Some(ready) = Instant::now().checked_add(pause) else { return Ok(Decision::Denied(denied)) };
+            let ready = Instant::now().checked_add(denied.retry_after());
+            let Some(ready) = ready else { return Ok(Decision::Denied(denied)) };
             if deadline.is_some_and(|deadline| ready > deadline) {
                 return Ok(Decision::Denied(denied));
             }
@@ -317,6 +313,3 @@ impl Gate {
         answer.await.expect("a reply is sent even when it is dropped")
     }
 }
-
-/// How often to look whether time goes on for a row from the future.
-const STANDSTILL: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
 //! The gate: the same answers as the limiter's, in transactions of its own, for many callers at once.
 
 mod agreement;
+mod behind;
 mod cancellation;
 mod contention;
 mod cost;
