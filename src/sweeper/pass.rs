@@ -50,6 +50,9 @@ pub struct Swept {
     /// Whether the rest was left because the database's clock ran away from this process's monotonic one, by more than
     /// a minute, and they have not agreed for the [margin](Sweeper::margin) since.
     pub clock_stepped: bool,
+    /// Whether at least ten passes of this sweeper in a row, this one included, found nothing but the lock of another.
+    /// A sweeper holds it for milliseconds at a time, so somebody else does: any role that may log in can.
+    pub shut_out: bool,
 }
 
 impl Swept {
@@ -61,7 +64,7 @@ impl Swept {
 
     /// Adds what a further sweep did.
     pub(super) fn add(&mut self, more: Self) {
-        let Self { buckets, rate_limits, kept, missed, batches, pages, yielded, clock_stepped } = more;
+        let Self { buckets, rate_limits, kept, missed, batches, pages, yielded, clock_stepped, shut_out } = more;
         self.buckets += buckets;
         self.rate_limits += rate_limits;
         self.kept += kept;
@@ -70,6 +73,7 @@ impl Swept {
         self.pages += pages;
         self.yielded |= yielded;
         self.clock_stepped |= clock_stepped;
+        self.shut_out |= shut_out;
     }
 }
 
@@ -117,8 +121,7 @@ impl SweepPass {
         let mut conn = self.pool.acquire().await.map_err(|source| unswept(table, source))?;
         let Sweeper { batch, known, .. } = &self.sweeper;
         let found = self.store(&mut conn).find_full(table, range, *batch, known.margin).await?;
-        self.swept.clock_stepped = !self.trusts(&found);
-        self.swept.yielded = !found.alone;
+        self.note(&found);
         if self.swept.clock_stepped || self.swept.yielded {
             return Ok(false);
         }
@@ -127,11 +130,13 @@ impl SweepPass {
         Ok(self.next().is_some())
     }
 
-    /// Whether to go by the instant at which rows were found.
-    fn trusts(&self, found: &FullRows) -> bool {
+    /// Notes whether to go by the instant at which rows were found, and whether they were left to another sweeper.
+    fn note(&mut self, found: &FullRows) {
         let Sweeper { at, watch, known, .. } = &self.sweeper;
         let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
-        at.is_some() || watch.trusts(found.now, Instant::now(), known.margin)
+        self.swept.clock_stepped = at.is_none() && !watch.trusts(found.now, Instant::now(), known.margin);
+        self.swept.yielded = !found.alone;
+        self.swept.shut_out = watch.is_shut_out(found.alone);
     }
 
     async fn set_out(&self) -> Result<Vec<(Storage, Walk)>, Error> {

@@ -2,12 +2,14 @@ use std::time::{Duration, Instant};
 
 use crate::algebra::Timestamp;
 
-/// What a sweeper has seen of the database's clock, over all of its passes.
+/// What a sweeper has seen of the database's clock and of the sweepers' lock, over all of its passes.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// What the database's clock and our monotonic one showed when a comparison began.
     since: Option<(Timestamp, Instant)>,
     doubts: bool,
+    /// How many statements in a row found the lock taken.
+    refused: u32,
 }
 
 impl Watch {
@@ -31,7 +33,24 @@ impl Watch {
         }
         !self.doubts
     }
+
+    /// Notes whether a statement got the sweepers' lock; whether so many in a row did not that it is hardly a sweeper
+    /// that holds it.
+    pub(super) fn is_shut_out(&mut self, alone: bool) -> bool {
+        self.refused = if alone { 0 } else { self.refused.saturating_add(1) };
+        if self.refused == MOST_REFUSED {
+            tracing::warn!(
+                "another session keeps the lock of the sweepers: nothing is swept (find it with: select pid from \
+                 pg_locks where locktype = 'advisory' and objid = 1684300900)"
+            );
+        }
+        self.refused >= MOST_REFUSED
+    }
 }
+
+/// A sweeper holds the lock for milliseconds at a time, and for a share of the time: several that meet ten times in a
+/// row are as good as none.
+const MOST_REFUSED: u32 = 10;
 
 /// Longer than an answer takes on its way, and far less than the default margin.
 const TOLERANCE: Duration = Duration::from_mins(1);

@@ -11,7 +11,7 @@ mod failure;
 mod held;
 mod hygiene;
 mod memory;
-mod observed;
+pub(crate) mod observed;
 mod pooler;
 mod promise;
 mod regressions;

@@ -188,7 +188,7 @@ struct Report {
 
 impl Report {
     fn text(&self) -> String {
-        let Swept { buckets, rate_limits, kept, missed, pages, yielded, clock_stepped, .. } = self.swept;
+        let Swept { buckets, rate_limits, kept, missed, pages, yielded, clock_stepped, shut_out, .. } = self.swept;
         let verb = if self.dry_run { "would delete" } else { "deleted" };
         let mut parts = vec![format!("{verb} {rate_limits} durable and {buckets} ephemeral rows")];
         parts.push(format!("looked at {} in {:.1} s", counted(pages, "page"), self.seconds));
@@ -202,6 +202,9 @@ impl Report {
             parts.push(
                 "the database's clock ran away, and nothing goes until it has kept step for the margin".to_owned(),
             );
+        } else if shut_out {
+            let holder = "select pid from pg_locks where locktype = 'advisory' and objid = 1684300900";
+            parts.push(format!("another session keeps the lock of the sweepers (find it with: {holder})"));
         } else if yielded {
             parts.push("another sweeper is at work, and has the rest".to_owned());
         } else if !self.complete {

@@ -7,6 +7,8 @@ use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
 use tollgate::{Decision, Key, Limit, Limiter, MINUTE, SECOND, Storage, Sweeper, Tokens};
 
 use super::quick;
+use crate::gate::observed::traced;
+use crate::gate::stage::soon;
 use crate::teller::Teller;
 use crate::world::{World, second};
 
@@ -118,4 +120,21 @@ async fn a_pass_ends_where_the_clock_runs_away_and_a_later_one_goes_on_once_it_k
     // A margin of nothing is over at once.
     let swept = sweeper.sweep(&world.pool).await.unwrap();
     assert_eq!((swept.rows(), swept.clock_stepped), (7, false));
+}
+
+#[test]
+fn a_task_warns_once_of_a_clock_that_ran_away() {
+    let log = traced(async {
+        let world = World::with_clock().await;
+        owe(&world).await;
+        let sweeper = Sweeper::new().share(100);
+        sweeper.sweep(&world.pool).await.unwrap();
+        world.set_ahead("2 hours").await;
+        let sweeping = sweeper.clone().spawn(world.pool.clone(), std::time::Duration::from_millis(10));
+        // It is seen by the task, or by this.
+        soon(async { while !sweeper.sweep(&world.pool).await.unwrap().clock_stepped {} }).await;
+        sweeper.sweep(&world.pool).await.unwrap();
+        assert_eq!((soon(sweeping.stop()).await.rows(), world.rows().await), (0, 1));
+    });
+    assert_eq!(log.matches("the database's clock ran away").count(), 1, "{log}");
 }
