@@ -149,7 +149,8 @@ pub struct Denied {
     /// Who decided.
     pub source: Source,
     /// The other limits that refused the same call. They are ready no later.
-    pub others: Vec<Refusal>,
+    // Without the capacity of a `Vec`: with it, `Result<_, Denied>` is as large as clippy warns of.
+    pub others: Box<[Refusal]>,
     /// Where each asked limit stands, whether it refused or not; after a refusal from memory, where each that refused
     /// stands.
     pub standings: Standings,
@@ -175,7 +176,7 @@ impl Denied {
     ) -> Option<Self> {
         let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| refusal.retry_at)?;
         let Refusal { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
-        let (observed_at, decided_at, others) = (observed_at.into(), decided_at.into(), refusals);
+        let (observed_at, decided_at, others) = (observed_at.into(), decided_at.into(), refusals.into());
         let standings = standings();
         Some(Self { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings })
     }
@@ -269,7 +270,7 @@ struct DeniedRecord {
     observed_at: DateTime<Utc>,
     decided_at: DateTime<Utc>,
     source: Source,
-    others: Vec<Refusal>,
+    others: Box<[Refusal]>,
     #[serde(default)]
     standings: Standings,
 }

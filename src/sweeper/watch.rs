@@ -64,6 +64,7 @@ mod tests {
     const MARGIN: Duration = Duration::from_mins(10);
 
     /// What a watch says of readings: seconds on the database's clock, and on the monotonic one.
+    #[expect(clippy::disallowed_methods, reason = "only from here on do the readings count")]
     fn trusted(margin: Duration, readings: impl IntoIterator<Item = (i64, u64)>) -> Vec<bool> {
         let (mut watch, start) = (Watch::default(), Instant::now());
         let mut trusts = |(now, passed)| {
