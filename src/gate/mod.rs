@@ -5,6 +5,7 @@ mod connection;
 mod fallback;
 mod groups;
 mod lane;
+mod line;
 mod meter;
 mod refusals;
 mod reply;
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::balance::Balance;
-use crate::decision::{Decision, Reservation, Source};
+use crate::decision::{Decision, Denied, Reservation, Source};
 use crate::error::Error;
 use crate::plan::{Answer, Call, CheckedCall};
 use crate::receipt::Receipt;
@@ -31,6 +32,7 @@ use crate::text::Text;
 use crate::tokens::{Tokens, TokensError};
 pub use builder::GateBuilder;
 pub use fallback::OnFailure;
+use line::Lines;
 use reply::{QueuedCall, Reply};
 use shared::Shared;
 use switchboard::Switchboard;
@@ -91,6 +93,7 @@ pub struct Gate {
 struct Inner {
     shared: Arc<Shared>,
     switchboard: Switchboard,
+    lines: Lines,
 }
 
 impl Gate {
@@ -107,7 +110,7 @@ impl Gate {
     fn with(shared: Shared, lanes: usize) -> Self {
         let shared = Arc::new(shared);
         let switchboard = Switchboard::new(&shared, lanes);
-        Self { inner: Arc::new(Inner { shared, switchboard }) }
+        Self { inner: Arc::new(Inner { shared, switchboard, lines: Lines::default() }) }
     }
 
     /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).
@@ -143,8 +146,9 @@ impl Gate {
     /// Takes tokens as [`consume`](Self::consume) does, and waits for them if they will be there within `timeout`.
     ///
     /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again.
-    /// Returns the refusal at once where the instant lies beyond the timeout. Waiting holds nothing and promises
-    /// nothing: a caller who needs a place in the queue calls [`reserve`](Self::reserve).
+    /// Returns the refusal at once where the instant lies beyond the timeout. Those who wait for one key at one gate are
+    /// served in the order in which they came, whatever they cost. Waiting holds nothing and promises nothing against
+    /// [`consume`](Self::consume) and other processes: a caller who needs that calls [`reserve`](Self::reserve).
     ///
     /// The span is the database's, measured on this machine's monotonic clock; see [`jitter`](GateBuilder::jitter).
     ///
@@ -152,22 +156,39 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn wait(&self, request: Request, timeout: Duration) -> Result<Decision, Error> {
-        let call = self.checked(Call::consume([request]))?;
+        let call = self.checked(Call::consume([request.clone()]))?;
+        let (item, jitter) = (call.only(), self.inner.shared.settings.jitter);
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
+        let is_too_late = |denied: &Denied| {
+            let ready = Instant::now().checked_add(denied.retry_after());
+            ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
+        };
+        let mut place = self.inner.lines.join(item);
+        if place.is_some()
+            && let Decision::Denied(denied) = self.check(request).await?
+            && is_too_late(&denied)
+        {
+            return Ok(Decision::Denied(denied));
+        }
         loop {
+            if let Some(place) = &place {
+                let is_in_time = place.turn(deadline, jitter.mul_f64(fastrand::f64())).await;
+                if !is_in_time {
+                    return self.decide(call.clone()).await;
+                }
+            }
             let denied = match self.decide(call.clone()).await? {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok(granted),
             };
-            let ready = Instant::now().checked_add(denied.retry_after());
-            let Some(ready) = ready else { return Ok(Decision::Denied(denied)) };
-            if deadline.is_some_and(|deadline| ready > deadline) {
+            if is_too_late(&denied) {
                 return Ok(Decision::Denied(denied));
             }
-            let late = self.inner.shared.settings.jitter.mul_f64(fastrand::f64());
-            let wake = ready.checked_add(late).unwrap_or(ready);
-            tokio::time::sleep_until(deadline.map_or(wake, |deadline| wake.min(deadline))).await;
+            match &place {
+                Some(place) => place.refused(&denied),
+                None => place = Some(self.inner.lines.join_refused(item, &denied)),
+            }
         }
     }
 

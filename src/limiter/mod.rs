@@ -306,7 +306,7 @@ impl Limiter {
     async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answer, Error> {
         let parted = self.backend.parts.is_distributed() && by_table_and_part(plan.rows()).nth(1).is_some();
         let answers = if self.lock_timeout.is_some() || parted {
-            let savepoint = self.savepoint(conn, plan).await?;
+            let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
             let answers = Execution::new(self.tables(conn), plan).run().await;
             savepoint.leave(conn, answers).await
         } else {
@@ -323,9 +323,14 @@ impl Limiter {
         Store::new(conn, self.at, self.backend)
     }
 
-    async fn savepoint(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Savepoint, Error> {
+    async fn savepoint(
+        &self,
+        conn: &mut PgConnection,
+        plan: &Plan,
+        lock_timeout: Option<Duration>,
+    ) -> Result<Savepoint, Error> {
         let distributed = self.backend.parts.is_distributed();
-        Savepoint::set(conn, self.lock_timeout, distributed, plan.rows()[0].name()).await
+        Savepoint::set(conn, lock_timeout, distributed, plan.rows()[0].name()).await
     }
 }
 

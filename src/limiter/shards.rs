@@ -1,5 +1,7 @@
 //! Takes from limits with several rows for each key, so that callers need not wait for each other.
 
+use std::time::Duration;
+
 use sqlx::PgConnection;
 
 use super::{Limiter, only, trace};
@@ -11,13 +13,13 @@ impl Limiter {
     /// Decides a call that takes from limits with shards; `None` where it needs several rows of one.
     ///
     /// Looks at all rows, without a lock. If together they are short, that is the refusal. Else it takes from the fullest row
-    /// that nobody holds. Where all are held it waits for one, in a savepoint that gives up the row if it turns out to be
+    /// that nobody holds; a missing row is a full one. Where all are held it waits for one, in a savepoint that gives up the row if it turns out to be
     /// short: nobody ever waits for a row while it holds another out of order.
     pub(super) async fn take_from_shards(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Option<Answer>, Error> {
         let rows = plan.rows();
         let mut store = self.tables(conn);
         store.expect_transaction_if_unnamed(rows[0].name()).await?;
-        let seen = store.peek(rows).await?;
+        let mut seen = store.peek(rows).await?;
         let Outcome { answers, .. } = plan.decide(&seen.states, seen.now);
         if let answer @ (Ok(Answer::Denied(_)) | Err(_)) = only(answers) {
             return traced(plan, answer);
@@ -28,14 +30,27 @@ impl Limiter {
             return Ok(None);
         };
         if let [candidates] = candidates.as_slice() {
-            let there: Vec<_> = candidates.iter().filter(|change| seen.states[change.row].is_some()).copied().collect();
+            let is_there = |change: &&Change| seen.states[change.row].is_some();
+            let there: Vec<_> = candidates.iter().filter(is_there).copied().collect();
+            let fullest = candidates[0].row;
+            if !there.is_empty() && seen.states[fullest].is_none() {
+                // Missing, it would stay full, and waste its refill. If somebody else is inserting it, another will do.
+                match self.take_locked(conn, plan, &mut seen, &[fullest], Some(A_MOMENT)).await {
+                    Ok(Some(answer)) => return Ok(Some(answer)),
+                    Ok(None) | Err(Error::Busy) => {}
+                    Err(error) => return Err(error),
+                }
+            }
             if !there.is_empty()
                 && let Some(row) = self.swap_first(conn, plan, &seen, &there).await?
             {
                 return traced(plan, only(plan.decide_at(&[row], &seen.states, seen.now).answers));
             }
         }
-        self.wait_for_one(conn, plan, seen, &candidates).await
+        // Random ones, so that not all wait for the same. The candidates of an item are never empty.
+        let chosen: Vec<usize> =
+            candidates.iter().map(|changes| changes[fastrand::usize(..changes.len())].row).collect();
+        self.take_locked(conn, plan, &mut seen, &chosen, self.lock_timeout).await
     }
 
     /// Takes from the first of these rows that nobody holds and nobody has changed; which one.
@@ -48,7 +63,7 @@ impl Limiter {
         seen: &Found,
         changes: &[Change],
     ) -> Result<Option<usize>, Error> {
-        let savepoint = self.savepoint(conn, plan).await?;
+        let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
         match self.tables(conn).swap_first(plan.rows(), seen, changes).await {
             Ok(Some(place)) => savepoint.keep(conn).await.map(|()| Some(changes[place].row)),
             Ok(None) => savepoint.undo(conn).await.map(|()| None),
@@ -57,18 +72,16 @@ impl Limiter {
     }
 
     /// Locks one row of each limit, in a savepoint, and takes from it; `None`, and nothing locked, where it is short by then.
-    async fn wait_for_one(
+    async fn take_locked(
         &self,
         conn: &mut PgConnection,
         plan: &Plan,
-        mut seen: Found,
-        candidates: &[Vec<Change>],
+        seen: &mut Found,
+        chosen: &[usize],
+        patience: Option<Duration>,
     ) -> Result<Option<Answer>, Error> {
-        // Random ones, so that not all wait for the same. The candidates of an item are never empty.
-        let chosen: Vec<usize> =
-            candidates.iter().map(|changes| changes[fastrand::usize(..changes.len())].row).collect();
-        let savepoint = self.savepoint(conn, plan).await?;
-        let taken = self.take_from(conn, plan, &mut seen, &chosen).await;
+        let savepoint = self.savepoint(conn, plan, patience).await?;
+        let taken = self.take_from(conn, plan, seen, chosen).await;
         match taken {
             Ok(Some(answer)) => savepoint.keep(conn).await.map(|()| Some(answer)),
             Ok(None) => savepoint.undo(conn).await.map(|()| None),
@@ -99,6 +112,9 @@ impl Limiter {
         traced(plan, Ok(answer))
     }
 }
+
+/// How long to wait for a row while another is free.
+const A_MOMENT: Duration = Duration::from_millis(5);
 
 fn traced(plan: &Plan, answer: Result<Answer, Error>) -> Result<Option<Answer>, Error> {
     answer.inspect(|answer| trace(plan, answer)).map(Some)

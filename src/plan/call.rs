@@ -184,6 +184,14 @@ impl CheckedCall {
         self.targets().map(|target| &target.first)
     }
 
+    /// What a call of one request takes.
+    pub(crate) fn only(&self) -> &Item<Ask> {
+        match self {
+            Self::Take(items) if items.len() == 1 => &items[0],
+            _ => unreachable!("only a call that takes from one limit has one"),
+        }
+    }
+
     /// How many rows it asks for.
     pub(crate) fn rows(&self) -> usize {
         self.targets().map(|target| target.rows).sum()

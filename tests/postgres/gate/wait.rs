@@ -20,6 +20,16 @@ async fn counted() -> (World, Proxy, PgPool) {
     (world, proxy, pool)
 }
 
+/// Returns once there were more statements than so many.
+async fn until_asked(proxy: &Proxy, asked: u64) {
+    soon(async {
+        while proxy.statements() == asked {
+            tokio::task::yield_now().await
+        }
+    })
+    .await;
+}
+
 /// One statement for the refusal, two for the grant: it comes neither too early nor more than once.
 #[tokio::test]
 async fn f46_f48_a_waiter_sleeps_until_the_instant_that_the_refusal_names_and_asks_once_more() {
@@ -133,6 +143,74 @@ async fn f50_waiters_whose_time_is_up_are_refused_and_charged_nothing() {
     for instant in &instants {
         assert!(instants.iter().filter(|other| window(**other) == window(*instant)).count() <= 7);
     }
+}
+
+/// Each is refused once, and asks once more in its turn; were all to wake together, they would ask twenty thousand times.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_for_one_key_ask_in_turn() {
+    const WAITERS: u64 = 200;
+    let (_world, proxy, pool) = counted().await;
+    let gate = patient(&pool).max_batch(1).lanes(1).build();
+    let limit = Limit::fixed_window("one", 1, Duration::from_millis(10));
+    gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+    let before = proxy.statements();
+    let mut waiters = JoinSet::new();
+    for _ in 0..WAITERS {
+        let (gate, limit) = (gate.clone(), limit.clone());
+        waiters.spawn(async move { soon(gate.wait(limit.key("k"), HOUR)).await.unwrap().is_granted() });
+    }
+    assert!(waiters.join_all().await.into_iter().all(|granted| granted));
+    // A refusal takes one statement, a grant two.
+    let asked = proxy.statements() - before;
+    assert!(asked <= 6 * WAITERS, "{asked} statements");
+}
+
+/// Those who want little come later, and wait until the one who wants much has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_much_is_served_in_its_turn() {
+    let (_world, proxy, pool) = counted().await;
+    let gate = patient(&pool).build();
+    let limit = Limit::token_bucket("drip", 500, SECOND).capacity(50);
+    gate.consume(limit.key("k").cost(50)).await.unwrap().granted().unwrap();
+    let wait = |cost: u32| {
+        let (gate, limit) = (gate.clone(), limit.clone());
+        tokio::spawn(async move {
+            soon(gate.wait(limit.key("k").cost(cost), HOUR)).await.unwrap().granted().unwrap().decided_at
+        })
+    };
+    let asked = proxy.statements();
+    let much = wait(50);
+    until_asked(&proxy, asked).await;
+    // The answer has arrived.
+    gate.balance(limit.key("fence")).await.unwrap();
+    let little: Vec<_> = (0..100).map(|_| wait(1)).collect();
+    let much = much.await.unwrap();
+    for little in little {
+        assert!(little.await.unwrap() >= much);
+    }
+}
+
+/// The one before it gives up: its tokens are the next one's.
+#[tokio::test]
+async fn who_gives_up_leaves_its_turn_to_the_next() {
+    let (_world, proxy, pool) = counted().await;
+    let gate = patient(&pool).build();
+    let limit = Limit::token_bucket("drip", 20, SECOND).capacity(1_000_000);
+    gate.consume(limit.key("k").cost(1_000_000)).await.unwrap().granted().unwrap();
+    let wait = |cost: u32| {
+        let (gate, limit) = (gate.clone(), limit.clone());
+        tokio::spawn(async move { soon(gate.wait(limit.key("k").cost(cost), 100 * HOUR)).await.unwrap().is_granted() })
+    };
+    let asked = proxy.statements();
+    let much = wait(1_000_000);
+    until_asked(&proxy, asked).await;
+    gate.balance(limit.key("fence")).await.unwrap();
+    let asked = proxy.statements();
+    let little = wait(1);
+    until_asked(&proxy, asked).await;
+    much.abort();
+    assert!(much.await.unwrap_err().is_cancelled());
+    assert!(little.await.unwrap());
 }
 
 /// Dropped while it sleeps, which it does as long as nothing else happens.

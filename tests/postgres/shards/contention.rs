@@ -136,6 +136,34 @@ async fn the_fullest_shard_is_taken_from_and_of_equal_ones_any() {
     assert!(taken_from.len() > 4, "{taken_from:?}");
 }
 
+/// A full row gains nothing while another is low. Rows that are level are full together, so four of them never hold three
+/// tokens less than one row would.
+#[tokio::test]
+async fn level_shards_waste_no_refill() {
+    let world = World::new().await;
+    let mut conn = world.connect().await;
+    let four = Limit::token_bucket("four", 40, SECOND).shards(4);
+    let one = Limit::token_bucket("one", 40, SECOND);
+    let (mut dice, mut at, mut refused) = (Rng::with_seed(1), 0.0, 0);
+    for step in 0..600 {
+        // Now more than comes back, now less.
+        at += dice.f64() * if step / 100 % 2 == 0 { 0.02 } else { 0.1 };
+        let limiter = LIMITER.at(second(at));
+        let mut tx = conn.begin().await.unwrap();
+        let taken = limiter.consume(&mut tx, four.global()).await.unwrap();
+        refused += u32::from(!taken.is_granted());
+        if taken.is_granted() {
+            limiter.debit(&mut tx, one.global()).await.unwrap();
+        }
+        let left = limiter.balance(&mut tx, one.global()).await.unwrap().value;
+        let together = limiter.balance(&mut tx, four.global()).await.unwrap().value;
+        assert!(together <= left, "over: {together} of {left}");
+        assert!(left.micros() - together.micros() < 3 * ONE + 4, "{together} of {left} at step {step}");
+        tx.commit().await.unwrap();
+    }
+    assert!(refused > 50, "{refused}");
+}
+
 /// The shard that was chosen is emptied while the caller waits for it: others have enough, so it is no refusal.
 #[tokio::test]
 async fn a_race_that_is_lost_is_decided_by_all_shards_together() {

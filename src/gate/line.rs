@@ -1,0 +1,209 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "measures how long callers sleep on this machine's monotonic clock; what time it is, the database says"
+)]
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::algebra::{Ask, Flow, State, Timestamp};
+use crate::decision::Denied;
+use crate::plan::{Item, Row};
+use crate::tokens::Tokens;
+
+/// The lines of callers that wait for tokens, one for each row, in the order in which they came.
+///
+/// Only the first of a line sleeps until its tokens are there. Then it asks, and the next one comes forward, which goes
+/// by what the first one leaves: so all whose tokens are there ask at once, and each caller asks once more than it is
+/// refused. Who is refused, because others took tokens, goes back to its place.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    lines: Mutex<HashMap<Row, Line>>,
+}
+
+/// Somewhere in a line. Dropped, it is left.
+#[derive(Debug)]
+pub(super) struct Place<'l> {
+    lines: &'l Lines,
+    item: &'l Item<Ask>,
+    number: u64,
+    /// Wakes the one who waits here when it comes first.
+    first: Arc<Notify>,
+}
+
+#[derive(Debug)]
+struct Line {
+    known: Known,
+    /// Those who wait, by their numbers.
+    waiting: BTreeMap<u64, Arc<Notify>>,
+    /// How many have a place, with those who are asking.
+    places: usize,
+    next: u64,
+}
+
+/// What the row holds, as far as is known, when those who are asking have their tokens.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    state: State,
+    /// What time it was by the database's clock at an instant of ours.
+    read: (Timestamp, Instant),
+}
+
+impl Lines {
+    /// A place behind those who wait for the row, if somebody does.
+    pub(super) fn join<'l>(&'l self, item: &'l Item<Ask>) -> Option<Place<'l>> {
+        let mut lines = self.lock();
+        let line = lines.get_mut(&item.target.first)?;
+        Some(self.place(line, item))
+    }
+
+    /// A place for somebody who was refused.
+    pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, denied: &Denied) -> Place<'l> {
+        let mut lines = self.lock();
+        let known = Known::after(item, denied);
+        let line = lines.entry(item.target.first.clone()).or_insert_with(|| Line {
+            known,
+            waiting: BTreeMap::new(),
+            places: 0,
+            next: 0,
+        });
+        line.known = known;
+        self.place(line, item)
+    }
+
+    fn place<'l>(&'l self, line: &mut Line, item: &'l Item<Ask>) -> Place<'l> {
+        let (number, first) = (line.next, Arc::new(Notify::new()));
+        line.next += 1;
+        line.places += 1;
+        line.waiting.insert(number, first.clone());
+        Place { lines: self, item, number, first }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Row, Line>> {
+        // Nothing that runs under the lock leaves a line half changed.
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place<'_> {
+    /// Waits until this is the first place and its tokens are there, as far as is known, and for up to `late` more. Then
+    /// the next place is the first. Returns early, and stays the first, where they will not be there by the deadline.
+    /// Whether the deadline has not passed.
+    pub(super) async fn turn(&self, deadline: Option<tokio::time::Instant>, late: Duration) -> bool {
+        let turn = self.come_first(deadline, late);
+        if let Some(deadline) = deadline {
+            return tokio::time::timeout_at(deadline, turn).await.is_ok();
+        }
+        turn.await;
+        true
+    }
+
+    async fn come_first(&self, deadline: Option<tokio::time::Instant>, late: Duration) {
+        loop {
+            match self.next() {
+                Next::Ask => return,
+                Next::Queue => self.first.notified().await,
+                Next::Sleep(pause) => {
+                    let wake = tokio::time::Instant::now().checked_add(pause);
+                    let Some(wake) = wake.filter(|wake| deadline.is_none_or(|deadline| *wake <= deadline)) else {
+                        return;
+                    };
+                    tokio::time::sleep_until(wake.checked_add(late).unwrap_or(wake)).await;
+                }
+            }
+        }
+    }
+
+    /// Goes back to where it was, after a refusal.
+    pub(super) fn refused(&self, denied: &Denied) {
+        let mut lines = self.lines.lock();
+        if let Some(line) = lines.get_mut(&self.item.target.first) {
+            line.known = Known::after(self.item, denied);
+            line.waiting.insert(self.number, self.first.clone());
+        }
+    }
+
+    fn next(&self) -> Next {
+        let mut lines = self.lines.lock();
+        let Some(line) = lines.get_mut(&self.item.target.first) else { return Next::Ask };
+        if line.waiting.first_key_value().is_some_and(|(first, _)| *first != self.number) {
+            return Next::Queue;
+        }
+        let pause = line.known.pause(self.item);
+        if !pause.is_zero() {
+            return Next::Sleep(pause);
+        }
+        line.known.take(self.item);
+        line.leave(self.number);
+        Next::Ask
+    }
+}
+
+/// What somebody in a line does next.
+enum Next {
+    Ask,
+    Queue,
+    Sleep(Duration),
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut lines = self.lines.lock();
+        if let Some(line) = lines.get_mut(&self.item.target.first) {
+            line.leave(self.number);
+            line.places -= 1;
+            if line.places == 0 {
+                lines.remove(&self.item.target.first);
+            }
+        }
+    }
+}
+
+impl Line {
+    /// Lets the next one come forward.
+    fn leave(&mut self, number: u64) {
+        self.waiting.remove(&number);
+        if let Some((_, first)) = self.waiting.first_key_value() {
+            first.notify_one();
+        }
+    }
+}
+
+impl Known {
+    /// What a refusal tells of the row.
+    fn after(item: &Item<Ask>, denied: &Denied) -> Self {
+        let now = Timestamp::from(denied.decided_at);
+        let ts = match item.target.terms.flow {
+            // Its steps lie whole periods before the one at which it would grant.
+            Flow::FirstUse => {
+                let (retry_at, period) = (Timestamp::from(denied.retry_at), item.target.terms.period);
+                let until_step = retry_at.micros().saturating_sub(now.micros()).rem_euclid(period);
+                Timestamp::from_micros(now.micros().saturating_add(until_step).saturating_sub(period))
+            }
+            Flow::Continuous | Flow::Grid { .. } => now,
+        };
+        Self { state: State { value: denied.remaining, ts }, read: (denied.observed_at.into(), Instant::now()) }
+    }
+
+    /// How long until the row holds what is asked.
+    fn pause(&self, item: &Item<Ask>) -> Duration {
+        let instant = item.target.terms.first_instant(self.state, item.action.cost());
+        let micros = instant.micros().saturating_sub(self.now().micros());
+        Duration::from_micros(micros.try_into().unwrap_or(0))
+    }
+
+    fn take(&mut self, item: &Item<Ask>) {
+        let State { value, ts } = item.target.terms.refill(self.state, self.now());
+        // The row holds it: the difference is not negative.
+        let value = Tokens::from_micros(value.micros() - item.action.cost().micros());
+        self.state = State { value, ts };
+    }
+
+    fn now(&self) -> Timestamp {
+        let (now, at) = self.read;
+        now.plus(at.elapsed())
+    }
+}
