@@ -8,7 +8,7 @@ use sqlx::postgres::PgPoolOptions;
 use tollgate::http::Fields;
 use tollgate::{Decision, Denied, Gate, HOUR, Limit, MINUTE, OnFailure, SECOND, Source};
 
-use super::stage::patient;
+use super::stage::{patient, soon};
 use crate::command::limits::Scratch;
 use crate::command::{run, tollgate};
 use crate::world::{World, limiter};
@@ -47,7 +47,7 @@ async fn who_is_refused_is_told_a_wait_that_is_true_by_the_clock_as_it_is() {
         limiter().consume(&mut tx, DRIP.key("k")).await.unwrap().denied().unwrap(),
         limiter().check(&mut tx, DRIP.key("k")).await.unwrap().denied().unwrap(),
         gate.consume(DRIP.key("k")).await.unwrap().denied().unwrap(),
-        gate.wait(DRIP.key("k"), 10 * MINUTE).await.unwrap().denied().unwrap(),
+        soon(gate.wait(DRIP.key("k"), 10 * MINUTE)).await.unwrap().denied().unwrap(),
         gate.consume_all([DRIP.key("half"), DRIP.key("k")]).await.unwrap().denied().unwrap(),
         remembering.consume(DRIP.key("k")).await.unwrap().denied().unwrap(),
         remembering.consume(DRIP.key("k")).await.unwrap().denied().unwrap(),
