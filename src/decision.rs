@@ -5,7 +5,6 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::receipt::{Charge, Receipt};
 use crate::standing::Standings;
@@ -170,14 +169,13 @@ impl Denied {
     pub(crate) fn among(
         mut refusals: Vec<Refusal>,
         standings: impl FnOnce() -> Standings,
-        observed_at: Timestamp,
-        decided_at: Timestamp,
+        observed_at: DateTime<Utc>,
+        decided_at: DateTime<Utc>,
         source: Source,
     ) -> Option<Self> {
         let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| refusal.retry_at)?;
         let Refusal { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
-        let (observed_at, decided_at, others) = (observed_at.into(), decided_at.into(), refusals.into());
-        let standings = standings();
+        let (others, standings) = (refusals.into(), standings());
         Some(Self { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings })
     }
 }

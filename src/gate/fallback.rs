@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::buckets::Buckets;
+use super::buckets::LocalBuckets;
 use super::meter;
 use crate::algebra::Timestamp;
 use crate::decision::{Decision, Grant, Source};
@@ -32,7 +32,7 @@ pub enum OnFailure {
     /// keeps the whole within the limit.
     ///
     /// The fraction is cut to the range from 0 to 1; NaN is 0. A cost that the fraction can never grant at once stays
-    /// the error. Buckets start full, and what they grant is not charged when the database is back.
+    /// the error. LocalBuckets start full, and what they grant is not charged when the database is back.
     ///
     /// A process keeps 100 000 buckets, and forgets only full ones, since a forgotten bucket is full again. While none
     /// of them is full, a key that is not kept gets the error. So inventing keys resets no bucket, but it can keep other
@@ -44,7 +44,7 @@ pub enum OnFailure {
 #[derive(Debug)]
 pub(super) struct Fallback {
     policy: OnFailure,
-    buckets: Mutex<Buckets>,
+    buckets: Mutex<LocalBuckets>,
     started: (Timestamp, Instant),
 }
 
@@ -53,7 +53,7 @@ impl Fallback {
         // Once, so that steps that are aligned to a calendar fall where they should; from then on monotonic.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = (Timestamp::from_micros(0).plus(since_epoch), Instant::now());
-        Self { policy, buckets: Mutex::new(Buckets::new(MAX_BUCKETS)), started }
+        Self { policy, buckets: Mutex::new(LocalBuckets::new(MAX_BUCKETS)), started }
     }
 
     /// What to keep of a call, to answer it if need be.

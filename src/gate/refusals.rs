@@ -95,7 +95,7 @@ impl Refusals {
             refusals.push(refusal);
             standings.push(standing);
         }
-        Denied::among(refusals, || standings.into(), observed_at, decided_at, Source::Memory)
+        Denied::among(refusals, || standings.into(), observed_at.into(), decided_at.into(), Source::Memory)
     }
 
     /// Remembers a row that refused somebody until `retry_at`.

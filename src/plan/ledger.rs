@@ -86,7 +86,7 @@ impl Ledger {
             }
         }
         let untouched = || items.iter().zip(places).map(|(item, place)| self.untouched(item, *place)).collect();
-        if let Some(denied) = Denied::among(refusals, untouched, self.now, refused_at, Source::Database) {
+        if let Some(denied) = Denied::among(refusals, untouched, self.now.into(), refused_at.into(), Source::Database) {
             return Ok(Answer::Denied(denied));
         }
         let remaining = verdicts.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);

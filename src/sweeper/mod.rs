@@ -32,9 +32,9 @@ use watch::Watch;
 /// a key whose row is being deleted waits for that one statement at most, not for the disk. Between two steps the
 /// sweeper rests, so it works for a [share](Self::share) of the time only.
 ///
-/// A sweeper that finds another at work [leaves it the rest](Swept::yielded); each statement tries an advisory lock, which
-/// any role that may log in can hold, and [says so](Swept::shut_out) if it is held all along. It looks at the pages of the server that it
-/// is connected to: on Citus, which keeps the rows on other servers, it finds nothing.
+/// A sweeper that finds another at work [leaves it the rest](Swept::yielded). Each statement tries an advisory lock, which
+/// any role that may log in can hold; the sweeper [says so](Swept::shut_out) if it is held all along. It looks at the
+/// pages of the server that it is connected to: on Citus, which keeps the rows on other servers, it finds nothing.
 ///
 /// # When a row goes
 ///

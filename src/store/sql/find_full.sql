@@ -1,6 +1,6 @@
 -- Finds rows between two places of the table that have been full for a margin by the definition that wrote each, for a
--- sweeper to judge: columns as arrays in the order of the places, null where there is none. Locks no row. The clock is read after
--- the snapshot.
+-- sweeper to judge: columns as arrays in the order of the places, null where there is none. Locks no row. The clock is
+-- read after the snapshot.
 --
 -- Finds nothing while another sweeper's statement runs, and says so. A row that says it was full before the instant at
 -- which it stands was written by somebody else, and is left alone.
