@@ -30,13 +30,13 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(answer, "welcome");
 
     let mut guesses = JoinSet::new();
-    for guess in 0..20 {
+    for guess in 0..2_000 {
         let gate = gate.clone();
         guesses.spawn(async move { log_in(&gate, "grace", &format!("guess {guess}")).await });
     }
     let answers = guesses.join_all().await.into_iter().collect::<Result<Vec<_>, _>>()?;
     let verified = answers.iter().filter(|answer| answer.starts_with("wrong")).count();
-    println!("grace, twenty guesses at the same time: {verified} are verified");
+    println!("grace, two thousand guesses at the same time: {verified} are verified");
     assert_eq!(verified, 3);
     Ok(())
 }

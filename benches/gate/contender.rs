@@ -2,7 +2,7 @@
 
 use sqlx::PgPool;
 use tollgate::embedded::Server;
-use tollgate::{Gate, Limiter, SECOND, Storage};
+use tollgate::{Decision, Error, Gate, Limiter, Request, SECOND, Storage};
 
 use crate::cpu::Meter;
 use crate::redis::{Calls, Redis};
@@ -49,6 +49,8 @@ impl Contender {
     /// Whether its server runs, and the scene says something about it.
     pub(crate) fn enters(self, scene: &Scene, servers: &Servers) -> bool {
         match self {
+            // Nobody else lets callers of other rows wait.
+            _ if scene.workload == Workload::Held => self == Self::Gate,
             Self::Gate | Self::Transaction => true,
             Self::GateRemembering => !scene.is_granted(),
             // A refusal writes nothing, and three rows are more than one.
@@ -109,6 +111,12 @@ pub(crate) enum Session {
 }
 
 impl Session {
+    /// Asks a gate.
+    pub(crate) async fn ask(&self, request: Request) -> Result<Decision, Error> {
+        let Self::Gate(gate, _) = self else { unreachable!("only gates enter the scene") };
+        gate.consume(request).await
+    }
+
     /// Answers one call: whether it is granted.
     pub(crate) async fn decide(&self, scene: &Scene, user: u32) -> Result<bool, Fault> {
         match self {

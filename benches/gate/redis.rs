@@ -103,7 +103,7 @@ impl Calls {
     pub(crate) async fn decide(&self, scene: &Scene, user: u32) -> Result<bool, Fault> {
         let mut call = self.script.prepare_invoke();
         match scene.workload {
-            Workload::One | Workload::Uniform | Workload::Zipf => call.key(per_user(user)),
+            Workload::One | Workload::Uniform | Workload::Held | Workload::Zipf => call.key(per_user(user)),
             Workload::Hot => call.key(TOTAL),
             Workload::Three => call.key(per_user(user)).key(format!("tollgate-bench:tenant:{}", user % 100)).key(TOTAL),
             Workload::Refused => call.key(EXHAUSTED),

@@ -21,6 +21,8 @@ pub(crate) enum Workload {
     One,
     /// One limit of 10 000 users, each of whom calls as often as any other.
     Uniform,
+    /// As uniform, while a transaction holds the row of another user, for whom one task asks in a loop.
+    Held,
     /// As uniform, but the n-th user calls in proportion to n^-1.1.
     Zipf,
     /// One limit for everybody, hence one row.
@@ -38,7 +40,7 @@ impl Scene {
         let per_tenant = || stored(PER_TENANT, self.storage).key(user % TENANTS);
         let total = || stored(TOTAL, self.storage).global();
         match self.workload {
-            Workload::One | Workload::Uniform | Workload::Zipf => Requests::One(per_user()),
+            Workload::One | Workload::Uniform | Workload::Held | Workload::Zipf => Requests::One(per_user()),
             Workload::Hot => Requests::One(total()),
             Workload::Three => Requests::All(vec![per_user(), per_tenant(), total()]),
             Workload::Refused => Requests::One(stored(EXHAUSTED, self.storage).global()),
@@ -51,6 +53,11 @@ impl Scene {
             Workload::Hot => ("total", Key::GLOBAL.as_str().to_owned()),
             _ => ("per_user", user.to_string()),
         }
+    }
+
+    /// The row that somebody holds meanwhile, and what the task asks for whom it matters.
+    pub(crate) fn held(&self) -> Option<Request> {
+        (self.workload == Workload::Held).then(|| stored(PER_USER, self.storage).key(HELD))
     }
 
     pub(crate) fn is_granted(&self) -> bool {
@@ -71,6 +78,7 @@ impl fmt::Display for Workload {
         f.write_str(match self {
             Self::One => "one",
             Self::Uniform => "uniform",
+            Self::Held => "held",
             Self::Zipf => "zipf",
             Self::Hot => "hot",
             Self::Three => "three",
@@ -89,7 +97,7 @@ pub(crate) enum Requests {
 /// this takes.
 pub(crate) fn all_requests() -> impl Iterator<Item = Request> {
     [Storage::Ephemeral, Storage::Durable].into_iter().flat_map(|storage| {
-        let users = (0..USERS).map(move |user| stored(PER_USER, storage).key(user));
+        let users = (0..=HELD).map(move |user| stored(PER_USER, storage).key(user));
         let tenants = (0..TENANTS).map(move |tenant| stored(PER_TENANT, storage).key(tenant));
         users.chain(tenants).chain([stored(TOTAL, storage).global(), stored(EXHAUSTED, storage).global()])
     })
@@ -146,6 +154,8 @@ impl Users {
 }
 
 const USERS: u32 = 10_000;
+/// The user whose row somebody holds.
+const HELD: u32 = USERS;
 const TENANTS: u32 = 100;
 
 /// More than any machine spends, so that a refusal is a fault.

@@ -5,7 +5,7 @@ use tollgate::Storage::{self, Durable, Ephemeral};
 use crate::contender::Contender::{self, Gate, GateRemembering, Redis, RedisSynced, Transaction, Update};
 use crate::report::Report;
 use crate::scene::Scene;
-use crate::scene::Workload::{self, Hot, One, Refused, Three, Uniform};
+use crate::scene::Workload::{self, Held, Hot, One, Refused, Three, Uniform};
 use crate::table::{Table, number};
 
 /// A table of the targets whose figures are in the report. None if none is.
@@ -39,6 +39,8 @@ enum Measure {
     RememberedPerCore,
     /// Processor time of server and client for each decision: the most that is wanted.
     Cpu,
+    /// The latency of 99 of 100 calls, in that of the same calls while nobody holds a row: the most that is wanted.
+    P99OfUniform,
     /// The median latency, in that of a transaction for each call: the most that is wanted.
     P50OfTransaction,
 }
@@ -52,6 +54,9 @@ impl Measure {
             Self::RateOfOneLimit => Some(gate.per_second / rate(Scene { workload: Uniform, ..scene }, Gate)?),
             Self::RememberedPerCore => Some(rate(scene, GateRemembering)? / f64::from(report.machine.cores)),
             Self::Cpu => Some(gate.server_us? + gate.client_us?),
+            Self::P99OfUniform => {
+                Some(gate.p99_us / report.figures(Scene { workload: Uniform, ..scene }, Gate)?.p99_us)
+            }
             Self::P50OfTransaction => Some(gate.p50_us / report.figures(scene, Transaction)?.p50_us),
         }
     }
@@ -62,18 +67,19 @@ impl Measure {
             Self::RateOfOneLimit => "× one limit".to_owned(),
             Self::RememberedPerCore => "decisions/s and core, from memory".to_owned(),
             Self::Cpu => "µs of processor time".to_owned(),
+            Self::P99OfUniform => "p99 × undisturbed".to_owned(),
             Self::P50OfTransaction => "p50 × transaction (a)".to_owned(),
         }
     }
 
     const fn is_upper_bound(self) -> bool {
-        matches!(self, Self::Cpu | Self::P50OfTransaction)
+        matches!(self, Self::Cpu | Self::P50OfTransaction | Self::P99OfUniform)
     }
 }
 
 type Target = (Workload, Storage, usize, Measure, f64);
 
-const TARGETS: [Target; 29] = [
+const TARGETS: [Target; 31] = [
     (One, Ephemeral, 1, Measure::P50OfTransaction, 1.1),
     (One, Durable, 1, Measure::P50OfTransaction, 1.1),
     (Uniform, Ephemeral, 64, Measure::RateOf(Transaction), 6.0),
@@ -89,6 +95,8 @@ const TARGETS: [Target; 29] = [
     (Uniform, Durable, 256, Measure::RateOf(Redis), 0.8),
     (Uniform, Durable, 64, Measure::RateOf(RedisSynced), 1.0),
     (Uniform, Durable, 256, Measure::RateOf(RedisSynced), 1.0),
+    (Held, Ephemeral, 64, Measure::P99OfUniform, 2.0),
+    (Held, Durable, 64, Measure::P99OfUniform, 2.0),
     (Hot, Ephemeral, 64, Measure::RateOf(Transaction), 25.0),
     (Hot, Ephemeral, 256, Measure::RateOf(Transaction), 60.0),
     (Hot, Ephemeral, 64, Measure::RateOf(Redis), 2.0),

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::PgConnection;
+use sqlx::{Connection, PgConnection};
 use tokio::task::{JoinSet, coop};
 use tokio::time::{Instant, timeout};
+use tollgate::Limiter;
 
 use crate::contender::{Contender, Servers, Session};
 use crate::cpu::Spent;
@@ -59,6 +60,7 @@ pub(crate) async fn take(
 ) -> Result<Figures, Fault> {
     sqlx::raw_sql("vacuum tollgate.buckets, tollgate.rate_limits").execute(&mut *conn).await?;
     let session = Arc::new(contender.open(&scene, servers).await?);
+    let held = Held::begin(servers, scene, &session).await?;
     let before = Counters::read(conn).await?;
     let from = Instant::now() + timed.min(WARM_UP);
     let until = from + timed;
@@ -77,9 +79,51 @@ pub(crate) async fn take(
     };
     let patience = until - Instant::now() + LAST_ANSWER;
     let (tally, spent) = timeout(patience, everyone).await.map_err(|_| "a call was not answered")??;
+    held.end().await?;
     session.close().await;
     let after = Counters::read(conn).await?;
     Ok(tally.figures(timed, spent, after.transactions - before.transactions, after.wal_bytes - before.wal_bytes))
+}
+
+/// A transaction that holds a row, if the scene has one, and a task that asks for it in a loop.
+struct Held {
+    holder: Option<PgConnection>,
+    asking: JoinSet<Result<(), Fault>>,
+}
+
+impl Held {
+    async fn begin(servers: &Servers, scene: Scene, session: &Arc<Session>) -> Result<Self, Fault> {
+        let (mut holder, mut asking) = (None, JoinSet::new());
+        if let Some(request) = scene.held() {
+            let mut conn = PgConnection::connect(servers.postgres.url()).await?;
+            sqlx::raw_sql("begin").execute(&mut conn).await?;
+            // Holds it to the end of the transaction.
+            Limiter::new().consume(&mut conn, request.clone()).await?;
+            holder = Some(conn);
+            let session = session.clone();
+            asking.spawn(async move {
+                loop {
+                    match session.ask(request.clone()).await {
+                        Ok(_) => return Err("granted what somebody holds".into()),
+                        Err(tollgate::Error::Busy) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+            });
+        }
+        Ok(Self { holder, asking })
+    }
+
+    async fn end(mut self) -> Result<(), Fault> {
+        if let Some(failed) = self.asking.try_join_next() {
+            failed??;
+        }
+        self.asking.shutdown().await;
+        if let Some(holder) = self.holder {
+            holder.close().await?;
+        }
+        Ok(())
+    }
 }
 
 struct Caller {

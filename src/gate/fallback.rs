@@ -1,14 +1,14 @@
 #![expect(clippy::disallowed_methods, reason = "this is what answers without the database, and says so")]
 
-use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use super::buckets::Buckets;
 use super::meter;
-use crate::algebra::{State, Timestamp};
+use crate::algebra::Timestamp;
 use crate::decision::{Decision, Grant, Source};
 use crate::error::Error;
-use crate::plan::{Answer, CheckedCall, Plan, Row};
+use crate::plan::{Answer, CheckedCall, Plan};
 use crate::standing::Standings;
 use crate::tokens::Tokens;
 
@@ -33,6 +33,10 @@ pub enum OnFailure {
     ///
     /// The fraction is cut to the range from 0 to 1; NaN is 0. A cost that the fraction can never grant at once stays
     /// the error. Buckets start full, and what they grant is not charged when the database is back.
+    ///
+    /// A process keeps 100 000 buckets, and forgets only full ones, since a forgotten bucket is full again. While none
+    /// of them is full, a key that is not kept gets the error. So inventing keys resets no bucket, but it can keep other
+    /// new keys out.
     Local(f64),
 }
 
@@ -40,15 +44,8 @@ pub enum OnFailure {
 #[derive(Debug)]
 pub(super) struct Fallback {
     policy: OnFailure,
-    rows: Mutex<HashMap<Row, Local>>,
+    buckets: Mutex<Buckets>,
     started: (Timestamp, Instant),
-}
-
-/// A bucket of this process's own.
-#[derive(Clone, Copy, Debug)]
-struct Local {
-    state: State,
-    full_at: Timestamp,
 }
 
 impl Fallback {
@@ -56,7 +53,7 @@ impl Fallback {
         // Once, so that steps that are aligned to a calendar fall where they should; from then on monotonic.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = (Timestamp::from_micros(0).plus(since_epoch), Instant::now());
-        Self { policy, rows: Mutex::default(), started }
+        Self { policy, buckets: Mutex::new(Buckets::new(MAX_BUCKETS)), started }
     }
 
     /// What to keep of a call, to answer it if need be.
@@ -76,7 +73,7 @@ impl Fallback {
     }
 
     /// Whether this is a failure that the policy has an answer to.
-    pub(super) fn answers(&self, error: &Error) -> bool {
+    fn answers(&self, error: &Error) -> bool {
         // Whoever can choose a key that the database objects to must not open the gate by it.
         let failed = error.is_of_the_database() && !error.is_about_data();
         failed && self.policy != OnFailure::Closed
@@ -93,20 +90,12 @@ impl Fallback {
     /// As the database would: the same plan, over rows of our own.
     fn decide_locally(&self, call: CheckedCall) -> Option<Decision> {
         let (plan, now) = (Plan::of(vec![call]), self.now());
-        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        let found: Vec<_> = plan.rows().iter().map(|row| rows.get(row).map(|local| local.state)).collect();
-        let outcome = plan.decide(&found, now);
-        let new = outcome.changes.iter().filter(|change| found[change.row].is_none()).count();
-        if rows.len() + new > MAX_ROWS {
-            rows.retain(|_, local| local.full_at > now);
-            if rows.len() + new > MAX_ROWS {
-                return None;
-            }
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = plan.decide(&buckets.states(plan.rows()), now);
+        if !buckets.write(plan.rows(), &outcome.changes, now) {
+            return None;
         }
-        for change in outcome.changes {
-            let local = Local { state: change.state, full_at: change.full_at };
-            rows.insert(plan.rows()[change.row].clone(), local);
-        }
+        drop(buckets);
         match outcome.answers.into_iter().next()?.ok()? {
             Answer::Granted { remaining, standings, .. } => {
                 Some(Decision::Granted(self.degraded(remaining, standings)))
@@ -130,5 +119,5 @@ impl Fallback {
     }
 }
 
-/// So many buckets of one process that are not full; beyond them the database's error stands.
-const MAX_ROWS: usize = 100_000;
+/// Some tens of megabytes, with keys of the usual length.
+const MAX_BUCKETS: usize = 100_000;

@@ -1,4 +1,5 @@
 mod batch;
+mod buckets;
 mod builder;
 mod clock;
 mod connection;
@@ -77,11 +78,17 @@ use switchboard::Switchboard;
 ///
 /// const FAILED_LOGINS: Limit = Limit::token_bucket("failed_logins", 5, MINUTE);
 ///
-/// async fn count_failure(gate: &Gate, user: i64) -> Result<(), Box<dyn std::error::Error>> {
-///     gate.consume(FAILED_LOGINS.key(user)).await?.granted()?;
-///     Ok(())
+/// async fn log_in(gate: &Gate, user: i64, password: &str) -> Result<bool, Box<dyn std::error::Error>> {
+///     // Charged before it is tried, so that parallel guesses count. A right one is given back.
+///     let guess = gate.consume(FAILED_LOGINS.key(user)).await?.granted()?;
+///     let is_right = verify(user, password).await;
+///     if is_right {
+///         gate.settle(guess, 0).await?;
+///     }
+///     Ok(is_right)
 /// }
-/// # let _ = count_failure;
+/// # async fn verify(_: i64, _: &str) -> bool { true }
+/// # let _ = log_in;
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "a gate limits nothing until it is asked"]
@@ -134,7 +141,7 @@ impl Gate {
     }
 
     /// What [`consume`](Self::consume) would answer now, without taking anything. The answer may be outdated when you
-    /// act on it.
+    /// act on it: callers who check at the same time all pass on one token.
     ///
     /// # Errors
     ///
@@ -279,18 +286,6 @@ impl Gate {
     /// Those of [`settle`](Self::settle).
     pub async fn cancel(&self, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
         self.change(Call::cancel(receipt.into())).await
-    }
-
-    /// As [`check`](Self::check), of several limits together.
-    #[cfg(feature = "tower")]
-    pub(crate) async fn check_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
-        self.decide(self.checked(Call::check(requests))?).await
-    }
-
-    /// Whether the failure policy would answer in place of this error.
-    #[cfg(feature = "tower")]
-    pub(crate) fn answers(&self, error: &Error) -> bool {
-        self.inner.shared.fallback.answers(error)
     }
 
     /// Decides from memory, else by the database, else by the failure policy.

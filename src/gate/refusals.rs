@@ -165,7 +165,8 @@ impl Rows {
     /// entry.
     fn sweep(&mut self, staleness: Duration, clock: &Clock) {
         let now = Instant::now();
-        if self.swept.is_some_and(|last| now.saturating_duration_since(last) < SWEEP_INTERVAL) {
+        let pause = PAUSE_PER_ENTRY.saturating_mul(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
+        if self.swept.is_some_and(|last| now.saturating_duration_since(last) < pause) {
             return;
         }
         self.swept = Some(now);
@@ -202,8 +203,8 @@ fn refusal(
     Some((earliest.now(), Refusal { limit, key, remaining, retry_at: retry_at.into() }, standing))
 }
 
-/// A sweep of ten thousand entries takes a hundredth of it.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(10);
+/// Between two sweeps, which take a hundredth of it, however many entries there are.
+const PAUSE_PER_ENTRY: Duration = Duration::from_micros(1);
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
 use std::net::IpAddr;
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use ipnet::{IpNet, Ipv4Net};
 
-use super::forwarded::ForwardedField;
+use super::forwarded::{self, ForwardedField};
 
 /// Which proxies are trusted to report the client's address.
 ///
@@ -11,9 +11,9 @@ use super::forwarded::ForwardedField;
 /// far as the proxies are trusted. Entries that the client wrote itself stand further left and are never read. If a
 /// needed entry is missing or is not an address, the peer's own address counts.
 ///
-/// Only one of the two header fields is read: `X-Forwarded-For`, or `Forwarded` after [`forwarded`](Self::forwarded). A
-/// proxy that writes one of them passes a client's other one on unchanged. A request that reaches the service around
-/// the proxies can claim anything, so block that way.
+/// Only one header field is read: `X-Forwarded-For`, or `Forwarded` after [`forwarded`](Self::forwarded), or the one of
+/// [`single_address`](Self::single_address). A proxy that writes one of them passes a client's other ones on unchanged.
+/// A request that reaches the service around the proxies can claim anything, so block that way.
 ///
 /// # Example
 ///
@@ -36,6 +36,8 @@ pub struct TrustedProxies {
 enum Trusted {
     Hops(u8),
     Networks(Vec<IpNet>),
+    /// Their field holds one address.
+    SingleAddress(HeaderName, Vec<IpNet>),
 }
 
 impl TrustedProxies {
@@ -56,11 +58,44 @@ impl TrustedProxies {
     ///
     /// [`CidrError`] if a text is not a network.
     pub fn networks<T: AsRef<str>>(networks: impl IntoIterator<Item = T>) -> Result<Self, CidrError> {
-        let networks = networks.into_iter().map(|text| network(text.as_ref())).collect::<Result<_, _>>()?;
-        Ok(Self { trusted: Trusted::Networks(networks), field: ForwardedField::XForwardedFor })
+        Ok(Self { trusted: Trusted::Networks(parsed(networks)?), field: ForwardedField::XForwardedFor })
     }
 
-    /// Reads `Forwarded` (RFC 7239) instead of `X-Forwarded-For`.
+    /// Proxies with addresses in these networks, which name the client in a field of one address: `CF-Connecting-IP`,
+    /// `True-Client-IP`, `X-Real-IP`, `Fly-Client-IP`.
+    ///
+    /// The field is read only if the peer is inside. It counts only if it occurs once and is an address; else the peer
+    /// counts. The proxies must overwrite what a client sends in this field. Behind two proxies the peer is the inner
+    /// one: list it, and block every way to it around the outer one.
+    ///
+    /// # Errors
+    ///
+    /// [`CidrError`] if a text is not a network.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use http::HeaderName;
+    /// use tollgate::http::TrustedProxies;
+    ///
+    /// let field = HeaderName::from_static("cf-connecting-ip");
+    /// let proxies = TrustedProxies::single_address(field, ["173.245.48.0/20", "2400:cb00::/32"])?;
+    /// let mut headers = http::HeaderMap::new();
+    /// headers.insert("cf-connecting-ip", "203.0.113.9".parse()?);
+    /// assert_eq!(proxies.client("173.245.48.1".parse()?, &headers).to_string(), "203.0.113.9");
+    /// assert_eq!(proxies.client("198.51.100.7".parse()?, &headers).to_string(), "198.51.100.7");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn single_address<T: AsRef<str>>(
+        field: HeaderName,
+        networks: impl IntoIterator<Item = T>,
+    ) -> Result<Self, CidrError> {
+        let trusted = Trusted::SingleAddress(field, parsed(networks)?);
+        Ok(Self { trusted, field: ForwardedField::XForwardedFor })
+    }
+
+    /// Reads `Forwarded` (RFC 7239) instead of `X-Forwarded-For`. Changes nothing for a field of a
+    /// [single address](Self::single_address).
     #[must_use]
     pub const fn forwarded(mut self) -> Self {
         self.field = ForwardedField::Forwarded;
@@ -75,6 +110,10 @@ impl TrustedProxies {
             Trusted::Hops(0) => peer,
             Trusted::Hops(proxies) => entries.nth(usize::from(*proxies) - 1).flatten().unwrap_or(peer),
             Trusted::Networks(networks) => first_outside(networks, peer, entries).unwrap_or(peer),
+            Trusted::SingleAddress(field, networks) if is_inside(networks, peer) => {
+                forwarded::single_address(headers, field).unwrap_or(peer)
+            }
+            Trusted::SingleAddress(..) => peer,
         }
     }
 }
@@ -84,16 +123,23 @@ fn first_outside(
     peer: IpAddr,
     mut entries: impl Iterator<Item = Option<IpAddr>>,
 ) -> Option<IpAddr> {
-    let is_inside = |address: &IpAddr| networks.iter().any(|network| network.contains(address));
     let mut last = peer;
     for _ in 0..=MAX_PROXIES {
-        if !is_inside(&last) {
+        if !is_inside(networks, last) {
             return Some(last);
         }
         let Some(entry) = entries.next() else { return Some(last) };
         last = entry?;
     }
     None
+}
+
+fn is_inside(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address))
+}
+
+fn parsed<T: AsRef<str>>(networks: impl IntoIterator<Item = T>) -> Result<Vec<IpNet>, CidrError> {
+    networks.into_iter().map(|text| network(text.as_ref())).collect()
 }
 
 fn network(text: &str) -> Result<IpNet, CidrError> {

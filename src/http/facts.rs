@@ -15,6 +15,10 @@ pub struct Facts<'d> {
     limits: Vec<&'d Limit>,
     pub(super) standings: Vec<DatedStanding<'d>>,
     pub(super) denied: Option<&'d Denied>,
+    /// Seconds to wait where no limit refused.
+    pub(super) wait: Option<u64>,
+    /// Seconds that are added to every wait.
+    pub(super) late: u64,
 }
 
 impl<'d> Facts<'d> {
@@ -108,7 +112,7 @@ decisions!(Grant, Reservation);
 
 /// Whole seconds, rounded up: a client that waits so long does not come too early.
 pub(super) fn up(span: Duration) -> u64 {
-    span.as_secs() + u64::from(span.subsec_nanos() > 0)
+    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
 }
 
 /// The seconds of `Retry-After`, at least 1.

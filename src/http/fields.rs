@@ -1,4 +1,5 @@
 use std::slice;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
@@ -14,6 +15,7 @@ pub struct Fields {
     format: Format,
     all: bool,
     partition_keys: bool,
+    jitter: Duration,
 }
 
 /// Which header fields to write.
@@ -42,7 +44,7 @@ impl Fields {
     /// Fields of this format, about the limit that is nearest to exhaustion.
     #[must_use]
     pub const fn new(format: Format) -> Self {
-        Self { format, all: false, partition_keys: false }
+        Self { format, all: false, partition_keys: false, jitter: Duration::ZERO }
     }
 
     /// Lists all limits in `RateLimit`. The older formats list one only.
@@ -60,14 +62,27 @@ impl Fields {
         self
     }
 
+    /// Lengthens every wait that a response names by up to so much, at random: `Retry-After`, `t`, and the reset of the
+    /// older formats. None by default; in whole seconds, rounded up.
+    ///
+    /// Many clients that are refused at once, as at the end of a window or while the database is away, then do not come
+    /// back at once. One response adds the same to all its waits, so they still agree, and none comes too early. The
+    /// instant in a [`Problem`](super::Problem) stays exact.
+    #[must_use]
+    pub const fn jitter(mut self, most: Duration) -> Self {
+        self.jitter = most;
+        self
+    }
+
     /// Writes the fields.
     ///
     /// Appends to fields that are lists, so that several layers can report their limits. Keeps any other field that is
     /// already there, `Retry-After` included.
     pub fn write<'d>(self, facts: impl Into<Facts<'d>>, headers: &mut HeaderMap) {
-        let facts = facts.into();
-        if let Some(denied) = facts.denied {
-            put(headers, RETRY_AFTER, &retry_after(denied));
+        let mut facts = facts.into();
+        facts.late = fastrand::u64(0..=up(self.jitter));
+        if let Some(wait) = facts.wait.or(facts.denied.map(retry_after)) {
+            put(headers, RETRY_AFTER, &wait.saturating_add(facts.late));
         }
         match self.format {
             Format::Draft11 => self.draft_11(&facts, headers),
@@ -108,7 +123,8 @@ impl Fields {
             let name = printable(dated.standing.limit.name());
             let Ok(name) = StringRef::from_str(&name) else { continue };
             let mut item = limits.bare_item(name).parameter(key_ref("r"), integer(dated.standing.whole()));
-            if let Some(more_in) = dated.more_in().filter(|more_in| retry_after.is_none_or(|most| *more_in <= most)) {
+            let more_in = dated.more_in().map(|more_in| more_in.saturating_add(facts.late));
+            if let Some(more_in) = more_in.filter(|more_in| retry_after.is_none_or(|most| *more_in <= most)) {
                 item = item.parameter(key_ref("t"), integer(more_in));
             }
             if self.partition_keys && !dated.standing.key.is_global() {
@@ -145,7 +161,7 @@ fn nearest(facts: &Facts<'_>, since: Option<DateTime<Utc>>) -> Option<[u64; 3]> 
     let DatedStanding { standing, decided_at } = *facts.nearest()?;
     let reset_at = facts.denied.map(|denied| denied.retry_at).or(standing.more_at).unwrap_or(decided_at);
     let reset = up(span(since.unwrap_or(decided_at), reset_at));
-    Some([Policy::from(&standing.limit).quota, standing.whole(), reset])
+    Some([Policy::from(&standing.limit).quota, standing.whole(), reset.saturating_add(facts.late)])
 }
 
 /// The policies of drafts 6 and 7. They have no names, so each quota occurs once, and each needs a window.

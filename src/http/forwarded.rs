@@ -27,6 +27,18 @@ impl ForwardedField {
     }
 }
 
+/// The address in a field that holds one, if the field occurs once.
+pub(super) fn single_address(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
+    single_value(headers, name).and_then(node)
+}
+
+/// The value of a field that occurs once. With two, somebody else might look at the other one.
+pub(crate) fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
+    let mut values = headers.get_all(name).iter();
+    let value = values.next()?;
+    values.next().is_none().then_some(value.as_bytes().trim_ascii())
+}
+
 /// The address of an element of `Forwarded`, which must have exactly one pair named `for`.
 fn element(element: &[u8]) -> Option<IpAddr> {
     let mut clients = right_split(element, b';').filter_map(|pair| {

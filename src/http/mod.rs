@@ -22,7 +22,8 @@
 //!
 //! Every refusal has `Retry-After` in seconds, rounded up, at least 1. Instants and spans come from the database's
 //! clock alone, so a client that sleeps so long finds its tokens, unless another call takes them first. A `t` beyond
-//! `Retry-After` is left out, so that a client is never told two different waits. [`Format`] has the older fields.
+//! `Retry-After` is left out, so that a client is never told two different waits. [`Fields::jitter`] spreads clients
+//! that would come back together. [`Format`] has the older fields.
 //!
 //! Browsers show these fields to scripts of another origin only if CORS exposes them
 //! (`Access-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After`).
@@ -42,7 +43,7 @@
 mod client;
 mod facts;
 mod fields;
-mod forwarded;
+pub(crate) mod forwarded;
 pub(crate) mod policy;
 mod problem;
 mod rejection;

@@ -1,6 +1,6 @@
 use std::borrow::Cow;
 
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 
 use super::facts::{self, Facts};
@@ -78,10 +78,8 @@ impl Rejection {
     }
 
     /// Writes the fields. A `Retry-After` that is already there stays.
-    pub fn write(&self, fields: Fields, facts: Facts<'_>, headers: &mut HeaderMap) {
-        if let (Some(retry_after), false) = (self.retry_after(), headers.contains_key(RETRY_AFTER)) {
-            headers.insert(RETRY_AFTER, retry_after.into());
-        }
+    pub fn write(&self, fields: Fields, mut facts: Facts<'_>, headers: &mut HeaderMap) {
+        facts.wait = self.retry_after();
         fields.write(facts, headers);
     }
 

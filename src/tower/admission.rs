@@ -1,10 +1,9 @@
 use std::mem;
+use std::time::Duration;
 
 use http::response::Parts;
-use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 
-use super::rule::{AppliedRule, Timing};
+use super::rule::AppliedRule;
 use crate::decision::{Grant, Source};
 use crate::error::Error;
 use crate::gate::Gate;
@@ -15,117 +14,73 @@ use crate::tokens::Tokens;
 
 /// A request that may be served: what its limits granted, and what remains to do when its response is known.
 ///
-/// Dropped before the response is known, it charges: a missing response counts.
+/// Dropped before that, it leaves everything charged: a missing response counts.
 pub(super) struct Admission {
     gate: Gate,
-    grants: Vec<Grant>,
-    unsettled: Vec<AppliedRule>,
+    grant: Grant,
+    rules: Vec<AppliedRule>,
 }
 
 impl Admission {
-    /// Asks all limits together.
-    ///
-    /// Checks come first: they take nothing, so a refusal among them leaves all limits as they were.
+    /// Charges all limits together, or none.
     pub(super) async fn new(gate: &Gate, rules: Vec<AppliedRule>) -> Result<Self, Rejection> {
-        let (checked, charged): (Vec<_>, Vec<_>) =
-            rules.into_iter().partition(|rule| matches!(rule.timing, Timing::ChargeIf(_)));
-        let mut grants = Vec::new();
-        if !checked.is_empty() {
-            grants.push(gate.check_all(requests(&checked)).await?.granted()?);
-        }
-        let mut unsettled = checked;
-        if !charged.is_empty() {
-            let grant = gate.consume_all(requests(&charged)).await?.granted()?;
-            // A grant that did not come from the database charged nothing, so there is nothing to give back.
-            if grant.source == Source::Database {
-                unsettled.extend(charged);
-            }
-            grants.push(grant);
-        }
-        Ok(Self { gate: gate.clone(), grants, unsettled })
+        let requests = rules.iter().map(|rule| rule.asked.clone().into());
+        let grant = gate.consume_all(requests).await?.granted()?;
+        Ok(Self { gate: gate.clone(), grant, rules })
     }
 
-    /// Charges or gives back as the response demands. Returns the grants without what was not charged.
+    /// Gives back what the response deserves. Returns the grant without it.
     ///
-    /// A task of its own tells the gate, so that it happens even if the client goes away. Fails if a charge could not
-    /// be made and the gate's failure policy is closed.
-    pub(super) async fn settle(mut self, response: &Parts) -> Result<Vec<Grant>, Error> {
-        let mut grants = mem::take(&mut self.grants);
-        let (mut charges, mut refunds) = (Vec::new(), Vec::new());
-        // By reference: if a predicate panics, `drop` below charges.
-        for AppliedRule { asked, timing } in &self.unsettled {
-            match timing {
-                Timing::ChargeIf(is_due) if is_due(response) => charges.push(asked.clone().into()),
-                Timing::ChargeIf(_) => uncharge(&mut grants, asked),
-                Timing::RefundIf(refunded) if refunded(response) => {
-                    refunds.push(asked.clone().into());
-                    uncharge(&mut grants, asked);
-                }
-                Timing::Before | Timing::RefundIf(_) => {}
+    /// The response waits, so that the client's next request finds the tokens, but not for a gate that hangs. A task of
+    /// its own gives them back even if the client goes away.
+    pub(super) async fn settle(self, response: &Parts) -> Grant {
+        let Self { gate, mut grant, rules } = self;
+        let is_due = |rule: &AppliedRule| rule.refund_if.as_ref().is_some_and(|refunded| refunded(response));
+        let refunds: Vec<_> = rules.into_iter().filter(is_due).map(|rule| rule.asked).collect();
+        // A grant that did not come from the database charged nothing.
+        if !refunds.is_empty() && grant.source == Source::Database {
+            for refund in &refunds {
+                uncharge(&mut grant, refund);
             }
+            let task = tokio::spawn(give_back(gate, refunds));
+            let _ = tokio::time::timeout(PATIENCE, task).await;
         }
-        self.unsettled.clear();
-        if !charges.is_empty() || !refunds.is_empty() {
-            let task = tell(self.gate.clone(), charges, refunds).ok_or(Error::Stopped)?;
-            // The task fails only if the runtime stops. It is unknown then whether the gate counted.
-            task.await.unwrap_or(Err(Error::Stopped))?;
-        }
-        Ok(grants)
+        grant
     }
 }
 
-impl Drop for Admission {
-    fn drop(&mut self) {
-        let unsettled = mem::take(&mut self.unsettled).into_iter();
-        let due = unsettled.filter(|rule| matches!(rule.timing, Timing::ChargeIf(_)));
-        let charges: Vec<_> = due.map(|rule| rule.asked.into()).collect();
-        if !charges.is_empty() {
-            // Nobody waits for the result. The task logs a failure.
-            drop(tell(self.gate.clone(), charges, Vec::new()));
+async fn give_back(gate: Gate, refunds: Vec<CheckedRequest>) {
+    for refund in refunds {
+        if let Err(error) = credit(&gate, refund.into()).await {
+            tracing::warn!(%error, "could not give back a charge");
         }
     }
 }
 
-fn requests(rules: &[AppliedRule]) -> impl Iterator<Item = Request> {
-    rules.iter().map(|rule| rule.asked.clone().into())
-}
-
-/// Tells the gate, in a task that runs even if nobody awaits it; `None` if the runtime has stopped.
-fn tell(gate: Gate, charges: Vec<Request>, refunds: Vec<Request>) -> Option<JoinHandle<Result<(), Error>>> {
-    let telling = async move {
-        let mut result = Ok(());
-        for charge in charges {
-            if let Err(error) = gate.debit(charge).await {
-                tracing::warn!(%error, "could not charge for a response");
-                if !gate.answers(&error) {
-                    result = Err(error);
-                }
-            }
+/// Tries again after an error that nothing was written by and that may pass, such as a full queue.
+async fn credit(gate: &Gate, refund: Request) -> Result<(), Error> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match gate.credit(refund.clone()).await {
+            Err(error) if error.is_retryable() && pause <= LAST_PAUSE => tokio::time::sleep(pause).await,
+            done => return done.map(drop),
         }
-        for refund in refunds {
-            if let Err(error) = gate.credit(refund).await {
-                tracing::warn!(%error, "could not give back a charge");
-            }
-        }
-        result
-    };
-    Handle::try_current().ok().map(|runtime| runtime.spawn(telling))
-}
-
-/// Corrects the standing of a limit by a charge that was not made or was given back.
-fn uncharge(grants: &mut [Grant], CheckedRequest { limit, key, cost, .. }: &CheckedRequest) {
-    for grant in grants {
-        let mut standings = Vec::from_iter(mem::take(&mut grant.standings));
-        for standing in &mut standings {
-            if standing.limit.name == limit.name && standing.key == *key {
-                give_back(standing, *cost);
-            }
-        }
-        grant.standings = standings.into();
+        pause *= 2;
     }
 }
 
-fn give_back(standing: &mut Standing, charge: Tokens) {
+/// Corrects the standing of a limit by a charge that is given back.
+fn uncharge(grant: &mut Grant, CheckedRequest { limit, key, cost, .. }: &CheckedRequest) {
+    let mut standings = Vec::from_iter(mem::take(&mut grant.standings));
+    for standing in &mut standings {
+        if standing.limit.name == limit.name && standing.key == *key {
+            raise(standing, *cost);
+        }
+    }
+    grant.standings = standings.into();
+}
+
+fn raise(standing: &mut Standing, charge: Tokens) {
     let (had_debt, capacity) = (standing.remaining.is_negative(), standing.limit.capacity);
     standing.remaining = standing.remaining.checked_add(charge).unwrap_or(Tokens::MAX).min(capacity);
     // The next whole token comes at the same instant as before if the balance moved by whole tokens and it still fits.
@@ -133,3 +88,9 @@ fn give_back(standing: &mut Standing, charge: Tokens) {
     let fits = Tokens::from_whole(standing.whole() + 1).is_ok_and(|next| next <= capacity);
     standing.more_at = standing.more_at.filter(|_| !had_debt && is_whole && fits);
 }
+
+/// How long a response waits at most for what it gives back.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Ten tries within a minute: a queue is empty sooner, and most failovers are over.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LAST_PAUSE: Duration = Duration::from_millis(25_600);

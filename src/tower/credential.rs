@@ -6,6 +6,7 @@ use http::request::Parts;
 
 use super::key::{ExtractKey, digest};
 use crate::http::NoKey;
+use crate::http::forwarded::single_value;
 use crate::key::Key;
 
 /// The place of a secret that identifies the client: a bearer token, or an API key in a header field of its own.
@@ -81,7 +82,7 @@ type IsKnown = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 impl ExtractKey for CredentialOf {
     fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
         let Credential { field, is_bearer } = &self.credential;
-        let value = single_value(request, field);
+        let value = single_value(&request.headers, field);
         let secret = if *is_bearer { value.and_then(bearer_token) } else { value };
         let known = secret.filter(|secret| !secret.is_empty() && (self.is_known)(secret));
         let key = known.and_then(|secret| match is_bearer {
@@ -96,13 +97,6 @@ impl fmt::Debug for CredentialOf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CredentialOf").field("credential", &self.credential).finish_non_exhaustive()
     }
-}
-
-/// The value of a field that occurs once. With two, the service might look at the other one.
-fn single_value<'r>(request: &'r Parts, name: &HeaderName) -> Option<&'r [u8]> {
-    let mut values = request.headers.get_all(name).iter();
-    let value = values.next()?;
-    values.next().is_none().then_some(value.as_bytes().trim_ascii())
 }
 
 /// The token after the scheme. The scheme's case does not matter.

@@ -2,7 +2,7 @@
 //! services.
 //!
 //! ```
-//! use http::{Method, StatusCode};
+//! use http::Method;
 //! use tollgate::http::TrustedProxies;
 //! use tollgate::tower::{ClientAddress, Credential, ExtractKey, Rule, TollgateLayer};
 //! use tollgate::{Gate, HOUR, Limit, MINUTE};
@@ -18,7 +18,7 @@
 //!     let failed_logins = Rule::new(FAILED_LOGINS)
 //!         .key(address)
 //!         .when(|request| request.method == Method::POST && request.uri.path() == "/login")
-//!         .refund_if(|response| response.status != StatusCode::UNAUTHORIZED);
+//!         .refund_if(|response| response.status.is_success());
 //!     TollgateLayer::new(gate).limit(per_token).limit(failed_logins).skip(|request| request.uri.path() == "/health")
 //! }
 //! # let _ = layer;
@@ -33,17 +33,20 @@
 //!
 //! # Charges that depend on the response
 //!
-//! [`Rule::refund_if`] charges first, and gives back if the predicate holds for the response. It is strict at every
-//! moment: use it for failed log-ins. In exchange, parallel requests that deserve no charge may be refused.
+//! Every limit is charged before the request is served. [`Rule::refund_if`] gives the charge back if the predicate holds
+//! for the response, and [`Rule::charge_if`] if it does not. So the limit holds at every moment and in all processes:
+//! use it for failed log-ins. There is never a debt. In exchange, parallel requests that deserve no charge may be
+//! refused.
 //!
-//! [`Rule::charge_if`] checks first, and charges if the predicate holds for the response. Requests that run at the same
-//! time see the same balance, so all of them may pass on the last token. Each is charged, into debt if need be, so in
-//! the long run no more pass than the limit allows.
+//! **A missing response counts**: if the client goes away or the service fails before there is a response, nothing is
+//! given back. What is given back once there is one, no client can stop. The response waits for it, for at most a
+//! second. If the gate's queue is full or its connection is lost, ten tries are made within a minute; if all fail, a
+//! `tracing` event at level `warn` says so, and the charge stays.
 //!
-//! **A missing response counts**: if the client goes away or the service fails before there is a response, the request
-//! is charged, or not given back. A task of its own tells the gate, which no client can stop. The response waits for
-//! the gate's answer, so a client cannot guess again before its last guess counts. If the gate fails to count, the
-//! response is 503, unless the gate's failure policy is open.
+//! **A charge that the database did not make** needs none given back: what the gate's
+//! [`OnFailure`](crate::OnFailure) grants during an outage is not counted. A gate for log-ins should stay closed.
+//!
+//! Each request costs a write, and each that is given back another.
 //!
 //! # Whose bucket
 //!

@@ -11,9 +11,9 @@ use crate::limit::Limit;
 use crate::request::{CheckedRequest, Request};
 use crate::tokens::{Tokens, TokensError};
 
-/// One limit of a layer: which requests it applies to, whose bucket it charges, how much, and when.
+/// One limit of a layer: which requests it applies to, whose bucket it charges, how much, and for which responses.
 ///
-/// Defaults: all requests, the bucket of the peer's address, one token, before the request is served.
+/// Defaults: all requests, the bucket of the peer's address, one token, whatever the response.
 #[derive(Clone)]
 #[must_use = "a rule limits nothing until it is given to a layer"]
 pub struct Rule {
@@ -22,29 +22,18 @@ pub struct Rule {
     key: Option<Arc<dyn ExtractKey>>,
     cost: CostOf,
     when: OnRequest,
-    timing: Timing,
-}
-
-/// When a request is charged.
-#[derive(Clone)]
-pub(super) enum Timing {
-    /// Before it is served.
-    Before,
-    /// After it was served, if the predicate holds for the response.
-    ChargeIf(OnResponse),
-    /// Before it is served. The charge is given back if the predicate holds for the response.
-    RefundIf(OnResponse),
+    refund_if: Option<OnResponse>,
 }
 
 type CostOf = Arc<dyn Fn(Request, &request::Parts) -> Request + Send + Sync>;
 pub(super) type OnRequest = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
-pub(super) type OnResponse = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
+type OnResponse = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
 
 impl Rule {
     /// A limit by the peer's address: each request costs one token.
     pub fn new(limit: Limit) -> Self {
         let key = Some(Arc::new(ClientAddress::peer()) as Arc<dyn ExtractKey>);
-        Self { limit, key, cost: Arc::new(|asked, _| asked), when: Arc::new(|_| true), timing: Timing::Before }
+        Self { limit, key, cost: Arc::new(|asked, _| asked), when: Arc::new(|_| true), refund_if: None }
     }
 
     /// Sets whose bucket is charged.
@@ -84,18 +73,17 @@ impl Rule {
         self
     }
 
-    /// Checks the limit before the request is served, and charges afterwards if the predicate holds for the response.
+    /// Charges before the request is served, and gives back if the predicate holds for the response.
     ///
-    /// Replaces an earlier [`refund_if`](Self::refund_if). The [module](super) compares the two.
-    pub fn charge_if(mut self, charged: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.timing = Timing::ChargeIf(Arc::new(charged));
+    /// The [module](super) says what this means. Replaces an earlier [`charge_if`](Self::charge_if).
+    pub fn refund_if(mut self, refunded: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.refund_if = Some(Arc::new(refunded));
         self
     }
 
-    /// Charges before the request is served, and gives back afterwards if the predicate holds for the response.
-    pub fn refund_if(mut self, refunded: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.timing = Timing::RefundIf(Arc::new(refunded));
-        self
+    /// [`refund_if`](Self::refund_if) the other way round: gives back unless the predicate holds for the response.
+    pub fn charge_if(self, charged: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.refund_if(move |response| !charged(response))
     }
 
     /// What the request asks of this limit; `None` if the limit does not apply to it.
@@ -110,7 +98,7 @@ impl Rule {
         let Some(key) = self.key_of(request, missing_key)? else { return Ok(None) };
         let asked = if key.is_global() { self.limit.global() } else { self.limit.key(key) };
         let asked = (self.cost)(asked, request).checked()?;
-        Ok(Some(AppliedRule { asked, timing: self.timing.clone() }))
+        Ok(Some(AppliedRule { asked, refund_if: self.refund_if.clone() }))
     }
 
     fn key_of(&self, request: &request::Parts, missing_key: MissingKey) -> Result<Option<Key>, NoKey> {
@@ -139,5 +127,5 @@ impl fmt::Debug for Rule {
 /// What one request asks of one limit.
 pub(super) struct AppliedRule {
     pub(super) asked: CheckedRequest,
-    pub(super) timing: Timing,
+    pub(super) refund_if: Option<OnResponse>,
 }

@@ -65,13 +65,9 @@ where
                 Err(rejection) => return Ok(refused(&layer, &rejection, &limits)),
             };
             let (parts, body) = inner.call(request).await?.into_parts();
-            let grants = match admission.settle(&parts).await {
-                Ok(grants) => grants,
-                Err(error) => return Ok(refused(&layer, &error.into(), &limits)),
-            };
+            let grant = admission.settle(&parts).await;
             let mut response = Response::from_parts(parts, body);
-            let facts = grants.iter().fold(Facts::default().announcing(&limits), Facts::and);
-            layer.fields.write(facts, response.headers_mut());
+            layer.fields.write(Facts::from(&grant).announcing(&limits), response.headers_mut());
             Ok(response)
         })
     }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use http::HeaderMap;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
-use tollgate::http::{Facts, Fields};
+use tollgate::http::{Facts, Fields, Format};
 use tollgate::{DAY, Decision, HOUR, Limit, MINUTE, Request, SECOND, Tokens};
 
-use crate::parser::{integer, list};
+use crate::parser::{dictionary, integer, list};
 use crate::world::{World, millis};
 
 fn text<'h>(headers: &'h HeaderMap, field: &str) -> &'h str {
@@ -209,6 +209,16 @@ fn a_limit_that_no_decision_speaks_of_is_announced() {
     assert_eq!(list(&headers, "ratelimit").len(), 1);
 }
 
+#[test]
+fn the_longest_jitter_is_still_a_number() {
+    let limit = Limit::token_bucket("one", 1, MINUTE);
+    let mut world = World::default();
+    assert!(world.consume([limit.global()], millis(0)).is_granted());
+    let refused = world.consume([limit.global()], millis(0));
+    let headers = Fields::default().jitter(Duration::MAX).of(&refused);
+    assert!(text(&headers, "retry-after").parse::<u64>().unwrap() >= 60);
+}
+
 /// A limit of any kind, in numbers that exercise the rounding.
 fn limits() -> impl Strategy<Value = Limit> {
     (0_usize..3, 1_u64..200, 1_u64..400_000_000, 1_u64..300, any::<bool>()).prop_map(
@@ -224,6 +234,20 @@ fn limits() -> impl Strategy<Value = Limit> {
 fn cost(limit: &Limit, micros: u32) -> Request {
     let most = limit.spec().capacity.map_or(1, Tokens::micros);
     limit.global().cost(Tokens::from_micros(i64::from(micros) % (most + 1)))
+}
+
+/// How many seconds longer each wait of one response is than that of another.
+fn added(late: &HeaderMap, exact: &HeaderMap) -> Vec<i64> {
+    let read = |headers: &HeaderMap| {
+        let plain = ["retry-after", "ratelimit-reset", "x-ratelimit-reset"].map(|field| integer(headers, field));
+        let told = text(headers, "ratelimit");
+        let t = told.starts_with('"').then(|| list(headers, "ratelimit")[0].integers.get("t").copied()).flatten();
+        let reset = told.starts_with("limit=").then(|| dictionary(headers, "ratelimit")["reset"]);
+        plain.into_iter().chain([t, reset]).flatten().collect::<Vec<_>>()
+    };
+    let [late, exact] = [late, exact].map(read);
+    assert_eq!(late.len(), exact.len());
+    late.into_iter().zip(exact).map(|(late, exact)| late - exact).collect()
 }
 
 proptest! {
@@ -262,6 +286,21 @@ proptest! {
                 let whole = grant.standings[0].whole();
                 prop_assert!(left(now + t * 1_000_000) > whole, "{:?}", headers);
                 prop_assert!(*t == 0 || left(now + (t - 1) * 1_000_000) == whole, "{:?}", headers);
+            }
+        }
+    }
+
+    /// Never earlier, in any format, and all waits of one response by the same.
+    #[test]
+    fn jitter_only_adds(limit in limits(), micros in any::<u32>()) {
+        let mut world = World::default();
+        for _ in 0..2 {
+            let decision = world.consume([cost(&limit, micros)], millis(0));
+            for format in [Format::Draft11, Format::Draft7, Format::Draft6, Format::XRateLimit, Format::None] {
+                let fields = Fields::new(format);
+                let added = added(&fields.jitter(90 * SECOND).of(&decision), &fields.of(&decision));
+                prop_assert!(added.iter().all(|late| (0..=90).contains(late)), "{:?}", added);
+                prop_assert!(added.windows(2).all(|two| two[0] == two[1]), "{:?}", added);
             }
         }
     }

@@ -35,7 +35,7 @@ fn key(extract: &impl ExtractKey, request: &Parts) -> String {
 }
 
 fn bearer() -> CredentialOf {
-    Credential::bearer().known(|token| token.starts_with(b"good"))
+    Credential::bearer().known(|token| [b"good".as_slice(), b"good-token", b"good-1", b"good-2"].contains(&token))
 }
 
 #[test]
@@ -58,6 +58,10 @@ fn behind_proxies_the_address_is_theirs_to_tell() {
     assert_eq!(key(&behind, &with(&[("x-forwarded-for", b"6.6.6.6, 203.0.113.9")])), "ip|203.0.113.9");
     assert_eq!(key(&behind, &with(&[("x-forwarded-for", b"2001:db8:1:2::9")])), "ip|2001:db8:1:2::/64");
     assert_eq!(key(&behind, &with(&[("x-real-ip", b"6.6.6.6")])), "ip|192.0.2.1");
+    let field = HeaderName::from_static("fly-client-ip");
+    let behind = ClientAddress::behind(TrustedProxies::single_address(field, ["192.0.2.1"]).unwrap());
+    assert_eq!(key(&behind, &with(&[("fly-client-ip", b"2001:db8:1:2::9")])), "ip|2001:db8:1:2::/64");
+    assert_eq!(key(&behind.ipv6_prefix(48), &with(&[("fly-client-ip", b"2001:db8:1:2::9")])), "ip|2001:db8:1::/48");
 }
 
 #[test]
@@ -89,10 +93,11 @@ fn a_secret_becomes_a_digest() {
 #[test]
 fn a_made_up_credential_is_no_fresh_bucket() {
     let by_token = bearer().or(ClientAddress::peer());
-    let made_up: [&[(&'static str, &[u8])]; 7] = [
+    let made_up: [&[(&'static str, &[u8])]; 8] = [
         &[],
         &[("authorization", b"Bearer bad")],
         &[("authorization", b"Bearer worse")],
+        &[("authorization", b"Bearer good-3")],
         &[("authorization", b"Bearer ")],
         &[("authorization", b"Basic good")],
         &[("authorization", b"Bearer good-1"), ("authorization", b"Bearer good-2")],

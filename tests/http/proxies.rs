@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
 use tollgate::http::TrustedProxies;
 
@@ -108,6 +108,37 @@ fn forwarded_is_read_from_the_right_too() {
 fn only_the_field_that_the_proxies_write_is_read() {
     assert_eq!(through(&hops(1), "forwarded", ["for=6.6.6.6"]), "10.0.0.1");
     assert_eq!(through(&hops(1).forwarded(), "x-forwarded-for", ["6.6.6.6"]), "10.0.0.1");
+}
+
+#[test]
+fn a_field_of_one_address_is_read_from_the_named_proxies_alone() {
+    let field = HeaderName::from_static("cf-connecting-ip");
+    let behind = |networks: &[&str]| TrustedProxies::single_address(field.clone(), networks).unwrap();
+    let ours = behind(&["10.0.0.0/8"]);
+    let one = |line: &[u8]| through(&ours, "cf-connecting-ip", [line]);
+    for (line, expected) in [
+        ("203.0.113.9", "203.0.113.9"),
+        (" 203.0.113.9:4711 ", "203.0.113.9"),
+        ("2001:DB8:0::9", "2001:db8::9"),
+        ("::ffff:203.0.113.9", "203.0.113.9"),
+        ("10.0.0.7", "10.0.0.7"),
+    ] {
+        assert_eq!(one(line.as_bytes()), expected, "{line}");
+    }
+    for line in [b"".as_slice(), b"unknown", b"6.6.6.6, 203.0.113.9", b"203.0.113.9,", b"\xff", b"\"203.0.113.9\""] {
+        assert_eq!(one(line), "10.0.0.1", "{line:?} is no address");
+    }
+    assert_eq!(through(&ours, "cf-connecting-ip", ["6.6.6.6", "203.0.113.9"]), "10.0.0.1", "which of the two?");
+    assert_eq!(through(&ours, "x-real-ip", ["6.6.6.6"]), "10.0.0.1", "only the field that the proxies write");
+    assert_eq!(client(&ours, ["6.6.6.6"]), "10.0.0.1");
+    for strangers in [&["192.0.2.1"] as &[_], &[]] {
+        assert_eq!(
+            through(&behind(strangers), "cf-connecting-ip", ["6.6.6.6"]),
+            "10.0.0.1",
+            "nobody believes a stranger"
+        );
+    }
+    assert!(TrustedProxies::single_address(field, ["10.0.0.0/33"]).is_err());
 }
 
 #[test]

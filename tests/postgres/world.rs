@@ -151,7 +151,17 @@ impl World {
             let sql = "select cardinality(pg_blocking_pids($1)) > 0";
             while !sqlx::query_scalar::<_, bool>(sql).bind(pid).fetch_one(&self.pool).await.unwrap() {}
         };
-        tokio::time::timeout(Duration::from_secs(20), blocked).await.unwrap();
+        tokio::time::timeout(5 * MINUTE, blocked).await.unwrap();
+    }
+
+    /// Returns once any session of this database waits for a lock.
+    pub(crate) async fn until_anyone_is_blocked(&self) {
+        let blocked = async {
+            let sql = "select exists (select from pg_stat_activity
+                                       where datname = current_database() and wait_event_type = 'Lock')";
+            while !sqlx::query_scalar::<_, bool>(sql).fetch_one(&self.pool).await.unwrap() {}
+        };
+        tokio::time::timeout(5 * MINUTE, blocked).await.unwrap();
     }
 
     /// Runs statements that a test needs around the limiter, as the administrator.

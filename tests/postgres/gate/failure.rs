@@ -162,6 +162,30 @@ async fn g31_no_share_is_no_grant() {
     }
 }
 
+/// Somebody invents keys. No bucket is reset by it, and those who are kept go on.
+#[tokio::test]
+async fn g31_a_local_bucket_is_never_forgotten_before_it_is_full() {
+    let pool = PgPoolOptions::new().connect_lazy("postgres://nobody@127.0.0.1:1/none").unwrap();
+    pool.close().await;
+    let gate = gate(&pool, OnFailure::Local(1.0));
+    let [slow, fast] = [EVER, Duration::from_millis(1)].map(|period| Limit::fixed_window("one", 1, period));
+    let keys = |from: u32, to: u32| (from..to).map(|key| slow.key(key)).collect::<Vec<_>>();
+    gate.consume(fast.key("soon full")).await.unwrap().granted().unwrap();
+    for from in (0..99_000).step_by(1_000) {
+        gate.consume_all(keys(from, from + 1_000)).await.unwrap().granted().unwrap();
+    }
+    gate.consume_all(keys(99_000, 99_999)).await.unwrap().granted().unwrap();
+    // A hundred thousand are kept. One of them is full sooner or later, and makes room.
+    soon(async { while gate.consume(slow.key(99_999)).await.is_err() {} }).await;
+    for key in 100_000..101_000 {
+        let error = gate.consume(slow.key(key)).await.unwrap_err();
+        assert!(matches!(error, Error::Database { .. }), "{error:?}");
+    }
+    for key in [0, 50_000, 99_999] {
+        assert!(!gate.consume(slow.key(key)).await.unwrap().is_granted(), "{key}");
+    }
+}
+
 /// A crowd is no failure of the database: neither a full queue nor a held row opens the gate.
 #[tokio::test]
 async fn g31_busy_and_unknown_outcomes_stay_errors_whatever_the_policy() {

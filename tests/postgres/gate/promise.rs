@@ -28,6 +28,30 @@ fn limits() -> [Limit; 6] {
     ]
 }
 
+/// Charged before the password is verified, and given back if it is right, as `examples/failed_logins.rs` does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_thousand_guesses_at_once_no_more_fail_than_the_limit_allows() {
+    let world = World::new().await;
+    let limit = Limit::fixed_window("failed_logins", 3, Limit::MAX_PERIOD);
+    let gates = [patient(&world.pool).build(), patient(&world.pool).build()];
+    let mut guesses = JoinSet::new();
+    for (guess, gate) in gates.iter().cycle().take(2_000).enumerate() {
+        let (gate, request) = (gate.clone(), limit.key("ada"));
+        guesses.spawn(async move {
+            let Decision::Granted(grant) = soon(gate.consume(request)).await.unwrap() else { return 0 };
+            let is_right = guess % 10 == 0;
+            if is_right {
+                soon(gate.settle(grant, 0)).await.unwrap();
+            }
+            u32::from(!is_right)
+        });
+    }
+    let failed: u32 = guesses.join_all().await.into_iter().sum();
+    let left = gates[0].balance(limit.key("ada")).await.unwrap().value;
+    assert!(failed <= 3, "{failed} wrong guesses were verified");
+    assert_eq!(left, Tokens::new(3 - failed));
+}
+
 /// Two processes with two gates each, and transactions of others, on the same rows for some seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn never_over_between_any_two_grants_of_two_processes() {

@@ -1,9 +1,12 @@
 //! What a client sees.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use chrono::DateTime;
 use reqwest::Client;
 use serde_json::json;
+use sqlx::postgres::PgPoolOptions;
 use tollgate::http::{Fields, Format};
 use tollgate::tower::{Rule, TollgateLayer};
 use tollgate::{Gate, Limit, MINUTE, SECOND};
@@ -48,6 +51,35 @@ async fn bursts(client: &Client) {
 
     tokio::time::sleep(Duration::from_secs(retry_after)).await;
     assert_eq!(get().await.status(), 200, "at the first try");
+}
+
+/// By a clock that stands still, so that all of them wait for one instant.
+#[tokio::test]
+async fn clients_that_are_refused_at_once_are_told_different_instants_if_asked_for() {
+    let world = World::new().await;
+    let gate = || Gate::builder(world.pool.clone()).clock(|| DateTime::UNIX_EPOCH);
+    let away = PgPoolOptions::new().acquire_timeout(Duration::ZERO);
+    let away = Gate::new(away.connect_lazy("postgres://nobody@127.0.0.1:1/none").unwrap());
+    let fields = Fields::default().jitter(Duration::from_secs(100_000));
+    for (gate, served_first, status, wait) in
+        [(gate().build(), 1, 429, 60), (gate().remember_refusals(MINUTE).build(), 0, 429, 60), (away, 0, 503, 5)]
+    {
+        let limit = Limit::token_bucket("one", 1, MINUTE);
+        let served = Served::behind(TollgateLayer::new(gate).limit(limit).fields(fields)).await;
+        assert_eq!(served.statuses("/", served_first).await, vec![200; served_first]);
+        let mut told = BTreeSet::new();
+        for _ in 0..5 {
+            let refused = served.get("/").await;
+            assert_eq!(refused.status(), status);
+            let retry_after: u64 = field(&refused, "retry-after").parse().unwrap();
+            assert!((wait..=100_000 + wait).contains(&retry_after), "{retry_after}");
+            if status == 429 {
+                assert_eq!(field(&refused, "ratelimit"), format!(r#""one";r=0;t={retry_after}"#));
+            }
+            told.insert(retry_after);
+        }
+        assert!(told.len() > 1, "{told:?}");
+    }
 }
 
 #[tokio::test]

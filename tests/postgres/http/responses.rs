@@ -1,12 +1,17 @@
 //! Charges that depend on the response.
 
+use std::sync::Arc;
+
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::Semaphore;
 use tollgate::tower::{Rule, TollgateLayer};
 use tollgate::{Gate, Limit, OnFailure};
 
-use super::served::{Served, field, http_1, json, left};
+use super::served::{Served, field, http_1, left};
+use crate::gate::stage::soon;
 use crate::world::World;
 
 const GUESSES: Limit = Limit::fixed_window("guesses", 3, Limit::MAX_PERIOD);
@@ -63,51 +68,54 @@ async fn what_deserves_no_charge_is_given_back() {
     assert_eq!(left(&gate, &GUESSES, US).await, 1);
 }
 
+/// Fails where the first five all pass, on the last three tokens.
 #[tokio::test]
-async fn those_under_way_at_once_pass_and_are_all_charged() {
+async fn requests_that_are_under_way_count() {
     let world = World::new().await;
     let gate = Gate::new(world.pool.clone());
     let failed = Rule::new(GUESSES).charge_if(|response| response.status == StatusCode::UNAUTHORIZED);
-    // Five look before any of them fails.
-    let crowd = std::sync::Arc::new(tokio::sync::Barrier::new(5));
-    let handler = move || {
-        let crowd = crowd.clone();
-        async move {
-            crowd.wait().await;
+    let end = Arc::new(Semaphore::new(0));
+    let handler = {
+        let end = end.clone();
+        move || async move {
+            end.acquire().await.unwrap().forget();
             StatusCode::UNAUTHORIZED
         }
     };
     let layer = TollgateLayer::new(gate.clone()).limit(failed);
     let served = Served::new(Router::new().route("/login", post(handler)).layer(layer)).await;
-    let requests = (0..5).map(|_| http_1().post(served.url("/login")).send());
-    let statuses = futures_util::future::join_all(requests).await;
-    assert!(statuses.into_iter().all(|response| response.unwrap().status() == 401));
-    assert_eq!(left(&gate, &GUESSES, US).await, -2, "a debt, which time has to pay first");
-    assert_eq!(guess(&served, "wrong").await.0, 429);
+    let mut guesses: FuturesUnordered<_> = (0..5).map(|_| guess(&served, "wrong")).collect();
+    for _ in 0..2 {
+        assert_eq!(soon(guesses.next()).await.unwrap().0, 429, "three are under way, and nobody has been told");
+    }
+    end.add_permits(3);
+    assert_eq!(guesses.map(|(status, _)| status).collect::<Vec<_>>().await, [401; 3]);
+    assert_eq!(left(&gate, &GUESSES, US).await, 0, "and no debt");
 }
 
+/// A database that goes away before the guess: nobody guesses, unless the gate is open.
 #[tokio::test]
-async fn a_guess_that_cannot_be_counted_is_not_answered_unless_the_gate_is_open() {
+async fn a_guess_that_cannot_be_charged_is_not_tried_unless_the_gate_is_open() {
     for (policy, expected) in [(OnFailure::Closed, 503), (OnFailure::Open, 401)] {
         let world = World::new().await;
-        // The database goes away after the look, and before the charge.
-        let pool = sqlx::PgPool::connect(&world.url()).await.unwrap();
-        let gate = Gate::builder(pool.clone()).on_failure(policy).build();
-        let failed = Rule::new(GUESSES).charge_if(|response| response.status == StatusCode::UNAUTHORIZED);
-        let handler = move || {
-            let pool = pool.clone();
-            async move {
-                pool.close().await;
-                StatusCode::UNAUTHORIZED
-            }
-        };
-        let layer = TollgateLayer::new(gate).limit(failed);
-        let served = Served::new(Router::new().route("/login", post(handler)).layer(layer)).await;
-        let response = http_1().post(served.url("/login")).send().await.unwrap();
-        assert_eq!(response.status(), expected);
-        if expected == 503 {
-            assert_eq!(field(&response, "retry-after"), "5");
-            assert_eq!(json(response).await["status"], 503);
-        }
+        let gate = Gate::builder(world.pool.clone()).on_failure(policy).build();
+        let failed = Rule::new(GUESSES).refund_if(|response| response.status.is_success());
+        world.pool.close().await;
+        let served = served(TollgateLayer::new(gate).limit(failed)).await;
+        assert_eq!(guess(&served, "wrong").await.0, expected);
     }
+}
+
+/// The work is done: an answer that says otherwise would have it done twice.
+#[tokio::test]
+async fn a_response_is_sent_though_its_charge_cannot_be_given_back() {
+    let world = World::new().await;
+    let pool = world.pool.clone();
+    let layer = TollgateLayer::new(Gate::new(pool.clone())).limit(Rule::new(GUESSES).refund_if(|_| true));
+    let handler = move || {
+        let pool = pool.clone();
+        async move { pool.close().await }
+    };
+    let served = Served::new(Router::new().route("/login", post(handler)).layer(layer)).await;
+    assert_eq!(guess(&served, "right").await.0, 200);
 }

@@ -1,5 +1,7 @@
 //! Which requests are charged, to whom, and how much.
 
+use std::collections::HashSet;
+
 use axum::http::{Response, StatusCode};
 use axum::routing::any;
 use axum::{Router, body::Body};
@@ -116,6 +118,29 @@ async fn a_spoofed_entry_never_changes_the_bucket() {
 }
 
 #[tokio::test]
+async fn a_proxy_names_its_clients_in_a_field_of_one_address_and_a_stranger_does_not() {
+    let world = World::new().await;
+    for (field, proxy, expected) in [
+        ("cf-connecting-ip", "127.0.0.0/8", [200, 200, 429, 200]),
+        ("x-real-ip", "127.0.0.1", [200, 200, 429, 200]),
+        ("true-client-ip", "192.0.2.0/24", [200, 429, 429, 429]),
+    ] {
+        let name = HeaderName::from_static(field);
+        let key = ClientAddress::behind(TrustedProxies::single_address(name, [proxy]).unwrap());
+        let limit = Limit::fixed_window(field, 1, Limit::MAX_PERIOD);
+        let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(Rule::new(limit).key(key));
+        let served = Served::behind(layer).await;
+        let mut statuses = Vec::new();
+        // The third is in the second one's /64.
+        for client in ["203.0.113.9", "2001:db8:1:2::9", "2001:db8:1:2::a", "2001:db8:1:3::9"] {
+            let request = http_1().get(served.url("/")).header(field, client).header("x-forwarded-for", client);
+            statuses.push(request.send().await.unwrap().status().as_u16());
+        }
+        assert_eq!(statuses, expected, "{field}");
+    }
+}
+
+#[tokio::test]
 async fn a_credential_that_nobody_knows_is_charged_to_the_address() {
     let world = World::new().await;
     let gate = Gate::new(world.pool.clone());
@@ -133,6 +158,25 @@ async fn a_credential_that_nobody_knows_is_charged_to_the_address() {
     }
     let secrets = "select count(*) from tollgate.rate_limits where key like '%alpha%' or key like '%made%'";
     assert_eq!(sqlx::query_scalar::<_, i64>(secrets).fetch_one(&world.pool).await.unwrap(), 0);
+}
+
+/// As the documentation of `known` looks tokens up: two hundred of the right form, of which none was issued.
+#[tokio::test]
+async fn made_up_tokens_of_the_right_form_share_the_bucket_of_their_address() {
+    let world = World::new().await;
+    let issued: HashSet<&[u8]> = [b"user-1".as_slice(), b"user-2"].into();
+    let key = Credential::bearer().known(move |token| issued.contains(token)).or(ClientAddress::peer());
+    let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(Rule::new(ONE).key(key));
+    let (served, client) = (Served::behind(layer).await, http_1());
+    let mut served_tokens = Vec::new();
+    for token in 1..=200 {
+        let request = client.get(served.url("/")).bearer_auth(format!("user-{token}"));
+        if request.send().await.unwrap().status() == StatusCode::OK {
+            served_tokens.push(token);
+        }
+    }
+    assert_eq!(served_tokens, [1, 2, 3], "the third is the address's one");
+    assert_eq!(world.rows().await, 3);
 }
 
 #[tokio::test]

@@ -3,15 +3,23 @@
 use std::convert::Infallible;
 use std::future::{pending, ready};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use http::{Request, Response, StatusCode};
+use sqlx::{Postgres, Transaction};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinSet;
 use tollgate::tower::{Grpc, PeerAddr, Rule, TollgateLayer};
 use tollgate::{Gate, HOUR, Limit};
+use tower::util::BoxCloneService;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use super::served::left;
+use crate::gate::stage::{patient, soon};
 use crate::world::World;
 
 const ONE: Limit = Limit::token_bucket("one", 1, HOUR);
@@ -86,18 +94,16 @@ async fn the_service_that_is_called_is_the_one_that_was_ready() {
 
 /// Returns once the gate has counted so much.
 async fn until_left(gate: &Gate, expected: i64) {
-    let counted = async { while left(gate, &GUESSES, US).await != expected {} };
-    tokio::time::timeout(Duration::from_mins(1), counted).await.unwrap();
+    soon(async { while left(gate, &GUESSES, US).await != expected {} }).await;
 }
 
 #[tokio::test]
-async fn a_response_that_never_came_counts() {
+async fn a_response_that_never_came_is_not_given_back() {
     let world = World::new().await;
     let gate = Gate::new(world.pool.clone());
-    let failed = Rule::new(GUESSES).charge_if(|response| response.status == StatusCode::UNAUTHORIZED);
-    let layer = TollgateLayer::new(gate.clone()).limit(failed);
+    let layer = TollgateLayer::new(gate.clone()).limit(Rule::new(GUESSES).refund_if(|_| true));
 
-    let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+    let (begun, mut has_begun) = unbounded_channel();
     let never = layer.layer(service_fn(move |_: Request<()>| {
         begun.send(()).unwrap();
         pending::<Result<Response<String>, Infallible>>()
@@ -105,19 +111,78 @@ async fn a_response_that_never_came_counts() {
     let client = tokio::spawn(never.oneshot(request(())));
     has_begun.recv().await.unwrap();
     client.abort();
-    until_left(&gate, 2).await;
+    assert!(client.await.unwrap_err().is_cancelled());
+    assert_eq!(left(&gate, &GUESSES, US).await, 2);
 
     let fails = layer.layer(service_fn(|_: Request<()>| ready(Err::<Response<String>, _>("broken"))));
     assert_eq!(fails.oneshot(request(())).await.unwrap_err(), "broken");
-    until_left(&gate, 1).await;
+    assert_eq!(left(&gate, &GUESSES, US).await, 1);
+}
+
+/// A service whose responses are given back, and leave the row held: by transactions that arrive at the channel.
+fn holding(world: &World, gate: &Gate) -> (Holding, UnboundedReceiver<Transaction<'static, Postgres>>) {
+    let (hold, transactions) = unbounded_channel();
+    let pool = world.pool.clone();
+    let inner = move |_: Request<()>| -> BoxFuture<'static, Result<Response<String>, Infallible>> {
+        let (pool, hold) = (pool.clone(), hold.clone());
+        Box::pin(async move {
+            let mut tx = pool.begin().await.unwrap();
+            sqlx::query("select from tollgate.rate_limits for update").execute(&mut *tx).await.unwrap();
+            hold.send(tx).unwrap();
+            Ok(Response::default())
+        })
+    };
+    let layer = TollgateLayer::new(gate.clone()).limit(Rule::new(GUESSES).refund_if(|_| true));
+    (BoxCloneService::new(layer.layer(service_fn(inner))), transactions)
+}
+
+type Holding = BoxCloneService<Request<()>, Response<String>, Infallible>;
+
+#[tokio::test]
+async fn what_is_given_back_outlives_the_client() {
+    let world = World::new().await;
+    let gate = patient(&world.pool).build();
+    let (service, mut held) = holding(&world, &gate);
+    let client = tokio::spawn(service.oneshot(request(())));
+    let tx = soon(held.recv()).await.unwrap();
+    world.until_anyone_is_blocked().await;
+    client.abort();
+    assert!(client.await.unwrap_err().is_cancelled());
+    tx.rollback().await.unwrap();
+    until_left(&gate, 3).await;
 }
 
 #[tokio::test]
-async fn what_is_never_answered_is_not_given_back() {
+async fn what_cannot_be_given_back_at_once_is_tried_again_and_the_response_does_not_wait() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
-    let layer = TollgateLayer::new(gate.clone()).limit(Rule::new(GUESSES).refund_if(|_| true));
-    let fails = layer.layer(service_fn(|_: Request<()>| ready(Err::<Response<String>, _>("broken"))));
-    assert_eq!(fails.oneshot(request(())).await.unwrap_err(), "broken");
-    assert_eq!(left(&gate, &GUESSES, US).await, 2);
+    let gate = Gate::builder(world.pool.clone()).lock_timeout(Duration::from_millis(1)).build();
+    let (service, mut held) = holding(&world, &gate);
+    let response = soon(service.oneshot(request(()))).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    soon(held.recv()).await.unwrap().rollback().await.unwrap();
+    until_left(&gate, 3).await;
+}
+
+/// Two processes, as it were, and two thousand guesses at the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_thousand_guesses_at_once_no_more_are_verified_than_the_limit_allows() {
+    let world = World::new().await;
+    let verified = Arc::new(AtomicU32::new(0));
+    let services = [(); 2].map(|()| {
+        let failed = Rule::new(GUESSES).charge_if(|response| response.status == StatusCode::UNAUTHORIZED);
+        let verified = verified.clone();
+        TollgateLayer::new(patient(&world.pool).build()).limit(failed).layer(service_fn(move |_: Request<()>| {
+            verified.fetch_add(1, Ordering::SeqCst);
+            let mut response = Response::new(String::new());
+            *response.status_mut() = StatusCode::UNAUTHORIZED;
+            ready(Ok::<_, Infallible>(response))
+        }))
+    });
+    let mut guesses = JoinSet::new();
+    for service in services.iter().cycle().take(2_000) {
+        guesses.spawn(service.clone().oneshot(request(())));
+    }
+    let statuses = guesses.join_all().await.into_iter().map(|response| response.unwrap().status());
+    let refused = statuses.filter(|status| *status == StatusCode::TOO_MANY_REQUESTS).count();
+    assert_eq!((verified.load(Ordering::SeqCst), refused), (3, 1_997));
 }

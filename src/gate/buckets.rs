@@ -1,0 +1,116 @@
+use std::collections::{BTreeSet, HashMap};
+
+use crate::algebra::{State, Timestamp};
+use crate::plan::{Change, Row};
+
+/// Rows in this process's memory, at most so many.
+///
+/// A row that is forgotten would be full again, so only full rows make room: inventing keys resets no bucket. They are
+/// found without a search.
+#[derive(Debug)]
+pub(super) struct Buckets {
+    bound: usize,
+    rows: HashMap<Row, Bucket>,
+    by_full_at: BTreeSet<(Timestamp, Row)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Bucket {
+    state: State,
+    full_at: Timestamp,
+}
+
+impl Buckets {
+    pub(super) fn new(bound: usize) -> Self {
+        Self { bound, rows: HashMap::new(), by_full_at: BTreeSet::new() }
+    }
+
+    /// What each row holds; `None` for a full one.
+    pub(super) fn states(&self, rows: &[Row]) -> Vec<Option<State>> {
+        rows.iter().map(|row| self.rows.get(row).map(|bucket| bucket.state)).collect()
+    }
+
+    /// Writes all changes, or none if there is no room for the new ones.
+    pub(super) fn write(&mut self, rows: &[Row], changes: &[Change], now: Timestamp) -> bool {
+        while self.rows.len() + self.count_new(rows, changes) > self.bound {
+            let soonest = self.by_full_at.first().filter(|(full_at, _)| *full_at <= now);
+            let Some(full) = soonest.cloned() else { return false };
+            self.by_full_at.remove(&full);
+            self.rows.remove(&full.1);
+        }
+        for Change { row, state, full_at, .. } in changes {
+            let (row, bucket) = (rows[*row].clone(), Bucket { state: *state, full_at: *full_at });
+            if let Some(old) = self.rows.insert(row.clone(), bucket) {
+                self.by_full_at.remove(&(old.full_at, row.clone()));
+            }
+            self.by_full_at.insert((*full_at, row));
+        }
+        true
+    }
+
+    fn count_new(&self, rows: &[Row], changes: &[Change]) -> usize {
+        changes.iter().filter(|change| !self.rows.contains_key(&rows[change.row])).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Call;
+    use crate::tokens::Tokens;
+    use crate::{Limit, SECOND};
+
+    const LIMIT: Limit = Limit::token_bucket("one", 1, SECOND);
+
+    /// Three rows, for two of which there is room.
+    struct Stage {
+        rows: Vec<Row>,
+        buckets: Buckets,
+    }
+
+    impl Stage {
+        fn new() -> Self {
+            let row = |key| Call::consume([LIMIT.key(key)]).checked().unwrap().first_rows().next().unwrap().clone();
+            Self { rows: ["a", "b", "c"].map(row).into(), buckets: Buckets::new(2) }
+        }
+
+        /// Writes rows that are full at some instants.
+        fn write(&mut self, full_at: &[(usize, i64)], now: i64) -> bool {
+            let [ts, now] = [0, now].map(Timestamp::from_micros);
+            let state = State { value: Tokens::ZERO, ts };
+            let change = |(row, at): &(usize, i64)| Change { row: *row, state, full_at: Timestamp::from_micros(*at) };
+            let changes: Vec<_> = full_at.iter().map(change).collect();
+            self.buckets.write(&self.rows, &changes, now)
+        }
+
+        /// Which rows are kept.
+        fn kept(&self) -> Vec<bool> {
+            assert_eq!(self.buckets.rows.len(), self.buckets.by_full_at.len());
+            self.buckets.states(&self.rows).iter().map(Option::is_some).collect()
+        }
+    }
+
+    #[test]
+    fn only_a_full_row_makes_room() {
+        let mut stage = Stage::new();
+        assert!(stage.write(&[(0, 10), (1, 20)], 5));
+        assert!(!stage.write(&[(2, 30)], 9));
+        assert_eq!(stage.kept(), [true, true, false], "nobody gets a full bucket back");
+        assert!(stage.write(&[(0, 15), (1, 20)], 9), "those that are kept go on");
+        assert!(!stage.write(&[(2, 30)], 14), "as it was written last");
+        assert!(stage.write(&[(2, 30)], 15));
+        assert_eq!(stage.kept(), [false, true, true]);
+    }
+
+    #[test]
+    fn a_call_of_several_rows_finds_room_for_all_or_for_none() {
+        let mut stage = Stage::new();
+        assert!(!stage.write(&[(0, 10), (1, 10), (2, 10)], 5));
+        assert_eq!(stage.kept(), [false; 3]);
+        assert!(stage.write(&[(0, 10)], 5));
+        assert!(!stage.write(&[(1, 20), (2, 20)], 9));
+        assert_eq!(stage.kept(), [true, false, false]);
+        assert!(stage.write(&[(1, 20), (2, 20)], 10));
+        assert_eq!(stage.kept(), [false, true, true]);
+    }
+}
