@@ -109,8 +109,9 @@ impl Fallback {
     }
 
     fn degraded(&self, remaining: Tokens, standings: Standings) -> Grant {
-        let (decided_at, source) = (self.now().into(), Source::Degraded);
-        Grant { remaining, decided_at, source, charges: Vec::new(), standings }
+        let now = self.now().into();
+        let (source, charges) = (Source::Degraded, Vec::new());
+        Grant { remaining, observed_at: now, decided_at: now, source, charges, standings }
     }
 
     fn now(&self) -> Timestamp {

@@ -63,7 +63,7 @@ impl Lines {
     /// A place for somebody who was refused.
     pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, denied: &Denied) -> Place<'l> {
         let mut lines = self.lock();
-        let known = Known::after(item, denied, Duration::ZERO);
+        let known = Known::after(item, denied);
         let line = lines.entry(item.target.first.clone()).or_insert_with(|| Line {
             known,
             waiting: BTreeMap::new(),
@@ -117,11 +117,11 @@ impl Place<'_> {
         }
     }
 
-    /// Goes back to where it was, after a refusal. The tokens will not be there within `least`.
-    pub(super) fn refused(&self, denied: &Denied, least: Duration) {
+    /// Goes back to where it was, after a refusal.
+    pub(super) fn refused(&self, denied: &Denied) {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(&self.item.target.first) {
-            line.known = Known::after(self.item, denied, least);
+            line.known = Known::after(self.item, denied);
             line.waiting.insert(self.number, self.first.clone());
         }
     }
@@ -173,8 +173,8 @@ impl Line {
 }
 
 impl Known {
-    /// What a refusal tells of the row. It gains nothing within `least`.
-    fn after(item: &Item<Ask>, denied: &Denied, least: Duration) -> Self {
+    /// What a refusal tells of the row.
+    fn after(item: &Item<Ask>, denied: &Denied) -> Self {
         let now = Timestamp::from(denied.decided_at);
         let ts = match item.target.terms.flow {
             // Its steps lie whole periods before the one at which it would grant.
@@ -185,7 +185,7 @@ impl Known {
             }
             Flow::Continuous | Flow::Grid { .. } => now,
         };
-        Self { state: State { value: denied.remaining, ts: ts.plus(least) }, read: (now, Instant::now()) }
+        Self { state: State { value: denied.remaining, ts }, read: (denied.observed_at.into(), Instant::now()) }
     }
 
     /// How long until the row holds what is asked.

@@ -16,6 +16,7 @@ use std::hash::{Hash, Hasher};
 
 use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery};
 use siphasher::sip::SipHasher13;
+use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
 use time::format_description::well_known::Rfc3339;
 
@@ -25,7 +26,8 @@ use driver::OverSqlx;
 /// Applies what is missing, and returns it. Does nothing on a schema that is up to date, or newer.
 ///
 /// Given a connection, it opens a transaction of its own; given a sqlx transaction, it works in a savepoint of that. A
-/// transaction-level advisory lock makes other runners wait; then they find nothing to do.
+/// transaction-level advisory lock makes other runners wait; then they find nothing to do. They wait for a minute, or for
+/// the session's `lock_timeout` if it has one.
 ///
 /// # Errors
 ///
@@ -93,11 +95,26 @@ pub fn sql() -> String {
         "-- tollgate {}: applies what is missing, all or nothing, and is safe to run again.\n\n\
          do $tollgate$ begin\n\n\
          -- As `tollgate migrate up` does: of several runners one applies, and the others wait.\n\
-         perform pg_catalog.pg_advisory_xact_lock({ADVISORY_LOCK});\n\n\
+         {}\n\
          if pg_catalog.to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\n\
          {history}\n{steps}\n\
          end $tollgate$;\n",
-        env!("CARGO_PKG_VERSION")
+        env!("CARGO_PKG_VERSION"),
+        take_lock()
+    )
+}
+
+/// Waits for other runners, in PL/pgSQL, and puts the `lock_timeout` of before back: the migrations are not to fail by ours.
+fn take_lock() -> String {
+    format!(
+        "declare\n    before text := pg_catalog.current_setting('lock_timeout');\n\
+         begin\n    \
+         if before = '0' then\n        perform pg_catalog.set_config('lock_timeout', '1min', true);\n    end if;\n    \
+         perform pg_catalog.pg_advisory_xact_lock({ADVISORY_LOCK});\n    \
+         perform pg_catalog.set_config('lock_timeout', before, true);\n\
+         exception when lock_not_available then\n    \
+         raise exception using errcode = 'lock_not_available', message = $why${LOCKED}$why$;\n\
+         end;\n"
     )
 }
 
@@ -212,6 +229,9 @@ pub enum MigrateError {
     /// refinery could not apply a migration.
     #[error("{0}")]
     Failed(#[from] Box<refinery_core::Error>),
+    /// Another session held the lock of the migrations for a minute, or for the session's `lock_timeout`.
+    #[error("{}", LOCKED)]
+    Locked,
     /// A migration is not applied.
     #[error("migration {0} is not applied (run `tollgate migrate up`)")]
     Missing(Migration),
@@ -240,10 +260,11 @@ async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, Mig
 
 async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Vec<Migration>), MigrateError> {
     let mut tx = begin(conn).await?;
-    sqlx::raw_sql(AssertSqlSafe(format!("select pg_catalog.pg_advisory_xact_lock({ADVISORY_LOCK})")))
-        .execute(&mut *tx)
-        .await
-        .map_err(failed("take the migration lock"))?;
+    let lock = format!("do $tollgate$ begin {} end $tollgate$", take_lock());
+    sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut *tx).await.map_err(|error| {
+        let is_locked = error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("55P03");
+        if is_locked { MigrateError::Locked } else { failed("take the migration lock")(error) }
+    })?;
     create_schema(&mut tx).await?;
     refuse_edited(&history(&mut tx).await?)?;
     let report = runner().run_async(&mut OverSqlx(&mut tx)).await.map_err(Box::new)?;
@@ -324,6 +345,9 @@ mod embedded {
 const HISTORY: &str = "tollgate.schema_history";
 /// The eight letters of "tollgate", read as a number.
 const ADVISORY_LOCK: i64 = i64::from_be_bytes(*b"tollgate");
+
+const LOCKED: &str = "another session keeps the lock of the migrations, a runner that hangs or a stranger (find it with: \
+                      select pid from pg_locks where locktype = 'advisory' and objid = 1734440037)";
 
 /// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and their columns.
 const TABLES: [(&str, &str); 2] = [("buckets", "u"), ("rate_limits", "p")];

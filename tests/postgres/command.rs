@@ -44,6 +44,18 @@ async fn the_sql_it_prints_is_the_schema_it_validates() {
     );
 }
 
+#[tokio::test]
+async fn migrations_that_cannot_get_their_lock_end_with_one_sentence() {
+    let world = World::unmigrated().await;
+    let mut holder = world.pool.acquire().await.unwrap();
+    let lock = i64::from_be_bytes(*b"tollgate");
+    sqlx::query("select pg_advisory_lock($1)").bind(lock).execute(&mut *holder).await.unwrap();
+    let url = failure::with_options(&world.direct_url(), "lock_timeout", "20ms");
+    let error = failure(&run(tollgate().args(["migrate", "up"]).env("DATABASE_URL", url)));
+    assert!(error.starts_with("error: another session keeps the lock of the migrations"), "{error}");
+    assert!(error.contains("select pid from pg_locks") && error.lines().count() == 1, "{error}");
+}
+
 #[test]
 fn what_is_missing_is_one_sentence_with_the_remedy() {
     let migrate = |url: Option<&str>| {

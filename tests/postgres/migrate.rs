@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tollgate::migrate::{self, MigrateError};
 use tollgate::{Error, Limit, Limiter, MINUTE, SECOND};
 
-use crate::world::{ON_CALL, OWNER, World, second};
+use crate::world::{ON_CALL, OWNER, World, pid, second};
 
 const ALL: usize = 3;
 
@@ -76,6 +76,56 @@ async fn in_the_callers_transaction_migrations_share_its_fate() {
     assert!(balance.unwrap().is_full());
     tx.rollback().await.unwrap();
     assert_eq!(migrate::status(&mut conn).await.unwrap().applied, []);
+}
+
+/// Any role that may log in can hold the lock, for as long as it likes.
+#[tokio::test]
+async fn where_somebody_keeps_the_lock_of_the_migrations_they_end_and_say_how_to_find_them() {
+    let world = World::unmigrated().await;
+    let mut holder = world.connect().await;
+    let mut conn = world.connect().await;
+    let lock = i64::from_be_bytes(*b"tollgate");
+    sqlx::query("select pg_advisory_lock($1)").bind(lock).execute(&mut holder).await.unwrap();
+    sqlx::raw_sql("set lock_timeout = '20ms'").execute(&mut conn).await.unwrap();
+    let mut said = Vec::new();
+    for failed in [migrate::run(&mut conn).await, migrate::dry_run(&mut conn).await] {
+        let Err(error @ MigrateError::Locked) = failed else { panic!("{failed:?}") };
+        said.push(error.to_string());
+    }
+    let sql = sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await.unwrap_err();
+    said.push(sql.as_database_error().unwrap().message().to_owned());
+    for said in said {
+        let (sentence, query) = said.strip_suffix(')').unwrap().split_once(" (find it with: ").unwrap();
+        assert!(sentence.starts_with("another session keeps the lock of the migrations"), "{said}");
+        let found: Vec<i32> = sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&world.pool).await.unwrap();
+        assert_eq!(found, [pid(&mut holder).await]);
+    }
+    holder.close().await.unwrap();
+    assert_eq!(migrate::run(&mut conn).await.unwrap().len(), ALL);
+    sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await.unwrap();
+}
+
+/// The server tells how long it would wait.
+#[tokio::test]
+async fn migrations_wait_for_the_lock_for_a_minute_and_leave_the_timeout_of_before() {
+    let world = World::unmigrated().await;
+    let mut conn = world.connect().await;
+    let mut tx = conn.begin().await.unwrap();
+    migrate::run(&mut tx).await.unwrap();
+    let after: String = sqlx::query_scalar("select current_setting('lock_timeout')").fetch_one(&mut *tx).await.unwrap();
+    assert_eq!(after, "0");
+    tx.rollback().await.unwrap();
+    world
+        .sql(
+            "alter function pg_catalog.pg_advisory_xact_lock(int8) rename to true_lock;
+             create function pg_catalog.pg_advisory_xact_lock(int8) returns void language plpgsql as
+                 'begin raise exception ''for %'', pg_catalog.current_setting(''lock_timeout''); end'",
+        )
+        .await;
+    let asked = migrate::run(&mut conn).await.unwrap_err().to_string();
+    assert!(asked.contains("for 1min"), "{asked}");
+    let asked = sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await.unwrap_err().to_string();
+    assert!(asked.contains("for 1min"), "{asked}");
 }
 
 #[tokio::test]

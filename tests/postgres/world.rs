@@ -13,14 +13,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::OnceCell;
 use tollgate::embedded::Server;
-use tollgate::{Limiter, Storage, Tokens, migrate};
+use tollgate::{Limiter, MINUTE, Storage, Tokens, migrate};
 
 use crate::pgbouncer::PgBouncer;
 
@@ -53,6 +52,28 @@ impl World {
             world.sql(&["buckets", "rate_limits"].map(swap).join(";")).await;
         }
         world
+    }
+
+    /// A migrated database with a clock of its own, which [`set_ahead`](Self::set_ahead) moves: all that asks the server
+    /// for the time is told this one's, unless it was prepared before.
+    pub(crate) async fn with_clock() -> Self {
+        let world = Self::new().await;
+        // A function that replaced PostgreSQL's own would be passed over: the server knows that one by its number.
+        world
+            .sql(
+                "create table public.clock (ahead interval not null); insert into public.clock values ('0');
+                 grant select on public.clock to public;
+                 alter function pg_catalog.clock_timestamp() rename to true_clock;
+                 create function pg_catalog.clock_timestamp() returns timestamptz language sql volatile as
+                     'select pg_catalog.true_clock() operator(pg_catalog.+) ahead from public.clock'",
+            )
+            .await;
+        world
+    }
+
+    /// Sets the clock of [`with_clock`](Self::with_clock) so much before the true one; behind it with a minus.
+    pub(crate) async fn set_ahead(&self, span: &str) {
+        self.sql(&format!("update public.clock set ahead = '{span}'")).await;
     }
 
     /// A database without tables, for the owner's role.

@@ -44,7 +44,7 @@ async fn each_of_several_rows_goes_when_its_own_share_is_full() {
     teller.tx.commit().await.unwrap();
     assert_eq!(world.rows().await, 4);
     let sweeper = || quick().margin(MINUTE).knows([SPREAD]);
-    for (at, rows) in [(11.999, 0), (12.0, 1), (59.999, 0), (60.0, 3)] {
+    for (at, rows) in [(71.999, 0), (72.0, 1), (119.999, 0), (120.0, 3)] {
         assert_eq!(sweeper().at(second(at)).sweep(&world.pool).await.unwrap().rows(), rows, "{at}");
     }
 }
