@@ -186,7 +186,7 @@ async fn a_server_that_falls_silent_when_a_connection_is_given_back_keeps_no_pla
     drop(pool.acquire().await.unwrap());
     soon(async {
         while pool.num_idle() == 0 {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     })
     .await;
@@ -195,7 +195,7 @@ async fn a_server_that_falls_silent_when_a_connection_is_given_back_keeps_no_pla
     proxy.until_held().await;
     soon(async {
         while pool.size() > 0 {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     })
     .await;
