@@ -64,7 +64,9 @@ pub(crate) fn printable(text: &str) -> String {
 fn json(document: &impl Serialize) -> Result<String, serde_json::Error> {
     let escaped = |c: char| match c {
         '\n' => c.to_string(),
-        c if is_hidden(c) => c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
+        c if is_hidden(c) => {
+            c.encode_utf16(&mut [0; 2]).iter().fold(String::new(), |units, unit| format!("{units}\\u{unit:04x}"))
+        }
         c => c.into(),
     };
     Ok(serde_json::to_string_pretty(document)?.chars().map(escaped).collect())
