@@ -71,7 +71,7 @@ mod tests {
     impl Stage {
         fn new() -> Self {
             let row = |key| Call::consume([LIMIT.key(key)]).checked().unwrap().first_rows().next().unwrap().clone();
-            Self { rows: ["a", "b", "c"].map(row).into(), buckets: LocalLocalBuckets::new(2) }
+            Self { rows: ["a", "b", "c"].map(row).into(), buckets: LocalBuckets::new(2) }
         }
 
         /// Writes rows that are full at some instants.

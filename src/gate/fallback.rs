@@ -32,7 +32,7 @@ pub enum OnFailure {
     /// keeps the whole within the limit.
     ///
     /// The fraction is cut to the range from 0 to 1; NaN is 0. A cost that the fraction can never grant at once stays
-    /// the error. LocalBuckets start full, and what they grant is not charged when the database is back.
+    /// the error. Buckets start full, and what they grant is not charged when the database is back.
     ///
     /// A process keeps 100 000 buckets, and forgets only full ones, since a forgotten bucket is full again. While none
     /// of them is full, a key that is not kept gets the error. So inventing keys resets no bucket, but it can keep other

@@ -70,7 +70,7 @@ impl Lines {
             places: 0,
             next: 0,
         });
-        line.expected = known;
+        line.expected = expected;
         self.place(line, item)
     }
 

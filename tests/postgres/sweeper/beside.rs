@@ -275,7 +275,7 @@ fn where_somebody_keeps_the_lock_of_the_sweepers_it_says_so_and_how_to_find_them
 }
 
 /// As the warning says it.
-const KEEPER: &str = "select pid from pg_locks where locktype = 'advisory' and objid = 1684300900";
+const KEEPER: &str = "select pid from pg_locks where locktype = 'advisory' and objid = '1684300900'";
 
 async fn name(world: &World) -> String {
     sqlx::query_scalar("select current_database()").fetch_one(&world.pool).await.unwrap()
