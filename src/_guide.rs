@@ -19,6 +19,7 @@ macro_rules! guides {
         #[doc = "[poolers.md]: crate::_guide::poolers"]
         #[doc = "[reservations.md]: crate::_guide::reservations"]
         #[doc = "[scaling.md]: crate::_guide::scaling"]
+        #[doc = "[security.md]: crate::_guide::security"]
         #[doc = "[testing.md]: crate::_guide::testing"]
         #[doc = include_str!($file)]
         pub mod $page {}
@@ -38,6 +39,7 @@ guides! {
     compare = "../docs/compare.md",
     guarantees = "../docs/guarantees.md",
     design = "../DESIGN.md",
+    security = "../SECURITY.md",
 }
 
 /// The example of the README compiles.

@@ -65,7 +65,10 @@ impl<T> Decision<T> {
 pub struct Grant {
     /// What is left; with several limits, the least of what is left.
     pub remaining: Tokens,
-    /// When it was decided, by the clock that decided.
+    /// The clock that decided, as it was read.
+    pub observed_at: DateTime<Utc>,
+    /// The instant of the decision: [`observed_at`](Self::observed_at), or where the clock has gone back behind a row
+    /// the instant that the row stands at.
     pub decided_at: DateTime<Utc>,
     /// Who decided.
     pub source: Source,
@@ -87,9 +90,11 @@ impl From<Grant> for Receipt {
 #[serde(from = "ReservationRecord", into = "ReservationRecord")]
 #[non_exhaustive]
 pub struct Reservation {
-    /// From when on the tokens may be spent; [`decided_at`](Self::decided_at) if at once.
+    /// From when on the tokens may be spent; [`observed_at`](Self::observed_at) if at once.
     pub ready_at: DateTime<Utc>,
-    /// When it was decided, by the database's clock.
+    /// The database's clock, as it was read.
+    pub observed_at: DateTime<Utc>,
+    /// The instant of the decision, as in [`Grant`].
     pub decided_at: DateTime<Utc>,
     /// What was taken from where; a [`Receipt`] is made of it.
     pub charges: Vec<Charge>,
@@ -98,17 +103,19 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How long to wait from the decision on: a span between two readings of the database's clock. A caller can sleep
-    /// for it without trusting its own clock.
+    /// How long to wait from the answer on: a span of the database's clock. A caller can sleep for it without trusting
+    /// its own clock.
+    ///
+    /// Where the clock has gone back behind a row, the span includes the time until the clock has caught up.
     #[must_use]
     pub fn wait(&self) -> Duration {
-        span(self.decided_at, self.ready_at)
+        span(self.observed_at, self.ready_at)
     }
 
     /// Whether the tokens could be spent when it was decided.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.ready_at <= self.decided_at
+        self.ready_at <= self.observed_at
     }
 }
 
@@ -133,35 +140,43 @@ pub struct Denied {
     pub remaining: Tokens,
     /// The first microsecond at which the same call, alone, would be granted.
     pub retry_at: DateTime<Utc>,
-    /// When it was decided, by the clock that decided.
+    /// The clock that decided, as it was read.
+    pub observed_at: DateTime<Utc>,
+    /// The instant of the decision: [`observed_at`](Self::observed_at), or where the clock has gone back behind a row
+    /// the instant that the row stands at.
     pub decided_at: DateTime<Utc>,
     /// Who decided.
     pub source: Source,
     /// The other limits that refused the same call. They are ready no later.
-    pub others: Vec<Refusal>,
+    // Without the capacity of a `Vec`: with it, `Result<_, Denied>` is as large as clippy warns of.
+    pub others: Box<[Refusal]>,
     /// Where each asked limit stands, whether it refused or not; after a refusal from memory, where each that refused
     /// stands.
     pub standings: Standings,
 }
 
 impl Denied {
-    /// How long to wait from the decision on: a span between two readings of the database's clock. A caller can sleep
-    /// for it without trusting its own clock. Never zero.
+    /// How long to wait from the answer on: a span of the database's clock. A caller can sleep for it without trusting
+    /// its own clock. Never zero.
+    ///
+    /// Where the clock has gone back behind a row, the span includes the time until the clock has caught up.
     #[must_use]
     pub fn retry_after(&self) -> Duration {
-        span(self.decided_at, self.retry_at)
+        span(self.observed_at, self.retry_at)
     }
 
     /// The refusal of a call, if any of its limits refuses: the one to wait for longest, and the others.
     pub(crate) fn among(
         mut refusals: Vec<Refusal>,
         standings: impl FnOnce() -> Standings,
+        observed_at: DateTime<Utc>,
         decided_at: DateTime<Utc>,
         source: Source,
     ) -> Option<Self> {
         let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| refusal.retry_at)?;
         let Refusal { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
-        Some(Self { limit, key, remaining, retry_at, decided_at, source, others: refusals, standings: standings() })
+        let (others, standings) = (refusals.into(), standings());
+        Some(Self { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings })
     }
 }
 
@@ -220,6 +235,7 @@ struct ReservationRecord {
     ready_at: DateTime<Utc>,
     #[serde(default, skip_deserializing)]
     wait_ms: u64,
+    observed_at: DateTime<Utc>,
     decided_at: DateTime<Utc>,
     charges: Vec<Charge>,
     #[serde(default)]
@@ -229,15 +245,15 @@ struct ReservationRecord {
 impl From<Reservation> for ReservationRecord {
     fn from(reservation: Reservation) -> Self {
         let wait_ms = millis_up(reservation.wait());
-        let Reservation { ready_at, decided_at, charges, standings } = reservation;
-        Self { ready_at, wait_ms, decided_at, charges, standings }
+        let Reservation { ready_at, observed_at, decided_at, charges, standings } = reservation;
+        Self { ready_at, wait_ms, observed_at, decided_at, charges, standings }
     }
 }
 
 impl From<ReservationRecord> for Reservation {
     fn from(record: ReservationRecord) -> Self {
-        let ReservationRecord { ready_at, wait_ms: _, decided_at, charges, standings } = record;
-        Self { ready_at, decided_at, charges, standings }
+        let ReservationRecord { ready_at, wait_ms: _, observed_at, decided_at, charges, standings } = record;
+        Self { ready_at, observed_at, decided_at, charges, standings }
     }
 }
 
@@ -249,9 +265,10 @@ struct DeniedRecord {
     retry_at: DateTime<Utc>,
     #[serde(default, skip_deserializing)]
     retry_after_ms: u64,
+    observed_at: DateTime<Utc>,
     decided_at: DateTime<Utc>,
     source: Source,
-    others: Vec<Refusal>,
+    others: Box<[Refusal]>,
     #[serde(default)]
     standings: Standings,
 }
@@ -259,15 +276,16 @@ struct DeniedRecord {
 impl From<Denied> for DeniedRecord {
     fn from(denied: Denied) -> Self {
         let retry_after_ms = millis_up(denied.retry_after());
-        let Denied { limit, key, remaining, retry_at, decided_at, source, others, standings } = denied;
-        Self { limit, key, remaining, retry_at, retry_after_ms, decided_at, source, others, standings }
+        let Denied { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings } = denied;
+        Self { limit, key, remaining, retry_at, retry_after_ms, observed_at, decided_at, source, others, standings }
     }
 }
 
 impl From<DeniedRecord> for Denied {
     fn from(record: DeniedRecord) -> Self {
-        let DeniedRecord { limit, key, remaining, retry_at, retry_after_ms: _, decided_at, source, others, standings } =
-            record;
-        Self { limit, key, remaining, retry_at, decided_at, source, others, standings }
+        let DeniedRecord {
+            limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings, ..
+        } = record;
+        Self { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings }
     }
 }

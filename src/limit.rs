@@ -70,6 +70,9 @@ impl Limit {
 
     /// A bucket into which `rate` tokens drip evenly over each `period`, up to its capacity.
     ///
+    /// Each write rounds what has come in down to whole micro-tokens. A slow bucket that is written all the time gains
+    /// nothing: one a day, written 5 402 times within 4 seconds, got none of the 46 micro-tokens that were due.
+    ///
     /// # Panics
     ///
     /// Where a [`LimitFault`] applies: at compile time in a `const`, else at run time. Use

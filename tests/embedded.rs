@@ -271,6 +271,22 @@ fn an_owner_killed_while_it_starts_leaves_nothing() {
 }
 
 #[test]
+fn a_watchdog_that_is_killed_leaves_no_server_without_one() {
+    let mut killed = 0;
+    loop {
+        let mut owner = Owner::start("hold", |_| {});
+        let traces = owner.traces();
+        let shells = shells_of(&traces.directory);
+        let Some(shell) = shells.get(killed) else { break };
+        assert!(signal("KILL", shell));
+        owner.process.kill().unwrap();
+        traces.vanish();
+        killed += 1;
+    }
+    assert!(killed > 1, "one that takes the orders, and one that waits for the server");
+}
+
+#[test]
 fn a_child_that_outlives_the_owner_does_not_keep_the_server() {
     let mut owner = Owner::start("beget", |_| {});
     let traces = owner.traces();
@@ -535,6 +551,14 @@ fn homes_of(owner: u32) -> Vec<PathBuf> {
     let prefix = format!("/tmp/tollgate-{owner}-");
     let entries = fs::read_dir("/tmp").unwrap().flatten().map(|entry| entry.path());
     entries.filter(|path| path.to_string_lossy().starts_with(&prefix)).collect()
+}
+
+/// The watchdog of the server in this directory: each shell of it.
+fn shells_of(directory: &Path) -> Vec<String> {
+    let output = Command::new("ps").args(["-A", "-ww", "-o", "pid=", "-o", "args="]).output().unwrap();
+    let (directory, told) = (directory.to_str().unwrap(), String::from_utf8_lossy(&output.stdout).into_owned());
+    let is_ours = |line: &&str| line.contains(&format!(" watchdog {directory} "));
+    told.lines().filter(is_ours).map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
 }
 
 fn is_alive(pid: &str) -> bool {

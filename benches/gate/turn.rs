@@ -98,7 +98,7 @@ impl Held {
             let mut conn = PgConnection::connect(servers.postgres.url()).await?;
             sqlx::raw_sql("begin").execute(&mut conn).await?;
             // Holds it to the end of the transaction.
-            Limiter::new().consume(&mut conn, request.clone()).await?;
+            Limiter::new().consume(&mut conn, request.clone()).await?.granted()?;
             holder = Some(conn);
             let session = session.clone();
             asking.spawn(async move {

@@ -223,8 +223,9 @@ impl<'r> Pool<'r> {
     /// When the next whole token will be there, if nobody spends; `None` where the limit holds no more.
     #[must_use]
     pub fn more_at(&self) -> Option<Timestamp> {
-        let more = next_whole(self.balance());
-        (more.micros() <= self.terms.capacity).then(|| self.first_instant(more))
+        let (balance, more) = (self.balance(), next_whole(self.balance()));
+        // The largest amount has no next one.
+        (more > balance && more.micros() <= self.terms.capacity).then(|| self.first_instant(more))
     }
 
     /// The first instant at which the balance is `target`, computed from the rows as they were read. The target counts

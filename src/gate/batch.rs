@@ -3,7 +3,7 @@
     reason = "how long a batch takes is told by the monotonic clock; what time it is, by the database"
 )]
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use tracing::Instrument;
@@ -17,7 +17,7 @@ use super::shared::Shared;
 use super::transaction;
 use crate::decision::Denied;
 use crate::error::{Error, Step};
-use crate::plan::{Answer, Change, Plan};
+use crate::plan::{Answer, Change, Plan, Row};
 use crate::store::Found;
 
 /// Calls of many callers that are decided together, in the order in which they came.
@@ -25,10 +25,12 @@ use crate::store::Found;
 /// One statement reads all rows, without a lock. Another writes what changed, if each row still is the version that was
 /// read. It needs no transaction around it, so nobody holds a lock across a round trip. Calls that lost a race in
 /// between, and calls of missing rows, are decided once more in a transaction that locks. If somebody holds one of their
-/// rows for longer than a moment, they go to the [`WaitingRoom`](super::waiting_room::WaitingRoom).
+/// rows for longer than a moment, they are set aside.
 pub(super) struct Batch {
     plan: Plan,
     callers: Vec<Caller>,
+    /// Rows that somebody is known to hold.
+    held_rows: HashSet<Row>,
     /// Calls of rows that somebody holds.
     held: Vec<QueuedCall>,
     /// Whether the server did not answer in time, outside of a transaction.
@@ -54,7 +56,8 @@ struct Caller {
 }
 
 impl Batch {
-    pub(super) fn new(queued: Vec<QueuedCall>) -> Self {
+    /// `held_rows` are not waited for.
+    pub(super) fn new(queued: Vec<QueuedCall>, held_rows: HashSet<Row>) -> Self {
         let (calls, callers) = queued
             .into_iter()
             .map(|QueuedCall { call, reply, held_since }| {
@@ -62,13 +65,13 @@ impl Batch {
                 (call, caller)
             })
             .unzip();
-        Self { plan: Plan::of(calls), callers, held: Vec::new(), stuck: false }
+        Self { plan: Plan::of(calls), callers, held_rows, held: Vec::new(), stuck: false }
     }
 
-    /// Decides and answers. Calls of rows that somebody holds go to the waiting room.
-    pub(super) async fn run(mut self, shared: &Arc<Shared>, mut connection: Connection) -> Left {
+    /// Decides and answers. Returns the calls whose rows somebody holds.
+    pub(super) async fn run(mut self, shared: &Shared, mut connection: Connection) -> (Left, Vec<QueuedCall>) {
         if self.callers.is_empty() {
-            return Left::Sound(connection);
+            return (Left::Sound(connection), Vec::new());
         }
         let (started, calls) = (Instant::now(), self.callers.len());
         self.begin(&mut connection);
@@ -76,8 +79,8 @@ impl Batch {
         let decided = self.decide(shared, &mut connection).instrument(span).await;
         shared.width.saw(calls);
         meter::batch(calls, started.elapsed());
-        shared.waiting_room.admit(shared, std::mem::take(&mut self.held));
-        self.leave(shared, connection, decided)
+        let held = std::mem::take(&mut self.held);
+        (self.leave(shared, connection, decided), held)
     }
 
     /// Decides and answers under locks, and waits a little for rows that somebody holds. Returns the calls whose rows
@@ -158,8 +161,9 @@ impl Batch {
         if let Some(error) = broken {
             return Err(error);
         }
-        let (held, lost): (Vec<_>, Vec<_>) =
-            lost.into_iter().partition(|call| shared.waiting_room.is_held(self.plan.call(*call)));
+        let (held, lost): (Vec<_>, Vec<_>) = lost
+            .into_iter()
+            .partition(|call| self.plan.call(*call).first_rows().any(|row| self.held_rows.contains(row)));
         self.hold(&held);
         self.decide_lost(shared, connection, &groups, &lost, A_MOMENT).await
     }

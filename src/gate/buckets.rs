@@ -8,7 +8,7 @@ use crate::plan::{Change, Row};
 /// A row that is forgotten would be full again, so only full rows make room: inventing keys resets no bucket. They are
 /// found without a search.
 #[derive(Debug)]
-pub(super) struct Buckets {
+pub(super) struct LocalBuckets {
     bound: usize,
     rows: HashMap<Row, Bucket>,
     by_full_at: BTreeSet<(Timestamp, Row)>,
@@ -20,7 +20,7 @@ struct Bucket {
     full_at: Timestamp,
 }
 
-impl Buckets {
+impl LocalBuckets {
     pub(super) fn new(bound: usize) -> Self {
         Self { bound, rows: HashMap::new(), by_full_at: BTreeSet::new() }
     }
@@ -65,13 +65,13 @@ mod tests {
     /// Three rows, for two of which there is room.
     struct Stage {
         rows: Vec<Row>,
-        buckets: Buckets,
+        buckets: LocalBuckets,
     }
 
     impl Stage {
         fn new() -> Self {
             let row = |key| Call::consume([LIMIT.key(key)]).checked().unwrap().first_rows().next().unwrap().clone();
-            Self { rows: ["a", "b", "c"].map(row).into(), buckets: Buckets::new(2) }
+            Self { rows: ["a", "b", "c"].map(row).into(), buckets: LocalBuckets::new(2) }
         }
 
         /// Writes rows that are full at some instants.

@@ -10,7 +10,6 @@ use super::clock::Clock;
 use super::fallback::{Fallback, OnFailure};
 use super::refusals::Refusals;
 use super::shared::{Settings, Shared};
-use super::waiting_room::WaitingRoom;
 use super::width::Width;
 use crate::parts::Parts;
 use crate::store::Backend;
@@ -175,7 +174,6 @@ impl GateBuilder {
             settings: self.settings,
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
             fallback: Fallback::new(self.on_failure),
-            waiting_room: WaitingRoom::default(),
         };
         Gate::with(shared, most)
     }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use super::buckets::Buckets;
+use super::buckets::LocalBuckets;
 use super::meter;
 use crate::algebra::Timestamp;
 use crate::decision::{Decision, Grant, Source};
@@ -44,7 +44,7 @@ pub enum OnFailure {
 #[derive(Debug)]
 pub(super) struct Fallback {
     policy: OnFailure,
-    buckets: Mutex<Buckets>,
+    buckets: Mutex<LocalBuckets>,
     started: (Timestamp, Instant),
 }
 
@@ -53,7 +53,7 @@ impl Fallback {
         // Once, so that steps that are aligned to a calendar fall where they should; from then on monotonic.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = (Timestamp::from_micros(0).plus(since_epoch), Instant::now());
-        Self { policy, buckets: Mutex::new(Buckets::new(MAX_BUCKETS)), started }
+        Self { policy, buckets: Mutex::new(LocalBuckets::new(MAX_BUCKETS)), started }
     }
 
     /// What to keep of a call, to answer it if need be.
@@ -109,8 +109,9 @@ impl Fallback {
     }
 
     fn degraded(&self, remaining: Tokens, standings: Standings) -> Grant {
-        let (decided_at, source) = (self.now().into(), Source::Degraded);
-        Grant { remaining, decided_at, source, charges: Vec::new(), standings }
+        let now = self.now().into();
+        let (source, charges) = (Source::Degraded, Vec::new());
+        Grant { remaining, observed_at: now, decided_at: now, source, charges, standings }
     }
 
     fn now(&self) -> Timestamp {

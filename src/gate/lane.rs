@@ -11,6 +11,7 @@ use super::batch::{Batch, Left};
 use super::connection::Connection;
 use super::reply::QueuedCall;
 use super::shared::Shared;
+use super::waiting_room::WaitingRoom;
 use crate::error::Error;
 use crate::text::Text;
 
@@ -21,6 +22,7 @@ use crate::text::Text;
 #[derive(Debug)]
 pub(super) struct Lane {
     shared: Arc<Shared>,
+    waiting_room: Arc<WaitingRoom>,
     queue: Mutex<Queue>,
 }
 
@@ -32,8 +34,8 @@ struct Queue {
 }
 
 impl Lane {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, queue: Mutex::default() }
+    pub(super) fn new(shared: Arc<Shared>, waiting_room: Arc<WaitingRoom>) -> Self {
+        Self { shared, waiting_room, queue: Mutex::default() }
     }
 
     /// Queues a call, or says that the queue is full.
@@ -80,7 +82,7 @@ impl Lane {
             batch.extend(queue.waiting.pop_front().filter(|next| !next.reply.is_abandoned()));
         }
         drop(queue);
-        Batch::new(batch)
+        Batch::new(batch, self.waiting_room.held_rows())
     }
 
     /// Gives everybody who waits an error. Nothing of their calls was begun.
@@ -137,7 +139,9 @@ async fn work(mut attendant: Attendant) {
                 let decided = async { lane.next_batch().run(&lane.shared, connection).await };
                 // A batch that panics has told its callers by being dropped. Those behind it go on.
                 let decided = AssertUnwindSafe(decided).catch_unwind().await;
-                idle = match decided.unwrap_or(Left::Gone) {
+                let (left, held) = decided.unwrap_or((Left::Gone, Vec::new()));
+                lane.waiting_room.admit(held);
+                idle = match left {
                     Left::Sound(connection) => connection.unless_wanted(&lane.shared).await,
                     Left::Stuck(connection, error) => lane.wait_out(connection, &error).await,
                     Left::Gone => None,

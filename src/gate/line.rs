@@ -26,7 +26,7 @@ pub(super) struct Lines {
 
 /// Somewhere in a line. Dropped, it is left.
 #[derive(Debug)]
-pub(super) struct Place<'l> {
+pub(super) struct Waiter<'l> {
     lines: &'l Lines,
     item: &'l Item<Ask>,
     number: u64,
@@ -36,7 +36,7 @@ pub(super) struct Place<'l> {
 
 #[derive(Debug)]
 struct Line {
-    known: Known,
+    expected: Expected,
     /// Those who wait, by their numbers.
     waiting: BTreeMap<u64, Arc<Notify>>,
     /// How many have a place, with those who are asking.
@@ -46,7 +46,7 @@ struct Line {
 
 /// What the row holds, as far as is known, when those who are asking have their tokens.
 #[derive(Clone, Debug)]
-struct Known {
+struct Expected {
     state: State,
     /// Where holds lapse or are in the way: a cost, and the instant at which it will be granted. What others wait for is
     /// not known then, so they ask.
@@ -57,32 +57,32 @@ struct Known {
 
 impl Lines {
     /// A place behind those who wait for the row, if somebody does.
-    pub(super) fn join<'l>(&'l self, item: &'l Item<Ask>) -> Option<Place<'l>> {
+    pub(super) fn join<'l>(&'l self, item: &'l Item<Ask>) -> Option<Waiter<'l>> {
         let mut lines = self.lock();
         let line = lines.get_mut(&item.target.first)?;
         Some(self.place(line, item))
     }
 
     /// A place for somebody who was refused.
-    pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, denied: &Denied) -> Place<'l> {
+    pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, denied: &Denied) -> Waiter<'l> {
         let mut lines = self.lock();
-        let known = Known::after(item, denied, Duration::ZERO);
+        let expected = Expected::after(item, denied);
         let line = lines.entry(item.target.first.clone()).or_insert_with(|| Line {
-            known: known.clone(),
+            expected: expected.clone(),
             waiting: BTreeMap::new(),
             places: 0,
             next: 0,
         });
-        line.known = known;
+        line.expected = expected;
         self.place(line, item)
     }
 
-    fn place<'l>(&'l self, line: &mut Line, item: &'l Item<Ask>) -> Place<'l> {
+    fn place<'l>(&'l self, line: &mut Line, item: &'l Item<Ask>) -> Waiter<'l> {
         let (number, first) = (line.next, Arc::new(Notify::new()));
         line.next += 1;
         line.places += 1;
         line.waiting.insert(number, first.clone());
-        Place { lines: self, item, number, first }
+        Waiter { lines: self, item, number, first }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Row, Line>> {
@@ -91,7 +91,7 @@ impl Lines {
     }
 }
 
-impl Place<'_> {
+impl Waiter<'_> {
     /// Waits until this is the first place and its tokens are there, as far as is known, and for up to `late` more. Then
     /// the next place is the first. Returns early, and stays the first, where they will not be there by the deadline.
     /// Whether the deadline has not passed.
@@ -106,10 +106,10 @@ impl Place<'_> {
 
     async fn come_first(&self, deadline: Option<tokio::time::Instant>, late: Duration) {
         loop {
-            match self.next() {
-                Next::Ask => return,
-                Next::Queue => self.first.notified().await,
-                Next::Sleep(pause) => {
+            match self.look() {
+                Turn::Ask => return,
+                Turn::Queue => self.first.notified().await,
+                Turn::Sleep(pause) => {
                     let wake = tokio::time::Instant::now().checked_add(pause);
                     let Some(wake) = wake.filter(|wake| deadline.is_none_or(|deadline| *wake <= deadline)) else {
                         return;
@@ -120,39 +120,39 @@ impl Place<'_> {
         }
     }
 
-    /// Goes back to where it was, after a refusal. The tokens will not be there within `least`.
-    pub(super) fn refused(&self, denied: &Denied, least: Duration) {
+    /// Goes back to where it was, after a refusal.
+    pub(super) fn refused(&self, denied: &Denied) {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(&self.item.target.first) {
-            line.known = Known::after(self.item, denied, least);
+            line.expected = Expected::after(self.item, denied);
             line.waiting.insert(self.number, self.first.clone());
         }
     }
 
-    fn next(&self) -> Next {
+    fn look(&self) -> Turn {
         let mut lines = self.lines.lock();
-        let Some(line) = lines.get_mut(&self.item.target.first) else { return Next::Ask };
+        let Some(line) = lines.get_mut(&self.item.target.first) else { return Turn::Ask };
         if line.waiting.first_key_value().is_some_and(|(first, _)| *first != self.number) {
-            return Next::Queue;
+            return Turn::Queue;
         }
-        let pause = line.known.pause(self.item);
+        let pause = line.expected.pause(self.item);
         if !pause.is_zero() {
-            return Next::Sleep(pause);
+            return Turn::Sleep(pause);
         }
-        line.known.take(self.item);
+        line.expected.take(self.item);
         line.leave(self.number);
-        Next::Ask
+        Turn::Ask
     }
 }
 
 /// What somebody in a line does next.
-enum Next {
+enum Turn {
     Ask,
     Queue,
     Sleep(Duration),
 }
 
-impl Drop for Place<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(&self.item.target.first) {
@@ -175,9 +175,9 @@ impl Line {
     }
 }
 
-impl Known {
-    /// What a refusal tells of the row. It gains nothing within `least`.
-    fn after(item: &Item<Ask>, denied: &Denied, least: Duration) -> Self {
+impl Expected {
+    /// What a refusal tells of the row.
+    fn after(item: &Item<Ask>, denied: &Denied) -> Self {
         let now = Timestamp::from(denied.decided_at);
         let ts = match item.target.terms.flow {
             // Its steps lie whole periods before the one at which it would grant.
@@ -189,13 +189,12 @@ impl Known {
             Flow::Continuous | Flow::Grid { .. } | Flow::Sliding { .. } => now,
         };
         let (terms, cost, retry_at) = (&item.target.terms, item.action.cost(), Timestamp::from(denied.retry_at));
-        let mut state = State::new(denied.remaining, ts);
+        let state = State::new(denied.remaining, ts);
         // What is left was rounded, in each of the rows.
         let rounding = (terms.period / terms.rate + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
         let difference = terms.first_instant(&state, cost).micros().abs_diff(retry_at.micros());
-        let named = (difference > rounding.unsigned_abs()).then(|| (cost, retry_at.plus(least)));
-        state.ts = ts.plus(least);
-        Self { state, named, read: (now, Instant::now()) }
+        let named = (difference > rounding.unsigned_abs()).then(|| (cost, retry_at));
+        Self { state, named, read: (denied.observed_at.into(), Instant::now()) }
     }
 
     /// How long until the row holds what is asked.

@@ -168,18 +168,17 @@ impl Gate {
         let (item, jitter) = (call.only(), self.inner.shared.settings.jitter);
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
-        let is_too_late = |denied: &Denied, least: Duration| {
-            let ready = Instant::now().checked_add(denied.retry_after().max(least));
+        let is_too_late = |denied: &Denied| {
+            let ready = Instant::now().checked_add(denied.retry_after());
             ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
         };
         let mut place = self.inner.lines.join(item);
         if place.is_some()
             && let Decision::Denied(denied) = self.check(request).await?
-            && is_too_late(&denied, Duration::ZERO)
+            && is_too_late(&denied)
         {
             return Ok(Decision::Denied(denied));
         }
-        let mut refused_at = None;
         loop {
             if let Some(place) = &place {
                 let is_in_time = place.turn(deadline, jitter.mul_f64(fastrand::f64())).await;
@@ -191,15 +190,11 @@ impl Gate {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok(granted),
             };
-            // Where time stands still for a row, as the database's clock has gone back behind it, no instant comes
-            // nearer.
-            let stands_still = refused_at.replace(denied.decided_at) == Some(denied.decided_at);
-            let least = if stands_still { STANDSTILL } else { Duration::ZERO };
-            if is_too_late(&denied, least) {
+            if is_too_late(&denied) {
                 return Ok(Decision::Denied(denied));
             }
             match &place {
-                Some(place) => place.refused(&denied, least),
+                Some(place) => place.refused(&denied),
                 None => place = Some(self.inner.lines.join_refused(item, &denied)),
             }
         }
@@ -335,6 +330,3 @@ impl Gate {
         answer.await.expect("a reply is sent even when it is dropped")
     }
 }
-
-/// How often to look whether time goes on for a row from the future.
-const STANDSTILL: Duration = Duration::from_secs(1);

@@ -80,18 +80,22 @@ impl Refusals {
         if rows.entries.is_empty() {
             return None;
         }
-        let (mut refusals, mut standings, mut decided_at) = (Vec::new(), Vec::new(), Timestamp::MIN);
+        let (mut refusals, mut standings) = (Vec::new(), Vec::new());
+        let (mut observed_at, mut decided_at) = (Timestamp::MIN, Timestamp::MIN);
         for item in items {
             let Some(Entry::Short { state, reading, .. }) = rows.entries.get(&item.target.first) else { continue };
             if reading.age(now) > self.staleness {
                 continue;
             }
-            let Some((at, refusal, standing)) = refusal(item, state, reading, now, clock) else { continue };
-            decided_at = decided_at.max(at);
+            let earliest = reading.earliest(now, clock);
+            let Some((at, refusal, standing)) = refusal(item, state, earliest, reading.latest(now, clock)) else {
+                continue;
+            };
+            (observed_at, decided_at) = (observed_at.max(earliest), decided_at.max(at));
             refusals.push(refusal);
             standings.push(standing);
         }
-        Denied::among(refusals, || standings.into(), decided_at.into(), Source::Memory)
+        Denied::among(refusals, || standings.into(), observed_at.into(), decided_at.into(), Source::Memory)
     }
 
     /// Remembers a row that refused somebody until `retry_at`.
@@ -190,14 +194,13 @@ impl Rows {
 fn refusal(
     item: &Item<Ask>,
     state: &State,
-    reading: &Reading,
-    now: Instant,
-    clock: &Clock,
+    earliest: Timestamp,
+    latest: Timestamp,
 ) -> Option<(Timestamp, Refusal, Standing)> {
     let (target, row) = (&item.target, [Some(state.clone())]);
     let pool = |now| Pool::new(&target.terms, &row, now);
-    let Ok(Verdict::Denied { .. }) = pool(reading.latest(now, clock)).decide(item.action) else { return None };
-    let earliest = pool(reading.earliest(now, clock));
+    let Ok(Verdict::Denied { .. }) = pool(latest).decide(item.action) else { return None };
+    let earliest = pool(earliest);
     let Ok(Verdict::Denied { remaining, retry_at }) = earliest.decide(item.action) else { return None };
     let (limit, key) = (target.limit.clone(), target.first.key.clone());
     let more_at = earliest.more_at().map_or(retry_at, |more_at| more_at.min(retry_at));

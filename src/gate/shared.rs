@@ -5,7 +5,6 @@ use sqlx::{PgConnection, PgPool};
 use super::clock::Clock;
 use super::fallback::Fallback;
 use super::refusals::Refusals;
-use super::waiting_room::WaitingRoom;
 use super::width::Width;
 use crate::store::{Backend, Store};
 
@@ -17,7 +16,6 @@ pub(super) struct Shared {
     pub(super) refusals: Option<Refusals>,
     pub(super) fallback: Fallback,
     pub(super) width: Width,
-    pub(super) waiting_room: WaitingRoom,
 }
 
 impl Shared {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::lane::Lane;
 use super::shared::Shared;
+use super::waiting_room::WaitingRoom;
 use crate::plan::{CheckedCall, Row};
 
 /// Sends calls to lanes, so that calls for one row meet in one lane as far as possible.
@@ -21,7 +22,8 @@ pub(super) struct Switchboard {
 
 impl Switchboard {
     pub(super) fn new(shared: &Arc<Shared>, lanes: usize) -> Self {
-        let lanes = (0..lanes).map(|_| Arc::new(Lane::new(shared.clone()))).collect();
+        let waiting_room = Arc::new(WaitingRoom::new(shared.clone()));
+        let lanes = (0..lanes).map(|_| Arc::new(Lane::new(shared.clone(), waiting_room.clone()))).collect();
         Self { shared: shared.clone(), lanes, heat: (0..CELLS).map(|_| AtomicU32::new(0)).collect() }
     }
 

@@ -20,8 +20,9 @@ use crate::plan::{CheckedCall, Row};
 ///
 /// One task tries them in turn: calls that share rows in a short transaction, which gives up soon. Between two turns it
 /// holds no row. A call that asks for one of these rows meanwhile, and would wait for it, queues behind those who do.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct WaitingRoom {
+    shared: Arc<Shared>,
     parties: Mutex<Parties>,
 }
 
@@ -44,29 +45,44 @@ struct Party {
 }
 
 impl WaitingRoom {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, parties: Mutex::default() }
+    }
+
     /// Lets calls wait whose rows somebody holds.
-    pub(super) fn admit(&self, shared: &Arc<Shared>, calls: Vec<QueuedCall>) {
+    pub(super) fn admit(self: &Arc<Self>, calls: Vec<QueuedCall>) {
         if calls.is_empty() {
             return;
         }
         let mut parties = self.parties();
         for call in calls {
-            parties.admit(call, &shared.settings);
+            parties.admit(call, &self.shared.settings);
         }
-        attend(parties, shared);
+        if parties.next().is_some() && !std::mem::replace(&mut parties.attended, true) {
+            drop(parties);
+            self.attend();
+        }
     }
 
-    /// Whether somebody was seen to hold a row that a call asks for, a moment ago.
-    pub(super) fn is_held(&self, call: &CheckedCall) -> bool {
+    /// Starts the task that works on the parties, where there is a runtime to run it.
+    fn attend(self: &Arc<Self>) {
+        let usher = Usher { room: Some(self.clone()) };
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(work(usher));
+        }
+    }
+
+    /// The rows that somebody was seen to hold a moment ago.
+    pub(super) fn held_rows(&self) -> HashSet<Row> {
         let mut parties = self.parties();
         parties.forget();
-        parties.waiting.iter().any(|party| party.asks_one_of(call))
+        parties.waiting.iter().flat_map(|party| party.rows.iter().cloned()).collect()
     }
 
     /// The calls of the next party, and how long to wait for their rows; `None`, and nobody attends any longer, if there
     /// are none. Those whose patience has ended are told.
-    fn take(&self, settings: &Settings) -> Option<(Vec<QueuedCall>, Duration)> {
-        let mut parties = self.parties();
+    fn take(&self) -> Option<(Vec<QueuedCall>, Duration)> {
+        let (settings, mut parties) = (&self.shared.settings, self.parties());
         while let Some(place) = parties.next() {
             let mut party = parties.waiting.remove(place)?;
             let (mut calls, mut patience) = (Vec::new(), Duration::ZERO);
@@ -150,25 +166,14 @@ impl Party {
     }
 }
 
-/// Starts the task that works on the parties, unless there is one, where there is a runtime to run it.
-fn attend(mut parties: MutexGuard<'_, Parties>, shared: &Arc<Shared>) {
-    if parties.next().is_none() || std::mem::replace(&mut parties.attended, true) {
-        return;
-    }
-    drop(parties);
-    let attendant = Attendant { shared: Some(shared.clone()) };
-    if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(work(attendant));
-    }
-}
-
 /// Tries the parties in turn until nobody waits.
-async fn work(mut attendant: Attendant) {
-    let Some(shared) = attendant.shared.clone() else { return };
-    while let Some((calls, patience)) = shared.waiting_room.take(&shared.settings) {
+async fn work(mut usher: Usher) {
+    let Some(room) = usher.room.clone() else { return };
+    let shared = &room.shared;
+    while let Some((calls, patience)) = room.take() {
         let limit = calls[0].reply.limit().clone();
-        let held = match Connection::acquire(&shared, limit.as_str()).await {
-            Ok(connection) => Batch::new(calls).run_locked(&shared, connection, patience).await,
+        let held = match Connection::acquire(shared, limit.as_str()).await {
+            Ok(connection) => Batch::new(calls, HashSet::new()).run_locked(shared, connection, patience).await,
             Err(error) => {
                 for call in calls {
                     call.reply.send(Err(error.clone()));
@@ -176,21 +181,21 @@ async fn work(mut attendant: Attendant) {
                 Vec::new()
             }
         };
-        shared.waiting_room.put_back(held);
+        room.put_back(held);
     }
-    attendant.shared = None;
+    usher.room = None;
 }
 
 /// Keeps callers from waiting for a task whose runtime has ended, or that has panicked.
-struct Attendant {
+struct Usher {
     /// `None` once nobody waits, and the next call is another task's affair.
-    shared: Option<Arc<Shared>>,
+    room: Option<Arc<WaitingRoom>>,
 }
 
-impl Drop for Attendant {
+impl Drop for Usher {
     fn drop(&mut self) {
-        if let Some(shared) = self.shared.take() {
-            *shared.waiting_room.parties() = Parties::default();
+        if let Some(room) = self.room.take() {
+            *room.parties() = Parties::default();
         }
     }
 }

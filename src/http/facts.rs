@@ -38,8 +38,8 @@ impl<'d> Facts<'d> {
         self
     }
 
-    fn standings_at(decided_at: DateTime<Utc>, standings: &'d [Standing]) -> Self {
-        let dated = standings.iter().map(|standing| DatedStanding { standing, decided_at });
+    fn standings_at(observed_at: DateTime<Utc>, standings: &'d [Standing]) -> Self {
+        let dated = standings.iter().map(|standing| DatedStanding { standing, observed_at });
         Self { standings: dated.collect(), ..Self::default() }
     }
 
@@ -62,17 +62,17 @@ impl<'d> Facts<'d> {
     }
 }
 
-/// A standing, and when it was decided.
+/// A standing, and the clock of its decision.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DatedStanding<'d> {
     pub(super) standing: &'d Standing,
-    pub(super) decided_at: DateTime<Utc>,
+    pub(super) observed_at: DateTime<Utc>,
 }
 
 impl DatedStanding<'_> {
     /// Seconds until there is one more token, rounded up.
     pub(super) fn more_in(&self) -> Option<u64> {
-        Some(up(span(self.decided_at, self.standing.more_at?)))
+        Some(up(span(self.observed_at, self.standing.more_at?)))
     }
 
     fn is_nearer_than(&self, other: &Self) -> bool {
@@ -86,7 +86,7 @@ impl DatedStanding<'_> {
 
 impl<'d> From<&'d Denied> for Facts<'d> {
     fn from(denied: &'d Denied) -> Self {
-        Self { denied: Some(denied), ..Self::standings_at(denied.decided_at, &denied.standings) }
+        Self { denied: Some(denied), ..Self::standings_at(denied.observed_at, &denied.standings) }
     }
 }
 
@@ -94,7 +94,7 @@ macro_rules! decisions {
     ($($granted:ty),*) => {$(
         impl<'d> From<&'d $granted> for Facts<'d> {
             fn from(granted: &'d $granted) -> Self {
-                Self::standings_at(granted.decided_at, &granted.standings)
+                Self::standings_at(granted.observed_at, &granted.standings)
             }
         }
 

@@ -158,9 +158,9 @@ fn three_fields(facts: &Facts<'_>, headers: &mut HeaderMap, names: [&'static str
 /// Limit, remaining and reset of the limit nearest to exhaustion, as the older formats report it. The reset is in
 /// seconds since this instant, or since the decision.
 fn nearest(facts: &Facts<'_>, since: Option<DateTime<Utc>>) -> Option<[u64; 3]> {
-    let DatedStanding { standing, decided_at } = *facts.nearest()?;
-    let reset_at = facts.denied.map(|denied| denied.retry_at).or(standing.more_at).unwrap_or(decided_at);
-    let reset = up(span(since.unwrap_or(decided_at), reset_at));
+    let DatedStanding { standing, observed_at } = *facts.nearest()?;
+    let reset_at = facts.denied.map(|denied| denied.retry_at).or(standing.more_at).unwrap_or(observed_at);
+    let reset = up(span(since.unwrap_or(observed_at), reset_at));
     Some([Policy::from(&standing.limit).quota, standing.whole(), reset.saturating_add(facts.late)])
 }
 

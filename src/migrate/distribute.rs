@@ -47,7 +47,8 @@ pub enum Buckets {
 pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -> Result<bool, MigrateError> {
     let hash = Parts::new(parts);
     validate(conn).await?;
-    if !ask(conn, "select pg_catalog.to_regclass('pg_dist_partition') is not null", "look for Citus").await? {
+    if !ask(conn, "select pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null", "look for Citus").await?
+    {
         return Err(MigrateError::NoCitus);
     }
     let mut did = false;
@@ -108,7 +109,7 @@ async fn distribute_table(
     )
     .await?;
     let distribute = format!(
-        "select create_distributed_table('tollgate.{table}', 'part', colocate_with => '{colocated}'{})",
+        "select pg_catalog.create_distributed_table('tollgate.{table}', 'part', colocate_with => '{colocated}'{})",
         if colocated == "none" { format!(", shard_count => {parts}") } else { String::new() }
     );
     run(&mut tx, distribute).await?;
@@ -122,8 +123,8 @@ async fn run(conn: &mut PgConnection, statement: String) -> Result<(), MigrateEr
 /// The column that Citus distributes a table by, if it does, and over how many parts.
 async fn column_and_parts(conn: &mut PgConnection, table: &str) -> Result<(Option<String>, u16), MigrateError> {
     let column = format!(
-        "select column_to_column_name(p.logicalrelid, p.partkey) from pg_dist_partition p
-          where p.logicalrelid = 'tollgate.{table}'::regclass"
+        "select pg_catalog.column_to_column_name(p.logicalrelid, p.partkey) from pg_catalog.pg_dist_partition p
+          where p.logicalrelid::oid = 'tollgate.{table}'::regclass::oid"
     );
     let column = sqlx::raw_sql(AssertSqlSafe(column)).fetch_optional(&mut *conn).await;
     let column = column.and_then(|row| row.as_ref().map(<(Option<String>,)>::from_row).transpose());

@@ -16,6 +16,7 @@ use std::hash::{Hash, Hasher};
 
 use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery};
 use siphasher::sip::SipHasher13;
+use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
 use time::format_description::well_known::Rfc3339;
 
@@ -25,7 +26,8 @@ use driver::OverSqlx;
 /// Applies what is missing, and returns it. Does nothing on a schema that is up to date, or newer.
 ///
 /// Given a connection, it opens a transaction of its own; given a sqlx transaction, it works in a savepoint of that. A
-/// transaction-level advisory lock makes other runners wait; then they find nothing to do.
+/// transaction-level advisory lock makes other runners wait; then they find nothing to do. They wait for a minute, or for
+/// the session's `lock_timeout` if it has one.
 ///
 /// # Errors
 ///
@@ -93,11 +95,26 @@ pub fn sql() -> String {
         "-- tollgate {}: applies what is missing, all or nothing, and is safe to run again.\n\n\
          do $tollgate$ begin\n\n\
          -- As `tollgate migrate up` does: of several runners one applies, and the others wait.\n\
-         perform pg_advisory_xact_lock({ADVISORY_LOCK});\n\n\
-         if to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\n\
+         {}\n\
+         if pg_catalog.to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\n\
          {history}\n{steps}\n\
          end $tollgate$;\n",
-        env!("CARGO_PKG_VERSION")
+        env!("CARGO_PKG_VERSION"),
+        take_lock()
+    )
+}
+
+/// Waits for other runners, in PL/pgSQL, and puts the `lock_timeout` of before back: the migrations are not to fail by ours.
+fn take_lock() -> String {
+    format!(
+        "declare\n    before text := pg_catalog.current_setting('lock_timeout');\n\
+         begin\n    \
+         if before = '0' then\n        perform pg_catalog.set_config('lock_timeout', '1min', true);\n    end if;\n    \
+         perform pg_catalog.pg_advisory_xact_lock({ADVISORY_LOCK});\n    \
+         perform pg_catalog.set_config('lock_timeout', before, true);\n\
+         exception when lock_not_available then\n    \
+         raise exception using errcode = 'lock_not_available', message = $why${LOCKED}$why$;\n\
+         end;\n"
     )
 }
 
@@ -105,7 +122,7 @@ pub fn sql() -> String {
 fn guarded(migration: &refinery_core::Migration) -> String {
     let (version, name, checksum) = (migration.version(), migration.name(), migration.checksum());
     let body = migration.sql().unwrap_or_default().trim_end();
-    let now = "to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
+    let now = "pg_catalog.to_char(pg_catalog.now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
     format!(
         "\n-- V{version}__{name}\n\
          if not exists (select from {HISTORY} where version = {version}) then\n\n\
@@ -212,6 +229,9 @@ pub enum MigrateError {
     /// refinery could not apply a migration.
     #[error("{0}")]
     Failed(#[from] Box<refinery_core::Error>),
+    /// Another session held the lock of the migrations for a minute, or for the session's `lock_timeout`.
+    #[error("{}", LOCKED)]
+    Locked,
     /// A migration is not applied.
     #[error("migration {0} is not applied (run `tollgate migrate up`)")]
     Missing(Migration),
@@ -228,8 +248,11 @@ async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, Mig
     }
     // Our commit would commit a transaction that was begun by hand, with all that it did before. Only in such a one
     // does the id outlive the statement that takes it.
-    sqlx::raw_sql("select txid_current()").execute(&mut *conn).await.map_err(failed("look for a transaction"))?;
-    if ask(conn, "select txid_current_if_assigned() is not null", "look for a transaction").await? {
+    sqlx::raw_sql("select pg_catalog.txid_current()")
+        .execute(&mut *conn)
+        .await
+        .map_err(failed("look for a transaction"))?;
+    if ask(conn, "select pg_catalog.txid_current_if_assigned() is not null", "look for a transaction").await? {
         return Err(MigrateError::BegunByHand);
     }
     Connection::begin_with(conn, "begin isolation level read committed").await.map_err(failed("begin a transaction"))
@@ -237,10 +260,11 @@ async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, Mig
 
 async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Vec<Migration>), MigrateError> {
     let mut tx = begin(conn).await?;
-    sqlx::raw_sql(AssertSqlSafe(format!("select pg_advisory_xact_lock({ADVISORY_LOCK})")))
-        .execute(&mut *tx)
-        .await
-        .map_err(failed("take the migration lock"))?;
+    let lock = format!("do $tollgate$ begin {} end $tollgate$", take_lock());
+    sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut *tx).await.map_err(|error| {
+        let is_locked = error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("55P03");
+        if is_locked { MigrateError::Locked } else { failed("take the migration lock")(error) }
+    })?;
     create_schema(&mut tx).await?;
     refuse_edited(&history(&mut tx).await?)?;
     let report = runner().run_async(&mut OverSqlx(&mut tx)).await.map_err(Box::new)?;
@@ -250,7 +274,7 @@ async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Ve
 
 /// Asks before it creates: `if not exists` still demands the right to create schemas.
 async fn create_schema(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    if !ask(conn, "select to_regnamespace('tollgate') is not null", "look for the schema").await? {
+    if !ask(conn, "select pg_catalog.to_regnamespace('tollgate') is not null", "look for the schema").await? {
         sqlx::raw_sql("create schema tollgate").execute(conn).await.map_err(failed("create the schema"))?;
     }
     Ok(())
@@ -258,7 +282,9 @@ async fn create_schema(conn: &mut PgConnection) -> Result<(), MigrateError> {
 
 /// What is applied, oldest first; nothing if there is no history yet.
 async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
-    if !ask(conn, &format!("select to_regclass('{HISTORY}') is not null"), "look for the history table").await? {
+    if !ask(conn, &format!("select pg_catalog.to_regclass('{HISTORY}') is not null"), "look for the history table")
+        .await?
+    {
         return Ok(Vec::new());
     }
     let query = OverSqlx::get_applied_migrations_query(HISTORY);
@@ -320,11 +346,14 @@ const HISTORY: &str = "tollgate.schema_history";
 /// The eight letters of "tollgate", read as a number.
 const ADVISORY_LOCK: i64 = i64::from_be_bytes(*b"tollgate");
 
+const LOCKED: &str = "another session keeps the lock of the migrations, a runner that hangs or a stranger (find it with: \
+                      select pid from pg_locks where locktype = 'advisory' and objid = '1734440037')";
+
 /// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and their columns.
 const TABLES: [(&str, &str); 2] = [("buckets", "u"), ("rate_limits", "p")];
 const COLUMNS: [&str; 8] = ["part", "name", "key", "shard", "value", "ts", "full_at", "holds"];
 
 const COLUMNS_PRESENT: &str = "
     select c.relname::text, a.attname::text, c.relpersistence::text
-      from pg_class c join pg_attribute a on a.attrelid = c.oid
-     where c.relnamespace = to_regnamespace('tollgate') and a.attnum > 0 and not a.attisdropped";
+      from pg_catalog.pg_class c join pg_catalog.pg_attribute a on a.attrelid = c.oid
+     where c.relnamespace = pg_catalog.to_regnamespace('tollgate')::oid and a.attnum > 0 and not a.attisdropped";

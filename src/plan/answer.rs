@@ -12,11 +12,13 @@ use crate::tokens::Tokens;
 pub enum Answer {
     /// Everything asked was taken.
     Granted {
-        /// When it was decided.
+        /// The clock as it was read.
+        observed_at: Timestamp,
+        /// The instant of the decision: the same, or the latest that a row stands at.
         decided_at: Timestamp,
         /// The least that any of the limits has left.
         remaining: Tokens,
-        /// When all of it may be spent.
+        /// When all of it may be spent; the clock as it was read, if at once.
         ready_at: Timestamp,
         /// What was taken from which row, in the order asked.
         charges: Vec<Charge>,
@@ -34,9 +36,9 @@ impl Answer {
     /// The answer of a call that takes or checks.
     pub(crate) fn grant(self) -> Decision {
         match self {
-            Self::Granted { decided_at, remaining, charges, standings, .. } => {
-                let (decided_at, source) = (decided_at.into(), Source::Database);
-                Decision::Granted(Grant { remaining, decided_at, source, charges, standings })
+            Self::Granted { observed_at, decided_at, remaining, charges, standings, .. } => {
+                let (observed_at, decided_at, source) = (observed_at.into(), decided_at.into(), Source::Database);
+                Decision::Granted(Grant { remaining, observed_at, decided_at, source, charges, standings })
             }
             Self::Denied(denied) => Decision::Denied(denied),
             Self::Done(_) => unreachable!("a call that takes is granted or denied"),
@@ -46,9 +48,9 @@ impl Answer {
     /// The answer of a call that reserves.
     pub(crate) fn reservation(self) -> Decision<Reservation> {
         match self {
-            Self::Granted { decided_at, ready_at, charges, standings, .. } => {
-                let (ready_at, decided_at) = (ready_at.into(), decided_at.into());
-                Decision::Granted(Reservation { ready_at, decided_at, charges, standings })
+            Self::Granted { observed_at, decided_at, ready_at, charges, standings, .. } => {
+                let [ready_at, observed_at, decided_at] = [ready_at, observed_at, decided_at].map(Into::into);
+                Decision::Granted(Reservation { ready_at, observed_at, decided_at, charges, standings })
             }
             Self::Denied(denied) => Decision::Denied(denied),
             Self::Done(_) => unreachable!("a call that takes is granted or denied"),

@@ -43,13 +43,12 @@ impl Ledger {
                 let before = self.saved(items, places);
                 let answer = self.take(items, places, chosen);
                 self.restore(before);
-                let no_charges = |answer| match answer {
-                    Answer::Granted { decided_at, remaining, ready_at, standings, .. } => {
-                        Answer::Granted { decided_at, remaining, ready_at, charges: Vec::new(), standings }
+                answer.map(|mut answer| {
+                    if let Answer::Granted { charges, .. } = &mut answer {
+                        charges.clear();
                     }
-                    other => other,
-                };
-                answer.map(no_charges)
+                    answer
+                })
             }
             CheckedCall::Alter(items) => self.alter(items, places).map(Answer::Done),
         }
@@ -79,7 +78,7 @@ impl Ledger {
             match verdict.map_err(|TooDeep| too_deep(&item.target))? {
                 Verdict::Granted { portions, remaining, ready_at } => {
                     decided_at = decided_at.max(pool.now());
-                    verdicts.push(Taken { portions, remaining, ready_at });
+                    verdicts.push(Taken { portions, remaining, ready_at, at: pool.now() });
                 }
                 Verdict::Denied { remaining, retry_at } => {
                     refused_at = refused_at.max(pool.now());
@@ -88,20 +87,23 @@ impl Ledger {
             }
         }
         let untouched = || items.iter().zip(places).map(|(item, place)| self.untouched(item, *place)).collect();
-        if let Some(denied) = Denied::among(refusals, untouched, refused_at.into(), Source::Database) {
+        if let Some(denied) = Denied::among(refusals, untouched, self.now.into(), refused_at.into(), Source::Database) {
             return Ok(Answer::Denied(denied));
         }
         let remaining = verdicts.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
-        // None of it is spent before all of it may be: until then each charge can be cancelled.
-        let ready_at = verdicts.iter().fold(decided_at, |latest, taken| latest.max(taken.ready_at));
+        // What is ready at the instant of its row is ready at once, also where the clock stands behind the row.
+        let waits = verdicts.iter().filter(|taken| taken.ready_at > taken.at);
+        let ready_at = waits.fold(self.now, |latest, taken| latest.max(taken.ready_at));
         let mut charges = Vec::with_capacity(items.len());
         for ((item, place), mut taken) in items.iter().zip(places).zip(verdicts) {
+            // None of it is spent before all of it may be: until then each charge can be cancelled.
+            let ready_at = ready_at.max(taken.at);
             let held = taken.hold(item, ready_at);
             taken.charge(item, ready_at, held, &mut charges);
             self.write(&item.target, *place, taken.portions);
         }
         let standings = items.iter().zip(places).map(|(item, place)| self.standing(item, *place)).collect();
-        Ok(Answer::Granted { decided_at, remaining, ready_at, charges, standings })
+        Ok(Answer::Granted { observed_at: self.now, decided_at, remaining, ready_at, charges, standings })
     }
 
     /// Where an item's limit stands.
@@ -201,6 +203,8 @@ struct Taken {
     portions: Vec<Portion>,
     remaining: Tokens,
     ready_at: Timestamp,
+    /// The instant of its rows: the clock, or the latest that one of them stands at.
+    at: Timestamp,
 }
 
 impl Taken {

@@ -1,6 +1,7 @@
 //! What a sweeper asks of the tables.
 
 use std::fmt;
+use std::time::Duration;
 
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, query_file};
@@ -11,7 +12,7 @@ use crate::error::Error;
 use crate::limit::Storage;
 use crate::tokens::Tokens;
 
-/// Rows that are full again by the definition that wrote each, in the order of their places.
+/// Rows that have been full for a margin by the definition that wrote each, in the order of their places.
 #[derive(Debug)]
 pub(crate) struct FullRows {
     /// The clock, read after the snapshot.
@@ -21,7 +22,7 @@ pub(crate) struct FullRows {
     pub(crate) rows: Vec<FullRow>,
 }
 
-/// A row that is full again by the definition that wrote it.
+/// A row that has been full for a margin by the definition that wrote it.
 #[derive(Debug)]
 pub(crate) struct FullRow {
     pub(crate) place: Place,
@@ -31,8 +32,6 @@ pub(crate) struct FullRow {
     pub(crate) key: String,
     pub(crate) shard: i16,
     pub(crate) state: State,
-    /// When it is full by the definition that wrote it.
-    pub(crate) full_at: Timestamp,
 }
 
 /// Where a row lies: PostgreSQL's `ctid`.
@@ -53,14 +52,16 @@ impl Store<'_> {
         Ok(u32::try_from(pages).expect("PostgreSQL counts pages in 32 bits"))
     }
 
-    /// The first rows between two places that are full again by the definition that wrote each. Locks none.
+    /// The first rows between two places that have been full for a margin by the definition that wrote each. Locks none.
     pub(crate) async fn find_full(
         &mut self,
         table: Storage,
         [from, to]: [Place; 2],
         most: u32,
+        margin: Duration,
     ) -> Result<FullRows, Error> {
         let (from, to, at) = (from.to_string(), to.to_string(), self.at);
+        let margin = i64::try_from(margin.as_micros()).expect("a margin is at most the longest period");
         let rows = fetch!(
             self,
             table,
@@ -69,7 +70,8 @@ impl Store<'_> {
             &from,
             &to,
             i64::from(most),
-            at as Option<Timestamp>
+            at as Option<Timestamp>,
+            margin
         );
         let read = |rows: Vec<PgRow>| FullRows::read(rows.first().ok_or(sqlx::Error::RowNotFound)?);
         rows.and_then(read).map_err(|source| unswept(table, source))
@@ -100,14 +102,14 @@ impl FullRows {
         let versions: Vec<String> = row.try_get(3)?;
         let (names, keys): (Vec<String>, Vec<String>) = (row.try_get(4)?, row.try_get(5)?);
         let (shards, values): (Vec<i16>, Vec<i64>) = (row.try_get(6)?, row.try_get(7)?);
-        let (instants, full_at): (Vec<Timestamp>, Vec<Timestamp>) = (row.try_get(8)?, row.try_get(9)?);
+        let instants: Vec<Timestamp> = row.try_get(8)?;
         let versions = places.into_iter().zip(versions);
         let states = values.into_iter().map(Tokens::from_micros).zip(instants).map(|(value, ts)| State::new(value, ts));
-        let rows = (versions.zip(names).zip(keys).zip(shards).zip(states).zip(full_at))
-            .map(|((((((place, version), name), key), shard), state), full_at)| {
+        let rows = (versions.zip(names).zip(keys).zip(shards).zip(states))
+            .map(|(((((place, version), name), key), shard), state)| {
                 let place =
                     Place::parse(&place).ok_or_else(|| sqlx::Error::Decode("a place was sent as no pair".into()))?;
-                Ok(FullRow { place, version, name, key, shard, state, full_at })
+                Ok(FullRow { place, version, name, key, shard, state })
             })
             .collect::<Result<_, sqlx::Error>>()?;
         Ok(Self { now, alone, rows })

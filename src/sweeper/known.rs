@@ -6,7 +6,7 @@ use crate::key::Key;
 use crate::limit::{Limit, Storage};
 use crate::store::FullRow;
 
-/// The definitions that a sweeper knows, and its margin where it knows none.
+/// The definitions that a sweeper knows, and its margin.
 #[derive(Clone, Debug)]
 pub(super) struct Known {
     /// By name; several of one name while a release with another definition is live.
@@ -21,9 +21,10 @@ impl Known {
         }
     }
 
-    /// Whether a row that is full by the definition that wrote it may go.
+    /// Whether a row that has been full for the margin by the definition that wrote it may go: by all that are known, it
+    /// has been as well. So it would be full even where the clock goes back by as much, as a missing row is.
     pub(super) fn agrees(&self, table: Storage, row: &FullRow, now: Timestamp) -> bool {
-        self.full_at(table, row).unwrap_or_else(|| row.full_at.plus(self.margin)) <= now
+        self.full_at(table, row).is_none_or(|full_at| full_at.plus(self.margin) <= now)
     }
 
     /// When a row is full under all known definitions of its limit; `None` where none has such a row. A stale shard,
@@ -40,7 +41,8 @@ impl Known {
 
 impl Default for Known {
     fn default() -> Self {
-        // For so long may a release run beside one whose limit takes so much longer to fill.
+        // For so long may a release run beside one whose limit takes so much longer to fill; and so far may the clock
+        // step back.
         Self { definitions: BTreeMap::new(), margin: Duration::from_mins(10) }
     }
 }

@@ -2,7 +2,9 @@ mod known;
 mod pass;
 mod task;
 mod walk;
+mod watch;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -15,6 +17,7 @@ use crate::store::Backend;
 use known::Known;
 pub use pass::{SweepPass, Swept};
 pub use task::Sweeping;
+use watch::Watch;
 
 /// Deletes rows that are full again: a missing row means the same.
 ///
@@ -29,19 +32,30 @@ pub use task::Sweeping;
 /// a key whose row is being deleted waits for that one statement at most, not for the disk. Between two steps the
 /// sweeper rests, so it works for a [share](Self::share) of the time only.
 ///
-/// The clock is the database's. A sweeper that finds another at work [leaves it the rest](Swept::yielded).
+/// A sweeper that finds another at work [leaves it the rest](Swept::yielded). Each statement tries an advisory lock, which
+/// any role that may log in can hold; the sweeper [says so](Swept::shut_out) if it is held all along. It looks at the
+/// pages of the server that it is connected to: on Citus, which keeps the rows on other servers, it finds nothing.
 ///
 /// # When a row goes
 ///
 /// Each row holds the instant at which it is full by the definition that wrote it. If the sweeper [knows](Self::knows)
-/// the limit, it computes the instant anew, and the row goes when **both** have passed. So no debt is forgiven, a
-/// lowered rate or a raised capacity is seen, and no later decision changes (a grid that counts from the first use may
-/// start anew, later and never earlier). If it does not know the limit, and for stale shards, the row goes a
-/// [margin](Self::margin) after its own instant.
+/// the limit, it computes the instant anew. The row goes when a [margin](Self::margin) has passed since the later of the
+/// two. So no debt is forgiven, a lowered rate or a raised capacity is seen, and no later decision changes (a grid that
+/// counts from the first use may start anew, later and never earlier).
 ///
 /// While two definitions of one limit are live, during a rolling deploy, let the sweeper know both, or neither and a
 /// margin in which the larger one fills up. A row that is full under the smaller definition only would come back full
 /// under the larger.
+///
+/// # Steps of the clock
+///
+/// The clock is the database's. A row that is gone cannot keep time from going back, but while the clock steps back by
+/// no more than the margin the row would be full all the same, and nothing changes. A sweeper compares the clock with
+/// this process's monotonic one, over all of its passes and those of its clones. Once the two have run apart by more
+/// than a minute, it [deletes nothing](Swept::clock_stepped) until they have agreed for a margin.
+///
+/// So a key starts full that should not, once, and a debt is forgiven, only if a sweep began while the clock was already
+/// ahead by more than the margin, and the clock then went back. A sweeper that has not swept before cannot know.
 ///
 /// # Example
 ///
@@ -68,6 +82,7 @@ pub struct Sweeper {
     deletes: bool,
     backend: Backend,
     at: Option<Timestamp>,
+    watch: Arc<Mutex<Watch>>,
 }
 
 impl Sweeper {
@@ -81,6 +96,7 @@ impl Sweeper {
             deletes: true,
             backend: Backend::PLAIN,
             at: None,
+            watch: Arc::default(),
         }
     }
 
@@ -91,12 +107,13 @@ impl Sweeper {
         self
     }
 
-    /// How long a row stays after its own instant, if the sweeper does not [know](Self::knows) its limit; ten minutes
-    /// by default, in whole microseconds.
+    /// How long a row stays once it is full; ten minutes by default, in whole microseconds, at most
+    /// [`Limit::MAX_PERIOD`].
     ///
-    /// Zero is right where every limit has had one definition for as long as it takes to fill up.
+    /// It absorbs steps of the database's clock back, and for limits that the sweeper does not [know](Self::knows) a
+    /// definition that takes so much longer to fill up. Zero absorbs neither.
     pub fn margin(mut self, margin: Duration) -> Self {
-        self.known.margin = margin;
+        self.known.margin = margin.min(Limit::MAX_PERIOD);
         self
     }
 
@@ -131,7 +148,7 @@ impl Sweeper {
         self
     }
 
-    /// Speaks over the database's clock: for tests and replays.
+    /// Speaks over the database's clock: for tests and replays, in which it may step.
     pub fn at(mut self, now: DateTime<Utc>) -> Self {
         self.at = Some(now.into());
         self

@@ -3,6 +3,7 @@
     reason = "how long a step takes is told by the monotonic clock; what time it is, by the database"
 )]
 
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -36,7 +37,7 @@ pub struct Swept {
     pub buckets: u64,
     /// Rows deleted from `tollgate.rate_limits`, or to be deleted in a dry run.
     pub rate_limits: u64,
-    /// Rows that say they are full and are not under what the sweeper knows, or are within the margin.
+    /// Rows that have been full for the margin by their own word, and have not under what the sweeper knows.
     pub kept: u64,
     /// Rows that somebody held or changed in between; another sweep will see them.
     pub missed: u64,
@@ -46,6 +47,12 @@ pub struct Swept {
     pub pages: u64,
     /// Whether another sweeper was at work, and the rest was left to it.
     pub yielded: bool,
+    /// Whether the rest was left because the database's clock ran away from this process's monotonic one, by more than
+    /// a minute, and they have not agreed for the [margin](Sweeper::margin) since.
+    pub clock_stepped: bool,
+    /// Whether at least ten passes of this sweeper in a row, this one included, found nothing but the lock of another.
+    /// A sweeper holds it for milliseconds at a time, so somebody else does: any role that may log in can.
+    pub shut_out: bool,
 }
 
 impl Swept {
@@ -57,7 +64,7 @@ impl Swept {
 
     /// Adds what a further sweep did.
     pub(super) fn add(&mut self, more: Self) {
-        let Self { buckets, rate_limits, kept, missed, batches, pages, yielded } = more;
+        let Self { buckets, rate_limits, kept, missed, batches, pages, yielded, clock_stepped, shut_out } = more;
         self.buckets += buckets;
         self.rate_limits += rate_limits;
         self.kept += kept;
@@ -65,6 +72,8 @@ impl Swept {
         self.batches += batches;
         self.pages += pages;
         self.yielded |= yielded;
+        self.clock_stepped |= clock_stepped;
+        self.shut_out |= shut_out;
     }
 }
 
@@ -110,14 +119,24 @@ impl SweepPass {
         }
         let Some((table, range)) = self.next() else { return Ok(false) };
         let mut conn = self.pool.acquire().await.map_err(|source| unswept(table, source))?;
-        let found = self.store(&mut conn).find_full(table, range, self.sweeper.batch).await?;
-        if !found.alone {
-            self.swept.yielded = true;
+        let Sweeper { batch, known, .. } = &self.sweeper;
+        let found = self.store(&mut conn).find_full(table, range, *batch, known.margin).await?;
+        self.note(&found);
+        if self.swept.clock_stepped || self.swept.yielded {
             return Ok(false);
         }
         self.clear(&mut conn, table, found).await?;
         self.rest = rest_after(began.elapsed(), self.sweeper.share);
         Ok(self.next().is_some())
+    }
+
+    /// Notes whether to go by the instant at which rows were found, and whether they were left to another sweeper.
+    fn note(&mut self, found: &FullRows) {
+        let Sweeper { at, watch, known, .. } = &self.sweeper;
+        let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
+        self.swept.clock_stepped = at.is_none() && !watch.trusts(found.now, Instant::now(), known.margin);
+        self.swept.yielded = !found.alone;
+        self.swept.shut_out = watch.is_shut_out(found.alone);
     }
 
     async fn set_out(&self) -> Result<Vec<(Storage, Walk)>, Error> {

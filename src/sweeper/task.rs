@@ -66,8 +66,8 @@ async fn walk(pass: &mut SweepPass, stopped: &mut oneshot::Receiver<()>) -> Resu
 }
 
 fn tell(swept: Swept, error: Option<&Error>) {
-    let Swept { buckets, rate_limits, kept, missed, yielded, .. } = swept;
-    tracing::debug!(buckets, rate_limits, kept, missed, yielded, "swept");
+    let Swept { buckets, rate_limits, kept, missed, yielded, clock_stepped, shut_out, .. } = swept;
+    tracing::debug!(buckets, rate_limits, kept, missed, yielded, clock_stepped, shut_out, "swept");
     if let Some(error) = error {
         tracing::warn!(%error, "a sweep ended early");
     }

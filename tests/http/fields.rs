@@ -56,6 +56,26 @@ fn f76_retry_after_is_never_0() {
     assert_eq!(text(&headers, "ratelimit-policy"), r#""f76";q=1;w=2"#);
 }
 
+/// The clock went back by an hour: nothing comes back before it has caught up.
+#[test]
+fn behind_a_row_a_client_is_told_how_long_it_takes_by_the_clock_as_it_is() {
+    let limit = Limit::token_bucket("behind", 2, MINUTE);
+    let mut world = World::default();
+    assert!(world.consume([limit.global()], millis(3_600_000)).is_granted());
+    let told = |decision: &Decision, format| {
+        let headers = Fields::new(format).of(decision);
+        ["retry-after", "ratelimit", "ratelimit-reset", "x-ratelimit-reset"]
+            .map(|field| text(&headers, field).to_owned())
+    };
+    let granted = world.consume([limit.global()], millis(0));
+    assert_eq!(told(&granted, Format::Draft11), ["", r#""behind";r=0;t=3630"#, "", ""]);
+    let refused = world.consume([limit.global()], millis(0));
+    assert_eq!(told(&refused, Format::Draft11), ["3630", r#""behind";r=0;t=3630"#, "", ""]);
+    assert_eq!(told(&refused, Format::Draft7), ["3630", "limit=2, remaining=0, reset=3630", "", ""]);
+    assert_eq!(told(&refused, Format::Draft6), ["3630", "", "3630", ""]);
+    assert_eq!(told(&refused, Format::XRateLimit), ["3630", "", "", "3630"], "an instant, of the clock that is behind");
+}
+
 #[test]
 fn a_window_below_a_second_is_not_said() {
     let within = |millis| policy(&Limit::token_bucket("w", 5, Duration::from_millis(millis)));

@@ -23,10 +23,11 @@ impl World {
         }
         match outcome.answers.remove(0).unwrap() {
             Answer::Denied(denied) => Decision::Denied(denied),
-            Answer::Granted { decided_at, remaining, standings, .. } => {
-                let decided_at = DateTime::<Utc>::from(decided_at);
+            Answer::Granted { observed_at, decided_at, remaining, standings, .. } => {
+                let [observed_at, decided_at] = [observed_at, decided_at].map(DateTime::<Utc>::from);
                 let grant: Grant = serde_json::from_value(json!({
-                    "decided_at": decided_at, "remaining": remaining, "source": "database", "charges": [],
+                    "observed_at": observed_at, "decided_at": decided_at, "remaining": remaining, "source": "database",
+                    "charges": [],
                     "standings": standings,
                 }))
                 .unwrap();

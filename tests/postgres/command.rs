@@ -12,12 +12,14 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use sqlx::AssertSqlSafe;
+
 use crate::world::World;
 
 #[tokio::test]
 async fn migrate_goes_from_nothing_to_valid() {
     let world = World::unmigrated().await;
-    let migrate = |args: &[&str]| run(tollgate().arg("migrate").args(args).env("DATABASE_URL", world.url()));
+    let migrate = |args: &[&str]| run(tollgate().arg("migrate").args(args).env("DATABASE_URL", world.command_url()));
 
     assert!(stdout(&migrate(&["status"])).starts_with("pending  V1__create_buckets\n"));
     assert_eq!(
@@ -35,11 +37,23 @@ async fn migrate_goes_from_nothing_to_valid() {
 async fn the_sql_it_prints_is_the_schema_it_validates() {
     let world = World::unmigrated().await;
     let sql = stdout(&run(tollgate().args(["migrate", "sql"])));
-    world.sql(&sql).await;
-    let url = world.url();
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&world.pool).await.unwrap();
+    let url = world.command_url();
     assert!(
         stdout(&run(tollgate().args(["migrate", "validate", "--database-url", &url]))).starts_with("the schema is")
     );
+}
+
+#[tokio::test]
+async fn migrations_that_cannot_get_their_lock_end_with_one_sentence() {
+    let world = World::unmigrated().await;
+    let mut holder = world.pool.acquire().await.unwrap();
+    let lock = i64::from_be_bytes(*b"tollgate");
+    sqlx::query("select pg_advisory_lock($1)").bind(lock).execute(&mut *holder).await.unwrap();
+    let url = failure::with_options(&world.direct_url(), "lock_timeout", "20ms");
+    let error = failure(&run(tollgate().args(["migrate", "up"]).env("DATABASE_URL", url)));
+    assert!(error.starts_with("error: another session keeps the lock of the migrations"), "{error}");
+    assert!(error.contains("select pid from pg_locks") && error.lines().count() == 1, "{error}");
 }
 
 #[test]
@@ -88,7 +102,7 @@ fn a_reader_that_leaves_early_is_no_error() {
 #[tokio::test]
 async fn the_demo_tells_its_story_and_leaves_nothing_in_the_database_it_was_given() {
     let world = World::unmigrated().await;
-    let text = stdout(&run(tollgate().args(["demo", "--database-url", &world.url()])));
+    let text = stdout(&run(tollgate().args(["demo", "--database-url", &world.command_url()])));
     for told in [
         "ten calls on ten connections         10 granted",
         "one microsecond before that          would be refused",

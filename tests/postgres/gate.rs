@@ -1,6 +1,7 @@
 //! The gate: the same answers as the limiter's, in transactions of its own, for many callers at once.
 
 mod agreement;
+mod behind;
 mod cancellation;
 mod contention;
 mod cost;
@@ -10,7 +11,7 @@ mod failure;
 mod held;
 mod hygiene;
 mod memory;
-mod observed;
+pub(crate) mod observed;
 mod pooler;
 mod promise;
 mod regressions;

@@ -26,6 +26,7 @@ mod replay;
 mod shards;
 mod simulate;
 mod standby;
+mod strangers;
 mod sweeper;
 mod teller;
 mod terminal;

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tollgate::migrate::{self, MigrateError};
 use tollgate::{Error, Limit, Limiter, MINUTE, SECOND};
 
-use crate::world::{World, second};
+use crate::world::{ON_CALL, OWNER, World, pid, second};
 
 const ALL: usize = 3;
 
@@ -41,14 +41,19 @@ async fn g33_of_eight_runners_at_once_one_applies_and_the_others_find_nothing_to
 #[tokio::test]
 async fn a_migration_that_fails_leaves_nothing_of_the_others() {
     let world = World::unmigrated().await;
-    world.sql("create schema tollgate; create table tollgate.rate_limits (in_the_way int)").await;
+    world
+        .sql(&format!(
+            "create schema tollgate authorization {OWNER}; create table tollgate.rate_limits (in_the_way int)"
+        ))
+        .await;
     let mut conn = world.connect().await;
     let failed = migrate::run(&mut conn).await;
     assert!(matches!(failed, Err(MigrateError::Failed(_))), "{failed:?}");
-    let left: i64 = sqlx::query_scalar("select count(*) from pg_class where relnamespace = 'tollgate'::regnamespace")
-        .fetch_one(&mut conn)
-        .await
-        .unwrap();
+    let left: i64 =
+        sqlx::query_scalar("select count(*) from pg_class where relnamespace = 'tollgate'::regnamespace::oid")
+            .fetch_one(&mut conn)
+            .await
+            .unwrap();
     assert_eq!(left, 1, "only what was in the way");
     assert_eq!(migrate::status(&mut conn).await.unwrap().pending.len(), ALL);
 }
@@ -73,6 +78,56 @@ async fn in_the_callers_transaction_migrations_share_its_fate() {
     assert_eq!(migrate::status(&mut conn).await.unwrap().applied, []);
 }
 
+/// Any role that may log in can hold the lock, for as long as it likes.
+#[tokio::test]
+async fn where_somebody_keeps_the_lock_of_the_migrations_they_end_and_say_how_to_find_them() {
+    let world = World::unmigrated().await;
+    let mut holder = world.connect().await;
+    let mut conn = world.connect().await;
+    let lock = i64::from_be_bytes(*b"tollgate");
+    sqlx::query("select pg_advisory_lock($1)").bind(lock).execute(&mut holder).await.unwrap();
+    sqlx::raw_sql("set lock_timeout = '20ms'").execute(&mut conn).await.unwrap();
+    let mut said = Vec::new();
+    for failed in [migrate::run(&mut conn).await, migrate::dry_run(&mut conn).await] {
+        let Err(error @ MigrateError::Locked) = failed else { panic!("{failed:?}") };
+        said.push(error.to_string());
+    }
+    let sql = sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await.unwrap_err();
+    said.push(sql.as_database_error().unwrap().message().to_owned());
+    for said in said {
+        let (sentence, query) = said.strip_suffix(')').unwrap().split_once(" (find it with: ").unwrap();
+        assert!(sentence.starts_with("another session keeps the lock of the migrations"), "{said}");
+        let found: Vec<i32> = sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&world.pool).await.unwrap();
+        assert_eq!(found, [pid(&mut holder).await]);
+    }
+    holder.close().await.unwrap();
+    assert_eq!(migrate::run(&mut conn).await.unwrap().len(), ALL);
+    sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await.unwrap();
+}
+
+/// The server tells how long it would wait.
+#[tokio::test]
+async fn migrations_wait_for_the_lock_for_a_minute_and_leave_the_timeout_of_before() {
+    let world = World::unmigrated().await;
+    let mut conn = world.connect().await;
+    let mut tx = conn.begin().await.unwrap();
+    migrate::run(&mut tx).await.unwrap();
+    let after: String = sqlx::query_scalar("select current_setting('lock_timeout')").fetch_one(&mut *tx).await.unwrap();
+    assert_eq!(after, "0");
+    tx.rollback().await.unwrap();
+    world
+        .sql(
+            "alter function pg_catalog.pg_advisory_xact_lock(int8) rename to true_lock;
+             create function pg_catalog.pg_advisory_xact_lock(int8) returns void language plpgsql as
+                 'begin raise exception ''for %'', pg_catalog.current_setting(''lock_timeout''); end'",
+        )
+        .await;
+    let asked = migrate::run(&mut conn).await.unwrap_err().to_string();
+    assert!(asked.contains("for 1min"), "{asked}");
+    let asked = sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await.unwrap_err().to_string();
+    assert!(asked.contains("for 1min"), "{asked}");
+}
+
 #[tokio::test]
 async fn an_older_release_works_on_a_newer_schema() {
     let world = World::new().await;
@@ -82,7 +137,7 @@ async fn an_older_release_works_on_a_newer_schema() {
               alter table tollgate.rate_limits add column from_the_future text",
         )
         .await;
-    let mut conn = world.connect().await;
+    let mut conn = world.connect_as(OWNER).await;
     assert_eq!(migrate::run(&mut conn).await.unwrap(), []);
     let status = migrate::status(&mut conn).await.unwrap();
     assert!(status.is_current());
@@ -97,7 +152,7 @@ async fn an_older_release_works_on_a_newer_schema() {
 async fn a_migration_applied_from_another_text_is_an_error_with_its_name() {
     let world = World::new().await;
     world.sql("update tollgate.schema_history set checksum = '42' where version = 2").await;
-    let mut conn = world.connect().await;
+    let mut conn = world.connect_as(OWNER).await;
     for failed in [migrate::run(&mut conn).await.map(drop), migrate::validate(&mut conn).await] {
         assert!(
             matches!(&failed, Err(MigrateError::Edited { version: 2, name }) if name == "create_rate_limits"),
@@ -123,7 +178,7 @@ async fn a_history_with_wide_versions_is_the_same_history() {
             ))
             .await;
     }
-    let mut conn = world.connect().await;
+    let mut conn = world.connect_as(OWNER).await;
     assert_eq!(migrate::run(&mut conn).await.unwrap(), []);
     migrate::validate(&mut conn).await.unwrap();
 }
@@ -131,13 +186,13 @@ async fn a_history_with_wide_versions_is_the_same_history() {
 #[tokio::test]
 async fn f63_the_sql_text_makes_the_same_schema_and_is_safe_to_run_twice() {
     let (by_run, by_text) = (World::new().await, World::unmigrated().await);
-    for _ in 0..2 {
-        by_text.sql(&migrate::sql()).await;
-    }
     let mut conn = by_text.connect().await;
+    for _ in 0..2 {
+        sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await.unwrap();
+    }
     assert_eq!(migrate::run(&mut conn).await.unwrap(), []);
     migrate::validate(&mut conn).await.unwrap();
-    assert_eq!(definitions(&mut conn).await, definitions(&mut by_run.connect().await).await);
+    assert_eq!(definitions(&mut conn).await, definitions(&mut by_run.connect_as(OWNER).await).await);
 }
 
 /// Every column, constraint, comment and view, as text.
@@ -145,10 +200,10 @@ async fn definitions(conn: &mut PgConnection) -> Vec<String> {
     let sql = "
         select format('%s %s.%s %s %s', c.relpersistence, c.relname, a.attname, a.atttypid::regtype, col_description(c.oid, a.attnum))
           from pg_class c join pg_attribute a on a.attrelid = c.oid
-         where c.relnamespace = 'tollgate'::regnamespace and a.attnum > 0
+         where c.relnamespace = 'tollgate'::regnamespace::oid and a.attnum > 0
         union all
         select format('%s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
-          from pg_constraint where connamespace = 'tollgate'::regnamespace
+          from pg_constraint where connamespace = 'tollgate'::regnamespace::oid
         union all
         select pg_get_viewdef('tollgate.balances'::regclass)
         order by 1";
@@ -164,14 +219,14 @@ async fn a_damaged_schema_is_an_error_with_the_place() {
     ] {
         let world = World::new().await;
         world.sql(damage).await;
-        let fault = migrate::validate(&mut world.connect().await).await;
+        let fault = migrate::validate(&mut world.connect_as(OWNER).await).await;
         assert!(
             matches!(fault, Err(MigrateError::Damaged { table: t, column: c }) if (t, c) == (table, column)),
             "{damage}: {fault:?}"
         );
     }
     let world = World::unmigrated().await;
-    let missing = migrate::validate(&mut world.connect().await).await.unwrap_err();
+    let missing = migrate::validate(&mut world.connect_as(OWNER).await).await.unwrap_err();
     assert_eq!(missing.to_string(), "migration V1__create_buckets is not applied (run `tollgate migrate up`)");
 }
 
@@ -221,7 +276,7 @@ async fn without_its_schema_the_limiter_names_the_command() {
 async fn f65_the_ephemeral_table_is_unlogged_and_the_durable_one_is_not() {
     let world = World::new().await;
     let sql = "select relname::text, relpersistence::text from pg_class
-                where relnamespace = 'tollgate'::regnamespace and relname in ('buckets', 'rate_limits') order by 1";
+                where relnamespace = 'tollgate'::regnamespace::oid and relname in ('buckets', 'rate_limits') order by 1";
     let found: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&world.pool).await.unwrap();
     assert_eq!(found, [("buckets".into(), "u".into()), ("rate_limits".into(), "p".into())]);
 }
@@ -238,7 +293,7 @@ async fn the_balances_view_shows_debts_and_rows_from_the_future() {
     let sql = "select key, storage, balance::text, debt::text, is_full, ahead > interval '100 years'
                  from tollgate.balances order by key";
     let rows: Vec<(String, String, String, String, bool, bool)> =
-        sqlx::query_as(sql).fetch_all(&world.pool).await.unwrap();
+        sqlx::query_as(sql).fetch_all(&mut world.connect_as(ON_CALL).await).await.unwrap();
     let row = |key: &str, is_full, ahead| {
         (key.to_owned(), "durable".to_owned(), "-2.500000".to_owned(), "2.500000".to_owned(), is_full, ahead)
     };

@@ -237,6 +237,7 @@ async fn after_a_promotion_to_a_clock_that_is_behind_time_does_not_go_back() {
     let mut tx = conn.begin().await.unwrap();
     let grant = LIMITER.consume(&mut tx, limit.key("k")).await.unwrap().granted().unwrap();
     assert_eq!((grant.decided_at, grant.remaining), (ahead, Tokens::ZERO));
+    assert!((here..ahead).contains(&grant.observed_at), "{grant:?}");
     let denied = LIMITER.consume(&mut tx, limit.key("k")).await.unwrap().denied().unwrap();
     assert_eq!((denied.decided_at, denied.retry_at), (ahead, ahead + 6 * SECOND));
     let denied = LIMITER.consume(&mut tx, spread.key("k")).await.unwrap().denied().unwrap();

@@ -1,6 +1,7 @@
 //! Rows that are full again go, and nobody notices.
 
 mod beside;
+mod clock;
 mod command;
 mod full;
 mod pass;

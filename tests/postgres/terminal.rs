@@ -25,7 +25,7 @@ impl Terminal {
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_tollgate"));
         command.args(args);
-        command.env("DATABASE_URL", world.url());
+        command.env("DATABASE_URL", world.command_url());
         command.env("TERM", "xterm-256color");
         match limits {
             Some(limits) => command.env("TOLLGATE_LIMITS", limits),

@@ -23,7 +23,7 @@ fn once(world: &World, args: &[&str]) -> Command {
 
 fn once_after(world: &World, interval: &str, args: &[&str]) -> Command {
     let mut command = tollgate();
-    command.args(["top", "--once", "--interval", interval]).args(args).env("DATABASE_URL", world.url());
+    command.args(["top", "--once", "--interval", interval]).args(args).env("DATABASE_URL", world.command_url());
     command
 }
 
@@ -155,7 +155,8 @@ async fn what_was_taken_is_at_least_what_is_missing_and_exact_where_the_limit_is
         let top = top.args(limits).stdout(Stdio::piped()).spawn().unwrap();
         let looked = "select exists (select from pg_stat_activity where datname = current_database()
                                         and application_name = 'tollgate' and state = 'idle' and query ~* 'rollback')";
-        while !sqlx::query_scalar::<_, bool>(looked).fetch_one(&world.pool).await.unwrap() {}
+        let mut admin = world.admin().await;
+        while !sqlx::query_scalar::<_, bool>(looked).fetch_one(&mut admin).await.unwrap() {}
         world.sql("update tollgate.rate_limits set value = 5000000, ts = '2020-01-01 00:00:01Z'").await;
         let output = top.wait_with_output().unwrap();
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -191,7 +192,7 @@ async fn what_is_wrong_is_one_sentence_and_touches_no_terminal() {
     let world = World::unmigrated().await;
     let top = |url: &str, args: &[&str]| failure(&run(tollgate().arg("top").args(args).env("DATABASE_URL", url)));
     assert_eq!(
-        top(&world.url(), &[]),
+        top(&world.command_url(), &[]),
         "error: schema \"tollgate\" does not exist (the tables are missing or too old: run `tollgate migrate up`)\n"
     );
     let error = top("postgres://nobody@127.0.0.1:1/none", &["--once"]);
@@ -201,7 +202,10 @@ async fn what_is_wrong_is_one_sentence_and_touches_no_terminal() {
     }
 
     let world = World::new().await;
-    assert_eq!(top(&world.url(), &[]), "error: there is no terminal to draw on (print one frame with --once)\n");
+    assert_eq!(
+        top(&world.command_url(), &[]),
+        "error: there is no terminal to draw on (print one frame with --once)\n"
+    );
     // A reader that is gone.
     let mut command = once(&world, &[]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -7,7 +7,7 @@ use sqlx::{Connection, Executor, PgConnection, Row};
 use tollgate::{Decision, Error, Limit, Limiter, MINUTE, Receipt, SECOND, Step, Tokens};
 
 use crate::teller::{Teller, both, left, rows, run, tokens};
-use crate::world::{World, limiter, parts, pid, second};
+use crate::world::{SERVICE, World, limiter, parts, pid, second};
 
 static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 
@@ -415,6 +415,30 @@ async fn outside_a_transaction_every_verb_that_would_write_says_so() {
     }
 }
 
+/// sqlx goes on to count one.
+#[tokio::test]
+async fn a_transaction_of_sqlx_that_was_ended_by_hand_is_none() {
+    let world = World::new().await;
+    for limit in ten() {
+        let mut teller = Teller::of(&world).await;
+        left(teller.consume(0.0, limit.key("present").cost(5)).await);
+        teller.commit().await;
+        for limiter in [LIMITER.at(second(0.0)), LIMITER.at(second(0.0)).lock_timeout(SECOND)] {
+            for verb in 0..VERBS {
+                let mut tx = world.pool.begin().await.unwrap();
+                run(&mut tx, ["commit", "rollback"][verb % 2]).await;
+                let answer = answer(limiter, &mut tx, &limit, "present", verb).await;
+                assert!(matches!(answer, Err(Error::NotInTransaction)), "verb {verb}: {answer:?}");
+            }
+            let mut tx = world.pool.begin().await.unwrap();
+            run(&mut tx, "commit").await;
+            let absent = limiter.consume(&mut tx, limit.key("absent")).await;
+            assert!(matches!(absent, Err(Error::NotInTransaction)), "{absent:?}");
+        }
+        assert_eq!(world.row(limit.spec().storage, "ten", "present").await, Some((tokens(5), second(0.0))));
+    }
+}
+
 #[tokio::test]
 async fn outside_a_transaction_absent_rows_of_several_limits_stay_absent() {
     let world = World::new().await;
@@ -476,10 +500,9 @@ async fn a_read_only_transaction_can_look_and_cannot_take() {
 #[tokio::test]
 async fn missing_rights_are_an_error_of_the_database() {
     let world = World::new().await;
+    world.sql(&format!("revoke usage on schema tollgate from {SERVICE}")).await;
     for limit in ten() {
         let mut tx = world.begin().await;
-        // A role of PostgreSQL's own, which owns nothing here.
-        tx.execute("set local role pg_signal_backend").await.unwrap();
         let error = LIMITER.consume(&mut tx, limit.key(1)).await.unwrap_err();
         let Error::Database { source, .. } = &error else { panic!("{error:?}") };
         assert_eq!(source.as_database_error().unwrap().code().unwrap(), "42501", "{error}");

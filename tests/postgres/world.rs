@@ -1,38 +1,45 @@
 //! A world for each test: a migrated database of its own on one shared server, gone with the test.
 //!
+//! What is tested has the rights that `SECURITY.md` names, and no more: the service's role decides, the one on call runs the
+//! command, the owner migrates. A schema of strangers is in the search path of all three. [`World::sql`] alone is the
+//! administrator's. The databases are copies of two that are made once. These and the roles stay on a server of `DATABASE_URL`.
+//!
 //! With `TOLLGATE_TEST_POOLER` set, what is tested reaches the server through a PgBouncer in transaction mode, without named
 //! statements unless it is set to `named`; what the tests themselves say does not. With `TOLLGATE_TEST_DISTRIBUTED` set, the
 //! tables have the parts that `tollgate distribute` gives them on Citus, and what is tested is told so.
 
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Transaction};
+use tokio::sync::OnceCell;
 use tollgate::embedded::Server;
-use tollgate::{Limiter, Storage, Tokens, migrate};
+use tollgate::{Limiter, MINUTE, Storage, Tokens, migrate};
 
 use crate::pgbouncer::PgBouncer;
 
 /// A database of its own, dropped with the value.
 pub(crate) struct World {
-    /// For what the tests themselves say.
+    /// Connections of the world's role, for what the tests themselves say.
     pub(crate) pool: PgPool,
     name: String,
+    role: &'static str,
 }
 
 impl World {
-    /// A migrated database.
+    /// A migrated database, for the service's role.
     pub(crate) async fn new() -> Self {
         Self::of_parts(parts()).await
     }
 
     /// A migrated database whose tables take rows of so many parts, as `distribute` leaves them; 0 for plain tables.
     pub(crate) async fn of_parts(parts: u16) -> Self {
-        let world = Self::unmigrated().await;
-        migrate::run(&mut world.pool.acquire().await.unwrap()).await.unwrap();
+        let world = Self::copy_of(&templates().await.migrated, SERVICE).await;
         if parts > 0 {
             let swap = |table| {
                 format!(
@@ -47,33 +54,62 @@ impl World {
         world
     }
 
-    /// An empty database.
+    /// A migrated database with a clock of its own, which [`set_ahead`](Self::set_ahead) moves: all that asks the server
+    /// for the time is told this one's, unless it was prepared before.
+    pub(crate) async fn with_clock() -> Self {
+        let world = Self::new().await;
+        // A function that replaced PostgreSQL's own would be passed over: the server knows that one by its number.
+        world
+            .sql(
+                "create table public.clock (ahead interval not null); insert into public.clock values ('0');
+                 grant select on public.clock to public;
+                 alter function pg_catalog.clock_timestamp() rename to true_clock;
+                 create function pg_catalog.clock_timestamp() returns timestamptz language sql volatile as
+                     'select pg_catalog.true_clock() operator(pg_catalog.+) ahead from public.clock'",
+            )
+            .await;
+        world
+    }
+
+    /// Sets the clock of [`with_clock`](Self::with_clock) so much before the true one; behind it with a minus.
+    pub(crate) async fn set_ahead(&self, span: &str) {
+        self.sql(&format!("update public.clock set ahead = '{span}'")).await;
+    }
+
+    /// A database without tables, for the owner's role.
     pub(crate) async fn unmigrated() -> Self {
+        Self::copy_of(&templates().await.empty, OWNER).await
+    }
+
+    async fn copy_of(template: &str, role: &'static str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("tollgate_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        admin(&format!("create database {name}")).await;
+        let mut conn = connect("postgres").await;
+        run(&mut conn, &format!("create database {name} template {template} owner {OWNER}")).await;
+        conn.close().await.unwrap();
         // Connections are made as they are needed: most tests need two or three.
-        let pool = PgPoolOptions::new().max_connections(64).connect_with(options(&name)).await.unwrap();
-        Self { pool, name }
+        let pool = PgPoolOptions::new().max_connections(64).connect_with(options(&name, role)).await.unwrap();
+        Self { pool, name, role }
     }
 
     /// The URL of this database for what is tested.
     pub(crate) fn url(&self) -> String {
-        if is_pooled() { pooler().url(&self.name) } else { self.direct_url() }
+        self.url_of(self.role)
+    }
+
+    /// The same for another role. The pooler knows that of the service.
+    pub(crate) fn url_of(&self, role: &str) -> String {
+        if is_pooled() && role == SERVICE { pooler().url(&self.name) } else { direct_url(role, &self.name) }
+    }
+
+    /// The URL for the command, as whoever is on call runs it; as the owner does, where there are no tables.
+    pub(crate) fn command_url(&self) -> String {
+        self.url_of(if self.role == OWNER { OWNER } else { ON_CALL })
     }
 
     /// The URL of this database on the server itself.
     pub(crate) fn direct_url(&self) -> String {
-        match std::env::var("DATABASE_URL") {
-            Ok(url) => {
-                let (base, query) =
-                    url.split_once('?').map_or((url.as_str(), None), |(base, query)| (base, Some(query)));
-                let base = base.rsplit_once('/').map_or(base, |(base, _)| base);
-                let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-                format!("{base}/{}{query}", self.name)
-            }
-            Err(_) => server().database_url(&self.name),
-        }
+        direct_url(self.role, &self.name)
     }
 
     /// The name of this database.
@@ -92,7 +128,17 @@ impl World {
 
     /// A connection of its own, outside the pool.
     pub(crate) async fn connect(&self) -> PgConnection {
-        PgConnection::connect_with(&options(&self.name)).await.unwrap()
+        self.connect_as(self.role).await
+    }
+
+    /// The same as another role.
+    pub(crate) async fn connect_as(&self, role: &str) -> PgConnection {
+        PgConnection::connect_with(&options(&self.name, role)).await.unwrap()
+    }
+
+    /// A connection of the administrator, who may do everything.
+    pub(crate) async fn admin(&self) -> PgConnection {
+        connect(&self.name).await
     }
 
     /// The row of a limit and key on disk, `(value, ts)`, if it is there.
@@ -112,10 +158,11 @@ impl World {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
 
-    /// A role without rights, gone with this database's name.
+    /// A role without rights, gone with this database's name, that each of the others may become.
     pub(crate) async fn role(&self) -> String {
         let role = format!("{}_role", self.name);
-        self.sql(&format!("drop role if exists {role}; create role {role}")).await;
+        let make = format!("drop role if exists {role}; create role {role}");
+        self.sql(&format!("{make}; grant {role} to {SERVICE}, {ON_CALL}, {OWNER}")).await;
         role
     }
 
@@ -125,7 +172,7 @@ impl World {
             let sql = "select cardinality(pg_blocking_pids($1)) > 0";
             while !sqlx::query_scalar::<_, bool>(sql).bind(pid).fetch_one(&self.pool).await.unwrap() {}
         };
-        tokio::time::timeout(Duration::from_secs(20), blocked).await.unwrap();
+        tokio::time::timeout(5 * MINUTE, blocked).await.unwrap();
     }
 
     /// Returns once any session of this database waits for a lock.
@@ -135,12 +182,14 @@ impl World {
                                        where datname = current_database() and wait_event_type = 'Lock')";
             while !sqlx::query_scalar::<_, bool>(sql).fetch_one(&self.pool).await.unwrap() {}
         };
-        tokio::time::timeout(Duration::from_secs(20), blocked).await.unwrap();
+        tokio::time::timeout(5 * MINUTE, blocked).await.unwrap();
     }
 
-    /// Runs statements that a test needs around the limiter.
+    /// Runs statements that a test needs around the limiter, as the administrator.
     pub(crate) async fn sql(&self, sql: &str) {
-        sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&self.pool).await.unwrap();
+        let mut conn = self.admin().await;
+        run(&mut conn, sql).await;
+        conn.close().await.unwrap();
     }
 }
 
@@ -152,8 +201,10 @@ impl Drop for World {
         // Dropping may happen inside a runtime, which must not block: so another thread, with its own.
         let dropping = std::thread::spawn(move || {
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-                admin(&database).await;
-                admin(&role).await;
+                let mut conn = connect("postgres").await;
+                run(&mut conn, &database).await;
+                run(&mut conn, &role).await;
+                conn.close().await.unwrap();
             });
         });
         dropping.join().unwrap();
@@ -219,15 +270,137 @@ pub(crate) fn second(seconds: f64) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(1_700_000_000_000_000 + (seconds * 1e6).round() as i64).unwrap()
 }
 
-async fn admin(sql: &str) {
-    let mut conn = PgConnection::connect_with(&options("postgres")).await.unwrap();
-    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut conn).await.unwrap();
-    conn.close().await.unwrap();
+/// The databases of which worlds are copies.
+struct Templates {
+    /// With nothing but what strangers left.
+    empty: String,
+    migrated: String,
 }
 
-fn options(database: &str) -> PgConnectOptions {
-    let url = std::env::var("DATABASE_URL").unwrap_or_else(|_| server().url().to_owned());
-    url.parse::<PgConnectOptions>().unwrap().database(database)
+async fn templates() -> &'static Templates {
+    static TEMPLATES: OnceCell<Templates> = OnceCell::const_new();
+    TEMPLATES.get_or_init(Templates::make).await
+}
+
+impl Templates {
+    /// One run of the tests makes them, if others begin on the same server meanwhile. Their names tell what is in them.
+    async fn make() -> Self {
+        let strangers = include_str!("strangers.sql").replace("{called}", &format!("'{{{}}}'", called().join(",")));
+        let mut hasher = DefaultHasher::new();
+        (&strangers, migrate::sql(), SECURITY).hash(&mut hasher);
+        let [empty, migrated] = ["empty", "migrated"].map(|what| format!("tollgate_{what}_{:x}", hasher.finish()));
+        let mut conn = connect("postgres").await;
+        run(&mut conn, "select pg_advisory_lock(1)").await;
+        for role in [SERVICE, ON_CALL, OWNER] {
+            let make = format!(
+                "do $$ begin if to_regrole('{role}') is null then create role {role}; end if; end $$;
+                 alter role {role} login password '{PASSWORD}';
+                 alter role {role} set search_path = public, strangers"
+            );
+            run(&mut conn, &make).await;
+        }
+        make(&mut conn, &empty, "template1", async |conn| {
+            // Where the service has tables of its own, and tests make some for it.
+            let public = format!(
+                "grant create on schema public to {SERVICE}, {OWNER};
+                 alter default privileges in schema public grant all on tables to {SERVICE};
+                 alter default privileges in schema public grant all on sequences to {SERVICE}"
+            );
+            run(conn, &format!("begin; {strangers}; {public}; commit")).await;
+        })
+        .await;
+        make(&mut conn, &migrated, &empty, async |conn| {
+            let [schema, grants] = rights();
+            run(conn, schema).await;
+            let mut owner = PgConnection::connect_with(&options(&making(&migrated), OWNER)).await.unwrap();
+            migrate::run(&mut owner).await.unwrap();
+            owner.close().await.unwrap();
+            run(conn, grants).await;
+        })
+        .await;
+        conn.close().await.unwrap();
+        Self { empty, migrated }
+    }
+}
+
+/// Makes a database under another name at first, so that there is none by this one that is not whole.
+async fn make(conn: &mut PgConnection, name: &str, template: &str, fill: impl AsyncFnOnce(&mut PgConnection)) {
+    let exists = "select exists (select from pg_database where datname = $1)";
+    if sqlx::query_scalar(exists).bind(name).fetch_one(&mut *conn).await.unwrap() {
+        return;
+    }
+    let making = making(name);
+    run(conn, &format!("drop database if exists {making}")).await;
+    run(conn, &format!("create database {making} template {template}")).await;
+    let mut inside = connect(&making).await;
+    fill(&mut inside).await;
+    inside.close().await.unwrap();
+    run(conn, &format!("alter database {making} rename to {name}")).await;
+}
+
+fn making(name: &str) -> String {
+    format!("{name}_in_the_making")
+}
+
+/// The statements of `SECURITY.md`: before the migrations, and after them.
+fn rights() -> [&'static str; 2] {
+    let mut blocks = SECURITY.split("```sql").skip(1).map(|block| block.split("```").next().unwrap());
+    std::array::from_fn(|_| blocks.next().unwrap())
+}
+
+/// All words of the sources that are followed by a parenthesis: among them the names of all functions that statements call.
+fn called() -> Vec<String> {
+    let mut called = BTreeSet::new();
+    let mut places = ["src", "migrations"].map(|place| Path::new(env!("CARGO_MANIFEST_DIR")).join(place)).to_vec();
+    while let Some(place) = places.pop() {
+        if place.is_dir() {
+            places.extend(std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = std::fs::read_to_string(place).unwrap();
+        let is_of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        for before in text.split('(') {
+            called.insert(before.rsplit(|c| !is_of_a_name(c)).next().unwrap().to_owned());
+        }
+    }
+    called.remove("");
+    called.into_iter().collect()
+}
+
+async fn run(conn: &mut PgConnection, sql: &str) {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(conn).await.unwrap();
+}
+
+/// A connection of the administrator.
+async fn connect(database: &str) -> PgConnection {
+    PgConnection::connect_with(&admin_options().database(database)).await.unwrap()
+}
+
+fn options(database: &str, role: &str) -> PgConnectOptions {
+    admin_options().username(role).password(PASSWORD).database(database)
+}
+
+fn admin_options() -> PgConnectOptions {
+    std::env::var("DATABASE_URL").unwrap_or_else(|_| server().url().to_owned()).parse().unwrap()
+}
+
+fn direct_url(role: &str, database: &str) -> String {
+    let url = database_url(database);
+    let (_, host) = url.split_once("://").unwrap();
+    format!("postgres://{role}:{PASSWORD}@{}", host.split_once('@').map_or(host, |(_, host)| host))
+}
+
+/// The URL of a database for the administrator.
+fn database_url(database: &str) -> String {
+    match std::env::var("DATABASE_URL") {
+        Ok(url) => {
+            let (base, query) = url.split_once('?').map_or((url.as_str(), None), |(base, query)| (base, Some(query)));
+            let base = base.rsplit_once('/').map_or(base, |(base, _)| base);
+            let query = query.map(|query| format!("?{query}")).unwrap_or_default();
+            format!("{base}/{database}{query}")
+        }
+        Err(_) => server().database_url(database),
+    }
 }
 
 /// The server of this test run. It is never dropped: it ends when this process does.
@@ -239,12 +412,21 @@ fn server() -> &'static Server {
 /// The pooler of this test run, which has fewer connections to a database than most tests have callers.
 fn pooler() -> MutexGuard<'static, PgBouncer> {
     static POOLER: LazyLock<Mutex<PgBouncer>> = LazyLock::new(|| {
-        let url = std::env::var("DATABASE_URL").unwrap_or_else(|_| server().url().to_owned());
+        let url = direct_url(SERVICE, "postgres");
         let start = if is_named() { PgBouncer::following } else { PgBouncer::start };
         Mutex::new(start(&url, 8))
     });
     POOLER.lock().unwrap()
 }
+
+/// The role of the service.
+pub(crate) const SERVICE: &str = "tollgate_service";
+/// The role of whoever runs the command.
+pub(crate) const ON_CALL: &str = "tollgate_on_call";
+/// The role that migrates.
+pub(crate) const OWNER: &str = "tollgate_owner";
+const PASSWORD: &str = "tollgate";
+const SECURITY: &str = include_str!("../../SECURITY.md");
 
 pub(crate) const POOLER: &str = "TOLLGATE_TEST_POOLER";
 /// What [`POOLER`] is set to where the pooler follows named statements.

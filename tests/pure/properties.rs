@@ -343,6 +343,41 @@ proptest! {
         prop_assert_eq!(terms.refill(&row, now), State::new(row.value.min(capacity(&limit)), row.ts));
     }
 
+    /// Who is refused while the clock stands behind a row waits until the clock has caught up, and as long as everybody
+    /// from then on. Who waits as told is granted, and not a microsecond earlier.
+    #[test]
+    fn a_wait_behind_a_row_is_exact_by_the_clock_as_it_was_read(
+        limit in limits(any_kind()),
+        place in places(),
+        back in 0..400_000_000_000_000_i64,
+        amount in amounts(),
+        reserving: bool,
+    ) {
+        let request = limit.global();
+        let row = place.state(&request, at(EPOCH));
+        let now = at(row.ts.micros() - back);
+        let world = World::holding(&request, row.clone());
+        let request = request.clone().cost(amount.resolve(&world, &request, now, reserving));
+        let ask = |now| world.clone().call(call(reserving, [request.clone()]), now);
+        match ask(now) {
+            Ok(Answer::Denied(denied)) => {
+                prop_assert_eq!((denied.observed_at, denied.decided_at), (now.into(), row.ts.into()));
+                prop_assume!(Timestamp::from(denied.retry_at) < Timestamp::MAX);
+                let wait = denied.retry_after();
+                prop_assert!(wait > Duration::from_micros(back.unsigned_abs()));
+                let then = ask(now.plus(wait));
+                prop_assert!(matches!(then, Ok(Answer::Granted { .. })), "{then:?}");
+                let early = ask(now.plus(wait.saturating_sub(Duration::from_micros(1))));
+                prop_assert!(matches!(early, Ok(Answer::Denied(_))), "{early:?}");
+            }
+            Ok(Answer::Granted { observed_at, decided_at, ready_at, .. }) => {
+                prop_assert_eq!((observed_at, decided_at), (now, row.ts));
+                prop_assert!(ready_at == now || ready_at > row.ts);
+            }
+            _ => {}
+        }
+    }
+
     /// Over a whole story with a clock that jumps both ways no row goes back in time; and by the furthest instant that
     /// was ever read, never over.
     #[test]
@@ -485,16 +520,16 @@ proptest! {
                 let row = world.state(&request).unwrap_or_else(|| terms.full(at(now)));
                 let answer = world.clone().call(call(reserving, [request.clone().cost(cost)]), at(now));
                 match answer {
-                    Ok(Answer::Granted { ready_at, decided_at, charges, .. }) => {
+                    Ok(Answer::Granted { ready_at, observed_at, decided_at, charges, .. }) => {
                         prop_assert!(model.allows(&row, at(now), cost, reserving));
-                        prop_assert!(ready_at >= decided_at);
+                        prop_assert!(ready_at >= observed_at && decided_at >= observed_at && observed_at == at(now));
                         let actual = micros(actual.saturating_abs());
                         world.clone().call(Call::settle(receipt(&charges), actual), at(now)).ok();
                         world.clone().call(Call::cancel(receipt(&charges)), at(now)).unwrap();
                     }
                     Ok(Answer::Denied(denied)) => {
                         prop_assert!(!model.allows(&row, at(now), cost, reserving));
-                        prop_assert!(denied.retry_at >= denied.decided_at);
+                        prop_assert!(denied.retry_at >= denied.decided_at && denied.decided_at >= denied.observed_at);
                     }
                     other => prop_assert!(
                         matches!(other, Err(Error::CostExceedsCapacity { .. } | Error::DebtTooDeep { .. })),

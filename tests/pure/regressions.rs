@@ -2,7 +2,7 @@
 
 use tollgate::algebra::State;
 use tollgate::plan::{Answer, Call};
-use tollgate::{Error, Limit, MINUTE, SECOND, TokensError};
+use tollgate::{DAY, Error, Limit, MINUTE, SECOND, TokensError};
 
 use crate::world::{World, at, micros, receipt, sec, tokens};
 
@@ -37,4 +37,23 @@ fn a_receipt_cannot_be_settled_for_less_than_nothing() {
     let Ok(Answer::Granted { charges, .. }) = world.call(Call::consume([limit.global()]), sec(0)) else { panic!() };
     let settled = world.call(Call::settle(receipt(&charges), micros(-5_000_000)), sec(0));
     assert!(matches!(settled, Err(Error::Cost { source: TokensError::Negative, .. })), "{settled:?}");
+}
+
+/// Each write rounds the refill down, to less than a micro-token here: within the contract, and told in the guide.
+#[test]
+fn a_slow_limit_gains_nothing_between_writes_that_are_closer_than_a_micro_token() {
+    let limit = Limit::token_bucket("1/day", 1, DAY);
+    let empty = State::new(tokens(0), sec(0));
+    let (mut busy, idle) = (World::holding(&limit.global(), empty.clone()), World::holding(&limit.global(), empty));
+    for write in 1..=2_701 {
+        // Two writes, within 740 and 741 microseconds each.
+        for (half, change) in
+            [Call::credit(limit.global().cost(0.5)), Call::debit(limit.global().cost(0.5))].into_iter().enumerate()
+        {
+            let nth = 2 * (write - 1) + 1 + i64::try_from(half).unwrap();
+            busy.call(change, at(nth * 4_000_000 / 5_402)).unwrap();
+        }
+    }
+    let value = |world: &World| world.look(limit.global(), sec(4)).value;
+    assert_eq!((value(&busy), value(&idle)), (tokens(0), micros(46)));
 }

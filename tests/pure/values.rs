@@ -92,18 +92,18 @@ proptest! {
         let world = World::holding(&request, State::new(micros(value), at(ts)));
         for call in [Call::consume([request.clone()]), Call::reserve([request.clone()])] {
             match world.clone().call(call, now) {
-                Ok(Answer::Granted { decided_at, ready_at, charges, .. }) => {
+                Ok(Answer::Granted { observed_at, decided_at, ready_at, charges, .. }) => {
                     prop_assert_eq!(&through_json(&charges), &charges);
                     let receipt = receipt(&charges);
                     prop_assert_eq!(&through_json(&receipt), &receipt);
-                    let reservation = reservation(decided_at, ready_at, &charges);
+                    let reservation = reservation([observed_at, decided_at], ready_at, &charges);
                     let json = serde_json::to_value(&reservation).unwrap();
-                    prop_assert_eq!(json["wait_ms"].as_u64(), Some(millis_up(decided_at, ready_at)));
+                    prop_assert_eq!(json["wait_ms"].as_u64(), Some(millis_up(observed_at, ready_at)));
                     prop_assert_eq!(through_json(&reservation), reservation);
                 }
                 Ok(Answer::Denied(denied)) => {
                     let json = serde_json::to_value(&denied).unwrap();
-                    let wait = millis_up(denied.decided_at.into(), denied.retry_at.into());
+                    let wait = millis_up(denied.observed_at.into(), denied.retry_at.into());
                     prop_assert_eq!(json["retry_after_ms"].as_u64(), Some(wait));
                     prop_assert_eq!(&through_json(&denied), &denied);
                     let decision: Decision = Decision::Denied(denied);
@@ -179,7 +179,8 @@ fn two_aligned_stepped_kinds_are_one() {
 fn a_grant_comes_back_and_becomes_a_receipt() {
     let charges = charges_of(&Limit::token_bucket("some", 10, MINUTE).key((7, "a|b")).cost(2.5));
     let json = json!({
-        "remaining": 7.5, "decided_at": "+262142-12-31T23:59:59.999999Z", "source": "database", "charges": charges,
+        "remaining": 7.5, "observed_at": "2026-01-01T00:00:00Z", "decided_at": "+262142-12-31T23:59:59.999999Z",
+        "source": "database", "charges": charges,
     });
     let grant: Grant = serde_json::from_value(json).unwrap();
     assert_eq!(Timestamp::from(grant.decided_at), Timestamp::MAX);
@@ -196,7 +197,9 @@ fn a_grant_comes_back_and_becomes_a_receipt() {
 fn a_reservation_says_how_long_to_wait_rounded_up() {
     let limit = Limit::token_bucket("3/s", 3, SECOND).unbounded_reservations();
     let charges = charges_of(&limit.global());
-    let reservation = reservation(sec(1), at(1_333_334), &charges);
+    let behind = reservation([sec(0), sec(1)], sec(0), &charges);
+    assert_eq!((behind.wait(), behind.is_ready()), (Duration::ZERO, true), "time stands still for its row");
+    let reservation = reservation([sec(1), sec(1)], at(1_333_334), &charges);
     assert_eq!((reservation.wait(), reservation.is_ready()), (Duration::from_micros(333_334), false));
     assert_eq!(serde_json::to_value(&reservation).unwrap()["wait_ms"], 334);
     assert_eq!(Receipt::from(reservation).charges, charges);
@@ -212,7 +215,8 @@ fn a_refusal_says_how_long_to_wait_rounded_up() {
         json,
         json!({
             "limit": "3/s", "key": "secret", "remaining": 0, "retry_at": "1970-01-01T00:00:00.333334Z",
-            "retry_after_ms": 334, "decided_at": "1970-01-01T00:00:00Z", "source": "database", "others": [],
+            "retry_after_ms": 334, "observed_at": "1970-01-01T00:00:00Z", "decided_at": "1970-01-01T00:00:00Z",
+            "source": "database", "others": [],
             "standings": [{
                 "limit": limit, "key": "secret", "cost": 1, "remaining": 0, "more_at": "1970-01-01T00:00:00.333334Z",
             }],
@@ -220,6 +224,39 @@ fn a_refusal_says_how_long_to_wait_rounded_up() {
     );
     assert_eq!(serde_json::to_value(Decision::<Grant>::Denied(denied.clone())).unwrap(), json!({ "denied": json }));
     assert_eq!(denied.to_string(), r#"limit "3/s" exhausted (retry in 333.334ms)"#, "and never the key");
+}
+
+/// The clock went back by an hour after the row was written.
+#[test]
+fn a_wait_begins_at_the_clock_as_it_was_read() {
+    let limit = Limit::token_bucket("ten", 10, MINUTE).unbounded_reservations();
+    let mut world = World::holding(&limit.key("k"), State::new(tokens(0), sec(3600)));
+    let denied = world.denied(limit.key("k"), sec(0));
+    assert_eq!(
+        [denied.observed_at, denied.decided_at, denied.retry_at].map(Timestamp::from),
+        [sec(0), sec(3600), sec(3606)]
+    );
+    assert_eq!((denied.retry_after(), through_json(&denied)), (HOUR + 6 * SECOND, denied.clone()));
+    assert_eq!(denied.to_string(), r#"limit "ten" exhausted (retry in 3606s)"#);
+}
+
+/// One row stands an hour ahead of the clock, and has a token. The other goes by the clock, and owes one.
+#[test]
+fn what_is_ready_at_once_behind_a_row_does_not_hide_what_is_not() {
+    let ahead = Limit::token_bucket("ahead", 10, MINUTE).unbounded_reservations();
+    let owes = Limit::token_bucket("owes", 10, MINUTE).unbounded_reservations();
+    for (value, both_ready_at) in [(tokens(0), sec(6)), (tokens(1), sec(0))] {
+        let mut world = World::holding(&ahead.global(), State::new(tokens(1), sec(3600)));
+        world.put(&owes.global(), State::new(value, sec(0)));
+        let answer = world.call(Call::reserve([ahead.global(), owes.global()]), sec(0));
+        let Ok(Answer::Granted { observed_at, decided_at, ready_at, charges, .. }) = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!([observed_at, decided_at, ready_at], [sec(0), sec(3600), both_ready_at]);
+        // Each can be given back until all of it is ready, by the time of its own row.
+        let until: Vec<_> = charges.iter().map(|charge| Timestamp::from(charge.ready_at)).collect();
+        assert_eq!(until, [sec(3600), both_ready_at]);
+    }
 }
 
 #[test]
@@ -586,8 +623,11 @@ fn g10_a_key_that_is_none_is_an_error_with_a_name() {
 #[test]
 fn a_call_that_asks_nothing_or_two_things_of_one_row_is_an_error() {
     assert!(matches!(Plan::new([Call::consume([])]), Err(Error::NothingAsked)));
-    let two = [bucket().global(), bucket().capacity(20).global()];
-    assert!(matches!(Plan::new([Call::consume(two)]), Err(Error::ConflictingDefinitions { limit }) if limit == "some"));
+    for other in [bucket().capacity(20), bucket().ephemeral()] {
+        let two = [bucket().global(), other.global()];
+        let error = Plan::new([Call::consume(two)]).unwrap_err();
+        assert!(matches!(&error, Error::ConflictingDefinitions { limit } if limit == "some"), "{error}");
+    }
 }
 
 /// The canonical text of a key.
@@ -635,9 +675,11 @@ fn charges_of(request: &Request) -> Vec<Charge> {
     }
 }
 
-fn reservation(decided_at: Timestamp, ready_at: Timestamp, charges: &[Charge]) -> Reservation {
-    let instant = |instant: Timestamp| DateTime::<Utc>::from(instant);
-    let json = json!({ "decided_at": instant(decided_at), "ready_at": instant(ready_at), "charges": charges });
+fn reservation(at: [Timestamp; 2], ready_at: Timestamp, charges: &[Charge]) -> Reservation {
+    let [observed_at, decided_at, ready_at] = [at[0], at[1], ready_at].map(DateTime::<Utc>::from);
+    let json = json!({
+        "observed_at": observed_at, "decided_at": decided_at, "ready_at": ready_at, "charges": charges,
+    });
     serde_json::from_value(json).unwrap()
 }
 

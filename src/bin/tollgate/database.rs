@@ -128,6 +128,6 @@ pub(crate) async fn read_only(
 
 /// What the database's clock shows.
 pub(crate) async fn clock(conn: &mut PgConnection) -> Result<Timestamp, sqlx::Error> {
-    let sql = "select (extract(epoch from clock_timestamp()) * 1000000)::int8";
+    let sql = "select (extract(epoch from pg_catalog.clock_timestamp()) * 1000000.0)::int8";
     Ok(Timestamp::from_micros(sqlx::query_scalar(sql).persistent(false).fetch_one(conn).await?))
 }

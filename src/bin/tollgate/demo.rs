@@ -126,7 +126,8 @@ async fn all_or_none(pool: &PgPool) -> Result<(), CommandError> {
         };
         say(&format!("order {order} of ada at acme"), &placed)?;
     }
-    let orders: i64 = sqlx::query_scalar("select count(*) from tollgate_demo.orders").fetch_one(pool).await?;
+    let orders: i64 =
+        sqlx::query_scalar("select pg_catalog.count(*) from tollgate_demo.orders").fetch_one(pool).await?;
     say("orders in the table", &orders.to_string())?;
     let mut conn = pool.acquire().await?;
     for request in [PER_USER.key(("acme", "ada")), PER_TENANT.key("acme")] {
@@ -176,8 +177,8 @@ async fn reservation(pool: &PgPool) -> Result<(), CommandError> {
 async fn run_due_job(pool: &PgPool) -> Result<(), CommandError> {
     let mut tx = pool.begin().await?;
     let (prompt, receipt, now): (String, String, String) = sqlx::query_as(
-        "delete from tollgate_demo.jobs where run_at <= clock_timestamp()
-         returning prompt, receipt, to_char(clock_timestamp() at time zone 'UTC', 'HH24:MI:SS.US')",
+        "delete from tollgate_demo.jobs where run_at <= pg_catalog.clock_timestamp()
+         returning prompt, receipt, pg_catalog.to_char(pg_catalog.clock_timestamp() at time zone 'UTC', 'HH24:MI:SS.US')",
     )
     .fetch_one(&mut *tx)
     .await?;

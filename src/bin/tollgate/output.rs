@@ -22,7 +22,7 @@ pub(crate) struct OutputArgs {
 impl OutputArgs {
     /// Prints the document, or the text that says the same.
     pub(crate) fn print(self, document: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), CommandError> {
-        if self.json { print(&serde_json::to_string_pretty(document)?) } else { print(&text()) }
+        if self.json { print(&json(document)?) } else { print(&text()) }
     }
 }
 
@@ -58,6 +58,18 @@ pub(crate) fn shown(key: &Key) -> String {
 pub(crate) fn printable(text: &str) -> String {
     let escaped = |c: char| if is_hidden(c) { c.escape_unicode().to_string() } else { c.into() };
     text.chars().map(escaped).collect()
+}
+
+/// A document, in whose strings everything is escaped that [`printable`] escapes.
+fn json(document: &impl Serialize) -> Result<String, serde_json::Error> {
+    let escaped = |c: char| match c {
+        '\n' => c.to_string(),
+        c if is_hidden(c) => {
+            c.encode_utf16(&mut [0; 2]).iter().fold(String::new(), |units, unit| format!("{units}\\u{unit:04x}"))
+        }
+        c => c.into(),
+    };
+    Ok(serde_json::to_string_pretty(document)?.chars().map(escaped).collect())
 }
 
 /// Whether a character has no glyph of its own: control and format characters (bidirectional overrides are among

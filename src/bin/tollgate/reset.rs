@@ -94,7 +94,7 @@ async fn confirmed(pool: &PgPool, limit: &Limit) -> Result<bool, CommandError> {
         return Err(CommandError::new("nothing was reset: this asks first, and nobody can answer here", "say --yes"));
     }
     let keys = sqlx::query_scalar::<_, i64>(
-        "select count(distinct key) from tollgate.balances where name = $1 and storage = $2",
+        "select pg_catalog.count(distinct key) from tollgate.balances where name = $1 and storage = $2",
     );
     let keys = keys.bind(limit.name()).bind(storage::name(limit.spec().storage)).persistent(false);
     let keys = counted(keys.fetch_one(pool).await?, "key");

@@ -2,26 +2,30 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use sqlx::PgPool;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tollgate::{Sweeper, Swept};
+use tollgate::algebra::Timestamp;
+use tollgate::{Sweeper, Swept, migrate};
 
 use crate::at_least;
-use crate::database::DatabaseArgs;
+use crate::database::{DatabaseArgs, clock};
 use crate::error::CommandError;
 use crate::limits_file::{self, LimitsArgs};
-use crate::output::{OutputArgs, counted, print, tell};
+use crate::output::{OutputArgs, counted, instant, print, tell};
 
 /// Delete rows that are full again, in small batches beside those who decide.
 ///
-/// A row goes when it is full by its own word and by the limits files; one of a limit that is in none goes a margin
-/// later. SIGINT (Ctrl-C) and SIGTERM end it after the current batch; it then says what it did, and that is no failure.
-/// With --json there is one document for each pass, on a line of its own.
+/// A row goes when it has been full for a margin, by its own word and by the limits files. SIGINT (Ctrl-C) and SIGTERM
+/// end it after the current batch; it then says what it did, and that is no failure. With --json there is one document
+/// for each pass, on a line of its own.
+///
+/// It goes by the database's clock. If that differs from this machine's by more than a minute, it deletes nothing and
+/// fails; the same where Citus keeps the rows on other servers.
 ///
 /// Exit status: 0 done or ended by a signal, 1 failed, 130 ended at once by a second signal.
 #[derive(Debug, clap::Args)]
@@ -49,9 +53,14 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
     share: u8,
 
-    /// How long a row stays after it said to be full, if its limit is in no limits file.
+    /// How long a row stays once it is full. It absorbs steps of the database's clock back, and for limits that are in
+    /// no limits file a definition that takes so much longer to fill up.
     #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = humantime::parse_duration)]
     margin: Duration,
+
+    /// Sweep although the database's clock differs from this machine's.
+    #[arg(long)]
+    force: bool,
 
     /// Delete nothing, and say what would be deleted.
     #[arg(long)]
@@ -65,6 +74,7 @@ pub(crate) async fn run(args: SweepArgs) -> Result<(), CommandError> {
     let sweeper = sweeper(&args)?;
     let pool = args.database.pool(1).await?;
     let mut stop = listen()?;
+    expect_sound(&pool, args.force).await?;
     loop {
         let (report, swept) = sweep(&args, &sweeper, &pool, &stop).await;
         if swept.is_ok() || report.swept.pages > 0 {
@@ -94,6 +104,37 @@ fn sweeper(args: &SweepArgs) -> Result<Sweeper, CommandError> {
     Ok(if args.dry_run { sweeper.dry_run() } else { sweeper })
 }
 
+/// Fails where a sweep would find nothing, or could delete too much.
+async fn expect_sound(pool: &PgPool, force: bool) -> Result<(), CommandError> {
+    // A transaction keeps a pooler from sending a statement's parts to different servers.
+    let mut tx = pool.begin().await?;
+    let parts = migrate::parts(&mut tx).await?;
+    if parts > 0 {
+        return Err(CommandError::new(
+            format!("a sweep walks the pages of one server, and the tables lie in {parts} parts on the nodes of Citus"),
+            "on the coordinator, for tollgate.buckets and tollgate.rate_limits: delete from … where full_at < \
+             clock_timestamp() - interval '10 minutes'",
+        ));
+    }
+    let before = this_machine();
+    let now = clock(&mut tx).await?;
+    let after = this_machine();
+    if !force && (now.plus(NEAR) < before || after.plus(NEAR) < now) {
+        let (now, after) = (instant(now), instant(after));
+        return Err(CommandError::new(
+            format!("the database's clock shows {now}, and this machine's {after}"),
+            "set the wrong one: a sweep under a clock that is ahead forgives debts; --force if this machine's is wrong",
+        ));
+    }
+    Ok(())
+}
+
+/// What this machine's clock shows.
+#[expect(clippy::disallowed_methods, reason = "only to find out whether the database's clock is far off")]
+fn this_machine() -> Timestamp {
+    Timestamp::from_micros(0).plus(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
 /// Makes one pass, until its end, an error, or a signal. The report is about what it did until then.
 async fn sweep(
     args: &SweepArgs,
@@ -108,7 +149,7 @@ async fn sweep(
         more = pass.step().await;
     }
     let swept = pass.swept();
-    let complete = matches!(more, Ok(false)) && !swept.yielded;
+    let complete = matches!(more, Ok(false)) && !swept.yielded && !swept.clock_stepped;
     let report = Report { swept, complete, dry_run: args.dry_run, seconds: began.elapsed().as_secs_f64() };
     (report, more.map(drop))
 }
@@ -147,17 +188,24 @@ struct Report {
 
 impl Report {
     fn text(&self) -> String {
-        let Swept { buckets, rate_limits, kept, missed, pages, yielded, .. } = self.swept;
+        let Swept { buckets, rate_limits, kept, missed, pages, yielded, clock_stepped, shut_out, .. } = self.swept;
         let verb = if self.dry_run { "would delete" } else { "deleted" };
         let mut parts = vec![format!("{verb} {rate_limits} durable and {buckets} ephemeral rows")];
         parts.push(format!("looked at {} in {:.1} s", counted(pages, "page"), self.seconds));
         if kept > 0 {
-            parts.push(format!("kept {}, not full by the limits file or within the margin", counted(kept, "row")));
+            parts.push(format!("kept {}, not full for the margin by the limits file", counted(kept, "row")));
         }
         if missed > 0 {
             parts.push(format!("left {} in use", counted(missed, "row")));
         }
-        if yielded {
+        if clock_stepped {
+            parts.push(
+                "the database's clock ran away, and nothing goes until it has kept step for the margin".to_owned(),
+            );
+        } else if shut_out {
+            let holder = "select pid from pg_locks where locktype = 'advisory' and objid = '1684300900'";
+            parts.push(format!("another session keeps the lock of the sweepers (find it with: {holder})"));
+        } else if yielded {
             parts.push("another sweeper is at work, and has the rest".to_owned());
         } else if !self.complete {
             parts.push("ended early".to_owned());
@@ -165,6 +213,9 @@ impl Report {
         parts.join("; ")
     }
 }
+
+/// So far the database's clock may be from this machine's.
+const NEAR: Duration = Duration::from_mins(1);
 
 /// As shells report it.
 const KILLED_BY_INTERRUPT: i32 = 130;

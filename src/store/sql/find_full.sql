@@ -1,22 +1,23 @@
--- Finds rows between two places of the table that are full again by the definition that wrote each, for a sweeper to
--- judge: columns as arrays in the order of the places, null where there is none. Locks no row. The clock is read after
--- the snapshot.
+-- Finds rows between two places of the table that have been full for a margin by the definition that wrote each, for a
+-- sweeper to judge: columns as arrays in the order of the places, null where there is none. Locks no row. The clock is
+-- read after the snapshot.
 --
 -- Finds nothing while another sweeper's statement runs, and says so. A row that says it was full before the instant at
 -- which it stands was written by somebody else, and is left alone.
 --
 -- $1 the first place, $2 the place to stop before, $3 how many at most
 -- $4 the instant to take for now; null for the clock
+-- $5 the margin in microseconds
 with observed as materialized (
     select pg_catalog.pg_try_advisory_xact_lock(7234017283807667300) as alone,
            coalesce($4, pg_catalog.clock_timestamp())                as now
 ),
 found as materialized (
-    select r.ctid, r.xmin, r.name, r.key, r.shard, r.value, r.ts, r.full_at
+    select r.ctid, r.xmin, r.name, r.key, r.shard, r.value, r.ts
       from tollgate.rate_limits r
      where r.ctid >= $1::text::tid
        and r.ctid < $2::text::tid
-       and r.full_at <= (select now from observed)
+       and r.full_at <= (select now - pg_catalog.make_interval(secs => $5::int8::float8 / 1000000::float8) from observed)
        and r.full_at >= r.ts
        and (select alone from observed)
      order by r.ctid
@@ -30,8 +31,7 @@ select o.now      as "now!: Timestamp",
        f.keys     as "keys?",
        f.shards   as "shards?",
        f.amounts  as "values?",
-       f.instants as "instants?: Vec<Timestamp>",
-       f.full_at  as "full_at?: Vec<Timestamp>"
+       f.instants as "instants?: Vec<Timestamp>"
   from observed o
  cross join (
      select pg_catalog.array_agg(ctid::text) as tids,
@@ -40,7 +40,6 @@ select o.now      as "now!: Timestamp",
             pg_catalog.array_agg(key)        as keys,
             pg_catalog.array_agg(shard)      as shards,
             pg_catalog.array_agg(value)      as amounts,
-            pg_catalog.array_agg(ts)         as instants,
-            pg_catalog.array_agg(full_at)    as full_at
+            pg_catalog.array_agg(ts)         as instants
        from found
  ) f

@@ -7,23 +7,25 @@ use serde_json::{Value, json};
 
 use super::failure::with_options;
 use super::{EXAMPLE, failure, run, stdout, tollgate};
-use crate::world::World;
+use crate::strangers::LATE;
+use crate::world::{OWNER, World};
 
-/// What Citus has of what is asked of it: the tables that it knows, and the function that adds one.
+/// What Citus has of what is asked of it, where it has it: the tables that it knows, and the function that adds one.
 const STAND_IN: &str = "
-    create table pg_dist_partition (logicalrelid regclass, partkey text, colocated text, shards int);
-    create function column_to_column_name(regclass, text) returns text return $2;
-    create function create_distributed_table(
+    set allow_system_table_mods = on;
+    create table pg_catalog.pg_dist_partition (logicalrelid regclass, partkey text, colocated text, shards int);
+    grant all on pg_catalog.pg_dist_partition to public;
+    create function pg_catalog.column_to_column_name(regclass, text) returns text return $2;
+    create function pg_catalog.create_distributed_table(
         table_name regclass, distribution_column text, colocate_with text, shard_count int default null
-    ) returns void begin atomic insert into pg_dist_partition values ($1, $2, $3, $4); end;";
+    ) returns void begin atomic insert into pg_catalog.pg_dist_partition values ($1, $2, $3, $4); end;";
 
 /// How each table was distributed.
 const ASKED: &str =
     "select string_agg(concat_ws(' ', logicalrelid, partkey, colocated, shards), ', ') from pg_dist_partition";
 
-/// Citus itself has all of these in `pg_catalog`.
 fn distribute(world: &World, args: &[&str]) -> Output {
-    let url = with_options(&world.url(), "search_path", "public");
+    let url = with_options(&world.url_of(OWNER), "search_path", LATE);
     run(tollgate().arg("distribute").args(args).env("DATABASE_URL", url))
 }
 
@@ -35,7 +37,7 @@ async fn asked(world: &World) -> String {
 async fn tables_are_distributed_once_and_their_rows_get_parts() {
     let world = World::new().await;
     world.sql(STAND_IN).await;
-    let url = with_options(&world.url(), "search_path", "public");
+    let url = world.command_url();
     let on = |args: &[&str]| stdout(&run(tollgate().args(args).args(["--limits", EXAMPLE]).env("DATABASE_URL", &url)));
     on(&["consume", "send_message", "1"]);
     assert_eq!(

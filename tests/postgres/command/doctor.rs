@@ -14,11 +14,11 @@ use crate::world::World;
 async fn a_healthy_database_has_no_errors_and_exits_with_0() {
     let world = World::new().await;
     set(&world, "synchronous_commit = on").await;
-    let output = examine(&world.url(), &[]);
+    let output = examine(&world.command_url(), &[]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let told = text(&output.stdout);
     assert!(told.trim_end().lines().last().unwrap().starts_with("healthy: 0 errors, "), "{told}");
-    for check in findings(&world.url(), &[]).iter().map(|finding| finding["check"].as_str().unwrap()) {
+    for check in findings(&world.command_url(), &[]).iter().map(|finding| finding["check"].as_str().unwrap()) {
         // Of the server that all tests share, which is set up to forget.
         assert_eq!(check, "durability");
     }
@@ -28,7 +28,7 @@ async fn a_healthy_database_has_no_errors_and_exits_with_0() {
 async fn each_finding_says_what_it_means_and_what_to_do() {
     let world = World::new().await;
     world.sql("create index slow on tollgate.rate_limits (value)").await;
-    let told = text(&examine(&world.url(), &[]).stdout);
+    let told = text(&examine(&world.command_url(), &[]).stdout);
     assert!(
         told.contains(
             "warning: tollgate.rate_limits has indexes that are not ours: tollgate.slow\n  An index on a column that changes is \
@@ -41,7 +41,7 @@ async fn each_finding_says_what_it_means_and_what_to_do() {
 #[tokio::test]
 async fn a_missing_and_a_damaged_schema_are_errors() {
     let world = World::unmigrated().await;
-    assert_eq!(examine(&world.url(), &[]).status.code(), Some(1));
+    assert_eq!(examine(&world.command_url(), &[]).status.code(), Some(1));
     expect(&world, &[], "schema", "error", "migration V1__create_buckets is not applied");
     let world = World::new().await;
     world.sql("alter table tollgate.rate_limits drop column full_at cascade").await;
@@ -59,18 +59,18 @@ async fn missing_rights_are_named_with_the_grants() {
              grant select, insert, update, delete on tollgate.buckets to {role}"
         ))
         .await;
-    for findings in [findings(&world.url(), &["--role", &role]), findings(&as_role(&world, &role), &[])] {
+    for findings in [findings(&world.command_url(), &["--role", &role]), findings(&as_role(&world, &role), &[])] {
         let finding = findings.iter().find(|finding| finding["check"] == "rights").unwrap();
         assert_eq!(finding["what"], format!("role {role} lacks delete on tollgate.rate_limits"));
         assert_eq!(finding["remedy"], format!("grant delete on tollgate.rate_limits to {role};"));
     }
-    assert_eq!(examine(&world.url(), &["--role", &role]).status.code(), Some(1));
+    assert_eq!(examine(&world.command_url(), &["--role", &role]).status.code(), Some(1));
 }
 
 #[tokio::test]
 async fn a_pooler_that_loses_named_statements_is_found() {
     let world = World::new().await;
-    let pooler = PgBouncer::start(&world.direct_url(), 2);
+    let pooler = PgBouncer::start(&world.command_url(), 2);
     let url = pooler.url(world.name());
     let found = findings(&url, &[]);
     let finding = found.iter().find(|finding| finding["check"] == "pooler").unwrap();
@@ -109,13 +109,16 @@ async fn an_old_snapshot_is_found_with_who_holds_it() {
         .await
         .unwrap();
     expect(&world, &["--old-snapshot", "0s"], "snapshots", "warning", "report, idle in transaction)");
-    assert!(findings(&world.url(), &[]).iter().all(|finding| finding["check"] != "snapshots"), "a young one is none");
+    assert!(
+        findings(&world.command_url(), &[]).iter().all(|finding| finding["check"] != "snapshots"),
+        "a young one is none"
+    );
 }
 
 #[tokio::test]
 async fn dead_rows_and_costly_updates_are_found() {
     let world = World::new().await;
-    let mut conn = world.connect().await;
+    let mut conn = world.admin().await;
     for statement in [
         "alter table tollgate.rate_limits set (autovacuum_enabled = false, fillfactor = 100)",
         "create index slow on tollgate.rate_limits (value)",
@@ -167,8 +170,26 @@ async fn rows_are_compared_with_the_limits_file() {
     );
     expect(&world, &with, "old_debts", "warning", "a debt of \"sign_ups\" is repaid only in 1month 9days");
     expect(&world, &with, "many_holds", "warning", "1 ephemeral row of \"all_traffic\" with more than 200 holds");
-    assert_eq!(examine(&world.url(), &with).status.code(), Some(0), "warnings are no errors");
+    assert_eq!(examine(&world.command_url(), &with).status.code(), Some(0), "warnings are no errors");
     expect(&world, &[], "unknown_limit", "note", "the rows were not compared with a limits file");
+}
+
+#[tokio::test]
+async fn a_limit_that_is_in_both_tables_is_found() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.rate_limits values
+             (0, 'moved', 'ada', 0, 0, now(), now()), (0, 'moved', 'bob', 0, 0, now(), now()),
+             (0, 'stays', 'ada', 0, 0, now(), now()), (0, 'stays', 'bob', 0, 0, now(), now());
+             insert into tollgate.buckets values
+             (0, 'moved', 'ada', 0, 0, now(), now()), (0, 'other', 'ada', 0, 0, now(), now())",
+        )
+        .await;
+    let what = "\"moved\" is in both tables: 2 durable rows, 1 ephemeral row";
+    expect(&world, &[], "two_storages", "warning", what);
+    let found = findings(&world.command_url(), &[]);
+    assert_eq!(found.iter().filter(|finding| finding["check"] == "two_storages").count(), 1, "{found:#?}");
 }
 
 /// Of six shards, and one of more from before: each row may owe a sixth, and gets a sixth an hour.
@@ -185,7 +206,7 @@ async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
                  select 0, 'spread', '', shard, debt * -1000000::int8, {now} from (values {rows}) r (shard, debt)"
             ))
             .await;
-        let found = findings(&world.url(), &["--limits", file.0.to_str().unwrap()]);
+        let found = findings(&world.command_url(), &["--limits", file.0.to_str().unwrap()]);
         let of = |check: &str| {
             let what = |finding: &Value| finding["what"].as_str().unwrap().to_owned();
             found.iter().find(|finding| finding["check"] == check).map(what)
@@ -231,7 +252,7 @@ async fn set(world: &World, setting: &str) {
 
 /// Demands a finding of this check, and no second one that is said in the same words.
 fn expect(world: &World, args: &[&str], check: &str, severity: &str, what: &str) {
-    let found = findings(&world.url(), args);
+    let found = findings(&world.command_url(), args);
     let matching = |finding: &&Value| finding["check"] == check && finding["what"].as_str().unwrap().contains(what);
     let matches: Vec<_> = found.iter().filter(matching).collect();
     let [finding] = matches.as_slice() else { panic!("{check} of {what:?} is not there once in {found:#?}") };

@@ -6,7 +6,8 @@ use tollgate::embedded::Server;
 
 use super::limits::Scratch;
 use super::{EXAMPLE, failure, run, stdout, tollgate};
-use crate::world::World;
+use crate::strangers::LATE;
+use crate::world::{OWNER, World};
 
 #[tokio::test]
 async fn a_wrong_password_a_missing_role_and_a_missing_database_have_a_sentence_each() {
@@ -70,7 +71,8 @@ async fn a_schema_from_a_newer_release_is_no_obstacle() {
     let world = World::new().await;
     world.sql("insert into tollgate.schema_history values (99, 'from_the_future', '2030-01-01T00:00:00Z', '1')").await;
     stdout(&ask(&world, &["consume", "send_message", "ada"]));
-    assert_eq!(stdout(&ask(&world, &["migrate", "up"])), "nothing to do: the schema is up to date\n");
+    let up = run(tollgate().args(["migrate", "up"]).env("DATABASE_URL", world.url_of(OWNER)));
+    assert_eq!(stdout(&up), "nothing to do: the schema is up to date\n");
     let status = stdout(&ask(&world, &["migrate", "status"]));
     assert!(
         status.contains("newer    V99__from_the_future  (from a newer release, which this one works with)\n"),
@@ -130,7 +132,7 @@ async fn what_can_never_be_granted_is_an_error_and_no_refusal() {
     ] {
         assert_eq!(failure(&ask(&world, args)), format!("error: {}\n", told.replace("{EXAMPLE}", EXAMPLE)));
     }
-    let nobody = run(tollgate().args(["consume", "mail", "ada", "--database-url", &world.url()]));
+    let nobody = run(tollgate().args(["consume", "mail", "ada", "--database-url", &world.command_url()]));
     assert_eq!(
         failure(&nobody),
         "error: what limit \"mail\" allows is not known here (pass --limits FILE, set TOLLGATE_LIMITS, or run it where \
@@ -151,30 +153,24 @@ async fn a_row_that_somebody_holds_is_not_waited_for_without_end() {
 #[tokio::test]
 async fn functions_of_strangers_are_not_called() {
     let world = World::new().await;
-    let schema = world.name();
-    world
-        .sql(&format!(
-            "create schema {schema};
-             create function {schema}.clock_timestamp() returns timestamptz language plpgsql
-                 as $$ begin raise exception 'called'; end $$;
-             alter database {schema} set search_path = {schema}, pg_catalog"
-        ))
-        .await;
+    let url = with_options(&world.command_url(), "search_path", LATE);
     for args in [
         &["consume", "send_message", "ada"][..],
+        &["check", "send_message", "ada"],
         &["doctor"],
         &["inspect", "send_message"],
+        &["inspect", "send_message", "ada"],
         &["reset", "send_message", "--all", "--yes"],
         &["sweep"],
         &["top", "--once", "--interval", "100ms"],
     ] {
-        stdout(&ask(&world, args));
+        stdout(&run(tollgate().args(args).env("DATABASE_URL", &url).env("TOLLGATE_LIMITS", EXAMPLE)));
     }
 }
 
 /// The same database as somebody else.
 pub(super) fn as_role(world: &World, role: &str) -> String {
-    with_options(&world.url(), "role", role)
+    with_options(&world.command_url(), "role", role)
 }
 
 /// The same database with another setting.
@@ -184,5 +180,5 @@ pub(super) fn with_options(url: &str, setting: &str, value: &str) -> String {
 }
 
 fn ask(world: &World, args: &[&str]) -> Output {
-    run(tollgate().args(args).env("DATABASE_URL", world.url()).env("TOLLGATE_LIMITS", EXAMPLE))
+    run(tollgate().args(args).env("DATABASE_URL", world.command_url()).env("TOLLGATE_LIMITS", EXAMPLE))
 }

@@ -206,6 +206,9 @@ async fn a_key_cannot_steer_the_terminal() {
         .await;
     let told = stdout(&inspect(&world, None, &["quota"]));
     assert!(told.contains(r"a\u{1b}[2Jb\u{a}\u{202e}c"), "{told}");
+    let told = stdout(&inspect(&world, None, &["quota", "--json"]));
+    assert!(told.contains(r"a\u001b[2Jb\n\u202ec"), "{told}");
+    assert_eq!(keys(&serde_json::from_str(&told).unwrap()), ["a\u{1b}[2Jb\n\u{202e}c"]);
 }
 
 #[tokio::test]
@@ -231,7 +234,7 @@ fn page(output: &Output) -> Value {
 
 fn inspect(world: &World, limits: Option<&str>, args: &[&str]) -> Output {
     let mut command = tollgate();
-    command.arg("inspect").args(args).env("DATABASE_URL", world.url());
+    command.arg("inspect").args(args).env("DATABASE_URL", world.command_url());
     limits.map(|limits| command.env("TOLLGATE_LIMITS", limits));
     run(&mut command)
 }

@@ -142,10 +142,14 @@ async fn reset_all_fills_up_every_shard_and_deletes_stale_ones() {
         )
         .await;
     let mut command = tollgate();
-    command.args(["reset", "spread", "--all", "--yes", "--limits"]).arg(&file.0).env("DATABASE_URL", world.url());
+    command
+        .args(["reset", "spread", "--all", "--yes", "--limits"])
+        .arg(&file.0)
+        .env("DATABASE_URL", world.command_url());
     assert_eq!(stdout(&run(&mut command)), "reset 2 keys of \"spread\"\n");
     assert_eq!(below_capacity(&world).await, 0, "a share is full with 20");
-    let shards = "select key, array_agg(shard order by shard) from tollgate.rate_limits group by key order by key";
+    let shards =
+        "select key, pg_catalog.array_agg(shard order by shard) from tollgate.rate_limits group by key order by key";
     let shards: Vec<(String, Vec<i16>)> = sqlx::query_as(shards).fetch_all(&world.pool).await.unwrap();
     assert!(shards.iter().flat_map(|(_, shards)| shards).all(|shard| (0..3).contains(shard)), "{shards:?}");
 }
@@ -225,11 +229,31 @@ async fn a_ctrl_c_while_waiting_takes_nothing() {
     // It waits, or is about to ask: in either case it has nothing yet.
     let asked = "select count(*) from pg_stat_activity
                   where datname = current_database() and application_name = 'tollgate' and state = 'idle'";
-    while sqlx::query_scalar::<_, i64>(asked).fetch_one(&world.pool).await.unwrap() == 0 {}
+    let mut admin = world.admin().await;
+    while sqlx::query_scalar::<_, i64>(asked).fetch_one(&mut admin).await.unwrap() == 0 {}
     signal("INT", child.id());
     assert_eq!(child.wait().unwrap().signal(), Some(2));
     let (value, _) = world.row(Storage::Durable, "sign_ups", "ada").await.unwrap();
     assert_eq!(value, Tokens::ZERO);
+}
+
+#[tokio::test]
+async fn no_verb_prints_a_key_that_steers_the_terminal() {
+    let world = World::new().await;
+    let key = "a\u{1b}[2Jb\u{202e}c";
+    for verb in
+        [&["check"][..], &["credit"], &["debit"], &["reset"], &["consume", "--reserve"], &["consume", "--cost", "20"]]
+    {
+        for json in [&[][..], &["--json"]] {
+            let told = ask(&world, &[verb, &["sign_ups", key], json].concat());
+            let told = format!("{}{}", text(&told.stdout), text(&told.stderr));
+            assert!(told.contains("202e") && !told.contains(['\u{1b}', '\u{202e}']), "{verb:?}: {told:?}");
+        }
+    }
+    stdout(&ask(&world, &["debit", "sign_ups", key, "--cost", "1000"]));
+    let refused = ask(&world, &["run", "sign_ups", key, "--", "true"]);
+    let told = text(&refused.stderr);
+    assert!(told.contains(r"a\u{1b}[2Jb\u{202e}c") && !told.contains(['\u{1b}', '\u{202e}']), "{told:?}");
 }
 
 fn ask(world: &World, args: &[&str]) -> Output {
@@ -238,6 +262,6 @@ fn ask(world: &World, args: &[&str]) -> Output {
 
 fn asking(world: &World, args: &[&str]) -> Command {
     let mut command = tollgate();
-    command.args(args).env("DATABASE_URL", world.url()).env("TOLLGATE_LIMITS", EXAMPLE).stdin(Stdio::null());
+    command.args(args).env("DATABASE_URL", world.command_url()).env("TOLLGATE_LIMITS", EXAMPLE).stdin(Stdio::null());
     command
 }

@@ -31,13 +31,6 @@ fn ask(gate: &Gate, request: Request) -> JoinHandle<Result<Decision, Error>> {
     tokio::spawn(async move { soon(gate.consume(request)).await })
 }
 
-/// Returns once a session of the gate waits for a lock.
-async fn until_waiting(world: &World) {
-    let waits = "select count(*) > 0 from pg_stat_activity
-                  where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0";
-    soon(async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&world.pool).await.unwrap() {} }).await;
-}
-
 /// Also over a pool of one connection, which nobody keeps while they wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_of_other_rows_go_on_while_rows_are_held() {
@@ -49,7 +42,7 @@ async fn callers_of_other_rows_go_on_while_rows_are_held() {
         }
         let holder = hold(&world, "_").await;
         let held: Vec<_> = (0..10).map(|key| ask(&gate, LIMIT.key(key))).collect();
-        until_waiting(&world).await;
+        world.until_anyone_is_blocked().await;
         let mut others = JoinSet::new();
         for key in 10..40 {
             let gate = gate.clone();
@@ -84,7 +77,7 @@ async fn who_comes_later_for_a_held_row_queues_behind_those_who_wait() {
     let mut calls = Vec::new();
     for _ in 0..4 {
         calls.push(ask(&gate, limit.key("k")));
-        until_waiting(&world).await;
+        world.until_anyone_is_blocked().await;
         // Its batch has ended: what another asks meanwhile is answered.
         gate.consume(LIMIT.key("fence")).await.unwrap().granted().unwrap();
     }
@@ -105,7 +98,7 @@ async fn a_held_row_that_is_short_refuses_at_once() {
     gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
     let holder = hold(&world, "k").await;
     let waiting = ask(&gate, limit.key("k"));
-    until_waiting(&world).await;
+    world.until_anyone_is_blocked().await;
     for _ in 0..3 {
         assert!(!soon(gate.consume(limit.key("k").cost(2))).await.unwrap().is_granted());
     }
@@ -144,7 +137,7 @@ async fn who_gives_up_while_a_row_is_held_takes_nothing() {
     gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
     let holder = hold(&world, "k").await;
     let given_up = ask(&gate, LIMIT.key("k"));
-    until_waiting(&world).await;
+    world.until_anyone_is_blocked().await;
     let waiting = ask(&gate, LIMIT.key("k"));
     given_up.abort();
     assert!(given_up.await.unwrap_err().is_cancelled());
@@ -193,7 +186,7 @@ async fn a_server_that_falls_silent_when_a_connection_is_given_back_keeps_no_pla
     drop(pool.acquire().await.unwrap());
     soon(async {
         while pool.num_idle() == 0 {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     })
     .await;
@@ -202,7 +195,7 @@ async fn a_server_that_falls_silent_when_a_connection_is_given_back_keeps_no_pla
     proxy.until_held().await;
     soon(async {
         while pool.size() > 0 {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     })
     .await;

@@ -70,6 +70,27 @@ fn decisions_are_counted_by_limit_outcome_and_source() {
 
 #[test]
 fn traces_name_the_limit_and_never_the_key() {
+    let log = traced(async {
+        let world = World::new().await;
+        let gate = patient(&world.pool).remember_refusals(EVER).build();
+        for _ in 0..5 {
+            drop(gate.consume(LIMIT.key("ada@example.org")).await.unwrap());
+        }
+        gate.consume(LIMIT.key("ada@example.org").cost(4)).await.unwrap_err();
+    });
+    for expected in [
+        r#"limit="watched" outcome="granted" source="database""#,
+        r#"limit="watched" outcome="denied" source="database""#,
+        r#"limit="watched" outcome="denied" source="memory""#,
+        "tollgate_batch{calls=1 rows=1}",
+    ] {
+        assert!(log.contains(expected), "{expected} in {log}");
+    }
+    assert!(!log.contains("ada@"), "{log}");
+}
+
+/// What is traced meanwhile.
+pub(crate) fn traced(what: impl Future<Output = ()>) -> String {
     // As long as there is but one subscriber, `tracing` asks the thread that comes by an event first whether anybody wants
     // it, and that may be another test's.
     let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
@@ -80,26 +101,9 @@ fn traces_name_the_limit_and_never_the_key() {
         .with_ansi(false)
         .with_writer(move || writer.clone())
         .finish();
-    tracing::subscriber::with_default(subscriber, || {
-        on_one_thread(async {
-            let world = World::new().await;
-            let gate = patient(&world.pool).remember_refusals(EVER).build();
-            for _ in 0..5 {
-                drop(gate.consume(LIMIT.key("ada@example.org")).await.unwrap());
-            }
-            gate.consume(LIMIT.key("ada@example.org").cost(4)).await.unwrap_err();
-        });
-    });
-    let log = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
-    for expected in [
-        r#"limit="watched" outcome="granted" source="database""#,
-        r#"limit="watched" outcome="denied" source="database""#,
-        r#"limit="watched" outcome="denied" source="memory""#,
-        "tollgate_batch{calls=1 rows=1}",
-    ] {
-        assert!(log.contains(expected), "{expected} in {log}");
-    }
-    assert!(!log.contains("ada@"), "{log}");
+    tracing::subscriber::with_default(subscriber, || on_one_thread(what));
+    let written = written.0.lock().unwrap();
+    String::from_utf8(written.clone()).unwrap()
 }
 
 #[derive(Clone, Default)]

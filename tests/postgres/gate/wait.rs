@@ -24,7 +24,7 @@ async fn counted() -> (World, Proxy, PgPool) {
 async fn until_asked(proxy: &Proxy, asked: u64) {
     soon(async {
         while proxy.statements() == asked {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     })
     .await;

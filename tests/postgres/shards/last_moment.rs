@@ -34,7 +34,7 @@ impl Stage {
             ))
             .await;
         let proxy = Proxy::new(&world.url());
-        let (mut caller, others) = (proxy.connect().await, world.connect().await);
+        let (mut caller, others) = (proxy.connect().await, world.admin().await);
         run(&mut caller, &format!("set role {role}")).await;
         Self { world, proxy, caller, others }
     }
@@ -113,7 +113,8 @@ async fn a_row_that_changes_in_the_last_moment_is_not_held_while_others_are_wait
         stage.proxy.release();
         stage.world.until_blocked(backend).await;
         // The second row is too low now, so both are needed; the first is held, and its holder goes on to the second.
-        let mut holder = stage.world.begin().await;
+        let mut holder = stage.world.admin().await;
+        let mut holder = holder.begin().await.unwrap();
         run(&mut holder, "select from tollgate.rate_limits where shard = 0 for update").await;
         run(&mut stage.others, "update tollgate.rate_limits set value = 1000000 where shard = 1").await;
         run(&mut stage.others, "select pg_advisory_unlock(1)").await;

@@ -10,9 +10,10 @@ use tokio::task::JoinSet;
 use tollgate::{Decision, Gate, Limit, Limiter, Request, Storage, Tokens};
 
 use super::quick;
+use crate::gate::observed::traced;
 use crate::gate::stage::{EVER, deadlocks, patient, pool, soon, until_alone};
 use crate::proxy::Proxy;
-use crate::world::World;
+use crate::world::{World, pid};
 
 const LIMITER: Limiter = Limiter::new();
 
@@ -248,6 +249,33 @@ async fn where_another_sweeper_is_at_work_it_leaves_the_rest_to_it() {
     tx.rollback().await.unwrap();
     assert_eq!(quick().sweep(&pool).await.unwrap().buckets, 10);
 }
+
+/// Any role that may log in can hold the lock, for as long as it likes.
+#[test]
+fn where_somebody_keeps_the_lock_of_the_sweepers_it_says_so_and_how_to_find_them() {
+    let log = traced(async {
+        let world = World::new().await;
+        world.sql("insert into tollgate.buckets values (0, 'c', 'k', 0, 0, now(), now())").await;
+        let mut holder = world.connect().await;
+        let sweeper = quick();
+        for _ in 0..2 {
+            sqlx::query("select pg_advisory_lock(7234017283807667300)").execute(&mut holder).await.unwrap();
+            for pass in 1..=12 {
+                let swept = sweeper.sweep(&world.pool).await.unwrap();
+                assert_eq!((swept.rows(), swept.yielded, swept.shut_out), (0, true, pass >= 10), "{pass}");
+            }
+            let found: Vec<i32> = sqlx::query_scalar(KEEPER).fetch_all(&world.pool).await.unwrap();
+            assert_eq!(found, [pid(&mut holder).await]);
+            sqlx::query("select pg_advisory_unlock_all()").execute(&mut holder).await.unwrap();
+            let swept = sweeper.clone().dry_run().sweep(&world.pool).await.unwrap();
+            assert_eq!((swept.rows(), swept.yielded, swept.shut_out), (1, false, false));
+        }
+    });
+    assert_eq!(log.matches(&format!("nothing is swept (find it with: {KEEPER})")).count(), 2, "{log}");
+}
+
+/// As the warning says it.
+const KEEPER: &str = "select pid from pg_locks where locktype = 'advisory' and objid = '1684300900'";
 
 async fn name(world: &World) -> String {
     sqlx::query_scalar("select current_database()").fetch_one(&world.pool).await.unwrap()

@@ -18,6 +18,8 @@ pub(super) async fn check(conn: &mut PgConnection, limits: Option<&Limits>) -> R
         .fetch_all(conn)
         .await?;
     let mut findings: Vec<_> = seen.iter().flat_map(|seen| seen.findings(limits)).collect();
+    let by_name = seen.chunk_by(|one, other| one.name == other.name);
+    findings.extend(by_name.filter_map(|tables| if let [one, other] = tables { Some(one.twice(other)) } else { None }));
     if limits.is_none() && !seen.is_empty() {
         let what = "the rows were not compared with a limits file";
         let meaning = "Rows of limits that no longer exist, and debts deeper than their limit allows, go unnoticed.";
@@ -76,16 +78,25 @@ impl Seen {
         found.into_iter().flatten()
     }
 
+    /// A limit with rows in both tables.
+    fn twice(&self, other: &Self) -> Finding {
+        let (name, one, other) = (printable(&self.name), self.counted(self.rows), other.counted(other.rows));
+        let what = format!("{name:?} is in both tables: {one}, {other}");
+        let meaning = "Releases that store it differently grant the sum of both; a debt here binds nobody there.";
+        let remedy = "Once only one release runs, delete the rows of the table that it does not use.";
+        Finding::warning("two_storages", what, meaning, remedy)
+    }
+
     /// Rows that no definition of the limits file is about.
     fn misplaced(&self, limits: &Limits) -> Option<Finding> {
         let Self { name, rows, .. } = self;
         let (rows, table) = (self.counted(*rows), storage::table(storage::of(&self.storage)));
-        let delete = format!("delete from {table} where name = '{}';", name.replace('\'', "''"));
+        let delete = format!("delete from {table} where name = '{}';", printable(name).replace('\'', "''"));
         match limits.get(name) {
             Ok(limit) if storage::name(limit.spec().storage) == self.storage => None,
             Ok(limit) => {
                 let what = format!("{rows} left of {name:?}, which is {} now", storage::name(limit.spec().storage));
-                let meaning = "They count no more: what they had spent or owed was forgiven.";
+                let meaning = "Services of this definition do not ask them: what they had spent or owed is forgiven.";
                 let remedy = format!("Once no service of the old definition runs: {delete}");
                 Some(Finding::warning("moved_limit", what, meaning, remedy))
             }

@@ -4,11 +4,11 @@ with observed as materialized (
            coalesce($4, pg_catalog.clock_timestamp())                as now
 ),
 found as materialized (
-    select r.ctid, r.xmin, r.name, r.key, r.shard, r.value, r.ts, r.full_at
+    select r.ctid, r.xmin, r.name, r.key, r.shard, r.value, r.ts
       from tollgate.buckets r
      where r.ctid >= $1::text::tid
        and r.ctid < $2::text::tid
-       and r.full_at <= (select now from observed)
+       and r.full_at <= (select now - pg_catalog.make_interval(secs => $5::int8::float8 / 1000000::float8) from observed)
        and r.full_at >= r.ts
        and (select alone from observed)
      order by r.ctid
@@ -22,8 +22,7 @@ select o.now      as "now!: Timestamp",
        f.keys     as "keys?",
        f.shards   as "shards?",
        f.amounts  as "values?",
-       f.instants as "instants?: Vec<Timestamp>",
-       f.full_at  as "full_at?: Vec<Timestamp>"
+       f.instants as "instants?: Vec<Timestamp>"
   from observed o
  cross join (
      select pg_catalog.array_agg(ctid::text) as tids,
@@ -32,7 +31,6 @@ select o.now      as "now!: Timestamp",
             pg_catalog.array_agg(key)        as keys,
             pg_catalog.array_agg(shard)      as shards,
             pg_catalog.array_agg(value)      as amounts,
-            pg_catalog.array_agg(ts)         as instants,
-            pg_catalog.array_agg(full_at)    as full_at
+            pg_catalog.array_agg(ts)         as instants
        from found
  ) f

@@ -1,0 +1,110 @@
+use std::time::{Duration, Instant};
+
+use crate::algebra::Timestamp;
+
+/// What a sweeper has seen of the database's clock and of the sweepers' lock, over all of its passes.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// What the database's clock and our monotonic one showed when a comparison began.
+    since: Option<(Timestamp, Instant)>,
+    doubts: bool,
+    /// How many statements in a row found the lock taken.
+    refused: u32,
+}
+
+impl Watch {
+    /// Compares a reading of the database's clock with the monotonic clock; whether to go by it. Once the two have run
+    /// apart, they have to agree for a margin.
+    pub(super) fn trusts(&mut self, now: Timestamp, at: Instant, margin: Duration) -> bool {
+        let (then, began) = *self.since.get_or_insert((now, at));
+        let passed = at.saturating_duration_since(began);
+        let apart = Duration::from_micros(now.micros().abs_diff(then.plus(passed).micros()));
+        let ran_away = apart > TOLERANCE;
+        if ran_away {
+            tracing::warn!(
+                ?apart,
+                ?margin,
+                "the database's clock ran away: nothing is swept until it keeps step again"
+            );
+        }
+        // Also after a margin without a fault, so that a clock that is slewed for days raises no alarm.
+        if ran_away || passed >= margin {
+            (self.since, self.doubts) = (Some((now, at)), ran_away);
+        }
+        !self.doubts
+    }
+
+    /// Notes whether a statement got the sweepers' lock; whether so many in a row did not that it is hardly a sweeper
+    /// that holds it.
+    pub(super) fn is_shut_out(&mut self, alone: bool) -> bool {
+        self.refused = if alone { 0 } else { self.refused.saturating_add(1) };
+        if self.refused == MOST_REFUSED {
+            tracing::warn!(
+                "another session keeps the lock of the sweepers: nothing is swept (find it with: select pid from \
+                 pg_locks where locktype = 'advisory' and objid = '1684300900')"
+            );
+        }
+        self.refused >= MOST_REFUSED
+    }
+}
+
+/// A sweeper holds the lock for milliseconds at a time, and for a share of the time: several that meet ten times in a
+/// row are as good as none.
+const MOST_REFUSED: u32 = 10;
+
+/// Longer than an answer takes on its way, and far less than the default margin.
+const TOLERANCE: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MARGIN: Duration = Duration::from_mins(10);
+
+    /// What a watch says of readings: seconds on the database's clock, and on the monotonic one.
+    #[expect(clippy::disallowed_methods, reason = "only from here on do the readings count")]
+    fn trusted(margin: Duration, readings: impl IntoIterator<Item = (i64, u64)>) -> Vec<bool> {
+        let (mut watch, start) = (Watch::default(), Instant::now());
+        let mut trusts = |(now, passed)| {
+            watch.trusts(Timestamp::from_micros(now * 1_000_000), start + Duration::from_secs(passed), margin)
+        };
+        readings.into_iter().map(&mut trusts).collect()
+    }
+
+    #[test]
+    fn a_clock_that_ran_away_is_trusted_once_it_has_kept_step_for_a_margin() {
+        let readings = [(0, 0), (61, 60), (121 + 7200, 120), (720 + 7200, 719), (721 + 7200, 720), (722 + 7200, 721)];
+        assert_eq!(trusted(MARGIN, readings), [true, true, false, false, true, true]);
+        // And back: it ran away twice.
+        let readings = [(0, 0), (7260, 60), (120, 120), (719, 719), (720, 720)];
+        assert_eq!(trusted(MARGIN, readings), [true, false, false, false, true]);
+        assert_eq!(trusted(Duration::ZERO, [(0, 0), (7200, 0), (7200, 0)]), [true, false, true]);
+    }
+
+    #[test]
+    fn a_clock_that_is_slewed_for_days_is_trusted() {
+        // Half a second in a thousand is the most that the kernels slew by.
+        let days = (0_i64..3 * 24 * 60).map(|minute| (minute * 60 + minute * 3 / 100, 60 * minute.unsigned_abs()));
+        assert!(trusted(MARGIN, days).into_iter().all(|trusted| trusted));
+    }
+
+    proptest! {
+        /// Wherever it steps to, and whenever it is looked at.
+        #[test]
+        fn nothing_is_trusted_within_a_margin_of_a_step_of_more_than_a_minute(
+            pauses in prop::collection::vec(0_u64..200, 1..40),
+            at in 0_usize..40,
+            step in prop_oneof![-9_000_i64..-60, 61_i64..9_000],
+        ) {
+            let at = 1 + at % pauses.len();
+            let passed: Vec<_> = pauses.iter().scan(0, |sum, pause| { *sum += pause; Some(*sum) }).collect();
+            let readings = passed.iter().enumerate();
+            let readings = readings.map(|(nth, passed)| (passed.cast_signed() + if nth < at { 0 } else { step }, *passed));
+            for (nth, trusted) in trusted(MARGIN, readings).into_iter().enumerate() {
+                prop_assert_eq!(trusted, nth < at || passed[nth] - passed[at] >= MARGIN.as_secs(), "reading {}", nth);
+            }
+        }
+    }
+}
