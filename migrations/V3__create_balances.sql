@@ -21,17 +21,17 @@ select name,
             then greatest(full_at - pg_catalog.clock_timestamp(), interval '0') end as full_in,
        full_at <= pg_catalog.clock_timestamp()                       as is_full,
        greatest(ts - pg_catalog.clock_timestamp(), interval '0')     as ahead,
-       -- Amounts follow instants; a negative one is of a named hold, whose id follows. An instant has as many numbers before
-       -- it, not counting the negative ones, as make pairs.
+       -- Amounts follow instants; a negative one is of a named hold, whose id follows. An instant has as many numbers
+       -- before it, not counting the negative ones, as make pairs.
        coalesce((select pg_catalog.sum(case when number < 0 then -1 - number else number end)
                    from (select number,
                                 pg_catalog.lag(number) over (order by place) as before,
                                 place - 1 - pg_catalog.count(*) filter (where number < 0)
                                             over (order by place rows between unbounded preceding and 1 preceding) as pairs
                            from pg_catalog.unnest(holds) with ordinality held (number, place)) held
-                  where pairs % 2 = 1 and before >= 0) / 1000000, 0)::numeric(19, 6) as held,
-       timestamptz 'epoch' + (holds[1] / 3600000000) * interval '1 hour'
-                           + (holds[1] % 3600000000) * interval '1 microsecond' as lapses_at,
+                  where pairs % 2::int8 = 1::int8 and before >= 0) / 1000000.0, 0)::numeric(19, 6) as held,
+       timestamptz 'epoch' + (holds[1] / 3600000000)::float8 * interval '1 hour'
+                           + (holds[1] % 3600000000)::float8 * interval '1 microsecond' as lapses_at,
        part,
        holds
   from rows;

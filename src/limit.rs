@@ -110,10 +110,10 @@ impl Limit {
 
     /// A window that slides: never more than `n` tokens in any `period`, wherever it begins.
     ///
-    /// Each grant is remembered until it leaves the window, and comes back then. That is exact to the microsecond for up
-    /// to 64 grants in a period. Beyond, instants are rounded up to a 63rd of the period, so a token counts for up to
-    /// 1.6 % longer, and never for less; [`resolution`](Self::resolution) makes this step coarser. A row takes 16 bytes
-    /// for each remembered instant.
+    /// Each grant is remembered until it leaves the window, and comes back then. That is exact to the microsecond for
+    /// up to 64 grants in a period. Beyond, instants are rounded up to a 63rd of the period, so a token counts for up
+    /// to 1.6 % longer, and never for less; [`resolution`](Self::resolution) makes this step coarser. A row takes 16
+    /// bytes for each remembered instant.
     ///
     /// It takes no reservations and no shards. A changed `n` or a shorter period counts at once; a longer period
     /// counts for what is granted from then on.
@@ -184,7 +184,8 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// For a token bucket and a sliding window, which have no grid, and for an offset that is no whole number of microseconds.
+    /// For a token bucket and a sliding window, which have no grid, and for an offset that is no whole number of
+    /// microseconds.
     #[must_use]
     #[track_caller]
     pub const fn start(mut self, offset: Duration) -> Self {

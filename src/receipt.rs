@@ -75,7 +75,7 @@ pub struct Charge {
     pub ready_at: DateTime<Utc>,
     /// What using the receipt removes from the row, if the request asked for it; see
     /// [`Request::tracked_for`](crate::Request::tracked_for).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub hold: Option<Held>,
 }
 

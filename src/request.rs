@@ -11,7 +11,8 @@ use crate::tokens::{Tokens, TokensError};
 /// What is asked of a limit: which key, and how many tokens. Made by [`Limit::key`] and [`Limit::global`].
 ///
 /// A request owns its limit, so requests for `const`, `static` and loaded limits can be stored, sent and collected
-/// alike. Building one never fails: the verb that the request is given to reports what is wrong with it, before any SQL.
+/// alike. Building one never fails: the verb that the request is given to reports what is wrong with it, before any
+/// SQL.
 ///
 /// # Example
 ///
@@ -61,7 +62,8 @@ impl Request {
         self
     }
 
-    /// Lets the charge lapse: its tokens come back `span` after they are ready, unless it is settled or cancelled before.
+    /// Lets the charge lapse: its tokens come back `span` after they are ready, unless it is settled or cancelled
+    /// before.
     ///
     /// For an estimate that nobody settles if its owner dies. A charge that is settled in time keeps what it settled
     /// at, and it is settled once: see [`tracked_for`](Self::tracked_for). What a refill has brought back meanwhile
@@ -80,9 +82,9 @@ impl Request {
     /// Makes the receipt good for one use: it can be settled or cancelled once, until `span` after the tokens are
     /// ready. Then the charge stands.
     ///
-    /// A second use is [`Error::ReceiptUsed`], a late one [`Error::Lapsed`]; neither changes anything. An undo is exact:
-    /// what a refill has brought back meanwhile does not come back twice. So a receipt of a window that is settled at 0
-    /// after the window's end does not lift the next window above its capacity.
+    /// A second use is [`Error::ReceiptUsed`], a late one [`Error::Lapsed`]; neither changes anything. An undo is
+    /// exact: what a refill has brought back meanwhile does not come back twice. So a receipt of a window that is
+    /// settled at 0 after the window's end does not lift the next window above its capacity.
     ///
     /// The row keeps a hold, as that of [`lapses_after`](Self::lapses_after), whose errors are the same. Jobs that
     /// outnumber it keep their receipts in a table of their own (`delete from jobs … returning receipt`).
@@ -118,7 +120,7 @@ pub(crate) struct CheckedRequest {
     pub(crate) limit: Limit,
     pub(crate) key: Key,
     pub(crate) cost: Tokens,
-    #[serde(default, rename = "hold", skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "hold")]
     pub(crate) holding: Option<Holding>,
 }
 

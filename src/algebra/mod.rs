@@ -1,8 +1,8 @@
 //! The algebra of limits: pure functions over integers, without IO and without a clock.
 //!
-//! A row is a [`State`]: a balance, which may be negative, an instant, and [`Holds`]: what may come back. [`Terms`] are the
-//! numbers of a limit for one key: [`Terms::refill`] brings a row to an instant. A [`Pool`] is a limit's rows for one
-//! key: it decides what a call takes, and gives tokens back. A missing row means a full one.
+//! A row is a [`State`]: a balance, which may be negative, an instant, and [`Holds`]: what may come back. [`Terms`] are
+//! the numbers of a limit for one key: [`Terms::refill`] brings a row to an instant. A [`Pool`] is a limit's rows for
+//! one key: it decides what a call takes, and gives tokens back. A missing row means a full one.
 //!
 //! The same functions run in the server, in a simulation and in a browser: with `--no-default-features` this crate has
 //! no driver, no runtime and no clock in its tree.

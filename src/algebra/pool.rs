@@ -351,8 +351,8 @@ impl<'r> Pool<'r> {
         Ok(portions.filter(|portion| portion.taken != Tokens::ZERO).collect())
     }
 
-    /// Brings a charge with a hold to its actual cost, and removes the hold; `None` where the row has no such hold. What
-    /// a refill has brought back meanwhile does not come back twice.
+    /// Brings a charge with a hold to its actual cost, and removes the hold; `None` where the row has no such hold.
+    /// What a refill has brought back meanwhile does not come back twice.
     ///
     /// # Errors
     ///

@@ -48,8 +48,8 @@ struct Line {
 #[derive(Clone, Debug)]
 struct Expected {
     state: State,
-    /// Where holds lapse or are in the way: a cost, and the instant at which it will be granted. What others wait for is
-    /// not known then, so they ask.
+    /// Where holds lapse or are in the way: a cost, and the instant at which it will be granted. What others wait for
+    /// is not known then, so they ask.
     named: Option<(Tokens, Timestamp)>,
     /// What time it was by the database's clock at an instant of ours.
     read: (Timestamp, Instant),
@@ -193,7 +193,7 @@ impl Expected {
         // What is left was rounded, in each of the rows.
         let rounding = (terms.period / terms.rate + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
         let difference = terms.first_instant(&state, cost).micros().abs_diff(retry_at.micros());
-        let named = (difference > rounding.unsigned_abs()).then(|| (cost, retry_at));
+        let named = (difference > rounding.unsigned_abs()).then_some((cost, retry_at));
         Self { state, named, read: (denied.observed_at.into(), Instant::now()) }
     }
 

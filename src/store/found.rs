@@ -97,7 +97,8 @@ pub(super) fn index(number: i32) -> Result<usize, sqlx::Error> {
     usize::try_from(number - 1).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// The state of a row; `None` where it is missing. Holds come as text: PostgreSQL gathers no arrays of different lengths.
+/// The state of a row; `None` where it is missing. Holds come as text: PostgreSQL gathers no arrays of different
+/// lengths.
 fn state(value: Option<i64>, ts: Option<Timestamp>, holds: Option<String>) -> Result<Option<State>, sqlx::Error> {
     let (Some(value), Some(ts)) = (value, ts) else { return Ok(None) };
     let holds = match holds {

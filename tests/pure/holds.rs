@@ -257,8 +257,8 @@ fn buckets_and_windows() -> impl Strategy<Value = Limit> {
 proptest! {
     #![proptest_config(config())]
 
-    /// A sliding window is the log of its grants: it grants if and only if they leave room. In steps it is never over, and
-    /// no stricter than a window that is a step longer.
+    /// A sliding window is the log of its grants: it grants if and only if they leave room. In steps it is never over,
+    /// and no stricter than a window that is a step longer.
     #[test]
     fn a_sliding_window_is_a_log_of_its_grants(limit in windows(), story in stories()) {
         let [n, period, ..] = numbers(&limit);
@@ -300,8 +300,8 @@ proptest! {
         }
     }
 
-    /// A sliding window whose n changes, whose period gets shorter, and whose clock goes back: each grant keeps within the
-    /// definition of its day, and nobody waits for longer than a period.
+    /// A sliding window whose n changes, whose period gets shorter, and whose clock goes back: each grant keeps within
+    /// the definition of its day, and nobody waits for longer than a period.
     #[test]
     fn a_changed_sliding_window_counts_at_once(
         story in vec((0_i64..6, 1_i64..6, prop::option::weighted(0.2, (1_i64..9, 0_u64..6)), 0_i64..20), 1..30),
@@ -334,8 +334,8 @@ proptest! {
         }
     }
 
-    /// To give back is to undo. Once all holds are gone, the row holds no more than if just the kept charges had ever been
-    /// made; and as much, if nothing was kept of what had a hold.
+    /// To give back is to undo. Once all holds are gone, the row holds no more than if just the kept charges had ever
+    /// been made; and as much, if nothing was kept of what had a hold.
     #[test]
     fn what_comes_back_is_as_if_it_had_never_been_taken(limit in buckets(), story in stories()) {
         let told = tell(&limit, &story);

@@ -142,7 +142,7 @@ fn an_amount_is_a_number_where_a_number_is_exact() {
 fn a_limit_is_written_as_its_definition() {
     let json = json!({
         "name": "llm_tokens", "kind": "token_bucket", "rate": 40_000, "period": "1m", "capacity": 40_000,
-        "start": null, "max_reserved": 200_000, "shards": 10, "storage": "durable",
+        "start": null, "resolution": null, "max_reserved": 200_000, "shards": 10, "storage": "durable",
     });
     let limit = Limit::token_bucket("llm_tokens", 40_000, MINUTE).max_reserved(200_000).shards(10);
     assert_eq!(serde_json::to_value(&limit).unwrap(), json);

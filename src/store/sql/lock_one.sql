@@ -1,8 +1,8 @@
 -- Locks one row and reads it; no value where the row is missing. A row whose committed balance is evidently too low is
 -- read without a lock. The clock is read after the lock.
 --
--- "Evidently too low" is an estimate in floats, and no row whose first hold may have lapsed is. It only decides whether to lock; the caller decides on the state that
--- comes back.
+-- "Evidently too low" is an estimate in floats, and no row whose first hold may have lapsed is. It only decides whether
+-- to lock; the caller decides on the state that comes back.
 --
 -- $1 part, $2 name, $3 key, $4 shard
 -- $5 the balance needed, in micro-tokens; null to lock in any case
@@ -27,7 +27,7 @@ short as materialized (
                           - pg_catalog.floor((p.since - coalesce($9, p.since)) / $7::float8)
                else (p.now - p.since) / $7::float8
            end < $5::int8::float8
-       and (p.holds is null or p.holds[1]::float8 > p.now * 1e6)
+       and (p.holds is null or p.holds[1]::float8 > p.now * 1e6::float8)
 ),
 held as materialized (
     select r.value, r.ts, r.holds

@@ -1,5 +1,5 @@
--- The same as swap.sql, of rows that have holds or get some. A text of its own, because the slices take a twentieth of the
--- time, which rows without holds need not pay.
+-- The same as swap.sql, of rows that have holds or get some. A text of its own, because the slices take a twentieth of
+-- the time, which rows without holds need not pay.
 --
 -- $1 part, $2 places, $3 the transaction that wrote each version
 -- $4 micro-tokens, $5 instants, $6 when each will be full, $7 the group that each row belongs to, $8 the size of that

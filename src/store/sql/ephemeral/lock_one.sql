@@ -16,7 +16,7 @@ short as materialized (
                           - pg_catalog.floor((p.since - coalesce($9, p.since)) / $7::float8)
                else (p.now - p.since) / $7::float8
            end < $5::int8::float8
-       and (p.holds is null or p.holds[1]::float8 > p.now * 1e6)
+       and (p.holds is null or p.holds[1]::float8 > p.now * 1e6::float8)
 ),
 held as materialized (
     select r.value, r.ts, r.holds

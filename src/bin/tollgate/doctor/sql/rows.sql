@@ -13,7 +13,7 @@ seen as (
            extract(epoch from b.as_of - clock_timestamp())::float8                                                as ahead,
            k.rate,
            k.max_reserved,
-           coalesce(cardinality(b.holds), 0) > 3 * 200                                                            as is_laden,
+           coalesce(pg_catalog.array_length(b.holds, 1), 0) > 600                                                        as is_laden,
            b.debt > 0                                                                                             as is_debt,
            -b.balance::float8
              - coalesce(k.rate * greatest(extract(epoch from clock_timestamp() - b.as_of), 0)::float8, 0)         as owed,
