@@ -24,8 +24,8 @@ use crate::store::Found;
 ///
 /// One statement reads all rows, without a lock. Another writes what changed, if each row still is the version that was
 /// read. It needs no transaction around it, so nobody holds a lock across a round trip. Calls that lost a race in
-/// between, and calls of missing rows, are decided once more in a transaction that locks. If somebody holds one of their
-/// rows for longer than a moment, they are set aside.
+/// between, and calls of missing rows, are decided once more in a transaction that locks. If somebody holds one of
+/// their rows for longer than a moment, they are set aside.
 pub(super) struct Batch {
     plan: Plan,
     callers: Vec<Caller>,
@@ -210,8 +210,8 @@ impl Batch {
 
     /// Decides calls once more, in a transaction that locks.
     ///
-    /// Where somebody holds one of their rows, or something is wrong with one, it tries group by group: those who ask for
-    /// other rows do not suffer.
+    /// Where somebody holds one of their rows, or something is wrong with one, it tries group by group: those who ask
+    /// for other rows do not suffer.
     async fn decide_lost(
         &mut self,
         shared: &Shared,

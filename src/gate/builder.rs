@@ -59,8 +59,8 @@ impl GateBuilder {
         self
     }
 
-    /// How many calls wait in one lane at most, and how many for rows that others hold; 10 000 by default. Whoever comes then gets
-    /// [`Error::Busy`](crate::Error::Busy) at once.
+    /// How many calls wait in one lane at most, and how many for rows that others hold; 10 000 by default. Whoever
+    /// comes then gets [`Error::Busy`](crate::Error::Busy) at once.
     pub fn queue(mut self, calls: usize) -> Self {
         self.settings.queue = calls;
         self

@@ -52,8 +52,8 @@ impl Connection {
     /// Returns it to the pool, or closes it where the server does not answer.
     ///
     /// The pool asks whether the server is there, without an end, and counts the connection as one that is in use. What
-    /// drops it would leave that to a task of sqlx. This method of sqlx is hidden, but public: it is the only way to bound
-    /// the question.
+    /// drops it would leave that to a task of sqlx. This method of sqlx is hidden, but public: it is the only way to
+    /// bound the question.
     pub(super) async fn give_back(mut self, shared: &Shared) {
         let returned = self.inner.return_to_pool();
         // Dropped in the middle of the question, it is closed, and its place in the pool is free.

@@ -35,8 +35,8 @@ pub enum OnFailure {
     /// the error. Buckets start full, and what they grant is not charged when the database is back.
     ///
     /// A process keeps 100 000 buckets, and forgets only full ones, since a forgotten bucket is full again. While none
-    /// of them is full, a key that is not kept gets the error. So inventing keys resets no bucket, but it can keep other
-    /// new keys out.
+    /// of them is full, a key that is not kept gets the error. So inventing keys resets no bucket, but it can keep
+    /// other new keys out.
     Local(f64),
 }
 

@@ -92,8 +92,8 @@ impl Groups {
         standing.chunk_by(|one, other| place(one.group) == place(other.group)).map(<[_]>::to_vec).collect()
     }
 
-    /// Loses the groups of a portion of which no row is among the written ones. A group that is written in part fails: a
-    /// trigger or a policy keeps a row from being written.
+    /// Loses the groups of a portion of which no row is among the written ones. A group that is written in part fails:
+    /// a trigger or a policy keeps a row from being written.
     pub(super) fn note_written(&mut self, rows: &[Row], portion: &[GroupedChange], written: &[usize]) {
         for group in portion.chunk_by(|one, other| one.group == other.group) {
             let id = group[0].group;

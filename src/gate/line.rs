@@ -92,9 +92,9 @@ impl Lines {
 }
 
 impl Waiter<'_> {
-    /// Waits until this is the first place and its tokens are there, as far as is known, and for up to `late` more. Then
-    /// the next place is the first. Returns early, and stays the first, where they will not be there by the deadline.
-    /// Whether the deadline has not passed.
+    /// Waits until this is the first place and its tokens are there, as far as is known, and for up to `late` more.
+    /// Then the next place is the first. Returns early, and stays the first, where they will not be there by the
+    /// deadline. Whether the deadline has not passed.
     pub(super) async fn turn(&self, deadline: Option<tokio::time::Instant>, late: Duration) -> bool {
         let turn = self.come_first(deadline, late);
         if let Some(deadline) = deadline {

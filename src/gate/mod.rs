@@ -154,9 +154,10 @@ impl Gate {
     /// Takes tokens as [`consume`](Self::consume) does, and waits for them if they will be there within `timeout`.
     ///
     /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again.
-    /// Returns the refusal at once where the instant lies beyond the timeout. Those who wait for one key at one gate are
-    /// served in the order in which they came, whatever they cost. Waiting holds nothing and promises nothing against
-    /// [`consume`](Self::consume) and other processes: a caller who needs that calls [`reserve`](Self::reserve).
+    /// Returns the refusal at once where the instant lies beyond the timeout. Those who wait for one key at one gate
+    /// are served in the order in which they came, whatever they cost. Waiting holds nothing and promises nothing
+    /// against [`consume`](Self::consume) and other processes: a caller who needs that calls
+    /// [`reserve`](Self::reserve).
     ///
     /// The span is the database's, measured on this machine's monotonic clock; see [`jitter`](GateBuilder::jitter).
     ///

@@ -79,8 +79,8 @@ impl WaitingRoom {
         parties.waiting.iter().flat_map(|party| party.rows.iter().cloned()).collect()
     }
 
-    /// The calls of the next party, and how long to wait for their rows; `None`, and nobody attends any longer, if there
-    /// are none. Those whose patience has ended are told.
+    /// The calls of the next party, and how long to wait for their rows; `None`, and nobody attends any longer, if
+    /// there are none. Those whose patience has ended are told.
     fn take(&self) -> Option<(Vec<QueuedCall>, Duration)> {
         let (settings, mut parties) = (&self.shared.settings, self.parties());
         while let Some(place) = parties.next() {

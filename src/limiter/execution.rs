@@ -8,8 +8,8 @@ pub(crate) type Answers = Vec<Result<Answer, Error>>;
 /// A plan that is carried out over the tables, under locks, statement by statement.
 ///
 /// One row is locked by one statement and written by another; a missing one is inserted and locked in between. Several
-/// rows are looked at first, without a lock. Then one statement inserts or locks each, in lock order, and another writes
-/// what changed. A refusal that a committed balance proves takes no lock.
+/// rows are looked at first, without a lock. Then one statement inserts or locks each, in lock order, and another
+/// writes what changed. A refusal that a committed balance proves takes no lock.
 pub(crate) struct Execution<'a> {
     store: Store<'a>,
     plan: &'a Plan,
@@ -81,8 +81,8 @@ impl<'a> Execution<'a> {
         let rows = self.plan.rows();
         let Outcome { answers, changes } = self.plan.decide(&found.states, found.now);
         if changes.is_empty() {
-            // No statement tells whether there is a transaction. A caller who forgot to begin one hears it all the same, and
-            // not only once there is something to lose.
+            // No statement tells whether there is a transaction. A caller who forgot to begin one hears it all the
+            // same, and not only once there is something to lose.
             let refused = |answer: &Result<Answer, Error>| matches!(answer, Ok(Answer::Denied(_)) | Err(_));
             if !answers.iter().all(refused) {
                 self.store.expect_transaction(rows[0].name()).await?;

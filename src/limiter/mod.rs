@@ -21,42 +21,44 @@ use crate::tokens::{Tokens, TokensError};
 pub(crate) use execution::{Answers, Execution};
 use savepoint::Savepoint;
 
-/// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back together.
+/// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back
+/// together.
 ///
-/// Every verb takes a connection that is in a transaction: `&mut tx` of a sqlx transaction or savepoint, or a connection on
-/// which `begin` was executed by hand. Outside a transaction the verbs that take or give tokens fail with
+/// Every verb takes a connection that is in a transaction: `&mut tx` of a sqlx transaction or savepoint, or a
+/// connection on which `begin` was executed by hand. Outside a transaction the verbs that take or give tokens fail with
 /// [`Error::NotInTransaction`], and change nothing.
 ///
 /// # Locks
 ///
-/// A call that takes or gives tokens locks its rows until the transaction ends, in one order for all callers. So calls never
-/// deadlock with each other, however many limits each asks at once. Two calls in one transaction are two steps of that
-/// order: ask limits together ([`consume_all`](Self::consume_all)), or in the same order everywhere. Consume late and
-/// commit soon: whoever asks the same key waits meanwhile.
+/// A call that takes or gives tokens locks its rows until the transaction ends, in one order for all callers. So calls
+/// never deadlock with each other, however many limits each asks at once. Two calls in one transaction are two steps of
+/// that order: ask limits together ([`consume_all`](Self::consume_all)), or in the same order everywhere. Consume late
+/// and commit soon: whoever asks the same key waits meanwhile.
 ///
 /// A refusal that a committed balance proves takes no lock, writes nothing, and costs one round trip.
 /// [`check`](Self::check) and [`balance`](Self::balance) never lock.
 ///
 /// # Round trips
 ///
-/// A grant of one limit takes two: lock, write. A grant of several limits takes three: look, lock, write. A refusal takes
-/// one. The first call of a new key takes two more for one limit: insert, and lock again.
+/// A grant of one limit takes two: lock, write. A grant of several limits takes three: look, lock, write. A refusal
+/// takes one. The first call of a new key takes two more for one limit: insert, and lock again.
 ///
 /// # Shards
 ///
 /// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all rows, without a lock. If
-/// together they are short, that is the refusal. Else it takes from the fullest row that nobody holds, in a savepoint that
-/// stays. Where all are held, it waits for one of them. Where several rows are needed, it locks all of them, in the one
-/// order. So it refuses only where the rows together are short.
+/// together they are short, that is the refusal. Else it takes from the fullest row that nobody holds, in a savepoint
+/// that stays. Where all are held, it waits for one of them. Where several rows are needed, it locks all of them, in
+/// the one order. So it refuses only where the rows together are short.
 ///
-/// `credit` and `debit` lock all rows of a key; `reset` does, and deletes stale ones; `settle` and `cancel` lock the rows
-/// that were charged. Ask such a limit once in a transaction, for the sum: a second call may need another row, out of order.
+/// `credit` and `debit` lock all rows of a key; `reset` does, and deletes stale ones; `settle` and `cancel` lock the
+/// rows that were charged. Ask such a limit once in a transaction, for the sum: a second call may need another row, out
+/// of order.
 ///
 /// # Isolation
 ///
-/// Made for READ COMMITTED, PostgreSQL's default. At REPEATABLE READ and SERIALIZABLE a lost race is a serialization failure
-/// (40001), as for any other write: [`Error::is_retryable`] says so, and the caller tries the whole transaction again.
-/// There, a row that is newer than the snapshot is missing, hence full: credit, settle and reset leave it alone.
+/// Made for READ COMMITTED, PostgreSQL's default. At REPEATABLE READ and SERIALIZABLE a lost race is a serialization
+/// failure (40001), as for any other write: [`Error::is_retryable`] says so, and the caller tries the whole transaction
+/// again. There, a row that is newer than the snapshot is missing, hence full: credit, settle and reset leave it alone.
 ///
 /// # Cancellation
 ///
@@ -94,24 +96,26 @@ impl Limiter {
         Self { at: None, lock_timeout: None, backend: Backend::PLAIN }
     }
 
-    /// Waits at most so long for a row that another transaction holds. Then it gives up with [`Error::Busy`], and the caller's
-    /// transaction stays usable.
+    /// Waits at most so long for a row that another transaction holds. Then it gives up with [`Error::Busy`], and the
+    /// caller's transaction stays usable.
     ///
-    /// It is PostgreSQL's `lock_timeout`, which counts anew for each row of a call, in whole milliseconds, rounded up. The
-    /// savepoint that it needs costs two round trips per call.
+    /// It is PostgreSQL's `lock_timeout`, which counts anew for each row of a call, in whole milliseconds, rounded up.
+    /// The savepoint that it needs costs two round trips per call.
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
     }
 
-    /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named statements
-    /// (PgBouncer before 1.21, or with `max_prepared_statements = 0`). Costs one more round trip per statement.
+    /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named
+    /// statements (PgBouncer before 1.21, or with `max_prepared_statements = 0`). Costs one more round trip per
+    /// statement.
     ///
-    /// Preparing and executing are two round trips then, and outside of a transaction a pooler may send them to two servers.
-    /// So [`check`](Self::check) and [`balance`](Self::balance) need a transaction, too. A transaction that was begun by hand
-    /// costs two more round trips per call, because sqlx does not know of it.
+    /// Preparing and executing are two round trips then, and outside of a transaction a pooler may send them to two
+    /// servers. So [`check`](Self::check) and [`balance`](Self::balance) need a transaction, too. A transaction that
+    /// was begun by hand costs two more round trips per call, because sqlx does not know of it.
     ///
-    /// Say it to every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a name.
+    /// Say it to every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a
+    /// name.
     pub const fn unnamed_statements(mut self) -> Self {
         self.backend.unnamed = true;
         self
@@ -120,11 +124,11 @@ impl Limiter {
     /// Says over how many parts the tables are distributed by Citus (`tollgate distribute`, 8 unless told otherwise);
     /// 0 for plain PostgreSQL, as if nothing was said.
     ///
-    /// Each statement names one part, so Citus sends it to one node. All limits of a key are in one part; a call about keys in
-    /// several parts takes its statements once for each part, and Citus commits it in two phases. Such a call is not
-    /// written by one statement: if its future is dropped, or it fails, roll the transaction back. A transaction that was
-    /// begun by hand costs two more round trips per call, because sqlx does not know of it. Each row goes by the clock of its
-    /// node, and a call by the latest of them: keep the nodes' clocks in step (NTP).
+    /// Each statement names one part, so Citus sends it to one node. All limits of a key are in one part; a call about
+    /// keys in several parts takes its statements once for each part, and Citus commits it in two phases. Such a call
+    /// is not written by one statement: if its future is dropped, or it fails, roll the transaction back. A transaction
+    /// that was begun by hand costs two more round trips per call, because sqlx does not know of it. Each row goes by
+    /// the clock of its node, and a call by the latest of them: keep the nodes' clocks in step (NTP).
     ///
     /// A process with a wrong number gets [`Error::WrongParts`] at its first insert.
     ///
@@ -151,21 +155,21 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Then [`Error::NotInTransaction`],
-    /// [`Error::Busy`], [`Error::CorruptRow`], and the errors of the database.
+    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Then
+    /// [`Error::NotInTransaction`], [`Error::Busy`], [`Error::CorruptRow`], and the errors of the database.
     pub async fn consume(&self, conn: &mut PgConnection, request: Request) -> Result<Decision, Error> {
         self.consume_all(conn, [request]).await
     }
 
     /// Takes tokens from every limit, or from none.
     ///
-    /// Requests for the same limit and key add up. If several limits refuse, the refusal names all of them, and the latest
-    /// instant.
+    /// Requests for the same limit and key add up. If several limits refuse, the refusal names all of them, and the
+    /// latest instant.
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume); [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`] for
-    /// two definitions of one limit.
+    /// Those of [`consume`](Self::consume); [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`]
+    /// for two definitions of one limit.
     pub async fn consume_all(
         &self,
         conn: &mut PgConnection,
@@ -239,8 +243,8 @@ impl Limiter {
         self.decide(conn, Call::debit(request)).await.map(Answer::lowest)
     }
 
-    /// Fills a key up, forgives its debts, and mends a row from the future. Deletes stale shards: rows beyond the limit's
-    /// number of shards. The request's cost does not matter.
+    /// Fills a key up, forgives its debts, and mends a row from the future. Deletes stale shards: rows beyond the
+    /// limit's number of shards. The request's cost does not matter.
     ///
     /// # Errors
     ///
@@ -249,14 +253,14 @@ impl Limiter {
         self.decide(conn, Call::reset(request)).await.map(Answer::lowest)
     }
 
-    /// Brings what was charged to its actual cost. An estimate that was too high gives tokens back, up to the capacity; one
-    /// that was too low takes the rest, beyond `max_reserved` if need be. Works before and after the tokens are ready.
-    /// Returns the balance; of several charges the lowest.
+    /// Brings what was charged to its actual cost. An estimate that was too high gives tokens back, up to the capacity;
+    /// one that was too low takes the rest, beyond `max_reserved` if need be. Works before and after the tokens are
+    /// ready. Returns the balance; of several charges the lowest.
     ///
     /// # Errors
     ///
-    /// [`Error::MixedCosts`] for charges of different costs ([`Receipt::split`] them); [`Error::NothingAsked`] for a receipt
-    /// without charges; those of [`debit`](Self::debit).
+    /// [`Error::MixedCosts`] for charges of different costs ([`Receipt::split`] them); [`Error::NothingAsked`] for a
+    /// receipt without charges; those of [`debit`](Self::debit).
     pub async fn settle(
         &self,
         conn: &mut PgConnection,
@@ -268,10 +272,11 @@ impl Limiter {
         self.decide(conn, Call::settle(receipt, actual)).await.map(Answer::lowest)
     }
 
-    /// Gives back what was charged, up to `ready_at`, and not later. Returns the balance; of several charges the lowest.
+    /// Gives back what was charged, up to `ready_at`, and not later. Returns the balance; of several charges the
+    /// lowest.
     ///
-    /// Tokens that are ready may have been spent. To give those back, say what was spent: `settle(receipt, 0)`. A grant is
-    /// ready when it is decided.
+    /// Tokens that are ready may have been spent. To give those back, say what was spent: `settle(receipt, 0)`. A grant
+    /// is ready when it is decided.
     ///
     /// # Errors
     ///
@@ -280,7 +285,8 @@ impl Limiter {
         self.decide(conn, Call::cancel(receipt.into())).await.map(Answer::lowest)
     }
 
-    /// Decides without a lock, and changes nothing. Touches no table but those it asks: a standby has only the durable one.
+    /// Decides without a lock, and changes nothing. Touches no table but those it asks: a standby has only the durable
+    /// one.
     async fn look(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
         let plan = self.plan(call)?;
         let mut store = self.tables(conn);
@@ -303,8 +309,8 @@ impl Limiter {
         Ok(Plan::of(vec![call.checked_for(self.backend.parts)?]))
     }
 
-    /// Locks, decides and writes. Where there is a lock timeout, or a call takes its statements once for each part, it does so
-    /// in a savepoint.
+    /// Locks, decides and writes. Where there is a lock timeout, or a call takes its statements once for each part, it
+    /// does so in a savepoint.
     async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answer, Error> {
         let parted = self.backend.parts.is_distributed() && by_table_and_part(plan.rows()).nth(1).is_some();
         let answers = if self.lock_timeout.is_some() || parted {

@@ -44,9 +44,9 @@ impl Savepoint {
 
     /// Goes on within it, with the lock timeout of before.
     ///
-    /// Whoever waits for a row of a released savepoint waits for the whole transaction, even where an outer savepoint is
-    /// rolled back meanwhile and the row is free. If that transaction asks for the row again, it queues behind them: a
-    /// deadlock. So the savepoint ends with what is around it.
+    /// Whoever waits for a row of a released savepoint waits for the whole transaction, even where an outer savepoint
+    /// is rolled back meanwhile and the row is free. If that transaction asks for the row again, it queues behind them:
+    /// a deadlock. So the savepoint ends with what is around it.
     pub(super) async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
         match self.before {
             Some(before) => run(conn, before).await,

@@ -12,9 +12,10 @@ use crate::store::Found;
 impl Limiter {
     /// Decides a call that takes from limits with shards; `None` where it needs several rows of one.
     ///
-    /// Looks at all rows, without a lock. If together they are short, that is the refusal. Else it takes from the fullest row
-    /// that nobody holds; a missing row is a full one. Where all are held it waits for one, in a savepoint that gives up the row if it turns out to be
-    /// short: nobody ever waits for a row while it holds another out of order.
+    /// Looks at all rows, without a lock. If together they are short, that is the refusal. Else it takes from the
+    /// fullest row that nobody holds; a missing row is a full one. Where all are held it waits for one, in a savepoint
+    /// that gives up the row if it turns out to be short: nobody ever waits for a row while it holds another out of
+    /// order.
     pub(super) async fn take_from_shards(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Option<Answer>, Error> {
         let rows = plan.rows();
         let mut store = self.tables(conn);
@@ -73,7 +74,8 @@ impl Limiter {
         }
     }
 
-    /// Locks one row of each limit, in a savepoint, and takes from it; `None`, and nothing locked, where it is short by then.
+    /// Locks one row of each limit, in a savepoint, and takes from it; `None`, and nothing locked, where it is short by
+    /// then.
     async fn take_locked(
         &self,
         conn: &mut PgConnection,

@@ -26,8 +26,8 @@ use driver::OverSqlx;
 /// Applies what is missing, and returns it. Does nothing on a schema that is up to date, or newer.
 ///
 /// Given a connection, it opens a transaction of its own; given a sqlx transaction, it works in a savepoint of that. A
-/// transaction-level advisory lock makes other runners wait; then they find nothing to do. They wait for a minute, or for
-/// the session's `lock_timeout` if it has one.
+/// transaction-level advisory lock makes other runners wait; then they find nothing to do. They wait for a minute, or
+/// for the session's `lock_timeout` if it has one.
 ///
 /// # Errors
 ///
@@ -104,7 +104,8 @@ pub fn sql() -> String {
     )
 }
 
-/// Waits for other runners, in PL/pgSQL, and puts the `lock_timeout` of before back: the migrations are not to fail by ours.
+/// Waits for other runners, in PL/pgSQL, and puts the `lock_timeout` of before back: the migrations are not to fail by
+/// ours.
 fn take_lock() -> String {
     format!(
         "declare\n    before text := pg_catalog.current_setting('lock_timeout');\n\

@@ -143,8 +143,8 @@ impl Error {
             if matches!(&**source, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut))
     }
 
-    /// Whether a wait for a row came to nothing, in a transaction of our own: by the lock timeout, by the statement timeout
-    /// because waits add up, or by a deadlock with somebody who locks in another order.
+    /// Whether a wait for a row came to nothing, in a transaction of our own: by the lock timeout, by the statement
+    /// timeout because waits add up, or by a deadlock with somebody who locks in another order.
     pub(crate) fn is_lost_wait(&self) -> bool {
         let locks = matches!(self, Self::Database { step: Step::Insert | Step::Lock, .. });
         self.is_lock_timeout()

@@ -53,8 +53,8 @@ impl Store<'_> {
         rows.map(|rows| !rows.is_empty()).map_err(failed(Step::Insert, row))
     }
 
-    /// Inserts the missing ones of some rows, given in lock order, as full ones, and locks and reads the others. Inserted rows
-    /// stay `None`; they are returned beside what was found.
+    /// Inserts the missing ones of some rows, given in lock order, as full ones, and locks and reads the others.
+    /// Inserted rows stay `None`; they are returned beside what was found.
     pub(crate) async fn claim(&mut self, rows: &[Row], capacities: &[i64]) -> Result<(Found, Vec<Row>), Error> {
         if self.backend.parts.is_distributed() {
             // Citus takes no insert inside of a CTE.

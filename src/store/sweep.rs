@@ -52,7 +52,8 @@ impl Store<'_> {
         Ok(u32::try_from(pages).expect("PostgreSQL counts pages in 32 bits"))
     }
 
-    /// The first rows between two places that have been full for a margin by the definition that wrote each. Locks none.
+    /// The first rows between two places that have been full for a margin by the definition that wrote each. Locks
+    /// none.
     pub(crate) async fn find_full(
         &mut self,
         table: Storage,

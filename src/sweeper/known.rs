@@ -21,8 +21,8 @@ impl Known {
         }
     }
 
-    /// Whether a row that has been full for the margin by the definition that wrote it may go: by all that are known, it
-    /// has been as well. So it would be full even where the clock goes back by as much, as a missing row is.
+    /// Whether a row that has been full for the margin by the definition that wrote it may go: by all that are known,
+    /// it has been as well. So it would be full even where the clock goes back by as much, as a missing row is.
     pub(super) fn agrees(&self, table: Storage, row: &FullRow, now: Timestamp) -> bool {
         self.full_at(table, row).is_none_or(|full_at| full_at.plus(self.margin) <= now)
     }

@@ -32,16 +32,16 @@ use watch::Watch;
 /// a key whose row is being deleted waits for that one statement at most, not for the disk. Between two steps the
 /// sweeper rests, so it works for a [share](Self::share) of the time only.
 ///
-/// A sweeper that finds another at work [leaves it the rest](Swept::yielded). Each statement tries an advisory lock, which
-/// any role that may log in can hold; the sweeper [says so](Swept::shut_out) if it is held all along. It looks at the
-/// pages of the server that it is connected to: on Citus, which keeps the rows on other servers, it finds nothing.
+/// A sweeper that finds another at work [leaves it the rest](Swept::yielded). Each statement tries an advisory lock,
+/// which any role that may log in can hold; the sweeper [says so](Swept::shut_out) if it is held all along. It looks at
+/// the pages of the server that it is connected to: on Citus, which keeps the rows on other servers, it finds nothing.
 ///
 /// # When a row goes
 ///
 /// Each row holds the instant at which it is full by the definition that wrote it. If the sweeper [knows](Self::knows)
-/// the limit, it computes the instant anew. The row goes when a [margin](Self::margin) has passed since the later of the
-/// two. So no debt is forgiven, a lowered rate or a raised capacity is seen, and no later decision changes (a grid that
-/// counts from the first use may start anew, later and never earlier).
+/// the limit, it computes the instant anew. The row goes when a [margin](Self::margin) has passed since the later of
+/// the two. So no debt is forgiven, a lowered rate or a raised capacity is seen, and no later decision changes (a grid
+/// that counts from the first use may start anew, later and never earlier).
 ///
 /// While two definitions of one limit are live, during a rolling deploy, let the sweeper know both, or neither and a
 /// margin in which the larger one fills up. A row that is full under the smaller definition only would come back full
@@ -54,8 +54,9 @@ use watch::Watch;
 /// this process's monotonic one, over all of its passes and those of its clones. Once the two have run apart by more
 /// than a minute, it [deletes nothing](Swept::clock_stepped) until they have agreed for a margin.
 ///
-/// So a key starts full that should not, once, and a debt is forgiven, only if a sweep began while the clock was already
-/// ahead by more than the margin, and the clock then went back. A sweeper that has not swept before cannot know.
+/// So a key starts full that should not, once, and a debt is forgiven, only if a sweep began while the clock was
+/// already ahead by more than the margin, and the clock then went back. A sweeper that has not swept before cannot
+/// know.
 ///
 /// # Example
 ///

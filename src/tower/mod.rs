@@ -33,10 +33,10 @@
 //!
 //! # Charges that depend on the response
 //!
-//! Every limit is charged before the request is served. [`Rule::refund_if`] gives the charge back if the predicate holds
-//! for the response, and [`Rule::charge_if`] if it does not. So the limit holds at every moment and in all processes:
-//! use it for failed log-ins. There is never a debt. In exchange, parallel requests that deserve no charge may be
-//! refused.
+//! Every limit is charged before the request is served. [`Rule::refund_if`] gives the charge back if the predicate
+//! holds for the response, and [`Rule::charge_if`] if it does not. So the limit holds at every moment and in all
+//! processes: use it for failed log-ins. There is never a debt. In exchange, parallel requests that deserve no charge
+//! may be refused.
 //!
 //! **A missing response counts**: if the client goes away or the service fails before there is a response, nothing is
 //! given back. What is given back once there is one, no client can stop. The response waits for it, for at most a
