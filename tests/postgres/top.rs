@@ -2,14 +2,14 @@
 
 use std::process::{Command, Stdio};
 
-use tollgate::{Gate, HOUR, Limit, MINUTE};
+use tollgate::{Gate, HOUR, Limit};
 
 use crate::command::limits::Scratch;
 use crate::command::{failure, run, signal, stdout, tollgate};
 use crate::terminal::Terminal;
 use crate::world::World;
 
-const MESSAGES: Limit = Limit::token_bucket("messages", 10, MINUTE).capacity(20);
+const MESSAGES: Limit = Limit::token_bucket("messages", 10, HOUR).capacity(20);
 const IMPORTS: Limit = Limit::token_bucket("imports", 1, HOUR).max_reserved(10);
 
 fn start(world: &World) -> Terminal {
