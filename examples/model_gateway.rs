@@ -14,7 +14,7 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 const BUDGET: Limit = Limit::fixed_window("model_budget", 10_000, DAY).start(Duration::ZERO);
 
 /// Longer than any answer streams. So long the estimate of a client that died is missing from the budget.
-const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
