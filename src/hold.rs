@@ -100,9 +100,15 @@ impl Holding {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
+    /// A concurrency limit is credited or debited: it counts who holds it, and nothing else.
+    #[error("a concurrency limit is acquired, released and reset (release what was acquired)")]
+    Counted,
     /// Two requests of one call for the same limit and key ask for different holds.
     #[error("two requests for one key ask for different holds (ask for the same, or in two calls)")]
     Conflicting,
+    /// The limit is a concurrency limit: what it grants lapses at the end of its lease.
+    #[error("what a concurrency limit grants lapses at the end of its lease (drop the span, or change the lease)")]
+    Leased,
     /// The limit has [shards](crate::Limit::shards): its rows give and take for each other, and hold nothing.
     #[error("a limit with shards keeps no holds (drop one of the two)")]
     Shards,

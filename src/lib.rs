@@ -124,7 +124,7 @@ pub use error::Error;
 #[cfg(feature = "postgres")]
 pub use error::Step;
 #[cfg(feature = "postgres")]
-pub use gate::{Gate, GateBuilder, OnFailure};
+pub use gate::{Gate, GateBuilder, Lease, OnFailure};
 pub use hold::{Held, HoldError, HoldId};
 pub use key::{Key, KeyError, KeyParts, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, Storage};

@@ -45,6 +45,12 @@ impl Receipt {
         self.charges.chunk_by(Charge::is_of_one_request)
     }
 
+    /// The charges of concurrency limits.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = (&Charge, Held)> {
+        let leases = self.charges.iter().filter(|charge| charge.limit.lease().is_some());
+        leases.filter_map(|charge| Some((charge, charge.hold?)))
+    }
+
     /// One actual cost for requests that were all the same.
     #[cfg(feature = "postgres")]
     pub(crate) fn actual_cost(&self, actual: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, Error> {

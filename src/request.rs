@@ -72,8 +72,9 @@ impl Request {
     /// The row keeps a hold of 24 bytes until then, and at most 1 000 of them: one more is refused until the first
     /// lapses. A charge of several limits keeps one in each. Of this and `tracked_for` the last one counts.
     ///
-    /// A zero span, one longer than [`Limit::MAX_PERIOD`], one of a fraction of a microsecond, and a limit with
-    /// [`shards`](Limit::shards) are reported by the verb that the request is given to, as [`Error::Hold`].
+    /// A zero span, one longer than [`Limit::MAX_PERIOD`], one of a fraction of a microsecond, a limit with
+    /// [`shards`](Limit::shards) and a [concurrency](Limit::concurrency) limit are reported by the verb that the request
+    /// is given to, as [`Error::Hold`].
     pub fn lapses_after(mut self, span: Duration) -> Self {
         self.holding = Holding::LapsesAfter(span).checked().map(Some);
         self
@@ -107,6 +108,7 @@ impl Request {
         let cost = cost.map_err(|source| Error::Cost { limit: name(), source })?;
         let holding = match holding {
             Ok(Some(_)) if limit.shards > 1 => Err(HoldError::Shards),
+            Ok(Some(_)) if limit.lease().is_some() => Err(HoldError::Leased),
             holding => holding,
         };
         let holding = holding.map_err(|source| Error::Hold { limit: name(), source })?;

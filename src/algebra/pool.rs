@@ -362,24 +362,38 @@ impl<'r> Pool<'r> {
         let shard = self.shards().next()?;
         let mut next = shard.refilled.clone();
         let hold = next.holds.remove(id)?;
-        if let Flow::Sliding { .. } = shard.terms.flow {
-            // What was spent since the grant counts from now on: the later is the safe one.
-            let more = cut((wide(actual) - wide(cost)).max(0));
-            let kept = [(granted_at, actual.min(hold.amount)), (next.ts, more)];
-            for (from, amount) in kept.into_iter().filter(|(_, amount)| *amount > Tokens::ZERO) {
-                next.holds.insert(unnamed(shard.terms.leaves_at(from), amount));
+        match shard.terms.flow {
+            Flow::Sliding { .. } => {
+                // What was spent since the grant counts from now on: the later is the safe one.
+                let more = cut((wide(actual) - wide(cost)).max(0));
+                let kept = [(granted_at, actual.min(hold.amount)), (next.ts, more)];
+                for (from, amount) in kept.into_iter().filter(|(_, amount)| *amount > Tokens::ZERO) {
+                    next.holds.insert(unnamed(shard.terms.leaves_at(from), amount));
+                }
+                next.holds.retain(|hold| hold.lapses_at > next.ts);
+                next = shard.terms.counted(next.holds, next.ts);
             }
-            next.holds.retain(|hold| hold.lapses_at > next.ts);
-            next = shard.terms.counted(next.holds, next.ts);
-        } else {
-            let value = wide(next.value) + (wide(cost) - wide(actual)).min(wide(hold.amount));
-            if value < i128::from(i64::MIN) {
-                return Some(Err(TooDeep));
+            // Released: whatever was done with it, it is held no longer.
+            Flow::Leased => next = shard.terms.counted(next.holds, next.ts),
+            Flow::Continuous | Flow::FirstUse | Flow::Grid { .. } => {
+                let value = wide(next.value) + (wide(cost) - wide(actual)).min(wide(hold.amount));
+                if value < i128::from(i64::MIN) {
+                    return Some(Err(TooDeep));
+                }
+                next.value = cut(value);
             }
-            next.value = cut(value);
         }
         let taken = cut(wide(shard.refilled.value) - wide(next.value));
         Some(Ok(Portion { shard: shard.index, next, taken }))
+    }
+
+    /// Lets a hold lapse a period from now; `None` where the row has no such hold.
+    pub(crate) fn renew(&self, id: HoldId) -> Option<Portion> {
+        let shard = self.shards().next()?;
+        let mut next = shard.refilled.clone();
+        let hold = next.holds.remove(id)?;
+        next.holds.insert(Hold { lapses_at: shard.terms.leaves_at(self.now), ..hold });
+        Some(Portion { shard: shard.index, next, taken: Tokens::ZERO })
     }
 
     /// Fills up each row that is there, by the clock: a row from the future comes back to the present. Its holds stay,
@@ -463,7 +477,7 @@ impl Shard {
     /// What it is after a charge that it can bear alone.
     fn charged(&self, ask: Ask, cost: i128) -> Portion {
         let mut portion = self.portion(cost);
-        if let (Flow::Sliding { .. }, None) = (self.terms.flow, ask.holding) {
+        if self.terms.flow.counts() && ask.holding.is_none() {
             let mut holds = portion.next.holds;
             holds.insert(unnamed(self.terms.leaves_at(portion.next.ts), cut(cost)));
             portion.next = self.terms.counted(holds, portion.next.ts);
@@ -479,10 +493,10 @@ impl Shard {
     /// What it is after a credit for which it has room.
     fn credited(&self, given: i128) -> State {
         let mut next = self.refilled.clone();
-        let Flow::Sliding { .. } = self.terms.flow else {
+        if !self.terms.flow.counts() {
             next.fill(given, self.terms.capacity, false);
             return next;
-        };
+        }
         // Of what lapses soonest: of whatever was not used, no more than this is free at any later instant.
         let mut left = given;
         for hold in next.holds.iter_mut().filter(|hold| hold.id.is_none()) {

@@ -70,7 +70,7 @@ impl Reader<'_> {
     fn known_fields(&mut self, limit: &str, entries: Vec<FileEntry>) -> BTreeMap<&'static str, FileEntry> {
         let mut fields = BTreeMap::new();
         for entry in entries {
-            let canonical = if entry.key == "period" { "per" } else { &entry.key };
+            let canonical = if ["period", "lease"].contains(&entry.key.as_str()) { "per" } else { &entry.key };
             let key_at = entry.key_at;
             match FIELDS.iter().find(|field| field.name == canonical) {
                 None => {

@@ -4,6 +4,8 @@ use crate::decision::Denied;
 #[cfg(feature = "postgres")]
 use crate::decision::{Decision, Grant, Reservation, Source};
 use crate::receipt::Charge;
+#[cfg(feature = "postgres")]
+use crate::receipt::Receipt;
 use crate::standing::Standings;
 use crate::tokens::Tokens;
 
@@ -55,6 +57,20 @@ impl Answer {
             Self::Denied(denied) => Decision::Denied(denied),
             Self::Done(_) => unreachable!("a call that takes is granted or denied"),
         }
+    }
+
+    /// The receipt whose leases a call has renewed.
+    pub(crate) fn renewal(self, receipt: &Receipt) -> Receipt {
+        let Self::Done(balances) = self else { unreachable!("a call that changes is neither granted nor denied") };
+        let mut receipt = receipt.clone();
+        let leases = receipt.charges.iter_mut().filter_map(|charge| {
+            let lease = charge.limit.lease()?;
+            Some((charge.hold.as_mut()?, lease))
+        });
+        for ((held, lease), balance) in leases.zip(balances) {
+            held.lapses_at = Timestamp::from(balance.as_of).plus(lease).into();
+        }
+        receipt
     }
 
     /// The lowest balance of a call that changes or looks.

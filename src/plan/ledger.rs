@@ -147,6 +147,7 @@ impl Ledger {
             Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| too_deep(&item.target))?,
             Alteration::Reset => pool.reset(),
             Alteration::CreditUntil(..) | Alteration::Look => Vec::new(),
+            Alteration::Renew(held) => vec![pool.renew(held.id).ok_or_else(|| gone(&pool, &item.target, held))?],
             Alteration::Settle { held, cost, actual, granted_at } => {
                 settle(&pool, &item.target, held, Settled { id: held.id, cost, actual, granted_at })?
             }
@@ -242,12 +243,14 @@ fn refusal(target: &Target, remaining: Tokens, retry_at: Timestamp) -> Refusal {
 
 /// Settles a charge that has a hold.
 fn settle(pool: &Pool<'_>, target: &Target, held: Held, charge: Settled) -> Result<Vec<Portion>, Error> {
-    let limit = || target.limit.name.clone().into();
-    match pool.settle(charge) {
-        Some(portion) => Ok(vec![portion.map_err(|TooDeep| too_deep(target))?]),
-        None if pool.now() >= held.lapses_at.into() => Err(Error::Lapsed { limit: limit() }),
-        None => Err(Error::ReceiptUsed { limit: limit() }),
-    }
+    let portion = pool.settle(charge).ok_or_else(|| gone(pool, target, held))?;
+    Ok(vec![portion.map_err(|TooDeep| too_deep(target))?])
+}
+
+/// Why a row does not have a hold any more.
+fn gone(pool: &Pool<'_>, target: &Target, held: Held) -> Error {
+    let limit = target.limit.name.clone().into();
+    if pool.now() >= held.lapses_at.into() { Error::Lapsed { limit } } else { Error::ReceiptUsed { limit } }
 }
 
 fn too_deep(target: &Target) -> Error {

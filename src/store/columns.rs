@@ -86,11 +86,11 @@ impl Hint {
         };
         Self {
             balance: Some(balance.micros()),
-            rate: if let Flow::Sliding { .. } = terms.flow { 0.0 } else { float(terms.rate) },
+            rate: if terms.flow.counts() { 0.0 } else { float(terms.rate) },
             period: seconds(terms.period),
             stepped: matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. }),
             phase: match terms.flow {
-                Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } => None,
+                Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } | Flow::Leased => None,
                 Flow::Grid { phase } => Some(seconds(phase)),
             },
         }
