@@ -13,6 +13,8 @@ pub struct Hold {
     pub id: Option<HoldId>,
     /// Whether its tokens stay spent when it lapses.
     pub keeps: bool,
+    /// Whether its receipt was used: of no amount, it tells who asks [once](crate::Request::once) more.
+    pub used: bool,
 }
 
 /// The holds of a row.
@@ -133,21 +135,34 @@ impl Holds {
         self.0.insert(place, hold);
     }
 
-    pub(super) fn remove(&mut self, id: HoldId) -> Option<Hold> {
-        let place = self.0.iter().position(|hold| hold.id == Some(id))?;
-        Some(self.0.remove(place))
+    /// The hold of a call of this name, used or not, whatever it asked.
+    pub(super) fn namesake(&self, id: HoldId) -> Option<Hold> {
+        self.iter().find(|hold| hold.id.is_some_and(|other| other.is_namesake(id))).copied()
+    }
+
+    /// Removes a hold that was not used. One that its caller has named stays until it lapses, and counts nothing.
+    pub(super) fn use_up(&mut self, id: HoldId) -> Option<Hold> {
+        let hold = *self.iter().find(|hold| hold.id == Some(id) && !hold.used)?;
+        self.retain(|other| other.id != Some(id));
+        if id.is_once() {
+            self.insert(Hold { amount: Tokens::ZERO, used: true, ..hold });
+        }
+        Some(hold)
     }
 
     /// As the column `holds` has them, `None` for null: for each hold the instant of its lapse in microseconds since
     /// the Unix epoch, and its micro-tokens; of one with a name −1 − its micro-tokens, and its id doubled, plus 1 if it
-    /// keeps.
+    /// keeps. One that was used has the least number for an amount, so others have a micro-token less than the most.
     #[must_use]
     pub fn to_column(&self) -> Option<Vec<i64>> {
         let mut column = Vec::new();
         for hold in &self.0 {
             column.push(hold.lapses_at.micros());
             match hold.id {
-                Some(id) => column.extend([-1 - hold.amount.micros(), id.get() << 1 | i64::from(hold.keeps)]),
+                Some(id) => {
+                    let amount = if hold.used { USED } else { (-1 - hold.amount.micros()).max(USED + 1) };
+                    column.extend([amount, id.get() << 1 | i64::from(hold.keeps)]);
+                }
                 None => column.push(hold.amount.micros()),
             }
         }
@@ -159,18 +174,25 @@ impl Holds {
     pub fn from_column(column: &[i64]) -> Option<Self> {
         let (mut holds, mut rest) = (Vec::new(), column);
         while let [lapse, amount, left @ ..] = rest {
+            let used = *amount == USED;
             let (amount, name, left) = match (amount, left) {
                 (0.., _) => (*amount, None, left),
                 (_, [name, left @ ..]) => {
-                    (-1 - amount, Some(u64::try_from(*name).ok().filter(|name| *name > 1)?), left)
+                    let amount = if used { 0 } else { -1 - amount };
+                    (amount, Some(u64::try_from(*name).ok().filter(|name| *name > 1)?), left)
                 }
                 (_, []) => return None,
             };
+            let id = name.map(|name| HoldId::stored(name >> 1));
+            if used && !id.is_some_and(HoldId::is_once) {
+                return None;
+            }
             holds.push(Hold {
                 lapses_at: Timestamp::from_micros(*lapse),
                 amount: Tokens::from_micros(amount),
-                id: name.map(|name| HoldId::new(name >> 1)),
+                id,
                 keeps: name.is_some_and(|name| name & 1 == 1),
+                used,
             });
             rest = left;
         }
@@ -188,5 +210,8 @@ impl Hold {
 
 /// What a sliding window counts until an instant.
 pub(super) fn unnamed(lapses_at: Timestamp, amount: Tokens) -> Hold {
-    Hold { lapses_at, amount, id: None, keeps: false }
+    Hold { lapses_at, amount, id: None, keeps: false, used: false }
 }
+
+/// What stands for the amount of a hold that was used.
+const USED: i64 = i64::MIN;

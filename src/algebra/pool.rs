@@ -1,5 +1,6 @@
 use std::cmp::Reverse;
 use std::slice;
+use std::time::Duration;
 
 use super::holds::{Hold, unnamed};
 use super::state::{State, cut, wide};
@@ -14,7 +15,7 @@ pub struct Ask {
     cost: Tokens,
     reserving: bool,
     holding: Option<Holding>,
-    /// The name of the hold.
+    /// The name of the hold; of one that the caller has named, without a fingerprint.
     id: HoldId,
 }
 
@@ -63,9 +64,25 @@ impl Ask {
         self.cost
     }
 
-    /// The same, whose hold has this name.
+    /// The same, whose hold has this name, unless the caller has named it.
     pub(crate) fn named(self, id: HoldId) -> Self {
-        Self { id, ..self }
+        if self.is_once() { self } else { Self { id, ..self } }
+    }
+
+    /// The same, whose hold the caller names, if so.
+    pub(crate) fn once(self, name: Option<&str>) -> Self {
+        Self { id: name.map_or(self.id, HoldId::once), ..self }
+    }
+
+    /// Whether the caller has named it.
+    pub(crate) fn is_once(self) -> bool {
+        self.id.is_once()
+    }
+
+    /// The id of its hold. A lease may be of another length in the next release.
+    fn hold_id(self, terms: &Terms) -> HoldId {
+        let holding = self.holding.filter(|_| terms.flow != Flow::Leased);
+        if self.is_once() { self.id.asking(self.cost, holding) } else { self.id }
     }
 
     /// The hold that it keeps, if it does, from an instant on, in a row that it was taken from.
@@ -74,8 +91,9 @@ impl Ask {
         let hold = Hold {
             lapses_at: from.plus(holding.span()),
             amount: self.cost,
-            id: Some(row.holds.free_id(self.id)),
+            id: Some(row.holds.free_id(self.hold_id(terms))),
             keeps: holding.keeps(),
+            used: false,
         };
         let Flow::Sliding { .. } = terms.flow else { return Some(hold) };
         // It counts no longer than other grants do, and a receipt that keeps is good for so long.
@@ -84,9 +102,22 @@ impl Ask {
         Some(Hold { lapses_at, keeps: false, ..hold })
     }
 
+    /// When the tokens of a hold that it took before were ready. A row of a limit that counts tells it only to the tick,
+    /// and of a lease that was renewed since when: never too early, and not after its own instant.
+    fn ready_at(self, terms: &Terms, row: &State, hold: Hold) -> Timestamp {
+        let period = Duration::from_micros(terms.period.unsigned_abs());
+        match self.holding {
+            Some(Holding::LapsesAfter(span)) if terms.flow.counts() => {
+                hold.lapses_at.minus(span.min(period)).min(row.ts)
+            }
+            _ if terms.flow.counts() => hold.lapses_at.minus(period).min(row.ts),
+            holding => hold.lapses_at.minus(holding.map_or(Duration::ZERO, Holding::span)),
+        }
+    }
+
     /// Whether it keeps the same hold as another.
     pub(crate) fn holds_as(self, other: Self) -> bool {
-        self.holding == other.holding
+        (self.holding, self.id) == (other.holding, other.id)
     }
 
     /// Whether it takes tokens or keeps a hold.
@@ -171,6 +202,15 @@ pub struct Portion {
     pub next: State,
     /// What is taken from it; negative for what is given.
     pub taken: Tokens,
+}
+
+/// What an earlier call of the same name has left in a row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    pub(crate) hold: Hold,
+    /// Whether it asked the same.
+    pub(crate) is_same: bool,
+    pub(crate) ready_at: Timestamp,
 }
 
 /// A charge with a hold that is brought to its actual cost.
@@ -272,6 +312,17 @@ impl<'r> Pool<'r> {
         self.shards().find_map(|shard| shard.refilled.holds.room_at()).unwrap_or(self.now)
     }
 
+    /// What the row has of a call that its caller has named: `None` if nothing.
+    pub(crate) fn granted_before(&self, ask: Ask) -> Option<Before> {
+        if !ask.is_once() {
+            return None;
+        }
+        let shard = self.shards().next()?;
+        let hold = shard.refilled.holds.namesake(ask.id)?;
+        let is_same = hold.id == Some(ask.hold_id(&shard.terms));
+        Some(Before { hold, is_same, ready_at: ask.ready_at(&shard.terms, &shard.read, hold) })
+    }
+
     /// When the balance is no debt, by refill alone.
     fn repaid_at(&self) -> Timestamp {
         match self.rows {
@@ -361,7 +412,7 @@ impl<'r> Pool<'r> {
         let Settled { id, cost, actual, granted_at } = charge;
         let shard = self.shards().next()?;
         let mut next = shard.refilled.clone();
-        let hold = next.holds.remove(id)?;
+        let hold = next.holds.use_up(id)?;
         match shard.terms.flow {
             Flow::Sliding { .. } => {
                 // What was spent since the grant counts from now on: the later is the safe one.
@@ -391,7 +442,8 @@ impl<'r> Pool<'r> {
     pub(crate) fn renew(&self, id: HoldId) -> Option<Portion> {
         let shard = self.shards().next()?;
         let mut next = shard.refilled.clone();
-        let hold = next.holds.remove(id)?;
+        let hold = next.holds.use_up(id)?;
+        next.holds.retain(|other| other.id != Some(id));
         next.holds.insert(Hold { lapses_at: shard.terms.leaves_at(self.now), ..hold });
         Some(Portion { shard: shard.index, next, taken: Tokens::ZERO })
     }

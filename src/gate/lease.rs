@@ -5,7 +5,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Gate;
-use crate::decision::Grant;
+use crate::decision::{Grant, span};
 use crate::error::Error;
 use crate::receipt::Receipt;
 
@@ -79,10 +79,14 @@ impl Lease {
     pub(super) fn new(gate: &Gate, grant: Grant, sent: Instant) -> Self {
         let receipt = Receipt { charges: grant.charges.clone() };
         let shortest = receipt.leases().filter_map(|(charge, _)| charge.limit.lease()).min();
-        let keeper = shortest.map(|lease| {
-            let (renewed, held) = watch::channel(Held { receipt, deadline: deadline(sent, lease) });
+        let ends = receipt.leases().map(|(_, held)| held.lapses_at).min();
+        let keeper = shortest.zip(ends).map(|(lease, ends)| {
+            // Of one that was granted before a part has passed.
+            let left = span(grant.observed_at, ends).min(lease);
+            let (renewed, held) = watch::channel(Held { receipt, deadline: deadline(sent, left) });
             let (then, given_up) = oneshot::channel();
-            let task = tokio::spawn(keep(gate.clone(), lease, sent, renewed, given_up));
+            let due = gate.together(sent + left / 3, lease);
+            let task = tokio::spawn(keep(gate.clone(), lease, due, renewed, given_up));
             Keeper { held, task, then }
         });
         Self { grant, keeper }
@@ -139,11 +143,10 @@ impl Lease {
 async fn keep(
     gate: Gate,
     lease: Duration,
-    sent: Instant,
+    mut due: Instant,
     held: watch::Sender<Held>,
     mut given_up: oneshot::Receiver<Then>,
 ) -> Result<(), Error> {
-    let mut due = gate.together(sent + lease / 3, lease);
     loop {
         let renew = async {
             sleep_until(due).await;

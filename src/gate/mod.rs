@@ -404,7 +404,7 @@ impl Gate {
         match &answer {
             Ok(answer) => {
                 span.record("outcome", answer.outcome());
-                meter::decided(limit.as_str(), answer.outcome(), Source::Database);
+                meter::decided(limit.as_str(), answer.outcome(), answer.source());
             }
             Err(error) => {
                 span.record("outcome", "error");

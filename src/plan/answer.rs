@@ -1,8 +1,8 @@
 use crate::algebra::Timestamp;
 use crate::balance::Balance;
-use crate::decision::Denied;
 #[cfg(feature = "postgres")]
-use crate::decision::{Decision, Grant, Reservation, Source};
+use crate::decision::{Decision, Grant, Reservation};
+use crate::decision::{Denied, Source};
 use crate::receipt::Charge;
 #[cfg(feature = "postgres")]
 use crate::receipt::Receipt;
@@ -18,6 +18,8 @@ pub enum Answer {
         observed_at: Timestamp,
         /// The instant of the decision: the same, or the latest that a row stands at.
         decided_at: Timestamp,
+        /// The database, or an earlier call of the same name, if nothing was taken.
+        source: Source,
         /// The least that any of the limits has left.
         remaining: Tokens,
         /// When all of it may be spent; the clock as it was read, if at once.
@@ -38,8 +40,8 @@ impl Answer {
     /// The answer of a call that takes or checks.
     pub(crate) fn grant(self) -> Decision {
         match self {
-            Self::Granted { observed_at, decided_at, remaining, charges, standings, .. } => {
-                let (observed_at, decided_at, source) = (observed_at.into(), decided_at.into(), Source::Database);
+            Self::Granted { observed_at, decided_at, source, remaining, charges, standings, .. } => {
+                let (observed_at, decided_at) = (observed_at.into(), decided_at.into());
                 Decision::Granted(Grant { remaining, observed_at, decided_at, source, charges, standings })
             }
             Self::Denied(denied) => Decision::Denied(denied),
@@ -77,6 +79,11 @@ impl Answer {
     pub(crate) fn lowest(self) -> Balance {
         let Self::Done(balances) = self else { unreachable!("a call that changes is neither granted nor denied") };
         balances.into_iter().min_by_key(|balance| balance.value).expect("a call asks at least one row")
+    }
+
+    /// Who decided.
+    pub(crate) fn source(&self) -> Source {
+        if let Self::Granted { source, .. } = self { *source } else { Source::Database }
     }
 
     /// How traces and metrics name the answer.

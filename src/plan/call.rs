@@ -42,12 +42,12 @@ impl Call {
 
     /// Gives tokens back, up to the capacity.
     pub fn credit(request: Request) -> Self {
-        Self::alter(request, Alteration::Credit).unless_counted()
+        Self::change(request, Alteration::Credit)
     }
 
     /// Takes tokens, whatever is there.
     pub fn debit(request: Request) -> Self {
-        Self::alter(request, Alteration::Debit).unless_counted()
+        Self::change(request, Alteration::Debit)
     }
 
     /// Fills a key up, and brings a row from the future back to the present.
@@ -117,8 +117,9 @@ impl Call {
         })
     }
 
-    /// Names the holds of this call. Ids must differ as long as receipts live, so they are random: a `Limiter` and a
-    /// `Gate` draw one for each call. Where a row has a hold of that name, the next free one is used.
+    /// Names the holds of this call, but for those that [`Request::once`] names. Ids must differ as long as receipts
+    /// live, so they are random: a `Limiter` and a `Gate` draw one for each call. Where a row has a hold of that name,
+    /// the next free one is used.
     pub fn with_id(mut self, id: HoldId) -> Self {
         if let Ok(CheckedCall::Take(items) | CheckedCall::Check(items)) = &mut self.checked {
             for item in items {
@@ -129,22 +130,12 @@ impl Call {
     }
 
     fn alter(request: Request, alteration: impl Fn(Tokens) -> Alteration) -> Self {
-        let item = |CheckedRequest { limit, key, cost, .. }| Item {
-            target: Target::new(limit, key),
-            action: alteration(cost),
-        };
-        Self { checked: request.checked().map(|request| CheckedCall::Alter(vec![item(request)])) }
+        Self { checked: request.checked().map(|request| altered(request, alteration)) }
     }
 
-    /// A concurrency limit knows who holds what: nothing is given to it or taken from it besides.
-    fn unless_counted(self) -> Self {
-        let counted = |call: &CheckedCall| {
-            call.targets().find_map(|target| target.limit.lease().map(|_| target.limit.name.clone()))
-        };
-        match self.checked.as_ref().ok().and_then(counted) {
-            Some(limit) => Self { checked: Err(Error::Hold { limit: limit.into(), source: HoldError::Counted }) },
-            None => self,
-        }
+    /// Gives or takes, which leaves no hold.
+    fn change(request: Request, alteration: impl Fn(Tokens) -> Alteration) -> Self {
+        Self { checked: request.checked().and_then(unheld).map(|request| altered(request, alteration)) }
     }
 
     /// Changes the rows of a receipt's leases.
@@ -208,6 +199,11 @@ impl CheckedCall {
             Self::Alter(items) => ([].as_slice(), items.as_slice()),
         };
         asks.iter().map(|item| &item.target).chain(alterations.iter().map(|item| &item.target))
+    }
+
+    /// Whether its caller has named something that it asks: then it may be granted whatever the balance is.
+    pub(crate) fn is_once(&self) -> bool {
+        matches!(self, Self::Take(items) | Self::Check(items) if items.iter().any(|item| item.action.is_once()))
     }
 
     /// Whether it may insert a row: whether it takes more than nothing, or keeps a hold.
@@ -291,13 +287,13 @@ impl CheckedCall {
         items.iter().all(|item| possible(item).is_ok()).then_some(self)
     }
 
-    /// What it asks, where one row's balance can refuse it: it takes or checks without reserving, and the limit has one
-    /// row, from which nothing is released.
+    /// What it asks, where one row's balance can refuse it: it takes or checks without reserving, has not been granted
+    /// before, and the limit has one row, from which nothing is released.
     pub(crate) fn refusable(&self) -> Option<impl Iterator<Item = &Item<Ask>>> {
         let (Self::Take(items) | Self::Check(items)) = self else { return None };
         let reserving = items.iter().any(|item| item.action.is_reserving());
         let is_certain = |item: &&Item<Ask>| item.target.rows == 1 && item.target.limit.lease().is_none();
-        (!reserving).then(|| items.iter().filter(is_certain))
+        (!reserving && !self.is_once()).then(|| items.iter().filter(is_certain))
     }
 }
 
@@ -309,11 +305,28 @@ fn not_negative(limit: &Limit, cost: Tokens) -> Result<Tokens, Error> {
     Ok(cost)
 }
 
+/// A request that neither counts who holds the limit, which nothing is given to or taken from besides, nor has an id.
+fn unheld(request: CheckedRequest) -> Result<CheckedRequest, Error> {
+    let source = match &request {
+        CheckedRequest { limit, .. } if limit.lease().is_some() => HoldError::Counted,
+        CheckedRequest { once: Some(_), .. } => HoldError::IdWithoutHold,
+        _ => return Ok(request),
+    };
+    Err(Error::Hold { limit: request.limit.name.into(), source })
+}
+
+fn altered(
+    CheckedRequest { limit, key, cost, .. }: CheckedRequest,
+    alteration: impl Fn(Tokens) -> Alteration,
+) -> CheckedCall {
+    CheckedCall::Alter(vec![Item { target: Target::new(limit, key), action: alteration(cost) }])
+}
+
 fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Item<Ask>>, Error> {
     let (mut items, mut places) = (Vec::new(), HashMap::new());
     for request in requests {
-        let CheckedRequest { limit, key, cost, holding } = request.checked()?;
-        let action = ask(cost).holding(limit.lease().map(Holding::LapsesAfter).or(holding));
+        let CheckedRequest { limit, key, cost, holding, once } = request.checked()?;
+        let action = ask(cost).holding(limit.lease().map(Holding::LapsesAfter).or(holding)).once(once.as_deref());
         add_up(&mut items, &mut places, Item { target: Target::new(limit, key), action })?;
     }
     Ok(items)

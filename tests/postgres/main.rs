@@ -17,6 +17,7 @@ mod gate;
 mod holds;
 mod http;
 mod migrate;
+mod once;
 mod pgbouncer;
 mod pooler;
 mod proxy;
