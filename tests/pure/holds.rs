@@ -555,10 +555,10 @@ fn a_row_that_another_kind_of_limit_wrote_counts_for_a_period() {
 fn what_is_no_sliding_window_is_a_fault_with_a_name() {
     let spec = || SLIDING.spec();
     for (spec, fault) in [
-        (LimitSpec { shards: 2, ..spec() }, LimitFault::ShardsOfSliding),
-        (LimitSpec { max_reserved: tokens(1), ..spec() }, LimitFault::ReservationsOfSliding),
-        (LimitSpec { capacity: Some(tokens(20)), ..spec() }, LimitFault::CapacityOfSliding),
-        (LimitSpec { start: Some(SECOND), ..spec() }, LimitFault::StartOfSliding),
+        (LimitSpec { shards: 2, ..spec() }, LimitFault::ShardsOfCounting),
+        (LimitSpec { max_reserved: tokens(1), ..spec() }, LimitFault::ReservationsOfCounting),
+        (LimitSpec { capacity: Some(tokens(20)), ..spec() }, LimitFault::CapacityOfCounting),
+        (LimitSpec { start: Some(SECOND), ..spec() }, LimitFault::StartOfCounting),
         (LimitSpec { resolution: Some(0), ..spec() }, LimitFault::ResolutionOutOfRange),
         (LimitSpec { resolution: Some(64), ..spec() }, LimitFault::ResolutionOutOfRange),
         (LimitSpec { resolution: Some(1), ..TEN.spec() }, LimitFault::ResolutionWithoutSliding),
