@@ -33,6 +33,12 @@ pub struct Receipt {
     pub charges: Vec<Charge>,
 }
 
+impl From<Vec<Charge>> for Receipt {
+    fn from(charges: Vec<Charge>) -> Self {
+        Self { charges }
+    }
+}
+
 impl Receipt {
     /// One receipt for each limit, for those whose true costs differ.
     pub fn split(self) -> impl Iterator<Item = Self> {

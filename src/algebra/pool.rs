@@ -431,7 +431,7 @@ impl<'r> Pool<'r> {
                 if value < i128::from(i64::MIN) {
                     return Some(Err(TooDeep));
                 }
-                next.value = cut(value);
+                (next.value, next.holds) = (cut(value), next.holds.uncounted());
             }
         }
         let taken = cut(wide(shard.refilled.value) - wide(next.value));

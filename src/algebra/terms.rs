@@ -120,7 +120,7 @@ impl Terms {
         let mut next = State { ts, ..row.clone() };
         next.fill(gained, self.capacity, cuts);
         next.lapse(now);
-        next
+        State { holds: next.holds.uncounted(), ..next }
     }
 
     /// The row of a limit that counts, at an instant.
@@ -130,7 +130,7 @@ impl Terms {
         let last = self.leaves_at(row.ts);
         let mut holds = row.holds.clone();
         let spent = i128::from(self.capacity) - wide(row.value);
-        if holds.is_empty() && spent > 0 {
+        if holds.is_none() && spent > 0 {
             holds.insert(unnamed(last, cut(spent)));
         }
         for hold in holds.iter_mut().filter(|hold| hold.id.is_none()) {
@@ -143,7 +143,7 @@ impl Terms {
     /// The row of a limit that counts, with these holds.
     pub(super) fn counted(&self, mut holds: Holds, ts: Timestamp) -> State {
         holds.merge(self.period);
-        State { value: cut(i128::from(self.capacity) - holds.sum()), ts, holds }
+        State { value: cut(i128::from(self.capacity) - holds.sum()), ts, holds: holds.counted() }
     }
 
     /// When what is granted at an instant leaves the window, or what nobody renews ends.

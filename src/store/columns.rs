@@ -32,7 +32,7 @@ pub(super) struct Values {
 #[derive(Default)]
 pub(super) struct Slices {
     pub(super) numbers: Vec<i64>,
-    /// Where those of each row begin and end, counted from 1; `None` for a row without holds.
+    /// Where those of each row begin and end, counted from 1; `None` for null. An empty list ends before it begins.
     pub(super) firsts: Vec<Option<i32>>,
     pub(super) lasts: Vec<Option<i32>>,
 }

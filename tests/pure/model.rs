@@ -34,7 +34,7 @@ impl Model {
         let flow = match (spec.kind, spec.start) {
             (LimitKind::TokenBucket, _) => Flow::Drip,
             (LimitKind::SlidingWindow | LimitKind::Concurrency, _) => {
-                unreachable!("it is compared with a log, in another file")
+                unreachable!("these are compared with a log, in other files")
             }
             (_, Some(start)) => Flow::Grid(start.as_micros().into()),
             (LimitKind::SteppedBucket, None) => Flow::FromRow,
