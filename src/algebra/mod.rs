@@ -53,8 +53,8 @@ mod terms;
 mod timestamp;
 
 pub use holds::{Hold, Holds};
+pub(crate) use pool::Settled;
 pub use pool::{Ask, Pool, Portion, TooDeep, Verdict};
-pub(crate) use pool::{Before, Settled};
 pub use state::State;
 #[cfg(feature = "postgres")]
 pub(crate) use terms::Flow;

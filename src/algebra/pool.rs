@@ -80,7 +80,7 @@ impl Ask {
     }
 
     /// The id of its hold. A lease may be of another length in the next release.
-    fn hold_id(self, terms: &Terms) -> HoldId {
+    pub(crate) fn hold_id(self, terms: &Terms) -> HoldId {
         let holding = self.holding.filter(|_| terms.flow != Flow::Leased);
         if self.is_once() { self.id.asking(self.cost, holding) } else { self.id }
     }
@@ -204,15 +204,6 @@ pub struct Portion {
     pub taken: Tokens,
 }
 
-/// What an earlier call of the same name has left in a row.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Before {
-    pub(crate) hold: Hold,
-    /// Whether it asked the same.
-    pub(crate) is_same: bool,
-    pub(crate) ready_at: Timestamp,
-}
-
 /// A charge with a hold that is brought to its actual cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settled {
@@ -312,15 +303,14 @@ impl<'r> Pool<'r> {
         self.shards().find_map(|shard| shard.refilled.holds.room_at()).unwrap_or(self.now)
     }
 
-    /// What the row has of a call that its caller has named: `None` if nothing.
-    pub(crate) fn granted_before(&self, ask: Ask) -> Option<Before> {
+    /// The hold that the row has of a call that its caller has named, whatever it asked, and when its tokens were ready.
+    pub(crate) fn granted_before(&self, ask: Ask) -> Option<(Hold, Timestamp)> {
         if !ask.is_once() {
             return None;
         }
         let shard = self.shards().next()?;
         let hold = shard.refilled.holds.namesake(ask.id)?;
-        let is_same = hold.id == Some(ask.hold_id(&shard.terms));
-        Some(Before { hold, is_same, ready_at: ask.ready_at(&shard.terms, &shard.read, hold) })
+        Some((hold, ask.ready_at(&shard.terms, &shard.read, hold)))
     }
 
     /// When the balance is no debt, by refill alone.

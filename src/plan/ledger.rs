@@ -2,7 +2,7 @@ use super::Planned;
 use super::answer::Answer;
 use super::call::CheckedCall;
 use super::item::{Alteration, Item, Target};
-use crate::algebra::{Ask, Before, Hold, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Verdict};
+use crate::algebra::{Ask, Hold, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Verdict};
 use crate::balance::Balance;
 use crate::decision::{Denied, Refusal, Source};
 use crate::error::Error;
@@ -227,9 +227,9 @@ struct Taken {
 impl Taken {
     /// What an earlier call of the same name took, if there was one.
     fn before(item: &Item<Ask>, pool: &Pool<'_>) -> Result<Option<Self>, Error> {
-        let Some(Before { hold, is_same, ready_at }) = pool.granted_before(item.action) else { return Ok(None) };
+        let Some((hold, ready_at)) = pool.granted_before(item.action) else { return Ok(None) };
         let limit = || item.target.limit.name.clone().into();
-        if !is_same {
+        if hold.id != Some(item.action.hold_id(&item.target.terms)) {
             return Err(Error::OnceMismatch { limit: limit() });
         }
         // Nothing is held any more: who was granted that would work beside those who hold all of the limit.

@@ -249,7 +249,11 @@ impl<'a> Holding<'a> {
 
     /// What somebody has a receipt or a lease for.
     fn hold(&self, hold: &Hold) -> String {
-        let end = if hold.keeps { "good until" } else { "back" };
+        let end = match hold {
+            Hold { used: true, .. } => "used, and known until",
+            Hold { keeps: true, .. } => "good until",
+            _ => "back",
+        };
         let id = hold.id.map_or_else(String::new, |id| format!(", id {id}"));
         format!("{}, {end} {}{id}", hold.amount, self.later(hold.lapses_at.into()))
     }

@@ -170,7 +170,7 @@ impl KeyLine {
             shard: row.shard,
             balance,
             capacity: terms.map(|terms| terms.full(Timestamp::MIN).value),
-            held: state.holds.iter().filter(|hold| hold.id.is_some() && hold.lapses_at > now).count(),
+            held: state.holds.iter().filter(|hold| hold.id.is_some() && !hold.used && hold.lapses_at > now).count(),
             clears_in: clears_at.map(|at| until(at, now)).filter(|span| !span.is_zero()),
             full_in: full_at.map(|at| until(at, now)),
             written: before.map(|before| before.state() != state),
