@@ -201,11 +201,6 @@ impl CheckedCall {
         asks.iter().map(|item| &item.target).chain(alterations.iter().map(|item| &item.target))
     }
 
-    /// Whether its caller has named something that it asks: then it may be granted whatever the balance is.
-    pub(crate) fn is_once(&self) -> bool {
-        matches!(self, Self::Take(items) | Self::Check(items) if items.iter().any(|item| item.action.is_once()))
-    }
-
     /// Whether it may insert a row: whether it takes more than nothing, or keeps a hold.
     pub(super) fn inserts(&self) -> bool {
         let takes = |alteration: &Alteration| matches!(alteration, Alteration::Debit(cost) if *cost > Tokens::ZERO);
@@ -291,9 +286,9 @@ impl CheckedCall {
     /// before, and the limit has one row, from which nothing is released.
     pub(crate) fn refusable(&self) -> Option<impl Iterator<Item = &Item<Ask>>> {
         let (Self::Take(items) | Self::Check(items)) = self else { return None };
-        let reserving = items.iter().any(|item| item.action.is_reserving());
+        let escapes = items.iter().any(|item| item.action.is_reserving() || item.action.is_once());
         let is_certain = |item: &&Item<Ask>| item.target.rows == 1 && item.target.limit.lease().is_none();
-        (!reserving && !self.is_once()).then(|| items.iter().filter(is_certain))
+        (!escapes).then(|| items.iter().filter(is_certain))
     }
 }
 

@@ -200,11 +200,10 @@ impl Plan {
         self.calls[call].call.stale().next().is_some()
     }
 
-    /// Whether the plan's only call takes from a limit with several rows. One that may have been granted before takes
-    /// another way: its rows have holds.
+    /// Whether the plan's only call takes from a limit with several rows.
     pub(crate) fn takes_from_shards(&self) -> bool {
         matches!(self.calls.as_slice(), [Planned { call: call @ CheckedCall::Take(items), .. }]
-            if call.inserts() && !call.is_once() && items.iter().any(|item| item.target.rows > 1))
+            if call.inserts() && items.iter().any(|item| item.target.rows > 1))
     }
 
     /// For each item of the plan's only call its rows that could grant it alone, by what was seen of them; none where
