@@ -16,6 +16,7 @@ mod distributed;
 mod gate;
 mod holds;
 mod http;
+mod leases;
 mod migrate;
 mod once;
 mod pgbouncer;

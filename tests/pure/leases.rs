@@ -6,7 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call};
-use tollgate::{Charge, Error, HoldError, HoldId, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, SECOND, Tokens};
+use tollgate::{
+    Charge, Error, HoldError, HoldId, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND, Tokens,
+};
 
 use crate::story::config;
 use crate::world::{World, at, micros, receipt, sec, terms_of, tokens};
@@ -62,8 +64,12 @@ fn stories() -> impl Strategy<Value = Vec<(i64, Op)>> {
     vec((prop_oneof![6 => 0_i64..6, 1 => 0_i64..60, 1 => -15_i64..0], op), 1..40)
 }
 
+fn paid(charge: &Charge) -> Receipt {
+    receipt(std::slice::from_ref(charge))
+}
+
 fn release(charge: &Charge, verb: usize) -> Call {
-    let receipt = receipt(std::slice::from_ref(charge));
+    let receipt = paid(charge);
     match verb {
         0 => Call::release(&receipt),
         1 => Call::settle(receipt, charge.cost),
@@ -122,7 +128,7 @@ proptest! {
                 Op::Renew(which) => {
                     let Some(which) = which.checked_rem(held.len()) else { continue };
                     let held = &mut held[which];
-                    let receipt = receipt(std::slice::from_ref(&held.charge));
+                    let receipt = paid(&held.charge);
                     let renewed = world.call(Call::renew(&receipt), at(now));
                     prop_assert_eq!(renewed.is_ok(), held.is_live(clock), "{:?}", renewed);
                     if renewed.is_ok() {
@@ -147,7 +153,9 @@ proptest! {
                         row_at = at(now);
                     }
                     held.retain(|held| held.is_live(clock));
-                    held.iter_mut().for_each(|held| held.amount = 0);
+                    for held in &mut held {
+                        held.amount = 0;
+                    }
                     world.balance(Call::reset(limit.global()), at(now));
                 }
             }
@@ -171,12 +179,12 @@ fn what_is_released_is_free_at_once_and_what_nobody_renews_at_the_end_of_its_lea
     let mut world = World::default();
     let (first, second) = (acquired(&mut world, sec(0)), acquired(&mut world, sec(10)));
     assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(20)).retry_at), sec(60));
-    world.call(Call::renew(&receipt(&[first.clone()])), sec(50)).unwrap();
+    world.call(Call::renew(&paid(&first)), sec(50)).unwrap();
     assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(55)).retry_at), sec(70));
-    world.call(Call::release(&receipt(&[first.clone()])), sec(56)).unwrap();
+    world.call(Call::release(&paid(&first)), sec(56)).unwrap();
     acquired(&mut world, sec(56));
-    let gone = |charge: &Charge, call: fn(&tollgate::Receipt) -> Call, now, world: &mut World| {
-        world.call(call(&receipt(&[charge.clone()])), now).unwrap_err()
+    let gone = |charge: &Charge, call: fn(&Receipt) -> Call, now, world: &mut World| {
+        world.call(call(&paid(charge)), now).unwrap_err()
     };
     for call in [Call::renew, Call::release] {
         assert!(matches!(gone(&first, call, sec(57), &mut world), Error::ReceiptUsed { .. }));
@@ -194,7 +202,7 @@ fn a_changed_number_counts_at_once() {
     // Back at two, while four are held: none is free until three are gone.
     for charge in [first, second] {
         world.denied(RENDERS.global(), sec(3));
-        world.call(Call::release(&receipt(&[charge])), sec(3)).unwrap();
+        world.call(Call::release(&paid(&charge)), sec(3)).unwrap();
     }
     assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(3)).retry_at), sec(62));
 }
@@ -208,8 +216,8 @@ fn a_reset_lets_all_go_and_leaves_leases_valid() {
     acquired(&mut world, sec(1));
     acquired(&mut world, sec(1));
     world.denied(RENDERS.global(), sec(1));
-    world.call(Call::renew(&receipt(&[first.clone()])), sec(2)).unwrap();
-    world.call(Call::release(&receipt(&[first])), sec(3)).unwrap();
+    world.call(Call::renew(&paid(&first)), sec(2)).unwrap();
+    world.call(Call::release(&paid(&first)), sec(3)).unwrap();
     world.denied(RENDERS.global(), sec(3));
 }
 
