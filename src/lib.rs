@@ -40,6 +40,9 @@
 //! | `check`, `balance` | looks | nothing |
 //! | `credit`, `debit`, `reset` | changes a balance, whatever it is | the rows |
 //! | `settle`, `cancel` | brings a receipt to its actual cost, or gives it back | the rows |
+//! | `renew`, `release` | lets what a concurrency limit granted last longer, or ends it | the rows |
+//!
+//! A gate also waits (`wait`), and holds what a concurrency limit grants as long as a guard lives (`acquire`).
 //!
 //! # The path of a decision
 //!

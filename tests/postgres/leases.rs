@@ -325,3 +325,28 @@ async fn run_holds_a_lease_until_its_program_ends() {
     assert_eq!(failed.status.code(), Some(127));
     assert_eq!(run(&mut asking(&["check", "slots", "--global"])).status.code(), Some(0));
 }
+
+#[tokio::test]
+async fn the_doctor_names_leases_that_nobody_released() {
+    let world = World::new().await;
+    let file = Scratch::new("leases_doctor.toml", LIMITS);
+    let doctor = || {
+        let mut doctor = tollgate();
+        let report =
+            run(doctor.args(["doctor", "--json", "--limits"]).arg(&file.0).env("DATABASE_URL", world.command_url()));
+        String::from_utf8(report.stdout).unwrap()
+    };
+    for (lapses_in, is_named) in [("1 hour", false), ("-1 hour", true)] {
+        world
+            .sql(&format!(
+                "delete from tollgate.rate_limits;
+                 insert into tollgate.rate_limits
+                 select 0, 'slots', '', 0, 0, lapse - interval '1 day', lapse,
+                        array[(extract(epoch from lapse) * 1000000)::int8, -1000001, 84]
+                   from (select clock_timestamp() + interval '{lapses_in}') as l (lapse)"
+            ))
+            .await;
+        let told = doctor();
+        assert_eq!(told.contains("lapsed_leases"), is_named, "{told}");
+    }
+}
