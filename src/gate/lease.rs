@@ -1,8 +1,10 @@
+use std::pin::pin;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::Gate;
 use crate::decision::{Grant, span};
@@ -104,12 +106,11 @@ impl Lease {
         let mut held = keeper.held.clone();
         loop {
             let deadline = held.borrow_and_update().deadline;
-            tokio::select! {
-                () = sleep_until(deadline) => return,
-                changed = held.changed() => if changed.is_err() {
-                    // Nobody renews it any more.
-                    return sleep_until(deadline).await;
-                }
+            match timeout_at(deadline, held.changed()).await {
+                Ok(Ok(())) => {}
+                // Nobody renews it any more.
+                Ok(Err(_)) => return sleep_until(deadline).await,
+                Err(_) => return,
             }
         }
     }
@@ -148,36 +149,38 @@ async fn keep(
     mut given_up: oneshot::Receiver<Then>,
 ) -> Result<(), Error> {
     loop {
-        let renew = async {
-            sleep_until(due).await;
-            let (sent, receipt) = (Instant::now(), held.borrow().receipt.clone());
-            (sent, gate.renew(&receipt).await)
+        let renewal = pin!(renew(&gate, &held, due));
+        let (sent, renewed) = match select(&mut given_up, renewal).await {
+            Either::Left((Ok(Then::Keep), _)) => return Ok(()),
+            Either::Left((Ok(Then::Release) | Err(_), _)) => {
+                let last = held.borrow().clone();
+                return release(&gate, &last).await;
+            }
+            Either::Right((renewed, _)) => renewed,
         };
-        tokio::select! {
-            then = &mut given_up => return match then {
-                Ok(Then::Keep) => Ok(()),
-                Ok(Then::Release) | Err(_) => {
-                    let last = held.borrow().clone();
-                    release(&gate, &last).await
-                }
-            },
-            (sent, renewed) = renew => match renewed {
-                Ok(receipt) => {
-                    held.send_replace(Held { receipt, deadline: deadline(sent, lease) });
-                    due = gate.together(sent + lease / 3, lease);
-                }
-                Err(lost @ (Error::Lapsed { .. } | Error::ReceiptUsed { .. })) => {
-                    held.send_modify(|held| held.deadline = sent);
-                    return Err(lost);
-                }
-                Err(error) if Instant::now() >= held.borrow().deadline => return Err(error),
-                Err(error) => {
-                    tracing::warn!(%error, "could not renew a lease, and will try again");
-                    due = Instant::now() + lease / TRIES;
-                }
-            },
+        match renewed {
+            Ok(receipt) => {
+                held.send_replace(Held { receipt, deadline: deadline(sent, lease) });
+                due = gate.together(sent + lease / 3, lease);
+            }
+            Err(lost @ (Error::Lapsed { .. } | Error::ReceiptUsed { .. })) => {
+                held.send_modify(|held| held.deadline = sent);
+                return Err(lost);
+            }
+            Err(error) if Instant::now() >= held.borrow().deadline => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "could not renew a lease, and will try again");
+                due = Instant::now() + lease / TRIES;
+            }
         }
     }
+}
+
+/// Renews a lease once it is due; when that was asked for, and what came of it.
+async fn renew(gate: &Gate, held: &watch::Sender<Held>, due: Instant) -> (Instant, Result<Receipt, Error>) {
+    sleep_until(due).await;
+    let (sent, receipt) = (Instant::now(), held.borrow().receipt.clone());
+    (sent, gate.renew(&receipt).await)
 }
 
 /// Releases a lease, however often it takes, until it has ended by itself.
