@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use http::{Request, Response};
 use tollgate::embedded::Server;
-use tollgate::tower::{PeerAddr, Tollgate, TollgateLayer};
+use tollgate::tower::{Body, PeerAddr, Tollgate, TollgateLayer};
 use tollgate::{Gate, HOUR, Limit, MINUTE};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -77,7 +77,7 @@ async fn ask(gate: Gate, limit: Limit, requests: u32) -> Result<(), tollgate::Er
 
 async fn serve<S, R>(mut service: Tollgate<S, R>, requests: u32) -> Result<(), tollgate::Error>
 where
-    Tollgate<S, R>: Service<Request<()>, Response = Response<String>, Error = Infallible>,
+    Tollgate<S, R>: Service<Request<()>, Response = Response<Body<String>>, Error = Infallible>,
 {
     for _ in 0..requests {
         let mut request = Request::new(());

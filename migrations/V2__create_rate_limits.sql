@@ -34,4 +34,4 @@ comment on column tollgate.rate_limits.shard   is 'which of the limit''s rows fo
 comment on column tollgate.rate_limits.value   is 'balance at ts, in micro-tokens (1 token = 1 000 000); negative for a debt';
 comment on column tollgate.rate_limits.ts      is 'when the balance was that: the last write, or the last step of a stepped refill';
 comment on column tollgate.rate_limits.full_at is 'when the row is full again by the definition that wrote it: a hint for the sweeper';
-comment on column tollgate.rate_limits.holds   is 'tokens that may come back, null for none: for each hold the instant in microseconds since 1970 at which it lapses, and micro-tokens; of one with a receipt -1 - micro-tokens, and twice its id, plus 1 if its tokens stay spent';
+comment on column tollgate.rate_limits.holds   is 'tokens that may come back, null for none: for each hold the instant in microseconds since 1970 at which it lapses, and micro-tokens; of one with a receipt -1 - micro-tokens, and twice its id, plus 1 if its tokens stay spent; the least number for the amount of one that was used';

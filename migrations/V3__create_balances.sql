@@ -21,9 +21,10 @@ select name,
             then greatest(full_at - pg_catalog.clock_timestamp(), interval '0') end as full_in,
        full_at <= pg_catalog.clock_timestamp()                       as is_full,
        greatest(ts - pg_catalog.clock_timestamp(), interval '0')     as ahead,
-       -- Amounts follow instants; a negative one is of a named hold, whose id follows. An instant has as many numbers
-       -- before it, not counting the negative ones, as make pairs.
-       coalesce((select pg_catalog.sum(case when number < 0 then -1 - number else number end)
+       -- Amounts follow instants; a negative one is of a named hold, whose id follows, the least of a used one. An
+       -- instant has as many numbers before it, not counting the negative ones, as make pairs.
+       coalesce((select pg_catalog.sum(case when number = '-9223372036854775808'::int8 then 0
+                                            when number < 0 then -1 - number else number end)
                    from (select number,
                                 pg_catalog.lag(number) over (order by place) as before,
                                 place - 1 - pg_catalog.count(*) filter (where number < 0)

@@ -213,6 +213,8 @@ pub struct Refusal {
 pub enum Source {
     /// The database, exactly.
     Database,
+    /// The database, which had granted the same [id](crate::Request::once) before: nothing more was taken.
+    Repeated,
     /// A gate, from a refusal that it remembers. The database was not asked; it would have refused as well, unless
     /// somebody else has raised the balance since.
     Memory,

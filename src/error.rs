@@ -98,8 +98,15 @@ pub enum Error {
     /// The connection is in no transaction, so nothing could be locked for long enough to decide. Nothing was taken.
     #[error("the connection is in no transaction (call `begin` first)")]
     NotInTransaction,
+    /// The id of a request was granted another cost or another hold, and that one has not lapsed. Nothing was taken.
+    #[error("the id of the request for limit {limit:?} was granted another cost or hold (use an id for each)")]
+    OnceMismatch {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+    },
     /// The receipt was settled or cancelled before, or its row is gone, as after a crash in an
-    /// [`ephemeral`](crate::Limit::ephemeral) limit. Nothing was changed.
+    /// [`ephemeral`](crate::Limit::ephemeral) limit. Also for a lease that is asked [once](crate::Request::once) more
+    /// after it was released. Nothing was changed.
     #[error("the receipt of limit {limit:?} was used before")]
     ReceiptUsed {
         /// The limit's name.
@@ -133,8 +140,8 @@ pub enum Error {
     },
     /// The connection was lost while a gate committed the call: the tokens were taken, or they were not.
     ///
-    /// The answer would have been a grant or a change. A retry may take the tokens twice; giving up may waste them.
-    /// Neither ever takes more than the limit allows.
+    /// The answer would have been a grant or a change. A retry may take the tokens twice, unless the request has an
+    /// [id](crate::Request::once); giving up may waste them. Neither ever takes more than the limit allows.
     #[cfg(feature = "postgres")]
     #[error(
         "whether limit {limit:?} was charged is unknown: the connection was lost while it was (look at the balance, or count it as charged)"

@@ -4,21 +4,54 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::hash::stable_hash;
 use crate::limit::{LimitFault, period_micros};
 use crate::spec::human_duration;
+use crate::tokens::Tokens;
 
-/// What names a hold in its row. Random, so that an old receipt never meets the hold of a later one; no credential, so
-/// sign a receipt that you hand to a client.
+/// What names a hold in its row. Random, so that an old receipt never meets the hold of a later one, unless the caller
+/// named it by [`Request::once`](crate::Request::once). It is no credential, so sign a receipt that you hand to a
+/// client.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct HoldId(i64);
 
 impl HoldId {
-    /// The id of the low 62 bits of a number; 0 counts as 1.
+    /// The id of the low 61 bits of a number; 0 counts as 1.
     #[must_use]
-    #[expect(clippy::cast_possible_wrap, reason = "62 bits are no sign")]
     pub const fn new(number: u64) -> Self {
-        let bits = (number & Self::MAX) as i64;
+        Self::stored(number & !Self::ONCE)
+    }
+
+    /// The id of 62 bits that were stored, of either sort.
+    #[expect(clippy::cast_possible_wrap, reason = "62 bits are no sign")]
+    pub(crate) const fn stored(bits: u64) -> Self {
+        let bits = (bits & Self::MAX) as i64;
         Self(if bits == 0 { 1 } else { bits })
+    }
+
+    /// The id of what its caller has named: the top bit, which random ids lack, 48 bits of a hash of the name, and 13
+    /// bits for [`asking`](Self::asking). Rows keep it, so every release and platform must compute the same one.
+    pub(crate) fn once(name: &str) -> Self {
+        Self::stored(Self::ONCE | stable_hash(name.bytes()) >> 16 << Self::PRINT_BITS)
+    }
+
+    /// The same, with a fingerprint of what is asked under the name: a cost, and a hold.
+    pub(crate) fn asking(self, cost: Tokens, holding: Option<Holding>) -> Self {
+        let span = holding.map_or(0, |holding| holding.span().as_micros() << 1 | u128::from(holding.keeps()));
+        let asked = cost.micros().to_le_bytes().into_iter().chain(span.to_le_bytes());
+        Self::stored(
+            self.0.unsigned_abs() >> Self::PRINT_BITS << Self::PRINT_BITS
+                | stable_hash(asked) >> (64 - Self::PRINT_BITS),
+        )
+    }
+
+    pub(crate) fn is_once(self) -> bool {
+        self.0.unsigned_abs() & Self::ONCE != 0
+    }
+
+    /// Whether both are of one name, whatever was asked under it.
+    pub(crate) fn is_namesake(self, other: Self) -> bool {
+        self.0 >> Self::PRINT_BITS == other.0 >> Self::PRINT_BITS
     }
 
     pub(crate) const fn get(self) -> i64 {
@@ -31,6 +64,8 @@ impl HoldId {
     }
 
     const MAX: u64 = (1 << 62) - 1;
+    const ONCE: u64 = 1 << 61;
+    const PRINT_BITS: u32 = 13;
 }
 
 impl fmt::Display for HoldId {
@@ -49,7 +84,7 @@ impl Serialize for HoldId {
 impl<'de> Deserialize<'de> for HoldId {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let id = text.parse().map(Self::new).map_err(de::Error::custom)?;
+        let id = text.parse().map(Self::stored).map_err(de::Error::custom)?;
         if id.to_string() == text { Ok(id) } else { Err(de::Error::custom("no id of a hold")) }
     }
 }
@@ -100,9 +135,21 @@ impl Holding {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HoldError {
+    /// A concurrency limit is credited or debited: it counts who holds it, and nothing else.
+    #[error("a concurrency limit is acquired, released and reset (release what was acquired)")]
+    Counted,
     /// Two requests of one call for the same limit and key ask for different holds.
     #[error("two requests for one key ask for different holds (ask for the same, or in two calls)")]
     Conflicting,
+    /// The id of [`Request::once`](crate::Request::once) is empty.
+    #[error("the id of `once` is empty")]
+    IdEmpty,
+    /// A request with an id has no hold that could keep it.
+    #[error("an id is kept by a hold (say `lapses_after` or `tracked_for`; a credit and a debit have none)")]
+    IdWithoutHold,
+    /// The limit is a concurrency limit: what it grants lapses at the end of its lease.
+    #[error("what a concurrency limit grants lapses at the end of its lease (drop the span, or change the lease)")]
+    Leased,
     /// The limit has [shards](crate::Limit::shards): its rows give and take for each other, and hold nothing.
     #[error("a limit with shards keeps no holds (drop one of the two)")]
     Shards,

@@ -40,6 +40,9 @@
 //! | `check`, `balance` | looks | nothing |
 //! | `credit`, `debit`, `reset` | changes a balance, whatever it is | the rows |
 //! | `settle`, `cancel` | brings a receipt to its actual cost, or gives it back | the rows |
+//! | `renew`, `release` | lets what a concurrency limit granted last longer, or ends it | the rows |
+//!
+//! A gate also waits (`wait`), and holds what a concurrency limit grants as long as a guard lives (`acquire`).
 //!
 //! # The path of a decision
 //!
@@ -124,7 +127,7 @@ pub use error::Error;
 #[cfg(feature = "postgres")]
 pub use error::Step;
 #[cfg(feature = "postgres")]
-pub use gate::{Gate, GateBuilder, OnFailure};
+pub use gate::{Gate, GateBuilder, Lease, OnFailure};
 pub use hold::{Held, HoldError, HoldId};
 pub use key::{Key, KeyError, KeyParts, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, Storage};

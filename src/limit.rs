@@ -17,6 +17,7 @@ use crate::tokens::Tokens;
 /// | [`fixed_window`](Self::fixed_window) | `rate` tokens at once as each period starts; periods of different keys start at different instants, unless [`start`](Self::start) aligns them | the rate, unless set; more lets unused windows roll over |
 /// | [`stepped_bucket`](Self::stepped_bucket) | `rate` tokens at once each whole period after the key's first use | the rate, unless set |
 /// | [`sliding_window`](Self::sliding_window) | what was granted comes back one `period` later | `n`: never more in any period |
+/// | [`concurrency`](Self::concurrency) | what was granted comes back when it is released, or its `lease` ends | `n`: never more at once |
 ///
 /// A limit is identified by its name: two limits of one name share their rows.
 ///
@@ -56,6 +57,10 @@ pub struct Limit {
 }
 
 impl Limit {
+    /// The most tokens of a [`concurrency`](Self::concurrency) limit. Each holder lies in the row: a hundred cost a
+    /// write three times as much as none, a thousand thirty times.
+    pub const MAX_CONCURRENCY: u64 = 1_000;
+
     /// The longest name, in bytes.
     pub const MAX_NAME_BYTES: usize = 255;
 
@@ -127,6 +132,28 @@ impl Limit {
         Self::define(name, n, period, Refill::Sliding { resolution: 0 })
     }
 
+    /// A limit on concurrent work: at most `n` tokens are held at once, 1 to [`MAX_CONCURRENCY`](Self::MAX_CONCURRENCY).
+    ///
+    /// A holder lets go of what it has when its work is done ([`Gate::acquire`](crate::Gate::acquire),
+    /// [`Limiter::release`](crate::Limiter::release)). One that died lets go of nothing: so each token is granted for a
+    /// `lease` only, and comes back at its end, unless it is renewed before
+    /// ([`Limiter::renew`](crate::Limiter::renew)). A short lease frees the tokens of a dead holder soon, and is renewed
+    /// more often; half a minute suits most.
+    ///
+    /// It bounds what is held at once and not how often: a token that is released is free at the same instant. For both,
+    /// ask two limits in one call. It takes no reservations and no shards, and of the verbs that give or take whatever
+    /// is there only `reset`: after it all tokens are free, and those who hold some are not counted any more. A changed
+    /// `n` counts at once.
+    ///
+    /// # Panics
+    ///
+    /// Where a [`LimitFault`] applies.
+    #[must_use]
+    #[track_caller]
+    pub const fn concurrency(name: &'static str, n: u64, lease: Duration) -> Self {
+        Self::define(name, n, lease, Refill::Leased)
+    }
+
     /// In how many steps a sliding window slides, 1 to 63: the fewer, the smaller are its rows, and the stricter it is.
     ///
     /// A grant counts until the end of the step in which it leaves the window: of a limit that is always asked for,
@@ -156,7 +183,8 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// Where the capacity is beyond [`Tokens::MAX`], and for a sliding window, whose capacity is its `n`.
+    /// Where the capacity is beyond [`Tokens::MAX`], and for a sliding window or a concurrency limit, whose capacity is
+    /// its `n`.
     #[must_use]
     #[track_caller]
     pub const fn capacity(mut self, capacity: u64) -> Self {
@@ -184,14 +212,13 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// For a token bucket and a sliding window, which have no grid, and for an offset that is no whole number of
-    /// microseconds.
+    /// For a limit without steps, and for an offset that is no whole number of microseconds.
     #[must_use]
     #[track_caller]
     pub const fn start(mut self, offset: Duration) -> Self {
         match self.refill {
             Refill::Continuous => LimitFault::StartOfContinuous.panic(),
-            Refill::Sliding { .. } => LimitFault::StartOfSliding.panic(),
+            Refill::Sliding { .. } | Refill::Leased => LimitFault::StartOfCounting.panic(),
             Refill::Stepped(_) => {}
         }
         match whole_micros(offset) {
@@ -277,6 +304,13 @@ impl Limit {
         self.checked()
     }
 
+    /// For how long it grants, if it is a [`concurrency`](Self::concurrency) limit.
+    #[must_use]
+    pub fn lease(&self) -> Option<Duration> {
+        // A valid period is not negative.
+        matches!(self.refill, Refill::Leased).then(|| Duration::from_micros(self.period.unsigned_abs()))
+    }
+
     /// The name, which identifies the limit in the database, in answers and in traces.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -334,19 +368,25 @@ impl Limit {
         if self.shards > 1 && matches!(self.refill, Refill::Stepped(Grid::FirstUse)) {
             return Some(LimitFault::ShardsOfFirstUse);
         }
-        if let Refill::Sliding { resolution } = self.refill {
+        if matches!(self.refill, Refill::Sliding { .. } | Refill::Leased) {
             if self.capacity.micros() != self.rate.micros() {
-                return Some(LimitFault::CapacityOfSliding);
+                return Some(LimitFault::CapacityOfCounting);
             }
             if self.max_reserved.micros() > 0 {
-                return Some(LimitFault::ReservationsOfSliding);
+                return Some(LimitFault::ReservationsOfCounting);
             }
             if self.shards > 1 {
-                return Some(LimitFault::ShardsOfSliding);
+                return Some(LimitFault::ShardsOfCounting);
             }
-            if resolution > Self::MAX_RESOLUTION {
+        }
+        match self.refill {
+            Refill::Sliding { resolution } if resolution > Self::MAX_RESOLUTION => {
                 return Some(LimitFault::ResolutionOutOfRange);
             }
+            Refill::Leased if self.rate.micros().unsigned_abs() > Self::MAX_CONCURRENCY * 1_000_000 => {
+                return Some(LimitFault::ConcurrencyTooLarge);
+            }
+            _ => {}
         }
         if self.rate.micros() < self.shards as i64 {
             return Some(LimitFault::ShardsWithoutRate);
@@ -363,6 +403,8 @@ impl Limit {
 pub(crate) enum Refill {
     /// Evenly, all the time.
     Continuous,
+    /// What was granted, when it is released, or a period later.
+    Leased,
     /// What was granted, a period later, in so many steps; 0 for as it was.
     Sliding { resolution: u16 },
     /// `rate` tokens at once, at each step of a grid.
@@ -407,10 +449,12 @@ pub struct LimitError {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum LimitFault {
-    /// A sliding window has another capacity than its `n`.
-    CapacityOfSliding,
+    /// A sliding window or a concurrency limit has another capacity than its `n`.
+    CapacityOfCounting,
     /// The capacity is beyond [`Tokens::MAX`].
     CapacityTooLarge,
+    /// A concurrency limit is beyond [`Limit::MAX_CONCURRENCY`].
+    ConcurrencyTooLarge,
     /// An ephemeral limit allows reservations, which a crash would break.
     EphemeralReservations,
     /// The reservation bound is beyond [`Tokens::MAX`].
@@ -435,16 +479,16 @@ pub enum LimitFault {
     RateNotPositive,
     /// The rate is beyond [`Tokens::MAX`].
     RateTooLarge,
-    /// A sliding window allows reservations.
-    ReservationsOfSliding,
+    /// A sliding window or a concurrency limit allows reservations.
+    ReservationsOfCounting,
     /// The resolution is 0 or beyond [`Limit::MAX_RESOLUTION`].
     ResolutionOutOfRange,
     /// A limit that does not slide has a resolution.
     ResolutionWithoutSliding,
+    /// A sliding window or a concurrency limit is spread over rows, which would not know of each other's grants.
+    ShardsOfCounting,
     /// A stepped bucket counts from a row's first use, which shards do not share.
     ShardsOfFirstUse,
-    /// A sliding window is spread over rows: together they are no window.
-    ShardsOfSliding,
     /// There are more than [`Limit::MAX_SHARDS`].
     ShardsTooMany,
     /// The rate has less than a micro-token for each shard.
@@ -455,15 +499,16 @@ pub enum LimitFault {
     StartNotWholeMicros,
     /// A token bucket has a start, which only steps can have.
     StartOfContinuous,
-    /// A sliding window has a start.
-    StartOfSliding,
+    /// A sliding window or a concurrency limit has a start.
+    StartOfCounting,
 }
 
 impl LimitFault {
     const fn message(self) -> &'static str {
         match self {
-            Self::CapacityOfSliding => "the capacity of a sliding window is its rate (drop it)",
+            Self::CapacityOfCounting => "the capacity of a sliding window or a concurrency limit is its rate (drop it)",
             Self::CapacityTooLarge => "the capacity is too large (at most 9223372036854 tokens)",
+            Self::ConcurrencyTooLarge => "at most 1000 can be held at once (use several keys)",
             Self::EphemeralReservations => {
                 "an ephemeral limit cannot take reservations: a crash would forget them (drop one of the two)"
             }
@@ -478,15 +523,17 @@ impl LimitFault {
             Self::PeriodZero => "the period is zero",
             Self::RateNotPositive => "the rate must be positive",
             Self::RateTooLarge => "the rate is too large (at most 9223372036854 tokens)",
-            Self::ReservationsOfSliding => {
-                "a sliding window takes no reservations: it grants what is there (use a token bucket)"
+            Self::ReservationsOfCounting => {
+                "a sliding window or a concurrency limit takes no reservations: it grants what is there (use a token bucket)"
             }
             Self::ResolutionOutOfRange => "the resolution is no number of steps from 1 to 63",
             Self::ResolutionWithoutSliding => "only a sliding window has a resolution",
+            Self::ShardsOfCounting => {
+                "the rows of a sliding window or a concurrency limit would not know of each other's grants (ask a gate)"
+            }
             Self::ShardsOfFirstUse => {
                 "a stepped bucket counts from a row's first use, which shards do not share (give it a start, or use a fixed window)"
             }
-            Self::ShardsOfSliding => "the rows of a sliding window with shards are no window together (ask a gate)",
             Self::ShardsTooMany => "there are too many shards (at most 64)",
             Self::ShardsWithoutRate => "the rate has less than a micro-token for each shard (use fewer shards)",
             Self::ShardsZero => "there are no shards (1 is a limit that is not sharded)",
@@ -494,7 +541,7 @@ impl LimitFault {
             Self::StartOfContinuous => {
                 "a token bucket refills all the time and has no start (use a fixed window or a stepped bucket)"
             }
-            Self::StartOfSliding => "a sliding window has no start (use a fixed window)",
+            Self::StartOfCounting => "a sliding window or a concurrency limit has no start (use a fixed window)",
         }
     }
 

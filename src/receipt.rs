@@ -33,6 +33,12 @@ pub struct Receipt {
     pub charges: Vec<Charge>,
 }
 
+impl From<Vec<Charge>> for Receipt {
+    fn from(charges: Vec<Charge>) -> Self {
+        Self { charges }
+    }
+}
+
 impl Receipt {
     /// One receipt for each limit, for those whose true costs differ.
     pub fn split(self) -> impl Iterator<Item = Self> {
@@ -43,6 +49,12 @@ impl Receipt {
     /// The charges, request by request: of a limit with shards, one request may have charged several.
     pub(crate) fn by_request(&self) -> impl Iterator<Item = &[Charge]> {
         self.charges.chunk_by(Charge::is_of_one_request)
+    }
+
+    /// The charges of concurrency limits.
+    pub(crate) fn leases(&self) -> impl Iterator<Item = (&Charge, Held)> {
+        let leases = self.charges.iter().filter(|charge| charge.limit.lease().is_some());
+        leases.filter_map(|charge| Some((charge, charge.hold?)))
     }
 
     /// One actual cost for requests that were all the same.

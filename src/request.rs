@@ -32,6 +32,7 @@ pub struct Request {
     key: Result<Key, KeyError>,
     cost: Result<Tokens, TokensError>,
     holding: Result<Option<Holding>, HoldError>,
+    once: Option<Box<str>>,
 }
 
 impl Limit {
@@ -40,12 +41,16 @@ impl Limit {
     /// A value that is no key (empty, too long, with NUL) is reported by the verb that the request is given to, before
     /// any SQL.
     pub fn key(&self, key: impl ToKey) -> Request {
-        Request { limit: self.clone(), key: Key::new(key), cost: Ok(Tokens::ONE), holding: Ok(None) }
+        self.ask(Key::new(key))
     }
 
     /// One token of this limit for all callers together.
     pub fn global(&self) -> Request {
-        Request { limit: self.clone(), key: Ok(Key::GLOBAL), cost: Ok(Tokens::ONE), holding: Ok(None) }
+        self.ask(Ok(Key::GLOBAL))
+    }
+
+    fn ask(&self, key: Result<Key, KeyError>) -> Request {
+        Request { limit: self.clone(), key, cost: Ok(Tokens::ONE), holding: Ok(None), once: None }
     }
 }
 
@@ -72,8 +77,9 @@ impl Request {
     /// The row keeps a hold of 24 bytes until then, and at most 1 000 of them: one more is refused until the first
     /// lapses. A charge of several limits keeps one in each. Of this and `tracked_for` the last one counts.
     ///
-    /// A zero span, one longer than [`Limit::MAX_PERIOD`], one of a fraction of a microsecond, and a limit with
-    /// [`shards`](Limit::shards) are reported by the verb that the request is given to, as [`Error::Hold`].
+    /// A zero span, one longer than [`Limit::MAX_PERIOD`], one of a fraction of a microsecond, a limit with
+    /// [`shards`](Limit::shards) and a [concurrency](Limit::concurrency) limit are reported by the verb that the request
+    /// is given to, as [`Error::Hold`].
     pub fn lapses_after(mut self, span: Duration) -> Self {
         self.holding = Holding::LapsesAfter(span).checked().map(Some);
         self
@@ -93,6 +99,55 @@ impl Request {
         self
     }
 
+    /// Charges once under an id of yours, however often it is asked, as long as the hold of the first grant lives.
+    ///
+    /// Whoever asks again with the same id is granted again: nothing more is taken, whatever the balance is, and the
+    /// receipt names the same hold. This is so in every process, before and after the receipt is used, until the hold
+    /// lapses; then the id is new. A grant for which nothing at all was taken has [`Source::Repeated`]. Of several
+    /// limits, those that have the id take nothing, and the others take, all or none. So the remedy for
+    /// [`Error::OutcomeUnknown`] is to ask again.
+    ///
+    /// The id is any text: of a job, of a client's retries (`Idempotency-Key`). It counts for each limit and key apart.
+    /// Rows keep 48 bits of its hash, never the text, so two ids of one row are taken for one about once in 3·10¹⁴
+    /// pairs; whoever can choose ids can make such pairs on purpose. So do the work itself once for each id, too.
+    ///
+    /// It needs a hold: [`lapses_after`](Self::lapses_after), [`tracked_for`](Self::tracked_for), or a
+    /// [concurrency](Limit::concurrency) limit. The hold keeps its place among the 1 000 of a row until it lapses, used
+    /// or not. A repeated reservation is ready when the first one was, a repeated lease ends when the first one does.
+    ///
+    /// # Errors
+    ///
+    /// Reported by the verb that the request is given to: [`Error::Hold`] for an empty id and for one without a hold,
+    /// which a credit and a debit never have; [`Error::OnceMismatch`] for an id that was granted another cost, or
+    /// another hold (by 13 bits of a hash: one difference in 8 192 is not noticed, and the charge stays what it was);
+    /// [`Error::ReceiptUsed`] for that of a lease that was released, until it would have ended.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::{DAY, Error, Gate, HOUR, Limit};
+    ///
+    /// const MAILS: Limit = Limit::fixed_window("mails", 1_000, DAY);
+    ///
+    /// async fn charge(gate: &Gate, tenant: i64, job: i64) -> Result<bool, Error> {
+    ///     let request = MAILS.key(tenant).tracked_for(HOUR).once(job);
+    ///     match gate.consume(request.clone()).await {
+    ///         // It was charged, or it was not. Now it is, once.
+    ///         Err(Error::OutcomeUnknown { .. }) => gate.consume(request).await,
+    ///         answer => answer,
+    ///     }
+    ///     .map(|decision| decision.is_granted())
+    /// }
+    /// # let _ = charge;
+    /// ```
+    ///
+    /// [`Source::Repeated`]: crate::Source::Repeated
+    #[expect(clippy::needless_pass_by_value, reason = "a number or a literal needs no `&`")]
+    pub fn once(mut self, id: impl ToString) -> Self {
+        self.once = Some(id.to_string().into());
+        self
+    }
+
     /// The limit that is asked.
     #[must_use]
     pub fn limit(&self) -> &Limit {
@@ -101,16 +156,19 @@ impl Request {
 
     /// The request, if its key, cost and hold are right.
     pub(crate) fn checked(self) -> Result<CheckedRequest, Error> {
-        let Self { limit, key, cost, holding } = self;
+        let Self { limit, key, cost, holding, once } = self;
         let name = || limit.name.clone().into();
         let key = key.map_err(|source| Error::Key { limit: name(), source })?;
         let cost = cost.map_err(|source| Error::Cost { limit: name(), source })?;
         let holding = match holding {
             Ok(Some(_)) if limit.shards > 1 => Err(HoldError::Shards),
+            Ok(Some(_)) if limit.lease().is_some() => Err(HoldError::Leased),
+            Ok(_) if once.as_deref() == Some("") => Err(HoldError::IdEmpty),
+            Ok(None) if once.is_some() && limit.lease().is_none() => Err(HoldError::IdWithoutHold),
             holding => holding,
         };
         let holding = holding.map_err(|source| Error::Hold { limit: name(), source })?;
-        Ok(CheckedRequest { limit, key, cost, holding })
+        Ok(CheckedRequest { limit, key, cost, holding, once })
     }
 }
 
@@ -122,12 +180,14 @@ pub(crate) struct CheckedRequest {
     pub(crate) cost: Tokens,
     #[serde(default, rename = "hold")]
     pub(crate) holding: Option<Holding>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) once: Option<Box<str>>,
 }
 
 impl From<CheckedRequest> for Request {
-    fn from(CheckedRequest { limit, key, cost, holding }: CheckedRequest) -> Self {
+    fn from(CheckedRequest { limit, key, cost, holding, once }: CheckedRequest) -> Self {
         let holding = holding.map(Holding::checked).transpose();
-        Self { limit, key: Ok(key), cost: Ok(Tokens::ZERO), holding }.cost(cost)
+        Self { limit, key: Ok(key), cost: Ok(Tokens::ZERO), holding, once }.cost(cost)
     }
 }
 

@@ -34,10 +34,11 @@ pub struct LimitSpec {
     pub name: String,
     /// How tokens come back.
     pub kind: LimitKind,
-    /// Tokens that come back in each period; positive.
+    /// Tokens that come back in each period, or of a concurrency limit those held at once; positive.
     pub rate: Tokens,
-    /// The period, from one microsecond to a thousand years, in whole microseconds.
-    #[serde(with = "human_duration", alias = "per")]
+    /// The period, or the lease of a concurrency limit, from one microsecond to a thousand years, in whole
+    /// microseconds.
+    #[serde(with = "human_duration", alias = "per", alias = "lease")]
     pub period: Duration,
     /// The most that a rested key can spend at once; the rate if not given.
     #[serde(default)]
@@ -89,7 +90,8 @@ impl LimitSpec {
         }
         let refill = match (self.kind, start) {
             (LimitKind::SlidingWindow, None) => Refill::Sliding { resolution: self.resolution.unwrap_or(0) },
-            (LimitKind::SlidingWindow, Some(_)) => return Err(LimitFault::StartOfSliding),
+            (LimitKind::Concurrency, None) => Refill::Leased,
+            (LimitKind::SlidingWindow | LimitKind::Concurrency, Some(_)) => return Err(LimitFault::StartOfCounting),
             (LimitKind::TokenBucket, None) => Refill::Continuous,
             (LimitKind::TokenBucket, Some(_)) => return Err(LimitFault::StartOfContinuous),
             (_, Some(offset)) => Refill::Stepped(Grid::Start { offset }),
@@ -142,6 +144,7 @@ impl TryFrom<LimitSpec> for Limit {
 impl From<Limit> for LimitSpec {
     fn from(limit: Limit) -> Self {
         let (kind, start) = match limit.refill {
+            Refill::Leased => (LimitKind::Concurrency, None),
             Refill::Sliding { .. } => (LimitKind::SlidingWindow, None),
             Refill::Continuous => (LimitKind::TokenBucket, None),
             Refill::Stepped(Grid::Spread) => (LimitKind::FixedWindow, None),
@@ -171,6 +174,8 @@ impl From<Limit> for LimitSpec {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitKind {
+    /// [`Limit::concurrency`].
+    Concurrency,
     /// [`Limit::fixed_window`].
     FixedWindow,
     /// [`Limit::sliding_window`].
@@ -184,6 +189,7 @@ pub enum LimitKind {
 impl fmt::Display for LimitKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Concurrency => "concurrency limit",
             Self::FixedWindow => "fixed window",
             Self::SlidingWindow => "sliding window",
             Self::SteppedBucket => "stepped bucket",

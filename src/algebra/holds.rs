@@ -13,14 +13,19 @@ pub struct Hold {
     pub id: Option<HoldId>,
     /// Whether its tokens stay spent when it lapses.
     pub keeps: bool,
+    /// Whether its receipt was used: of no amount, it tells who asks [once](crate::Request::once) more.
+    pub used: bool,
 }
 
 /// The holds of a row.
 ///
 /// First those that give back, by lapse; then those that keep, the last to lapse first. So both ends lapse, and a lapse
 /// of one leaves the sums of the others alone.
+///
+/// An empty list is not the same as [`NONE`](Self::NONE): a limit that counts what is held has written it, so nothing is
+/// spent besides.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
-pub struct Holds(Vec<Hold>);
+pub struct Holds(Option<Vec<Hold>>);
 
 impl Holds {
     /// The most named holds that a row has room for: more would cost each write a millisecond.
@@ -29,29 +34,45 @@ impl Holds {
     /// Of more unnamed holds than these, neighbours become one.
     pub(super) const MAX_UNNAMED: usize = 64;
 
-    /// None.
-    pub const NONE: Self = Self(Vec::new());
+    /// No list.
+    pub const NONE: Self = Self(None);
 
-    /// Whether there is none.
+    /// Whether there is no list: nobody has counted what is held.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether there is no hold.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.len() == 0
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.as_ref().map_or(0, Vec::len)
     }
 
     /// The holds, in their order.
     pub fn iter(&self) -> impl Iterator<Item = &Hold> {
-        self.0.iter()
+        self.0.iter().flatten()
+    }
+
+    /// As a list, also where there is no hold.
+    pub(super) fn counted(self) -> Self {
+        Self(Some(self.0.unwrap_or_default()))
+    }
+
+    /// As a list only where there is some hold.
+    pub(super) fn uncounted(self) -> Self {
+        Self(self.0.filter(|holds| !holds.is_empty()))
     }
 
     /// Those that give tokens back when they lapse.
     pub(super) fn returning(&self) -> impl Iterator<Item = &Hold> {
-        self.0.iter().filter(|hold| !hold.keeps)
+        self.iter().filter(|hold| !hold.keeps)
     }
 
     /// When the last of them has lapsed.
@@ -61,26 +82,28 @@ impl Holds {
 
     /// When the first that has a name lapses, if there is no room for another one.
     pub(super) fn room_at(&self) -> Option<Timestamp> {
-        let named = || self.0.iter().filter(|hold| hold.id.is_some());
+        let named = || self.iter().filter(|hold| hold.id.is_some());
         if named().count() < Self::MAX { None } else { named().map(|hold| hold.lapses_at).min() }
     }
 
     pub(super) fn sum(&self) -> i128 {
-        self.0.iter().map(|hold| i128::from(hold.amount.micros())).sum()
+        self.iter().map(|hold| i128::from(hold.amount.micros())).sum()
     }
 
-    pub(super) fn retain(&mut self, keep: impl Fn(&Hold) -> bool) {
-        self.0.retain(keep);
+    pub(super) fn retain(&mut self, keep: impl FnMut(&Hold) -> bool) {
+        if let Some(holds) = &mut self.0 {
+            holds.retain(keep);
+        }
     }
 
     /// Makes one of unnamed holds that lapse together. Where there are too many, their lapses are
     /// rounded up to a 63rd of the period: later is never too much.
     pub(super) fn merge(&mut self, period: i64) {
         self.join_equals();
-        if self.0.iter().filter(|hold| hold.id.is_none()).count() > Self::MAX_UNNAMED {
+        if self.iter().filter(|hold| hold.id.is_none()).count() > Self::MAX_UNNAMED {
             let step = period.unsigned_abs().div_ceil(Self::MAX_UNNAMED as u64 - 1);
             let step = i64::try_from(step).expect("it is shorter than the period");
-            for hold in self.0.iter_mut().filter(|hold| hold.id.is_none()) {
+            for hold in self.iter_mut().filter(|hold| hold.id.is_none()) {
                 hold.lapses_at = hold.lapses_at.round_up(step);
             }
             self.join_equals();
@@ -88,8 +111,9 @@ impl Holds {
     }
 
     fn join_equals(&mut self) {
-        self.0.sort_by_key(Hold::order);
-        self.0.dedup_by(|next, hold| {
+        let Some(holds) = &mut self.0 else { return };
+        holds.sort_by_key(Hold::order);
+        holds.dedup_by(|next, hold| {
             let is_one = next.id.is_none() && hold.id.is_none() && next.lapses_at == hold.lapses_at;
             if is_one {
                 hold.amount = hold.amount.checked_add(next.amount).unwrap_or(Tokens::MAX);
@@ -99,17 +123,17 @@ impl Holds {
     }
 
     fn lapses(&self) -> impl Iterator<Item = Timestamp> {
-        self.0.iter().map(|hold| hold.lapses_at)
+        self.iter().map(|hold| hold.lapses_at)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Hold> {
-        self.0.iter_mut()
+        self.0.iter_mut().flatten()
     }
 
     /// Removes those that have lapsed; what they give back.
     pub(super) fn lapse(&mut self, now: Timestamp) -> i128 {
         let mut back = 0;
-        self.0.retain(|hold| {
+        self.retain(|hold| {
             let is_live = hold.lapses_at > now;
             if !is_live && !hold.keeps {
                 back += i128::from(hold.amount.micros());
@@ -121,7 +145,7 @@ impl Holds {
 
     /// A name for a new hold: this one, or, where that is taken, the next free one.
     pub(crate) fn free_id(&self, mut id: HoldId) -> HoldId {
-        while self.0.iter().any(|other| other.id == Some(id)) {
+        while self.iter().any(|other| other.id == Some(id)) {
             id = id.next();
         }
         id
@@ -129,29 +153,44 @@ impl Holds {
 
     /// Adds a hold in its place.
     pub(crate) fn insert(&mut self, hold: Hold) {
-        let place = self.0.partition_point(|other| other.order() <= hold.order());
-        self.0.insert(place, hold);
+        let holds = self.0.get_or_insert_default();
+        let place = holds.partition_point(|other| other.order() <= hold.order());
+        holds.insert(place, hold);
     }
 
-    pub(super) fn remove(&mut self, id: HoldId) -> Option<Hold> {
-        let place = self.0.iter().position(|hold| hold.id == Some(id))?;
-        Some(self.0.remove(place))
+    /// The hold of a call of this name, used or not, whatever it asked.
+    pub(super) fn namesake(&self, id: HoldId) -> Option<Hold> {
+        self.iter().find(|hold| hold.id.is_some_and(|other| other.is_namesake(id))).copied()
     }
 
-    /// As the column `holds` has them, `None` for null: for each hold the instant of its lapse in microseconds since
-    /// the Unix epoch, and its micro-tokens; of one with a name −1 − its micro-tokens, and its id doubled, plus 1 if it
-    /// keeps.
+    /// Removes a hold that was not used. One that its caller has named stays until it lapses, and counts nothing.
+    pub(super) fn use_up(&mut self, id: HoldId) -> Option<Hold> {
+        let hold = *self.iter().find(|hold| hold.id == Some(id) && !hold.used)?;
+        self.retain(|other| other.id != Some(id));
+        if id.is_once() {
+            self.insert(Hold { amount: Tokens::ZERO, used: true, ..hold });
+        }
+        Some(hold)
+    }
+
+    /// As the column `holds` has them, `None` for null, which is no list: for each hold the instant of its lapse in
+    /// microseconds since the Unix epoch, and its micro-tokens; of one with a name −1 − its micro-tokens, and its id
+    /// doubled, plus 1 if it keeps. One that was used has the least number for an amount, so others have a micro-token
+    /// less than the most.
     #[must_use]
     pub fn to_column(&self) -> Option<Vec<i64>> {
         let mut column = Vec::new();
-        for hold in &self.0 {
+        for hold in self.0.as_ref()? {
             column.push(hold.lapses_at.micros());
             match hold.id {
-                Some(id) => column.extend([-1 - hold.amount.micros(), id.get() << 1 | i64::from(hold.keeps)]),
+                Some(id) => {
+                    let amount = if hold.used { USED } else { (-1 - hold.amount.micros()).max(USED + 1) };
+                    column.extend([amount, id.get() << 1 | i64::from(hold.keeps)]);
+                }
                 None => column.push(hold.amount.micros()),
             }
         }
-        (!column.is_empty()).then_some(column)
+        Some(column)
     }
 
     /// Reads what [`to_column`](Self::to_column) wrote; `None` for anything else.
@@ -159,22 +198,29 @@ impl Holds {
     pub fn from_column(column: &[i64]) -> Option<Self> {
         let (mut holds, mut rest) = (Vec::new(), column);
         while let [lapse, amount, left @ ..] = rest {
+            let used = *amount == USED;
             let (amount, name, left) = match (amount, left) {
                 (0.., _) => (*amount, None, left),
                 (_, [name, left @ ..]) => {
-                    (-1 - amount, Some(u64::try_from(*name).ok().filter(|name| *name > 1)?), left)
+                    let amount = if used { 0 } else { -1 - amount };
+                    (amount, Some(u64::try_from(*name).ok().filter(|name| *name > 1)?), left)
                 }
                 (_, []) => return None,
             };
+            let id = name.map(|name| HoldId::stored(name >> 1));
+            if used && !id.is_some_and(HoldId::is_once) {
+                return None;
+            }
             holds.push(Hold {
                 lapses_at: Timestamp::from_micros(*lapse),
                 amount: Tokens::from_micros(amount),
-                id: name.map(|name| HoldId::new(name >> 1)),
+                id,
                 keeps: name.is_some_and(|name| name & 1 == 1),
+                used,
             });
             rest = left;
         }
-        (rest.is_empty() && holds.len() <= Self::MAX + 2 * Self::MAX_UNNAMED).then_some(Self(holds))
+        (rest.is_empty() && holds.len() <= Self::MAX + 2 * Self::MAX_UNNAMED).then_some(Self(Some(holds)))
     }
 }
 
@@ -188,5 +234,8 @@ impl Hold {
 
 /// What a sliding window counts until an instant.
 pub(super) fn unnamed(lapses_at: Timestamp, amount: Tokens) -> Hold {
-    Hold { lapses_at, amount, id: None, keeps: false }
+    Hold { lapses_at, amount, id: None, keeps: false, used: false }
 }
+
+/// What stands for the amount of a hold that was used.
+const USED: i64 = i64::MIN;

@@ -1,5 +1,6 @@
 use std::cmp::Reverse;
 use std::slice;
+use std::time::Duration;
 
 use super::holds::{Hold, unnamed};
 use super::state::{State, cut, wide};
@@ -14,7 +15,7 @@ pub struct Ask {
     cost: Tokens,
     reserving: bool,
     holding: Option<Holding>,
-    /// The name of the hold.
+    /// The name of the hold; of one that the caller has named, without a fingerprint.
     id: HoldId,
 }
 
@@ -63,9 +64,25 @@ impl Ask {
         self.cost
     }
 
-    /// The same, whose hold has this name.
+    /// The same, whose hold has this name, unless the caller has named it.
     pub(crate) fn named(self, id: HoldId) -> Self {
-        Self { id, ..self }
+        if self.is_once() { self } else { Self { id, ..self } }
+    }
+
+    /// The same, whose hold the caller names, if so.
+    pub(crate) fn once(self, name: Option<&str>) -> Self {
+        Self { id: name.map_or(self.id, HoldId::once), ..self }
+    }
+
+    /// Whether the caller has named it.
+    pub(crate) fn is_once(self) -> bool {
+        self.id.is_once()
+    }
+
+    /// The id of its hold. A lease may be of another length in the next release.
+    pub(crate) fn hold_id(self, terms: &Terms) -> HoldId {
+        let holding = self.holding.filter(|_| terms.flow != Flow::Leased);
+        if self.is_once() { self.id.asking(self.cost, holding) } else { self.id }
     }
 
     /// The hold that it keeps, if it does, from an instant on, in a row that it was taken from.
@@ -74,8 +91,9 @@ impl Ask {
         let hold = Hold {
             lapses_at: from.plus(holding.span()),
             amount: self.cost,
-            id: Some(row.holds.free_id(self.id)),
+            id: Some(row.holds.free_id(self.hold_id(terms))),
             keeps: holding.keeps(),
+            used: false,
         };
         let Flow::Sliding { .. } = terms.flow else { return Some(hold) };
         // It counts no longer than other grants do, and a receipt that keeps is good for so long.
@@ -84,9 +102,22 @@ impl Ask {
         Some(Hold { lapses_at, keeps: false, ..hold })
     }
 
+    /// When the tokens of a hold that it took before were ready. A row of a limit that counts tells it only to the tick,
+    /// and of a lease that was renewed since when: never too early, and not after its own instant.
+    fn ready_at(self, terms: &Terms, row: &State, hold: Hold) -> Timestamp {
+        let period = Duration::from_micros(terms.period.unsigned_abs());
+        match self.holding {
+            Some(Holding::LapsesAfter(span)) if terms.flow.counts() => {
+                hold.lapses_at.minus(span.min(period)).min(row.ts)
+            }
+            _ if terms.flow.counts() => hold.lapses_at.minus(period).min(row.ts),
+            holding => hold.lapses_at.minus(holding.map_or(Duration::ZERO, Holding::span)),
+        }
+    }
+
     /// Whether it keeps the same hold as another.
     pub(crate) fn holds_as(self, other: Self) -> bool {
-        self.holding == other.holding
+        (self.holding, self.id) == (other.holding, other.id)
     }
 
     /// Whether it takes tokens or keeps a hold.
@@ -272,6 +303,16 @@ impl<'r> Pool<'r> {
         self.shards().find_map(|shard| shard.refilled.holds.room_at()).unwrap_or(self.now)
     }
 
+    /// The hold that the row has of a call that its caller has named, whatever it asked, and when its tokens were ready.
+    pub(crate) fn granted_before(&self, ask: Ask) -> Option<(Hold, Timestamp)> {
+        if !ask.is_once() {
+            return None;
+        }
+        let shard = self.shards().next()?;
+        let hold = shard.refilled.holds.namesake(ask.id)?;
+        Some((hold, ask.ready_at(&shard.terms, &shard.read, hold)))
+    }
+
     /// When the balance is no debt, by refill alone.
     fn repaid_at(&self) -> Timestamp {
         match self.rows {
@@ -361,25 +402,40 @@ impl<'r> Pool<'r> {
         let Settled { id, cost, actual, granted_at } = charge;
         let shard = self.shards().next()?;
         let mut next = shard.refilled.clone();
-        let hold = next.holds.remove(id)?;
-        if let Flow::Sliding { .. } = shard.terms.flow {
-            // What was spent since the grant counts from now on: the later is the safe one.
-            let more = cut((wide(actual) - wide(cost)).max(0));
-            let kept = [(granted_at, actual.min(hold.amount)), (next.ts, more)];
-            for (from, amount) in kept.into_iter().filter(|(_, amount)| *amount > Tokens::ZERO) {
-                next.holds.insert(unnamed(shard.terms.leaves_at(from), amount));
+        let hold = next.holds.use_up(id)?;
+        match shard.terms.flow {
+            Flow::Sliding { .. } => {
+                // What was spent since the grant counts from now on: the later is the safe one.
+                let more = cut((wide(actual) - wide(cost)).max(0));
+                let kept = [(granted_at, actual.min(hold.amount)), (next.ts, more)];
+                for (from, amount) in kept.into_iter().filter(|(_, amount)| *amount > Tokens::ZERO) {
+                    next.holds.insert(unnamed(shard.terms.leaves_at(from), amount));
+                }
+                next.holds.retain(|hold| hold.lapses_at > next.ts);
+                next = shard.terms.counted(next.holds, next.ts);
             }
-            next.holds.retain(|hold| hold.lapses_at > next.ts);
-            next = shard.terms.counted(next.holds, next.ts);
-        } else {
-            let value = wide(next.value) + (wide(cost) - wide(actual)).min(wide(hold.amount));
-            if value < i128::from(i64::MIN) {
-                return Some(Err(TooDeep));
+            // Released: whatever was done with it, it is held no longer.
+            Flow::Leased => next = shard.terms.counted(next.holds, next.ts),
+            Flow::Continuous | Flow::FirstUse | Flow::Grid { .. } => {
+                let value = wide(next.value) + (wide(cost) - wide(actual)).min(wide(hold.amount));
+                if value < i128::from(i64::MIN) {
+                    return Some(Err(TooDeep));
+                }
+                (next.value, next.holds) = (cut(value), next.holds.uncounted());
             }
-            next.value = cut(value);
         }
         let taken = cut(wide(shard.refilled.value) - wide(next.value));
         Some(Ok(Portion { shard: shard.index, next, taken }))
+    }
+
+    /// Lets a hold lapse a period from now; `None` where the row has no such hold.
+    pub(crate) fn renew(&self, id: HoldId) -> Option<Portion> {
+        let shard = self.shards().next()?;
+        let mut next = shard.refilled.clone();
+        let hold = next.holds.use_up(id)?;
+        next.holds.retain(|other| other.id != Some(id));
+        next.holds.insert(Hold { lapses_at: shard.terms.leaves_at(self.now), ..hold });
+        Some(Portion { shard: shard.index, next, taken: Tokens::ZERO })
     }
 
     /// Fills up each row that is there, by the clock: a row from the future comes back to the present. Its holds stay,
@@ -463,7 +519,7 @@ impl Shard {
     /// What it is after a charge that it can bear alone.
     fn charged(&self, ask: Ask, cost: i128) -> Portion {
         let mut portion = self.portion(cost);
-        if let (Flow::Sliding { .. }, None) = (self.terms.flow, ask.holding) {
+        if self.terms.flow.counts() && ask.holding.is_none() {
             let mut holds = portion.next.holds;
             holds.insert(unnamed(self.terms.leaves_at(portion.next.ts), cut(cost)));
             portion.next = self.terms.counted(holds, portion.next.ts);
@@ -479,10 +535,10 @@ impl Shard {
     /// What it is after a credit for which it has room.
     fn credited(&self, given: i128) -> State {
         let mut next = self.refilled.clone();
-        let Flow::Sliding { .. } = self.terms.flow else {
+        if !self.terms.flow.counts() {
             next.fill(given, self.terms.capacity, false);
             return next;
-        };
+        }
         // Of what lapses soonest: of whatever was not used, no more than this is free at any later instant.
         let mut left = given;
         for hold in next.holds.iter_mut().filter(|hold| hold.id.is_none()) {

@@ -31,6 +31,16 @@ pub(crate) enum Flow {
     Sliding {
         tick: i64,
     },
+    /// What was granted comes back when it is released, or after a period. What is left is the capacity less what is
+    /// held.
+    Leased,
+}
+
+impl Flow {
+    /// Whether the balance is the capacity less what is held: no refill brings anything.
+    pub(crate) fn counts(self) -> bool {
+        matches!(self, Self::Sliding { .. } | Self::Leased)
+    }
 }
 
 impl Terms {
@@ -39,6 +49,7 @@ impl Terms {
     pub fn of(limit: &Limit, key: &Key) -> Self {
         let flow = match limit.refill {
             Refill::Continuous => Flow::Continuous,
+            Refill::Leased => Flow::Leased,
             Refill::Sliding { resolution: 0 } => Flow::Sliding { tick: 1 },
             Refill::Sliding { resolution } => Flow::Sliding { tick: (limit.period - 1) / i64::from(resolution) + 1 },
             Refill::Stepped(Grid::FirstUse) => Flow::FirstUse,
@@ -87,7 +98,7 @@ impl Terms {
     #[must_use]
     pub fn full(&self, now: Timestamp) -> State {
         let ts = match self.flow {
-            Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } => now,
+            Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } | Flow::Leased => now,
             Flow::Grid { phase } => self.step(phase, self.step_number(phase, now)),
         };
         State::new(Tokens::from_micros(self.capacity), ts)
@@ -102,24 +113,24 @@ impl Terms {
     /// The same. Where it does not cut, what lies above the capacity stays.
     pub(super) fn grown(&self, row: &State, now: Timestamp, cuts: bool) -> State {
         let now = now.max(row.ts);
-        if let Flow::Sliding { .. } = self.flow {
-            return self.slid(row, now);
+        if self.flow.counts() {
+            return self.recounted(row, now);
         }
         let (gained, ts) = self.gained(row.ts, now);
         let mut next = State { ts, ..row.clone() };
         next.fill(gained, self.capacity, cuts);
         next.lapse(now);
-        next
+        State { holds: next.holds.uncounted(), ..next }
     }
 
-    /// The row of a sliding window at an instant.
-    fn slid(&self, row: &State, now: Timestamp) -> State {
-        // Nothing was granted after the row's instant. So nothing counts for longer than a window from there, whatever
+    /// The row of a limit that counts, at an instant.
+    fn recounted(&self, row: &State, now: Timestamp) -> State {
+        // Nothing was granted after the row's instant. So nothing counts for longer than a period from there, whatever
         // definition wrote it; and what another kind of limit found to be spent counts for so long.
         let last = self.leaves_at(row.ts);
         let mut holds = row.holds.clone();
         let spent = i128::from(self.capacity) - wide(row.value);
-        if holds.is_empty() && spent > 0 {
+        if holds.is_none() && spent > 0 {
             holds.insert(unnamed(last, cut(spent)));
         }
         for hold in holds.iter_mut().filter(|hold| hold.id.is_none()) {
@@ -129,13 +140,13 @@ impl Terms {
         self.counted(holds, now)
     }
 
-    /// The row of a sliding window that holds so much.
+    /// The row of a limit that counts, with these holds.
     pub(super) fn counted(&self, mut holds: Holds, ts: Timestamp) -> State {
         holds.merge(self.period);
-        State { value: cut(i128::from(self.capacity) - holds.sum()), ts, holds }
+        State { value: cut(i128::from(self.capacity) - holds.sum()), ts, holds: holds.counted() }
     }
 
-    /// When what is granted at an instant leaves a sliding window.
+    /// When what is granted at an instant leaves the window, or what nobody renews ends.
     pub(super) fn leaves_at(&self, granted_at: Timestamp) -> Timestamp {
         let tick = if let Flow::Sliding { tick } = self.flow { tick } else { 1 };
         let end = i128::from(Timestamp::from_micros(granted_at.micros() + 1).round_up(tick).micros()) - 1;
@@ -148,7 +159,7 @@ impl Terms {
         let elapsed = i128::from(now.micros()) - i128::from(ts.micros());
         match self.flow {
             Flow::Continuous => (rate * elapsed / period, now),
-            Flow::Sliding { .. } => (0, now),
+            Flow::Sliding { .. } | Flow::Leased => (0, now),
             Flow::FirstUse => {
                 let steps = elapsed / period;
                 (steps * rate, Timestamp::saturating(i128::from(ts.micros()) + steps * period))
@@ -164,8 +175,8 @@ impl Terms {
     /// The first instant at which `row` holds `target`, if nobody spends. The target counts as within capacity.
     #[must_use]
     pub fn first_instant(&self, row: &State, target: Tokens) -> Timestamp {
-        if let Flow::Sliding { .. } = self.flow {
-            let row = self.slid(row, row.ts);
+        if self.flow.counts() {
+            let row = self.recounted(row, row.ts);
             let mut missing = wide(target) - wide(row.value);
             if missing <= 0 {
                 return row.ts;
@@ -204,7 +215,7 @@ impl Terms {
         let from = i128::from(ts.micros());
         match self.flow {
             Flow::Continuous => Timestamp::saturating(from + div_ceil(missing * period, rate)),
-            Flow::Sliding { .. } => Timestamp::MAX,
+            Flow::Sliding { .. } | Flow::Leased => Timestamp::MAX,
             Flow::FirstUse => Timestamp::saturating(from + div_ceil(missing, rate) * period),
             Flow::Grid { phase } => self.step(phase, self.step_number(phase, ts) + div_ceil(missing, rate)),
         }
@@ -213,8 +224,8 @@ impl Terms {
     /// When `row` will be full and without holds, if nobody spends. From then on it equals a missing row.
     #[must_use]
     pub fn full_at(&self, row: &State) -> Timestamp {
-        if let Flow::Sliding { .. } = self.flow {
-            return self.slid(row, row.ts).holds.last_lapse().unwrap_or(row.ts);
+        if self.flow.counts() {
+            return self.recounted(row, row.ts).holds.last_lapse().unwrap_or(row.ts);
         }
         let full_at = self.first_instant(row, Tokens::from_micros(self.capacity));
         row.holds.last_lapse().map_or(full_at, |lapse| lapse.max(full_at))

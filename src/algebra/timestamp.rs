@@ -42,6 +42,12 @@ impl Timestamp {
         Self::saturating(i128::from(self.0) + span)
     }
 
+    /// The instant so much earlier, in whole microseconds.
+    pub(super) fn minus(self, span: Duration) -> Self {
+        let span = i128::try_from(span.as_micros()).expect("a duration has less than 2^84 microseconds");
+        Self::saturating(i128::from(self.0) - span)
+    }
+
     /// The first instant from this one on that is a multiple of a step.
     pub(super) fn round_up(self, step: i64) -> Self {
         let step = i128::from(step);

@@ -37,6 +37,9 @@ pub enum OnFailure {
     /// A process keeps 100 000 buckets, and forgets only full ones, since a forgotten bucket is full again. While none
     /// of them is full, a key that is not kept gets the error. So inventing keys resets no bucket, but it can keep
     /// other new keys out.
+    ///
+    /// Memory knows no [id](crate::Request::once) of the database or of another process: what was granted there may be
+    /// refused here, or taken once more from the memory of each process. The database forgets none of its own meanwhile.
     Local(f64),
 }
 

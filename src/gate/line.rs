@@ -19,6 +19,9 @@ use crate::tokens::Tokens;
 /// Only the first of a line sleeps until its tokens are there. Then it asks, and the next one comes forward, which goes
 /// by what the first one leaves: so all whose tokens are there ask at once, and each caller asks once more than it is
 /// refused. Who is refused, because others took tokens, goes back to its place.
+///
+/// What a concurrency limit grants comes back when somebody releases it, and nobody knows when. There the first one asks
+/// now and then, and when this gate has released something.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: Mutex<HashMap<Row, Line>>,
@@ -39,6 +42,8 @@ struct Line {
     expected: Expected,
     /// Those who wait, by their numbers.
     waiting: BTreeMap<u64, Arc<Notify>>,
+    /// How often the first one has asked in vain.
+    asked: u32,
     /// How many have a place, with those who are asking.
     places: usize,
     next: u64,
@@ -53,6 +58,8 @@ struct Expected {
     named: Option<(Tokens, Timestamp)>,
     /// What time it was by the database's clock at an instant of ours.
     read: (Timestamp, Instant),
+    /// When the first one asks at the latest, where it waits for a release.
+    asks_at: Option<Instant>,
 }
 
 impl Lines {
@@ -66,10 +73,11 @@ impl Lines {
     /// A place for somebody who was refused.
     pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, denied: &Denied) -> Waiter<'l> {
         let mut lines = self.lock();
-        let expected = Expected::after(item, denied);
+        let expected = Expected::after(item, denied, 0);
         let line = lines.entry(item.target.first.clone()).or_insert_with(|| Line {
             expected: expected.clone(),
             waiting: BTreeMap::new(),
+            asked: 0,
             places: 0,
             next: 0,
         });
@@ -83,6 +91,20 @@ impl Lines {
         line.places += 1;
         line.waiting.insert(number, first.clone());
         Waiter { lines: self, item, number, first }
+    }
+
+    /// Something was released: the first ones of these lines ask.
+    pub(super) fn wake(&self, rows: &[Row]) {
+        if rows.is_empty() {
+            return;
+        }
+        let mut lines = self.lock();
+        for row in rows {
+            if let Some(line) = lines.get_mut(row) {
+                (line.expected.asks_at, line.asked) = (Some(Instant::now()), 0);
+                line.call_first();
+            }
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Row, Line>> {
@@ -111,10 +133,10 @@ impl Waiter<'_> {
                 Turn::Queue => self.first.notified().await,
                 Turn::Sleep(pause) => {
                     let wake = tokio::time::Instant::now().checked_add(pause);
-                    let Some(wake) = wake.filter(|wake| deadline.is_none_or(|deadline| *wake <= deadline)) else {
-                        return;
-                    };
-                    tokio::time::sleep_until(wake.checked_add(late).unwrap_or(wake)).await;
+                    let is_in_time = |wake: &tokio::time::Instant| deadline.is_none_or(|deadline| *wake <= deadline);
+                    let Some(wake) = wake.filter(|wake| self.waits_for_release() || is_in_time(wake)) else { return };
+                    let wake = wake.checked_add(late).unwrap_or(wake);
+                    let _ = tokio::time::timeout_at(wake, self.first.notified()).await;
                 }
             }
         }
@@ -124,9 +146,14 @@ impl Waiter<'_> {
     pub(super) fn refused(&self, denied: &Denied) {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(&self.item.target.first) {
-            line.expected = Expected::after(self.item, denied);
+            line.asked = line.asked.saturating_add(1);
+            line.expected = Expected::after(self.item, denied, line.asked);
             line.waiting.insert(self.number, self.first.clone());
         }
+    }
+
+    fn waits_for_release(&self) -> bool {
+        self.item.target.terms.flow == Flow::Leased
     }
 
     fn look(&self) -> Turn {
@@ -156,6 +183,10 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(&self.item.target.first) {
+            if self.waits_for_release() {
+                // It has what it waited for, and more may be free.
+                line.expected.asks_at = Some(Instant::now());
+            }
             line.leave(self.number);
             line.places -= 1;
             if line.places == 0 {
@@ -169,6 +200,10 @@ impl Line {
     /// Lets the next one come forward.
     fn leave(&mut self, number: u64) {
         self.waiting.remove(&number);
+        self.call_first();
+    }
+
+    fn call_first(&self) {
         if let Some((_, first)) = self.waiting.first_key_value() {
             first.notify_one();
         }
@@ -177,7 +212,7 @@ impl Line {
 
 impl Expected {
     /// What a refusal tells of the row.
-    fn after(item: &Item<Ask>, denied: &Denied) -> Self {
+    fn after(item: &Item<Ask>, denied: &Denied, asked: u32) -> Self {
         let now = Timestamp::from(denied.decided_at);
         let ts = match item.target.terms.flow {
             // Its steps lie whole periods before the one at which it would grant.
@@ -186,7 +221,7 @@ impl Expected {
                 let until_step = retry_at.micros().saturating_sub(now.micros()).rem_euclid(period);
                 Timestamp::from_micros(now.micros().saturating_add(until_step).saturating_sub(period))
             }
-            Flow::Continuous | Flow::Grid { .. } | Flow::Sliding { .. } => now,
+            Flow::Continuous | Flow::Grid { .. } | Flow::Sliding { .. } | Flow::Leased => now,
         };
         let (terms, cost, retry_at) = (&item.target.terms, item.action.cost(), Timestamp::from(denied.retry_at));
         let state = State::new(denied.remaining, ts);
@@ -194,7 +229,9 @@ impl Expected {
         let rounding = (terms.period / terms.rate + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
         let difference = terms.first_instant(&state, cost).micros().abs_diff(retry_at.micros());
         let named = (difference > rounding.unsigned_abs()).then_some((cost, retry_at));
-        Self { state, named, read: (denied.observed_at.into(), Instant::now()) }
+        let now = Instant::now();
+        let asks_at = (item.target.terms.flow == Flow::Leased).then(|| now + pause(asked));
+        Self { state, named, read: (denied.observed_at.into(), now), asks_at }
     }
 
     /// How long until the row holds what is asked.
@@ -206,10 +243,16 @@ impl Expected {
             None => item.target.terms.first_instant(&self.state, cost),
         };
         let micros = instant.micros().saturating_sub(self.now().micros());
-        Duration::from_micros(micros.try_into().unwrap_or(0))
+        let pause = Duration::from_micros(micros.try_into().unwrap_or(0));
+        self.asks_at.map_or(pause, |at| pause.min(at.saturating_duration_since(Instant::now())))
     }
 
     fn take(&mut self, item: &Item<Ask>) {
+        if let Some(asks_at) = &mut self.asks_at {
+            // The next one asks when this one has its answer.
+            *asks_at = Instant::now() + LAST_PAUSE;
+            return;
+        }
         if let Some((named, _)) = &mut self.named {
             *named = Tokens::MAX;
             return;
@@ -224,3 +267,14 @@ impl Expected {
         now.plus(at.elapsed())
     }
 }
+
+/// How long the first one waits for a release before it asks once more; at random, so that those of several processes
+/// spread.
+fn pause(asked: u32) -> Duration {
+    let most = FIRST_PAUSE.saturating_mul(1 << asked.min(8)).min(LAST_PAUSE);
+    most.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// How long that is, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 //!
 //! | metric | kind | labels |
 //! | --- | --- | --- |
-//! | `tollgate_decisions_total` | counter | `limit`, `outcome` (`granted`, `denied`, `changed`), `source` (`database`, `memory`, `degraded`) |
+//! | `tollgate_decisions_total` | counter | `limit`, `outcome` (`granted`, `denied`, `changed`), `source` (`database`, `repeated`, `memory`, `degraded`) |
 //! | `tollgate_errors_total` | counter: calls that the database did not answer, whatever the failure policy made of it | `limit` |
 //! | `tollgate_batches_total` | counter | |
 //! | `tollgate_batch_calls` | histogram | |
@@ -19,6 +19,7 @@ use crate::error::Error;
 pub(super) fn decided(limit: &str, outcome: &'static str, source: Source) {
     let source = match source {
         Source::Database => "database",
+        Source::Repeated => "repeated",
         Source::Memory => "memory",
         Source::Degraded => "degraded",
     };

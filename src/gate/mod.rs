@@ -6,6 +6,7 @@ mod connection;
 mod fallback;
 mod groups;
 mod lane;
+mod lease;
 mod line;
 mod meter;
 mod refusals;
@@ -34,6 +35,7 @@ use crate::text::Text;
 use crate::tokens::{Tokens, TokensError};
 pub use builder::GateBuilder;
 pub use fallback::OnFailure;
+pub use lease::Lease;
 use line::Lines;
 use reply::{QueuedCall, Reply};
 use shared::Shared;
@@ -102,6 +104,7 @@ struct Inner {
     shared: Arc<Shared>,
     switchboard: Switchboard,
     lines: Lines,
+    built: Instant,
 }
 
 impl Gate {
@@ -118,7 +121,7 @@ impl Gate {
     fn with(shared: Shared, lanes: usize) -> Self {
         let shared = Arc::new(shared);
         let switchboard = Switchboard::new(&shared, lanes);
-        Self { inner: Arc::new(Inner { shared, switchboard, lines: Lines::default() }) }
+        Self { inner: Arc::new(Inner { shared, switchboard, lines: Lines::default(), built: Instant::now() }) }
     }
 
     /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).
@@ -165,40 +168,104 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn wait(&self, request: Request, timeout: Duration) -> Result<Decision, Error> {
+        self.wait_in_line(request, timeout).await.map(|(decision, _)| decision)
+    }
+
+    /// As [`wait`](Self::wait), and when the call that was decided was sent.
+    async fn wait_in_line(&self, request: Request, timeout: Duration) -> Result<(Decision, Instant), Error> {
         let call = self.checked(Call::consume([request.clone()]))?;
         let (item, jitter) = (call.only(), self.inner.shared.settings.jitter);
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
+        // What is held may be released at any time.
+        let is_released = item.target.limit.lease().is_some();
         let is_too_late = |denied: &Denied| {
-            let ready = Instant::now().checked_add(denied.retry_after());
+            let wait = if is_released { Duration::ZERO } else { denied.retry_after() };
+            let ready = Instant::now().checked_add(wait);
             ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
         };
         let mut place = self.inner.lines.join(item);
         if place.is_some()
+            && !is_released
             && let Decision::Denied(denied) = self.check(request).await?
             && is_too_late(&denied)
         {
-            return Ok(Decision::Denied(denied));
+            return Ok((Decision::Denied(denied), Instant::now()));
         }
         loop {
             if let Some(place) = &place {
                 let is_in_time = place.turn(deadline, jitter.mul_f64(fastrand::f64())).await;
                 if !is_in_time {
-                    return self.decide(call.clone()).await;
+                    let sent = Instant::now();
+                    return Ok((self.decide(call.clone()).await?, sent));
                 }
             }
+            let sent = Instant::now();
             let denied = match self.decide(call.clone()).await? {
                 Decision::Denied(denied) => denied,
-                granted @ Decision::Granted(_) => return Ok(granted),
+                granted @ Decision::Granted(_) => return Ok((granted, sent)),
             };
             if is_too_late(&denied) {
-                return Ok(Decision::Denied(denied));
+                return Ok((Decision::Denied(denied), sent));
             }
             match &place {
                 Some(place) => place.refused(&denied),
                 None => place = Some(self.inner.lines.join_refused(item, &denied)),
             }
         }
+    }
+
+    /// Takes tokens of a [concurrency](crate::Limit::concurrency) limit, if they are there, and holds them as long as
+    /// the [`Lease`] lives.
+    ///
+    /// A future that is dropped while it waits for its answer may have been granted; that lapses at the end of the
+    /// lease.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume`](Self::consume).
+    pub async fn acquire(&self, request: Request) -> Result<Decision<Lease>, Error> {
+        self.acquire_all([request]).await
+    }
+
+    /// Takes tokens from every limit, or from none, and holds those of concurrency limits as long as the [`Lease`]
+    /// lives. What was taken from other limits stays taken.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume_all`](Self::consume_all).
+    pub async fn acquire_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Lease>, Error> {
+        let sent = Instant::now();
+        Ok(self.leased(self.consume_all(requests).await?, sent))
+    }
+
+    /// As [`acquire`](Self::acquire), and waits for up to `timeout` until somebody releases what is missing, or lets it
+    /// lapse.
+    ///
+    /// Those who wait at one gate are served in the order in which they came, and a release by the same gate wakes the
+    /// first. What other processes release is found by asking: after 50 ms, and then ever less often, down to once a
+    /// second.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume`](Self::consume).
+    pub async fn acquire_within(&self, request: Request, timeout: Duration) -> Result<Decision<Lease>, Error> {
+        let (decision, sent) = self.wait_in_line(request, timeout).await?;
+        Ok(self.leased(decision, sent))
+    }
+
+    fn leased(&self, decision: Decision, sent: Instant) -> Decision<Lease> {
+        match decision {
+            Decision::Granted(grant) => Decision::Granted(Lease::new(self, grant, sent)),
+            Decision::Denied(denied) => Decision::Denied(denied),
+        }
+    }
+
+    /// An instant at which other leases of this length are due as well, not after the given one.
+    fn together(&self, at: Instant, lease: Duration) -> Instant {
+        let step = (lease / 12).as_micros().max(1);
+        let late = at.saturating_duration_since(self.inner.built).as_micros() % step;
+        at - Duration::from_micros(u64::try_from(late).unwrap_or(0))
     }
 
     /// Takes tokens now, to be spent as soon as they are there. As [`Limiter::reserve`](crate::Limiter::reserve).
@@ -285,6 +352,24 @@ impl Gate {
         self.change(Call::cancel(receipt.into())).await
     }
 
+    /// Lets each lease of a receipt last anew. As [`Limiter::renew`](crate::Limiter::renew).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::renew`](crate::Limiter::renew) and of [`Gate`].
+    pub async fn renew(&self, receipt: &Receipt) -> Result<Receipt, Error> {
+        self.ask(self.checked(Call::renew(receipt))?).await.map(|answer| answer.renewal(receipt))
+    }
+
+    /// Ends each lease of a receipt. As [`Limiter::release`](crate::Limiter::release).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::release`](crate::Limiter::release) and of [`Gate`].
+    pub async fn release(&self, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
+        self.change(Call::release(&receipt.into())).await
+    }
+
     /// Decides from memory, else by the database, else by the failure policy.
     async fn decide(&self, call: CheckedCall) -> Result<Decision, Error> {
         let Shared { refusals, fallback, settings, .. } = &*self.inner.shared;
@@ -300,7 +385,11 @@ impl Gate {
     }
 
     async fn change(&self, call: Call) -> Result<Balance, Error> {
-        self.ask(self.checked(call)?).await.map(Answer::lowest)
+        let call = self.checked(call)?;
+        let freed: Vec<_> = call.releases().cloned().collect();
+        let answer = self.ask(call).await?;
+        self.inner.lines.wake(&freed);
+        Ok(answer.lowest())
     }
 
     fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
@@ -315,7 +404,7 @@ impl Gate {
         match &answer {
             Ok(answer) => {
                 span.record("outcome", answer.outcome());
-                meter::decided(limit.as_str(), answer.outcome(), Source::Database);
+                meter::decided(limit.as_str(), answer.outcome(), answer.source());
             }
             Err(error) => {
                 span.record("outcome", "error");

@@ -28,6 +28,8 @@ pub(crate) fn printable(text: &str) -> String {
 fn window(limit: &Limit) -> Option<u64> {
     let [capacity, rate, period] = [limit.capacity.micros(), limit.rate.micros(), limit.period].map(i128::from);
     let micros = match limit.refill {
+        // What is held comes back when it is released.
+        Refill::Leased => return None,
         Refill::Sliding { .. } => period,
         Refill::Continuous => div_ceil(capacity * period, rate),
         Refill::Stepped(_) => div_ceil(capacity, rate) * period,

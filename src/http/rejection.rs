@@ -140,6 +140,9 @@ fn failure(error: &Error) -> Problem {
         Error::Lapsed { .. } | Error::ReceiptUsed { .. } => {
             (StatusCode::CONFLICT, "The charge was settled before, or has lapsed")
         }
+        Error::OnceMismatch { .. } => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "The id of the request was used for another request")
+        }
         Error::ConflictingDefinitions { .. }
         | Error::Cost { .. }
         | Error::DebtTooDeep { .. }

@@ -285,6 +285,27 @@ impl Limiter {
         self.decide(conn, Call::cancel(receipt.into())).await.map(Answer::lowest)
     }
 
+    /// Lets each lease of a receipt last for its limit's period from now on, and returns the receipt with the new ends.
+    /// Other charges stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lapsed`] for a lease that has ended, and [`Error::ReceiptUsed`] for one that was released;
+    /// [`Error::NothingAsked`] for a receipt without leases; those of [`consume`](Self::consume).
+    pub async fn renew(&self, conn: &mut PgConnection, receipt: &Receipt) -> Result<Receipt, Error> {
+        self.decide(conn, Call::renew(receipt)).await.map(|answer| answer.renewal(receipt))
+    }
+
+    /// Ends each lease of a receipt: what it held is free when the transaction commits. Other charges stay as they are.
+    /// Returns the balance; of several leases the lowest.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`renew`](Self::renew).
+    pub async fn release(&self, conn: &mut PgConnection, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
+        self.decide(conn, Call::release(&receipt.into())).await.map(Answer::lowest)
+    }
+
     /// Decides without a lock, and changes nothing. Touches no table but those it asks: a standby has only the durable
     /// one.
     async fn look(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {

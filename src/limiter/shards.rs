@@ -32,8 +32,7 @@ impl Limiter {
         };
         if let [candidates] = candidates.as_slice() {
             // A row may have holds of a time when the limit had one row; `swap_first` does not write them.
-            let unheld =
-                |change: &&Change| seen.states[change.row].as_ref().is_some_and(|state| state.holds.is_empty());
+            let unheld = |change: &&Change| seen.states[change.row].as_ref().is_some_and(|state| state.holds.is_none());
             let there: Vec<_> = candidates.iter().filter(unheld).cloned().collect();
             let fullest = candidates[0].row;
             if !there.is_empty() && seen.states[fullest].is_none() {

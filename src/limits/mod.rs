@@ -17,7 +17,7 @@ pub use fault::{FileFault, FileFaultKind, FileFaults, LimitsError, UnknownLimit}
 ///
 /// ```toml
 /// [send_message]
-/// kind = "token_bucket"      # or "fixed_window", "stepped_bucket", "sliding_window"
+/// kind = "token_bucket"      # or "fixed_window", "stepped_bucket", "sliding_window", "concurrency"
 /// rate = 10                  # tokens per period; fractions are allowed: 0.5 or "0.5"
 /// per = "1m"                 # the period: "10s", "1m 30s", "1h", "1d"; also spelled `period`
 /// capacity = 20              # the most at once; default: the rate
@@ -33,6 +33,11 @@ pub use fault::{FileFault, FileFaultKind, FileFaults, LimitsError, UnknownLimit}
 /// rate = 100
 /// per = "1m"
 /// resolution = 10            # in how many steps it slides; default: as finely as can be
+///
+/// [renders]
+/// kind = "concurrency"
+/// rate = 8                   # how many at once
+/// lease = "30s"              # when a dead holder's ends; the same field as `per`
 ///
 /// [llm_tokens]
 /// kind = "token_bucket"

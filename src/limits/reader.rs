@@ -70,7 +70,7 @@ impl Reader<'_> {
     fn known_fields(&mut self, limit: &str, entries: Vec<FileEntry>) -> BTreeMap<&'static str, FileEntry> {
         let mut fields = BTreeMap::new();
         for entry in entries {
-            let canonical = if entry.key == "period" { "per" } else { &entry.key };
+            let canonical = if ["period", "lease"].contains(&entry.key.as_str()) { "per" } else { &entry.key };
             let key_at = entry.key_at;
             match FIELDS.iter().find(|field| field.name == canonical) {
                 None => {
@@ -220,7 +220,7 @@ const FIELDS: [FieldHelp; 9] = [
     FieldHelp {
         name: "kind",
         example: KIND,
-        words: &["token_bucket", "fixed_window", "stepped_bucket", "sliding_window"],
+        words: &["token_bucket", "fixed_window", "stepped_bucket", "sliding_window", "concurrency"],
     },
     FieldHelp { name: "rate", example: NUMBER, words: &[] },
     FieldHelp { name: "per", example: SPAN, words: &[] },
@@ -232,6 +232,6 @@ const FIELDS: [FieldHelp; 9] = [
     FieldHelp { name: "storage", example: r#"storage = "durable" or "ephemeral""#, words: &["durable", "ephemeral"] },
 ];
 const BOUND: &str = r#"a number of tokens, or max_reserved = "unbounded""#;
-const KIND: &str = r#"kind = "token_bucket", "fixed_window", "stepped_bucket" or "sliding_window""#;
+const KIND: &str = r#"kind = "token_bucket", "fixed_window", "stepped_bucket", "sliding_window" or "concurrency""#;
 const NUMBER: &str = "a number of tokens, such as rate = 10";
 const SPAN: &str = r#"a span of time with its unit, such as per = "1h 30m""#;

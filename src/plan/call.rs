@@ -5,7 +5,7 @@ use super::item::{Alteration, Item, Target};
 use super::row::Row;
 use crate::algebra::Ask;
 use crate::error::Error;
-use crate::hold::{HoldError, HoldId};
+use crate::hold::{Held, HoldError, HoldId, Holding};
 use crate::key::Key;
 use crate::limit::Limit;
 #[cfg(feature = "postgres")]
@@ -42,12 +42,12 @@ impl Call {
 
     /// Gives tokens back, up to the capacity.
     pub fn credit(request: Request) -> Self {
-        Self::alter(request, Alteration::Credit)
+        Self::change(request, Alteration::Credit)
     }
 
     /// Takes tokens, whatever is there.
     pub fn debit(request: Request) -> Self {
-        Self::alter(request, Alteration::Debit)
+        Self::change(request, Alteration::Debit)
     }
 
     /// Fills a key up, and brings a row from the future back to the present.
@@ -104,8 +104,22 @@ impl Call {
         Self::amend(&receipt, |charges| charges.iter().map(give).collect())
     }
 
-    /// Names the holds of this call. Ids must differ as long as receipts live, so they are random: a `Limiter` and a
-    /// `Gate` draw one for each call. Where a row has a hold of that name, the next free one is used.
+    /// Lets each lease of a receipt last for its limit's period from now on. Its other charges stay as they are.
+    pub fn renew(receipt: &Receipt) -> Self {
+        Self::of_leases(receipt, |_, held| Alteration::Renew(held))
+    }
+
+    /// Ends each lease of a receipt. Its other charges stay as they are.
+    pub fn release(receipt: &Receipt) -> Self {
+        Self::of_leases(receipt, |charge, held| {
+            let granted_at = charge.ready_at.into();
+            Alteration::Settle { held, cost: charge.cost, actual: Tokens::ZERO, granted_at }
+        })
+    }
+
+    /// Names the holds of this call, but for those that [`Request::once`] names. Ids must differ as long as receipts
+    /// live, so they are random: a `Limiter` and a `Gate` draw one for each call. Where a row has a hold of that name,
+    /// the next free one is used.
     pub fn with_id(mut self, id: HoldId) -> Self {
         if let Ok(CheckedCall::Take(items) | CheckedCall::Check(items)) = &mut self.checked {
             for item in items {
@@ -116,11 +130,18 @@ impl Call {
     }
 
     fn alter(request: Request, alteration: impl Fn(Tokens) -> Alteration) -> Self {
-        let item = |CheckedRequest { limit, key, cost, .. }| Item {
-            target: Target::new(limit, key),
-            action: alteration(cost),
-        };
-        Self { checked: request.checked().map(|request| CheckedCall::Alter(vec![item(request)])) }
+        Self { checked: request.checked().map(|request| altered(request, alteration)) }
+    }
+
+    /// Gives or takes, which leaves no hold.
+    fn change(request: Request, alteration: impl Fn(Tokens) -> Alteration) -> Self {
+        Self { checked: request.checked().and_then(unheld).map(|request| altered(request, alteration)) }
+    }
+
+    /// Changes the rows of a receipt's leases.
+    fn of_leases(receipt: &Receipt, alteration: impl Fn(&Charge, Held) -> Alteration) -> Self {
+        let item = |(charge, held)| Item { target: Target::of_charge(charge), action: alteration(charge, held) };
+        Self { checked: Ok(CheckedCall::Alter(receipt.leases().map(item).collect())) }
     }
 
     /// Changes the rows of a receipt's charges: `alterations` says how, for the charges of one request.
@@ -214,6 +235,13 @@ impl CheckedCall {
         }
     }
 
+    /// The rows of concurrency limits that it may free.
+    pub(crate) fn releases(&self) -> impl Iterator<Item = &Row> {
+        let items = if let Self::Alter(items) = self { items.as_slice() } else { [].as_slice() };
+        let freed = items.iter().filter(|item| item.target.limit.lease().is_some());
+        freed.map(|item| &item.target.first)
+    }
+
     /// How many rows it asks for.
     pub(crate) fn rows(&self) -> usize {
         self.targets().map(|target| target.rows).sum()
@@ -243,6 +271,10 @@ impl CheckedCall {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
         let millionths = (fraction.clamp(0.0, 1.0) * 1e6).floor() as i64;
         let (Self::Take(items) | Self::Check(items)) = &mut self else { return None };
+        // Nobody could release what memory has granted.
+        if items.iter().any(|item| item.target.limit.lease().is_some()) {
+            return None;
+        }
         for item in items.iter_mut() {
             item.target.terms = item.target.terms.fraction(millionths);
             (item.target.rows, item.target.limit.shards) = (1, 1);
@@ -250,12 +282,13 @@ impl CheckedCall {
         items.iter().all(|item| possible(item).is_ok()).then_some(self)
     }
 
-    /// What it asks, where one row's balance can refuse it: it takes or checks without reserving, and the limit has one
-    /// row.
+    /// What it asks, where one row's balance can refuse it: it takes or checks without reserving, has not been granted
+    /// before, and the limit has one row, from which nothing is released.
     pub(crate) fn refusable(&self) -> Option<impl Iterator<Item = &Item<Ask>>> {
         let (Self::Take(items) | Self::Check(items)) = self else { return None };
-        let reserving = items.iter().any(|item| item.action.is_reserving());
-        (!reserving).then(|| items.iter().filter(|item| item.target.rows == 1))
+        let escapes = items.iter().any(|item| item.action.is_reserving() || item.action.is_once());
+        let is_certain = |item: &&Item<Ask>| item.target.rows == 1 && item.target.limit.lease().is_none();
+        (!escapes).then(|| items.iter().filter(is_certain))
     }
 }
 
@@ -267,11 +300,28 @@ fn not_negative(limit: &Limit, cost: Tokens) -> Result<Tokens, Error> {
     Ok(cost)
 }
 
+/// A request that neither counts who holds the limit, which nothing is given to or taken from besides, nor has an id.
+fn unheld(request: CheckedRequest) -> Result<CheckedRequest, Error> {
+    let source = match &request {
+        CheckedRequest { limit, .. } if limit.lease().is_some() => HoldError::Counted,
+        CheckedRequest { once: Some(_), .. } => HoldError::IdWithoutHold,
+        _ => return Ok(request),
+    };
+    Err(Error::Hold { limit: request.limit.name.into(), source })
+}
+
+fn altered(
+    CheckedRequest { limit, key, cost, .. }: CheckedRequest,
+    alteration: impl Fn(Tokens) -> Alteration,
+) -> CheckedCall {
+    CheckedCall::Alter(vec![Item { target: Target::new(limit, key), action: alteration(cost) }])
+}
+
 fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Item<Ask>>, Error> {
     let (mut items, mut places) = (Vec::new(), HashMap::new());
     for request in requests {
-        let CheckedRequest { limit, key, cost, holding } = request.checked()?;
-        let action = ask(cost).holding(holding);
+        let CheckedRequest { limit, key, cost, holding, once } = request.checked()?;
+        let action = ask(cost).holding(limit.lease().map(Holding::LapsesAfter).or(holding)).once(once.as_deref());
         add_up(&mut items, &mut places, Item { target: Target::new(limit, key), action })?;
     }
     Ok(items)

@@ -60,6 +60,8 @@ pub(crate) enum Alteration {
     /// Changes nothing.
     Look,
     Reset,
+    /// Lets a lease last from now on.
+    Renew(Held),
     /// Brings a charge that has a hold to its actual cost, and ends the hold.
     Settle {
         held: Held,

@@ -2,7 +2,7 @@ use super::Planned;
 use super::answer::Answer;
 use super::call::CheckedCall;
 use super::item::{Alteration, Item, Target};
-use crate::algebra::{Ask, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Verdict};
+use crate::algebra::{Ask, Hold, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Verdict};
 use crate::balance::Balance;
 use crate::decision::{Denied, Refusal, Source};
 use crate::error::Error;
@@ -71,6 +71,11 @@ impl Ledger {
         let (mut decided_at, mut refused_at) = (self.now, self.now);
         for (index, (item, place)) in items.iter().zip(places).enumerate() {
             let pool = self.pool(&item.target, *place);
+            if let Some(before) = Taken::before(item, &pool)? {
+                decided_at = decided_at.max(pool.now());
+                verdicts.push(before);
+                continue;
+            }
             let verdict = match chosen.get(index) {
                 Some(row) => pool.decide_in(row - place, item.action),
                 None => pool.decide(item.action),
@@ -78,7 +83,7 @@ impl Ledger {
             match verdict.map_err(|TooDeep| too_deep(&item.target))? {
                 Verdict::Granted { portions, remaining, ready_at } => {
                     decided_at = decided_at.max(pool.now());
-                    verdicts.push(Taken { portions, remaining, ready_at, at: pool.now() });
+                    verdicts.push(Taken { portions, remaining, ready_at, at: pool.now(), hold: None });
                 }
                 Verdict::Denied { remaining, retry_at } => {
                     refused_at = refused_at.max(pool.now());
@@ -93,17 +98,23 @@ impl Ledger {
         let remaining = verdicts.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
         // What is ready at the instant of its row is ready at once, also where the clock stands behind the row.
         let waits = verdicts.iter().filter(|taken| taken.ready_at > taken.at);
-        let ready_at = waits.fold(self.now, |latest, taken| latest.max(taken.ready_at));
+        let waits = waits.map(|taken| taken.ready_at).max();
+        let ready_at = waits.unwrap_or(self.now);
+        let is_new = verdicts.iter().any(|taken| !taken.portions.is_empty());
+        let is_repeated = !is_new && verdicts.iter().any(|taken| taken.hold.is_some());
+        let source = if is_repeated { Source::Repeated } else { Source::Database };
         let mut charges = Vec::with_capacity(items.len());
         for ((item, place), mut taken) in items.iter().zip(places).zip(verdicts) {
-            // None of it is spent before all of it may be: until then each charge can be cancelled.
-            let ready_at = ready_at.max(taken.at);
-            let held = taken.hold(item, ready_at);
+            // None of it is spent before all of it may be: until then each charge can be cancelled. What was taken
+            // before was ready then.
+            let at = taken.ready_at.min(taken.at);
+            let ready_at = waits.map_or(at, |latest| latest.max(at));
+            let held = taken.keep(item, ready_at);
             taken.charge(item, ready_at, held, &mut charges);
             self.write(&item.target, *place, taken.portions);
         }
         let standings = items.iter().zip(places).map(|(item, place)| self.standing(item, *place)).collect();
-        Ok(Answer::Granted { observed_at: self.now, decided_at, remaining, ready_at, charges, standings })
+        Ok(Answer::Granted { observed_at: self.now, decided_at, source, remaining, ready_at, charges, standings })
     }
 
     /// Where an item's limit stands.
@@ -147,6 +158,10 @@ impl Ledger {
             Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| too_deep(&item.target))?,
             Alteration::Reset => pool.reset(),
             Alteration::CreditUntil(..) | Alteration::Look => Vec::new(),
+            Alteration::Renew(held) => {
+                let renewed = pool.renew(held.id).filter(|_| is_of_this_life(&pool, held));
+                vec![renewed.ok_or_else(|| gone(&pool, &item.target, held))?]
+            }
             Alteration::Settle { held, cost, actual, granted_at } => {
                 settle(&pool, &item.target, held, Settled { id: held.id, cost, actual, granted_at })?
             }
@@ -205,15 +220,36 @@ struct Taken {
     ready_at: Timestamp,
     /// The instant of its rows: the clock, or the latest that one of them stands at.
     at: Timestamp,
+    /// The hold that it keeps; at first only where an earlier call of the same name has taken it.
+    hold: Option<Hold>,
 }
 
 impl Taken {
+    /// What an earlier call of the same name took, if there was one.
+    fn before(item: &Item<Ask>, pool: &Pool<'_>) -> Result<Option<Self>, Error> {
+        let Some((hold, ready_at)) = pool.granted_before(item.action) else { return Ok(None) };
+        let limit = || item.target.limit.name.clone().into();
+        if hold.id != Some(item.action.hold_id(&item.target.terms)) {
+            return Err(Error::OnceMismatch { limit: limit() });
+        }
+        // Nothing is held any more: who was granted that would work beside those who hold all of the limit.
+        if hold.used && item.target.limit.lease().is_some() {
+            return Err(Error::ReceiptUsed { limit: limit() });
+        }
+        let (remaining, at) = (pool.balance(), pool.now());
+        Ok(Some(Self { portions: Vec::new(), remaining, ready_at, at, hold: Some(hold) }))
+    }
+
     /// Keeps the hold that was asked for, now that it is known when all of the call is ready.
-    fn hold(&mut self, item: &Item<Ask>, ready_at: Timestamp) -> Option<Held> {
-        // A limit that keeps holds has one row.
-        let row = &mut self.portions.first_mut()?.next;
-        let hold = item.action.hold(&item.target.terms, row, ready_at)?;
-        row.holds.insert(hold);
+    fn keep(&mut self, item: &Item<Ask>, ready_at: Timestamp) -> Option<Held> {
+        if self.hold.is_none() {
+            // A limit that keeps holds has one row.
+            let row = &mut self.portions.first_mut()?.next;
+            let hold = item.action.hold(&item.target.terms, row, ready_at)?;
+            row.holds.insert(hold);
+            self.hold = Some(hold);
+        }
+        let hold = self.hold?;
         Some(Held { id: hold.id?, lapses_at: hold.lapses_at.into() })
     }
 
@@ -242,12 +278,20 @@ fn refusal(target: &Target, remaining: Tokens, retry_at: Timestamp) -> Refusal {
 
 /// Settles a charge that has a hold.
 fn settle(pool: &Pool<'_>, target: &Target, held: Held, charge: Settled) -> Result<Vec<Portion>, Error> {
-    let limit = || target.limit.name.clone().into();
-    match pool.settle(charge) {
-        Some(portion) => Ok(vec![portion.map_err(|TooDeep| too_deep(target))?]),
-        None if pool.now() >= held.lapses_at.into() => Err(Error::Lapsed { limit: limit() }),
-        None => Err(Error::ReceiptUsed { limit: limit() }),
-    }
+    let settled = pool.settle(charge).filter(|_| is_of_this_life(pool, held));
+    let portion = settled.ok_or_else(|| gone(pool, target, held))?;
+    Ok(vec![portion.map_err(|TooDeep| too_deep(target))?])
+}
+
+/// Whether a receipt may be of the hold that has its id now: an id of the caller's begins anew when its hold has lapsed.
+fn is_of_this_life(pool: &Pool<'_>, held: Held) -> bool {
+    !held.id.is_once() || pool.now() < held.lapses_at.into()
+}
+
+/// Why a row does not have a hold any more.
+fn gone(pool: &Pool<'_>, target: &Target, held: Held) -> Error {
+    let limit = target.limit.name.clone().into();
+    if pool.now() >= held.lapses_at.into() { Error::Lapsed { limit } } else { Error::ReceiptUsed { limit } }
 }
 
 fn too_deep(target: &Target) -> Error {

@@ -123,12 +123,15 @@ impl Plan {
 
     /// What the plan's only row must hold for the plan's only call not to be refused.
     ///
-    /// `None` where a low balance proves nothing: for a plan of several calls or rows, and for calls that give, take or
-    /// look whatever is there.
+    /// `None` where a low balance proves nothing: for a plan of several calls or rows, for calls that give, take or look
+    /// whatever is there, and for those that may have been granted before.
     #[must_use]
     pub fn need(&self) -> Option<Need> {
         let [Planned { call: CheckedCall::Take(items), .. }] = self.calls.as_slice() else { return None };
         let [item] = items.as_slice() else { return None };
+        if item.action.is_once() {
+            return None;
+        }
         let need = |terms, ask: Ask| Need { balance: ask.needs(&terms), terms };
         (item.target.rows == 1).then(|| need(item.target.terms, item.action))
     }

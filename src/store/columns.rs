@@ -32,7 +32,7 @@ pub(super) struct Values {
 #[derive(Default)]
 pub(super) struct Slices {
     pub(super) numbers: Vec<i64>,
-    /// Where those of each row begin and end, counted from 1; `None` for a row without holds.
+    /// Where those of each row begin and end, counted from 1; `None` for null. An empty list ends before it begins.
     pub(super) firsts: Vec<Option<i32>>,
     pub(super) lasts: Vec<Option<i32>>,
 }
@@ -86,11 +86,11 @@ impl Hint {
         };
         Self {
             balance: Some(balance.micros()),
-            rate: if let Flow::Sliding { .. } = terms.flow { 0.0 } else { float(terms.rate) },
+            rate: if terms.flow.counts() { 0.0 } else { float(terms.rate) },
             period: seconds(terms.period),
             stepped: matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. }),
             phase: match terms.flow {
-                Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } => None,
+                Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } | Flow::Leased => None,
                 Flow::Grid { phase } => Some(seconds(phase)),
             },
         }

@@ -61,10 +61,10 @@ impl Store<'_> {
         let size =
             |group: &[i32]| iter::repeat_n(i64::try_from(group.len()).expect("a batch fits in memory"), group.len());
         let sizes: Vec<_> = groups.chunk_by(i32::eq).flat_map(size).collect();
-        let had_holds = |change: &GroupedChange| {
-            found.states[change.change.row].as_ref().is_some_and(|state| !state.holds.is_empty())
+        let has_none = |GroupedChange { change, .. }: &GroupedChange| {
+            change.state.holds.is_none() && found.states[change.row].as_ref().is_none_or(|state| state.holds.is_none())
         };
-        let written = if holds.numbers.is_empty() && !changes.iter().any(had_holds) {
+        let written = if changes.iter().all(has_none) {
             fetch!(
                 self,
                 first.storage(),

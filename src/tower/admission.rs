@@ -6,7 +6,7 @@ use http::response::Parts;
 use super::rule::AppliedRule;
 use crate::decision::{Grant, Source};
 use crate::error::Error;
-use crate::gate::Gate;
+use crate::gate::{Gate, Lease};
 use crate::http::Rejection;
 use crate::request::{CheckedRequest, Request};
 use crate::standing::Standing;
@@ -14,10 +14,10 @@ use crate::tokens::Tokens;
 
 /// A request that may be served: what its limits granted, and what remains to do when its response is known.
 ///
-/// Dropped before that, it leaves everything charged: a missing response counts.
+/// Dropped before that, it leaves everything charged: a missing response counts. Only what is held is released.
 pub(super) struct Admission {
     gate: Gate,
-    grant: Grant,
+    lease: Lease,
     rules: Vec<AppliedRule>,
 }
 
@@ -25,17 +25,22 @@ impl Admission {
     /// Charges all limits together, or none.
     pub(super) async fn new(gate: &Gate, rules: Vec<AppliedRule>) -> Result<Self, Rejection> {
         let requests = rules.iter().map(|rule| rule.asked.clone().into());
-        let grant = gate.consume_all(requests).await?.granted()?;
-        Ok(Self { gate: gate.clone(), grant, rules })
+        let lease = gate.acquire_all(requests).await?.granted()?;
+        Ok(Self { gate: gate.clone(), lease, rules })
     }
 
-    /// Gives back what the response deserves. Returns the grant without it.
+    /// Gives back what the response deserves. Returns the grant without it, and what is held until the body is sent.
     ///
     /// The response waits, so that the client's next request finds the tokens, but not for a gate that hangs. A task of
     /// its own gives them back even if the client goes away.
-    pub(super) async fn settle(self, response: &Parts) -> Grant {
-        let Self { gate, mut grant, rules } = self;
-        let is_due = |rule: &AppliedRule| rule.refund_if.as_ref().is_some_and(|refunded| refunded(response));
+    pub(super) async fn settle(self, response: &Parts) -> (Grant, Lease) {
+        let Self { gate, lease, rules } = self;
+        let mut grant = lease.grant().clone();
+        let is_due = |rule: &AppliedRule| {
+            let deserved = rule.refund_if.as_ref().is_some_and(|refunded| refunded(response));
+            // What is held is released, whatever the response.
+            deserved && rule.asked.limit.lease().is_none()
+        };
         let refunds: Vec<_> = rules.into_iter().filter(is_due).map(|rule| rule.asked).collect();
         // A grant that did not come from the database charged nothing.
         if !refunds.is_empty() && grant.source == Source::Database {
@@ -45,7 +50,7 @@ impl Admission {
             let task = tokio::spawn(give_back(gate, refunds));
             let _ = tokio::time::timeout(PATIENCE, task).await;
         }
-        grant
+        (grant, lease)
     }
 }
 

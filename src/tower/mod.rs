@@ -48,6 +48,11 @@
 //!
 //! Each request costs a write, and each that is given back another.
 //!
+//! # Requests at once
+//!
+//! A [concurrency limit](crate::Limit::concurrency) holds its tokens until the response is sent to its end, or dropped.
+//! The gate renews their lease meanwhile. Nothing stops a response whose lease could not be renewed.
+//!
 //! # Whose bucket
 //!
 //! [`ExtractKey`] chooses the bucket; [`MissingKey`] decides what happens without a key.
@@ -60,6 +65,7 @@
 
 mod address;
 mod admission;
+mod body;
 mod credential;
 mod key;
 mod layer;
@@ -68,6 +74,7 @@ mod rule;
 mod service;
 
 pub use address::{ClientAddress, PeerAddr};
+pub use body::Body;
 pub use credential::{Credential, CredentialOf};
 pub use key::{ExtractKey, MissingKey, Or, PathSegment};
 pub use layer::TollgateLayer;

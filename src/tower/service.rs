@@ -9,6 +9,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::admission::Admission;
+use super::body::Body;
 use super::layer::TollgateLayer;
 use super::refuse::Refuse;
 use crate::http::{Facts, Rejection};
@@ -37,9 +38,9 @@ where
     Req: Send + 'static,
     Res: Send,
 {
-    type Response = Response<Res>;
+    type Response = Response<Body<Res>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Res>, S::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body<Res>>, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
@@ -55,7 +56,9 @@ where
         let request = Request::from_parts(parts, body);
         Box::pin(async move {
             let rules = match rules {
-                Ok(rules) if rules.is_empty() => return inner.call(request).await,
+                Ok(rules) if rules.is_empty() => {
+                    return Ok(inner.call(request).await?.map(|body| Body::new(body, None)));
+                }
                 Ok(rules) => rules,
                 Err(rejection) => return Ok(refused(&layer, &rejection, &[])),
             };
@@ -65,15 +68,15 @@ where
                 Err(rejection) => return Ok(refused(&layer, &rejection, &limits)),
             };
             let (parts, body) = inner.call(request).await?.into_parts();
-            let grant = admission.settle(&parts).await;
-            let mut response = Response::from_parts(parts, body);
+            let (grant, lease) = admission.settle(&parts).await;
+            let mut response = Response::from_parts(parts, Body::new(body, Some(lease)));
             layer.fields.write(Facts::from(&grant).announcing(&limits), response.headers_mut());
             Ok(response)
         })
     }
 }
 
-fn refused<B, R: Refuse<B>>(layer: &TollgateLayer<R>, rejection: &Rejection, limits: &[Limit]) -> Response<B> {
+fn refused<B, R: Refuse<B>>(layer: &TollgateLayer<R>, rejection: &Rejection, limits: &[Limit]) -> Response<Body<B>> {
     match rejection {
         // An error of the service, which its operator must repair.
         Rejection::NoKey(missing) => tracing::error!("{missing}"),
@@ -83,5 +86,5 @@ fn refused<B, R: Refuse<B>>(layer: &TollgateLayer<R>, rejection: &Rejection, lim
     if !response.headers().contains_key(RETRY_AFTER) {
         rejection.write(layer.fields, rejection.facts().announcing(limits), response.headers_mut());
     }
-    response
+    response.map(|body| Body::new(body, None))
 }

@@ -48,6 +48,7 @@ fn errors_have_the_status_that_their_cause_deserves() {
         (exceeded, 400, None),
         (Error::Key { limit: limit(), source: key }, 400, None),
         (Error::Cost { limit: limit(), source: Tokens::try_from(f64::NAN).unwrap_err() }, 500, None),
+        (Error::OnceMismatch { limit: limit() }, 422, None),
         (Error::NothingAsked, 500, None),
         (Error::NotInTransaction, 500, None),
     ];

@@ -28,8 +28,8 @@ async fn column(conn: &mut PgConnection, table: &str, key: &str) -> Option<Vec<i
 
 /// How many rows of both tables have holds.
 async fn laden(conn: &mut PgConnection) -> i64 {
-    let sql = "select (select count(*) from tollgate.buckets where holds is not null)
-                    + (select count(*) from tollgate.rate_limits where holds is not null)";
+    let sql = "select (select count(*) from tollgate.buckets where cardinality(holds) > 0)
+                    + (select count(*) from tollgate.rate_limits where cardinality(holds) > 0)";
     sqlx::query_scalar(sql).persistent(false).fetch_one(conn).await.unwrap()
 }
 

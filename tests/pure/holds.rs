@@ -5,9 +5,10 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{Holds, State, Timestamp};
-use tollgate::plan::{Answer, Call};
+use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{
     Charge, DAY, Error, HoldError, HoldId, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND,
+    Source,
 };
 
 use crate::story::{call, config};
@@ -426,8 +427,162 @@ proptest! {
     fn the_column_gives_back_what_was_written(limit in buckets_and_windows(), story in stories()) {
         let (row, _) = row_after(&limit, &story);
         let column = row.holds.to_column();
-        prop_assert_eq!(column.is_none(), row.holds.is_empty());
-        prop_assert_eq!(Holds::from_column(&column.unwrap_or_default()), Some(row.holds));
+        prop_assert_eq!(column.is_none(), row.holds.is_none());
+        let read = |column: Vec<i64>| Holds::from_column(&column).unwrap();
+        prop_assert_eq!(column.map_or(Holds::NONE, read), row.holds);
+    }
+}
+
+/// What is asked of two limits under an id of the caller's.
+#[derive(Clone, Debug)]
+enum OnceOp {
+    Ask {
+        /// The first limit, the second, or both.
+        limits: usize,
+        id: usize,
+        cost: i64,
+        span: u64,
+        keeps: bool,
+        reserving: bool,
+    },
+    Settle {
+        which: usize,
+        actual: i64,
+    },
+    Cancel {
+        which: usize,
+    },
+}
+
+fn once_stories() -> impl Strategy<Value = Vec<(i64, OnceOp)>> {
+    let ask = (0_usize..3, 0_usize..3, 1_i64..3, prop_oneof![Just(6_u64), Just(20)], any::<bool>(), any::<bool>());
+    let ask = ask.prop_map(|(limits, id, cost, span, keeps, reserving)| {
+        // Mostly the same under the same id.
+        let (cost, keeps) = if span == 6 { (1, true) } else { (cost, keeps) };
+        OnceOp::Ask { limits, id, cost, span, keeps, reserving }
+    });
+    let op = prop_oneof![
+        5 => ask,
+        2 => (0_usize..8, 0_i64..3).prop_map(|(which, actual)| OnceOp::Settle { which, actual }),
+        1 => (0_usize..8).prop_map(|which| OnceOp::Cancel { which }),
+    ];
+    vec((0_i64..5, op), 1..40)
+}
+
+/// One life of a hold: what was asked under an id, and what came of it.
+#[derive(Clone, Debug)]
+struct Life {
+    limit: usize,
+    id: usize,
+    asked: (i64, u64, bool),
+    granted_at: i64,
+    charge: Charge,
+    used: bool,
+}
+
+impl Life {
+    fn is_live(&self, now: i64) -> bool {
+        Timestamp::from(self.charge.hold.unwrap().lapses_at) > at(now)
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// However an id is asked, settled and asked again: in each life of its hold each limit is charged for it once.
+    #[test]
+    fn an_id_is_charged_once_in_each_life_of_its_hold(
+        one in buckets_and_windows(), two in buckets_and_windows(), story in once_stories(),
+    ) {
+        let limits = [one, Limit::try_from(LimitSpec { name: "other".into(), ..two.spec() }).unwrap()];
+        let (mut world, mut lives, mut now) = (World::default(), Vec::<Life>::new(), 100);
+        for (gap, op) in &story {
+            now += gap;
+            let before = world.clone();
+            let left = |world: &World, limit: usize| world.look(limits[limit].global(), at(now)).value.micros();
+            let (which, amend): (_, fn(Receipt, i64) -> Call) = match op {
+                OnceOp::Ask { limits: asked, id, cost, span, keeps, reserving } => {
+                    let asked = [&[0][..], &[1], &[1, 0]][*asked];
+                    let cost = (*cost).min(asked.iter().map(|limit| numbers(&limits[*limit])[2]).min().unwrap());
+                    let ask = |limit: usize| {
+                        request(&limits[limit], cost, Some((*span, *keeps)), false).once(format!("id {id}"))
+                    };
+                    let found = |limit: usize| {
+                        lives.iter().rposition(|life| (life.limit, life.id) == (limit, *id) && life.is_live(now))
+                    };
+                    let answer = world.call(call(*reserving, asked.iter().map(|limit| ask(*limit))), at(now));
+                    let same = |life: usize| lives[life].asked == (cost, *span, *keeps);
+                    if asked.iter().any(|limit| found(*limit).is_some_and(|life| !same(life))) {
+                        prop_assert!(matches!(answer, Err(Error::OnceMismatch { .. })), "{answer:?}");
+                        prop_assert_eq!(&world, &before, "an error changes nothing");
+                        continue;
+                    }
+                    let repeated = asked.iter().all(|limit| found(*limit).is_some());
+                    match answer.unwrap() {
+                        Answer::Granted { charges, source, ready_at, .. } => {
+                            prop_assert_eq!(source == Source::Repeated, repeated);
+                            let lasting = charges.iter().map(|charge| Timestamp::from(charge.ready_at)).max().unwrap();
+                            prop_assert_eq!(ready_at, lasting.max(at(now)));
+                            let mut new = Vec::new();
+                            for (limit, charge) in asked.iter().zip(charges) {
+                                let taken = left(&before, *limit) - left(&world, *limit);
+                                let Some(life) = found(*limit) else {
+                                    prop_assert_eq!(taken, cost);
+                                    let asked = (cost, *span, *keeps);
+                                    let (limit, id, granted_at) = (*limit, *id, now);
+                                    new.push(Life { limit, id, asked, granted_at, charge, used: false });
+                                    continue;
+                                };
+                                prop_assert_eq!(taken, 0, "charged twice");
+                                let first = &lives[life].charge;
+                                prop_assert_eq!((first.hold, first.cost), (charge.hold, charge.cost));
+                                // A window's tokens were ready at once, though another limit of that call was not.
+                                let is_window = limits[*limit].spec().kind == LimitKind::SlidingWindow;
+                                let ready_at = if is_window { at(lives[life].granted_at).into() } else { first.ready_at };
+                                prop_assert!(charge.ready_at >= ready_at, "{:?} {:?}", charge, first);
+                                let is_coarse = limits[*limit].spec().resolution.is_some();
+                                if asked.len() == 1 && !is_coarse {
+                                    prop_assert_eq!(charge.ready_at, ready_at);
+                                }
+                            }
+                            lives.extend(new);
+                            if repeated {
+                                prop_assert_eq!(&world, &before, "nothing is written");
+                            }
+                        }
+                        Answer::Denied(_) => {
+                            prop_assert!(!repeated, "it was granted before");
+                            prop_assert_eq!(&world, &before, "a refusal changes nothing");
+                        }
+                        Answer::Done(_) => unreachable!(),
+                    }
+                    continue;
+                }
+                OnceOp::Settle { which, .. } => (which, |receipt, actual| Call::settle(receipt, micros(actual))),
+                OnceOp::Cancel { which } => (which, |receipt, _| Call::cancel(receipt)),
+            };
+            if lives.is_empty() {
+                continue;
+            }
+            let which = which % lives.len();
+            let actual = if let OnceOp::Settle { actual, .. } = op { *actual } else { 0 };
+            let life = &mut lives[which];
+            let answer = world.call(amend(receipt(std::slice::from_ref(&life.charge)), actual), at(now));
+            match (life.is_live(now), life.used) {
+                (true, false) => prop_assert!(answer.is_ok(), "{life:?} at {now}: {answer:?}"),
+                (true, true) => prop_assert!(matches!(answer, Err(Error::ReceiptUsed { .. })), "{answer:?}"),
+                (false, _) => prop_assert!(matches!(answer, Err(Error::Lapsed { .. })), "{answer:?}"),
+            }
+            if answer.is_err() {
+                prop_assert_eq!(&world, &before, "an error changes nothing");
+            }
+            life.used |= answer.is_ok();
+            for limit in &limits {
+                let Some(row) = world.state(&limit.global()) else { continue };
+                let read = |column: Vec<i64>| Holds::from_column(&column).unwrap();
+                prop_assert_eq!(row.holds.to_column().map_or(Holds::NONE, read), row.holds);
+            }
+        }
     }
 }
 
@@ -555,10 +710,10 @@ fn a_row_that_another_kind_of_limit_wrote_counts_for_a_period() {
 fn what_is_no_sliding_window_is_a_fault_with_a_name() {
     let spec = || SLIDING.spec();
     for (spec, fault) in [
-        (LimitSpec { shards: 2, ..spec() }, LimitFault::ShardsOfSliding),
-        (LimitSpec { max_reserved: tokens(1), ..spec() }, LimitFault::ReservationsOfSliding),
-        (LimitSpec { capacity: Some(tokens(20)), ..spec() }, LimitFault::CapacityOfSliding),
-        (LimitSpec { start: Some(SECOND), ..spec() }, LimitFault::StartOfSliding),
+        (LimitSpec { shards: 2, ..spec() }, LimitFault::ShardsOfCounting),
+        (LimitSpec { max_reserved: tokens(1), ..spec() }, LimitFault::ReservationsOfCounting),
+        (LimitSpec { capacity: Some(tokens(20)), ..spec() }, LimitFault::CapacityOfCounting),
+        (LimitSpec { start: Some(SECOND), ..spec() }, LimitFault::StartOfCounting),
         (LimitSpec { resolution: Some(0), ..spec() }, LimitFault::ResolutionOutOfRange),
         (LimitSpec { resolution: Some(64), ..spec() }, LimitFault::ResolutionOutOfRange),
         (LimitSpec { resolution: Some(1), ..TEN.spec() }, LimitFault::ResolutionWithoutSliding),
@@ -722,6 +877,9 @@ fn what_is_no_list_of_holds_is_not_read() {
         &[lapse, -1, 2, lapse],
         &[lapse, -1, 2].repeat(1_200),
         &[lapse, i64::MIN, 1],
+        // Used, and of a random id; used, and without one.
+        &[lapse, i64::MIN, 7 << 1],
+        &[lapse, i64::MIN],
     ] {
         assert_eq!(Holds::from_column(column), None, "{column:?}");
     }
@@ -739,5 +897,245 @@ fn requests_and_receipts_with_holds_come_back_as_they_were() {
     assert_eq!(serde_json::from_str::<Receipt>(&text).unwrap(), receipt);
     assert!(serde_json::from_str::<HoldId>("\"0\"").is_err());
     assert!(serde_json::from_str::<HoldId>("\"4611686018427387904\"").is_err());
-    assert_eq!(HoldId::new(u64::MAX).to_string(), "4611686018427387903");
+    assert_eq!(HoldId::new(u64::MAX).to_string(), "2305843009213693951", "the bit above is of ids that callers choose");
+}
+
+/// The charges of a grant, and who decided it.
+fn asked_once(world: &mut World, call: Call, now: i64) -> (Vec<Charge>, Source) {
+    match world.call(call, sec(now)) {
+        Ok(Answer::Granted { charges, source, .. }) => (charges, source),
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+#[test]
+fn who_asks_again_with_an_id_is_granted_again_and_charged_once() {
+    for limit in [TEN, SLIDING, Limit::fixed_window("ten", 10, DAY), Limit::stepped_bucket("ten", 10, DAY)] {
+        let mut world = World::default();
+        let ask = |id: &str| Call::consume([limit.global().cost(6).lapses_after(30 * SECOND).once(id)]);
+        // Ids that a limiter or a gate draws change nothing.
+        let (first, source) = asked_once(&mut world, ask("a").with_id(HoldId::new(1)), 0);
+        assert_eq!(source, Source::Database);
+        let row = world.state(&limit.global());
+        // The second would not be granted by the balance.
+        assert!(matches!(world.clone().call(ask("b"), sec(1)), Ok(Answer::Denied(_))));
+        assert_eq!(asked_once(&mut world, ask("a").with_id(HoldId::new(2)), 1), (first.clone(), Source::Repeated));
+        assert_eq!(world.state(&limit.global()), row, "nothing is written");
+        world.balance(Call::settle(receipt(&first), tokens(5)), sec(2));
+        let left = world.look(limit.global(), sec(29)).value;
+        assert_eq!(asked_once(&mut world, ask("a"), 29), (first.clone(), Source::Repeated), "a late duplicate");
+        assert_eq!(world.look(limit.global(), sec(29)).value, left);
+        let error = world.call(Call::settle(receipt(&first), tokens(0)), sec(29)).unwrap_err();
+        assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
+        // After the lapse it is a new call.
+        let new = world.call(Call::consume([limit.global().cost(1).lapses_after(MINUTE).once("a")]), sec(30));
+        assert!(matches!(new, Ok(Answer::Granted { source: Source::Database, .. })), "{new:?}");
+    }
+}
+
+#[test]
+fn calls_of_one_batch_with_one_id_are_charged_once() {
+    let mut world = World::default();
+    let ask = || Call::consume([TEN.global().cost(7).tracked_for(MINUTE).once(42)]);
+    let answers = world.batch([ask(), ask(), ask()], sec(0)).unwrap();
+    let source = |answer: &Result<Answer, Error>| match answer {
+        Ok(Answer::Granted { source, .. }) => *source,
+        other => panic!("{other:?}"),
+    };
+    let sources: Vec<_> = answers.iter().map(source).collect();
+    assert_eq!(sources, [Source::Database, Source::Repeated, Source::Repeated]);
+    assert_eq!(world.look(TEN.global(), sec(0)).value, tokens(3));
+}
+
+#[test]
+fn of_several_limits_those_that_have_the_id_take_nothing_and_the_others_take_all_or_none() {
+    let two = Limit::token_bucket("two", 1, DAY).capacity(3);
+    let ask = |limit: &Limit| limit.global().cost(2).tracked_for(MINUTE).once("job");
+    let mut world = World::default();
+    let (first, _) = asked_once(&mut world, Call::consume([ask(&TEN)]), 0);
+    let (both, source) = asked_once(&mut world, Call::consume([ask(&two), ask(&TEN)]), 1);
+    assert_eq!((&both[1], source), (&first[0], Source::Database));
+    assert_eq!(world.look(TEN.global(), sec(1)).value, tokens(9), "eight, and one has come back");
+    assert_eq!(world.look(two.global(), sec(1)).value, tokens(1));
+    // The third limit refuses, so nobody is charged.
+    let three = Limit::token_bucket("three", 1, DAY).capacity(2);
+    let _ = granted(&mut world, three.global(), 1);
+    let before = world.clone();
+    let all = || Call::consume([ask(&TEN), ask(&two), ask(&three)]);
+    let denied = world.call(all(), sec(1));
+    assert!(matches!(&denied, Ok(Answer::Denied(denied)) if denied.limit == "three"), "{denied:?}");
+    assert_eq!(world, before);
+}
+
+#[test]
+fn an_id_that_was_granted_something_else_is_an_error_and_nothing_is_taken() {
+    let other = Limit::token_bucket("other", 10, DAY);
+    let mut world = World::default();
+    let ask = || TEN.global().cost(2).tracked_for(MINUTE).once("job");
+    let _ = asked_once(&mut world, Call::consume([ask()]), 0);
+    let before = world.clone();
+    for request in [ask().cost(3), ask().tracked_for(2 * MINUTE), ask().lapses_after(MINUTE)] {
+        for call in [Call::consume([other.global(), request.clone()]), Call::check([request.clone()])] {
+            let error = world.call(call, sec(1)).unwrap_err();
+            assert!(matches!(&error, Error::OnceMismatch { limit } if limit == "ten"), "{error}");
+            assert_eq!(world, before);
+        }
+    }
+    // The sum of two requests for one key is one charge.
+    let halves = || [ask().cost(1), ask().cost(1)];
+    assert_eq!(asked_once(&mut world, Call::consume(halves()), 1).1, Source::Repeated);
+    let error = world.call(Call::consume([ask(), TEN.global().tracked_for(MINUTE)]), sec(1)).unwrap_err();
+    assert!(matches!(error, Error::Hold { source: HoldError::Conflicting, .. }), "{error}");
+    // Costs near each other all differ.
+    for cost in 3..10 {
+        assert!(world.call(Call::consume([ask().cost(cost)]), sec(1)).is_err(), "{cost}");
+    }
+}
+
+#[test]
+fn a_check_says_what_a_repeated_call_would_come_to() {
+    let mut world = World::default();
+    let ask = || TEN.global().cost(9).tracked_for(MINUTE).once("job");
+    assert_eq!(asked_once(&mut world, Call::check([ask()]), 0), (Vec::new(), Source::Database));
+    let _ = asked_once(&mut world, Call::consume([ask()]), 0);
+    assert_eq!(asked_once(&mut world, Call::check([ask()]), 0), (Vec::new(), Source::Repeated));
+}
+
+#[test]
+fn a_repeated_reservation_is_ready_when_the_first_one_was() {
+    let limit = TEN.max_reserved(20);
+    for once in [limit.global().cost(15).lapses_after(30 * SECOND), limit.global().cost(15).tracked_for(MINUTE)] {
+        let ask = || Call::reserve([once.clone().once("job")]);
+        let mut world = World::default();
+        let ready = |world: &mut World, now| match world.call(ask(), sec(now)) {
+            Ok(Answer::Granted { ready_at, charges, .. }) => (ready_at, charges),
+            other => panic!("{other:?}"),
+        };
+        let (ready_at, first) = ready(&mut world, 0);
+        assert_eq!(ready_at, sec(5));
+        // Somebody stands behind it: that makes it no later.
+        let _ = world.reserved(limit.global().cost(5), sec(1));
+        assert_eq!(ready(&mut world, 2), (sec(5), first.clone()));
+        assert_eq!(ready(&mut world, 8), (sec(8), first.clone()), "at once, with the same charge");
+    }
+}
+
+#[test]
+fn a_lease_that_is_asked_again_is_the_same_lease_until_it_is_released() {
+    let two = Limit::concurrency("two", 2, MINUTE);
+    let ask = |id: &str| Call::consume([two.global().once(id)]);
+    let mut world = World::default();
+    let (first, _) = asked_once(&mut world, ask("a"), 0);
+    let (again, source) = asked_once(&mut world, ask("a"), 10);
+    assert_eq!((again[0].hold, source), (first[0].hold, Source::Repeated));
+    assert_eq!(world.look(two.global(), sec(10)).value, tokens(1));
+    world.balance(Call::renew(&receipt(&first)), sec(20));
+    let (renewed, _) = asked_once(&mut world, ask("a"), 30);
+    assert_eq!(Timestamp::from(renewed[0].hold.unwrap().lapses_at), sec(80));
+    assert_eq!(Timestamp::from(renewed[0].ready_at), sec(20));
+    // Another length of the lease, in the next release, is no other request.
+    let longer = Limit::concurrency("two", 2, 2 * MINUTE);
+    let (_, source) = asked_once(&mut world, Call::consume([longer.global().once("a")]), 30);
+    assert_eq!(source, Source::Repeated);
+    // Released, it counts nothing, and who asks again holds nothing.
+    assert_eq!(world.balance(Call::release(&receipt(&renewed)), sec(40)).value, tokens(2));
+    let before = world.clone();
+    for call in [
+        ask("a"),
+        Call::check([two.global().once("a")]),
+        Call::renew(&receipt(&renewed)),
+        Call::release(&receipt(&renewed)),
+    ] {
+        let error = world.call(call, sec(79)).unwrap_err();
+        assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
+        assert_eq!(world, before);
+    }
+    for id in ["b", "c"] {
+        assert_eq!(asked_once(&mut world, ask(id), 79).1, Source::Database);
+    }
+    assert!(matches!(world.call(ask("a"), sec(80)), Ok(Answer::Denied(_))), "a new lease, for which there is no room");
+}
+
+#[test]
+fn who_asks_again_needs_no_room_among_the_holds_of_a_row() {
+    let wide = Limit::token_bucket("wide", 2_000, DAY);
+    let mut world = World::default();
+    let ask = |id: i32| Call::consume([wide.global().tracked_for(MINUTE).once(id)]);
+    for id in 0..1_000 {
+        let _ = asked_once(&mut world, ask(id), 0);
+    }
+    assert_eq!(asked_once(&mut world, ask(500), 1).1, Source::Repeated);
+    assert!(matches!(world.clone().call(ask(1_000), sec(1)), Ok(Answer::Denied(_))));
+    // A place is free when the hold lapses, not when its receipt is used.
+    let (charges, _) = asked_once(&mut world, ask(0), 1);
+    world.balance(Call::settle(receipt(&charges), tokens(0)), sec(1));
+    assert!(matches!(world.call(ask(1_000), sec(1)), Ok(Answer::Denied(_))));
+}
+
+#[test]
+fn a_reset_and_a_swept_row_of_an_id() {
+    let mut world = World::default();
+    let ask = || Call::consume([TEN.global().cost(8).tracked_for(MINUTE).once("job")]);
+    let (charges, _) = asked_once(&mut world, ask(), 0);
+    world.balance(Call::settle(receipt(&charges), tokens(0)), sec(0));
+    assert_eq!(Timestamp::from(world.look(TEN.global(), sec(0)).full_at), sec(60), "not swept while the id is known");
+    world.balance(Call::reset(TEN.global()), sec(1));
+    assert_eq!(asked_once(&mut world, ask(), 2).1, Source::Repeated, "a reset forgives, and forgets no id");
+    assert_eq!(world.look(TEN.global(), sec(2)).value, tokens(10));
+}
+
+#[test]
+fn a_low_balance_proves_nothing_for_a_call_with_an_id() {
+    let ask = || TEN.global().tracked_for(MINUTE);
+    assert!(Plan::new([Call::consume([ask()])]).unwrap().need().is_some());
+    assert!(Plan::new([Call::consume([ask().once("job")])]).unwrap().need().is_none());
+}
+
+/// Rows keep these for as long as a hold lives, and processes of several releases ask for them.
+#[test]
+fn the_id_of_a_hold_that_its_caller_named_is_the_same_in_every_release() {
+    let lease = Limit::concurrency("lease", 2, MINUTE);
+    for (request, id) in [
+        (TEN.global().tracked_for(MINUTE).once("job-7"), "3506517949233807130"),
+        (TEN.global().tracked_for(MINUTE).once("job-8"), "4597286147166396186"),
+        (TEN.global().tracked_for(MINUTE).once("job-7").cost(2), "3506517949233801190"),
+        (TEN.global().lapses_after(MINUTE).once("job-7"), "3506517949233802791"),
+        (lease.global().once("job-7"), "3506517949233800924"),
+    ] {
+        let (charges, _) = asked_once(&mut World::default(), Call::consume([request]), 0);
+        assert_eq!(charges[0].hold.unwrap().id.to_string(), id);
+        let stored: u64 = id.parse().unwrap();
+        assert_eq!(stored >> 61, 1, "random ids lack this bit");
+    }
+}
+
+#[test]
+fn what_an_id_cannot_be_is_an_error_before_anything_is_taken() {
+    let lease = Limit::concurrency("lease", 2, MINUTE);
+    let held = || TEN.global().tracked_for(MINUTE);
+    let [consume, reserve, check] =
+        [|request| Call::consume([request]), |request| Call::reserve([request]), |request| Call::check([request])];
+    for (request, calls, expected) in [
+        (held().once(""), [consume, reserve, check], HoldError::IdEmpty),
+        (lease.global().once(""), [consume, reserve, check], HoldError::IdEmpty),
+        (TEN.global().once("job"), [consume, reserve, check], HoldError::IdWithoutHold),
+        (held().once("job"), [Call::credit, Call::debit, Call::debit], HoldError::IdWithoutHold),
+        (TEN.shards(2).global().tracked_for(MINUTE).once("job"), [consume, reserve, check], HoldError::Shards),
+    ] {
+        for call in calls {
+            let error = World::default().call(call(request.clone()), sec(0)).unwrap_err();
+            assert!(matches!(&error, Error::Hold { source, .. } if *source == expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn requests_with_ids_come_back_as_they_were() {
+    let request = TEN.key("k").once("job-7").tracked_for(MINUTE);
+    let text = serde_json::to_string(&request).unwrap();
+    assert!(text.contains(r#""once":"job-7""#), "{text}");
+    assert_eq!(serde_json::from_str::<Request>(&text).unwrap(), request);
+    let plain = serde_json::to_string(&TEN.key("k")).unwrap();
+    assert!(!plain.contains("once"), "{plain}");
+    assert_eq!(serde_json::to_string(&Source::Repeated).unwrap(), r#""repeated""#);
 }

@@ -87,7 +87,7 @@ storge = 'durable'
 12:9: limit "mail": a token bucket refills all the time and has no start (use a fixed window or a stepped bucket)
 14:11: limit "mail": an ephemeral limit cannot take reservations: a crash would forget them (drop one of the two)
 15:1: limit "mail": unknown field "storge" (did you mean "storage"?)
-17:2: limit "empty": the field "kind" is missing (add kind = "token_bucket", "fixed_window", "stepped_bucket" or "sliding_window")
+17:2: limit "empty": the field "kind" is missing (add kind = "token_bucket", "fixed_window", "stepped_bucket", "sliding_window" or "concurrency")
 17:2: limit "empty": the field "rate" is missing (add a number of tokens, such as rate = 10)
 17:2: limit "empty": the field "per" is missing (add a span of time with its unit, such as per = "1h 30m")"#;
     assert_eq!(format!("\n{}", toml_faults(text)), expected);

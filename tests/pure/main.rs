@@ -4,6 +4,7 @@
 
 mod conformance;
 mod holds;
+mod leases;
 #[cfg(feature = "limits-file")]
 mod limits_file;
 mod model;

@@ -33,7 +33,9 @@ impl Model {
         let spec = request.limit().spec();
         let flow = match (spec.kind, spec.start) {
             (LimitKind::TokenBucket, _) => Flow::Drip,
-            (LimitKind::SlidingWindow, _) => unreachable!("it is compared with a log, in another file"),
+            (LimitKind::SlidingWindow | LimitKind::Concurrency, _) => {
+                unreachable!("these are compared with a log, in other files")
+            }
             (_, Some(start)) => Flow::Grid(start.as_micros().into()),
             (LimitKind::SteppedBucket, None) => Flow::FromRow,
             // The phase is a hash that other tests pin; here it is learnt from where a row would begin.

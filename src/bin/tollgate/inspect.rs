@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
 use sqlx::PgConnection;
-use tollgate::algebra::{Pool, Terms, Timestamp};
+use tollgate::algebra::{Hold, Pool, Terms, Timestamp};
 use tollgate::{Key, Limit, LimitKind, Tokens};
 
 use crate::database::{DatabaseArgs, clock, read_only};
@@ -45,7 +45,7 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true)]
     cost: Tokens,
 
-    /// How many keys to list at most.
+    /// How many keys to list at most, or holds of one key.
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
 
@@ -82,7 +82,7 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
         Some(key) if rows.is_empty() && limit.is_none() => Err(no_row(&args.name, &key)),
         Some(key) => {
             let holding = Holding::of(&args, limit, key, &rows, now);
-            args.output.print(&holding, || holding.text(limit))
+            args.output.print(&holding, || holding.text(limit, args.limit as usize))
         }
         None => {
             let by_key = rows.chunk_by(|one, other| one.key == other.key);
@@ -187,7 +187,7 @@ impl<'a> Holding<'a> {
     }
 
     /// All that is known of one key.
-    fn text(&self, limit: Option<&Limit>) -> String {
+    fn text(&self, limit: Option<&Limit>, most: usize) -> String {
         let mut lines = Vec::new();
         let mut line = |name: &str, text: String| lines.push(format!("{} {text}", styled(FAINT, format!("{name:<9}"))));
         line("limit", limit.map_or_else(|| printable(self.limit), describe));
@@ -211,6 +211,12 @@ impl<'a> Holding<'a> {
         }
         for row in self.rows {
             line("row", self.row(row, limit));
+        }
+        for state in self.rows.iter().map(Row::state) {
+            let is_live = |hold: &&Hold| hold.id.is_some() && hold.lapses_at > self.observed_at.into();
+            for hold in state.holds.iter().filter(is_live).take(most) {
+                line("hold", self.hold(hold));
+            }
         }
         lines.join("\n")
     }
@@ -239,6 +245,17 @@ impl<'a> Holding<'a> {
             parts.push(styled(CAUTION, "a stale shard: the limit has another number of shards now"));
         }
         parts.join(", ")
+    }
+
+    /// What somebody has a receipt or a lease for.
+    fn hold(&self, hold: &Hold) -> String {
+        let end = match hold {
+            Hold { used: true, .. } => "used, and known until",
+            Hold { keeps: true, .. } => "good until",
+            _ => "back",
+        };
+        let id = hold.id.map_or_else(String::new, |id| format!(", id {id}"));
+        format!("{}, {end} {}{id}", hold.amount, self.later(hold.lapses_at.into()))
     }
 
     fn later(&self, at: DateTime<Utc>) -> String {

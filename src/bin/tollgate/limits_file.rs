@@ -59,7 +59,10 @@ pub(crate) fn describe(limit: &Limit) -> String {
     let spec = limit.spec();
     let span = humantime::format_duration;
     let mut words = vec![format!("{}: {}", printable(&spec.name), spec.kind)];
-    words.push(format!("{} each {}", spec.rate, span(spec.period)));
+    words.push(match limit.lease() {
+        Some(lease) => format!("{} at once, leases of {}", spec.rate, span(lease)),
+        None => format!("{} each {}", spec.rate, span(spec.period)),
+    });
     words.extend(spec.capacity.filter(|capacity| *capacity != spec.rate).map(|capacity| format!("at most {capacity}")));
     words.extend(spec.start.map(|start| format!("steps from {} after the epoch on", span(start))));
     match spec.max_reserved {

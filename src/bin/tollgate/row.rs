@@ -63,7 +63,9 @@ impl Serialize for Row {
         let as_of = instant(ts);
         let hold = |hold: &Hold| {
             let lapses_at = instant(hold.lapses_at);
-            json!({ "id": hold.id, "amount": hold.amount, "lapses_at": lapses_at, "keeps": hold.keeps })
+            json!({
+                "id": hold.id, "amount": hold.amount, "lapses_at": lapses_at, "keeps": hold.keeps, "used": hold.used
+            })
         };
         let holds: Vec<_> = holds.iter().map(hold).collect();
         json!({

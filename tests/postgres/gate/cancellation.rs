@@ -81,7 +81,7 @@ async fn g18_a_call_dropped_after_any_number_of_polls_counts_whole_or_not_at_all
     for verb in VERBS {
         let [without, with] = stage.ends(verb).await;
         // Each poll is a moment more; a call takes some hundred of them.
-        for polls in std::iter::successors(Some(0), |polls| Some(polls + 1 + polls / 3)) {
+        for polls in std::iter::successors(Some(0), |polls| Some(polls + 1 + polls / 2)) {
             let props = stage.set().await;
             let done = Cut::after(polls, verb.call(&stage.gate, props)).await;
             let found = stage.settled().await;

@@ -28,7 +28,7 @@ fn some(dice: &mut Rng, rows: usize) -> Vec<usize> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn g14_two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
     const CALLERS: u64 = 32;
-    const ROUNDS: u64 = 32;
+    const ROUNDS: u64 = 16;
     const KEYS: usize = 4;
     const CAPACITY: i64 = 12;
     let world = World::new().await;

@@ -62,10 +62,10 @@ impl Stage {
 
     /// Refused from memory.
     async fn remembered(&self, request: Request) -> Denied {
-        let before = self.proxy.trips();
+        let before = self.proxy.statements();
         let denied = self.gate.consume(request).await.unwrap().denied().unwrap();
         assert_eq!(denied.source, Source::Memory);
-        assert_eq!(self.proxy.trips(), before);
+        assert_eq!(self.proxy.statements(), before);
         denied
     }
 }

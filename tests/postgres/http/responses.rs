@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::post;
+use axum::routing::{get, post};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
 use tollgate::tower::{Rule, TollgateLayer};
 use tollgate::{Gate, Limit, OnFailure};
 
 use super::served::{Served, field, http_1, left};
-use crate::gate::stage::soon;
+use crate::gate::stage::{patient, soon};
 use crate::world::World;
 
 const GUESSES: Limit = Limit::fixed_window("guesses", 3, Limit::MAX_PERIOD);
@@ -118,4 +118,47 @@ async fn a_response_is_sent_though_its_charge_cannot_be_given_back() {
     };
     let served = Served::new(Router::new().route("/login", post(handler)).layer(layer)).await;
     assert_eq!(guess(&served, "right").await.0, 200);
+}
+
+/// Two at once, and nothing lapses while the test runs.
+const AT_ONCE: Limit = Limit::concurrency("at_once", 2, tollgate::DAY);
+
+/// A service that begins to answer at once, and ends when it is told to.
+async fn streaming(gate: &Gate) -> (Served, Arc<Semaphore>) {
+    let end = Arc::new(Semaphore::new(0));
+    let handler = {
+        let end = end.clone();
+        move || async move {
+            let rest = async move {
+                end.acquire_owned().await.unwrap().forget();
+                Ok::<_, std::io::Error>("rest")
+            };
+            let begin = futures_util::stream::iter([Ok("begin, ")]);
+            axum::body::Body::from_stream(begin.chain(futures_util::stream::once(rest)))
+        }
+    };
+    let limits = Rule::new(AT_ONCE).refund_if(|_| true);
+    let layer = TollgateLayer::new(gate.clone()).limit(limits);
+    (Served::new(Router::new().route("/stream", get(handler)).layer(layer)).await, end)
+}
+
+#[tokio::test]
+async fn what_is_held_is_released_when_the_response_is_sent_to_its_end() {
+    let world = World::new().await;
+    let gate = patient(&world.pool).build();
+    let (served, end) = streaming(&gate).await;
+    let [first, second] = [served.get("/stream").await, served.get("/stream").await];
+    assert_eq!([first.status(), second.status()], [StatusCode::OK; 2]);
+    assert_eq!(field(&second, "ratelimit-policy"), r#""at_once";q=2"#);
+    let refused = served.get("/stream").await;
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    end.add_permits(1);
+    assert_eq!(soon(first.text()).await.unwrap(), "begin, rest");
+    // Nothing else would let it in.
+    let lease = soon(gate.acquire_within(AT_ONCE.key(US), tollgate::HOUR)).await.unwrap().granted().unwrap();
+    lease.release().await.unwrap();
+    // A client that goes away.
+    drop(second);
+    let both = gate.acquire_within(AT_ONCE.key(US).cost(2), tollgate::HOUR);
+    soon(both).await.unwrap().granted().unwrap().release().await.unwrap();
 }

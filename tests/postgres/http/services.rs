@@ -13,7 +13,7 @@ use http::{Request, Response, StatusCode};
 use sqlx::{Postgres, Transaction};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
-use tollgate::tower::{Grpc, PeerAddr, Rule, TollgateLayer};
+use tollgate::tower::{Body, Grpc, PeerAddr, Rule, TollgateLayer};
 use tollgate::{Gate, HOUR, Limit};
 use tower::util::BoxCloneService;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -136,7 +136,7 @@ fn holding(world: &World, gate: &Gate) -> (Holding, UnboundedReceiver<Transactio
     (BoxCloneService::new(layer.layer(service_fn(inner))), transactions)
 }
 
-type Holding = BoxCloneService<Request<()>, Response<String>, Infallible>;
+type Holding = BoxCloneService<Request<()>, Response<Body<String>>, Infallible>;
 
 #[tokio::test]
 async fn what_is_given_back_outlives_the_client() {

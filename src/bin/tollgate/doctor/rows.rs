@@ -38,6 +38,7 @@ struct Seen {
     furthest: f64,
     unreserved: i64,
     laden: i64,
+    lapsed: i64,
     clears_in: Option<f64>,
 }
 
@@ -69,6 +70,13 @@ impl Seen {
                 let remedy = "Settle sooner, ask for shorter spans, or keep receipts in a table of your own.";
                 Finding::warning("many_holds", what, meaning, remedy)
             }),
+            (self.lapsed > 0 && limits.is_some_and(|limits| self.is_leased(limits))).then(|| {
+                let what =
+                    format!("{} of {name:?} with leases that ended without a release", self.counted(self.lapsed));
+                let meaning = "Their holders died, or never release: what they held was missing until its lease ended.";
+                let remedy = "Release when the work is done: drop the guard, or call `release`.";
+                Finding::warning("lapsed_leases", what, meaning, remedy)
+            }),
             clears_in.map(|clears_in| {
                 let what = format!("a debt of {name:?} is repaid only in {}", span(clears_in));
                 let meaning = "Its key is refused until then: longer than anybody waits.";
@@ -76,6 +84,10 @@ impl Seen {
             }),
         ];
         found.into_iter().flatten()
+    }
+
+    fn is_leased(&self, limits: &Limits) -> bool {
+        limits.get(&self.name).is_ok_and(|limit| limit.lease().is_some())
     }
 
     /// A limit with rows in both tables.

@@ -1,4 +1,5 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use tollgate::{Limit, Limits};
@@ -48,6 +49,11 @@ pub(crate) struct SimulateArgs {
     /// Reserve: a call that can be granted later is granted for later, and waits.
     #[arg(long)]
     reserve: bool,
+
+    /// How long each call works. Then it releases what it holds of concurrency limits, which otherwise ends with its
+    /// lease.
+    #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
+    work: Option<Duration>,
 
     /// The seed of random traffic: the same seed makes the same calls on every machine.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -101,7 +107,7 @@ impl SimulateArgs {
                 rules.extend(self.limits(text)?.into_iter().map(|limit| Rule { limit, is_global }));
             }
         }
-        let trial = |rules| Trial { rules, reserve: self.reserve };
+        let trial = |rules| Trial { rules, reserve: self.reserve, work: self.work };
         Ok(if self.compare { rules.into_iter().map(|rule| trial(vec![rule])).collect() } else { vec![trial(rules)] })
     }
 

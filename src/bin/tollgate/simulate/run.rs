@@ -1,7 +1,10 @@
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use serde::Serialize;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call, Plan};
-use tollgate::{Error, Key, Limit, Request};
+use tollgate::{Charge, Error, Key, Limit, Receipt, Request};
 
 use super::rows::RowMap;
 use super::tally::{Figures, Series, Tally};
@@ -15,6 +18,8 @@ pub(super) struct Trial {
     pub(super) rules: Vec<Rule>,
     /// Whether a call that can be granted later is granted for later.
     pub(super) reserve: bool,
+    /// How long a call holds what it was granted; to the end of the lease, if not given.
+    pub(super) work: Option<Duration>,
 }
 
 /// A limit, and whom a call asks it for.
@@ -39,6 +44,8 @@ pub(super) struct TrialReport {
 pub(super) struct Run<'t> {
     trial: &'t Trial,
     rows: RowMap,
+    /// What calls hold, and when their work is done, the first first.
+    held: VecDeque<(Timestamp, Receipt)>,
     tally: Tally,
     series: Series,
 }
@@ -48,10 +55,14 @@ impl<'t> Run<'t> {
     pub(super) fn new(trial: &'t Trial, first: &Arrival) -> Result<Self, Error> {
         let looks = trial.rules.iter().map(|rule| Plan::new([Call::look(rule.request(&first.key))]));
         let series = Series::new(first.at, looks.collect::<Result<_, _>>()?);
-        Ok(Self { trial, rows: RowMap::default(), tally: Tally::default(), series })
+        Ok(Self { trial, rows: RowMap::default(), held: VecDeque::new(), tally: Tally::default(), series })
     }
 
     pub(super) fn call(&mut self, call: &Arrival) -> Result<(), Error> {
+        while let Some((done_at, receipt)) = self.held.pop_front_if(|(done_at, _)| *done_at <= call.at) {
+            self.series.observe(&mut self.rows, done_at)?;
+            self.rows.decide(&Plan::new([Call::release(&receipt)])?, done_at)?;
+        }
         self.tally.called(&call.key);
         let answer = match self.decide(call) {
             Err(Error::CostExceedsCapacity { .. }) => {
@@ -63,11 +74,25 @@ impl<'t> Run<'t> {
         self.series.count(matches!(answer, Answer::Granted { .. }));
         self.series.observe(&mut self.rows, call.at)?;
         match answer {
-            Answer::Granted { ready_at, .. } => self.tally.granted(&call.key, until(ready_at, call.at)),
+            Answer::Granted { ready_at, charges, .. } => {
+                self.tally.granted(&call.key, until(ready_at, call.at));
+                self.hold(charges, call.at);
+            }
             Answer::Denied(denied) => self.tally.denied(denied.retry_after()),
             Answer::Done(_) => unreachable!("a call that takes is granted or denied"),
         }
         Ok(())
+    }
+
+    /// Remembers to release what a call holds, unless that has lapsed by then.
+    fn hold(&mut self, charges: Vec<Charge>, at: Timestamp) {
+        let lapses_at =
+            charges.iter().filter_map(|charge| charge.limit.lease().and(charge.hold)).map(|held| held.lapses_at);
+        if let (Some(work), Some(lapses_at)) = (self.trial.work, lapses_at.min())
+            && at.plus(work) < lapses_at.into()
+        {
+            self.held.push_back((at.plus(work), charges.into()));
+        }
     }
 
     fn decide(&mut self, call: &Arrival) -> Result<Answer, Error> {

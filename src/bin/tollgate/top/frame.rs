@@ -93,6 +93,8 @@ pub(super) struct KeyLine {
     pub(super) balance: Tokens,
     /// The most that it can hold, if the limit is known.
     pub(super) capacity: Option<Tokens>,
+    /// How many receipts and leases it holds.
+    pub(super) held: usize,
     /// Until a debt is cleared, if the limit is known.
     #[serde(rename = "clears_in_seconds", serialize_with = "seconds")]
     pub(super) clears_in: Option<Duration>,
@@ -168,6 +170,7 @@ impl KeyLine {
             shard: row.shard,
             balance,
             capacity: terms.map(|terms| terms.full(Timestamp::MIN).value),
+            held: state.holds.iter().filter(|hold| hold.id.is_some() && !hold.used && hold.lapses_at > now).count(),
             clears_in: clears_at.map(|at| until(at, now)).filter(|span| !span.is_zero()),
             full_in: full_at.map(|at| until(at, now)),
             written: before.map(|before| before.state() != state),

@@ -1,5 +1,5 @@
--- All rows, by limit and storage: how many lie in the future, what they owe now, and how many have more than 200 holds.
--- Reads both tables whole.
+-- All rows, by limit and storage: how many lie in the future, what they owe now, how many have more than 200 holds, and
+-- in how many a hold with a name has lapsed that nobody used. Reads both tables whole.
 --
 -- The definitions that are known: $1 names, $2 tokens that one row gets each second, $3 how deep reservations may take
 -- one row
@@ -13,7 +13,9 @@ seen as (
            extract(epoch from b.as_of - clock_timestamp())::float8                                                as ahead,
            k.rate,
            k.max_reserved,
-           coalesce(pg_catalog.array_length(b.holds, 1), 0) > 600                                                        as is_laden,
+           coalesce(pg_catalog.array_length(b.holds, 1), 0) > 600                                                 as is_laden,
+           b.holds[2] < 0::int8 and b.holds[2] > (-9223372036854775808)::int8
+             and b.holds[1]::float8 < extract(epoch from clock_timestamp())::float8 * 1e6::float8                 as has_lapsed,
            b.debt > 0                                                                                             as is_debt,
            -b.balance::float8
              - coalesce(k.rate * greatest(extract(epoch from clock_timestamp() - b.as_of), 0)::float8, 0)         as owed,
@@ -28,6 +30,7 @@ select s.name,
        greatest(max(s.ahead), 0)                                              as furthest,
        count(*) filter (where s.is_debt and s.owed > s.max_reserved)          as unreserved,
        count(*) filter (where s.is_laden)                                     as laden,
+       count(*) filter (where s.has_lapsed)                                   as lapsed,
        -- Without a definition by what the row itself says.
        max(coalesce(s.owed / s.rate, s.full_in)) filter (where s.is_debt and s.owed > 0) as clears_in
   from seen s

@@ -1,0 +1,352 @@
+//! Concurrency limits: who holds what, and for how long.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use fastrand::Rng;
+use sqlx::PgPool;
+use tokio::task::JoinSet;
+use tollgate::{DAY, Error, Gate, HOUR, Lease, Limit, OnFailure, Receipt};
+
+use crate::command::limits::Scratch;
+use crate::command::{run, signal, stdout, tollgate};
+use crate::gate::stage::{patient, pool, soon};
+use crate::world::{World, limiter};
+
+/// Only what is released is free: nothing lapses while a test runs.
+static ONE: Limit = Limit::concurrency("one", 1, DAY);
+
+async fn acquired(gate: &Gate, limit: &Limit) -> Lease {
+    gate.acquire(limit.global()).await.unwrap().granted().unwrap()
+}
+
+async fn waited(gate: &Gate, limit: &Limit) -> Lease {
+    soon(gate.acquire_within(limit.global(), HOUR)).await.unwrap().granted().unwrap()
+}
+
+/// When the only lease of a limit lapses, as its row says.
+async fn lapse(pool: &PgPool) -> i64 {
+    sqlx::query_scalar("select holds[1] from tollgate.rate_limits").fetch_one(pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_lease_that_is_dropped_or_released_is_free_for_the_next() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let lease = acquired(&gate, &ONE).await;
+    assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());
+    drop(lease);
+    let lease = waited(&gate, &ONE).await;
+    lease.release().await.unwrap();
+    let lease = acquired(&gate, &ONE).await;
+    // A future that was never polled holds nothing, and a receipt outlives its guard.
+    drop(gate.acquire(ONE.global()));
+    let receipt = lease.into_receipt();
+    assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());
+    let receipt = gate.renew(&receipt).await.unwrap();
+    gate.release(receipt.clone()).await.unwrap();
+    for again in [gate.renew(&receipt).await.map(drop), gate.release(receipt).await.map(drop)] {
+        assert!(matches!(again, Err(Error::ReceiptUsed { .. })), "{again:?}");
+    }
+    acquired(&gate, &ONE).await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_transaction_holds_renews_and_releases() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let mut tx = world.begin().await;
+    let receipt = Receipt::from(limiter().consume(&mut tx, ONE.global()).await.unwrap().granted().unwrap());
+    tx.commit().await.unwrap();
+    assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());
+    let mut tx = world.begin().await;
+    let renewed = limiter().renew(&mut tx, &receipt).await.unwrap();
+    assert!(renewed.charges[0].hold.unwrap().lapses_at > receipt.charges[0].hold.unwrap().lapses_at);
+    assert_eq!(limiter().release(&mut tx, renewed).await.unwrap().value, tollgate::Tokens::ONE);
+    tx.rollback().await.unwrap();
+    // What was rolled back is held as before.
+    assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());
+    gate.release(receipt).await.unwrap();
+    acquired(&gate, &ONE).await.release().await.unwrap();
+}
+
+/// On a machine that cannot renew in time, with a longer lease.
+#[tokio::test]
+async fn a_lease_is_renewed_as_long_as_its_guard_lives() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    for seconds in [3, 15, 60] {
+        let limit = Limit::concurrency("one", 1, Duration::from_secs(seconds));
+        let lease = waited(&gate, &limit).await;
+        let first = lapse(&world.pool).await;
+        let renewed = async { while lapse(&world.pool).await == first {} };
+        tokio::select! {
+            () = soon(renewed) => return,
+            () = lease.lapsed() => {}
+        }
+    }
+    panic!("never renewed");
+}
+
+#[tokio::test]
+async fn whoever_has_lost_a_lease_is_told() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let limit = Limit::concurrency("lost", 1, Duration::from_secs(3)).ephemeral();
+    let lease = acquired(&gate, &limit).await;
+    // As a crash does with this table.
+    world.sql("truncate tollgate.buckets").await;
+    soon(lease.lapsed()).await;
+    let lost = lease.release().await.unwrap_err();
+    assert!(matches!(lost, Error::ReceiptUsed { .. } | Error::Lapsed { .. }), "{lost:?}");
+}
+
+#[tokio::test]
+async fn a_runtime_that_ends_leaves_its_lease_to_lapse() {
+    let world = World::new().await;
+    let limit = Limit::concurrency("brief", 1, Duration::from_millis(500));
+    let url = world.url();
+    let (limit, lease) = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let lease = runtime.block_on(async {
+            let gate = patient(&pool(&url, 1).await).build();
+            acquired(&gate, &limit).await
+        });
+        (limit, lease)
+    })
+    .join()
+    .unwrap();
+    soon(lease.lapsed()).await;
+    let gate = patient(&pool(&world.url(), 1).await).build();
+    let next = waited(&gate, &limit).await;
+    assert!(matches!(lease.release().await, Err(Error::Stopped)));
+    drop(next);
+}
+
+#[tokio::test]
+async fn those_who_wait_are_served_in_their_order_and_wake_each_other() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let first = acquired(&gate, &ONE).await;
+    let served = Arc::new(AtomicUsize::new(0));
+    let mut callers = JoinSet::new();
+    for place in 0..20 {
+        let (gate, served) = (gate.clone(), served.clone());
+        callers.spawn(async move {
+            let lease = waited(&gate, &ONE).await;
+            assert_eq!(served.fetch_add(1, Ordering::SeqCst), place);
+            drop(lease);
+        });
+        // Each is in line before the next one comes.
+        tokio::task::yield_now().await;
+    }
+    drop(first);
+    soon(callers.join_all()).await;
+}
+
+#[tokio::test]
+async fn what_another_process_releases_is_found() {
+    let world = World::new().await;
+    let [ours, theirs] = [pool(&world.url(), 2).await, pool(&world.url(), 2).await].map(|pool| {
+        // A refusal that is remembered says nothing of a release.
+        patient(&pool).remember_refusals(HOUR).build()
+    });
+    for _ in 0..3 {
+        let held = acquired(&theirs, &ONE).await;
+        assert!(ours.acquire(ONE.global()).await.unwrap().denied().is_some());
+        let (next, released) = tokio::join!(waited(&ours, &ONE), held.release());
+        released.unwrap();
+        next.release().await.unwrap();
+    }
+    let _held = acquired(&theirs, &ONE).await;
+    let denied = ours.acquire_within(ONE.global(), Duration::from_millis(120)).await.unwrap();
+    assert!(denied.denied().is_some(), "the wait has an end");
+}
+
+#[tokio::test]
+async fn a_rate_and_a_lease_are_taken_together_or_not_at_all() {
+    const RATE: Limit = Limit::token_bucket("rate", 1, DAY);
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let both = || [ONE.global(), RATE.global()];
+    let lease = gate.acquire_all(both()).await.unwrap().granted().unwrap();
+    lease.release().await.unwrap();
+    assert_eq!(gate.acquire_all(both()).await.unwrap().denied().unwrap().limit, "rate");
+    acquired(&gate, &ONE).await.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_the_database_an_open_gate_holds_nothing_and_the_others_fail() {
+    let world = World::new().await;
+    let gates = [OnFailure::Open, OnFailure::Closed, OnFailure::Local(1.0)]
+        .map(|policy| Gate::builder(world.pool.clone()).on_failure(policy).build());
+    world.pool.close().await;
+    let [open, others @ ..] = gates;
+    acquired(&open, &ONE).await.release().await.unwrap();
+    for gate in others {
+        assert!(matches!(gate.acquire(ONE.global()).await, Err(Error::Database { .. })));
+    }
+}
+
+const FEW: Limit = Limit::concurrency("few", 5, Duration::from_millis(200));
+
+/// What is known of one lease by the database's clock: it was held for as long as this at least.
+struct Held {
+    from: DateTime<Utc>,
+    until: DateTime<Utc>,
+}
+
+/// Two hundred holders: some release, some renew, some die without a word, and connections are cut.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn never_more_is_held_than_the_limit_by_the_clock_of_the_database() {
+    let world = World::new().await;
+    let mut gates = Vec::new();
+    for _ in 0..3 {
+        gates.push(patient(&pool(&world.url(), 2).await).build());
+    }
+    let mut holders = JoinSet::new();
+    for seed in 0..200 {
+        holders.spawn(hold(gates[seed % 3].clone(), world.pool.clone(), Rng::with_seed(seed as u64)));
+    }
+    let cut = tokio::spawn({
+        let mut admin = world.admin().await;
+        async move {
+            loop {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                let sql = "select pg_terminate_backend(pid) from pg_stat_activity
+                            where datname = current_database() and usename <> current_user order by random() limit 1";
+                sqlx::query(sql).execute(&mut admin).await.unwrap();
+            }
+        }
+    });
+    let held: Vec<Held> = soon(holders.join_all()).await.into_iter().flatten().collect();
+    cut.abort();
+    assert!(held.len() >= 200, "{}", held.len());
+    for Held { from, .. } in &held {
+        let live = held.iter().filter(|other| other.from <= *from && *from < other.until).count();
+        assert!(live <= 5, "{live} at {from}");
+    }
+}
+
+/// Holds something twice, by a gate or in transactions.
+async fn hold(gate: Gate, pool: PgPool, mut dice: Rng) -> Vec<Held> {
+    let mut held = Vec::new();
+    while held.len() < 2 {
+        let grant = if dice.bool() {
+            gate.wait(FEW.global(), HOUR).await.ok().and_then(|decision| decision.granted().ok())
+        } else {
+            take(&pool).await
+        };
+        // Nobody knows what became of a call whose connection was cut, or the limit was exhausted.
+        let Some(grant) = grant else {
+            tokio::time::sleep(Duration::from_millis(dice.u64(1..50))).await;
+            continue;
+        };
+        let (from, mut receipt) = (grant.decided_at, Receipt::from(grant));
+        for _ in 0..dice.u32(0..3) {
+            tokio::time::sleep(Duration::from_millis(dice.u64(0..150))).await;
+            if let Ok(renewed) = gate.renew(&receipt).await {
+                receipt = renewed;
+            }
+        }
+        let lapses_at = receipt.charges[0].hold.unwrap().lapses_at;
+        let until = match dice.u32(0..3) {
+            // It dies.
+            0 => lapses_at,
+            // A release whose answer is lost may have happened when it was asked for, which nobody knows the instant of.
+            _ => match gate.release(receipt).await {
+                Ok(balance) => balance.as_of,
+                Err(Error::Lapsed { .. }) => lapses_at,
+                Err(_) => from,
+            },
+        };
+        held.push(Held { from, until });
+    }
+    held
+}
+
+async fn take(pool: &PgPool) -> Option<tollgate::Grant> {
+    let mut tx = pool.begin().await.ok()?;
+    let grant = limiter().consume(&mut tx, FEW.global()).await.ok()?.granted().ok()?;
+    tx.commit().await.ok()?;
+    Some(grant)
+}
+
+const LIMITS: &str = "[slots]\nkind = 'concurrency'\nrate = 1\nlease = '1day'\n";
+
+#[tokio::test]
+async fn run_holds_a_lease_until_its_program_ends() {
+    let world = World::new().await;
+    let file = Scratch::new("leases.toml", LIMITS);
+    let asking = |args: &[&str]| {
+        let mut command = tollgate();
+        command.args(args).arg("--limits").arg(&file.0).env("DATABASE_URL", world.command_url());
+        command
+    };
+    let running = |script: &str| {
+        let mut command = tollgate();
+        command.args(["run", "slots", "--global", "--limits"]).arg(&file.0).env("DATABASE_URL", world.command_url());
+        command.args(["--", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+        child
+    };
+    let mut child = running("echo ready; read line; exit 7");
+    assert_eq!(run(&mut asking(&["check", "slots", "--global"])).status.code(), Some(2));
+    let told = stdout(&run(&mut asking(&["inspect", "slots", "--global"])));
+    assert!(told.starts_with("limit     slots: concurrency limit, 1 at once, leases of 1day\n"), "{told}");
+    assert!(told.contains("hold      1, back in "), "{told}");
+    let told = stdout(&run(&mut asking(&["top", "--once", "--json", "--interval", "100ms"])));
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&told).unwrap()["keys"][0]["held"], 1, "{told}");
+    child.stdin.take().unwrap().write_all(b"done\n").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+
+    let mut child = running("trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done");
+    signal("TERM", child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(9));
+
+    // Killed, it cannot release: the lease lapses, or somebody lets it go.
+    let mut child = running("echo ready; read line");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(run(&mut asking(&["check", "slots", "--global"])).status.code(), Some(2));
+    stdout(&run(&mut asking(&["reset", "slots", "--global"])));
+    assert_eq!(run(&mut asking(&["check", "slots", "--global"])).status.code(), Some(0));
+    let failed = run(tollgate()
+        .args(["run", "slots", "--global", "--limits"])
+        .arg(&file.0)
+        .env("DATABASE_URL", world.command_url())
+        .args(["--", "/nonexistent/program"]));
+    assert_eq!(failed.status.code(), Some(127));
+    assert_eq!(run(&mut asking(&["check", "slots", "--global"])).status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn the_doctor_names_leases_that_nobody_released() {
+    let world = World::new().await;
+    let file = Scratch::new("leases_doctor.toml", LIMITS);
+    let doctor = || {
+        let mut doctor = tollgate();
+        let report =
+            run(doctor.args(["doctor", "--json", "--limits"]).arg(&file.0).env("DATABASE_URL", world.command_url()));
+        String::from_utf8(report.stdout).unwrap()
+    };
+    for (lapses_in, is_named) in [("1 hour", false), ("-1 hour", true)] {
+        world
+            .sql(&format!(
+                "delete from tollgate.rate_limits;
+                 insert into tollgate.rate_limits
+                 select 0, 'slots', '', 0, 0, lapse - interval '1 day', lapse,
+                        array[(extract(epoch from lapse) * 1000000)::int8, -1000001, 84]
+                   from (select clock_timestamp() + interval '{lapses_in}') as l (lapse)"
+            ))
+            .await;
+        let told = doctor();
+        assert_eq!(told.contains("lapsed_leases"), is_named, "{told}");
+    }
+}

@@ -1,0 +1,292 @@
+//! Concurrency limits, against a list of who holds what.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tollgate::algebra::Timestamp;
+use tollgate::plan::{Answer, Call};
+use tollgate::{
+    Charge, Error, HoldError, HoldId, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND, Tokens,
+};
+
+use crate::story::config;
+use crate::world::{World, at, micros, receipt, sec, terms_of, tokens};
+
+#[derive(Clone, Debug)]
+enum Op {
+    Acquire(i64),
+    Release {
+        which: usize,
+        /// By one of three verbs, which are one here.
+        verb: usize,
+    },
+    Renew(usize),
+    /// Deletes a row that is full.
+    Sweep,
+    Redefine(i64),
+    Reset,
+}
+
+/// What was acquired.
+#[derive(Clone, Debug)]
+struct Held {
+    charge: Charge,
+    /// What counts of it; nothing once it was reset.
+    amount: i64,
+    lapses_at: Timestamp,
+    is_released: bool,
+}
+
+impl Held {
+    fn is_live(&self, now: Timestamp) -> bool {
+        !self.is_released && self.lapses_at > now
+    }
+}
+
+const LEASE: i64 = 20;
+
+fn limit(n: i64) -> Limit {
+    let span = Duration::from_micros(LEASE.unsigned_abs());
+    LimitSpec::new("held", LimitKind::Concurrency, micros(n), span).try_into().unwrap()
+}
+
+fn stories() -> impl Strategy<Value = Vec<(i64, Op)>> {
+    let op = prop_oneof![
+        6 => (1_i64..4).prop_map(Op::Acquire),
+        3 => (0_usize..8, 0_usize..3).prop_map(|(which, verb)| Op::Release { which, verb }),
+        3 => (0_usize..8).prop_map(Op::Renew),
+        1 => Just(Op::Sweep),
+        1 => (1_i64..8).prop_map(Op::Redefine),
+        1 => Just(Op::Reset),
+    ];
+    // The clock goes back now and then.
+    vec((prop_oneof![6 => 0_i64..6, 1 => 0_i64..60, 1 => -15_i64..0], op), 1..40)
+}
+
+fn paid(charge: &Charge) -> Receipt {
+    receipt(std::slice::from_ref(charge))
+}
+
+fn release(charge: &Charge, verb: usize) -> Call {
+    let receipt = paid(charge);
+    match verb {
+        0 => Call::release(&receipt),
+        1 => Call::settle(receipt, charge.cost),
+        _ => Call::cancel(receipt),
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// Granted exactly where it fits, by the row's clock; refused until the very microsecond at which it fits.
+    #[test]
+    fn never_more_is_held_than_the_limit(first in 1_i64..8, story in stories()) {
+        let (mut n, mut now, mut row_at) = (first, 1_000, Timestamp::MIN);
+        let (mut world, mut held) = (World::default(), Vec::<Held>::new());
+        let mut ids = (1..).map(HoldId::new);
+        for (gap, op) in story {
+            now += gap;
+            let limit = limit(n);
+            // Time does not go back for a row.
+            let clock = at(now).max(row_at);
+            let live: i64 = held.iter().filter(|held| held.is_live(clock)).map(|held| held.amount).sum();
+            match op {
+                Op::Acquire(cost) if cost > n => {}
+                Op::Acquire(cost) => {
+                    let request = limit.global().cost(micros(cost));
+                    let call = Call::consume([request.clone()]).with_id(ids.next().unwrap());
+                    match world.call(call, at(now)).unwrap() {
+                        Answer::Granted { charges, remaining, .. } => {
+                            prop_assert!(live + cost <= n, "{live} and {cost} of {n}");
+                            prop_assert_eq!(remaining, micros(n - live - cost));
+                            let lapses_at = clock.plus(Duration::from_micros(LEASE.unsigned_abs()));
+                            prop_assert_eq!(charges[0].hold.unwrap().lapses_at, lapses_at.into());
+                            held.push(Held { charge: charges[0].clone(), amount: cost, lapses_at, is_released: false });
+                            row_at = clock;
+                        }
+                        Answer::Denied(denied) => {
+                            prop_assert!(live + cost > n, "{live} and {cost} of {n}");
+                            let retry_at = Timestamp::from(denied.retry_at);
+                            prop_assert!(retry_at > clock);
+                            world.clone().granted(request.clone(), retry_at);
+                            world.clone().denied(request, at(retry_at.micros() - 1));
+                        }
+                        Answer::Done(_) => unreachable!(),
+                    }
+                }
+                Op::Release { which, verb } => {
+                    let Some(which) = which.checked_rem(held.len()) else { continue };
+                    let held = &mut held[which];
+                    let released = world.call(release(&held.charge, verb), at(now));
+                    prop_assert_eq!(released.is_ok(), held.is_live(clock), "{:?}", released);
+                    if released.is_ok() {
+                        (held.is_released, row_at) = (true, clock);
+                    }
+                }
+                Op::Renew(which) => {
+                    let Some(which) = which.checked_rem(held.len()) else { continue };
+                    let held = &mut held[which];
+                    let receipt = paid(&held.charge);
+                    let renewed = world.call(Call::renew(&receipt), at(now));
+                    prop_assert_eq!(renewed.is_ok(), held.is_live(clock), "{:?}", renewed);
+                    if renewed.is_ok() {
+                        (held.lapses_at, row_at) = (clock.plus(Duration::from_micros(LEASE.unsigned_abs())), clock);
+                    }
+                }
+                Op::Sweep => {
+                    let request = limit.global();
+                    if let Some(row) = world.state(&request)
+                        && terms_of(&request).full_at(&row) <= at(now)
+                    {
+                        // All have lapsed by now. Where the clock goes back, nobody knows of them: hence the margin.
+                        world.delete(&request);
+                        row_at = Timestamp::MIN;
+                        held.clear();
+                    }
+                }
+                Op::Redefine(other) => n = other,
+                Op::Reset => {
+                    // By the clock as it is: a row from the future comes back to the present.
+                    if world.state(&limit.global()).is_some() {
+                        row_at = at(now);
+                    }
+                    held.retain(|held| held.is_live(clock));
+                    for held in &mut held {
+                        held.amount = 0;
+                    }
+                    world.balance(Call::reset(limit.global()), at(now));
+                }
+            }
+        }
+    }
+}
+
+const RENDERS: Limit = Limit::concurrency("renders", 2, MINUTE);
+
+/// One for each instant.
+fn acquired(world: &mut World, now: Timestamp) -> Charge {
+    let id = HoldId::new(now.micros().unsigned_abs());
+    match world.call(Call::consume([RENDERS.global()]).with_id(id), now).unwrap() {
+        Answer::Granted { mut charges, .. } => charges.remove(0),
+        other => panic!("not granted: {other:?}"),
+    }
+}
+
+#[test]
+fn what_is_released_is_free_at_once_and_what_nobody_renews_at_the_end_of_its_lease() {
+    let mut world = World::default();
+    let (first, second) = (acquired(&mut world, sec(0)), acquired(&mut world, sec(10)));
+    assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(20)).retry_at), sec(60));
+    world.call(Call::renew(&paid(&first)), sec(50)).unwrap();
+    assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(55)).retry_at), sec(70));
+    world.call(Call::release(&paid(&first)), sec(56)).unwrap();
+    acquired(&mut world, sec(56));
+    let gone = |charge: &Charge, call: fn(&Receipt) -> Call, now, world: &mut World| {
+        world.call(call(&paid(charge)), now).unwrap_err()
+    };
+    for call in [Call::renew, Call::release] {
+        assert!(matches!(gone(&first, call, sec(57), &mut world), Error::ReceiptUsed { .. }));
+        assert!(matches!(gone(&second, call, sec(70), &mut world), Error::Lapsed { .. }));
+    }
+}
+
+#[test]
+fn a_changed_number_counts_at_once() {
+    let (mut world, four) = (World::default(), Limit::concurrency("renders", 4, MINUTE));
+    let [first, second] = [sec(0), sec(1)].map(|now| acquired(&mut world, now));
+    world.granted(four.global(), sec(2));
+    world.granted(four.global(), sec(2));
+    world.denied(four.global(), sec(2));
+    // Back at two, while four are held: none is free until three are gone.
+    for charge in [first, second] {
+        world.denied(RENDERS.global(), sec(3));
+        world.call(Call::release(&paid(&charge)), sec(3)).unwrap();
+    }
+    assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(3)).retry_at), sec(62));
+}
+
+#[test]
+fn a_reset_lets_all_go_and_leaves_leases_valid() {
+    let mut world = World::default();
+    let first = acquired(&mut world, sec(0));
+    acquired(&mut world, sec(0));
+    assert_eq!(world.balance(Call::reset(RENDERS.global()), sec(1)).value, tokens(2));
+    acquired(&mut world, sec(1));
+    acquired(&mut world, sec(1));
+    world.denied(RENDERS.global(), sec(1));
+    world.call(Call::renew(&paid(&first)), sec(2)).unwrap();
+    world.call(Call::release(&paid(&first)), sec(3)).unwrap();
+    world.denied(RENDERS.global(), sec(3));
+}
+
+#[test]
+fn a_lease_and_a_rate_are_taken_together_and_the_rate_stays_spent() {
+    const RATE: Limit = Limit::token_bucket("rate", 3, MINUTE);
+    let mut world = World::default();
+    let both = || [RENDERS.global(), RATE.global()];
+    let Ok(Answer::Granted { charges, .. }) = world.call(Call::consume(both()), sec(0)) else { panic!("granted") };
+    let paid = receipt(&charges);
+    let Ok(Answer::Done(balances)) = world.call(Call::renew(&paid), sec(1)) else { panic!("renewed") };
+    assert_eq!(balances.len(), 1);
+    world.call(Call::release(&paid), sec(2)).unwrap();
+    assert_eq!(world.look(RENDERS.global(), sec(2)).value, tokens(2));
+    assert!(world.look(RATE.global(), sec(2)).value < tokens(3));
+    // Where nothing is left of the rate, nothing is held.
+    world.granted(RATE.global().cost(2), sec(2));
+    assert!(matches!(world.call(Call::consume(both()), sec(2)), Ok(Answer::Denied(_))));
+    assert_eq!(world.look(RENDERS.global(), sec(2)).value, tokens(2));
+    let rate = receipt(&charges[1..]);
+    for call in [Call::renew(&rate), Call::release(&rate)] {
+        assert!(matches!(world.call(call, sec(3)), Err(Error::NothingAsked)));
+    }
+}
+
+#[test]
+fn a_row_that_another_kind_of_limit_wrote_counts_for_a_lease() {
+    let bucket = Limit::token_bucket("renders", 2, MINUTE);
+    let mut world = World::default();
+    world.granted(bucket.global().cost(2), sec(0));
+    assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(1)).retry_at), sec(60));
+    acquired(&mut world, sec(60));
+}
+
+#[test]
+fn what_is_no_concurrency_limit_is_a_fault_with_a_name() {
+    let spec = || RENDERS.spec();
+    for (spec, fault) in [
+        (LimitSpec { rate: tokens(1_001), capacity: None, ..spec() }, LimitFault::ConcurrencyTooLarge),
+        (LimitSpec { rate: Tokens::ZERO, capacity: None, ..spec() }, LimitFault::RateNotPositive),
+        (LimitSpec { period: Duration::ZERO, ..spec() }, LimitFault::PeriodZero),
+        (LimitSpec { shards: 2, ..spec() }, LimitFault::ShardsOfCounting),
+        (LimitSpec { max_reserved: tokens(1), ..spec() }, LimitFault::ReservationsOfCounting),
+        (LimitSpec { capacity: Some(tokens(20)), ..spec() }, LimitFault::CapacityOfCounting),
+        (LimitSpec { start: Some(SECOND), ..spec() }, LimitFault::StartOfCounting),
+        (LimitSpec { resolution: Some(1), ..spec() }, LimitFault::ResolutionWithoutSliding),
+    ] {
+        assert_eq!(Limit::try_from(spec).unwrap_err().fault, fault);
+    }
+    let text = r#"{ "name": "renders", "kind": "concurrency", "rate": 2, "lease": "1m" }"#;
+    assert_eq!(serde_json::from_str::<Limit>(text).unwrap(), RENDERS);
+    assert_eq!(RENDERS.lease(), Some(MINUTE));
+    assert_eq!(Limit::token_bucket("rate", 3, MINUTE).lease(), None);
+}
+
+#[test]
+fn what_a_concurrency_limit_does_not_do_is_an_error_before_anything_is_taken() {
+    for (call, expected) in [
+        (Call::consume([RENDERS.global().lapses_after(MINUTE)]), HoldError::Leased),
+        (Call::consume([RENDERS.global().tracked_for(MINUTE)]), HoldError::Leased),
+        (Call::credit(RENDERS.global()), HoldError::Counted),
+        (Call::debit(RENDERS.global()), HoldError::Counted),
+    ] {
+        let error = World::default().call(call, sec(0)).unwrap_err();
+        assert!(
+            matches!(&error, Error::Hold { limit, source } if limit == "renders" && *source == expected),
+            "{error}"
+        );
+    }
+    let error = World::default().call(Call::consume([RENDERS.global().cost(3)]), sec(0)).unwrap_err();
+    assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{error}");
+}
