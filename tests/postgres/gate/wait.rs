@@ -47,7 +47,7 @@ async fn f46_f48_a_waiter_sleeps_until_the_instant_that_the_refusal_names_and_as
                 gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
                 let Some(denied) = gate.consume(limit.key("k")).await.unwrap().denied() else {
                     // The token was back before the machine asked for the second time, or a period began.
-                    period += period / 4;
+                    period *= 2;
                     assert!(period < HOUR, "nothing is refused");
                     continue;
                 };
