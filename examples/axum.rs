@@ -13,18 +13,18 @@ use axum::{Json, Router};
 use sqlx::PgPool;
 use tollgate::http::Rejection;
 use tollgate::tower::{Credential, Rule, TollgateLayer};
-use tollgate::{Denied, Error, Gate, HOUR, Limit, Limiter, MINUTE, Receipt, SECOND, embedded, migrate};
+use tollgate::{Denied, Error, Gate, HOUR, Limit, Limiter, Receipt, SECOND, embedded, migrate};
 
 /// Thirty requests at once from an address, and then one a second. A crash may forget the count.
 const PER_ADDRESS: Limit = Limit::token_bucket("per_address", 1, SECOND).capacity(30).ephemeral();
-/// Five requests an hour for each user, from any address.
-const PER_USER: Limit = Limit::fixed_window("per_user", 5, HOUR);
-/// Three guesses at once, and three more each minute.
-const FAILED_LOGINS: Limit = Limit::stepped_bucket("failed_logins", 3, MINUTE);
+/// Five requests an hour for each user, from any address. A user's hours start with the first request.
+const PER_USER: Limit = Limit::stepped_bucket("per_user", 5, HOUR);
+/// Three guesses at once, and three more each hour.
+const FAILED_LOGINS: Limit = Limit::stepped_bucket("failed_logins", 3, HOUR);
 /// The model's provider allows a hundred tokens a second. Jobs are accepted for at most a minute ahead.
 const MODEL_TOKENS: Limit = Limit::token_bucket("model_tokens", 100, SECOND).max_reserved(6_000);
-/// Two messages a minute.
-const MESSAGES: Limit = Limit::token_bucket("messages", 2, MINUTE);
+/// Two messages an hour.
+const MESSAGES: Limit = Limit::token_bucket("messages", 2, HOUR);
 
 #[derive(Clone)]
 struct Service {

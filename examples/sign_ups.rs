@@ -6,8 +6,8 @@
 use sqlx::PgPool;
 use tollgate::{DAY, Limit, Limiter, embedded, migrate};
 
-/// Three trials a day for everybody together.
-const TRIALS: Limit = Limit::fixed_window("trials", 3, DAY);
+/// Three trials a day for everybody together. The days start with the first sign-up.
+const TRIALS: Limit = Limit::stepped_bucket("trials", 3, DAY);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

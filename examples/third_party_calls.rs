@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
-use tollgate::{Gate, Limit, SECOND, embedded, migrate};
+use tollgate::{Gate, Limit, MINUTE, SECOND, embedded, migrate};
 
 const THEIR_SERVICE: Limit = Limit::token_bucket("their_service", 50, SECOND).capacity(20).ephemeral();
 
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for worker in 0..200 {
         let gate = gate.clone();
         workers.spawn(async move {
-            let turn = gate.wait(THEIR_SERVICE.global(), Duration::from_secs(30)).await?;
+            let turn = gate.wait(THEIR_SERVICE.global(), 5 * MINUTE).await?;
             Ok::<_, tollgate::Error>((worker, turn))
         });
     }

@@ -3,10 +3,10 @@
 //! `cargo run --features embedded --example transaction`
 
 use sqlx::PgPool;
-use tollgate::{Limit, Limiter, MINUTE, embedded, migrate};
+use tollgate::{HOUR, Limit, Limiter, embedded, migrate};
 
-/// Ten messages a minute on average, three at once.
-const SEND_MESSAGE: Limit = Limit::token_bucket("send_message", 10, MINUTE).capacity(3);
+/// Ten messages an hour on average, three at once.
+const SEND_MESSAGE: Limit = Limit::token_bucket("send_message", 10, HOUR).capacity(3);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -376,7 +376,7 @@ fn owner() {
     println!("\nurl: {}", server.url());
     if role == "beget" {
         let child =
-            Command::new("sleep").arg("60").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+            Command::new("sleep").arg("600").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         println!("child: {}", child.unwrap().id());
     }
     // Until the test lets go, or kills.
@@ -579,7 +579,7 @@ fn nobody() -> (u32, u32) {
 }
 
 fn eventually(what: &str, fact: impl Fn() -> bool) {
-    for _ in 0..1500 {
+    for _ in 0..15_000 {
         if fact() {
             return;
         }

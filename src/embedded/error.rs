@@ -69,8 +69,8 @@ pub enum StartError {
     #[error("the server did not stop cleanly; its log ends:\n{0}")]
     Shutdown(String),
 
-    /// The server did not answer within a minute: the last lines of its log.
-    #[error("the server did not answer within a minute; its log ends:\n{0}")]
+    /// The server did not answer within five minutes: the last lines of its log.
+    #[error("the server did not answer within five minutes; its log ends:\n{0}")]
     TimedOut(String),
 }
 

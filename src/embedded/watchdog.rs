@@ -70,7 +70,7 @@ impl Watchdog {
         give().map_err(StartError::io("reach the server's watchdog"))
     }
 
-    /// Asks `fact` every few milliseconds; `None` if it is unknown after a minute.
+    /// Asks `fact` every few milliseconds; `None` if it is unknown after five minutes.
     ///
     /// Fails if the shell is gone, because only the shell can establish a fact.
     pub(super) fn wait_for<T>(&mut self, fact: impl Fn(&Self) -> Option<T>) -> Result<Option<T>, StartError> {
@@ -165,8 +165,8 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// As long as `pg_ctl` waits.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Longer than `pg_ctl` waits: a starved machine takes minutes for what another does in half a second.
+const PATIENCE: Duration = Duration::from_mins(5);
 /// Short beside a start of half a second. Each poll reads two small files.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Enough for the reason of a failed start with its context.

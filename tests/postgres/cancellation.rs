@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use sqlx::postgres::PgPoolOptions;
+use crate::gate::stage::one_connection;
 use sqlx::{Connection, PgConnection, PgPool};
-use tollgate::{Error, Grant, Limit, Limiter, Reservation};
+use tollgate::{Error, Grant, HOUR, Limit, Limiter, Reservation};
 
 use crate::proxy::Proxy;
 use crate::world::{World, pid};
@@ -106,7 +106,7 @@ async fn a_call_dropped_while_it_waits_for_a_lock_takes_nothing() {
     let stage = Stage::new().await;
     stage.set().await;
     let before = stage.balances().await;
-    for limiter in [LIMITER, LIMITER.lock_timeout(Duration::from_secs(10))] {
+    for limiter in [LIMITER, LIMITER.lock_timeout(HOUR)] {
         let mut holder = stage.world.connect().await;
         let mut held = holder.begin().await.unwrap();
         sqlx::query("select from tollgate.rate_limits for update").execute(&mut *held).await.unwrap();
@@ -163,7 +163,7 @@ impl Stage {
         let world = World::new().await;
         world.sql("create table seen (n int)").await;
         let proxy = Proxy::new(&world.url());
-        let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+        let pool = one_connection(proxy.options()).await;
         Self { _proxy: proxy, pool, world }
     }
 

@@ -6,12 +6,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 
-use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection};
-use tollgate::{Error, Gate, Limit, Limiter, MINUTE, SECOND, Storage, Tokens, migrate};
+use tollgate::{Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens, migrate};
 
 use crate::cancellation::Cut;
-use crate::gate::stage::EVER;
+use crate::gate::stage::{EVER, patient, pool};
 use crate::teller::both;
 use crate::world::{DISTRIBUTED, PARTS, POOLER, World, part_of, second};
 
@@ -77,7 +76,7 @@ fn each_statement_names_one_part() {
 async fn nothing_else_is_said() {
     let world = World::of_parts(PARTS).await;
     let known = statements();
-    for limit in [Limit::token_bucket("one", 10, MINUTE), sharded()] {
+    for limit in [Limit::token_bucket("one", 10, EVER), sharded()] {
         for limit in both(&limit) {
             let mut tx = world.pool.begin().await.unwrap();
             let ask = || limit.key("k");
@@ -106,8 +105,8 @@ async fn nothing_else_is_said() {
 #[tokio::test]
 async fn nor_by_a_gate() {
     let world = World::of_parts(PARTS).await;
-    let pool = PgPoolOptions::new().max_connections(1).connect(&world.url()).await.unwrap();
-    let gate = Gate::builder(pool.clone()).parts(PARTS).remember_refusals(MINUTE).build();
+    let pool = pool(&world.url(), 1).await;
+    let gate = patient(&pool).parts(PARTS).remember_refusals(MINUTE).build();
     for limit in both(&Limit::token_bucket("ten", 10, EVER)) {
         let asks = |key: &'static str| [limit.key(key), limit.key("both")];
         for _ in 0..3 {
@@ -130,7 +129,7 @@ async fn nor_by_a_gate() {
 async fn each_row_lies_in_the_part_of_its_key() {
     for parts in [1, PARTS, 1 << 14] {
         let world = World::of_parts(parts).await;
-        let (limiter, gate) = (Limiter::new().parts(parts), Gate::builder(world.pool.clone()).parts(parts).build());
+        let (limiter, gate) = (Limiter::new().parts(parts), patient(&world.pool).parts(parts).build());
         let mut seen = BTreeSet::new();
         for key in 0..40 {
             let limits = [both(&Limit::token_bucket("one", 10, EVER)), both(&sharded())].concat();
@@ -196,7 +195,7 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
         let rows = world.rows().await;
         for said in [0, 4, 8, 16] {
             let limiter = Limiter::new().parts(said);
-            let gate = Gate::builder(world.pool.clone()).parts(said).build();
+            let gate = patient(&world.pool).parts(said).build();
             for limit in &limits {
                 for verb in 0..9 {
                     let key = &keys[verb % keys.len()];
@@ -262,6 +261,9 @@ async fn a_lock_timeout_is_passed_on_and_both_settings_are_put_back() {
         assert!(matches!(waited, Err(Error::Busy)), "{waited:?}");
         assert_eq!(settings(&mut tx).await, ("7s".to_owned(), before.to_owned()));
         limiter.consume(&mut tx, limit.key("k")).await.unwrap().granted().unwrap();
+        // Dropped, they would keep their rows for a moment.
+        other.rollback().await.unwrap();
+        tx.rollback().await.unwrap();
     }
 }
 
@@ -288,7 +290,7 @@ async fn a_call_over_several_parts_that_fails_takes_nothing() {
             ))
             .await;
     }
-    let gate = Gate::builder(world.pool.clone()).parts(PARTS).lock_timeout(SECOND / 20).build();
+    let gate = patient(&world.pool).parts(PARTS).lock_timeout(SECOND / 20).build();
     let mut conn = world.connect().await;
     for (name, is_there) in [("fails", true), ("fails", false), ("swallowed", true), ("swallowed", false)] {
         for limit in both(&Limit::token_bucket(name, 10, EVER)).into_iter().chain(both(&sharded_as(name))) {
@@ -317,7 +319,7 @@ async fn a_call_over_several_parts_that_is_busy_or_refused_takes_nothing() {
     let world = World::of_parts(PARTS).await;
     let keys = apart();
     let (last, others) = keys.split_last().unwrap();
-    let gate = Gate::builder(world.pool.clone()).parts(PARTS).lock_timeout(SECOND / 20).build();
+    let gate = patient(&world.pool).parts(PARTS).lock_timeout(SECOND / 20).build();
     let mut conn = world.connect().await;
     for limit in both(&Limit::token_bucket("held", 10, EVER)).into_iter().chain(both(&sharded_as("held"))) {
         let asks = || keys.iter().map(|key| limit.key(key).cost(2));
@@ -349,7 +351,7 @@ async fn a_call_over_several_parts_that_is_busy_or_refused_takes_nothing() {
 #[tokio::test]
 async fn a_call_over_several_parts_that_is_dropped_and_rolled_back_takes_nothing() {
     let world = World::of_parts(PARTS).await;
-    let pool = PgPoolOptions::new().max_connections(1).connect(&world.url()).await.unwrap();
+    let pool = pool(&world.url(), 1).await;
     let (keys, limit) = (apart(), Limit::token_bucket("cut", 10, EVER));
     let mut conn = world.connect().await;
     for waits in 0.. {
@@ -381,7 +383,7 @@ async fn an_internal_error_of_a_commit_leaves_the_outcome_open() {
              deferrable initially deferred for each row execute function lose();",
         )
         .await;
-    let gate = Gate::builder(world.pool.clone()).parts(PARTS).build();
+    let gate = patient(&world.pool).parts(PARTS).build();
     let limit = Limit::token_bucket("ten", 10, EVER);
     let lost = gate.consume(limit.key("k")).await;
     assert!(matches!(lost, Err(Error::OutcomeUnknown { .. })), "{lost:?}");

@@ -28,6 +28,7 @@ async fn g33_of_eight_runners_at_once_one_applies_and_the_others_find_nothing_to
     let mut runners = Vec::new();
     for _ in 0..8 {
         let mut conn = world.connect().await;
+        sqlx::raw_sql("set lock_timeout = '10min'").execute(&mut conn).await.unwrap();
         runners.push(tokio::spawn(async move { migrate::run(&mut conn).await.map(|applied| applied.len()) }));
     }
     let mut applied = Vec::new();
@@ -100,6 +101,8 @@ async fn where_somebody_keeps_the_lock_of_the_migrations_they_end_and_say_how_to
         let found: Vec<i32> = sqlx::query_scalar(AssertSqlSafe(query)).fetch_all(&world.pool).await.unwrap();
         assert_eq!(found, [pid(&mut holder).await]);
     }
+    // Its backend may outlive the connection for a moment.
+    sqlx::raw_sql("select pg_advisory_unlock_all()").execute(&mut holder).await.unwrap();
     holder.close().await.unwrap();
     assert_eq!(migrate::run(&mut conn).await.unwrap().len(), ALL);
     sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await.unwrap();

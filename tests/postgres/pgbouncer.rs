@@ -75,7 +75,7 @@ impl PgBouncer {
     pub(crate) fn restart(&mut self) {
         self.order("start");
         let socket = self.directory.join(format!(".s.PGSQL.{PORT}"));
-        for _ in 0..4000 {
+        for _ in 0..60_000 {
             if UnixStream::connect(&socket).is_ok() {
                 return;
             }
@@ -142,6 +142,9 @@ fn ini(
          max_client_conn = 1000\n\
          server_reset_query_always = 0\n\
          server_login_retry = 0.1\n\
+         query_wait_timeout = 0\n\
+         server_connect_timeout = 300\n\
+         client_login_timeout = 300\n\
          ignore_startup_parameters = extra_float_digits\n"
     )
 }

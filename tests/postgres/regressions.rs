@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor};
-use tollgate::{Error, Gate, Limit, Limiter, MINUTE, Storage, Tokens, migrate};
+use tollgate::{Error, Limit, Limiter, MINUTE, Storage, Tokens, migrate};
 
 use crate::teller::{Teller, left, tokens};
 use crate::world::{OWNER, World, second};
@@ -22,7 +22,7 @@ async fn g33_of_eight_runners_at_once_one_applies_also_where_repeatable_read_is_
         let mut runners = Vec::new();
         for _ in 0..8 {
             let mut conn = world.connect().await;
-            let sql = format!("set default_transaction_isolation = '{isolation}'");
+            let sql = format!("set default_transaction_isolation = '{isolation}'; set lock_timeout = '10min'");
             sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
             runners.push(tokio::spawn(async move { migrate::run(&mut conn).await.map(|applied| applied.len()) }));
         }
@@ -119,6 +119,7 @@ async fn the_sql_text_can_be_run_by_several_at_once_and_beside_the_command() {
     let mut runners = Vec::new();
     for runner in 0..8 {
         let mut conn = world.connect().await;
+        sqlx::raw_sql("set lock_timeout = '10min'").execute(&mut conn).await.unwrap();
         runners.push(tokio::spawn(async move {
             if runner % 2 == 0 {
                 sqlx::raw_sql(AssertSqlSafe(migrate::sql()))
@@ -194,7 +195,7 @@ async fn a_limit_under_both_storages_grants_the_sum_and_a_debt_in_one_binds_nobo
     let both = || [durable.key("ada"), ephemeral.key("ada")];
     let refused = limiter.consume_all(&mut tx, both()).await;
     assert!(matches!(refused, Err(Error::ConflictingDefinitions { .. })), "{refused:?}");
-    let refused = Gate::new(world.pool.clone()).consume_all(both()).await;
+    let refused = world.gate().consume_all(both()).await;
     assert!(matches!(refused, Err(Error::ConflictingDefinitions { .. })), "{refused:?}");
     tx.commit().await.unwrap();
     assert_eq!(world.row(Storage::Durable, "moved", "ada").await.unwrap().0, tokens(-5));

@@ -7,9 +7,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::{Connection, PgConnection};
 use tollgate::embedded::Server;
-use tollgate::{Error, Gate, HOUR, Limit, Limiter, MINUTE, OnFailure, Receipt, SECOND, Source, Tokens, migrate};
+use tollgate::{Error, GateBuilder, HOUR, Limit, Limiter, MINUTE, OnFailure, Receipt, SECOND, Source, Tokens, migrate};
+
+use crate::gate::stage::{patient, pool};
 
 const LIMITER: Limiter = Limiter::new();
 const DURABLE: Limit = Limit::token_bucket("durable", 10, Limit::MAX_PERIOD).unbounded_reservations();
@@ -51,7 +53,7 @@ impl Pair {
     /// Makes a primary of the standby. It may go on serving those who are connected.
     pub(crate) async fn promote(&self) {
         let mut conn = PgConnection::connect(self.standby.url()).await.unwrap();
-        let promoted: bool = sqlx::query_scalar("select pg_promote()").fetch_one(&mut conn).await.unwrap();
+        let promoted: bool = sqlx::query_scalar("select pg_promote(true, 600)").fetch_one(&mut conn).await.unwrap();
         assert!(promoted);
     }
 }
@@ -81,7 +83,7 @@ async fn until(conn: &mut PgConnection, fact: &str) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(MINUTE, is_so).await.unwrap();
+    tokio::time::timeout(10 * MINUTE, is_so).await.unwrap();
 }
 
 async fn connect(server: &Server) -> PgConnection {
@@ -152,14 +154,13 @@ async fn a_standby_is_looked_at_and_says_that_it_takes_no_writes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gate_on_a_standby_looks_and_refuses_and_grants_nothing() {
     let pair = Pair::new().await;
-    let pool = PgPool::connect(pair.primary.url()).await.unwrap();
-    Gate::new(pool.clone()).consume(DURABLE.key("k").cost(9)).await.unwrap().granted().unwrap();
-    Gate::new(pool).consume(SPREAD.key("k").cost(9)).await.unwrap().granted().unwrap();
+    let gate = patient(&pool(pair.primary.url(), 4).await).build();
+    gate.consume(DURABLE.key("k").cost(9)).await.unwrap().granted().unwrap();
+    gate.consume(SPREAD.key("k").cost(9)).await.unwrap().granted().unwrap();
     pair.until_alike().await;
 
-    let pool = PgPool::connect(pair.standby.url()).await.unwrap();
-    let unnamed = Gate::builder(pool.clone()).unnamed_statements().build();
-    for gate in [Gate::new(pool.clone()), unnamed] {
+    let pool = pool(pair.standby.url(), 4).await;
+    for gate in [patient(&pool), patient(&pool).unnamed_statements()].map(GateBuilder::build) {
         assert_eq!(gate.balance(DURABLE.key("k")).await.unwrap().value, Tokens::ONE);
         assert!(gate.check(DURABLE.key("k")).await.unwrap().is_granted());
         // Proved by a committed balance, with nothing to write.
@@ -180,7 +181,7 @@ async fn a_gate_on_a_standby_looks_and_refuses_and_grants_nothing() {
             says_so(&answer.unwrap_err());
         }
     }
-    let open = Gate::builder(pool).on_failure(OnFailure::Open).build();
+    let open = patient(&pool).on_failure(OnFailure::Open).build();
     let grant = open.consume(DURABLE.key("k")).await.unwrap().granted().unwrap();
     assert_eq!(grant.source, Source::Degraded);
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
+use tollgate::MINUTE;
 
 use crate::gate::stage::soon;
 use crate::world::World;
@@ -60,11 +61,7 @@ impl Terminal {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        assert!(
-            tokio::time::timeout(Duration::from_secs(30), shown).await.is_ok(),
-            "it never came to this:\n{}",
-            self.text()
-        );
+        assert!(tokio::time::timeout(5 * MINUTE, shown).await.is_ok(), "it never came to this:\n{}", self.text());
     }
 
     /// The exit status, once it has ended and all that it wrote is read.

@@ -19,8 +19,9 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::OnceCell;
 use tollgate::embedded::Server;
-use tollgate::{Limiter, MINUTE, Storage, Tokens, migrate};
+use tollgate::{Gate, Limiter, MINUTE, Storage, Tokens, migrate};
 
+use crate::gate::stage::{one_connection, patient, soon};
 use crate::pgbouncer::PgBouncer;
 
 /// A database of its own, dropped with the value.
@@ -85,10 +86,11 @@ impl World {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("tollgate_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let mut conn = connect("postgres").await;
-        run(&mut conn, &format!("create database {name} template {template} owner {OWNER}")).await;
+        run_until_done(&mut conn, &format!("create database {name} template {template} owner {OWNER}")).await;
         conn.close().await.unwrap();
         // Connections are made as they are needed: most tests need two or three.
-        let pool = PgPoolOptions::new().max_connections(64).connect_with(options(&name, role)).await.unwrap();
+        let pool = PgPoolOptions::new().max_connections(64).acquire_timeout(5 * MINUTE);
+        let pool = pool.connect_with(options(&name, role)).await.unwrap();
         Self { pool, name, role }
     }
 
@@ -122,8 +124,12 @@ impl World {
         if !is_pooled() {
             return self.pool.begin().await.unwrap();
         }
-        let pool = PgPoolOptions::new().max_connections(1).connect(&self.url()).await.unwrap();
-        pool.begin().await.unwrap()
+        one_connection(self.url().parse().unwrap()).await.begin().await.unwrap()
+    }
+
+    /// A gate that outlasts a busy machine.
+    pub(crate) fn gate(&self) -> Gate {
+        patient(&self.pool).build()
     }
 
     /// A connection of its own, outside the pool.
@@ -202,7 +208,7 @@ impl Drop for World {
         let dropping = std::thread::spawn(move || {
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
                 let mut conn = connect("postgres").await;
-                run(&mut conn, &database).await;
+                run_until_done(&mut conn, &database).await;
                 run(&mut conn, &role).await;
                 conn.close().await.unwrap();
             });
@@ -330,12 +336,12 @@ async fn make(conn: &mut PgConnection, name: &str, template: &str, fill: impl As
         return;
     }
     let making = making(name);
-    run(conn, &format!("drop database if exists {making}")).await;
-    run(conn, &format!("create database {making} template {template}")).await;
+    run_until_done(conn, &format!("drop database if exists {making}")).await;
+    run_until_done(conn, &format!("create database {making} template {template}")).await;
     let mut inside = connect(&making).await;
     fill(&mut inside).await;
     inside.close().await.unwrap();
-    run(conn, &format!("alter database {making} rename to {name}")).await;
+    run_until_done(conn, &format!("alter database {making} rename to {name}")).await;
 }
 
 fn making(name: &str) -> String {
@@ -369,6 +375,19 @@ fn called() -> Vec<String> {
 
 async fn run(conn: &mut PgConnection, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(conn).await.unwrap();
+}
+
+/// Runs a statement that fails until sessions that have ended are gone: PostgreSQL itself awaits that for five seconds only.
+pub(crate) async fn run_until_done(conn: &mut PgConnection, sql: &str) {
+    soon(async {
+        loop {
+            match sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut *conn).await {
+                Err(sqlx::Error::Database(error)) if error.code().is_some_and(|code| code == IN_USE) => {}
+                done => break done.unwrap(),
+            }
+        }
+    })
+    .await;
 }
 
 /// A connection of the administrator.
@@ -425,6 +444,8 @@ pub(crate) const SERVICE: &str = "tollgate_service";
 pub(crate) const ON_CALL: &str = "tollgate_on_call";
 /// The role that migrates.
 pub(crate) const OWNER: &str = "tollgate_owner";
+/// SQLSTATE `object_in_use`.
+const IN_USE: &str = "55006";
 const PASSWORD: &str = "tollgate";
 const SECURITY: &str = include_str!("../../SECURITY.md");
 

@@ -17,14 +17,14 @@ pub(crate) struct DatabaseArgs {
     database_url: Option<String>,
 
     /// How long to try to connect.
-    #[arg(long, global = true, value_name = "SPAN", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, global = true, value_name = "SPAN", default_value = "30s", value_parser = humantime::parse_duration)]
     connect_timeout: Duration,
 }
 
 impl DatabaseArgs {
     /// The database of a URL that does not come from the command line.
     pub(crate) fn at(url: String) -> Self {
-        Self { database_url: Some(url), connect_timeout: Duration::from_secs(10) }
+        Self { database_url: Some(url), connect_timeout: Duration::from_secs(30) }
     }
 
     /// One connection.

@@ -23,7 +23,7 @@ const LIMITER: Limiter = Limiter::new();
 
 const DASHBOARD: Limit = Limit::token_bucket("demo_dashboard", 5, SECOND).capacity(10);
 const PER_USER: Limit = Limit::token_bucket("demo_per_user", 5, MINUTE);
-const PER_TENANT: Limit = Limit::fixed_window("demo_per_tenant", 2, HOUR);
+const PER_TENANT: Limit = Limit::stepped_bucket("demo_per_tenant", 2, HOUR);
 const ALL_TRAFFIC: Limit = Limit::token_bucket("demo_all_traffic", 1_000, SECOND).ephemeral();
 const LLM_TOKENS: Limit = Limit::token_bucket("demo_llm_tokens", 1_000, SECOND).max_reserved(5_000);
 
@@ -115,7 +115,7 @@ async fn all_or_none(pool: &PgPool) -> Result<(), CommandError> {
         "2. An order asks three limits together; the third order is refused, and leaves no trace",
         &[
             "demo_per_user: token bucket, 5 per minute",
-            "demo_per_tenant: fixed window, 2 per hour; each tenant's hours start at another minute",
+            "demo_per_tenant: stepped bucket, 2 per hour; a tenant's hours start with its first order",
             "demo_all_traffic: token bucket, 1000 per second, ephemeral",
         ],
     )?;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::failure::as_role;
 use super::limits::Scratch;
 use super::{EXAMPLE, run, text, tollgate};
+use crate::gate::stage::soon;
 use crate::pgbouncer::PgBouncer;
 use crate::world::World;
 
@@ -110,7 +111,7 @@ async fn an_old_snapshot_is_found_with_who_holds_it() {
         .unwrap();
     expect(&world, &["--old-snapshot", "0s"], "snapshots", "warning", "report, idle in transaction)");
     assert!(
-        findings(&world.command_url(), &[]).iter().all(|finding| finding["check"] != "snapshots"),
+        findings(&world.command_url(), &["--old-snapshot", "1h"]).iter().all(|finding| finding["check"] != "snapshots"),
         "a young one is none"
     );
 }
@@ -130,7 +131,7 @@ async fn dead_rows_and_costly_updates_are_found() {
     // The statistics are there once the session that made them has ended.
     sqlx::Connection::close(conn).await.unwrap();
     let counted = "select n_tup_upd >= 12500 from pg_stat_user_tables where relname = 'rate_limits'";
-    while !sqlx::query_scalar::<_, bool>(counted).fetch_one(&world.pool).await.unwrap() {}
+    soon(async { while !sqlx::query_scalar::<_, bool>(counted).fetch_one(&world.pool).await.unwrap() {} }).await;
     expect(&world, &[], "dead_rows", "warning", "tollgate.rate_limits has 12500 dead rows to 500 live ones");
     expect(&world, &[], "hot_updates", "warning", "only 0 % of the updates of tollgate.rate_limits");
     expect(&world, &[], "autovacuum", "warning", "autovacuum is switched off for tollgate.rate_limits");
@@ -225,9 +226,9 @@ async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
 async fn rows_from_the_future_are_an_error() {
     let world = World::new().await;
     world
-        .sql("insert into tollgate.buckets values (0, 'all_traffic', 'ada', 0, 0, now() + interval '1 day', now())")
+        .sql("insert into tollgate.buckets values (0, 'all_traffic', 'ada', 0, 0, now() + interval '3 days', now())")
         .await;
-    expect(&world, &[], "future_rows", "error", "1 ephemeral row of \"all_traffic\" in the future, up to 1day ahead");
+    expect(&world, &[], "future_rows", "error", "1 ephemeral row of \"all_traffic\" in the future, up to 3days ahead");
 }
 
 #[tokio::test]
@@ -266,5 +267,6 @@ fn findings(url: &str, args: &[&str]) -> Vec<Value> {
 }
 
 fn examine(url: &str, args: &[&str]) -> Output {
-    run(tollgate().arg("doctor").args(args).args(["--database-url", url]))
+    let patience: &[&str] = if args.contains(&"--timeout") { &[] } else { &["--timeout", "5m"] };
+    run(tollgate().arg("doctor").args(patience).args(args).args(["--database-url", url]))
 }

@@ -10,7 +10,7 @@ use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tollgate::{Charge, Decision, Error, Gate, Limit, MINUTE, Receipt, Request, SECOND, Tokens};
 
-use super::stage::{patient, soon};
+use super::stage::{one_connection, patient, soon};
 use crate::proxy::Proxy;
 use crate::teller::{both, rows, run};
 use crate::world::{World, limiter, second};
@@ -162,7 +162,7 @@ async fn ask_limiter(conn: &mut PgConnection, now: DateTime<Utc>, ask: Ask, rece
 async fn agree(chunk: usize, seeds: std::ops::Range<u64>, chunks: usize) {
     let (limiters, gates) = (World::new().await, World::new().await);
     let proxy = Proxy::new(&gates.url());
-    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let pool = one_connection(proxy.options()).await;
     let now = Arc::new(AtomicI64::new(0));
     let clock = {
         let now = now.clone();

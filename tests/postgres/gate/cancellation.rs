@@ -4,10 +4,9 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
 use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
 use tollgate::{Gate, Grant, Limit, Limiter, MINUTE, Reservation};
 
-use super::stage::{EVER, idle_in_transaction, patient, soon};
+use super::stage::{EVER, idle_in_transaction, one_connection, patient, soon};
 use crate::proxy::Proxy;
 use crate::world::World;
 
@@ -127,7 +126,7 @@ impl Stage {
     async fn new() -> Self {
         let world = World::new().await;
         let proxy = Proxy::new(&world.url());
-        let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+        let pool = one_connection(proxy.options()).await;
         Self { proxy, gate: patient(&pool).build(), pool, world }
     }
 

@@ -1,12 +1,11 @@
 //! What a call of a gate costs: statements, round trips, and, for a refusal, nothing else.
 
-use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
 use tollgate::embedded::Server;
 use tollgate::{Gate, Limit, migrate};
 
-use super::stage::{EVER, patient, pool, soon, until_alone};
+use super::stage::{EVER, one_connection, patient, pool, soon, until_alone};
 use crate::proxy::Proxy;
 use crate::teller::rows;
 use crate::world::World;
@@ -26,7 +25,7 @@ impl Stage {
     async fn new() -> Self {
         let world = World::new().await;
         let proxy = Proxy::new(&world.url());
-        let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+        let pool = one_connection(proxy.options()).await;
         Self { gate: patient(&pool).build(), proxy, pool, _world: world }
     }
 

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tollgate::{Error, Gate, Limit, MINUTE, SECOND};
 
 use super::crash::Told;
-use super::stage::soon;
+use super::stage::{one_connection, patient, soon};
 use crate::proxy::Proxy;
 use crate::standby::Pair;
 
@@ -44,8 +44,8 @@ async fn a_connection_whose_server_takes_no_writes_is_given_up_for_another() {
     const LIMIT: Limit = Limit::token_bucket("ten", 10, MINUTE);
     let pair = Pair::new().await;
     let proxy = Proxy::new(pair.standby.url());
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
-    let gate = Gate::new(pool);
+    let pool = one_connection(proxy.options()).await;
+    let gate = patient(&pool).build();
     for verb in [gate.consume(LIMIT.key("k")).await.map(drop), gate.debit(LIMIT.key("k")).await.map(drop)] {
         assert!(matches!(verb, Err(Error::ReadOnly { .. })), "{verb:?}");
     }

@@ -8,11 +8,11 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
 use tollgate::embedded::Server;
-use tollgate::{Decision, Error, Gate, Limit, MINUTE, OnFailure, Source, Tokens, migrate};
+use tollgate::{Decision, Error, Gate, Grant, Limit, MINUTE, OnFailure, Request, Source, Tokens, migrate};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-use super::stage::{EVER, patient, pool, soon};
+use super::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::world::World;
 
@@ -27,15 +27,34 @@ async fn server() -> (Server, PgPool) {
     (server, pool)
 }
 
+/// A gate that soon despairs of a server that is away.
 fn gate(pool: &PgPool, policy: OnFailure) -> Gate {
-    Gate::builder(pool.clone()).acquire_timeout(Duration::from_millis(200)).on_failure(policy).build()
+    patient(pool).acquire_timeout(Duration::from_millis(200)).on_failure(policy).build()
+}
+
+/// One of `LIMIT`'s ten is taken while the server is there.
+async fn take_one(pool: &PgPool) {
+    patient(pool).build().consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+}
+
+/// The first grant by a database that is back: on a busy machine that takes longer than the gate waits.
+async fn first_grant(gate: &Gate, request: Request) -> Grant {
+    soon(async {
+        loop {
+            match gate.consume(request.clone()).await {
+                Ok(Decision::Granted(grant)) if grant.source == Source::Database => return grant,
+                _ => {}
+            }
+        }
+    })
+    .await
 }
 
 #[tokio::test]
 async fn g31_closed_is_the_error_until_the_database_is_back() {
     let (mut server, pool) = server().await;
     let gate = gate(&pool, OnFailure::Closed);
-    gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+    take_one(&pool).await;
     server.stop().unwrap();
     for _ in 0..2 {
         let error = soon(gate.consume(LIMIT.key("k"))).await.unwrap_err();
@@ -44,15 +63,14 @@ async fn g31_closed_is_the_error_until_the_database_is_back() {
         assert!(!error.to_string().contains("\"k\""), "{error}");
     }
     server.restart().unwrap();
-    let grant = soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
-    assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(8)));
+    assert_eq!(first_grant(&gate, LIMIT.key("k")).await.remaining, Tokens::new(8));
 }
 
 #[tokio::test]
 async fn g31_open_grants_everything_and_charges_nothing() {
     let (mut server, pool) = server().await;
     let gate = gate(&pool, OnFailure::Open);
-    gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+    take_one(&pool).await;
     server.stop().unwrap();
     let events = Events::default();
     let heard = tracing::subscriber::set_default(events.clone());
@@ -99,9 +117,8 @@ async fn g31_open_grants_everything_and_charges_nothing() {
     assert!(matches!(wrong, Err(Error::Key { .. })), "{wrong:?}");
 
     server.restart().unwrap();
-    let grant = soon(gate.consume(key())).await.unwrap().granted().unwrap();
-    assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(8)));
-    let new = soon(gate.consume(LIMIT.key("secret"))).await.unwrap().granted().unwrap();
+    assert_eq!(first_grant(&gate, key()).await.remaining, Tokens::new(8));
+    let new = first_grant(&gate, LIMIT.key("secret")).await;
     assert_eq!(new.remaining, Tokens::new(9), "what was granted meanwhile is not charged");
 }
 
@@ -109,7 +126,7 @@ async fn g31_open_grants_everything_and_charges_nothing() {
 async fn g31_local_grants_its_share_in_each_process_and_no_more() {
     let (mut server, pool) = server().await;
     let [one, two] = [0.5, 0.5].map(|share| gate(&pool, OnFailure::Local(share)));
-    one.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
+    take_one(&pool).await;
     server.stop().unwrap();
     for gate in [&one, &two] {
         let mut callers = JoinSet::new();
@@ -142,8 +159,7 @@ async fn g31_local_grants_its_share_in_each_process_and_no_more() {
         assert!(matches!(error, Error::Database { .. }), "{error:?}");
     }
     server.restart().unwrap();
-    let grant = soon(one.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
-    assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(8)));
+    assert_eq!(first_grant(&one, LIMIT.key("k")).await.remaining, Tokens::new(8));
 }
 
 #[tokio::test]
@@ -191,10 +207,10 @@ async fn g31_a_local_bucket_is_never_forgotten_before_it_is_full() {
 async fn g31_busy_and_unknown_outcomes_stay_errors_whatever_the_policy() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let pool = one_connection(proxy.options()).await;
     for policy in [OnFailure::Open, OnFailure::Local(1.0)] {
         let short = Duration::from_millis(20);
-        let gate = Gate::builder(pool.clone()).lock_timeout(short).statement_timeout(MINUTE).on_failure(policy).build();
+        let gate = patient(&pool).lock_timeout(short).on_failure(policy).build();
         gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
         let mut holder = world.connect().await;
         let mut held = holder.begin().await.unwrap();
@@ -236,7 +252,7 @@ async fn an_error_of_a_batch_reaches_every_caller_in_it_by_its_own_limit() {
     ] {
         let proxy = Proxy::new(&world.url());
         let set_role = format!("set role {role}");
-        let pool = PgPoolOptions::new().max_connections(1);
+        let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(5 * MINUTE);
         let pool = if missing {
             pool
         } else {
@@ -281,7 +297,7 @@ async fn one_corrupt_row_is_an_error_for_those_who_ask_it_and_for_no_one_else() 
     world.sql("alter table tollgate.buckets drop constraint buckets_row").await;
     world.sql("alter table tollgate.rate_limits drop constraint rate_limits_row").await;
     let proxy = Proxy::new(&world.url());
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let pool = one_connection(proxy.options()).await;
     let gate = patient(&pool).build();
     for limit in [LIMIT, Limit::stepped_bucket("ten", 10, EVER).ephemeral()] {
         gate.consume(limit.key("corrupt")).await.unwrap().granted().unwrap();

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use sqlx::postgres::PgPoolOptions;
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::{Error, Gate, Limit, OnFailure, SECOND, Source, Tokens};
+use tollgate::{Error, Gate, GateBuilder, Limit, MINUTE, OnFailure, SECOND, Source, Tokens};
 
 use super::crash::Told;
 use super::stage::{EVER, pool, soon};
@@ -20,7 +18,12 @@ const EPHEMERAL: Limit = Limit::token_bucket("same name", 50, EVER).ephemeral();
 /// A gate over so many connections to a pooler.
 async fn gate(pooler: &PgBouncer, world: &World, connections: u32) -> Gate {
     let pool = pool(&pooler.url(world.name()), connections).await;
-    Gate::builder(pool).unnamed_statements().acquire_timeout(2 * SECOND).build()
+    named(&pool).unnamed_statements().acquire_timeout(2 * SECOND).build()
+}
+
+/// A gate that outlasts a busy machine, with named statements unless told otherwise.
+fn named(pool: &PgPool) -> GateBuilder {
+    Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE).acquire_timeout(MINUTE)
 }
 
 /// Two statements without a name that differ in nothing but their table, prepared by turns on one connection: what is executed
@@ -31,7 +34,8 @@ async fn what_one_gate_prepared_is_never_executed_for_another() {
     let pooler = PgBouncer::start(&world.direct_url(), 1);
     let mut askers = JoinSet::new();
     for (limit, full) in [(DURABLE, 100), (EPHEMERAL, 50)] {
-        let gate = gate(&pooler, &world, 1).await;
+        let pool = pool(&pooler.url(world.name()), 1).await;
+        let gate = named(&pool).unnamed_statements().build();
         askers.spawn(async move {
             for _ in 0..30 {
                 gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
@@ -100,20 +104,19 @@ async fn a_gate_with_named_statements_says_what_to_do() {
     let world = World::new().await;
     let pooler = PgBouncer::start(&world.direct_url(), 1);
     let url = pooler.url(world.name());
-    let options = || PgPoolOptions::new().max_connections(1).acquire_timeout(20 * SECOND);
-    let (first, second) = (options().connect(&url).await.unwrap(), options().connect(&url).await.unwrap());
-    Gate::new(first).consume(DURABLE.key("k")).await.unwrap().granted().unwrap();
-    let error = soon(Gate::new(second.clone()).consume(DURABLE.key("k"))).await.unwrap_err();
+    let (first, second) = (pool(&url, 1).await, pool(&url, 1).await);
+    named(&first).build().consume(DURABLE.key("k")).await.unwrap().granted().unwrap();
+    let error = soon(named(&second).build().consume(DURABLE.key("k"))).await.unwrap_err();
     assert!(matches!(error, Error::NamedStatements { .. }), "{error:?}");
     assert!(error.to_string().contains("(say `unnamed_statements()`"), "{error}");
     // Its connection never prepared a statement that worked: each try takes another name.
     second.close().await;
     take_first_name(&url).await;
-    let third = options().connect(&url).await.unwrap();
-    let open = Gate::builder(third.clone()).on_failure(OnFailure::Open).build();
+    let third = pool(&url, 1).await;
+    let open = named(&third).on_failure(OnFailure::Open).build();
     let grant = soon(open.consume(DURABLE.key("k"))).await.unwrap().granted().unwrap();
     assert_eq!(grant.source, Source::Degraded);
-    let unnamed = Gate::builder(third).unnamed_statements().lock_timeout(Duration::from_secs(20)).build();
+    let unnamed = named(&third).unnamed_statements().build();
     let grant = soon(unnamed.consume(DURABLE.key("k"))).await.unwrap().granted().unwrap();
     assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(98)));
 }

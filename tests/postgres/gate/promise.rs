@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -15,6 +16,8 @@ use crate::world::{World, limiter};
 
 const PERIOD: Duration = Duration::from_millis(100);
 const KEYS: u32 = 3;
+/// Of six limits.
+const ROWS: usize = 18;
 
 /// Of every kind, in both tables, so narrow that most calls are refused. Rates are whole micro-tokens per microsecond.
 fn limits() -> [Limit; 6] {
@@ -52,7 +55,8 @@ async fn of_two_thousand_guesses_at_once_no_more_fail_than_the_limit_allows() {
     assert_eq!(left, Tokens::new(3 - failed));
 }
 
-/// Two processes with two gates each, and transactions of others, on the same rows for some seconds.
+/// Two processes with two gates each, and transactions of others, on the same rows for some seconds, and in this process for as
+/// long as it takes to tell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn never_over_between_any_two_grants_of_two_processes() {
     let world = World::new().await;
@@ -63,7 +67,7 @@ async fn never_over_between_any_two_grants_of_two_processes() {
     command.args(["gate::promise::spend_in_another_process", "--exact", "--ignored", "--nocapture"]);
     command.env(DATABASE, world.url()).env(END, end.to_rfc3339()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let other = command.spawn().unwrap();
-    spend(&world.url(), end, 0).await;
+    spend(&world.url(), Until { end, grants: 31, tally: Tally::default() }, 0).await;
     let other = tokio::task::spawn_blocking(move || other.wait_with_output()).await.unwrap().unwrap();
     assert!(other.status.success(), "{}", String::from_utf8_lossy(&other.stderr));
 
@@ -74,7 +78,7 @@ async fn never_over_between_any_two_grants_of_two_processes() {
     for (storage, name, key, decided_at, cost) in rows {
         grants.entry((storage, name, key)).or_default().push((decided_at.timestamp_micros(), cost));
     }
-    assert_eq!(grants.len(), limits().len() * usize::try_from(KEYS).unwrap());
+    assert_eq!(grants.len(), ROWS);
     for limit in limits() {
         let (storage, spec) = (limit.spec().storage, limit.spec());
         for key in 0..KEYS {
@@ -97,7 +101,28 @@ async fn never_over_between_any_two_grants_of_two_processes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn spend_in_another_process() {
     let (Ok(url), Ok(end)) = (std::env::var(DATABASE), std::env::var(END)) else { return };
-    spend(&url, end.parse().unwrap(), 1_000_000).await;
+    spend(&url, Until { end: end.parse().unwrap(), grants: 0, tally: Tally::default() }, 1_000_000).await;
+}
+
+/// When to stop: after an instant of the database, and so many grants of each limit and key.
+struct Until {
+    end: DateTime<Utc>,
+    grants: u32,
+    tally: Tally,
+}
+
+/// How often each limit and key was granted.
+type Tally = Mutex<BTreeMap<(String, String), u32>>;
+
+impl Until {
+    fn is_over(&self, charges: &[Charge], decided_at: DateTime<Utc>) -> bool {
+        let mut tally = self.tally.lock().unwrap();
+        for Charge { limit, key, .. } in charges {
+            *tally.entry((limit.name().to_owned(), key.to_string())).or_default() += 1;
+        }
+        let is_enough = || tally.len() == ROWS && tally.values().all(|granted| *granted >= self.grants);
+        decided_at >= self.end && (self.grants == 0 || is_enough())
+    }
 }
 
 /// A grant: its recorded instant in microseconds, and its cost in micro-tokens.
@@ -115,18 +140,19 @@ fn never_over(grants: &[Spent], most: i64, refilled: impl Fn(i64) -> i64, limit:
     }
 }
 
-/// Asks at random until the end, and writes down what was granted.
-async fn spend(url: &str, end: DateTime<Utc>, seed: u64) {
+/// Asks at random until it is over, and writes down what was granted.
+async fn spend(url: &str, until: Until, seed: u64) {
+    let until = Arc::new(until);
     let gates = [
         patient(&pool(url, 4).await).lanes(3).max_batch(16).build(),
         patient(&pool(url, 2).await).remember_refusals(Duration::from_millis(200)).build(),
     ];
     let mut callers = JoinSet::new();
     for caller in 0..32 {
-        callers.spawn(ask(gates[caller % 2].clone(), end, seed + u64::try_from(caller).unwrap()));
+        callers.spawn(ask(gates[caller % 2].clone(), until.clone(), seed + u64::try_from(caller).unwrap()));
     }
     for caller in 32..34 {
-        callers.spawn(join_in(url.to_owned(), end, seed + caller));
+        callers.spawn(join_in(url.to_owned(), until.clone(), seed + caller));
     }
     let charges = soon(callers.join_all()).await.concat();
     let column = |of: fn(&Charge) -> String| charges.iter().map(|(charge, _)| of(charge)).collect::<Vec<_>>();
@@ -146,7 +172,7 @@ async fn spend(url: &str, end: DateTime<Utc>, seed: u64) {
 
 type Charges = Vec<(Charge, DateTime<Utc>)>;
 
-async fn ask(gate: Gate, end: DateTime<Utc>, seed: u64) -> Charges {
+async fn ask(gate: Gate, until: Arc<Until>, seed: u64) -> Charges {
     let (mut dice, mut spent_on) = (Rng::with_seed(seed), Vec::new());
     loop {
         let asks = asks(&mut dice);
@@ -162,8 +188,9 @@ async fn ask(gate: Gate, end: DateTime<Utc>, seed: u64) -> Charges {
                 Decision::Denied(denied) => (Vec::new(), denied.decided_at),
             }
         };
+        let is_over = until.is_over(&charges, decided_at);
         spent_on.extend(charges.into_iter().map(|charge| (charge, decided_at)));
-        if decided_at >= end {
+        if is_over {
             return spent_on;
         }
         // Refusals from memory wait for nobody, and would let nobody else work.
@@ -172,7 +199,7 @@ async fn ask(gate: Gate, end: DateTime<Utc>, seed: u64) -> Charges {
 }
 
 /// The same in transactions of the caller's own, some of which are rolled back.
-async fn join_in(url: String, end: DateTime<Utc>, seed: u64) -> Charges {
+async fn join_in(url: String, until: Arc<Until>, seed: u64) -> Charges {
     let (mut conn, mut dice) = (PgConnection::connect(&url).await.unwrap(), Rng::with_seed(seed));
     let mut spent_on = Vec::new();
     loop {
@@ -188,7 +215,7 @@ async fn join_in(url: String, end: DateTime<Utc>, seed: u64) -> Charges {
             tx.commit().await.unwrap();
             spent_on.extend(charges.into_iter().map(|charge| (charge, decided_at)));
         }
-        if decided_at >= end {
+        if until.is_over(&[], decided_at) {
             return spent_on;
         }
     }

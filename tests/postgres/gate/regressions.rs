@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::Connection;
-use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
-use tollgate::{Balance, Error, Gate, HOUR, Limit, Limiter, MINUTE, OnFailure, SECOND, Tokens, migrate};
+use tollgate::{Balance, Error, HOUR, Limit, Limiter, MINUTE, OnFailure, SECOND, Tokens, migrate};
 
-use super::stage::{EVER, patient, pool, soon};
+use super::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
-use crate::world::{OWNER, World};
+use crate::world::{OWNER, World, run_until_done};
 
 const MANY: Limit = Limit::stepped_bucket("many", 1_000_000, EVER);
 const OTHER: Limit = Limit::stepped_bucket("other", 1_000_000, EVER);
@@ -63,7 +62,7 @@ async fn a_row_rewritten_with_the_same_numbers_is_charged_whole_or_not_at_all() 
 async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_row() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let pool = one_connection(proxy.options()).await;
     let gate = patient(&pool).build();
     for key in ["bad", "one", "two"] {
         gate.consume(MANY.key(key)).await.unwrap().granted().unwrap();
@@ -103,14 +102,15 @@ async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_ro
 #[tokio::test]
 async fn a_table_that_is_locked_does_not_use_up_the_servers_connections() {
     let world = World::new().await;
-    let short = Duration::from_millis(20);
-    let gate = Gate::builder(pool(&world.url(), 4).await).lanes(1).statement_timeout(short).lock_timeout(short).build();
+    let short = Duration::from_millis(100);
+    let pool = pool(&world.url(), 4).await;
+    let gate = patient(&pool).lanes(1).statement_timeout(short).lock_timeout(short).build();
     // Under load the first use of a key may take longer than that.
-    soon(async { while gate.consume(MANY.key("k")).await.is_err() {} }).await;
+    patient(&pool).build().consume(MANY.key("k")).await.unwrap().granted().unwrap();
     let mut conn = world.connect().await;
     let mut tx = conn.begin().await.unwrap();
     sqlx::query("lock table tollgate.rate_limits in access exclusive mode").execute(&mut *tx).await.unwrap();
-    for _ in 0..20 {
+    for _ in 0..8 {
         let error = soon(gate.consume(MANY.key("k"))).await.unwrap_err();
         assert!(error.is_retryable(), "{error:?}");
     }
@@ -154,7 +154,7 @@ async fn a_pool_can_be_closed_under_a_gate_that_is_never_idle() {
 #[tokio::test]
 async fn settings_beyond_all_times_are_no_limits() {
     let world = World::new().await;
-    let gate = Gate::builder(pool(&world.url(), 2).await)
+    let gate = patient(&pool(&world.url(), 2).await)
         .acquire_timeout(Duration::MAX)
         .jitter(Duration::MAX)
         .lock_timeout(Duration::MAX)
@@ -188,7 +188,7 @@ async fn a_database_that_is_read_only_by_default_is_written_all_the_same() {
 async fn a_settlement_of_unknown_outcome_is_not_refused_from_memory() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let pool = one_connection(proxy.options()).await;
     let gate = patient(&pool).remember_refusals(HOUR).build();
     let durable = Limit::stepped_bucket("durable", 1, EVER);
     let ephemeral = Limit::stepped_bucket("ephemeral", 1, EVER).ephemeral();
@@ -206,7 +206,7 @@ async fn a_settlement_of_unknown_outcome_is_not_refused_from_memory() {
         let settled = soon(gate.settle(grant, 0)).await;
         assert!(matches!(settled, Err(Error::OutcomeUnknown { .. })), "{settled:?}");
         for ask in asks {
-            let Balance { key, value, .. } = Gate::new(world.pool.clone()).balance(ask.clone()).await.unwrap();
+            let Balance { key, value, .. } = world.gate().balance(ask.clone()).await.unwrap();
             assert_eq!(value, Tokens::ONE, "{key:?}");
             soon(gate.consume(ask)).await.unwrap().granted().unwrap();
         }
@@ -221,14 +221,14 @@ async fn a_key_that_the_encoding_lacks_is_the_error_of_its_caller_alone() {
     let template = "encoding 'LATIN1' lc_collate 'C' lc_ctype 'C' template template0";
     world.sql(&format!("create database {name} owner {OWNER} {template}")).await;
     let options = (*world.pool.connect_options()).clone().username(OWNER).database(&name);
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await.unwrap();
+    let pool = one_connection(options).await;
     migrate::run(&mut pool.acquire().await.unwrap()).await.unwrap();
     let gate = patient(&pool).on_failure(OnFailure::Open).build();
     let (euro, plain) = tokio::join!(gate.consume(MANY.key("€")), gate.consume(MANY.key("e")));
     assert!(matches!(euro, Err(Error::Database { .. })), "{euro:?}");
     plain.unwrap().granted().unwrap();
     pool.close().await;
-    world.sql(&format!("drop database {name} with (force)")).await;
+    run_until_done(&mut world.admin().await, &format!("drop database {name} with (force)")).await;
 }
 
 /// Time stands still for a row from the future until the clock has caught up, beyond the timeout.
@@ -236,7 +236,7 @@ async fn a_key_that_the_encoding_lacks_is_the_error_of_its_caller_alone() {
 async fn who_would_wait_for_a_row_from_the_future_is_refused_at_once() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let pool = one_connection(proxy.options()).await;
     let gate = patient(&pool).build();
     let fast = Limit::token_bucket("fast", 1_000_000, SECOND);
     gate.consume(fast.key("k").cost(1_000_000)).await.unwrap().granted().unwrap();

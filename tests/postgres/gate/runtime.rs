@@ -5,12 +5,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use sqlx::postgres::PgPoolOptions;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
-use tollgate::{Decision, Error, Gate, Limit};
+use tollgate::{Decision, Error, Limit};
 
-use super::stage::{EVER, patient, pool, soon};
+use super::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::world::{World, second};
 
@@ -32,8 +31,7 @@ fn callers_of_one_runtime_are_told_when_another_that_worked_for_them_ends() {
                 let proxy = Proxy::new(&world.url());
                 (world, proxy)
             });
-            let options = PgPoolOptions::new().max_connections(1);
-            let pool = first.block_on(options.connect_with(proxy.options())).unwrap();
+            let pool = first.block_on(one_connection(proxy.options()));
             let gate = patient(&pool).build();
             first.block_on(gate.consume(LIMIT.key("k"))).unwrap().granted().unwrap();
             // Held while it waits for a connection, after it has read, and never mind where.
@@ -81,7 +79,7 @@ fn callers_of_one_runtime_are_told_when_another_that_worked_for_them_ends() {
 fn a_gate_asked_outside_of_a_runtime_says_so() {
     let runtime = runtime();
     let world = runtime.block_on(World::new());
-    let gate = Gate::new(world.pool.clone());
+    let gate = world.gate();
     // Polled by hand, on a thread that belongs to no runtime.
     let mut call = Box::pin(gate.consume(LIMIT.key("k")));
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -151,7 +149,7 @@ fn panic_with_a_gate_at_work() {
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let current = Builder::new_current_thread().enable_all().build().unwrap();
             current.block_on(async {
-                let gate = Gate::new(pool(&world.url(), 1).await);
+                let gate = patient(&pool(&world.url(), 1).await).build();
                 let call = tokio::spawn(async move { gate.consume(LIMIT.key("k")).await });
                 for _ in 0..polls {
                     tokio::task::yield_now().await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::PgPoolOptions;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tollgate::{Gate, GateBuilder, Limit, MINUTE};
 
@@ -13,12 +13,17 @@ pub(crate) const EVER: Duration = Limit::MAX_PERIOD;
 
 /// A pool of so many connections.
 pub(crate) async fn pool(url: &str, connections: u32) -> PgPool {
-    PgPoolOptions::new().max_connections(connections).acquire_timeout(MINUTE).connect(url).await.unwrap()
+    PgPoolOptions::new().max_connections(connections).acquire_timeout(5 * MINUTE).connect(url).await.unwrap()
+}
+
+/// A pool of one connection, to wherever these lead.
+pub(crate) async fn one_connection(options: PgConnectOptions) -> PgPool {
+    PgPoolOptions::new().max_connections(1).acquire_timeout(5 * MINUTE).connect_with(options).await.unwrap()
 }
 
 /// A gate that outlasts a busy machine.
 pub(crate) fn patient(pool: &PgPool) -> GateBuilder {
-    let gate = Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE);
+    let gate = Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE).acquire_timeout(MINUTE);
     let gate = if is_unnamed() { gate.unnamed_statements() } else { gate };
     gate.parts(parts())
 }
@@ -28,7 +33,7 @@ pub(crate) fn patient(pool: &PgPool) -> GateBuilder {
 pub(crate) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> {
     let caller = std::panic::Location::caller();
     async move {
-        let timeout = tokio::time::timeout(MINUTE, what).await;
+        let timeout = tokio::time::timeout(10 * MINUTE, what).await;
         timeout.unwrap_or_else(|_| panic!("hangs at {caller}"))
     }
 }

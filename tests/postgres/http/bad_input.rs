@@ -3,9 +3,9 @@
 use axum::Router;
 use axum::routing::any;
 use reqwest::header::HeaderValue;
+use tollgate::Limit;
 use tollgate::http::TrustedProxies;
 use tollgate::tower::{ClientAddress, Credential, ExtractKey, PathSegment, Rule, TollgateLayer};
-use tollgate::{Gate, Limit};
 
 use super::served::{Served, http_1, json};
 use crate::world::World;
@@ -15,7 +15,7 @@ const TWO: Limit = Limit::fixed_window("two", 2, Limit::MAX_PERIOD);
 #[tokio::test]
 async fn header_fields_of_any_kind_have_a_defined_result() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
+    let gate = world.gate();
     let address = ClientAddress::behind(TrustedProxies::networks(["127.0.0.0/8"]).unwrap());
     let key = Credential::bearer().checked().or(address);
     let served = Served::behind(TollgateLayer::new(gate).limit(Rule::new(TWO).key(key))).await;
@@ -44,7 +44,7 @@ async fn header_fields_of_any_kind_have_a_defined_result() {
 async fn a_key_that_is_too_long_is_still_a_bucket_of_its_own() {
     let world = World::new().await;
     let rule = Rule::new(TWO).key(PathSegment(0));
-    let served = Served::behind(TollgateLayer::new(Gate::new(world.pool.clone())).limit(rule)).await;
+    let served = Served::behind(TollgateLayer::new(world.gate()).limit(rule)).await;
     let long = "x".repeat(2_000);
     for last in ["a", "b", "%00", "%FF", "%FE"] {
         assert_eq!(served.statuses(&format!("/{long}{last}"), 3).await, [200, 200, 429], "{last}");
@@ -54,7 +54,7 @@ async fn a_key_that_is_too_long_is_still_a_bucket_of_its_own() {
 #[tokio::test]
 async fn costs_that_are_none_are_told_in_words() {
     let world = World::new().await;
-    let layer = |rule: Rule| TollgateLayer::new(Gate::new(world.pool.clone())).limit(rule);
+    let layer = |rule: Rule| TollgateLayer::new(world.gate()).limit(rule);
     let too_much = Served::behind(layer(Rule::new(TWO).cost(3))).await.get("/").await;
     assert_eq!(too_much.status(), 400);
     assert!(json(too_much).await["detail"].as_str().unwrap().contains("can never grant 3 tokens at once"));
@@ -69,7 +69,7 @@ async fn costs_that_are_none_are_told_in_words() {
 #[tokio::test]
 async fn a_server_that_does_not_tell_its_peers_addresses_hears_so() {
     let world = World::new().await;
-    let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(TWO);
+    let layer = TollgateLayer::new(world.gate()).limit(TWO);
     let router: Router = Router::new().fallback(any(|| async {})).layer(layer);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

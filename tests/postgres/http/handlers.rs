@@ -5,11 +5,13 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::post;
+use chrono::DateTime;
 use sqlx::PgPool;
 use tollgate::http::Rejection;
-use tollgate::{Denied, Error, Gate, HOUR, Limit, Limiter};
+use tollgate::{Denied, Error, HOUR, Limit, Limiter};
 
 use super::served::{Served, field, http_1, json};
+use crate::gate::stage::patient;
 use crate::world::World;
 
 const MESSAGES: Limit = Limit::token_bucket("messages", 2, HOUR);
@@ -42,7 +44,7 @@ async fn a_refusal_inside_of_a_transaction_is_a_429_and_rolls_it_back() {
 #[tokio::test]
 async fn denied_and_error_are_responses_by_themselves() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
+    let gate = patient(&world.pool).clock(|| DateTime::UNIX_EPOCH).build();
     gate.debit(MESSAGES.global().cost(2)).await.unwrap();
     let denied: Denied = gate.consume(MESSAGES.global()).await.unwrap().granted().unwrap_err();
     let response = denied.into_response();

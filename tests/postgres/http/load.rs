@@ -2,8 +2,8 @@
 
 use reqwest::Client;
 use tokio::task::JoinSet;
+use tollgate::Limit;
 use tollgate::tower::{Rule, TollgateLayer};
-use tollgate::{Gate, Limit, MINUTE};
 
 use super::served::{Served, http_1, http_2, left};
 use crate::world::World;
@@ -15,7 +15,7 @@ const PER_ADDRESS: Limit = Limit::fixed_window("per_address", 9_000, Limit::MAX_
 #[tokio::test(flavor = "multi_thread")]
 async fn of_ten_thousand_requests_exactly_those_are_served_that_the_limit_allows() {
     let world = World::new().await;
-    let gate = Gate::builder(world.pool.clone()).statement_timeout(MINUTE).lock_timeout(MINUTE).build();
+    let gate = world.gate();
     let layer = TollgateLayer::new(gate.clone()).limit(PER_ADDRESS).limit(Rule::new(TOTAL).global());
     let served = Served::behind(layer).await;
     let mut tasks = JoinSet::new();

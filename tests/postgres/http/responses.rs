@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
 use tollgate::tower::{Rule, TollgateLayer};
-use tollgate::{Gate, Limit, OnFailure};
+use tollgate::{Limit, OnFailure};
 
 use super::served::{Served, field, http_1, left};
 use crate::gate::stage::{patient, soon};
@@ -36,7 +36,7 @@ async fn guess(served: &Served, password: &'static str) -> (u16, String) {
 #[tokio::test]
 async fn only_failed_log_ins_are_charged() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
+    let gate = world.gate();
     let failed = Rule::new(GUESSES).charge_if(|response| response.status == StatusCode::UNAUTHORIZED);
     let served = served(TollgateLayer::new(gate.clone()).limit(failed)).await;
     let story = [
@@ -58,7 +58,7 @@ async fn only_failed_log_ins_are_charged() {
 #[tokio::test]
 async fn what_deserves_no_charge_is_given_back() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
+    let gate = world.gate();
     let all_but_good = Rule::new(GUESSES).refund_if(|response| response.status.is_success());
     let served = served(TollgateLayer::new(gate.clone()).limit(all_but_good)).await;
     let story = [("right", 200, "r=3"), ("wrong", 401, "r=2"), ("right", 200, "r=2"), ("wrong", 401, "r=1")];
@@ -72,7 +72,7 @@ async fn what_deserves_no_charge_is_given_back() {
 #[tokio::test]
 async fn requests_that_are_under_way_count() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
+    let gate = world.gate();
     let failed = Rule::new(GUESSES).charge_if(|response| response.status == StatusCode::UNAUTHORIZED);
     let end = Arc::new(Semaphore::new(0));
     let handler = {
@@ -98,7 +98,7 @@ async fn requests_that_are_under_way_count() {
 async fn a_guess_that_cannot_be_charged_is_not_tried_unless_the_gate_is_open() {
     for (policy, expected) in [(OnFailure::Closed, 503), (OnFailure::Open, 401)] {
         let world = World::new().await;
-        let gate = Gate::builder(world.pool.clone()).on_failure(policy).build();
+        let gate = patient(&world.pool).on_failure(policy).build();
         let failed = Rule::new(GUESSES).refund_if(|response| response.status.is_success());
         world.pool.close().await;
         let served = served(TollgateLayer::new(gate).limit(failed)).await;
@@ -111,7 +111,7 @@ async fn a_guess_that_cannot_be_charged_is_not_tried_unless_the_gate_is_open() {
 async fn a_response_is_sent_though_its_charge_cannot_be_given_back() {
     let world = World::new().await;
     let pool = world.pool.clone();
-    let layer = TollgateLayer::new(Gate::new(pool.clone())).limit(Rule::new(GUESSES).refund_if(|_| true));
+    let layer = TollgateLayer::new(world.gate()).limit(Rule::new(GUESSES).refund_if(|_| true));
     let handler = move || {
         let pool = pool.clone();
         async move { pool.close().await }

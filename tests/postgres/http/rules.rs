@@ -5,12 +5,14 @@ use std::collections::HashSet;
 use axum::http::{Response, StatusCode};
 use axum::routing::any;
 use axum::{Router, body::Body};
+use chrono::DateTime;
 use http::header::HeaderName;
 use tollgate::http::{Rejection, TrustedProxies};
 use tollgate::tower::{ClientAddress, Credential, ExtractKey, MissingKey, Rule, TollgateLayer};
-use tollgate::{Gate, Limit, MINUTE};
+use tollgate::{Limit, MINUTE};
 
 use super::served::{Served, field, http_1, json, left};
+use crate::gate::stage::patient;
 use crate::world::World;
 
 const TEN: Limit = Limit::fixed_window("ten", 10, Limit::MAX_PERIOD);
@@ -19,7 +21,7 @@ const ONE: Limit = Limit::fixed_window("one", 1, Limit::MAX_PERIOD);
 #[tokio::test]
 async fn f70_a_key_of_ones_own_is_used_as_it_is() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
+    let gate = world.gate();
     let key = |request: &http::request::Parts| Some(request.headers.get("x-api-key")?.to_str().ok()?.to_owned());
     let layer = TollgateLayer::new(gate.clone()).limit(Rule::new(TEN).key(key));
     let served = Served::behind(layer).await;
@@ -31,7 +33,8 @@ async fn f70_a_key_of_ones_own_is_used_as_it_is() {
 #[tokio::test]
 async fn f71_a_refusal_of_ones_own_still_says_when_to_come_back() {
     let world = World::new().await;
-    let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(Limit::token_bucket("one", 1, MINUTE));
+    let gate = patient(&world.pool).clock(|| DateTime::UNIX_EPOCH).build();
+    let layer = TollgateLayer::new(gate).limit(Limit::token_bucket("one", 1, MINUTE));
     let layer = layer.refuse_with(|rejection: &Rejection| {
         let mut response = Response::new(Body::from(format!("not now: {rejection}")));
         *response.status_mut() = StatusCode::IM_A_TEAPOT;
@@ -48,7 +51,7 @@ async fn f71_a_refusal_of_ones_own_still_says_when_to_come_back() {
 #[tokio::test]
 async fn f73_costs_are_numbers_or_come_from_the_request() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
+    let gate = world.gate();
     let fixed = Served::behind(TollgateLayer::new(gate.clone()).limit(Rule::new(TEN).global().cost(5))).await;
     assert_eq!(fixed.statuses("/", 3).await, [200, 200, 429]);
     gate.reset(TEN.global()).await.unwrap();
@@ -63,7 +66,7 @@ async fn f73_costs_are_numbers_or_come_from_the_request() {
 #[tokio::test]
 async fn what_is_skipped_is_served_without_asking() {
     let world = World::new().await;
-    let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(ONE);
+    let layer = TollgateLayer::new(world.gate()).limit(ONE);
     let served = Served::behind(layer.skip(|request| request.uri.path() == "/health")).await;
     assert_eq!(served.statuses("/health", 3).await, [200; 3]);
     assert_eq!(field(&served.get("/health").await, "ratelimit-policy"), "");
@@ -76,7 +79,7 @@ async fn what_is_skipped_is_served_without_asking() {
 async fn a_rule_applies_to_the_requests_that_it_is_for() {
     let world = World::new().await;
     let posts = Rule::new(ONE).global().when(|request| request.method == http::Method::POST);
-    let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(posts).limit(Rule::new(TEN).global());
+    let layer = TollgateLayer::new(world.gate()).limit(posts).limit(Rule::new(TEN).global());
     let served = Served::behind(layer).await;
     assert_eq!(served.statuses("/", 2).await, [200, 200]);
     assert_eq!(field(&served.get("/").await, "ratelimit-policy").matches(";q=").count(), 1);
@@ -87,7 +90,7 @@ async fn a_rule_applies_to_the_requests_that_it_is_for() {
 #[tokio::test]
 async fn of_several_limits_all_are_charged_or_none() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
+    let gate = world.gate();
     let layer = TollgateLayer::new(gate.clone()).limit(Rule::new(TEN).global()).limit(Rule::new(ONE).global());
     let served = Served::behind(layer).await;
     assert_eq!(served.statuses("/", 4).await, [200, 429, 429, 429]);
@@ -97,7 +100,7 @@ async fn of_several_limits_all_are_charged_or_none() {
 #[tokio::test]
 async fn a_spoofed_entry_never_changes_the_bucket() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
+    let gate = world.gate();
     for (limit, field, added, proxies) in [
         ("hops", "x-forwarded-for", "203.0.113.9", TrustedProxies::hops(1)),
         ("networks", "x-forwarded-for", "203.0.113.9", TrustedProxies::networks(["127.0.0.0/8"]).unwrap()),
@@ -128,7 +131,7 @@ async fn a_proxy_names_its_clients_in_a_field_of_one_address_and_a_stranger_does
         let name = HeaderName::from_static(field);
         let key = ClientAddress::behind(TrustedProxies::single_address(name, [proxy]).unwrap());
         let limit = Limit::fixed_window(field, 1, Limit::MAX_PERIOD);
-        let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(Rule::new(limit).key(key));
+        let layer = TollgateLayer::new(world.gate()).limit(Rule::new(limit).key(key));
         let served = Served::behind(layer).await;
         let mut statuses = Vec::new();
         // The third is in the second one's /64.
@@ -143,7 +146,7 @@ async fn a_proxy_names_its_clients_in_a_field_of_one_address_and_a_stranger_does
 #[tokio::test]
 async fn a_credential_that_nobody_knows_is_charged_to_the_address() {
     let world = World::new().await;
-    let gate = Gate::new(world.pool.clone());
+    let gate = world.gate();
     let name = HeaderName::from_static("x-api-key");
     let key = Credential::header(name).known(|key| key == b"alpha").or(ClientAddress::peer());
     let served = Served::behind(TollgateLayer::new(gate.clone()).limit(Rule::new(ONE).key(key))).await;
@@ -166,7 +169,7 @@ async fn made_up_tokens_of_the_right_form_share_the_bucket_of_their_address() {
     let world = World::new().await;
     let issued: HashSet<&[u8]> = [b"user-1".as_slice(), b"user-2"].into();
     let key = Credential::bearer().known(move |token| issued.contains(token)).or(ClientAddress::peer());
-    let layer = TollgateLayer::new(Gate::new(world.pool.clone())).limit(Rule::new(ONE).key(key));
+    let layer = TollgateLayer::new(world.gate()).limit(Rule::new(ONE).key(key));
     let (served, client) = (Served::behind(layer).await, http_1());
     let mut served_tokens = Vec::new();
     for token in 1..=200 {
@@ -182,7 +185,7 @@ async fn made_up_tokens_of_the_right_form_share_the_bucket_of_their_address() {
 #[tokio::test]
 async fn a_request_without_a_key_is_treated_as_chosen() {
     let world = World::new().await;
-    let layer = || TollgateLayer::new(Gate::new(world.pool.clone())).limit(Rule::new(ONE).key(|_: &_| None::<u8>));
+    let layer = || TollgateLayer::new(world.gate()).limit(Rule::new(ONE).key(|_: &_| None::<u8>));
     let rejecting = Served::behind(layer()).await;
     let response = rejecting.get("/").await;
     assert_eq!(response.status(), 500);

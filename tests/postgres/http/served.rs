@@ -56,11 +56,11 @@ impl Drop for Served {
 
 /// A client that fails where something hangs.
 pub(super) fn http_1() -> Client {
-    Client::builder().http1_only().timeout(MINUTE).build().unwrap()
+    Client::builder().http1_only().timeout(10 * MINUTE).build().unwrap()
 }
 
 pub(super) fn http_2() -> Client {
-    Client::builder().http2_prior_knowledge().timeout(MINUTE).build().unwrap()
+    Client::builder().http2_prior_knowledge().timeout(10 * MINUTE).build().unwrap()
 }
 
 /// A header field of a response; empty where there is none.

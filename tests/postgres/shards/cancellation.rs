@@ -1,7 +1,7 @@
 //! Calls of limits with shards that are dropped on the way.
 
+use crate::gate::stage::one_connection;
 use sqlx::PgConnection;
-use sqlx::postgres::PgPoolOptions;
 use tollgate::{Limit, Limiter, Receipt, SECOND};
 
 use super::stage::{EVER, clear, put, shards};
@@ -74,7 +74,7 @@ impl Path {
 async fn g18_a_call_dropped_anywhere_counts_whole_or_not_at_all() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let pool = one_connection(proxy.options()).await;
     let mut conn = world.connect().await;
     let at = limiter().at(second(0.0));
     for limiter in [at, at.lock_timeout(10 * SECOND)] {

@@ -98,8 +98,10 @@ async fn callers_take_from_shards_that_nobody_holds_and_wait_only_where_all_are_
         for _ in 0..4 {
             let mut tx = world.pool.begin().await.unwrap();
             let take = LIMITER.consume(&mut tx, limit.global());
-            let decision =
-                tokio::time::timeout(MINUTE, take).await.expect("waits for a shard while another is free").unwrap();
+            let decision = tokio::time::timeout(10 * MINUTE, take)
+                .await
+                .expect("waits for a shard while another is free")
+                .unwrap();
             assert!(decision.is_granted());
             open.push(tx);
         }

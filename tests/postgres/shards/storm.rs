@@ -10,7 +10,7 @@ use tollgate::{Decision, Error, Gate, Limit, Limiter, Receipt, Tokens};
 
 use super::stage::EVER;
 use crate::cancellation::Cut;
-use crate::gate::stage::patient;
+use crate::gate::stage::{patient, soon};
 use crate::teller::run;
 use crate::world::{World, limiter};
 
@@ -98,7 +98,7 @@ impl Caller {
             None => {
                 drop(tx);
                 // It is rolled back before this, and what was under way may have failed meanwhile.
-                while self.conn.ping().await.is_err() {}
+                soon(async { while self.conn.ping().await.is_err() {} }).await;
             }
         }
         self.receipts.extend(used);

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use fastrand::Rng;
-use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 use tollgate::{Decision, Gate, Limit, Limiter, Request, Storage, Tokens};
 
 use super::quick;
 use crate::gate::observed::traced;
-use crate::gate::stage::{EVER, deadlocks, patient, pool, soon, until_alone};
+use crate::gate::stage::{EVER, deadlocks, one_connection, patient, pool, soon, until_alone};
 use crate::proxy::Proxy;
 use crate::world::{World, pid};
 
@@ -49,7 +48,7 @@ async fn a_row_that_is_spent_after_it_was_found_stays() {
             .sql(&format!("alter database {} set default_transaction_isolation = '{isolation}'", name(&world).await))
             .await;
         let proxy = Proxy::new(&world.url());
-        let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+        let pool = one_connection(proxy.options()).await;
         let mut tx = world.pool.begin().await.unwrap();
         LIMITER.debit(&mut tx, limit.key("k")).await.unwrap();
         LIMITER.reset(&mut tx, limit.key("k")).await.unwrap();
@@ -93,7 +92,7 @@ async fn a_race_that_is_lost_ends_no_pass() {
 async fn another_row_that_came_to_lie_where_a_full_one_was_found_stays() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let pool = one_connection(proxy.options()).await;
     world.sql("insert into tollgate.rate_limits values (0, 'full', 'k', 0, 0, now(), now())").await;
     proxy.hold_after(2);
     let sweeper = quick().only(Storage::Durable);
@@ -118,7 +117,7 @@ async fn a_row_that_is_swept_between_the_two_statements_of_a_gates_batch_is_deci
     let world = World::new().await;
     let limit = Limit::token_bucket("swept", 10, EVER);
     let proxy = Proxy::new(&world.url());
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let pool = one_connection(proxy.options()).await;
     let gate = patient(&pool).build();
     gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
     gate.reset(limit.key("k")).await.unwrap();
@@ -239,7 +238,7 @@ async fn where_another_sweeper_is_at_work_it_leaves_the_rest_to_it() {
     let world = World::new().await;
     world.sql("insert into tollgate.buckets select 0, 'c', n, 0, 0, now(), now() from generate_series(1, 10) n").await;
     let proxy = Proxy::new(&world.url());
-    let pool = PgPoolOptions::new().max_connections(1).connect_with(proxy.options()).await.unwrap();
+    let pool = one_connection(proxy.options()).await;
     // As the other's statement holds it.
     let mut other = world.connect().await;
     let mut tx = other.begin().await.unwrap();

@@ -59,7 +59,7 @@ async fn a_pass_sees_every_row_once_and_a_batch_is_never_larger_than_was_said() 
         world
             .sql(&format!(
                 "insert into tollgate.{table} (part, name, key, shard, {columns})
-                 select 0, 'many', n, 0, 0, now() - interval '1 hour', now() + (n % 3 - 1) * interval '1 minute'
+                 select 0, 'many', n, 0, 0, now() - interval '2 hours', now() + (n % 3 - 1) * interval '1 hour'
                    from generate_series(1, 20000) n;
                  create table tollgate.deletions (n int8, commit text);
                  grant all on tollgate.deletions to public;
@@ -76,7 +76,7 @@ async fn a_pass_sees_every_row_once_and_a_batch_is_never_larger_than_was_said() 
             seen.push(pass.progress());
         }
         let swept = pass.swept();
-        // The remainders 0 and 1 of three: a minute ago, and just now.
+        // The remainders 0 and 1 of three: an hour ago, and just now.
         assert_eq!((swept.rows(), swept.kept, swept.missed, swept.yielded), (13_333, 0, 0, false), "{table}");
         assert_eq!(world.rows().await, 20_000 - 13_333);
         assert!(swept.pages > 128, "{swept:?}");
@@ -151,7 +151,7 @@ async fn what_goes_wrong_has_a_name() {
         .await;
     world.sql("insert into tollgate.rate_limits values (0, 'd', 'k', 0, 0, now(), now())").await;
     let url = world.url();
-    let pool = PgPoolOptions::new().max_connections(1).after_connect(move |conn, _| {
+    let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(5 * MINUTE).after_connect(move |conn, _| {
         let set = format!("set role {role}");
         Box::pin(async move { sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(conn).await.map(drop) })
     });

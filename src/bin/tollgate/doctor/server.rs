@@ -146,4 +146,4 @@ fn oldest(old: &[Snapshot]) -> Option<Finding> {
     Some(Finding::warning("snapshots", what, meaning, end + ", and set idle_in_transaction_session_timeout."))
 }
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -46,7 +46,7 @@ struct Found {
 }
 
 impl Sample {
-    /// Looks, in a transaction that writes nothing and whose statements take two seconds at most.
+    /// Looks, in a transaction that writes nothing and whose statements take ten seconds at most.
     pub(super) async fn take(conn: &mut PgConnection, args: &TopArgs) -> Result<Self, CommandError> {
         let mut tx = read_only(conn, LONGEST).await?;
         let mut sample = Self { at: clock(&mut tx).await?, totals: BTreeMap::new(), rows: BTreeMap::new() };
@@ -192,7 +192,7 @@ fn seconds<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::O
 }
 
 /// A look that takes longer costs too much.
-const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Eight megabytes of each table, some ninety thousand rows: tens of milliseconds for each look at most.
 const MOST_PAGES: f64 = 1024.0;
