@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
 use tollgate::tower::{Rule, TollgateLayer};
-use tollgate::{Limit, OnFailure};
+use tollgate::{Gate, Limit, OnFailure};
 
 use super::served::{Served, field, http_1, left};
 use crate::gate::stage::{patient, soon};
