@@ -6,6 +6,7 @@ use std::time::Duration;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 use tollgate::{Error, Limit, Limiter, MINUTE, Storage, Tokens, migrate};
 
+use crate::gate::stage::{patient, pool};
 use crate::teller::{Teller, left, tokens};
 use crate::world::{OWNER, World, second};
 
@@ -237,6 +238,41 @@ async fn statements_survive_a_new_column_and_a_new_index() {
             let _ = LIMITER.consume_all(&mut tx, [limit.key(1), limit.key(2)]).await.unwrap().granted().unwrap();
             let _ = LIMITER.consume(&mut tx, limit.key(3)).await.unwrap().granted().unwrap();
             tx.commit().await.unwrap();
+        }
+    }
+}
+
+/// A plan that locks rows once for each row of the table finds others each time, because what it has written is gone. The
+/// planner takes it for a table that it believes to hold one row.
+#[tokio::test]
+async fn whatever_the_plan_a_swap_writes_what_was_decided_and_nothing_else() {
+    let world = World::new().await;
+    for plan in ["enable_hashjoin", "enable_mergejoin", "enable_tidscan", "enable_material"] {
+        world.sql(&format!("alter database {} set {plan} = off", world.name())).await;
+    }
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let mut conn = world.connect().await;
+    let limits = [Limit::token_bucket("spread", 100, EVER).shards(4), Limit::token_bucket("one", 100, EVER)];
+    for [spread, one] in [limits.clone(), limits.map(Limit::ephemeral)] {
+        gate.debit(one.key("a")).await.unwrap();
+        for table in ["rate_limits", "buckets"] {
+            world.sql(&format!("vacuum analyze tollgate.{table}")).await;
+        }
+        // Now all rows are there.
+        for request in [spread.global().cost(4), one.key("b")] {
+            gate.debit(request).await.unwrap();
+        }
+        for _ in 0..5 {
+            let mut tx = conn.begin().await.unwrap();
+            LIMITER.consume(&mut tx, spread.global()).await.unwrap().granted().unwrap();
+            tx.commit().await.unwrap();
+            gate.consume_all([spread.global().cost(50), one.key("a")]).await.unwrap().granted().unwrap();
+            gate.credit(spread.global().cost(50)).await.unwrap();
+            let held = [one.key("a"), one.key("b")].map(|request| request.lapses_after(EVER));
+            gate.consume_all(held).await.unwrap().granted().unwrap();
+        }
+        for (request, left) in [(spread.global(), 91), (one.key("a"), 89), (one.key("b"), 94)] {
+            assert_eq!(gate.balance(request).await.unwrap().value, tokens(left));
         }
     }
 }
