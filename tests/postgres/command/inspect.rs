@@ -102,7 +102,7 @@ async fn holds_are_counted_and_listed() {
     let told = stdout(&inspect(&world, None, &["quota", "ada"]));
     assert!(told.contains("durable, full by now, 2 holds, the first until 2020-01-01T00:30:00.000000Z\n"), "{told}");
     let rows = page(&inspect(&world, None, &["quota", "ada", "--json"]))["rows"].take();
-    let hold = |id: &str, amount, lapses_at: &str, keeps| json!({ "id": id, "amount": amount, "lapses_at": lapses_at, "keeps": keeps });
+    let hold = |id: &str, amount, lapses_at: &str, keeps| json!({ "id": id, "amount": amount, "lapses_at": lapses_at, "keeps": keeps, "used": false });
     let holds =
         [hold("7", 1.5, "2020-01-01T01:00:00.000000Z", false), hold("8", 0.5, "2020-01-01T00:30:00.000000Z", true)];
     assert_eq!(rows[0]["holds"], json!(holds));
