@@ -123,7 +123,7 @@ impl Lease {
     /// [`Gate::settle`]. A release that fails is tried again until the lease has ended.
     pub async fn release(mut self) -> Result<(), Error> {
         let Some(Keeper { task, then, .. }) = self.keeper.take() else { return Ok(()) };
-        // A task that has ended knows already that the lease is lost.
+        // Where the runtime has ended there is no task.
         let _ = then.send(Then::Release);
         task.await.unwrap_or(Err(Error::Stopped))
     }
@@ -140,59 +140,85 @@ impl Lease {
     }
 }
 
-/// Renews a lease until its holder gives it up, or it is lost.
+/// Renews a lease until its holder gives it up, and releases it.
 async fn keep(
     gate: Gate,
     lease: Duration,
-    mut due: Instant,
+    due: Instant,
     held: watch::Sender<Held>,
     mut given_up: oneshot::Receiver<Then>,
 ) -> Result<(), Error> {
+    let renewals = pin!(renew_until_lost(&gate, lease, due, &held));
+    let then = match select(&mut given_up, renewals).await {
+        Either::Left((then, _)) => then,
+        Either::Right(((), _)) => given_up.await,
+    };
+    if let Ok(Then::Keep) = then {
+        return Ok(());
+    }
+    let last = held.borrow().clone();
+    release_each(&gate, last).await
+}
+
+/// Renews a lease whenever it is due. Ends when it is lost, or has ended without having been renewed.
+async fn renew_until_lost(gate: &Gate, lease: Duration, mut due: Instant, held: &watch::Sender<Held>) {
     loop {
-        let renewal = pin!(renew(&gate, &held, due));
-        let (sent, renewed) = match select(&mut given_up, renewal).await {
-            Either::Left((Ok(Then::Keep), _)) => return Ok(()),
-            Either::Left((Ok(Then::Release) | Err(_), _)) => {
-                let last = held.borrow().clone();
-                return release(&gate, &last).await;
-            }
-            Either::Right((renewed, _)) => renewed,
-        };
-        match renewed {
+        sleep_until(due).await;
+        let (sent, receipt) = (Instant::now(), held.borrow().receipt.clone());
+        let error = match gate.renew(&receipt).await {
             Ok(receipt) => {
                 held.send_replace(Held { receipt, deadline: deadline(sent, lease) });
                 due = gate.together(sent + lease / 3, lease);
+                continue;
             }
-            Err(lost @ (Error::Lapsed { .. } | Error::ReceiptUsed { .. })) => {
-                held.send_modify(|held| held.deadline = sent);
-                return Err(lost);
-            }
-            Err(error) if Instant::now() >= held.borrow().deadline => return Err(error),
-            Err(error) => {
-                tracing::warn!(%error, "could not renew a lease, and will try again");
-                due = Instant::now() + lease / TRIES;
-            }
+            Err(error) => error,
+        };
+        tracing::warn!(%error, "could not renew a lease");
+        if is_lost(&error) {
+            return held.send_modify(|held| held.deadline = sent);
         }
+        if Instant::now() >= held.borrow().deadline {
+            return;
+        }
+        due = Instant::now() + lease / TRIES;
     }
 }
 
-/// Renews a lease once it is due; when that was asked for, and what came of it.
-async fn renew(gate: &Gate, held: &watch::Sender<Held>, due: Instant) -> (Instant, Result<Receipt, Error>) {
-    sleep_until(due).await;
-    let (sent, receipt) = (Instant::now(), held.borrow().receipt.clone());
-    (sent, gate.renew(&receipt).await)
+/// Releases a lease; of several together, where one is lost, the others.
+async fn release_each(gate: &Gate, Held { receipt, deadline }: Held) -> Result<(), Error> {
+    let released = release(gate, &receipt, deadline).await;
+    if receipt.leases().count() > 1 && released.as_ref().is_err_and(is_lost) {
+        for receipt in receipt.split().filter(|receipt| receipt.leases().next().is_some()) {
+            // The first error tells what was lost.
+            let _ = release(gate, &receipt, deadline).await;
+        }
+    }
+    released
 }
 
-/// Releases a lease, however often it takes, until it has ended by itself.
-async fn release(gate: &Gate, Held { receipt, deadline }: &Held) -> Result<(), Error> {
-    let mut pause = FIRST_PAUSE;
+/// Tries as often as it takes, until the lease has ended by itself.
+async fn release(gate: &Gate, receipt: &Receipt, deadline: Instant) -> Result<(), Error> {
+    let (mut pause, mut may_be_done) = (FIRST_PAUSE, false);
     loop {
-        match gate.release(receipt.clone()).await {
-            Err(error) if error.is_retryable() && Instant::now() + pause < *deadline => sleep(pause).await,
-            done => return done.map(drop),
+        let error = match gate.release(receipt.clone()).await {
+            Ok(_) => return Ok(()),
+            // By the try whose answer was lost.
+            Err(Error::ReceiptUsed { .. }) if may_be_done => return Ok(()),
+            Err(error) => error,
+        };
+        if is_lost(&error) || Instant::now() + pause >= deadline {
+            tracing::warn!(%error, "could not release a lease: it lapses");
+            return Err(error);
         }
-        pause *= 2;
+        may_be_done |= matches!(error, Error::OutcomeUnknown { .. });
+        sleep(pause).await;
+        pause = (pause * 2).min(LAST_PAUSE);
     }
+}
+
+/// Whether others may have been granted what a lease held.
+fn is_lost(error: &Error) -> bool {
+    matches!(error, Error::Lapsed { .. } | Error::ReceiptUsed { .. })
 }
 
 /// When the holder of a lease must have stopped. The lease lasts from a later instant, that of the decision.
@@ -203,4 +229,6 @@ fn deadline(sent: Instant, lease: Duration) -> Instant {
 /// How often a lease is tried to be renewed, about, until its end.
 const TRIES: u32 = 12;
 
+/// How long until a release is tried again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
