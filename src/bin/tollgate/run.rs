@@ -1,14 +1,19 @@
 //! `tollgate run`: a program that is limited.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::future::poll_fn;
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
+use std::task::Poll;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use rustix::termios::tcgetpgrp;
 use tokio::process::Child;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
 use tollgate::{Decision, Gate, Lease, Receipt, Tokens, migrate};
 
 use crate::database::DatabaseArgs;
@@ -53,10 +58,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
             tell(refusal(args.cost, &denied));
             Ok(Exit::Refused)
         }
-        Decision::Granted(lease) if is_held => match tokio::process::Command::from(program).spawn() {
-            Ok(child) => hold(lease, child).await,
-            Err(error) => Err(not_started(&gate, lease.into_receipt(), &args.command[0], &error).await),
-        },
+        Decision::Granted(lease) if is_held => hold(&gate, lease, program.into()).await,
         Decision::Granted(lease) => {
             // Its exit status and its signals are its own.
             let error = program.exec();
@@ -65,17 +67,19 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
     }
 }
 
-/// Holds a lease while the program runs. If it is lost, the program is asked to end.
-async fn hold(lease: Lease, mut child: Child) -> Result<Exit, CommandError> {
-    // The terminal sends these to the program as well.
-    let (_interrupt, _quit) = (signal(SignalKind::interrupt())?, signal(SignalKind::quit())?);
-    let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
+/// Starts the program, and holds the lease while it runs. If the lease is lost, the program is asked to end.
+async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -> Result<Exit, CommandError> {
+    // Before there is a program that they could miss.
+    let mut signals = Signals::listen()?;
+    let mut child = match program.spawn() {
+        Ok(child) => child,
+        Err(error) => return Err(not_started(gate, lease.into_receipt(), program.as_std().get_program(), &error).await),
+    };
     let mut is_lost = false;
     let status = loop {
         tokio::select! {
             status = child.wait() => break status?,
-            _ = terminate.recv() => pass_on(&child, Signal::TERM),
-            _ = hang_up.recv() => pass_on(&child, Signal::HUP),
+            signal = signals.next() => pass_on(&child, signal),
             () = lease.lapsed(), if !is_lost => {
                 is_lost = true;
                 tell("the lease could not be renewed: the program is asked to end");
@@ -83,22 +87,56 @@ async fn hold(lease: Lease, mut child: Child) -> Result<Exit, CommandError> {
             }
         }
     };
-    if let Err(error) = lease.release().await {
-        tell(format_args!("the lease was not released, and lapses: {error}"));
+    tokio::select! {
+        released = lease.release() => if let Err(error) = released {
+            tell(format_args!("the lease was not released, and lapses: {error}"));
+        },
+        () = sleep(RELEASE_TIMEOUT) => tell("the lease could not be released in time, and lapses"),
+        _ = signals.next() => tell("the lease was not released, and lapses"),
     }
     // As shells have it, for a program that a signal has ended.
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     std::process::exit(code)
 }
 
+/// The signals that are for the program.
+struct Signals(Vec<(Signal, tokio::signal::unix::Signal)>);
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        let signals = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT, Signal::USR1, Signal::USR2];
+        let listen = |of: Signal| Ok((of, signal(SignalKind::from_raw(of.as_raw()))?));
+        signals.into_iter().map(listen).collect::<io::Result<_>>().map(Self)
+    }
+
+    async fn next(&mut self) -> Signal {
+        poll_fn(|cx| {
+            let mut streams = self.0.iter_mut();
+            let received = streams.find_map(|(signal, stream)| stream.poll_recv(cx).is_ready().then_some(*signal));
+            received.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+}
+
 fn pass_on(child: &Child, signal: Signal) {
+    if matches!(signal, Signal::INT | Signal::QUIT) && is_in_foreground() {
+        // The terminal has sent it to the program as well.
+        return;
+    }
     let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
     // One that has just ended needs no signal.
     let _ = pid.map(|pid| kill_process(pid, signal));
 }
 
+/// Whether the keys of a terminal send signals to this process, and to the program.
+fn is_in_foreground() -> bool {
+    let terminal = File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|foreground| foreground == getpgrp()))
+}
+
 /// Gives the tokens back that the program did not use.
-async fn not_started(gate: &Gate, receipt: Receipt, program: &OsString, error: &io::Error) -> CommandError {
+async fn not_started(gate: &Gate, receipt: Receipt, program: &OsStr, error: &io::Error) -> CommandError {
     let what = format!("could not start {}: {error}", program.display());
     let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::NotExecutable };
     let failed = match gate.settle(receipt, 0).await {
@@ -107,3 +145,6 @@ async fn not_started(gate: &Gate, receipt: Receipt, program: &OsString, error: &
     };
     CommandError { exit, ..failed }
 }
+
+/// How long a program that has ended waits for its lease to be released.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(10);
