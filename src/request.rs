@@ -92,6 +92,9 @@ impl Request {
     /// exact: what a refill has brought back meanwhile does not come back twice. So a receipt of a window that is
     /// settled at 0 after the window's end does not lift the next window above its capacity.
     ///
+    /// In a [sliding window](Limit::sliding_window) the charge leaves by itself one period after the grant, and its hold
+    /// with it: there a receipt, and the id of [`once`](Self::once), are good until then, whatever the span.
+    ///
     /// The row keeps a hold, as that of [`lapses_after`](Self::lapses_after), whose errors are the same. Jobs that
     /// outnumber it keep their receipts in a table of their own (`delete from jobs … returning receipt`).
     pub fn tracked_for(mut self, span: Duration) -> Self {

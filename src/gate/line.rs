@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 use crate::algebra::{Ask, Flow, State, Timestamp};
-use crate::decision::Denied;
+use crate::decision::{Decision, Denied, Grant};
 use crate::plan::{Item, Row};
 use crate::tokens::Tokens;
 
@@ -44,6 +44,8 @@ struct Line {
     waiting: BTreeMap<u64, Arc<Notify>>,
     /// How often the first one has asked in vain.
     asked: u32,
+    /// Whether something was released since somebody asked last.
+    is_released: bool,
     /// How many have a place, with those who are asking.
     places: usize,
     next: u64,
@@ -53,9 +55,11 @@ struct Line {
 #[derive(Clone, Debug)]
 struct Expected {
     state: State,
-    /// Where holds lapse or are in the way: a cost, and the instant at which it will be granted. What others wait for
-    /// is not known then, so they ask.
-    named: Option<(Tokens, Timestamp)>,
+    /// The cost that was refused last, and the instant at which it will be granted.
+    refused: (Tokens, Timestamp),
+    /// Whether the instants of other costs follow from the state. Where holds lapse or are in the way they do not, so
+    /// those who want less ask.
+    is_known: bool,
     /// What time it was by the database's clock at an instant of ours.
     read: (Timestamp, Instant),
     /// When the first one asks at the latest, where it waits for a release.
@@ -78,6 +82,7 @@ impl Lines {
             expected: expected.clone(),
             waiting: BTreeMap::new(),
             asked: 0,
+            is_released: false,
             places: 0,
             next: 0,
         });
@@ -101,7 +106,7 @@ impl Lines {
         let mut lines = self.lock();
         for row in rows {
             if let Some(line) = lines.get_mut(row) {
-                (line.expected.asks_at, line.asked) = (Some(Instant::now()), 0);
+                (line.expected.asks_at, line.asked, line.is_released) = (Some(Instant::now()), 0, true);
                 line.call_first();
             }
         }
@@ -148,8 +153,17 @@ impl Waiter<'_> {
         if let Some(line) = lines.get_mut(&self.item.target.first) {
             line.asked = line.asked.saturating_add(1);
             line.expected = Expected::after(self.item, denied, line.asked);
+            if line.is_released {
+                line.expected.asks_at = Some(Instant::now());
+            }
             line.waiting.insert(self.number, self.first.clone());
         }
+    }
+
+    pub(super) fn is_first(&self) -> bool {
+        let lines = self.lines.lock();
+        let line = lines.get(&self.item.target.first);
+        line.and_then(|line| line.waiting.first_key_value()).is_none_or(|(first, _)| *first == self.number)
     }
 
     fn waits_for_release(&self) -> bool {
@@ -167,6 +181,7 @@ impl Waiter<'_> {
             return Turn::Sleep(pause);
         }
         line.expected.take(self.item);
+        line.is_released = false;
         line.leave(self.number);
         Turn::Ask
     }
@@ -228,23 +243,24 @@ impl Expected {
         // What is left was rounded, in each of the rows.
         let rounding = (terms.period / terms.rate + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
         let difference = terms.first_instant(&state, cost).micros().abs_diff(retry_at.micros());
-        let named = (difference > rounding.unsigned_abs()).then_some((cost, retry_at));
-        let now = Instant::now();
-        let asks_at = (item.target.terms.flow == Flow::Leased).then(|| now + pause(asked));
-        Self { state, named, read: (denied.observed_at.into(), now), asks_at }
+        let (is_known, now) = (difference <= rounding.unsigned_abs(), Instant::now());
+        let asks_at = (terms.flow == Flow::Leased).then(|| now + pause(asked).min(denied.retry_after()));
+        Self { state, refused: (cost, retry_at), is_known, read: (denied.observed_at.into(), now), asks_at }
     }
 
     /// How long until the row holds what is asked.
     fn pause(&self, item: &Item<Ask>) -> Duration {
-        let cost = item.action.cost();
-        let instant = match self.named {
-            Some((named, retry_at)) if cost >= named => retry_at,
-            Some(_) => return Duration::ZERO,
-            None => item.target.terms.first_instant(&self.state, cost),
+        if let Some(at) = self.asks_at {
+            return at.saturating_duration_since(Instant::now());
+        }
+        let (cost, (refused, retry_at)) = (item.action.cost(), self.refused);
+        let instant = match self.is_known {
+            _ if cost == refused => retry_at,
+            true => item.target.terms.first_instant(&self.state, cost),
+            false if cost > refused => retry_at,
+            false => return Duration::ZERO,
         };
-        let micros = instant.micros().saturating_sub(self.now().micros());
-        let pause = Duration::from_micros(micros.try_into().unwrap_or(0));
-        self.asks_at.map_or(pause, |at| pause.min(at.saturating_duration_since(Instant::now())))
+        Duration::from_micros(instant.micros().saturating_sub(self.now().micros()).try_into().unwrap_or(0))
     }
 
     fn take(&mut self, item: &Item<Ask>) {
@@ -253,18 +269,34 @@ impl Expected {
             *asks_at = Instant::now() + LAST_PAUSE;
             return;
         }
-        if let Some((named, _)) = &mut self.named {
-            *named = Tokens::MAX;
-            return;
-        }
+        // What was refused is not what the next one asks for.
+        self.refused.0 = Tokens::MAX;
         self.state = item.target.terms.refill(&self.state, self.now());
-        // The row holds it: the difference is not negative.
-        self.state.value = Tokens::from_micros(self.state.value.micros() - item.action.cost().micros());
+        let left = self.state.value.micros().saturating_sub(item.action.cost().micros());
+        self.state.value = Tokens::from_micros(left);
     }
 
     fn now(&self) -> Timestamp {
         let (now, at) = self.read;
         now.plus(at.elapsed())
+    }
+}
+
+/// The refusal of somebody whose time ends behind others. Where the row holds what it asks, they come first.
+pub(super) fn out_of_turn(item: &Item<Ask>, checked: Decision) -> Denied {
+    match checked {
+        Decision::Denied(denied) => denied,
+        Decision::Granted(Grant { remaining, observed_at, decided_at, source, standings, .. }) => Denied {
+            limit: item.target.limit.name.clone().into(),
+            key: item.target.first.key.clone(),
+            remaining,
+            retry_at: observed_at + chrono::TimeDelta::microseconds(1),
+            observed_at,
+            decided_at,
+            source,
+            others: Box::default(),
+            standings,
+        },
     }
 }
 

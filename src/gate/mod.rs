@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::balance::Balance;
-use crate::decision::{Decision, Denied, Reservation, Source};
+use crate::decision::{Decision, Denied, Grant, Reservation, Source};
 use crate::error::Error;
 use crate::hold::HoldId;
 use crate::plan::{Answer, Call, CheckedCall};
@@ -158,9 +158,9 @@ impl Gate {
     ///
     /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again.
     /// Returns the refusal at once where the instant lies beyond the timeout. Those who wait for one key at one gate
-    /// are served in the order in which they came, whatever they cost. Waiting holds nothing and promises nothing
-    /// against [`consume`](Self::consume) and other processes: a caller who needs that calls
-    /// [`reserve`](Self::reserve).
+    /// are served in the order in which they came, whatever they cost; whose timeout ends behind others is refused, even
+    /// where its own tokens are there. Waiting holds nothing and promises nothing against [`consume`](Self::consume) and
+    /// other processes: a caller who needs that calls [`reserve`](Self::reserve).
     ///
     /// The span is the database's, measured on this machine's monotonic clock; see [`jitter`](GateBuilder::jitter).
     ///
@@ -185,19 +185,23 @@ impl Gate {
             ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
         };
         let mut place = self.inner.lines.join(item);
-        if place.is_some()
-            && !is_released
-            && let Decision::Denied(denied) = self.check(request).await?
-            && is_too_late(&denied)
-        {
-            return Ok((Decision::Denied(denied), Instant::now()));
+        if place.is_some() && (!is_released || item.action.is_once()) {
+            match self.check(request.clone()).await? {
+                // It takes nothing from those who wait.
+                Decision::Granted(Grant { source: Source::Repeated, .. }) => place = None,
+                Decision::Denied(denied) if is_too_late(&denied) => {
+                    return Ok((Decision::Denied(denied), Instant::now()));
+                }
+                _ => {}
+            }
         }
         loop {
+            let mut is_in_time = true;
             if let Some(place) = &place {
-                let is_in_time = place.turn(deadline, jitter.mul_f64(fastrand::f64())).await;
-                if !is_in_time {
-                    let sent = Instant::now();
-                    return Ok((self.decide(call.clone()).await?, sent));
+                is_in_time = place.turn(deadline, jitter.mul_f64(fastrand::f64())).await;
+                if !is_in_time && !place.is_first() {
+                    let denied = line::out_of_turn(item, self.check(request).await?);
+                    return Ok((Decision::Denied(denied), Instant::now()));
                 }
             }
             let sent = Instant::now();
@@ -205,7 +209,7 @@ impl Gate {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok((granted, sent)),
             };
-            if is_too_late(&denied) {
+            if !is_in_time || is_too_late(&denied) {
                 return Ok((Decision::Denied(denied), sent));
             }
             match &place {

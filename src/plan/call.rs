@@ -235,11 +235,12 @@ impl CheckedCall {
         }
     }
 
-    /// The rows of concurrency limits that it may free.
+    /// The rows of concurrency limits in which it may free something.
     pub(crate) fn releases(&self) -> impl Iterator<Item = &Row> {
         let items = if let Self::Alter(items) = self { items.as_slice() } else { [].as_slice() };
-        let freed = items.iter().filter(|item| item.target.limit.lease().is_some());
-        freed.map(|item| &item.target.first)
+        let frees =
+            |item: &&Item<Alteration>| item.target.limit.lease().is_some() && !matches!(item.action, Alteration::Look);
+        items.iter().filter(frees).map(|item| &item.target.first)
     }
 
     /// How many rows it asks for.

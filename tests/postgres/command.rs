@@ -154,7 +154,7 @@ pub(crate) fn stdout(output: &Output) -> String {
     text(&output.stdout)
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 

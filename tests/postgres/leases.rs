@@ -1,6 +1,7 @@
 //! Concurrency limits: who holds what, and for how long.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,11 +11,12 @@ use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use sqlx::PgPool;
 use tokio::task::JoinSet;
-use tollgate::{DAY, Error, Gate, HOUR, Lease, Limit, OnFailure, Receipt};
+use tollgate::{DAY, Error, Gate, HOUR, Lease, Limit, OnFailure, Receipt, Source};
 
 use crate::command::limits::Scratch;
-use crate::command::{run, signal, stdout, tollgate};
-use crate::gate::stage::{patient, pool, soon};
+use crate::command::{run, signal, stdout, text, tollgate};
+use crate::gate::stage::{one_connection, patient, pool, soon, until_asked};
+use crate::proxy::Proxy;
 use crate::world::{World, limiter};
 
 /// Only what is released is free: nothing lapses while a test runs.
@@ -28,8 +30,15 @@ async fn waited(gate: &Gate, limit: &Limit) -> Lease {
     soon(gate.acquire_within(limit.global(), HOUR)).await.unwrap().granted().unwrap()
 }
 
+/// Returns once somebody has asked more than so many statements in vain, and waits.
+async fn until_refused(gate: &Gate, proxy: &Proxy, asked: u64) {
+    until_asked(proxy, asked).await;
+    // Its answer has arrived before this one.
+    gate.balance(ONE.key("fence")).await.unwrap();
+}
+
 /// When the only lease of a limit lapses, as its row says.
-async fn lapse(pool: &PgPool) -> i64 {
+async fn lapse(pool: &PgPool) -> Option<i64> {
     sqlx::query_scalar("select holds[1] from tollgate.rate_limits").fetch_one(pool).await.unwrap()
 }
 
@@ -106,6 +115,34 @@ async fn whoever_has_lost_a_lease_is_told() {
 }
 
 #[tokio::test]
+async fn of_several_leases_the_others_are_released_when_one_is_lost() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let lost = Limit::concurrency("lost", 1, Duration::from_secs(3)).ephemeral();
+    let lease = gate.acquire_all([lost.global(), ONE.global()]).await.unwrap().granted().unwrap();
+    world.sql("truncate tollgate.buckets").await;
+    soon(lease.lapsed()).await;
+    assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());
+    drop(lease);
+    waited(&gate, &ONE).await.release().await.unwrap();
+}
+
+/// Wherever the connection is cut: a release whose answer is lost is tried again, and has succeeded.
+#[tokio::test]
+async fn a_release_survives_a_lost_connection() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let gate = patient(&one_connection(proxy.options()).await).build();
+    for statement in 1..=6 {
+        let lease = acquired(&gate, &ONE).await;
+        proxy.cut_after(statement);
+        soon(lease.release()).await.unwrap_or_else(|error| panic!("after {statement}: {error:?}"));
+        proxy.hear();
+        assert_eq!(lapse(&world.pool).await, None, "after {statement}");
+    }
+}
+
+#[tokio::test]
 async fn a_runtime_that_ends_leaves_its_lease_to_lapse() {
     let world = World::new().await;
     let limit = Limit::concurrency("brief", 1, Duration::from_millis(500));
@@ -146,6 +183,55 @@ async fn those_who_wait_are_served_in_their_order_and_wake_each_other() {
     }
     drop(first);
     soon(callers.join_all()).await;
+}
+
+/// One is free, which is enough for who comes later.
+#[tokio::test]
+async fn who_waits_for_much_is_not_overtaken() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let gate = patient(&one_connection(proxy.options()).await).build();
+    let two = Limit::concurrency("two", 2, DAY);
+    let [first, second] = [acquired(&gate, &two).await, acquired(&gate, &two).await];
+    let served = Arc::new(AtomicUsize::new(0));
+    let wait = |cost: u32, place: usize| {
+        let (gate, two, served) = (gate.clone(), two.clone(), served.clone());
+        tokio::spawn(async move {
+            let lease = soon(gate.acquire_within(two.global().cost(cost), HOUR)).await.unwrap().granted().unwrap();
+            assert_eq!(served.fetch_add(1, Ordering::SeqCst), place);
+            lease.release().await.unwrap();
+        })
+    };
+    let asked = proxy.statements();
+    let much = wait(2, 0);
+    until_refused(&gate, &proxy, asked).await;
+    let little = wait(1, 1);
+    tokio::task::yield_now().await;
+    first.release().await.unwrap();
+    until_refused(&gate, &proxy, proxy.statements()).await;
+    second.release().await.unwrap();
+    much.await.unwrap();
+    little.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_has_it_already_does_not_wait_for_those_who_have_not() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let gate = patient(&one_connection(proxy.options()).await).build();
+    let mine = || gate.acquire_within(ONE.global().once("job"), HOUR);
+    let lease = mine().await.unwrap().granted().unwrap();
+    let asked = proxy.statements();
+    let stranger = tokio::spawn({
+        let gate = gate.clone();
+        async move { waited(&gate, &ONE).await.release().await.unwrap() }
+    });
+    until_refused(&gate, &proxy, asked).await;
+    let again = soon(mine()).await.unwrap().granted().unwrap();
+    assert_eq!(again.grant().source, Source::Repeated);
+    drop(again.into_receipt());
+    drop(lease);
+    soon(stranger).await.unwrap();
 }
 
 #[tokio::test]
@@ -290,7 +376,8 @@ async fn run_holds_a_lease_until_its_program_ends() {
     let running = |script: &str| {
         let mut command = tollgate();
         command.args(["run", "slots", "--global", "--limits"]).arg(&file.0).env("DATABASE_URL", world.command_url());
-        command.args(["--", "sh", "-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["--", "sh", "-c", script]).process_group(0);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut ready = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
@@ -309,6 +396,29 @@ async fn run_holds_a_lease_until_its_program_ends() {
     let mut child = running("trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done");
     signal("TERM", child.id());
     assert_eq!(child.wait().unwrap().code(), Some(9));
+
+    // In a group of its own, so that no terminal has sent it to the program as well.
+    for sent in ["INT", "QUIT", "HUP", "USR1", "USR2"] {
+        let mut child = running(&format!("trap 'exit 9' {sent}; echo ready; while :; do sleep 0.02; done"));
+        signal(sent, child.id());
+        assert_eq!(child.wait().unwrap().code(), Some(9), "{sent}");
+    }
+
+    // A row that somebody holds delays the release, until a signal comes.
+    let mut child = running("echo ready; read line; exit 7");
+    let mut tx = world.begin().await;
+    sqlx::query("select from tollgate.rate_limits for update").execute(&mut *tx).await.unwrap();
+    child.stdin.take().unwrap().write_all(b"done\n").unwrap();
+    let waiting =
+        "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()";
+    let mut admin = world.admin().await;
+    soon(async { while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut admin).await.unwrap() == 0 {} }).await;
+    signal("TERM", child.id());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(7));
+    assert_eq!(text(&output.stderr), "the lease was not released, and lapses\n");
+    tx.rollback().await.unwrap();
+    stdout(&run(&mut asking(&["reset", "slots", "--global"])));
 
     // Killed, it cannot release: the lease lapses, or somebody lets it go.
     let mut child = running("echo ready; read line");

@@ -6,6 +6,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tollgate::{Gate, GateBuilder, Limit, MINUTE};
 
+use crate::proxy::Proxy;
 use crate::world::{is_unnamed, parts};
 
 /// So long that nothing comes back while a test runs.
@@ -69,4 +70,14 @@ pub(crate) async fn sweep(conn: &mut PgConnection) -> u64 {
         deleted += sqlx::query(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap().rows_affected();
     }
     deleted
+}
+
+/// Returns once there were more statements than so many.
+pub(crate) async fn until_asked(proxy: &Proxy, asked: u64) {
+    soon(async {
+        while proxy.statements() == asked {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

@@ -7,7 +7,7 @@ use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tollgate::{Decision, Error, HOUR, Limit, MINUTE, SECOND, Source, Storage, Tokens};
 
-use super::stage::{EVER, one_connection, patient, pool, soon};
+use super::stage::{EVER, one_connection, patient, pool, soon, until_asked};
 use crate::proxy::Proxy;
 use crate::world::World;
 
@@ -17,16 +17,6 @@ async fn counted() -> (World, Proxy, PgPool) {
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;
     (world, proxy, pool)
-}
-
-/// Returns once there were more statements than so many.
-async fn until_asked(proxy: &Proxy, asked: u64) {
-    soon(async {
-        while proxy.statements() == asked {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
 }
 
 /// One statement for the refusal, two for the grant: it comes neither too early nor more than once.
@@ -192,6 +182,31 @@ async fn who_waits_for_much_is_served_in_its_turn() {
     for little in little {
         assert!(little.await.unwrap() >= much);
     }
+}
+
+/// What it wants is there, and others were before it.
+#[tokio::test]
+async fn whose_time_is_up_behind_others_takes_nothing() {
+    let (_world, proxy, pool) = counted().await;
+    let gate = patient(&pool).build();
+    let limit = Limit::token_bucket("rare", 1, EVER).capacity(50);
+    gate.consume(limit.key("k").cost(30)).await.unwrap().granted().unwrap();
+    let asked = proxy.statements();
+    let mut much = pin!(gate.wait(limit.key("k").cost(50), Duration::MAX));
+    tokio::select! {
+        decision = &mut much => panic!("{decision:?}"),
+        () = until_asked(&proxy, asked) => {}
+    }
+    let little = async {
+        // The answer has arrived.
+        gate.balance(limit.key("fence")).await.unwrap();
+        soon(gate.wait(limit.key("k"), Duration::from_millis(50))).await.unwrap()
+    };
+    tokio::select! {
+        decision = &mut much => panic!("{decision:?}"),
+        denied = little => assert!(!denied.denied().unwrap().retry_after().is_zero()),
+    }
+    assert_eq!(gate.balance(limit.key("k")).await.unwrap().value.micros() / 1_000_000, 20);
 }
 
 /// The one before it gives up: its tokens are the next one's.
