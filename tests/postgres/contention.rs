@@ -545,7 +545,7 @@ async fn f28_callers_beside_a_clean_up_that_deletes_what_it_resets_are_never_con
         });
     }
     let mut conn = world.connect().await;
-    for _ in 0..300 {
+    for _ in 0..150 {
         let mut tx = conn.begin().await.unwrap();
         LIMITER.reset(&mut tx, limit.key("k")).await.unwrap();
         sweep(&mut tx).await;
