@@ -58,13 +58,11 @@ impl Store<'_> {
         let Values { amounts, instants, full_at, holds } = Values::of(changes.iter().map(|change| &change.change));
         let group = |change: &GroupedChange| i32::try_from(change.group).expect("no batch has 2^31 groups");
         let groups: Vec<_> = changes.iter().map(group).collect();
-        let size =
-            |group: &[i32]| iter::repeat_n(i64::try_from(group.len()).expect("a batch fits in memory"), group.len());
-        let sizes: Vec<_> = groups.chunk_by(i32::eq).flat_map(size).collect();
         let has_none = |GroupedChange { change, .. }: &GroupedChange| {
             change.state.holds.is_none() && found.states[change.row].as_ref().is_none_or(|state| state.holds.is_none())
         };
-        let written = if changes.iter().all(has_none) {
+        let each_stands_alone = groups.windows(2).all(|pair| pair[0] != pair[1]);
+        let written = if each_stands_alone && changes.iter().all(has_none) {
             fetch!(
                 self,
                 first.storage(),
@@ -76,15 +74,18 @@ impl Store<'_> {
                 &amounts,
                 &instants as &[Timestamp],
                 &full_at as &[Timestamp],
-                &groups,
-                &sizes
+                &groups
             )
         } else {
+            let size = |group: &[i32]| {
+                iter::repeat_n(i64::try_from(group.len()).expect("a batch fits in memory"), group.len())
+            };
+            let sizes: Vec<_> = groups.chunk_by(i32::eq).flat_map(size).collect();
             fetch!(
                 self,
                 first.storage(),
-                "src/store/sql/swap_holds.sql",
-                "src/store/sql/ephemeral/swap_holds.sql",
+                "src/store/sql/swap_groups.sql",
+                "src/store/sql/ephemeral/swap_groups.sql",
                 columns::part(first),
                 &tids as &[&str],
                 &xmins as &[&str],

@@ -250,7 +250,7 @@ async fn whatever_the_plan_a_swap_writes_what_was_decided_and_nothing_else() {
     for plan in ["enable_hashjoin", "enable_mergejoin", "enable_tidscan", "enable_material"] {
         world.sql(&format!("alter database {} set {plan} = off", world.name())).await;
     }
-    let gate = patient(&pool(&world.url(), 2).await).build();
+    let gate = patient(&pool(&world.url(), 2).await).lanes(1).build();
     let mut conn = world.connect().await;
     let limits = [Limit::token_bucket("spread", 100, EVER).shards(4), Limit::token_bucket("one", 100, EVER)];
     for [spread, one] in [limits.clone(), limits.map(Limit::ephemeral)] {
@@ -271,7 +271,15 @@ async fn whatever_the_plan_a_swap_writes_what_was_decided_and_nothing_else() {
             let held = [one.key("a"), one.key("b")].map(|request| request.lapses_after(EVER));
             gate.consume_all(held).await.unwrap().granted().unwrap();
         }
-        for (request, left) in [(spread.global(), 91), (one.key("a"), 89), (one.key("b"), 94)] {
+        for _ in 0..5 {
+            // Each stands alone in their batch.
+            let (a, b) = tokio::join!(gate.consume(one.key("c")), gate.consume(one.key("d")));
+            assert!(a.unwrap().is_granted() && b.unwrap().is_granted());
+        }
+        let c_and_d = ["c", "d"].map(|key| (one.key(key), 95));
+        for (request, left) in
+            [(spread.global(), 91), (one.key("a"), 89), (one.key("b"), 94)].into_iter().chain(c_and_d)
+        {
             assert_eq!(gate.balance(request).await.unwrap().value, tokens(left));
         }
     }

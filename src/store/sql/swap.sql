@@ -1,32 +1,23 @@
--- Writes rows that still are the versions that were read. Needs no transaction around it: the rows of one group are
--- written all or none. A group of which a row has changed, is locked or is gone is lost. Waits for nobody, so it can
--- neither hang nor deadlock. Returns the group of each row that was written.
---
--- As a subquery the locking part could run once for each row of the table, and find fewer each time.
+-- Writes rows that still are the versions that were read and that nobody holds, each for itself. Needs no transaction
+-- around it, and waits for nobody, so it can neither hang nor deadlock. Returns the group of each row that was written.
 --
 -- A row's place and the transaction that wrote it are its identity. Any rewrite moves the row, and its new version has
 -- another writer.
 --
 -- $1 part, $2 places, $3 the transaction that wrote each version
--- $4 micro-tokens, $5 instants, $6 when each will be full, $7 the group that each row belongs to, $8 the size of that
--- group
-with h as materialized (
-    select l.*, pg_catalog.count(*) over (partition by l.in_group) as locked
-      from (
-          select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.full_at, w.in_group, w.size
-            from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
-                         pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
-                         pg_catalog.unnest(p.full_at) as full_at, pg_catalog.unnest(p.groups) as in_group,
-                         pg_catalog.unnest(p.sizes) as size
-                    from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
-                                 $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups,
-                                 $8::int8[] as sizes offset 0) p) w
-            join tollgate.rate_limits r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
-             for no key update of r skip locked
-      ) l
-)
+-- $4 micro-tokens, $5 instants, $6 when each will be full, $7 the group of each row
 update tollgate.rate_limits r
    set value = h.value, ts = h.ts, full_at = h.full_at
-  from h
- where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of and h.locked = h.size
+  from (
+      select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.full_at, w.in_group
+        from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
+                     pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
+                     pg_catalog.unnest(p.full_at) as full_at, pg_catalog.unnest(p.groups) as in_group
+                from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
+                             $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups
+                      offset 0) p) w
+        join tollgate.rate_limits r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+         for no key update of r skip locked
+  ) h
+ where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of
 returning h.in_group as "in_group!"

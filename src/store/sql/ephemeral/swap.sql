@@ -1,21 +1,16 @@
 -- Generated from ../swap.sql by `./dev sqlx`.
-with h as materialized (
-    select l.*, pg_catalog.count(*) over (partition by l.in_group) as locked
-      from (
-          select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.full_at, w.in_group, w.size
-            from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
-                         pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
-                         pg_catalog.unnest(p.full_at) as full_at, pg_catalog.unnest(p.groups) as in_group,
-                         pg_catalog.unnest(p.sizes) as size
-                    from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
-                                 $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups,
-                                 $8::int8[] as sizes offset 0) p) w
-            join tollgate.buckets r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
-             for no key update of r skip locked
-      ) l
-)
 update tollgate.buckets r
    set value = h.value, ts = h.ts, full_at = h.full_at
-  from h
- where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of and h.locked = h.size
+  from (
+      select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.full_at, w.in_group
+        from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
+                     pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
+                     pg_catalog.unnest(p.full_at) as full_at, pg_catalog.unnest(p.groups) as in_group
+                from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
+                             $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups
+                      offset 0) p) w
+        join tollgate.buckets r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+         for no key update of r skip locked
+  ) h
+ where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of
 returning h.in_group as "in_group!"

@@ -1,10 +1,4 @@
--- The same as swap.sql, of rows that have holds or get some. A text of its own, because the slices take a twentieth of
--- the time, which rows without holds need not pay.
---
--- $1 part, $2 places, $3 the transaction that wrote each version
--- $4 micro-tokens, $5 instants, $6 when each will be full, $7 the group that each row belongs to, $8 the size of that
--- group
--- $9 all holds, $10 where those of each row begin, $11 where they end; null for none
+-- Generated from ../swap_groups.sql by `./dev sqlx`.
 with h as materialized (
     select l.*, pg_catalog.count(*) over (partition by l.in_group) as locked
       from (
@@ -17,11 +11,11 @@ with h as materialized (
                     from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
                                  $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups,
                                  $8::int8[] as sizes, $10::int4[] as firsts, $11::int4[] as lasts offset 0) p) w
-            join tollgate.rate_limits r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+            join tollgate.buckets r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
              for no key update of r skip locked
       ) l
 )
-update tollgate.rate_limits r
+update tollgate.buckets r
    set value = h.value, ts = h.ts, full_at = h.full_at, holds = ($9::int8[])[h.first : h.last]
   from h
  where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of and h.locked = h.size
