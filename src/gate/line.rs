@@ -20,6 +20,8 @@ use crate::tokens::Tokens;
 /// by what the first one leaves: so all whose tokens are there ask at once, and each caller asks once more than it is
 /// refused. Who is refused, because others took tokens, goes back to its place.
 ///
+/// Where charges lapse nobody knows what the first one leaves. There the next one asks when the first has its answer.
+///
 /// What a concurrency limit grants comes back when somebody releases it, and nobody knows when. There the first one asks
 /// now and then, and when this gate has released something.
 #[derive(Debug, Default)]
@@ -62,7 +64,7 @@ struct Expected {
     is_known: bool,
     /// What time it was by the database's clock at an instant of ours.
     read: (Timestamp, Instant),
-    /// When the first one asks at the latest, where it waits for a release.
+    /// When the first one asks, where it waits for a release, or for the answer of the one before it.
     asks_at: Option<Instant>,
 }
 
@@ -198,9 +200,9 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(&self.item.target.first) {
-            if self.waits_for_release() {
-                // It has what it waited for, and more may be free.
-                line.expected.asks_at = Some(Instant::now());
+            if let Some(asks_at) = &mut line.expected.asks_at {
+                // It has what it waited for, and more may be there.
+                *asks_at = Instant::now();
             }
             line.leave(self.number);
             line.places -= 1;
@@ -264,9 +266,9 @@ impl Expected {
     }
 
     fn take(&mut self, item: &Item<Ask>) {
-        if let Some(asks_at) = &mut self.asks_at {
+        if self.asks_at.is_some() || !self.is_known {
             // The next one asks when this one has its answer.
-            *asks_at = Instant::now() + LAST_PAUSE;
+            self.asks_at = Some(Instant::now() + LAST_PAUSE);
             return;
         }
         // What was refused is not what the next one asks for.

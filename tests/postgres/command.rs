@@ -8,6 +8,7 @@ mod inspect;
 pub(crate) mod limits;
 mod verbs;
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -144,8 +145,8 @@ pub(crate) fn run(command: &mut Command) -> Output {
 }
 
 /// Sends a signal, as Ctrl-C or `docker stop` does.
-pub(crate) fn signal(name: &str, process: u32) {
-    let kill = format!("kill -{name} {process}");
+pub(crate) fn signal(name: &str, process: impl Display) {
+    let kill = format!("kill -s {name} -- {process}");
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
 }
 

@@ -402,6 +402,11 @@ async fn run_holds_a_lease_until_its_program_ends() {
         let mut child = running(&format!("trap 'exit 9' {sent}; echo ready; while :; do sleep 0.02; done"));
         signal(sent, child.id());
         assert_eq!(child.wait().unwrap().code(), Some(9), "{sent}");
+        let mut child = running(&format!("trap 'exit 9' {sent}; echo ready; while :; do :; done"));
+        // As a terminal does, to the program as well, which ends at once.
+        signal(sent, format_args!("-{}", child.id()));
+        assert_eq!(child.wait().unwrap().code(), Some(9), "{sent}");
+        assert_eq!(run(&mut asking(&["check", "slots", "--global"])).status.code(), Some(0), "{sent}");
     }
 
     // A row that somebody holds delays the release, until a signal comes.

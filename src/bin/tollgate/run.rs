@@ -78,8 +78,10 @@ async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -
     let mut is_lost = false;
     let status = loop {
         tokio::select! {
-            status = child.wait() => break status?,
+            // One that has ended the program is not for the release.
+            biased;
             signal = signals.next() => pass_on(&child, signal),
+            status = child.wait() => break status?,
             () = lease.lapsed(), if !is_lost => {
                 is_lost = true;
                 tell("the lease could not be renewed: the program is asked to end");

@@ -145,18 +145,20 @@ async fn waiters_for_one_key_ask_in_turn() {
     const WAITERS: u64 = 200;
     let (_world, proxy, pool) = counted().await;
     let gate = patient(&pool).max_batch(1).lanes(1).build();
-    let limit = Limit::fixed_window("one", 1, Duration::from_millis(10));
-    gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
-    let before = proxy.statements();
-    let mut waiters = JoinSet::new();
-    for _ in 0..WAITERS {
-        let (gate, limit) = (gate.clone(), limit.clone());
-        waiters.spawn(async move { soon(gate.wait(limit.key("k"), HOUR)).await.unwrap().is_granted() });
+    let period = Duration::from_millis(10);
+    for limit in [Limit::fixed_window("one", 1, period), Limit::sliding_window("slides", 1, period)] {
+        gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
+        let before = proxy.statements();
+        let mut waiters = JoinSet::new();
+        for _ in 0..WAITERS {
+            let (gate, limit) = (gate.clone(), limit.clone());
+            waiters.spawn(async move { soon(gate.wait(limit.key("k"), HOUR)).await.unwrap().is_granted() });
+        }
+        assert!(waiters.join_all().await.into_iter().all(|granted| granted));
+        // A refusal takes one statement, a grant two.
+        let asked = proxy.statements() - before;
+        assert!(asked <= 6 * WAITERS, "{asked} statements for {}", limit.name());
     }
-    assert!(waiters.join_all().await.into_iter().all(|granted| granted));
-    // A refusal takes one statement, a grant two.
-    let asked = proxy.statements() - before;
-    assert!(asked <= 6 * WAITERS, "{asked} statements");
 }
 
 /// Those who want little come later, and wait until the one who wants much has it.
