@@ -78,8 +78,6 @@ async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -
     let mut is_lost = false;
     let status = loop {
         tokio::select! {
-            // One that has ended the program is not for the release.
-            biased;
             signal = signals.next() => pass_on(&child, signal),
             status = child.wait() => break status?,
             () = lease.lapsed(), if !is_lost => {
@@ -89,12 +87,12 @@ async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -
             }
         }
     };
+    // No signal ends the wait: the one that has ended the program may come late.
     tokio::select! {
         released = lease.release() => if let Err(error) = released {
             tell(format_args!("the lease was not released, and lapses: {error}"));
         },
         () = sleep(RELEASE_TIMEOUT) => tell("the lease could not be released in time, and lapses"),
-        _ = signals.next() => tell("the lease was not released, and lapses"),
     }
     // As shells have it, for a program that a signal has ended.
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
