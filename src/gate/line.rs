@@ -57,8 +57,8 @@ struct Line {
 #[derive(Clone, Debug)]
 struct Expected {
     state: State,
-    /// The cost that was refused last, and the instant at which it will be granted.
-    refused: (Tokens, Timestamp),
+    /// The cost that was refused last, and the instant at which it will be granted, until somebody takes tokens.
+    refused: Option<(Tokens, Timestamp)>,
     /// Whether the instants of other costs follow from the state. Where holds lapse or are in the way they do not, so
     /// those who want less ask.
     is_known: bool,
@@ -164,8 +164,7 @@ impl Waiter<'_> {
 
     pub(super) fn is_first(&self) -> bool {
         let lines = self.lines.lock();
-        let line = lines.get(&self.item.target.first);
-        line.and_then(|line| line.waiting.first_key_value()).is_none_or(|(first, _)| *first == self.number)
+        lines.get(&self.item.target.first).is_none_or(|line| line.is_first(self.number))
     }
 
     fn waits_for_release(&self) -> bool {
@@ -175,7 +174,7 @@ impl Waiter<'_> {
     fn look(&self) -> Turn {
         let mut lines = self.lines.lock();
         let Some(line) = lines.get_mut(&self.item.target.first) else { return Turn::Ask };
-        if line.waiting.first_key_value().is_some_and(|(first, _)| *first != self.number) {
+        if !line.is_first(self.number) {
             return Turn::Queue;
         }
         let pause = line.expected.pause(self.item);
@@ -214,6 +213,10 @@ impl Drop for Waiter<'_> {
 }
 
 impl Line {
+    fn is_first(&self, number: u64) -> bool {
+        self.waiting.first_key_value().is_none_or(|(first, _)| *first == number)
+    }
+
     /// Lets the next one come forward.
     fn leave(&mut self, number: u64) {
         self.waiting.remove(&number);
@@ -247,7 +250,7 @@ impl Expected {
         let difference = terms.first_instant(&state, cost).micros().abs_diff(retry_at.micros());
         let (is_known, now) = (difference <= rounding.unsigned_abs(), Instant::now());
         let asks_at = (terms.flow == Flow::Leased).then(|| now + pause(asked).min(denied.retry_after()));
-        Self { state, refused: (cost, retry_at), is_known, read: (denied.observed_at.into(), now), asks_at }
+        Self { state, refused: Some((cost, retry_at)), is_known, read: (denied.observed_at.into(), now), asks_at }
     }
 
     /// How long until the row holds what is asked.
@@ -255,12 +258,11 @@ impl Expected {
         if let Some(at) = self.asks_at {
             return at.saturating_duration_since(Instant::now());
         }
-        let (cost, (refused, retry_at)) = (item.action.cost(), self.refused);
-        let instant = match self.is_known {
-            _ if cost == refused => retry_at,
-            true => item.target.terms.first_instant(&self.state, cost),
-            false if cost > refused => retry_at,
-            false => return Duration::ZERO,
+        let cost = item.action.cost();
+        let instant = match self.refused {
+            Some((refused, retry_at)) if cost == refused || cost > refused && !self.is_known => retry_at,
+            _ if self.is_known => item.target.terms.first_instant(&self.state, cost),
+            _ => return Duration::ZERO,
         };
         Duration::from_micros(instant.micros().saturating_sub(self.now().micros()).try_into().unwrap_or(0))
     }
@@ -271,8 +273,7 @@ impl Expected {
             self.asks_at = Some(Instant::now() + LAST_PAUSE);
             return;
         }
-        // What was refused is not what the next one asks for.
-        self.refused.0 = Tokens::MAX;
+        self.refused = None;
         self.state = item.target.terms.refill(&self.state, self.now());
         let left = self.state.value.micros().saturating_sub(item.action.cost().micros());
         self.state.value = Tokens::from_micros(left);
@@ -284,7 +285,8 @@ impl Expected {
     }
 }
 
-/// The refusal of somebody whose time ends behind others. Where the row holds what it asks, they come first.
+/// The refusal of a caller whose timeout ends while others are before it. Where its tokens are there, theirs are too, so
+/// it may ask again at once.
 pub(super) fn out_of_turn(item: &Item<Ask>, checked: Decision) -> Denied {
     match checked {
         Decision::Denied(denied) => denied,

@@ -51,8 +51,8 @@
 //! # Requests at once
 //!
 //! A [concurrency limit](crate::Limit::concurrency) holds its tokens until the response is sent to its end, or dropped.
-//! The gate renews their lease meanwhile. Nothing stops a response whose lease could not be renewed. The connection
-//! that an upgrade (101, `CONNECT`) leaves behind holds nothing: acquire a lease in its handler.
+//! The gate renews their lease meanwhile. Nothing stops a response whose lease could not be renewed. An
+//! upgrade (101, `CONNECT`) ends its response, and the connection goes on without a lease: acquire one in its handler.
 //!
 //! # Whose bucket
 //!

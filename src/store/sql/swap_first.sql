@@ -1,6 +1,6 @@
--- Writes the first of some rows that still is the version that was read and that nobody holds: one shard of a limit.
--- Waits for nobody. Returns which row was written. As a subquery it could run once for each row of the table, and find
--- another one each time, because what it has written is gone.
+-- Writes one shard of a limit: the first of some rows that still is the version that was read and that nobody holds.
+-- Waits for nobody. Returns which row was written. The CTE keeps the locking part from running once for each row of the
+-- table: each run would find another row, because what the one before wrote has changed.
 --
 -- $1 part, $2 places in the order of preference, $3 the transaction that wrote each version
 -- $4 micro-tokens, $5 instants, $6 when each will be full

@@ -1,8 +1,8 @@
--- The same as swap.sql, of rows that stand or fall with others, or that have holds or get some: the rows of one group are
--- written all or none. A group of which a row has changed, is locked or is gone is lost. A text of its own, because a row
--- for itself need not pay for the count and the slices: a quarter of the time.
+-- Like swap.sql, for rows that are written all or none with others, and for rows that have holds or get some. A group of
+-- which a row has changed, is locked or is gone is lost. It has its own text because counting and slicing take a quarter
+-- of the time.
 --
--- As a subquery the locking part could run once for each row of the table, and count fewer each time.
+-- The CTE keeps the locking part from running once for each row of the table, and from counting fewer each time.
 --
 -- $1 part, $2 places, $3 the transaction that wrote each version
 -- $4 micro-tokens, $5 instants, $6 when each will be full, $7 the group that each row belongs to, $8 the size of that
