@@ -348,7 +348,8 @@ const HISTORY: &str = "tollgate.schema_history";
 const ADVISORY_LOCK: i64 = i64::from_be_bytes(*b"tollgate");
 
 const LOCKED: &str = "another session keeps the lock of the migrations, a runner that hangs or a stranger (find it with: \
-                      select pid from pg_locks where locktype = 'advisory' and objid = '1734440037')";
+                      select pid from pg_locks join pg_stat_activity using (pid) where datname = current_database() \
+                      and granted and locktype = 'advisory' and objid = '1734440037')";
 
 /// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and their columns.
 const TABLES: [(&str, &str); 2] = [("buckets", "u"), ("rate_limits", "p")];

@@ -41,7 +41,8 @@ impl Watch {
         if self.refused == MOST_REFUSED {
             tracing::warn!(
                 "another session keeps the lock of the sweepers: nothing is swept (find it with: select pid from \
-                 pg_locks where locktype = 'advisory' and objid = '1684300900')"
+                 pg_locks join pg_stat_activity using (pid) where datname = current_database() and granted \
+                 and locktype = 'advisory' and objid = '1684300900')"
             );
         }
         self.refused >= MOST_REFUSED

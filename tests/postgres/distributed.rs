@@ -440,19 +440,19 @@ async fn rows_of(world: &World, name: &str) -> i64 {
 
 /// All statements about rows, but those of the sweeper.
 fn statements() -> BTreeSet<String> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/store/sql");
     let others = ["claim", "count_pages", "delete_full", "find_full", "is_marked", "mark_transaction"];
-    let mut statements = BTreeSet::new();
-    for folder in [folder.clone(), folder.join("ephemeral")] {
-        for file in std::fs::read_dir(folder).unwrap() {
-            let path = file.unwrap().path();
-            let name = path.file_stem().unwrap().to_str().unwrap();
-            if path.is_file() && !others.contains(&name) {
-                statements.insert(std::fs::read_to_string(&path).unwrap());
-            }
-        }
-    }
-    statements
+    statement_files()
+        .into_iter()
+        .filter(|path| !others.contains(&path.file_stem().unwrap().to_str().unwrap()))
+        .map(|path| std::fs::read_to_string(path).unwrap())
+        .collect()
+}
+
+/// Where all statements are written.
+pub(crate) fn statement_files() -> Vec<PathBuf> {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/store/sql");
+    let files = [folder.clone(), folder.join("ephemeral")].map(|folder| std::fs::read_dir(folder).unwrap());
+    files.into_iter().flatten().map(|file| file.unwrap().path()).filter(|path| path.is_file()).collect()
 }
 
 /// What a session has prepared about our tables, and so executed.

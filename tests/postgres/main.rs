@@ -20,6 +20,7 @@ mod leases;
 mod migrate;
 mod once;
 mod pgbouncer;
+mod plans;
 mod pooler;
 mod proxy;
 mod receipts;

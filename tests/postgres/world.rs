@@ -322,6 +322,8 @@ impl Templates {
             migrate::run(&mut owner).await.unwrap();
             owner.close().await.unwrap();
             run(conn, grants).await;
+            // As autovacuum does soon.
+            run(conn, "vacuum tollgate.buckets, tollgate.rate_limits").await;
         })
         .await;
         conn.close().await.unwrap();

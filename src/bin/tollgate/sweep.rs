@@ -203,7 +203,8 @@ impl Report {
                 "the database's clock ran away, and nothing goes until it has kept step for the margin".to_owned(),
             );
         } else if shut_out {
-            let holder = "select pid from pg_locks where locktype = 'advisory' and objid = '1684300900'";
+            let holder = "select pid from pg_locks join pg_stat_activity using (pid) where datname = current_database() \
+                          and granted and locktype = 'advisory' and objid = '1684300900'";
             parts.push(format!("another session keeps the lock of the sweepers (find it with: {holder})"));
         } else if yielded {
             parts.push("another sweeper is at work, and has the rest".to_owned());

@@ -8,9 +8,11 @@
 -- $1 part, $2 names, $3 keys, $4 shards, $5 capacities in micro-tokens
 -- $6 the instant to take for now; null for the clock
 with wanted as materialized (
-    select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard,
-           pg_catalog.unnest(p.capacities) as capacity, pg_catalog.generate_subscripts(p.names, 1) as number
-      from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards, $5::int8[] as capacities offset 0) p
+    select u.*, pg_catalog.row_number() over ()::int4 as number
+      from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard,
+                   pg_catalog.unnest(p.capacities) as capacity
+              from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards, $5::int8[] as capacities
+                    offset 0) p) u
 ),
 inserted as (
     insert into tollgate.rate_limits as r (part, name, key, shard, value, ts, full_at)
@@ -24,10 +26,14 @@ inserted as (
 held as materialized (
     select w.number, r.value, r.ts, r.holds
       from wanted w
-      join tollgate.rate_limits r on r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+     cross join lateral (
+         select r.value, r.ts, r.holds
+           from tollgate.rate_limits r
+          where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+         offset 0
+            for update of r
+     ) r
      where (select pg_catalog.count(*) from inserted) >= 0
-     order by w.number
-       for update of r
 )
 select coalesce($6, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        pg_catalog.txid_current_if_assigned()      as "xid?",

@@ -9,29 +9,49 @@
 -- of tollgate.rate_limits: $18 all holds, $19 where those of each row begin, $20 where they end; null for none
 with buckets as (
     update tollgate.buckets r
-       set value = w.value, ts = w.ts, full_at = w.full_at, holds = ($15::int8[])[w.first : w.last]
-      from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard,
-                   pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
-                   pg_catalog.unnest(p.full_at) as full_at,
-                   pg_catalog.unnest(p.firsts) as first, pg_catalog.unnest(p.lasts) as last
-              from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards, $5::int8[] as amounts,
-                           $6::timestamptz[] as instants, $7::timestamptz[] as full_at,
-                           $16::int4[] as firsts, $17::int4[] as lasts offset 0) p) w
-     where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+       set value = h.value, ts = h.ts, full_at = h.full_at, holds = ($15::int8[])[h.first : h.last]
+      from (
+          select f.of, f.tid, w.value, w.ts, w.full_at, w.first, w.last
+            from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
+                         pg_catalog.unnest(p.shards) as shard, pg_catalog.unnest(p.amounts) as value,
+                         pg_catalog.unnest(p.instants) as ts, pg_catalog.unnest(p.full_at) as full_at,
+                         pg_catalog.unnest(p.firsts) as first, pg_catalog.unnest(p.lasts) as last
+                    from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards, $5::int8[] as amounts,
+                                 $6::timestamptz[] as instants, $7::timestamptz[] as full_at,
+                                 $16::int4[] as firsts, $17::int4[] as lasts offset 0) p) w
+           cross join lateral (
+               select r.tableoid as of, r.ctid as tid
+                 from tollgate.buckets r
+                where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+               offset 0
+           ) f
+           where w.shard between 0 and 32767
+      ) h
+     where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of
        and ($14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8)
     returning 1
 ),
 rate_limits as (
     update tollgate.rate_limits r
-       set value = w.value, ts = w.ts, full_at = w.full_at, holds = ($18::int8[])[w.first : w.last]
-      from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard,
-                   pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
-                   pg_catalog.unnest(p.full_at) as full_at,
-                   pg_catalog.unnest(p.firsts) as first, pg_catalog.unnest(p.lasts) as last
-              from (select $8::text[] as names, $9::text[] as keys, $10::int2[] as shards, $11::int8[] as amounts,
-                           $12::timestamptz[] as instants, $13::timestamptz[] as full_at,
-                           $19::int4[] as firsts, $20::int4[] as lasts offset 0) p) w
-     where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+       set value = h.value, ts = h.ts, full_at = h.full_at, holds = ($18::int8[])[h.first : h.last]
+      from (
+          select f.of, f.tid, w.value, w.ts, w.full_at, w.first, w.last
+            from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
+                         pg_catalog.unnest(p.shards) as shard, pg_catalog.unnest(p.amounts) as value,
+                         pg_catalog.unnest(p.instants) as ts, pg_catalog.unnest(p.full_at) as full_at,
+                         pg_catalog.unnest(p.firsts) as first, pg_catalog.unnest(p.lasts) as last
+                    from (select $8::text[] as names, $9::text[] as keys, $10::int2[] as shards, $11::int8[] as amounts,
+                                 $12::timestamptz[] as instants, $13::timestamptz[] as full_at,
+                                 $19::int4[] as firsts, $20::int4[] as lasts offset 0) p) w
+           cross join lateral (
+               select r.tableoid as of, r.ctid as tid
+                 from tollgate.rate_limits r
+                where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+               offset 0
+           ) f
+           where w.shard between 0 and 32767
+      ) h
+     where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of
        and ($14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8)
     returning 1
 )

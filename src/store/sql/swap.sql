@@ -1,6 +1,9 @@
 -- Writes rows that still are the versions that were read and that nobody holds, each for itself. Needs no transaction
 -- around it, and waits for nobody, so it can neither hang nor deadlock. Returns the group of each row that was written.
 --
+-- The range of the groups holds for all of them. Because of it the planner reckons with one, and finds each row by its
+-- place instead of reading the table.
+--
 -- A row's place and the transaction that wrote it are its identity. Any rewrite moves the row, and its new version has
 -- another writer.
 --
@@ -17,6 +20,7 @@ update tollgate.rate_limits r
                              $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups
                       offset 0) p) w
         join tollgate.rate_limits r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+       where w.in_group between 0 and 2147483647
          for no key update of r skip locked
   ) h
  where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of

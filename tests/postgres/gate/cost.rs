@@ -149,15 +149,16 @@ async fn callers_that_come_together_share_their_statements() {
 #[tokio::test]
 async fn g19_a_refusal_writes_nothing_and_takes_no_transaction_id() {
     let server = Server::builder().setting("autovacuum", "off").start().unwrap();
-    let mut conn = PgConnection::connect(server.url()).await.unwrap();
-    migrate::run(&mut conn).await.unwrap();
     let limits = [A, B, Limit::fixed_window("c", 10, EVER), Limit::stepped_bucket("y", 10, EVER).ephemeral()];
     let pool = pool(server.url(), 4).await;
+    migrate::run(&mut pool.acquire().await.unwrap()).await.unwrap();
     let gate = patient(&pool).build();
     for limit in &limits {
         gate.consume(limit.key("k").cost(9)).await.unwrap().granted().unwrap();
     }
     pool.close().await;
+    // The server counts what a session wrote when that one ends.
+    let mut conn = PgConnection::connect(server.url()).await.unwrap();
     until_alone(&mut conn).await;
     let (counted, stored) = (writes(&mut conn).await, rows(&mut conn).await);
 

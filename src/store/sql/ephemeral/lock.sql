@@ -1,12 +1,17 @@
 -- Generated from ../lock.sql by `./dev sqlx`.
 with held as materialized (
     select w.number, r.value, r.ts, r.holds
-      from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard,
-                   pg_catalog.generate_subscripts(p.names, 1) as number
-              from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) w
-      join tollgate.buckets r on r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
-     order by w.number
-       for update of r
+      from (select u.*, pg_catalog.row_number() over ()::int4 as number
+              from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
+                           pg_catalog.unnest(p.shards) as shard
+                      from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) u) w
+     cross join lateral (
+         select r.value, r.ts, r.holds
+           from tollgate.buckets r
+          where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+         offset 0
+            for update of r
+     ) r
 )
 select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        h.xid                                      as "xid?",

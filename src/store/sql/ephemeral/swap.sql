@@ -10,6 +10,7 @@ update tollgate.buckets r
                              $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups
                       offset 0) p) w
         join tollgate.buckets r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+       where w.in_group between 0 and 2147483647
          for no key update of r skip locked
   ) h
  where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of

@@ -1,13 +1,14 @@
 -- Generated from ../swap_first.sql by `./dev sqlx`.
 with h as materialized (
     select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.full_at, w.number
-      from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
-                   pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
-                   pg_catalog.unnest(p.full_at) as full_at,
-                   pg_catalog.generate_subscripts(p.tids, 1) as number
-              from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
-                           $5::timestamptz[] as instants, $6::timestamptz[] as full_at offset 0) p) w
+      from (select u.*, pg_catalog.row_number() over ()::int4 as number
+              from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
+                           pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
+                           pg_catalog.unnest(p.full_at) as full_at
+                      from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
+                                   $5::timestamptz[] as instants, $6::timestamptz[] as full_at offset 0) p) u) w
       join tollgate.buckets r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+     where w.number between 1 and 2147483647
      order by w.number
      limit 1
        for no key update of r skip locked

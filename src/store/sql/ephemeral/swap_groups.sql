@@ -12,6 +12,7 @@ with h as materialized (
                                  $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups,
                                  $8::int8[] as sizes, $10::int4[] as firsts, $11::int4[] as lasts offset 0) p) w
             join tollgate.buckets r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+           where w.in_group between 0 and 2147483647
              for no key update of r skip locked
       ) l
 )
