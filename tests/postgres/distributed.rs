@@ -61,6 +61,8 @@ fn each_statement_names_one_part() {
     assert!(statements.len() >= 20, "{statements:?}");
     for statement in &statements {
         let text: String = statement.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
+        // The coordinator crashes where a column is set to a slice itself.
+        assert!(!text.contains("holds = ("), "{text}");
         let tables = text.matches("tollgate.buckets").count() + text.matches("tollgate.rate_limits").count();
         if text.starts_with("insert") {
             let selects = text.contains("values ($1, ") || text.contains("\nselect $1, ");

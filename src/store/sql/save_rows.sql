@@ -9,9 +9,9 @@
 -- of tollgate.rate_limits: $18 all holds, $19 where those of each row begin, $20 where they end; null for none
 with buckets as (
     update tollgate.buckets r
-       set value = h.value, ts = h.ts, full_at = h.full_at, holds = ($15::int8[])[h.first : h.last]
+       set value = h.value, ts = h.ts, full_at = h.full_at, holds = h.holds
       from (
-          select f.of, f.tid, w.value, w.ts, w.full_at, w.first, w.last
+          select f.of, f.tid, w.value, w.ts, w.full_at, ($15::int8[])[w.first : w.last] as holds
             from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
                          pg_catalog.unnest(p.shards) as shard, pg_catalog.unnest(p.amounts) as value,
                          pg_catalog.unnest(p.instants) as ts, pg_catalog.unnest(p.full_at) as full_at,
@@ -33,9 +33,9 @@ with buckets as (
 ),
 rate_limits as (
     update tollgate.rate_limits r
-       set value = h.value, ts = h.ts, full_at = h.full_at, holds = ($18::int8[])[h.first : h.last]
+       set value = h.value, ts = h.ts, full_at = h.full_at, holds = h.holds
       from (
-          select f.of, f.tid, w.value, w.ts, w.full_at, w.first, w.last
+          select f.of, f.tid, w.value, w.ts, w.full_at, ($18::int8[])[w.first : w.last] as holds
             from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
                          pg_catalog.unnest(p.shards) as shard, pg_catalog.unnest(p.amounts) as value,
                          pg_catalog.unnest(p.instants) as ts, pg_catalog.unnest(p.full_at) as full_at,

@@ -11,7 +11,8 @@
 with h as materialized (
     select l.*, pg_catalog.count(*) over (partition by l.in_group) as locked
       from (
-          select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.full_at, w.in_group, w.size, w.first, w.last
+          select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.full_at, w.in_group, w.size,
+                 ($9::int8[])[w.first : w.last] as holds
             from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
                          pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
                          pg_catalog.unnest(p.full_at) as full_at, pg_catalog.unnest(p.groups) as in_group,
@@ -26,7 +27,7 @@ with h as materialized (
       ) l
 )
 update tollgate.rate_limits r
-   set value = h.value, ts = h.ts, full_at = h.full_at, holds = ($9::int8[])[h.first : h.last]
+   set value = h.value, ts = h.ts, full_at = h.full_at, holds = h.holds
   from h
  where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of and h.locked = h.size
 returning h.in_group as "in_group!"
