@@ -1,6 +1,9 @@
 -- Writes rows of both tables that transaction $14 has locked; in any other transaction, none. One statement saves a
 -- call whole or not at all, even if its caller goes away. Returns how many rows were written.
 --
+-- The rows are looked up one by one, and written by their places; the range of the shards has the reason of the one in
+-- swap.sql.
+--
 -- $1 part
 -- of tollgate.buckets:     $2 names, $3 keys, $4 shards, $5 micro-tokens, $6 instants, $7 when each will be full
 -- of tollgate.rate_limits: $8 names, $9 keys, $10 shards, $11 micro-tokens, $12 instants, $13 when each will be full

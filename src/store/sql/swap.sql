@@ -1,7 +1,7 @@
 -- Writes rows that still are the versions that were read and that nobody holds, each for itself. Needs no transaction
 -- around it, and waits for nobody, so it can neither hang nor deadlock. Returns the group of each row that was written.
 --
--- The range of the groups holds for all of them. Because of it the planner reckons with one, and finds each row by its
+-- Every group is in the range that is asked for. It makes the planner reckon with one row, and so find each row by its
 -- place instead of reading the table.
 --
 -- A row's place and the transaction that wrote it are its identity. Any rewrite moves the row, and its new version has

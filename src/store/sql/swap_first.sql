@@ -1,7 +1,9 @@
 -- Writes one shard of a limit: the first of some rows that still is the version that was read and that nobody holds.
--- Waits for nobody. Returns which row was written. The range of the numbers makes the planner find each row by its
--- place, as in swap.sql. The CTE keeps the locking part from running once for each row of the
--- table: each run would find another row, because what the one before wrote has changed.
+-- Waits for nobody. Returns which row was written.
+--
+-- The range of the numbers makes the planner find each row by its place, as in swap.sql. The CTE keeps the locking part
+-- from running once for each row of the table: each run would find another row, because what the one before wrote has
+-- changed.
 --
 -- $1 part, $2 places in the order of preference, $3 the transaction that wrote each version
 -- $4 micro-tokens, $5 instants, $6 when each will be full

@@ -1,8 +1,9 @@
--- Like swap.sql, for rows that are written all or none with others, and for rows that have holds or get some. A group of
--- which a row has changed, is locked or is gone is lost. It has its own text because counting and slicing take a quarter
--- of the time.
+-- Like swap.sql, for rows that are written all or none with others, and for rows that have holds or get some. A group
+-- is lost if one of its rows has changed, is locked or is gone. It has its own text because counting and slicing take a
+-- quarter of the time.
 --
--- The range of the groups makes the planner find each row by its place, as in swap.sql. The CTE keeps the locking part from running once for each row of the table, and from counting fewer each time.
+-- The range of the groups makes the planner find each row by its place, as in swap.sql. The CTE keeps the locking part
+-- from running once for each row of the table, and from counting fewer each time.
 --
 -- $1 part, $2 places, $3 the transaction that wrote each version
 -- $4 micro-tokens, $5 instants, $6 when each will be full, $7 the group that each row belongs to, $8 the size of that
