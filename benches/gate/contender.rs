@@ -53,8 +53,8 @@ impl Contender {
             _ if scene.workload == Workload::Held => self == Self::Gate,
             Self::Gate | Self::Transaction => true,
             Self::GateRemembering => !scene.is_granted(),
-            // A refusal writes nothing, and three rows are more than one.
-            Self::Update => !matches!(scene.workload, Workload::Refused | Workload::Three),
+            // A refusal writes nothing, three rows are more than one, and what decides nothing has no latency to compare.
+            Self::Update => !matches!(scene.workload, Workload::Refused | Workload::Three | Workload::Open),
             Self::Redis => servers.redis.is_some(),
             Self::RedisSynced => scene.storage == Storage::Durable && servers.redis_synced.is_some(),
         }

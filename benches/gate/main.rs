@@ -8,6 +8,7 @@
 
 mod contender;
 mod cpu;
+mod elsewhere;
 mod redis;
 mod report;
 mod scene;
@@ -45,7 +46,8 @@ struct Args {
     #[arg(long = "storage", value_name = "NAME", value_parser = storage)]
     storages: Vec<Storage>,
 
-    /// Numbers of concurrent callers. 16,64,256,1024 unless given, and 64 for zipf.
+    /// Numbers of concurrent callers. 16,64,256,1024 unless given, 64 for zipf, 20,50,1000 for open and these, 64 and
+    /// 256 for hot.
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     callers: Vec<u16>,
 
@@ -162,6 +164,8 @@ impl Args {
             Workload::One => &[1],
             Workload::Zipf => given(&self.callers, &[64]),
             _ if self.quick => given(&self.callers, &[64]),
+            Workload::Hot => given(&self.callers, &[20, 50, 64, 256, 1000]),
+            Workload::Open => given(&self.callers, &[20, 50, 1000]),
             _ => given(&self.callers, &[16, 64, 256, 1024]),
         }
     }

@@ -104,7 +104,7 @@ impl Calls {
         let mut call = self.script.prepare_invoke();
         match scene.workload {
             Workload::One | Workload::Uniform | Workload::Held | Workload::Zipf => call.key(per_user(user)),
-            Workload::Hot => call.key(TOTAL),
+            Workload::Hot | Workload::Open => call.key(TOTAL),
             Workload::Three => call.key(per_user(user)).key(format!("tollgate-bench:tenant:{}", user % 100)).key(TOTAL),
             Workload::Refused => call.key(EXHAUSTED),
         };

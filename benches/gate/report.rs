@@ -7,6 +7,7 @@ use std::thread::available_parallelism;
 use sqlx::PgConnection;
 
 use crate::contender::{Contender, Servers};
+use crate::elsewhere;
 use crate::scene::{Scene, storage_name};
 use crate::support::Fault;
 use crate::table::{Table, number};
@@ -68,7 +69,7 @@ impl Report {
                 number(wal_bytes),
             ]
         };
-        Table::new(&HEADINGS, 1, ordered.into_iter().map(line))
+        Table::new(&HEADINGS, 1, ordered.into_iter().map(line).chain(elsewhere::lines(rows)))
     }
 }
 

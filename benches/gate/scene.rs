@@ -10,7 +10,7 @@ use tollgate::{Key, Limit, Request, SECOND, Storage};
 pub(crate) struct Scene {
     pub(crate) workload: Workload,
     pub(crate) storage: Storage,
-    /// Each caller makes its next call as soon as its last one is answered.
+    /// Each makes its next call as soon as its last one is answered; in an open load, as soon as one is due, too.
     pub(crate) callers: usize,
 }
 
@@ -27,6 +27,8 @@ pub(crate) enum Workload {
     Zipf,
     /// One limit for everybody, hence one row.
     Hot,
+    /// As hot, but open: a thousand calls per second are due, whether or not those before are answered.
+    Open,
     /// Three limits at once: the user's, the tenant's (of 100) and one for everybody.
     Three,
     /// One limit for everybody, exhausted for a thousand years. The only workload whose calls are refused.
@@ -41,7 +43,7 @@ impl Scene {
         let total = || stored(TOTAL, self.storage).global();
         match self.workload {
             Workload::One | Workload::Uniform | Workload::Held | Workload::Zipf => Requests::One(per_user()),
-            Workload::Hot => Requests::One(total()),
+            Workload::Hot | Workload::Open => Requests::One(total()),
             Workload::Three => Requests::All(vec![per_user(), per_tenant(), total()]),
             Workload::Refused => Requests::One(stored(EXHAUSTED, self.storage).global()),
         }
@@ -50,7 +52,7 @@ impl Scene {
     /// The name and key of the row that a call of one limit asks.
     pub(crate) fn row(&self, user: u32) -> (&'static str, String) {
         match self.workload {
-            Workload::Hot => ("total", Key::GLOBAL.as_str().to_owned()),
+            Workload::Hot | Workload::Open => ("total", Key::GLOBAL.as_str().to_owned()),
             _ => ("per_user", user.to_string()),
         }
     }
@@ -81,6 +83,7 @@ impl fmt::Display for Workload {
             Self::Held => "held",
             Self::Zipf => "zipf",
             Self::Hot => "hot",
+            Self::Open => "open",
             Self::Three => "three",
             Self::Refused => "refused",
         })

@@ -1,16 +1,18 @@
 //! A contender in a scene for a while.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinSet, coop};
 use tokio::time::{Instant, timeout};
 use tollgate::Limiter;
 
 use crate::contender::{Contender, Servers, Session};
 use crate::cpu::Spent;
-use crate::scene::{Scene, Users};
+use crate::scene::{Scene, Users, Workload};
 use crate::support::{Fault, Latencies, median};
 
 /// What a contender did in a scene.
@@ -64,10 +66,10 @@ pub(crate) async fn take(
     let before = Counters::read(conn).await?;
     let from = Instant::now() + timed.min(WARM_UP);
     let until = from + timed;
-    let (users, mut callers) = (Users::of(scene.workload), JoinSet::new());
+    let (users, load, mut callers) = (Users::of(scene.workload), Load::begin(scene, until), JoinSet::new());
     for seed in 0..scene.callers {
         let caller = Caller { scene, users: users.clone(), random: fastrand::Rng::with_seed(seed as u64) };
-        callers.spawn(caller.call(session.clone(), from, until));
+        callers.spawn(caller.call(session.clone(), load.clone(), from, until));
     }
     let everyone = async {
         let spent = contender.meter(servers).between(from, until).await?;
@@ -126,6 +128,41 @@ impl Held {
     }
 }
 
+/// When callers call.
+#[derive(Clone)]
+enum Load {
+    /// Each as soon as its last call is answered, until then.
+    Closed(Instant),
+    /// At these instants, whether or not those before are answered. A call waits for a caller that is free.
+    Open(Arc<Mutex<mpsc::UnboundedReceiver<Instant>>>),
+}
+
+impl Load {
+    fn begin(scene: Scene, until: Instant) -> Self {
+        if scene.workload != Workload::Open {
+            return Self::Closed(until);
+        }
+        let (sender, receiver) = mpsc::unbounded_channel();
+        // A thread mostly wakes within a tenth of a millisecond. A timer of tokio counts whole ones.
+        thread::spawn(move || {
+            let mut due = Instant::now();
+            while due < until && sender.send(due).is_ok() {
+                due += BETWEEN_ARRIVALS;
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+        });
+        Self::Open(Arc::new(Mutex::new(receiver)))
+    }
+
+    /// Waits for the next call, and tells since when it is due. None when there are no more.
+    async fn next(&self) -> Option<Instant> {
+        match self {
+            Self::Closed(until) => Some(Instant::now()).filter(|now| now < until),
+            Self::Open(due) => due.lock().await.recv().await,
+        }
+    }
+}
+
 struct Caller {
     scene: Scene,
     users: Users,
@@ -133,27 +170,25 @@ struct Caller {
 }
 
 impl Caller {
-    /// Makes the next call as soon as the last one is answered. What ends in the timed span counts.
-    async fn call(mut self, session: Arc<Session>, from: Instant, until: Instant) -> Result<Tally, Fault> {
+    /// Makes one call after the other. Those are timed that are due in the timed span, however late their answer.
+    async fn call(mut self, session: Arc<Session>, load: Load, from: Instant, until: Instant) -> Result<Tally, Fault> {
         let mut tally = Tally::default();
-        loop {
+        while let Some(due) = load.next().await {
             let user = self.users.draw(&mut self.random);
-            let began = Instant::now();
             let granted = session.decide(&self.scene, user).await?;
             let ended = Instant::now();
             if granted != self.scene.is_granted() {
                 return Err(if granted { "granted what is exhausted" } else { "refused what is there" }.into());
             }
             tally.decisions += 1;
-            if ended >= until {
-                return Ok(tally);
-            }
-            if ended >= from {
-                tally.latencies.record(ended - began);
+            tally.answered += u32::from((from..until).contains(&ended));
+            if due >= from {
+                tally.latencies.record(ended - due);
             }
             // An answer from memory never waits: without this a caller would not let the others have their turn.
             coop::consume_budget().await;
         }
+        Ok(tally)
     }
 }
 
@@ -162,6 +197,8 @@ impl Caller {
 struct Tally {
     /// Of the timed calls.
     latencies: Latencies,
+    /// Calls that were answered in the timed span.
+    answered: u32,
     /// All calls, those of the warm-up too: they are in the server's counters.
     decisions: u32,
 }
@@ -169,14 +206,16 @@ struct Tally {
 impl Tally {
     fn add(&mut self, other: Self) {
         self.decisions += other.decisions;
+        self.answered += other.answered;
         self.latencies.append(other.latencies);
     }
 
     fn figures(self, timed: Duration, spent: Option<Spent>, transactions: f64, wal_bytes: f64) -> Figures {
-        let (decisions, latencies) = (f64::from(self.decisions), self.latencies.sorted());
-        let each = |seconds: f64| seconds * 1e6 / latencies.count();
+        let (decisions, answered) = (f64::from(self.decisions), f64::from(self.answered));
+        let latencies = self.latencies.sorted();
+        let each = |seconds: f64| seconds * 1e6 / answered;
         Figures {
-            per_second: latencies.count() / timed.as_secs_f64(),
+            per_second: answered / timed.as_secs_f64(),
             p50_us: latencies.quantile(0.5),
             p99_us: latencies.quantile(0.99),
             server_us: spent.map(|spent| each(spent.server)),
@@ -208,6 +247,9 @@ const COUNTERS: &str = "
 
 /// Connections prepare their statements, and queues form.
 const WARM_UP: Duration = Duration::from_millis(300);
+
+/// Of an open load: a thousand calls per second.
+const BETWEEN_ARRIVALS: Duration = Duration::from_millis(1);
 
 /// How long the last answers may take before the run fails.
 const LAST_ANSWER: Duration = Duration::from_mins(1);
