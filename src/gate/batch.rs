@@ -17,6 +17,7 @@ use super::shared::Shared;
 use super::transaction;
 use crate::decision::Denied;
 use crate::error::{Error, Step};
+use crate::limit::Storage;
 use crate::plan::{Answer, Change, Plan, Row};
 use crate::store::Found;
 
@@ -77,7 +78,8 @@ impl Batch {
         self.begin(&mut connection);
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
         let decided = self.decide(shared, &mut connection).instrument(span).await;
-        shared.width.saw(calls);
+        let flushed = self.plan.rows().iter().any(|row| row.storage == Storage::Durable);
+        shared.width.saw(calls, flushed);
         meter::batch(calls, started.elapsed());
         let held = std::mem::take(&mut self.held);
         (self.leave(shared, connection, decided), held)

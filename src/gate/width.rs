@@ -33,12 +33,13 @@ impl Width {
         self.lanes.load(Ordering::Relaxed)
     }
 
-    /// A lane has decided so many calls at once.
-    pub(super) fn saw(&self, batch: usize) {
+    /// A lane has decided so many calls at once, and has waited for the disk or not.
+    pub(super) fn saw(&self, calls: usize, flushed: bool) {
         let lanes = self.lanes();
+        // While one lane waits for the disk, another works.
+        let batch = if flushed { 2 * calls } else { calls };
         // Rounded up, so that it comes to within seven sixteenths of what does not change.
         let mean = (self.mean.load(Ordering::Relaxed) * 7 + batch * 16).div_ceil(8);
-        self.mean.store(mean, Ordering::Relaxed);
         let wanted = if mean >= self.many * 16 {
             (lanes + 1).min(self.most)
         } else if mean <= self.few * 16 + 7 {
@@ -46,6 +47,8 @@ impl Width {
         } else {
             lanes
         };
+        // As many calls in other lanes are other batches.
+        self.mean.store(mean * lanes / wanted, Ordering::Relaxed);
         if wanted != lanes {
             // If another lane was quicker, it has seen the same.
             let _ = self.lanes.compare_exchange(lanes, wanted, Ordering::Relaxed, Ordering::Relaxed);
@@ -55,7 +58,7 @@ impl Width {
 
 /// With so many calls a batch is cheap enough for each that another lane, which works while the first waits, is more
 /// use.
-const MANY: usize = 20;
+const MANY: usize = 36;
 
 #[cfg(test)]
 mod tests {
@@ -63,21 +66,25 @@ mod tests {
 
     #[test]
     fn it_grows_with_the_batches_and_does_not_sway() {
-        let width = Width::growing(4, 256);
-        for (callers, lanes) in [(1, 1), (16, 1), (64, 4), (40, 4), (20, 4), (9, 1), (4, 1), (1_000, 4), (1, 1)] {
-            for _ in 0..100 {
-                width.saw(callers / width.lanes());
+        let (memory, disk) = (Width::growing(4, 256), Width::growing(4, 256));
+        for (callers, ephemeral, durable) in
+            [(1, 1, 1), (16, 1, 1), (64, 2, 4), (256, 4, 4), (40, 4, 4), (20, 2, 4), (9, 1, 2), (1, 1, 1)]
+        {
+            for (width, flushed, lanes) in [(&memory, false, ephemeral), (&disk, true, durable)] {
+                for _ in 0..100 {
+                    width.saw(callers / width.lanes(), flushed);
+                }
+                assert_eq!(width.lanes(), lanes, "{callers}, {flushed}");
             }
-            assert_eq!(width.lanes(), lanes, "{callers}");
         }
     }
 
     #[test]
     fn small_batches_that_are_full_ask_for_lanes() {
         let width = Width::growing(2, 4);
-        (0..100).for_each(|_| width.saw(4));
+        (0..100).for_each(|_| width.saw(4, false));
         assert_eq!(width.lanes(), 2);
-        (0..100).for_each(|_| width.saw(1));
+        (0..100).for_each(|_| width.saw(1, false));
         assert_eq!(width.lanes(), 1);
     }
 }
