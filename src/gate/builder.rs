@@ -139,8 +139,8 @@ impl GateBuilder {
     /// Says over how many parts the tables are distributed by Citus (`tollgate distribute`, 8 unless told otherwise);
     /// 0 for plain PostgreSQL, as if nothing was said.
     ///
-    /// A batch then takes its two statements once for each part that its keys are in. A call about keys in several
-    /// parts is decided in a transaction that locks, which Citus commits in two phases. See
+    /// A batch is then about the keys of one part, and takes its two statements on one node. A call about keys in
+    /// several parts is decided in a transaction that locks, which Citus commits in two phases. See
     /// [`Limiter::parts`](crate::Limiter::parts).
     ///
     /// # Panics

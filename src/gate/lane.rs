@@ -17,8 +17,9 @@ use crate::text::Text;
 
 /// A queue of calls, and the task that works on it while there are any.
 ///
-/// The task takes all that is queued as one batch. Callers that come meanwhile form the next batch: nobody waits for a
-/// timer, and a lone caller is a batch of one. An idle lane has no task and holds no connection.
+/// The task takes all that is queued as one batch; on Citus, all that is queued for one part. Callers that come meanwhile
+/// form the next batch: nobody waits for a timer, and a lone caller is a batch of one. An idle lane has no task and holds
+/// no connection.
 #[derive(Debug)]
 pub(super) struct Lane {
     shared: Arc<Shared>,
@@ -70,17 +71,26 @@ impl Lane {
         limit
     }
 
-    /// All that is queued, up to the bounds.
+    /// All that is queued for the part of the first call, up to the bounds. The others keep their places. Calls over
+    /// several parts form batches of their own.
     fn next_batch(&self) -> Batch {
         let (mut batch, mut rows) = (Vec::new(), 0);
         let mut queue = self.queue();
+        let part = queue.waiting.front().and_then(|first| first.call.part());
+        let mut others = VecDeque::new();
         while let Some(next) = queue.waiting.front() {
+            if next.call.part() != part {
+                others.extend(queue.waiting.pop_front());
+                continue;
+            }
             rows += next.call.rows();
             if batch.len() >= self.shared.settings.max_batch || rows > MAX_ROWS && !batch.is_empty() {
                 break;
             }
             batch.extend(queue.waiting.pop_front().filter(|next| !next.reply.is_abandoned()));
         }
+        others.append(&mut queue.waiting);
+        queue.waiting = others;
         drop(queue);
         Batch::new(batch, self.waiting_room.held_rows())
     }

@@ -12,6 +12,8 @@ use crate::plan::{CheckedCall, Row};
 /// A call of one row goes to the row's own lane. A call of several rows goes to the lane of the row that most other
 /// calls ask: there it meets its competitors, and a collision on its other rows is unlikely. Every lane decides it all
 /// or nothing; the choice is about speed alone.
+///
+/// On Citus a call of one part goes to the part's lane. A statement names one part, so its calls share more of them there.
 #[derive(Debug)]
 pub(super) struct Switchboard {
     shared: Arc<Shared>,
@@ -28,6 +30,9 @@ impl Switchboard {
     }
 
     pub(super) fn lane(&self, call: &CheckedCall) -> &Arc<Lane> {
+        if let Some(part @ 1..) = call.part() {
+            return &self.lanes[usize::from(part) % self.shared.width.lanes()];
+        }
         let mut rows = call.first_rows().map(hash);
         let first = rows.next().expect("every call asks a row");
         let mut hottest = (first, None);

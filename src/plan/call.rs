@@ -227,6 +227,13 @@ impl CheckedCall {
         self.targets().map(|target| &target.first)
     }
 
+    /// The part that all its rows lie in; `None` for a call over several parts.
+    pub(crate) fn part(&self) -> Option<u16> {
+        let mut parts = self.first_rows().map(|row| row.part);
+        let first = parts.next();
+        first.filter(|first| parts.all(|part| part == *first))
+    }
+
     /// What a call of one request takes.
     pub(crate) fn only(&self) -> &Item<Ask> {
         match self {

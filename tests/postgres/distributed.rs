@@ -10,7 +10,7 @@ use sqlx::{Connection, PgConnection};
 use tollgate::{Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens, migrate};
 
 use crate::cancellation::Cut;
-use crate::gate::stage::{EVER, patient, pool};
+use crate::gate::stage::{EVER, patient, pool, soon};
 use crate::teller::both;
 use crate::world::{DISTRIBUTED, PARTS, POOLER, World, part_of, second};
 
@@ -126,6 +126,41 @@ async fn nor_by_a_gate() {
     let said = prepared(&mut pool.acquire().await.unwrap()).await;
     assert!(said.len() >= 8, "{said:?}");
     assert_eq!(said.difference(&statements()).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+/// A batch takes two statements for the calls of one part, however many parts others ask.
+#[tokio::test]
+async fn a_batch_of_a_gate_is_about_one_part() {
+    let world = World::of_parts(PARTS).await;
+    let pool = pool(&world.url(), 1).await;
+    let gate = patient(&pool).parts(PARTS).lanes(1).statement_timeout(10 * SECOND).build();
+    let (limit, keys) = (Limit::token_bucket("ten", 10, EVER), apart());
+    for key in &keys[..2] {
+        fill(&world, &limit, key).await;
+    }
+    let stall = "create table public.stall ();
+                 create function stall() returns trigger language plpgsql security definer as
+                 $$ begin lock table public.stall; return new; end $$;
+                 create trigger stall before update on tollgate.rate_limits for each row when (new.part = 9)
+                 execute function stall()";
+    world.sql(stall).await;
+    let mut admin = world.admin().await;
+    let mut staller = admin.begin().await.unwrap();
+    sqlx::raw_sql("lock table public.stall").execute(&mut *staller).await.unwrap();
+
+    // All are queued before the lane gets its connection.
+    let connection = pool.acquire().await.unwrap();
+    let [first, stalled, last] = [0, 1, 0].map(|key| {
+        let (gate, ask) = (gate.clone(), limit.key(&keys[key]));
+        tokio::spawn(async move { gate.consume(ask).await })
+    });
+    tokio::task::yield_now().await;
+    drop(connection);
+    for done in [first, last] {
+        soon(done).await.unwrap().unwrap().granted().unwrap();
+    }
+    staller.commit().await.unwrap();
+    soon(stalled).await.unwrap().unwrap().granted().unwrap();
 }
 
 /// Rows of any limits for one key lie in one part; stored rows lie where the hash said when they were written.
