@@ -57,7 +57,7 @@ impl Error {
     ///
     /// True for lost races (serialization failures 40001, deadlocks 40P01), for waits that were cut short (lock
     /// timeouts 55P03 and [`Error::Busy`], cancelled statements 57014), for servers that shut down or start up, and
-    /// for lost connections. False for [`Error::OutcomeUnknown`], which may have been carried out, and for
+    /// for lost connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which may have been carried out, and for
     /// [`Error::ReadOnly`]: the same connection leads to the same server again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -163,6 +163,7 @@ fn is_passing(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(_) => {
             is_about_the_connection(error)
+                || is_about_a_node(error)
                 || matches!(code(error).as_deref(), Some("40001" | "40P01" | "55P03" | "57014"))
         }
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => true,
@@ -178,6 +179,13 @@ fn is_about_the_statement(error: &sqlx::Error) -> bool {
 /// Whether PostgreSQL speaks of the connection (class 08), or of itself stopping or starting (57P0x).
 fn is_about_the_connection(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| matches!(&*code, "57P01" | "57P02" | "57P03") || code.starts_with("08"))
+}
+
+/// Whether Citus says that it has lost a node: an internal error to PostgreSQL, with the words of libpq or its own.
+fn is_about_a_node(error: &sqlx::Error) -> bool {
+    let words = ["marked as essential", "closed the connection unexpectedly", "SSL SYSCALL error", "remote node"];
+    let says = |error: &dyn DatabaseError| words.iter().any(|words| error.message().contains(words));
+    code(error).as_deref() == Some("XX000") && error.as_database_error().is_some_and(says)
 }
 
 /// Whether a schema, table or column is undefined.

@@ -12,9 +12,9 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{Decision, Grant, Limit, Limiter, MINUTE, Request, SECOND, Storage, Tokens};
 
-use crate::gate::stage::soon;
+use crate::gate::stage::{soon, sweep};
 use crate::proxy::Proxy;
-use crate::world::{World, limiter, pid};
+use crate::world::{World, limiter, part, pid};
 
 static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 
@@ -442,19 +442,6 @@ impl Sweeper {
     }
 }
 
-async fn sweep(conn: &mut PgConnection) -> u64 {
-    let mut deleted = 0;
-    for (table, full_at) in [("buckets", "full_at"), ("rate_limits", "full_at")] {
-        let sql = format!(
-            "delete from tollgate.{table} where ctid = any (array(
-                 select ctid from tollgate.{table} where {full_at} <= clock_timestamp() limit 100 for update skip locked
-             )) and {full_at} <= clock_timestamp()"
-        );
-        deleted += sqlx::query(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap().rows_affected();
-    }
-    deleted
-}
-
 /// Throws the same numbers in every run, for each seed its own.
 struct Dice(u64);
 
@@ -587,7 +574,8 @@ async fn a_set_over_both_tables_locks_no_row_of_the_second_table_before_the_firs
         () = proxy.until_held() => {}
     }
     let mut held = holder.begin().await.unwrap();
-    sqlx::query("select from tollgate.rate_limits where key = 'k' for update").execute(&mut *held).await.unwrap();
+    let lock = "select from tollgate.rate_limits where part = $1 and key = 'k' for update";
+    sqlx::query(lock).bind(part("k")).execute(&mut *held).await.unwrap();
     take(&mut quick, first.key("k").cost(2)).await.unwrap();
     proxy.release();
     // Refused at once, or waiting for the second table's row.

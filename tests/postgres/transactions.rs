@@ -648,7 +648,7 @@ pub(crate) async fn terminate(world: &World, conn: &mut PgConnection) {
 
 /// Returns when a connection waits for a lock.
 async fn wait_until_blocked(world: &World, pid: i32) {
-    until(world, &format!("select cardinality(pg_blocking_pids({pid})) > 0")).await;
+    world.until_blocked(pid).await;
 }
 
 /// Asks the server over and over until it says yes.

@@ -6,7 +6,8 @@
 //!
 //! With `TOLLGATE_TEST_POOLER` set, what is tested reaches the server through a PgBouncer in transaction mode, without named
 //! statements unless it is set to `named`; what the tests themselves say does not. With `TOLLGATE_TEST_DISTRIBUTED` set, the
-//! tables have the parts that `tollgate distribute` gives them on Citus, and what is tested is told so.
+//! tables have the parts that `tollgate distribute` gives them on Citus, and what is tested is told so. Where `DATABASE_URL` is
+//! `CITUS_URL`, too, the tables are distributed: a world is a database on each node of that cluster.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -41,7 +42,7 @@ impl World {
     /// A migrated database whose tables take rows of so many parts, as `distribute` leaves them; 0 for plain tables.
     pub(crate) async fn of_parts(parts: u16) -> Self {
         let world = Self::copy_of(&templates().await.migrated, SERVICE).await;
-        if parts > 0 {
+        if parts > 0 && !is_on_citus() {
             let swap = |table| {
                 format!(
                     "alter table tollgate.{table} drop constraint {table}_part;
@@ -85,9 +86,7 @@ impl World {
     async fn copy_of(template: &str, role: &'static str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("tollgate_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let mut conn = connect("postgres").await;
-        run_until_done(&mut conn, &format!("create database {name} template {template} owner {OWNER}")).await;
-        conn.close().await.unwrap();
+        on_each_node(template, &format!("create database {name} template {template} owner {OWNER}")).await;
         // Connections are made as they are needed: most tests need two or three.
         let pool = PgPoolOptions::new().max_connections(64).acquire_timeout(5 * MINUTE);
         let pool = pool.connect_with(options(&name, role)).await.unwrap();
@@ -174,19 +173,27 @@ impl World {
 
     /// Returns once a transaction of backend `pid` waits for another's.
     pub(crate) async fn until_blocked(&self, pid: i32) {
+        let mut admin = self.admin().await;
         let blocked = async {
-            let sql = "select cardinality(pg_blocking_pids($1)) > 0";
-            while !sqlx::query_scalar::<_, bool>(sql).bind(pid).fetch_one(&self.pool).await.unwrap() {}
+            let sql = if is_on_citus() {
+                "select exists (select from citus_lock_waits where waiting_gpid % 10000000000 = $1)"
+            } else {
+                "select cardinality(pg_blocking_pids($1)) > 0"
+            };
+            while !sqlx::query_scalar::<_, bool>(sql).bind(pid).fetch_one(&mut admin).await.unwrap() {}
         };
         tokio::time::timeout(5 * MINUTE, blocked).await.unwrap();
     }
 
     /// Returns once any session of this database waits for a lock.
     pub(crate) async fn until_anyone_is_blocked(&self) {
+        let mut admin = self.admin().await;
         let blocked = async {
-            let sql = "select exists (select from pg_stat_activity
-                                       where datname = current_database() and wait_event_type = 'Lock')";
-            while !sqlx::query_scalar::<_, bool>(sql).fetch_one(&self.pool).await.unwrap() {}
+            let waits = "select exists (select from pg_stat_activity
+                                         where datname = current_database() and wait_event_type = 'Lock')";
+            let on_nodes = format!("select bool_or(result = 't') from run_command_on_all_nodes($${waits}$$)");
+            let sql = if is_on_citus() { on_nodes } else { waits.to_owned() };
+            while !sqlx::query_scalar::<_, bool>(AssertSqlSafe(&*sql)).fetch_one(&mut admin).await.unwrap() {}
         };
         tokio::time::timeout(5 * MINUTE, blocked).await.unwrap();
     }
@@ -201,14 +208,14 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        let name = &self.name;
+        let name = self.name.clone();
         let [database, role] =
             [format!("drop database if exists {name} with (force)"), format!("drop role if exists {name}_role")];
         // Dropping may happen inside a runtime, which must not block: so another thread, with its own.
         let dropping = std::thread::spawn(move || {
             tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+                on_each_node(&name, &database).await;
                 let mut conn = connect("postgres").await;
-                run_until_done(&mut conn, &database).await;
                 run(&mut conn, &role).await;
                 conn.close().await.unwrap();
             });
@@ -226,6 +233,12 @@ pub(crate) fn limiter() -> Limiter {
 /// Whether the tables have parts.
 pub(crate) fn is_distributed() -> bool {
     std::env::var_os(DISTRIBUTED).is_some()
+}
+
+/// Whether the tables lie on the nodes of a cluster.
+pub(crate) fn is_on_citus() -> bool {
+    let url = std::env::var_os("DATABASE_URL");
+    is_distributed() && url.is_some() && url == std::env::var_os(CITUS_URL)
 }
 
 /// How many parts the tables have; 0 for plain ones.
@@ -293,7 +306,7 @@ impl Templates {
     async fn make() -> Self {
         let strangers = include_str!("strangers.sql").replace("{called}", &format!("'{{{}}}'", called().join(",")));
         let mut hasher = DefaultHasher::new();
-        (&strangers, migrate::sql(), SECURITY).hash(&mut hasher);
+        (&strangers, migrate::sql(), SECURITY, is_on_citus()).hash(&mut hasher);
         let [empty, migrated] = ["empty", "migrated"].map(|what| format!("tollgate_{what}_{:x}", hasher.finish()));
         let mut conn = connect("postgres").await;
         run(&mut conn, "select pg_advisory_lock(1)").await;
@@ -303,16 +316,25 @@ impl Templates {
                  alter role {role} login password '{PASSWORD}';
                  alter role {role} set search_path = public, strangers"
             );
-            run(&mut conn, &make).await;
+            for node in nodes().await {
+                let mut conn = PgConnection::connect_with(node).await.unwrap();
+                run(&mut conn, "set citus.enable_create_role_propagation = off").await;
+                run(&mut conn, "set citus.enable_alter_role_propagation = off").await;
+                run(&mut conn, &make).await;
+                conn.close().await.unwrap();
+            }
         }
         make(&mut conn, &empty, "template1", async |conn| {
+            if is_on_citus() {
+                join_nodes(conn, &making(&empty)).await;
+            }
             // Where the service has tables of its own, and tests make some for it.
             let public = format!(
                 "grant create on schema public to {SERVICE}, {OWNER};
                  alter default privileges in schema public grant all on tables to {SERVICE};
                  alter default privileges in schema public grant all on sequences to {SERVICE}"
             );
-            run(conn, &format!("begin; {strangers}; {public}; commit")).await;
+            run(conn, &format!("begin; {KEEP_HERE}; {strangers}; {public}; commit")).await;
         })
         .await;
         make(&mut conn, &migrated, &empty, async |conn| {
@@ -320,6 +342,9 @@ impl Templates {
             run(conn, schema).await;
             let mut owner = PgConnection::connect_with(&options(&making(&migrated), OWNER)).await.unwrap();
             migrate::run(&mut owner).await.unwrap();
+            if is_on_citus() {
+                migrate::distribute(&mut owner, PARTS, migrate::Buckets::default()).await.unwrap();
+            }
             owner.close().await.unwrap();
             run(conn, grants).await;
             // As autovacuum does soon.
@@ -338,12 +363,25 @@ async fn make(conn: &mut PgConnection, name: &str, template: &str, fill: impl As
         return;
     }
     let making = making(name);
-    run_until_done(conn, &format!("drop database if exists {making}")).await;
-    run_until_done(conn, &format!("create database {making} template {template}")).await;
+    on_each_node(&making, &format!("drop database if exists {making}")).await;
+    on_each_node(template, &format!("create database {making} template {template}")).await;
     let mut inside = connect(&making).await;
     fill(&mut inside).await;
     inside.close().await.unwrap();
-    run_until_done(conn, &format!("alter database {making} rename to {name}")).await;
+    on_each_node(&making, &format!("alter database {making} rename to {name}")).await;
+}
+
+/// Makes a cluster of the databases of one name that the nodes have.
+async fn join_nodes(coordinator: &mut PgConnection, database: &str) {
+    for node in nodes().await {
+        let mut conn = PgConnection::connect_with(&node.clone().database(database)).await.unwrap();
+        run(&mut conn, "create extension if not exists citus").await;
+        conn.close().await.unwrap();
+    }
+    for (number, node) in nodes().await.iter().enumerate() {
+        let join = if number == 0 { "citus_set_coordinator_host" } else { "citus_add_node" };
+        run(coordinator, &format!("select {join}('{}', {})", node.get_host(), node.get_port())).await;
+    }
 }
 
 fn making(name: &str) -> String {
@@ -390,6 +428,36 @@ pub(crate) async fn run_until_done(conn: &mut PgConnection, sql: &str) {
         }
     })
     .await;
+}
+
+/// Runs a statement on a database on each node: Citus copies and renames none by itself, and has a daemon in each.
+async fn on_each_node(database: &str, sql: &str) {
+    let end_daemon = format!("select pg_terminate_backend(pid) from pg_stat_activity where datname = '{database}'");
+    for node in nodes().await {
+        let mut conn = PgConnection::connect_with(node).await.unwrap();
+        if is_on_citus() {
+            run(&mut conn, &end_daemon).await;
+        }
+        run_until_done(&mut conn, sql).await;
+        conn.close().await.unwrap();
+    }
+}
+
+/// How the administrator reaches each node of the cluster, the coordinator first; without one, the server.
+async fn nodes() -> &'static [PgConnectOptions] {
+    static NODES: OnceCell<Vec<PgConnectOptions>> = OnceCell::const_new();
+    let find = async || {
+        let server = admin_options().database("postgres");
+        if !is_on_citus() {
+            return vec![server];
+        }
+        let mut conn = PgConnection::connect_with(&admin_options()).await.unwrap();
+        let sql = "select nodename, nodeport from pg_dist_node order by groupid";
+        let found: Vec<(String, i32)> = sqlx::query_as(sql).fetch_all(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
+        found.into_iter().map(|(host, port)| server.clone().host(&host).port(port.try_into().unwrap())).collect()
+    };
+    NODES.get_or_init(find).await
 }
 
 /// A connection of the administrator.
@@ -446,6 +514,8 @@ pub(crate) const SERVICE: &str = "tollgate_service";
 pub(crate) const ON_CALL: &str = "tollgate_on_call";
 /// The role that migrates.
 pub(crate) const OWNER: &str = "tollgate_owner";
+/// Keeps what a transaction makes on the coordinator of Citus. PostgreSQL ignores it.
+const KEEP_HERE: &str = "set local citus.enable_ddl_propagation = off";
 /// SQLSTATE `object_in_use`.
 const IN_USE: &str = "55006";
 const PASSWORD: &str = "tollgate";
@@ -455,5 +525,7 @@ pub(crate) const POOLER: &str = "TOLLGATE_TEST_POOLER";
 /// What [`POOLER`] is set to where the pooler follows named statements.
 pub(crate) const NAMED: &str = "named";
 pub(crate) const DISTRIBUTED: &str = "TOLLGATE_TEST_DISTRIBUTED";
+/// Names the URL of an administrator of a Citus cluster, on its coordinator.
+pub(crate) const CITUS_URL: &str = "CITUS_URL";
 /// Over how many parts the tables are distributed where they are.
 pub(crate) const PARTS: u16 = 8;

@@ -41,7 +41,9 @@ pub(crate) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> 
 
 /// Returns once all other sessions of this database are gone, and have handed in what they counted.
 pub(crate) async fn until_alone(conn: &mut PgConnection) {
-    let sql = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()";
+    // Citus keeps a daemon and connections of its own.
+    let sql = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()
+                and backend_type = 'client backend' and application_name not like 'citus%'";
     soon(async { while sqlx::query_scalar::<_, i64>(sql).fetch_one(&mut *conn).await.unwrap() > 0 {} }).await;
 }
 
@@ -58,16 +60,18 @@ pub(crate) async fn idle_in_transaction(pool: &PgPool) -> i64 {
     sqlx::query_scalar(sql).fetch_one(pool).await.unwrap()
 }
 
-/// Deletes rows that are full, and waits for nobody.
+/// Deletes rows that are full, part by part, and waits for nobody.
 pub(crate) async fn sweep(conn: &mut PgConnection) -> u64 {
     let mut deleted = 0;
-    for (table, full_at) in [("buckets", "full_at"), ("rate_limits", "full_at")] {
-        let sql = format!(
-            "delete from tollgate.{table} where ctid = any (array(
-                 select ctid from tollgate.{table} where {full_at} <= clock_timestamp() limit 100 for update skip locked
-             )) and {full_at} <= clock_timestamp()"
-        );
-        deleted += sqlx::query(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap().rows_affected();
+    for part in parts()..(2 * parts()).max(1) {
+        for table in ["buckets", "rate_limits"] {
+            let sql = format!(
+                "delete from tollgate.{table} where part = {part} and full_at <= now() and ctid = any (array(
+                     select ctid from tollgate.{table} where part = {part} and full_at <= now()
+                      limit 100 for update skip locked))"
+            );
+            deleted += sqlx::query(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap().rows_affected();
+        }
     }
     deleted
 }
