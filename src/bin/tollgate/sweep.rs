@@ -113,7 +113,7 @@ async fn expect_sound(pool: &PgPool, force: bool) -> Result<(), CommandError> {
         return Err(CommandError::new(
             format!("a sweep walks the pages of one server, and the tables lie in {parts} parts on the nodes of Citus"),
             "on the coordinator, for tollgate.buckets and tollgate.rate_limits: delete from … where full_at < \
-             clock_timestamp() - interval '10 minutes'",
+             now() - interval '10 minutes'",
         ));
     }
     let before = this_machine();
