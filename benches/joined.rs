@@ -95,7 +95,7 @@ fn pgbench_script(storage: &str, keys: u32) -> Result<String, Fault> {
     );
     let save = bound(
         &read("save_one")?,
-        &["0::int2", "'bench'", "(:key)::text", "0::int2", ":value::int8 - 1", ":ts", ":ts", ":xid"],
+        &["0::int2", "'bench'", "(:key)::text", "0::int2", ":value::int8 - 1", ":ts", ":ts", ":xid", "null"],
     );
     let mut script = format!("\\set key random(0, {})\nbegin;\n", keys - 1);
     write!(script, "{lock}\n\\gset\n{save};\ncommit;\n")?;

@@ -77,7 +77,7 @@ impl Lane {
         let (mut batch, mut rows) = (Vec::new(), 0);
         let mut queue = self.queue();
         let part = queue.waiting.front().and_then(|first| first.call.part());
-        let mut others = VecDeque::new();
+        let mut others = Vec::new();
         while let Some(next) = queue.waiting.front() {
             if next.call.part() != part {
                 others.extend(queue.waiting.pop_front());
@@ -89,8 +89,7 @@ impl Lane {
             }
             batch.extend(queue.waiting.pop_front().filter(|next| !next.reply.is_abandoned()));
         }
-        others.append(&mut queue.waiting);
-        queue.waiting = others;
+        others.into_iter().rev().for_each(|other| queue.waiting.push_front(other));
         drop(queue);
         Batch::new(batch, self.waiting_room.held_rows())
     }

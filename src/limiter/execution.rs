@@ -7,9 +7,10 @@ pub(crate) type Answers = Vec<Result<Answer, Error>>;
 
 /// A plan that is carried out over the tables, under locks, statement by statement.
 ///
-/// One row is locked by one statement and written by another; a missing one is inserted and locked in between. Several
-/// rows are looked at first, without a lock. Then one statement inserts or locks each, in lock order, and another
-/// writes what changed. A refusal that a committed balance proves takes no lock.
+/// One row is locked by one statement and written by another; a missing one is inserted and locked in between. On Citus
+/// a row that somebody may be refused is read before it is locked. Several rows are looked at first, without a lock.
+/// Then one statement inserts or locks each, in lock order, and another writes what changed. A refusal that a committed
+/// balance proves takes no lock.
 pub(crate) struct Execution<'a> {
     store: Store<'a>,
     plan: &'a Plan,

@@ -14,6 +14,11 @@ use crate::plan::{Need, Row};
 impl Store<'_> {
     /// Locks one row, unless it is evidently short of what is needed.
     pub(crate) async fn lock_one(&mut self, row: &Row, need: Option<&Need>) -> Result<Found, Error> {
+        if self.backend.parts.is_distributed()
+            && let Some(found) = self.lock_plainly(row, need.is_some()).await?
+        {
+            return Ok(found);
+        }
         let Hint { balance, rate, period, stepped, phase } = Hint::of(need);
         let at = self.at;
         let rows = fetch!(
@@ -33,6 +38,39 @@ impl Store<'_> {
             at as Option<Timestamp>
         );
         rows.and_then(|rows| Found::one(&rows)).map_err(failed(Step::Lock, row))
+    }
+
+    /// Reads one row without a lock if somebody may be refused, else locks it; `None` where it is missing. By statements
+    /// so plain that Citus does not plan them.
+    async fn lock_plainly(&mut self, row: &Row, may_refuse: bool) -> Result<Option<Found>, Error> {
+        let (part, shard, at) = (columns::part(row), columns::shard(row), self.at);
+        let rows = if may_refuse {
+            fetch!(
+                self,
+                row.storage(),
+                "src/store/sql/read_one.sql",
+                "src/store/sql/ephemeral/read_one.sql",
+                part,
+                row.name(),
+                row.key().as_str(),
+                shard,
+                at as Option<Timestamp>
+            )
+        } else {
+            fetch!(
+                self,
+                row.storage(),
+                "src/store/sql/hold_one.sql",
+                "src/store/sql/ephemeral/hold_one.sql",
+                part,
+                row.name(),
+                row.key().as_str(),
+                shard,
+                at as Option<Timestamp>
+            )
+        };
+        let found = |rows: Vec<PgRow>| if rows.is_empty() { Ok(None) } else { Found::one(&rows).map(Some) };
+        rows.and_then(found).map_err(failed(Step::Lock, row))
     }
 
     /// Inserts one row as a full one; whether it was missing.
