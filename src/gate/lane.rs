@@ -17,9 +17,9 @@ use crate::text::Text;
 
 /// A queue of calls, and the task that works on it while there are any.
 ///
-/// The task takes all that is queued as one batch; on Citus, all that is queued for one part. Callers that come meanwhile
-/// form the next batch: nobody waits for a timer, and a lone caller is a batch of one. An idle lane has no task and holds
-/// no connection.
+/// The task takes all that is queued as one batch; on Citus, all that is queued for one part. Callers that come
+/// meanwhile form the next batch: nobody waits for a timer, and a lone caller is a batch of one. An idle lane has no
+/// task and holds no connection.
 #[derive(Debug)]
 pub(super) struct Lane {
     shared: Arc<Shared>,

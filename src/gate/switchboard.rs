@@ -13,7 +13,8 @@ use crate::plan::{CheckedCall, Row};
 /// calls ask: there it meets its competitors, and a collision on its other rows is unlikely. Every lane decides it all
 /// or nothing; the choice is about speed alone.
 ///
-/// On Citus a call of one part goes to the part's lane. A statement names one part, so its calls share more of them there.
+/// On Citus a call of one part goes to the part's lane. A statement names one part, so its calls share more of them
+/// there.
 #[derive(Debug)]
 pub(super) struct Switchboard {
     shared: Arc<Shared>,

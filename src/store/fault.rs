@@ -57,8 +57,8 @@ impl Error {
     ///
     /// True for lost races (serialization failures 40001, deadlocks 40P01), for waits that were cut short (lock
     /// timeouts 55P03 and [`Error::Busy`], cancelled statements 57014), for servers that shut down or start up, and
-    /// for lost connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which may have been carried out, and for
-    /// [`Error::ReadOnly`]: the same connection leads to the same server again.
+    /// for lost connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which may have been
+    /// carried out, and for [`Error::ReadOnly`]: the same connection leads to the same server again.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
