@@ -1,10 +1,11 @@
-//! How fast is `Limiter::consume` in transactions of the caller, beside pgbench sending the very same statements?
+//! How fast is `Limiter::consume` in transactions of the caller, beside sqlx and pgbench sending the very same statements?
 //!
 //! `cargo bench --features embedded --bench joined`
 //!
-//! Both run in turns on one private server, through 16 connections over a Unix socket, on 10 000 keys and on one. The
-//! median of five turns counts. This measures what the library adds to the statements: it builds them, decodes their
-//! rows and decides. It does not measure a network, other load or more cores. Absolute figures are this machine's.
+//! All run in turns on one private server, through 16 connections over a Unix socket, on 10 000 keys and on one. The
+//! median of five turns counts. Beside sqlx this measures what the library adds to the statements: it builds them,
+//! decodes their rows and decides. Beside pgbench it measures the driver, too. It does not measure a network, other load
+//! or more cores. Absolute figures are this machine's.
 
 mod support;
 
@@ -16,7 +17,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use std::{env, fs, process};
 
-use sqlx::{Connection, PgConnection};
+use chrono::{DateTime, Utc};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use tollgate::embedded::Server;
 use tollgate::{HOUR, Limit, Limiter};
 
@@ -29,49 +31,86 @@ fn main() -> Result<(), Fault> {
     let server = Server::builder().setting("max_connections", "100").setting("shared_buffers", "256MB").start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let pool = runtime.block_on(migrated(server.url(), 1))?;
-    println!("{:<10} {:<8} {:>14} {:>14} {:>7}", "storage", "keys", "tollgate /s", "pgbench /s", "ratio");
+    println!("storage    keys       tollgate /s      × sqlx   × pgbench");
     for (storage, limit) in [("ephemeral", LIMIT.ephemeral()), ("durable", LIMIT)] {
         for keys in [10_000, 1] {
             runtime.block_on(fill(&pool, (0..keys).map(|key| limit.key(key))))?;
-            let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+            let callers = [Caller::Tollgate(limit.clone()), Caller::sqlx(storage)?].map(Arc::new);
+            let [mut ours, mut by_sqlx, mut by_pgbench] = [const { Vec::new() }; 3];
             for _ in 0..TURNS {
-                ours.push(runtime.block_on(consume(&server, &limit, keys))?);
-                theirs.push(pgbench(&server, storage, keys)?);
+                ours.push(runtime.block_on(callers[0].turn(&server, keys))?);
+                by_sqlx.push(runtime.block_on(callers[1].turn(&server, keys))?);
+                by_pgbench.push(pgbench(&server, storage, keys)?);
             }
-            let (ours, theirs) = (median(ours), median(theirs));
-            println!("{storage:<10} {keys:<8} {ours:>14.0} {theirs:>14.0} {:>7.2}", ours / theirs);
+            let [ours, by_sqlx, by_pgbench] = [ours, by_sqlx, by_pgbench].map(median);
+            println!("{storage:<10} {keys:<8} {ours:>13.0} {:>11.2} {:>11.2}", ours / by_sqlx, ours / by_pgbench);
         }
     }
     Ok(())
 }
 
-/// Decisions per second, each in a transaction of its own.
-async fn consume(server: &Server, limit: &Limit, keys: u32) -> Result<f64, Fault> {
-    let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let mut clients = Vec::new();
-    for client in 0..CLIENTS {
-        let mut conn = PgConnection::connect(server.url()).await?;
-        let (stop, count, limit) = (stop.clone(), count.clone(), limit.clone());
-        clients.push(tokio::spawn(async move {
-            let mut random = fastrand::Rng::with_seed(client.into());
-            while !stop.load(Ordering::Relaxed) {
-                let mut tx = conn.begin().await?;
-                Limiter::new().consume(&mut tx, limit.key(random.u32(..keys))).await?.granted()?;
-                tx.commit().await?;
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-            Ok::<_, Fault>(())
-        }));
-    }
-    tokio::time::sleep(TURN).await;
-    stop.store(true, Ordering::Relaxed);
-    for client in clients {
-        client.await??;
-    }
-    Ok(f64::from(count.load(Ordering::Relaxed)) / TURN.as_secs_f64())
+/// Who decides, each call in a transaction of its own.
+enum Caller {
+    Tollgate(Limit),
+    /// Sends the statements of `src/store/sql`, and feeds what the first returns to the second.
+    Sqlx {
+        lock: Arc<str>,
+        save: Arc<str>,
+    },
 }
 
-/// The same by pgbench: it prepares the statements of `src/store/sql`, and feeds what the first returns to the second.
+impl Caller {
+    fn sqlx(storage: &str) -> Result<Self, Fault> {
+        Ok(Self::Sqlx { lock: statement(storage, "lock_one")?.into(), save: statement(storage, "save_one")?.into() })
+    }
+
+    /// Decisions per second.
+    async fn turn(self: &Arc<Self>, server: &Server, keys: u32) -> Result<f64, Fault> {
+        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let mut clients = Vec::new();
+        for client in 0..CLIENTS {
+            let mut conn = PgConnection::connect(server.url()).await?;
+            let (stop, count, caller) = (stop.clone(), count.clone(), self.clone());
+            clients.push(tokio::spawn(async move {
+                let mut random = fastrand::Rng::with_seed(client.into());
+                while !stop.load(Ordering::Relaxed) {
+                    caller.call(&mut conn, random.u32(..keys)).await?;
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok::<_, Fault>(())
+            }));
+        }
+        tokio::time::sleep(TURN).await;
+        stop.store(true, Ordering::Relaxed);
+        for client in clients {
+            client.await??;
+        }
+        Ok(f64::from(count.load(Ordering::Relaxed)) / TURN.as_secs_f64())
+    }
+
+    async fn call(&self, conn: &mut PgConnection, key: u32) -> Result<(), Fault> {
+        let mut tx = conn.begin().await?;
+        match self {
+            Self::Tollgate(limit) => {
+                Limiter::new().consume(&mut tx, limit.key(key)).await?.granted()?;
+            }
+            Self::Sqlx { lock, save } => {
+                let key = key.to_string();
+                let row = |statement: &Arc<str>| {
+                    sqlx::query(AssertSqlSafe(statement.clone())).bind(0_i16).bind("bench").bind(&key).bind(0_i16)
+                };
+                let lock = row(lock).bind(1_000_000_i64).bind(1e15).bind(3_600_f64).bind(false);
+                let found = lock.bind(None::<f64>).bind(None::<DateTime<Utc>>).fetch_one(&mut *tx).await?;
+                let (value, ts): (i64, DateTime<Utc>) = (found.try_get(3)?, found.try_get(4)?);
+                let save = row(save).bind(value - 1).bind(ts).bind(ts).bind(found.try_get::<i64, _>(1)?);
+                save.bind(None::<Vec<i64>>).fetch_one(&mut *tx).await?;
+            }
+        }
+        Ok(tx.commit().await?)
+    }
+}
+
+/// Decisions per second by pgbench, which prepares the same statements.
 fn pgbench(server: &Server, storage: &str, keys: u32) -> Result<f64, Fault> {
     let script = env::temp_dir().join(format!("tollgate-bench-{}.sql", process::id()));
     fs::write(&script, pgbench_script(storage, keys)?)?;
@@ -87,19 +126,22 @@ fn pgbench(server: &Server, storage: &str, keys: u32) -> Result<f64, Fault> {
 }
 
 fn pgbench_script(storage: &str, keys: u32) -> Result<String, Fault> {
-    let folder = if storage == "ephemeral" { "src/store/sql/ephemeral" } else { "src/store/sql" };
-    let read = |statement: &str| fs::read_to_string(format!("{folder}/{statement}.sql"));
     let lock = bound(
-        &read("lock_one")?,
+        &statement(storage, "lock_one")?,
         &["0::int2", "'bench'", "(:key)::text", "0::int2", "1000000", "1e15", "3600", "false", "null", "null"],
     );
     let save = bound(
-        &read("save_one")?,
+        &statement(storage, "save_one")?,
         &["0::int2", "'bench'", "(:key)::text", "0::int2", ":value::int8 - 1", ":ts", ":ts", ":xid", "null"],
     );
     let mut script = format!("\\set key random(0, {})\nbegin;\n", keys - 1);
     write!(script, "{lock}\n\\gset\n{save};\ncommit;\n")?;
     Ok(script)
+}
+
+fn statement(storage: &str, name: &str) -> Result<String, Fault> {
+    let folder = if storage == "ephemeral" { "src/store/sql/ephemeral" } else { "src/store/sql" };
+    Ok(fs::read_to_string(format!("{folder}/{name}.sql"))?)
 }
 
 /// A statement with its placeholders filled in, its comments left out, and its columns named as variables can be.
