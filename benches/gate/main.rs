@@ -46,8 +46,8 @@ struct Args {
     #[arg(long = "storage", value_name = "NAME", value_parser = storage)]
     storages: Vec<Storage>,
 
-    /// Numbers of concurrent callers. 16,64,256,1024 unless given, 64 for zipf, 20,50,1000 for open and these, 64 and
-    /// 256 for hot.
+    /// Numbers of concurrent callers. Unless given 16,64,256,1024; of zipf 64, of open 20,50,1000, of hot
+    /// 20,50,64,256,1000.
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..))]
     callers: Vec<u16>,
 

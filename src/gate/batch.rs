@@ -78,8 +78,8 @@ impl Batch {
         self.begin(&mut connection);
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
         let decided = self.decide(shared, &mut connection).instrument(span).await;
-        let flushed = self.plan.rows().iter().any(|row| row.storage == Storage::Durable);
-        shared.width.saw(calls, flushed);
+        let durable = self.plan.rows().iter().any(|row| row.storage == Storage::Durable);
+        shared.width.saw(calls, durable);
         meter::batch(calls, started.elapsed());
         let held = std::mem::take(&mut self.held);
         (self.leave(shared, connection, decided), held)

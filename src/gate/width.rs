@@ -33,11 +33,11 @@ impl Width {
         self.lanes.load(Ordering::Relaxed)
     }
 
-    /// A lane has decided so many calls at once, and has waited for the disk or not.
-    pub(super) fn saw(&self, calls: usize, flushed: bool) {
+    /// A lane has decided so many calls at once, with durable limits among theirs or not.
+    pub(super) fn saw(&self, calls: usize, durable: bool) {
         let lanes = self.lanes();
-        // While one lane waits for the disk, another works.
-        let batch = if flushed { 2 * calls } else { calls };
+        // A lane that writes durable rows waits for the disk, and another can work meanwhile.
+        let batch = if durable { 2 * calls } else { calls };
         // Rounded up, so that it comes to within seven sixteenths of what does not change.
         let mean = (self.mean.load(Ordering::Relaxed) * 7 + batch * 16).div_ceil(8);
         let wanted = if mean >= self.many * 16 {
@@ -47,7 +47,7 @@ impl Width {
         } else {
             lanes
         };
-        // As many calls in other lanes are other batches.
+        // The same calls make smaller batches in more lanes.
         self.mean.store(mean * lanes / wanted, Ordering::Relaxed);
         if wanted != lanes {
             // If another lane was quicker, it has seen the same.
@@ -56,8 +56,8 @@ impl Width {
     }
 }
 
-/// With so many calls a batch is cheap enough for each that another lane, which works while the first waits, is more
-/// use.
+/// In a batch of so many calls each is so cheap that another lane, which works while the first waits, helps more than a
+/// larger batch.
 const MANY: usize = 36;
 
 #[cfg(test)]
@@ -67,14 +67,14 @@ mod tests {
     #[test]
     fn it_grows_with_the_batches_and_does_not_sway() {
         let (memory, disk) = (Width::growing(4, 256), Width::growing(4, 256));
-        for (callers, ephemeral, durable) in
+        for (callers, of_memory, of_disk) in
             [(1, 1, 1), (16, 1, 1), (64, 2, 4), (256, 4, 4), (40, 4, 4), (20, 2, 4), (9, 1, 2), (1, 1, 1)]
         {
-            for (width, flushed, lanes) in [(&memory, false, ephemeral), (&disk, true, durable)] {
+            for (width, durable, lanes) in [(&memory, false, of_memory), (&disk, true, of_disk)] {
                 for _ in 0..100 {
-                    width.saw(callers / width.lanes(), flushed);
+                    width.saw(callers / width.lanes(), durable);
                 }
-                assert_eq!(width.lanes(), lanes, "{callers}, {flushed}");
+                assert_eq!(width.lanes(), lanes, "{callers}, {durable}");
             }
         }
     }

@@ -8,7 +8,7 @@ pub(crate) type Answers = Vec<Result<Answer, Error>>;
 /// A plan that is carried out over the tables, under locks, statement by statement.
 ///
 /// One row is locked by one statement and written by another; a missing one is inserted and locked in between. On Citus
-/// a row that somebody may be refused is read before it is locked. Several rows are looked at first, without a lock.
+/// the row of a call that may be refused is read before it is locked. Several rows are looked at first, without a lock.
 /// Then one statement inserts or locks each, in lock order, and another writes what changed. A refusal that a committed
 /// balance proves takes no lock.
 pub(crate) struct Execution<'a> {
@@ -53,6 +53,8 @@ impl<'a> Execution<'a> {
             self.store.expect_transaction(row.name()).await?;
             if self.store.insert_one(row, self.plan.capacities()[0]).await? {
                 self.inserted.push(row.clone());
+                // It is full and ours, so it refuses nothing: Citus need not read it first.
+                need = None;
             }
         }
         // No sweeper is so quick: a trigger or a policy keeps the row from being inserted.

@@ -40,16 +40,16 @@ impl Store<'_> {
         rows.and_then(|rows| Found::one(&rows)).map_err(failed(Step::Lock, row))
     }
 
-    /// Reads one row without a lock if somebody may be refused, else locks it; `None` where it is missing. By statements
-    /// so plain that Citus does not plan them.
+    /// Reads one row without a lock if its call may be refused, else locks it; `None` where it is missing. The
+    /// statements are so plain that Citus plans them once, and not at each call.
     async fn lock_plainly(&mut self, row: &Row, may_refuse: bool) -> Result<Option<Found>, Error> {
         let (part, shard, at) = (columns::part(row), columns::shard(row), self.at);
         let rows = if may_refuse {
             fetch!(
                 self,
                 row.storage(),
-                "src/store/sql/read_one.sql",
-                "src/store/sql/ephemeral/read_one.sql",
+                "src/store/sql/read_plain.sql",
+                "src/store/sql/ephemeral/read_plain.sql",
                 part,
                 row.name(),
                 row.key().as_str(),
@@ -60,8 +60,8 @@ impl Store<'_> {
             fetch!(
                 self,
                 row.storage(),
-                "src/store/sql/hold_one.sql",
-                "src/store/sql/ephemeral/hold_one.sql",
+                "src/store/sql/lock_plain.sql",
+                "src/store/sql/ephemeral/lock_plain.sql",
                 part,
                 row.name(),
                 row.key().as_str(),

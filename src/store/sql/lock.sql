@@ -1,6 +1,6 @@
 -- Locks rows in the order given, which is the lock order, and reads them: columns as arrays, with the number of each
--- row that is there. The clock is read after the last lock. The lateral sub-select with `offset 0` looks each row up by its
--- key and keeps the order.
+-- row that is there. The clock is read after the last lock. The lateral sub-select with `offset 0` looks each row up by
+-- its key and keeps the order.
 --
 -- $1 part, $2 names, $3 keys, $4 shards
 -- $5 the instant to take for now; null for the clock
