@@ -71,8 +71,7 @@ impl Lane {
         limit
     }
 
-    /// All that is queued for the part of the first call, up to the bounds. The others keep their places. Calls over
-    /// several parts form batches of their own.
+    /// All that is queued for the part of the first call, up to the bounds. The others keep their places.
     fn next_batch(&self) -> Batch {
         let (mut batch, mut rows) = (Vec::new(), 0);
         let mut queue = self.queue();

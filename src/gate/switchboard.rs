@@ -14,11 +14,14 @@ use crate::plan::{CheckedCall, Row};
 /// or nothing; the choice is about speed alone.
 ///
 /// On Citus a call of one part goes to the part's lane. A statement names one part, so its calls share more of them
-/// there.
+/// there. Calls over several parts have a lane of their own: each of their batches is a transaction of several nodes,
+/// for which nobody else should wait.
 #[derive(Debug)]
 pub(super) struct Switchboard {
     shared: Arc<Shared>,
     lanes: Vec<Arc<Lane>>,
+    /// For calls over several parts.
+    crossing: Arc<Lane>,
     /// How often rows were asked in calls of several, by their hash. Roughly: hashes collide, and updates may be lost.
     heat: Vec<AtomicU32>,
 }
@@ -26,13 +29,16 @@ pub(super) struct Switchboard {
 impl Switchboard {
     pub(super) fn new(shared: &Arc<Shared>, lanes: usize) -> Self {
         let waiting_room = Arc::new(WaitingRoom::new(shared.clone()));
-        let lanes = (0..lanes).map(|_| Arc::new(Lane::new(shared.clone(), waiting_room.clone()))).collect();
-        Self { shared: shared.clone(), lanes, heat: (0..CELLS).map(|_| AtomicU32::new(0)).collect() }
+        let lane = || Arc::new(Lane::new(shared.clone(), waiting_room.clone()));
+        let heat = (0..CELLS).map(|_| AtomicU32::new(0)).collect();
+        Self { shared: shared.clone(), lanes: (0..lanes).map(|_| lane()).collect(), crossing: lane(), heat }
     }
 
     pub(super) fn lane(&self, call: &CheckedCall) -> &Arc<Lane> {
-        if let Some(part @ 1..) = call.part() {
-            return &self.lanes[usize::from(part) % self.shared.width.lanes()];
+        match call.part() {
+            Some(0) => {}
+            Some(part) => return &self.lanes[usize::from(part) % self.shared.width.lanes()],
+            None => return &self.crossing,
         }
         let mut rows = call.first_rows().map(hash);
         let first = rows.next().expect("every call asks a row");
