@@ -126,7 +126,7 @@ pub struct KeyParts {
 impl KeyParts {
     /// The text of a value; of one that is longer than `most` bytes, so much that it is seen to be.
     fn text_of(value: impl ToKey, most: usize) -> String {
-        let mut parts = Self { text: String::new(), count: 0, most };
+        let mut parts = Self { text: String::with_capacity(USUAL_BYTES), count: 0, most };
         value.write_parts(&mut parts);
         parts.text
     }
@@ -178,6 +178,9 @@ impl fmt::Write for Escape<'_> {
         Ok(())
     }
 }
+
+/// Room for a number, an address or a UUID.
+const USUAL_BYTES: usize = 40;
 
 /// An address for limits by client: IPv4 as it is, IPv6 cut to its /64, which is what one subscriber gets.
 ///

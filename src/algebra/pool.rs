@@ -170,6 +170,8 @@ pub struct Pool<'r> {
     now: Timestamp,
     /// Whether credits and debits cut a row that holds more than its part of the capacity.
     cuts: bool,
+    /// What the rows hold together.
+    sum: i128,
 }
 
 /// What a pool answers.
@@ -224,13 +226,17 @@ impl<'r> Pool<'r> {
     #[must_use]
     pub fn new(terms: &Terms, rows: &'r [Option<State>], now: Timestamp) -> Self {
         let latest = rows.iter().flatten().fold(now, |latest, row| latest.max(row.ts));
-        Self { terms: *terms, rows, clock: now, now: latest, cuts: true }
+        Self { terms: *terms, rows, clock: now, now: latest, cuts: true, sum: 0 }.summed()
     }
 
     /// The same rows, for a receipt that was charged under these terms. The rows may hold more by now, under other
     /// terms: credits and debits do not cut them.
     pub(crate) fn keeping(self) -> Self {
-        Self { cuts: false, ..self }
+        Self { cuts: false, ..self }.summed()
+    }
+
+    fn summed(self) -> Self {
+        Self { sum: self.shards().map(|shard| wide(shard.refilled.value)).sum(), ..self }
     }
 
     /// The instant that counts: the latest of the clock and the rows' own instants.
@@ -242,7 +248,7 @@ impl<'r> Pool<'r> {
     /// The sum of the rows, cut to what an amount can be.
     #[must_use]
     pub fn balance(&self) -> Tokens {
-        cut(self.sum())
+        cut(self.sum)
     }
 
     /// When all rows will be full, if nobody spends.
@@ -282,7 +288,7 @@ impl<'r> Pool<'r> {
     /// [`TooDeep`] for an unbounded reservation whose debt no row can hold.
     pub fn decide(&self, ask: Ask) -> Result<Verdict, TooDeep> {
         let (cost, max_debt) = (wide(ask.cost), i128::from(ask.max_debt(&self.terms)));
-        let (left, room_at) = (self.sum() - cost, self.room_for_hold_at(ask));
+        let (left, room_at) = (self.sum - cost, self.room_for_hold_at(ask));
         if left < -max_debt && max_debt == i128::from(i64::MAX) {
             return Err(TooDeep);
         }
@@ -316,7 +322,7 @@ impl<'r> Pool<'r> {
     /// When the balance is no debt, by refill alone.
     fn repaid_at(&self) -> Timestamp {
         match self.rows {
-            [Some(_)] if self.sum() >= 0 => self.now,
+            [Some(_)] if self.sum >= 0 => self.now,
             [Some(row)] => self.terms.repaid_at(row),
             _ => self.first_instant(Tokens::ZERO),
         }
@@ -329,13 +335,13 @@ impl<'r> Pool<'r> {
     /// [`TooDeep`] for an unbounded reservation whose debt the row cannot hold.
     pub fn decide_in(&self, shard: usize, ask: Ask) -> Result<Verdict, TooDeep> {
         let terms = self.terms.shard(shard, self.rows.len());
-        let alone = Pool { terms, rows: slice::from_ref(&self.rows[shard]), ..*self };
+        let alone = Pool { terms, rows: slice::from_ref(&self.rows[shard]), ..*self }.summed();
         let mut verdict = alone.decide(ask)?;
         if let Verdict::Granted { portions, remaining, .. } = &mut verdict {
             for portion in portions {
                 portion.shard = shard;
             }
-            *remaining = cut(self.sum() - wide(ask.cost));
+            *remaining = cut(self.sum - wide(ask.cost));
         }
         Ok(verdict)
     }
@@ -489,10 +495,6 @@ impl<'r> Pool<'r> {
     fn ready_at(&self, portions: &[Portion]) -> Timestamp {
         let terms = |portion: &Portion| self.terms.shard(portion.shard, self.rows.len());
         portions.iter().map(|portion| terms(portion).repaid_at(&portion.next)).fold(self.now, Timestamp::max)
-    }
-
-    fn sum(&self) -> i128 {
-        self.shards().map(|shard| wide(shard.refilled.value)).sum()
     }
 
     fn shards(&self) -> impl Iterator<Item = Shard> {

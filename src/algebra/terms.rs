@@ -155,6 +155,10 @@ impl Terms {
 
     /// What comes back by refill from one instant to a later one, and the instant at which a row stands then.
     pub(super) fn gained(&self, ts: Timestamp, now: Timestamp) -> (i128, Timestamp) {
+        // Most rows are asked again at the instant at which they were just written, and a division takes its time.
+        if now == ts {
+            return (0, ts);
+        }
         let (rate, period) = (i128::from(self.rate), i128::from(self.period));
         let elapsed = i128::from(now.micros()) - i128::from(ts.micros());
         match self.flow {
