@@ -14,6 +14,8 @@ use crate::support::{Fault, pool};
 pub(crate) enum Contender {
     /// `Gate`, as it is by default: callers of one process share transactions.
     Gate,
+    /// Two of them that know nothing of each other, as in two processes; each call asks one.
+    TwoGates,
     /// `Gate`, told to remember refusals.
     GateRemembering,
     /// Baseline (a): a transaction for each call, with `Limiter` in it and nothing else.
@@ -28,12 +30,20 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Gate, Self::GateRemembering, Self::Transaction, Self::Update, Self::Redis, Self::RedisSynced];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Gate,
+        Self::TwoGates,
+        Self::GateRemembering,
+        Self::Transaction,
+        Self::Update,
+        Self::Redis,
+        Self::RedisSynced,
+    ];
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Gate => "gate",
+            Self::TwoGates => "two gates",
             Self::GateRemembering => "gate, remembering",
             Self::Transaction => "transaction (a)",
             Self::Update => "update (b)",
@@ -52,6 +62,7 @@ impl Contender {
             // Nobody else lets callers of other rows wait.
             _ if scene.workload == Workload::Held => self == Self::Gate,
             Self::Gate | Self::Transaction => true,
+            Self::TwoGates => scene.workload == Workload::Uniform,
             Self::GateRemembering => !scene.is_granted(),
             // A refusal writes nothing, three rows are more than one, and what decides nothing has no latency to compare.
             Self::Update => !matches!(scene.workload, Workload::Refused | Workload::Three | Workload::Open),
@@ -62,19 +73,22 @@ impl Contender {
 
     pub(crate) async fn open(self, scene: &Scene, servers: &Servers) -> Result<Session, Fault> {
         let pool = || pool(servers.postgres.url(), CONNECTIONS);
-        let gate = async |remembers: bool| {
+        let gates = async |count: usize, remember: bool| {
             let pool = pool().await?;
-            let gate = Gate::builder(pool.clone());
-            let gate = if remembers { gate.remember_refusals(SECOND) } else { gate };
-            Ok(Session::Gate(gate.build(), pool))
+            let gate = |_| {
+                let gate = Gate::builder(pool.clone());
+                if remember { gate.remember_refusals(SECOND).build() } else { gate.build() }
+            };
+            Ok(Session::Gates((0..count).map(gate).collect(), pool))
         };
         let calls = async |redis: &Option<Redis>| match redis {
             Some(redis) => Ok(Session::Redis(redis.open(scene).await?)),
             None => Err(Fault::from("there is no such server")),
         };
         match self {
-            Self::Gate => gate(false).await,
-            Self::GateRemembering => gate(true).await,
+            Self::Gate => gates(1, false).await,
+            Self::TwoGates => gates(2, false).await,
+            Self::GateRemembering => gates(1, true).await,
             Self::Transaction => Ok(Session::Transaction(pool().await?)),
             Self::Update => Ok(Session::Update(pool().await?)),
             Self::Redis => calls(&servers.redis).await,
@@ -104,7 +118,7 @@ pub(crate) struct Servers {
 
 /// A contender during a turn.
 pub(crate) enum Session {
-    Gate(Gate, PgPool),
+    Gates(Vec<Gate>, PgPool),
     Transaction(PgPool),
     Update(PgPool),
     Redis(Calls),
@@ -113,14 +127,15 @@ pub(crate) enum Session {
 impl Session {
     /// Asks a gate.
     pub(crate) async fn ask(&self, request: Request) -> Result<Decision, Error> {
-        let Self::Gate(gate, _) = self else { unreachable!("only gates enter the scene") };
-        gate.consume(request).await
+        let Self::Gates(gates, _) = self else { unreachable!("only gates enter the scene") };
+        gates[0].consume(request).await
     }
 
     /// Answers one call: whether it is granted.
     pub(crate) async fn decide(&self, scene: &Scene, user: u32) -> Result<bool, Fault> {
         match self {
-            Self::Gate(gate, _) => {
+            Self::Gates(gates, _) => {
+                let gate = &gates[fastrand::usize(..gates.len())];
                 let decision = match scene.requests(user) {
                     Requests::One(request) => gate.consume(request).await?,
                     Requests::All(requests) => gate.consume_all(requests).await?,
@@ -150,7 +165,7 @@ impl Session {
 
     /// Ends the sessions with PostgreSQL, so that the next turn has the machine for itself.
     pub(crate) async fn close(&self) {
-        if let Self::Gate(_, pool) | Self::Transaction(pool) | Self::Update(pool) = self {
+        if let Self::Gates(_, pool) | Self::Transaction(pool) | Self::Update(pool) = self {
             pool.close().await;
         }
     }

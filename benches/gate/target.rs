@@ -2,7 +2,7 @@
 
 use tollgate::Storage::{self, Durable, Ephemeral};
 
-use crate::contender::Contender::{self, Gate, GateRemembering, Redis, RedisSynced, Transaction, Update};
+use crate::contender::Contender::{self, Gate, GateRemembering, Redis, RedisSynced, Transaction, TwoGates, Update};
 use crate::report::Report;
 use crate::scene::Scene;
 use crate::scene::Workload::{self, Held, Hot, One, Refused, Three, Uniform};
@@ -33,6 +33,8 @@ pub(crate) fn table(report: &Report) -> Option<Table> {
 enum Measure {
     /// Decisions per second, in those of this contender.
     RateOf(Contender),
+    /// Decisions per second of two gates that share all keys, in those of Redis.
+    TwoGates,
     /// Calls per second, in those that ask the user's limit only.
     RateOfOneLimit,
     /// Decisions per second and core, by a gate that remembers refusals.
@@ -51,6 +53,7 @@ impl Measure {
         let rate = |scene, contender| report.figures(scene, contender).map(|figures| figures.per_second);
         match self {
             Self::RateOf(contender) => Some(gate.per_second / rate(scene, contender)?),
+            Self::TwoGates => Some(rate(scene, TwoGates)? / rate(scene, Redis)?),
             Self::RateOfOneLimit => Some(gate.per_second / rate(Scene { workload: Uniform, ..scene }, Gate)?),
             Self::RememberedPerCore => Some(rate(scene, GateRemembering)? / f64::from(report.machine.cores)),
             Self::Cpu => Some(gate.server_us? + gate.client_us?),
@@ -64,6 +67,7 @@ impl Measure {
     fn name(self) -> String {
         match self {
             Self::RateOf(contender) => format!("× {}", contender.name()),
+            Self::TwoGates => "two gates × redis".to_owned(),
             Self::RateOfOneLimit => "× one limit".to_owned(),
             Self::RememberedPerCore => "decisions/s and core, from memory".to_owned(),
             Self::Cpu => "µs of processor time".to_owned(),
@@ -79,7 +83,7 @@ impl Measure {
 
 type Target = (Workload, Storage, usize, Measure, f64);
 
-const TARGETS: [Target; 31] = [
+const TARGETS: [Target; 33] = [
     (One, Ephemeral, 1, Measure::P50OfTransaction, 1.1),
     (One, Durable, 1, Measure::P50OfTransaction, 1.1),
     (Uniform, Ephemeral, 64, Measure::RateOf(Transaction), 6.0),
@@ -89,6 +93,8 @@ const TARGETS: [Target; 31] = [
     (Uniform, Ephemeral, 64, Measure::RateOf(Redis), 0.7),
     (Uniform, Ephemeral, 256, Measure::RateOf(Redis), 1.0),
     (Uniform, Ephemeral, 1024, Measure::RateOf(Redis), 1.0),
+    (Uniform, Ephemeral, 64, Measure::TwoGates, 0.35),
+    (Uniform, Ephemeral, 256, Measure::TwoGates, 0.56),
     (Uniform, Ephemeral, 64, Measure::Cpu, 19.0),
     (Uniform, Durable, 64, Measure::RateOf(Update), 3.0),
     (Uniform, Durable, 256, Measure::RateOf(Update), 4.0),
