@@ -78,8 +78,11 @@ impl Batch {
         self.begin(&mut connection);
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
         let decided = self.decide(shared, &mut connection).instrument(span).await;
-        let durable = self.plan.rows().iter().any(|row| row.storage == Storage::Durable);
-        shared.width.saw(calls, durable);
+        let rows = self.plan.rows();
+        // Calls over several parts have their own lane, whatever the width.
+        if rows[0].part == rows[rows.len() - 1].part {
+            shared.width.saw(calls, rows.iter().any(|row| row.storage == Storage::Durable));
+        }
         meter::batch(calls, started.elapsed());
         let held = std::mem::take(&mut self.held);
         (self.leave(shared, connection, decided), held)

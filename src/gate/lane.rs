@@ -78,12 +78,15 @@ impl Lane {
         let part = queue.waiting.front().and_then(|first| first.call.part());
         let mut others = Vec::new();
         while let Some(next) = queue.waiting.front() {
+            if batch.len() >= self.shared.settings.max_batch {
+                break;
+            }
             if next.call.part() != part {
                 others.extend(queue.waiting.pop_front());
                 continue;
             }
             rows += next.call.rows();
-            if batch.len() >= self.shared.settings.max_batch || rows > MAX_ROWS && !batch.is_empty() {
+            if rows > MAX_ROWS && !batch.is_empty() {
                 break;
             }
             batch.extend(queue.waiting.pop_front().filter(|next| !next.reply.is_abandoned()));

@@ -13,7 +13,8 @@ pub(super) struct Width {
     many: usize,
     /// Batches of so few are better off with one lane less.
     few: usize,
-    /// The calls of the last batches, on average, in sixteenths: large and small ones take turns.
+    /// The calls of the last batches in as many lanes, on average, in sixteenths: large and small ones take turns. Those
+    /// with durable rows count double.
     mean: AtomicUsize,
 }
 
@@ -42,8 +43,8 @@ impl Width {
         let mean = (self.mean.load(Ordering::Relaxed) * 7 + batch * 16).div_ceil(8);
         let wanted = if mean >= self.many * 16 {
             (lanes + 1).min(self.most)
-        } else if mean <= self.few * 16 + 7 {
-            (lanes - 1).max(1)
+        } else if mean <= self.few * 16 + 7 && mean * lanes < self.many * 16 * (lanes - 1) {
+            lanes - 1
         } else {
             lanes
         };
@@ -86,5 +87,14 @@ mod tests {
         assert_eq!(width.lanes(), 2);
         (0..100).for_each(|_| width.saw(1, false));
         assert_eq!(width.lanes(), 1);
+    }
+
+    #[test]
+    fn batches_of_one_by_order_keep_all_lanes_open() {
+        let width = Width::growing(3, 1);
+        for calls in 1..200 {
+            width.saw(1, false);
+            assert!(calls < 100 || width.lanes() == 3, "{calls}");
+        }
     }
 }

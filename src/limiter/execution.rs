@@ -41,7 +41,7 @@ impl<'a> Execution<'a> {
                 if let Some(refusal) = self.refusal(&found) {
                     return Ok(refusal);
                 }
-                // The statement's estimate was too low, by a rounding or by a moment: lock in any case.
+                // It was read without a lock, or its estimate was too low by a rounding or a moment: lock in any case.
                 need = None;
                 continue;
             }

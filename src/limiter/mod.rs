@@ -129,8 +129,7 @@ impl Limiter {
     /// is not written by one statement: if its future is dropped, or it fails, roll the transaction back. A transaction
     /// that was begun by hand costs two more round trips per call, because sqlx does not know of it. Each row goes by
     /// the clock of its node, and a call by the latest of them: keep the nodes' clocks in step (NTP). For a call of one
-    /// row the clock may be read before the wait for the row. So it never grants more, and may refuse tokens that came
-    /// back meanwhile.
+    /// row the clock may be read up to five milliseconds before the row is locked.
     ///
     /// A process with a wrong number gets [`Error::WrongParts`] at its first insert.
     ///

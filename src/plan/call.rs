@@ -327,7 +327,7 @@ fn altered(
 
 fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Item<Ask>>, Error> {
     let requests = requests.into_iter();
-    let (mut items, mut places) = (Vec::with_capacity(requests.size_hint().0), HashMap::new());
+    let (mut items, mut places) = (Vec::with_capacity(requests.size_hint().0.min(FEW)), HashMap::new());
     for request in requests {
         let CheckedRequest { limit, key, cost, holding, once } = request.checked()?;
         let action = ask(cost).holding(limit.lease().map(Holding::LapsesAfter).or(holding)).once(once.as_deref());

@@ -181,7 +181,8 @@ fn is_about_the_connection(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| matches!(&*code, "57P01" | "57P02" | "57P03") || code.starts_with("08"))
 }
 
-/// Whether Citus says that it has lost a node: an internal error to PostgreSQL, with the words of libpq or its own.
+/// Whether Citus says, in English, that it has lost a node: an internal error to PostgreSQL, with the words of libpq or
+/// its own.
 fn is_about_a_node(error: &sqlx::Error) -> bool {
     let words = ["marked as essential", "closed the connection unexpectedly", "SSL SYSCALL error", "remote node"];
     let says = |error: &dyn DatabaseError| words.iter().any(|words| error.message().contains(words));

@@ -49,15 +49,20 @@ impl Found {
 
     /// Reads what `lock_one` returns.
     pub(super) fn one(rows: &[PgRow]) -> Result<Self, sqlx::Error> {
-        let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+        Self::at_most_one(rows)?.ok_or(sqlx::Error::RowNotFound)
+    }
+
+    /// The same of a statement that returns nothing where the row is missing.
+    pub(super) fn at_most_one(rows: &[PgRow]) -> Result<Option<Self>, sqlx::Error> {
+        let Some(row) = rows.first() else { return Ok(None) };
         let (value, ts, holds) = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
-        Ok(Self {
+        Ok(Some(Self {
             now: row.try_get(0)?,
             xid: row.try_get(1)?,
             locked: row.try_get(2)?,
             states: vec![state(value, ts, holds)?],
             versions: Vec::new(),
-        })
+        }))
     }
 
     /// Reads what `lock` returns for so many rows: arrays that count the rows from 1.

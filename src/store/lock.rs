@@ -1,7 +1,10 @@
 //! Statements that lock rows, and insert missing ones.
 
+use std::time::Duration;
+
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
+use tokio::time::Instant;
 
 use super::columns::{self, Columns, Hint};
 use super::fault::failed;
@@ -14,10 +17,14 @@ use crate::plan::{Need, Row};
 impl Store<'_> {
     /// Locks one row, unless it is evidently short of what is needed.
     pub(crate) async fn lock_one(&mut self, row: &Row, need: Option<&Need>) -> Result<Found, Error> {
-        if self.backend.parts.is_distributed()
-            && let Some(found) = self.lock_plainly(row, need.is_some()).await?
-        {
-            return Ok(found);
+        if self.backend.parts.is_distributed() {
+            let found = match need {
+                Some(_) => self.read_on_fast_path(row).await?,
+                None => self.lock_on_fast_path(row).await?,
+            };
+            if let Some(found) = found {
+                return Ok(found);
+            }
         }
         let Hint { balance, rate, period, stepped, phase } = Hint::of(need);
         let at = self.at;
@@ -40,37 +47,43 @@ impl Store<'_> {
         rows.and_then(|rows| Found::one(&rows)).map_err(failed(Step::Lock, row))
     }
 
-    /// Reads one row without a lock if its call may be refused, else locks it; `None` where it is missing. The
-    /// statements are so plain that Citus plans them once, and not at each call.
-    async fn lock_plainly(&mut self, row: &Row, may_refuse: bool) -> Result<Option<Found>, Error> {
-        let (part, shard, at) = (columns::part(row), columns::shard(row), self.at);
-        let rows = if may_refuse {
-            fetch!(
-                self,
-                row.storage(),
-                "src/store/sql/read_plain.sql",
-                "src/store/sql/ephemeral/read_plain.sql",
-                part,
-                row.name(),
-                row.key().as_str(),
-                shard,
-                at as Option<Timestamp>
-            )
-        } else {
-            fetch!(
-                self,
-                row.storage(),
-                "src/store/sql/lock_plain.sql",
-                "src/store/sql/ephemeral/lock_plain.sql",
-                part,
-                row.name(),
-                row.key().as_str(),
-                shard,
-                at as Option<Timestamp>
-            )
-        };
-        let found = |rows: Vec<PgRow>| if rows.is_empty() { Ok(None) } else { Found::one(&rows).map(Some) };
-        rows.and_then(found).map_err(failed(Step::Lock, row))
+    /// Reads one row without a lock; `None` where it is missing. Citus plans this statement once, and not at each call.
+    async fn read_on_fast_path(&mut self, row: &Row) -> Result<Option<Found>, Error> {
+        let at = self.at;
+        let rows = fetch!(
+            self,
+            row.storage(),
+            "src/store/sql/read_fast_path.sql",
+            "src/store/sql/ephemeral/read_fast_path.sql",
+            columns::part(row),
+            row.name(),
+            row.key().as_str(),
+            columns::shard(row),
+            at as Option<Timestamp>
+        );
+        rows.and_then(|rows| Found::at_most_one(&rows)).map_err(failed(Step::Lock, row))
+    }
+
+    /// Locks one row; `None` where it is missing. The clock is read at most a moment before the lock.
+    async fn lock_on_fast_path(&mut self, row: &Row) -> Result<Option<Found>, Error> {
+        let (at, asked) = (self.at, Instant::now());
+        let rows = fetch!(
+            self,
+            row.storage(),
+            "src/store/sql/lock_fast_path.sql",
+            "src/store/sql/ephemeral/lock_fast_path.sql",
+            columns::part(row),
+            row.name(),
+            row.key().as_str(),
+            columns::shard(row),
+            at as Option<Timestamp>
+        );
+        let found = rows.and_then(|rows| Found::at_most_one(&rows)).map_err(failed(Step::Lock, row))?;
+        if asked.elapsed() <= A_MOMENT {
+            return Ok(found);
+        }
+        let later = self.read_on_fast_path(row).await?;
+        Ok(found.zip(later).map(|(found, later)| Found { now: later.now, ..found }))
     }
 
     /// Inserts one row as a full one; whether it was missing.
@@ -241,3 +254,6 @@ fn with_capacities<'r>(rows: &'r [Row], mut capacities: &'r [i64]) -> impl Itera
         (piece, own)
     })
 }
+
+/// A lock that took longer may have been waited for.
+const A_MOMENT: Duration = Duration::from_millis(5);

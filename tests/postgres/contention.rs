@@ -274,9 +274,6 @@ async fn g3_the_clock_is_read_after_the_wait_for_a_row() {
                 select from tollgate.buckets where key = 'there' for update";
     let update = "update tollgate.rate_limits set value = value - 1 where key = 'there';
                   update tollgate.buckets set value = value - 1 where key = 'there'";
-    let insert =
-        "insert into tollgate.rate_limits values (0, 'd', 'new', 0, 1000000, clock_timestamp(), clock_timestamp());
-                  insert into tollgate.buckets values (0, 'e', 'new', 0, 1000000, clock_timestamp(), clock_timestamp())";
     for (hold, end, asks) in [
         (lock, "rollback", vec![d("there")]),
         (lock, "commit", vec![e("there")]),
@@ -288,16 +285,11 @@ async fn g3_the_clock_is_read_after_the_wait_for_a_row() {
         (lock, "rollback", vec![e("other"), d("there")]),
         (lock, "rollback", vec![e("there"), d("other")]),
         (lock, "rollback", vec![d("absent"), d("there")]),
-        (insert, "rollback", vec![d("new"), d("other")]),
-        (insert, "rollback", vec![e("new"), d("other")]),
-        (insert, "commit", vec![d("new"), d("other")]),
-        (insert, "commit", vec![e("new")]),
     ] {
         let case = format!("{asks:?} behind {end} of {hold}");
         let (grant, released) = behind(&world, hold, end, asks).await;
         assert!(grant.decided_at >= released, "{case}: decided at {}, released at {released}", grant.decided_at);
-        world.sql("delete from tollgate.rate_limits where key in ('absent', 'new')").await;
-        world.sql("delete from tollgate.buckets where key = 'new'").await;
+        world.sql("delete from tollgate.rate_limits where key = 'absent'").await;
     }
 }
 
@@ -350,7 +342,9 @@ async fn behind(world: &World, hold: &str, end: &str, asks: Vec<Request>) -> (Gr
     let mut tx = waiter.begin().await.unwrap();
     let release = async {
         world.until_blocked(waiter_pid).await;
-        let instant = sqlx::query_scalar("select clock_timestamp()").fetch_one(&mut holder).await.unwrap();
+        // On Citus a clock that was read a moment before is near enough.
+        let instant = "select clock_timestamp() from pg_sleep(0.01)";
+        let instant = sqlx::query_scalar(instant).fetch_one(&mut holder).await.unwrap();
         sqlx::raw_sql(AssertSqlSafe(end.to_owned())).execute(&mut holder).await.unwrap();
         instant
     };
@@ -468,12 +462,26 @@ impl Dice {
 
 /// The row is full when it is inserted, so it must not stand at an instant before others spent what was there.
 #[tokio::test]
-async fn g3_the_clock_is_read_after_the_wait_for_an_insert_that_is_rolled_back() {
+async fn g3_the_clock_is_read_after_the_wait_for_an_insert() {
     let world = World::new().await;
-    let limit = Limit::token_bucket("d", 50, SECOND);
-    let hold = "insert into tollgate.rate_limits values (0, 'd', 'new', 0, 0, clock_timestamp(), clock_timestamp())";
-    let (grant, released) = behind(&world, hold, "rollback", vec![limit.key("new")]).await;
-    assert!(grant.decided_at >= released, "decided at {}, released at {released}", grant.decided_at);
+    let (durable, ephemeral) = (Limit::token_bucket("d", 50, SECOND), Limit::token_bucket("e", 50, SECOND).ephemeral());
+    let (d, e) = (|key: &'static str| durable.key(key), |key: &'static str| ephemeral.key(key));
+    let insert =
+        "insert into tollgate.rate_limits values (0, 'd', 'new', 0, 1000000, clock_timestamp(), clock_timestamp());
+         insert into tollgate.buckets values (0, 'e', 'new', 0, 1000000, clock_timestamp(), clock_timestamp())";
+    for (end, asks) in [
+        ("rollback", vec![d("new")]),
+        ("rollback", vec![d("new"), d("other")]),
+        ("rollback", vec![e("new"), d("other")]),
+        ("commit", vec![d("new"), d("other")]),
+        ("commit", vec![e("new")]),
+    ] {
+        let case = format!("{asks:?} behind {end}");
+        let (grant, released) = behind(&world, insert, end, asks).await;
+        assert!(grant.decided_at >= released, "{case}: decided at {}, released at {released}", grant.decided_at);
+        world.sql("delete from tollgate.rate_limits").await;
+        world.sql("delete from tollgate.buckets").await;
+    }
 }
 
 /// The first statement of a call inserts the row that it finds absent. Were it free until the second, others could spend

@@ -85,7 +85,7 @@ fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&
     let by_hand = [
         "a_refusal_after_a_wait_leaves_no_row_behind",
         "a_row_that_appears_or_comes_and_goes",
-        "g3_the_clock_is_read_after_the_wait",
+        "g3_the_clock_is_read_after_the_wait_for_an_insert",
         "receipts::a_receipt_of_an_older_definition_never_lowers_a_row",
         "receipts::g21_g22_a_reservation_is_cancelled",
         "receipts::g23_settling_gives_back",
@@ -185,20 +185,15 @@ async fn a_batch_of_a_gate_is_about_one_part() {
     for key in &keys[..2] {
         fill(&world, &limit, key).await;
     }
-    let stall = "create table public.stall ();
-                 create function stall() returns trigger language plpgsql security definer as
-                 $$ begin lock table public.stall; return new; end $$;
-                 create trigger stall before update on tollgate.rate_limits for each row when (new.part = 9)
-                 execute function stall()";
-    world.sql(stall).await;
+    stall_part_9(&world).await;
     let mut admin = world.admin().await;
     let mut blocker = admin.begin().await.unwrap();
     sqlx::raw_sql("lock table public.stall").execute(&mut *blocker).await.unwrap();
 
     // All are queued before the lane gets its connection.
     let connection = pool.acquire().await.unwrap();
-    let [first, stalled, last] = [0, 1, 0].map(|key| {
-        let (gate, ask) = (gate.clone(), limit.key(&keys[key]));
+    let [first, stalled, short, last] = [(0, 1), (1, 6), (1, 5), (0, 1)].map(|(key, cost)| {
+        let (gate, ask) = (gate.clone(), limit.key(&keys[key]).cost(cost));
         tokio::spawn(async move { gate.consume(ask).await })
     });
     tokio::task::yield_now().await;
@@ -207,7 +202,42 @@ async fn a_batch_of_a_gate_is_about_one_part() {
         soon(done).await.unwrap().unwrap().granted().unwrap();
     }
     blocker.commit().await.unwrap();
+    // In the order in which they came.
     soon(stalled).await.unwrap().unwrap().granted().unwrap();
+    soon(short).await.unwrap().unwrap().denied().unwrap();
+}
+
+/// Each of their batches is a transaction of several nodes.
+#[tokio::test]
+async fn nobody_waits_for_calls_over_several_parts() {
+    let world = World::of_parts(PARTS).await;
+    let pool = pool(&world.url(), 2).await;
+    let gate = patient(&pool).parts(PARTS).lanes(1).statement_timeout(10 * SECOND).build();
+    let (limit, keys) = (Limit::token_bucket("ten", 10, EVER), apart());
+    for key in &keys[..2] {
+        fill(&world, &limit, key).await;
+    }
+    stall_part_9(&world).await;
+    let mut admin = world.admin().await;
+    let mut blocker = admin.begin().await.unwrap();
+    sqlx::raw_sql("lock table public.stall").execute(&mut *blocker).await.unwrap();
+
+    let (crossing, asks) = (gate.clone(), [limit.key(&keys[0]), limit.key(&keys[1])]);
+    let stalled = tokio::spawn(async move { crossing.consume_all(asks).await });
+    world.until_anyone_is_blocked().await;
+    soon(gate.consume(limit.key(&keys[2]))).await.unwrap().granted().unwrap();
+    blocker.commit().await.unwrap();
+    soon(stalled).await.unwrap().unwrap().granted().unwrap();
+}
+
+/// Stops every update of a row in part 9 until nobody locks the table `stall`.
+async fn stall_part_9(world: &World) {
+    let stall = "create table public.stall ();
+                 create function stall() returns trigger language plpgsql security definer as
+                 $$ begin lock table public.stall; return new; end $$;
+                 create trigger stall before update on tollgate.rate_limits for each row when (new.part = 9)
+                 execute function stall()";
+    world.sql(stall).await;
 }
 
 /// Rows of any limits for one key lie in one part; stored rows lie where the hash said when they were written.

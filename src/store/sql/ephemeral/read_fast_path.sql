@@ -1,11 +1,7 @@
--- Reads one row without a lock, on Citus; no row where it is missing. Citus plans a statement without CTE, join or
--- sub-select once, and every other one at each call.
---
--- $1 part, $2 name, $3 key, $4 shard
--- $5 the instant to take for now; null for the clock
+-- Generated from ../read_fast_path.sql by `./dev sqlx`.
 select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        null::int8                                 as "xid?",
        false                                      as "locked!",
        r.value, r.ts as "ts: Timestamp", r.holds::text as "holds?"
-  from tollgate.rate_limits r
+  from tollgate.buckets r
  where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4

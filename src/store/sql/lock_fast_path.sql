@@ -1,7 +1,6 @@
--- Locks one row and reads it, on Citus; no row where it is missing. Plain for the reason given in read_plain.sql.
+-- Locks one row and reads it, on Citus; no row where it is missing. A fast-path query like read_fast_path.sql.
 --
--- The clock may be read before the wait for the lock. An earlier instant never grants more, and a row never goes
--- back behind its own.
+-- The clock may be read before the wait for the lock: who has waited reads it once more.
 --
 -- $1 part, $2 name, $3 key, $4 shard
 -- $5 the instant to take for now; null for the clock
