@@ -171,8 +171,8 @@ fn nameless(policies: Vec<Policy>) -> Option<String> {
     for Policy { quota, window, .. } in policies {
         if let (Some(window), false) = (window, quotas.contains(&quota)) {
             let _ = list.bare_item(integer(quota)).parameter(key_ref("w"), integer(window));
+            quotas.push(quota);
         }
-        quotas.push(quota);
     }
     list.finish()
 }

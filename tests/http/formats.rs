@@ -77,3 +77,10 @@ fn two_policies_of_one_quota_are_one_before_they_had_names() {
     let decision = World::default().consume(limits, millis(0));
     assert_eq!(Fields::new(Format::Draft7).of(&decision)["ratelimit-policy"], "10;w=60");
 }
+
+#[test]
+fn a_policy_without_a_window_hides_none_of_its_quota() {
+    let (at_once, minute) = (Limit::concurrency("at_once", 10, MINUTE), Limit::fixed_window("minute", 10, MINUTE));
+    let decision = World::default().consume([at_once.global(), minute.start(Duration::ZERO).global()], millis(0));
+    assert_eq!(Fields::new(Format::Draft7).of(&decision)["ratelimit-policy"], "10;w=60");
+}
