@@ -71,12 +71,12 @@ impl Groups {
     ///
     /// Loses the groups that no such statement can write: those with a missing row, and those over several tables or
     /// parts.
-    pub(super) fn portions(
+    pub(super) fn portions<'c>(
         &mut self,
         rows: &[Row],
         found: &[Option<State>],
-        changes: &[Change],
-    ) -> Vec<Vec<GroupedChange>> {
+        changes: &'c [Change],
+    ) -> Vec<Vec<GroupedChange<'c>>> {
         let place = |row: usize| (rows[row].storage, rows[row].part);
         for change in changes {
             let group = self.of_row[change.row];
@@ -87,14 +87,14 @@ impl Groups {
         }
         let standing = changes.iter().filter(|change| self.is_done(change.row));
         let mut standing: Vec<_> =
-            standing.map(|change| GroupedChange { change: change.clone(), group: self.of_row[change.row] }).collect();
+            standing.map(|change| GroupedChange { change, group: self.of_row[change.row] }).collect();
         standing.sort_by_key(|change| change.group);
         standing.chunk_by(|one, other| place(one.group) == place(other.group)).map(<[_]>::to_vec).collect()
     }
 
     /// Loses the groups of a portion of which no row is among the written ones. A group that is written in part fails:
     /// a trigger or a policy keeps a row from being written.
-    pub(super) fn note_written(&mut self, rows: &[Row], portion: &[GroupedChange], written: &[usize]) {
+    pub(super) fn note_written(&mut self, rows: &[Row], portion: &[GroupedChange<'_>], written: &[usize]) {
         for group in portion.chunk_by(|one, other| one.group == other.group) {
             let id = group[0].group;
             let count = written.iter().filter(|written| **written == id).count();
@@ -106,7 +106,7 @@ impl Groups {
         }
     }
 
-    pub(super) fn fail(&mut self, portion: &[GroupedChange], error: &Error) {
+    pub(super) fn fail(&mut self, portion: &[GroupedChange<'_>], error: &Error) {
         for change in portion {
             self.outcomes[change.group] = Written::Failed(error.clone());
         }

@@ -16,15 +16,16 @@ impl Store<'_> {
     pub(crate) async fn save(&mut self, rows: &[Row], changes: &[Change], xid: i64) -> Result<(), Error> {
         let xid = self.provable(xid);
         let pieces: Vec<&[Row]> = if xid.is_some() { vec![rows] } else { by_table_and_part(rows).collect() };
-        let mut first = 0;
+        let (mut end, mut rest) = (0, changes);
         for piece in pieces {
-            let range = first..first + piece.len();
-            first = range.end;
-            let changes: Vec<_> = changes.iter().filter(|change| range.contains(&change.row)).cloned().collect();
-            let written = match changes.as_slice() {
+            end += piece.len();
+            // In the order of their rows.
+            let (changes, later) = rest.split_at(rest.partition_point(|change| change.row < end));
+            rest = later;
+            let written = match changes {
                 [] => continue,
                 [change] => self.save_one(&rows[change.row], change, xid).await,
-                _ => self.save_rows(rows, &changes, xid).await,
+                _ => self.save_rows(rows, changes, xid).await,
             };
             if written.map_err(failed(Step::Save, &piece[0]))? != changes.len() {
                 // Another transaction than the one that holds the rows, or something that keeps them from being

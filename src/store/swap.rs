@@ -14,9 +14,9 @@ use crate::error::{Error, Step};
 use crate::plan::{Change, Row};
 
 /// A change of a row that was read without a lock, and the group that it stands or falls with.
-#[derive(Clone, Debug)]
-pub(crate) struct GroupedChange {
-    pub(crate) change: Change,
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GroupedChange<'c> {
+    pub(crate) change: &'c Change,
     pub(crate) group: usize,
 }
 
@@ -51,14 +51,14 @@ impl Store<'_> {
         &mut self,
         rows: &[Row],
         found: &Found,
-        changes: &[GroupedChange],
+        changes: &[GroupedChange<'_>],
     ) -> Result<Vec<usize>, Error> {
         let first = &rows[changes[0].change.row];
-        let (tids, xmins) = versions(found, changes.iter().map(|change| &change.change));
-        let Values { amounts, instants, full_at, holds } = Values::of(changes.iter().map(|change| &change.change));
-        let group = |change: &GroupedChange| i32::try_from(change.group).expect("no batch has 2^31 groups");
+        let (tids, xmins) = versions(found, changes.iter().map(|grouped| grouped.change));
+        let Values { amounts, instants, full_at, holds } = Values::of(changes.iter().map(|grouped| grouped.change));
+        let group = |grouped: &GroupedChange<'_>| i32::try_from(grouped.group).expect("no batch has 2^31 groups");
         let groups: Vec<_> = changes.iter().map(group).collect();
-        let has_none = |GroupedChange { change, .. }: &GroupedChange| {
+        let has_none = |GroupedChange { change, .. }: &GroupedChange<'_>| {
             change.state.holds.is_none() && found.states[change.row].as_ref().is_none_or(|state| state.holds.is_none())
         };
         let each_stands_alone = groups.windows(2).all(|pair| pair[0] != pair[1]);
