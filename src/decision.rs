@@ -87,7 +87,7 @@ impl From<Grant> for Receipt {
 
 /// Tokens that are taken, to be spent at [`ready_at`](Self::ready_at) and not before.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(from = "ReservationRecord", into = "ReservationRecord")]
+#[serde(into = "ReservationRecord")]
 #[non_exhaustive]
 pub struct Reservation {
     /// From when on the tokens may be spent; [`observed_at`](Self::observed_at) if at once.
@@ -99,6 +99,7 @@ pub struct Reservation {
     /// What was taken from where; a [`Receipt`] is made of it.
     pub charges: Vec<Charge>,
     /// Where each limit stands now.
+    #[serde(default)]
     pub standings: Standings,
 }
 
@@ -129,14 +130,14 @@ impl From<Reservation> for Receipt {
 ///
 /// As an error its message names the limits that refused, never the key, which may be personal.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(from = "DeniedRecord", into = "DeniedRecord")]
+#[serde(into = "DeniedRecord")]
 #[non_exhaustive]
 pub struct Denied {
     /// The limit that refused; of several the one to wait for longest.
     pub limit: Cow<'static, str>,
     /// Whom it refused.
     pub key: Key,
-    /// What that limit has left, less than what was asked; negative for a debt.
+    /// What that limit has left; negative for a debt.
     pub remaining: Tokens,
     /// The first microsecond at which the same call, alone, would be granted.
     pub retry_at: DateTime<Utc>,
@@ -152,6 +153,7 @@ pub struct Denied {
     pub others: Box<[Refusal]>,
     /// Where each asked limit stands, whether it refused or not; after a refusal from memory, where each that refused
     /// stands.
+    #[serde(default)]
     pub standings: Standings,
 }
 
@@ -232,15 +234,13 @@ fn millis_up(span: Duration) -> u64 {
     u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-#[derive(Deserialize, Serialize)]
+#[derive(Serialize)]
 struct ReservationRecord {
     ready_at: DateTime<Utc>,
-    #[serde(default, skip_deserializing)]
     wait_ms: u64,
     observed_at: DateTime<Utc>,
     decided_at: DateTime<Utc>,
     charges: Vec<Charge>,
-    #[serde(default)]
     standings: Standings,
 }
 
@@ -252,26 +252,17 @@ impl From<Reservation> for ReservationRecord {
     }
 }
 
-impl From<ReservationRecord> for Reservation {
-    fn from(record: ReservationRecord) -> Self {
-        let ReservationRecord { ready_at, wait_ms: _, observed_at, decided_at, charges, standings } = record;
-        Self { ready_at, observed_at, decided_at, charges, standings }
-    }
-}
-
-#[derive(Deserialize, Serialize)]
+#[derive(Serialize)]
 struct DeniedRecord {
     limit: Cow<'static, str>,
     key: Key,
     remaining: Tokens,
     retry_at: DateTime<Utc>,
-    #[serde(default, skip_deserializing)]
     retry_after_ms: u64,
     observed_at: DateTime<Utc>,
     decided_at: DateTime<Utc>,
     source: Source,
     others: Box<[Refusal]>,
-    #[serde(default)]
     standings: Standings,
 }
 
@@ -280,14 +271,5 @@ impl From<Denied> for DeniedRecord {
         let retry_after_ms = millis_up(denied.retry_after());
         let Denied { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings } = denied;
         Self { limit, key, remaining, retry_at, retry_after_ms, observed_at, decided_at, source, others, standings }
-    }
-}
-
-impl From<DeniedRecord> for Denied {
-    fn from(record: DeniedRecord) -> Self {
-        let DeniedRecord {
-            limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings, ..
-        } = record;
-        Self { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings }
     }
 }

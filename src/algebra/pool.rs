@@ -273,8 +273,8 @@ impl<'r> Pool<'r> {
             return row.as_ref().map_or(self.terms.full(self.now).ts, |row| self.terms.first_instant(row, target));
         }
         let shards: Vec<_> = self.shards().collect();
-        let holds_target = |at| shards.iter().map(|shard| shard.value_at(at)).sum::<i128>() >= wide(target);
-        first_true(self.now, self.full_at(), holds_target)
+        let sum = |at| shards.iter().map(|shard| wide(shard.terms.refill(&shard.read, at).value)).sum::<i128>();
+        first_true(self.now, self.full_at(), |at| sum(at) >= wide(target))
     }
 
     /// Asks the rows together.
@@ -472,8 +472,8 @@ impl<'r> Pool<'r> {
         } else {
             // A row that bears all that it can of the cost is ready at some instant: the latest of these bounds the
             // search.
-            let alone = |shard: &Shard| shard.ready_at(cost.min(shard.room(ask, Timestamp::MAX)));
-            let latest = shards.iter().map(alone).fold(self.now, Timestamp::max);
+            let alone = |shard: &Shard| shard.portion(cost.min(shard.room(ask, Timestamp::MAX))).next;
+            let latest = shards.iter().map(|shard| shard.terms.repaid_at(&alone(shard))).fold(self.now, Timestamp::max);
             first_true(self.now, latest, |at| room(at) >= cost)
         };
         // All that is ready before that instant, and of what is ready at that very instant no more than is asked.
@@ -552,10 +552,6 @@ impl Shard {
         self.terms.counted(next.holds, next.ts)
     }
 
-    fn value_at(&self, at: Timestamp) -> i128 {
-        wide(self.terms.refill(&self.read, at).value)
-    }
-
     /// The most that it can be charged and be out of debt at an instant, within its part of `max_reserved`. What is
     /// repaid after the end of time counts as ready then.
     fn room(&self, ask: Ask, at: Timestamp) -> i128 {
@@ -566,11 +562,6 @@ impl Shard {
         }
         let (gained, _) = self.terms.gained(self.refilled.ts, at.max(self.refilled.ts));
         (value + gained).clamp(0, most)
-    }
-
-    /// When a charge would be ready.
-    fn ready_at(&self, charge: i128) -> Timestamp {
-        self.terms.repaid_at(&self.portion(charge).next)
     }
 }
 

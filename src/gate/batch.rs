@@ -11,7 +11,7 @@ use tracing::Instrument;
 use super::connection::{Connection, within};
 use super::groups::{Groups, Written};
 use super::meter;
-use super::refusals::Reading;
+use super::refusals::{Reading, Refusals};
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
 use super::transaction;
@@ -51,21 +51,14 @@ pub(super) enum Left {
 struct Caller {
     /// `None` once it is answered.
     reply: Option<Reply>,
-    /// Whether the call may raise a balance.
-    raises_balance: bool,
     held_since: Option<Instant>,
 }
 
 impl Batch {
     /// `held_rows` are not waited for.
     pub(super) fn new(queued: Vec<QueuedCall>, held_rows: HashSet<Row>) -> Self {
-        let (calls, callers) = queued
-            .into_iter()
-            .map(|QueuedCall { call, reply, held_since }| {
-                let caller = Caller { reply: Some(reply), raises_balance: call.raises_balance(), held_since };
-                (call, caller)
-            })
-            .unzip();
+        let caller = |QueuedCall { call, reply, held_since }| (call, Caller { reply: Some(reply), held_since });
+        let (calls, callers) = queued.into_iter().map(caller).unzip();
         Self { plan: Plan::of(calls), callers, held_rows, held: Vec::new(), stuck: false }
     }
 
@@ -114,19 +107,14 @@ impl Batch {
 
     /// Answers those who have no answer yet, and says what is left of the connection.
     fn leave(mut self, shared: &Shared, mut connection: Connection, decided: Result<(), Error>) -> Left {
-        let Err(error) = decided else {
-            connection.finished();
-            return Left::Sound(connection);
-        };
-        self.answer_rest(shared, &error);
-        if error.leaves_connection() {
-            connection.finished();
-            Left::Sound(connection)
-        } else if self.stuck {
-            Left::Stuck(connection, error)
-        } else {
-            Left::Gone
+        if let Err(error) = decided {
+            self.answer_rest(shared, &error);
+            if !error.leaves_connection() {
+                return if self.stuck { Left::Stuck(connection, error) } else { Left::Gone };
+            }
         }
+        connection.finished();
+        Left::Sound(connection)
     }
 
     /// Answers every caller, or says why the remaining ones have no answer.
@@ -145,7 +133,7 @@ impl Batch {
             }
             found => found?,
         };
-        let reading = Reading::new(found.now, asked);
+        let reading = Reading { now: found.now, asked, answered: Instant::now() };
         let outcome = self.plan.decide(&found.states, found.now);
         let broken = self.swap(shared, connection, &found, &outcome.changes, &mut groups).await;
         if let Some(refusals) = &shared.refusals {
@@ -304,7 +292,7 @@ impl Batch {
                     }
                 }
             }
-            (Some(_), Ok(_)) if self.callers[call].raises_balance => self.forget(shared, call),
+            (Some(_), Ok(_)) if self.plan.call(call).raises_balance() => self.forget(shared, call),
             _ => {}
         }
         self.answer(call, answer);
@@ -313,13 +301,9 @@ impl Batch {
     /// Forgets what was remembered of a call's rows: they were raised, or written in an unknown way.
     fn forget(&self, shared: &Shared, call: usize) {
         let Some(refusals) = &shared.refusals else { return };
-        let rows = self.plan.places_of(call).map(|place| &self.plan.rows()[place]);
-        for row in rows {
-            if self.callers[call].raises_balance {
-                refusals.raise(row, &shared.settings.clock);
-            } else {
-                refusals.forget(row, &shared.settings.clock);
-            }
+        let forget = if self.plan.call(call).raises_balance() { Refusals::raise } else { Refusals::forget };
+        for place in self.plan.places_of(call) {
+            forget(refusals, &self.plan.rows()[place], &shared.settings.clock);
         }
     }
 

@@ -66,9 +66,9 @@ impl GateBuilder {
         self
     }
 
-    /// Remembers refusals in this process. While a remembered row must refuse a call, `consume`, `consume_all`, `check`
-    /// and `wait` refuse it without asking the database, with [`Source::Memory`](crate::Source::Memory). Off unless
-    /// asked for.
+    /// Remembers refusals in this process. While a remembered row must refuse a call, `consume`, `check`, `wait`,
+    /// `acquire` and their variants refuse it without asking the database, with
+    /// [`Source::Memory`](crate::Source::Memory). Off unless asked for.
     ///
     /// A refusal lapses at the instant at which the row would grant the cost asked. A smaller cost is refused from the
     /// remembered row if the row must refuse it, too; else the gate asks the database. This gate's own credits, resets,

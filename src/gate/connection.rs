@@ -2,7 +2,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
-use sqlx::{PgConnection, PgPool, Postgres};
+use sqlx::{PgConnection, Postgres};
 
 use super::shared::Shared;
 use crate::error::{Error, Step};
@@ -13,7 +13,6 @@ use crate::store::database;
 #[derive(Debug)]
 pub(super) struct Connection {
     inner: PoolConnection<Postgres>,
-    pool: PgPool,
     sound: bool,
 }
 
@@ -24,7 +23,7 @@ impl Connection {
         let inner = acquired
             .unwrap_or(Err(sqlx::Error::PoolTimedOut))
             .map_err(|source| database(Step::Acquire, limit, source))?;
-        Ok(Self { inner, pool: shared.pool.clone(), sound: true })
+        Ok(Self { inner, sound: true })
     }
 
     /// Marks that a statement is under way, until [`finished`](Self::finished).
@@ -38,11 +37,12 @@ impl Connection {
     }
 
     /// Keeps the connection for the next batch, unless the pool has no other to give: then it goes back, and to the end
-    /// of the pool's queue, so that the host application's own requests get their turn.
-    /// Nor is it kept from a pool that is being closed.
+    /// of the pool's queue, so that the host application's own requests get their turn. Nor is it kept from a pool that
+    /// is being closed.
     pub(super) async fn unless_wanted(self, shared: &Shared) -> Option<Self> {
-        let exhausted = self.pool.num_idle() == 0 && self.pool.size() >= self.pool.options().get_max_connections();
-        if !exhausted && !self.pool.is_closed() {
+        let pool = &shared.pool;
+        let exhausted = pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections();
+        if !exhausted && !pool.is_closed() {
             return Some(self);
         }
         self.give_back(shared).await;

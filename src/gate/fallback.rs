@@ -6,14 +6,15 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use super::buckets::LocalBuckets;
 use super::meter;
 use crate::algebra::Timestamp;
-use crate::decision::{Decision, Grant, Source};
+use crate::decision::{Decision, Denied, Grant, Source};
 use crate::error::Error;
-use crate::plan::{Answer, CheckedCall, Plan};
+use crate::plan::{CheckedCall, Plan};
 use crate::standing::Standings;
 use crate::tokens::Tokens;
 
-/// What a gate answers to `consume`, `consume_all`, `check` and `wait` while the database cannot be asked: it is down,
-/// cannot be reached, gives up, takes no writes, or lacks the tables.
+/// What a gate answers to `consume`, `check`, `wait`, `acquire` and their variants while the database cannot be asked: it
+/// is down, cannot be reached, gives up, takes no writes, or lacks the tables. A [`Lease`](crate::Lease) that is granted
+/// so holds nothing.
 ///
 /// A pool without a free connection for [`acquire_timeout`](crate::GateBuilder::acquire_timeout) counts as away,
 /// because sqlx reports a server that is down in the same words. These stay errors: bad input; [`Error::Busy`], because
@@ -66,20 +67,15 @@ impl Fallback {
 
     /// The answer to a call that the database did not answer.
     pub(super) fn answer(&self, kept: Option<CheckedCall>, error: Error) -> Result<Decision, Error> {
-        let Some(call) = kept.filter(|_| self.answers(&error)) else { return Err(error) };
+        // Whoever can choose a key that the database objects to must not open the gate by it.
+        let failed = error.is_of_the_database() && !error.is_about_data();
+        let Some(call) = kept.filter(|_| failed) else { return Err(error) };
         let limit = call.limit().name.clone();
         let Some(decision) = self.decide(call) else { return Err(error) };
         let (limit, outcome) = (limit.as_str(), if decision.is_granted() { "granted" } else { "denied" });
         tracing::warn!(limit, outcome, degraded = true, %error, "decided without the database");
         meter::decided(limit, outcome, Source::Degraded);
         Ok(decision)
-    }
-
-    /// Whether this is a failure that the policy has an answer to.
-    fn answers(&self, error: &Error) -> bool {
-        // Whoever can choose a key that the database objects to must not open the gate by it.
-        let failed = error.is_of_the_database() && !error.is_about_data();
-        failed && self.policy != OnFailure::Closed
     }
 
     fn decide(&self, call: CheckedCall) -> Option<Decision> {
@@ -99,16 +95,10 @@ impl Fallback {
             return None;
         }
         drop(buckets);
-        match outcome.answers.into_iter().next()?.ok()? {
-            Answer::Granted { remaining, standings, .. } => {
-                Some(Decision::Granted(self.degraded(remaining, standings)))
-            }
-            Answer::Denied(mut denied) => {
-                denied.source = Source::Degraded;
-                Some(Decision::Denied(denied))
-            }
-            Answer::Done(_) => None,
-        }
+        Some(match outcome.answers.into_iter().next()?.ok()?.grant() {
+            Decision::Granted(grant) => Decision::Granted(self.degraded(grant.remaining, grant.standings)),
+            Decision::Denied(denied) => Decision::Denied(Denied { source: Source::Degraded, ..denied }),
+        })
     }
 
     fn degraded(&self, remaining: Tokens, standings: Standings) -> Grant {

@@ -123,12 +123,6 @@ impl Lane {
         None
     }
 
-    /// Everybody who waits hears that the runtime has ended. Whoever comes next starts another task.
-    fn dismiss(&self) {
-        let dismissed = std::mem::take(&mut *self.queue());
-        drop(dismissed);
-    }
-
     fn queue(&self) -> MutexGuard<'_, Queue> {
         // Nothing that runs under the lock leaves the queue half changed.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
@@ -179,7 +173,9 @@ struct Attendant {
 impl Drop for Attendant {
     fn drop(&mut self) {
         if let Some(lane) = self.lane.take() {
-            lane.dismiss();
+            // Everybody who waits hears it, once the lock is free. Whoever comes next starts another task.
+            let dismissed = std::mem::take(&mut *lane.queue());
+            drop(dismissed);
         }
     }
 }

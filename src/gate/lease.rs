@@ -20,9 +20,9 @@ use crate::receipt::Receipt;
 /// # When it is lost
 ///
 /// A lease that could not be renewed for its whole length, or that a crash has emptied from the table of ephemeral
-/// limits, is over: others may have been granted what it held. [`lapsed`](Self::lapsed) returns then, a hundredth of the lease
-/// before the database lets it go. Race it against the work. What is written after that, somebody else may be writing
-/// at the same time: a lease is no lock on data.
+/// limits, is over: others may have been granted what it held. [`lapsed`](Self::lapsed) returns then, a hundredth of the
+/// lease before the database lets it go. Race it against the work. What is written after that, somebody else may be
+/// writing at the same time: a lease is no lock on data.
 ///
 /// # Example
 ///
@@ -57,8 +57,8 @@ pub struct Lease {
 struct Keeper {
     held: watch::Receiver<Held>,
     task: JoinHandle<Result<(), Error>>,
-    /// Dropped, it stands for `Then::Release`.
-    then: oneshot::Sender<Then>,
+    /// Told, the task leaves the lease alone; dropped, it releases the lease.
+    kept: oneshot::Sender<()>,
 }
 
 /// What a lease is as long as it is renewed.
@@ -67,13 +67,6 @@ struct Held {
     receipt: Receipt,
     /// When its holder must have stopped.
     deadline: Instant,
-}
-
-/// What becomes of a lease that its holder gives up.
-#[derive(Debug)]
-enum Then {
-    Release,
-    Keep,
 }
 
 impl Lease {
@@ -86,10 +79,10 @@ impl Lease {
             // Of one that was granted before a part has passed.
             let left = span(grant.observed_at, ends).min(lease);
             let (renewed, held) = watch::channel(Held { receipt, deadline: deadline(sent, left) });
-            let (then, given_up) = oneshot::channel();
+            let (kept, given_up) = oneshot::channel();
             let due = gate.together(sent + left / 3, lease);
             let task = tokio::spawn(keep(gate.clone(), lease, due, renewed, given_up));
-            Keeper { held, task, then }
+            Keeper { held, task, kept }
         });
         Self { grant, keeper }
     }
@@ -122,19 +115,19 @@ impl Lease {
     /// [`Error::Lapsed`] and [`Error::ReceiptUsed`] for a lease that was lost before; else those of
     /// [`Gate::settle`]. A release that fails is tried again until the lease has ended.
     pub async fn release(mut self) -> Result<(), Error> {
-        let Some(Keeper { task, then, .. }) = self.keeper.take() else { return Ok(()) };
+        let Some(Keeper { task, kept, .. }) = self.keeper.take() else { return Ok(()) };
+        drop(kept);
         // Where the runtime has ended there is no task.
-        let _ = then.send(Then::Release);
         task.await.unwrap_or(Err(Error::Stopped))
     }
 
     /// Gives up the guard and keeps the lease: it is renewed and released by this receipt
     /// ([`Gate::renew`], [`Gate::release`]), else it lapses.
     pub fn into_receipt(mut self) -> Receipt {
-        let Some(Keeper { held, then, .. }) = self.keeper.take() else {
+        let Some(Keeper { held, kept, .. }) = self.keeper.take() else {
             return Receipt { charges: self.grant.charges.clone() };
         };
-        let _ = then.send(Then::Keep);
+        let _ = kept.send(());
         let held = held.borrow();
         held.receipt.clone()
     }
@@ -146,14 +139,14 @@ async fn keep(
     lease: Duration,
     due: Instant,
     held: watch::Sender<Held>,
-    mut given_up: oneshot::Receiver<Then>,
+    mut given_up: oneshot::Receiver<()>,
 ) -> Result<(), Error> {
     let renewals = pin!(renew_until_lost(&gate, lease, due, &held));
-    let then = match select(&mut given_up, renewals).await {
-        Either::Left((then, _)) => then,
+    let kept = match select(&mut given_up, renewals).await {
+        Either::Left((kept, _)) => kept,
         Either::Right(((), _)) => given_up.await,
     };
-    if let Ok(Then::Keep) = then {
+    if kept.is_ok() {
         return Ok(());
     }
     let last = held.borrow().clone();

@@ -159,8 +159,8 @@ impl Gate {
     /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again.
     /// Returns the refusal at once where the instant lies beyond the timeout. Those who wait for one key at one gate
     /// are served in the order in which they came, whatever they cost. A caller whose timeout ends while others are
-    /// before it is refused, even if its tokens are there. Waiting holds nothing and promises nothing against [`consume`](Self::consume) and
-    /// other processes: a caller who needs that calls [`reserve`](Self::reserve).
+    /// before it is refused, even if its tokens are there. Waiting holds nothing and promises nothing against
+    /// [`consume`](Self::consume) and other processes: a caller who needs that calls [`reserve`](Self::reserve).
     ///
     /// The span is the database's, measured on this machine's monotonic clock; see [`jitter`](GateBuilder::jitter).
     ///

@@ -49,10 +49,6 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn new(now: Timestamp, asked: Instant) -> Self {
-        Self { now, asked, answered: Instant::now() }
-    }
-
     fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.answered)
     }

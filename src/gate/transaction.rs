@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Transaction};
 
 use super::connection::{Connection, within};
@@ -42,13 +43,14 @@ async fn attempt(
     // The server watches each statement; this is for a server that is gone.
     let pieces = u32::try_from(by_table_and_part(plan.rows()).count()).expect("a plan fits in memory");
     let patience = timeout.saturating_mul(STATEMENTS).saturating_mul(pieces);
+    let ended = |source| database(Step::Commit, limit, source);
     match within(patience, Step::Lock, limit, Execution::new(shared.store(&mut tx), plan).run()).await {
         Ok(answers) => {
-            within(timeout, Step::Commit, limit, commit(tx, limit)).await.map_err(Error::of_commit)?;
+            within(timeout, Step::Commit, limit, tx.commit().map_err(ended)).await.map_err(Error::of_commit)?;
             Ok(answers)
         }
         Err(error) if error.leaves_connection() => {
-            within(timeout, Step::Commit, limit, rollback(tx, limit)).await?;
+            within(timeout, Step::Commit, limit, tx.rollback().map_err(ended)).await?;
             Err(error)
         }
         Err(error) => Err(error),
@@ -70,14 +72,6 @@ async fn begin<'c>(
          {pass_on}set local lock_timeout = {lock}; set local statement_timeout = {statement}"
     );
     connection.begin_with(AssertSqlSafe(sql)).await.map_err(|source| database(Step::Begin, limit, source))
-}
-
-async fn commit(tx: Transaction<'_, Postgres>, limit: &str) -> Result<(), Error> {
-    tx.commit().await.map_err(|source| database(Step::Commit, limit, source))
-}
-
-async fn rollback(tx: Transaction<'_, Postgres>, limit: &str) -> Result<(), Error> {
-    tx.rollback().await.map_err(|source| database(Step::Commit, limit, source))
 }
 
 /// No table and part of a plan takes as many.

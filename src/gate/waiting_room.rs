@@ -14,7 +14,7 @@ use super::connection::Connection;
 use super::reply::QueuedCall;
 use super::shared::{Settings, Shared};
 use crate::error::Error;
-use crate::plan::{CheckedCall, Row};
+use crate::plan::Row;
 
 /// Where calls wait whose rows somebody else holds for longer than a moment, so that the lanes go on.
 ///
@@ -75,7 +75,8 @@ impl WaitingRoom {
     /// The rows that somebody was seen to hold a moment ago.
     pub(super) fn held_rows(&self) -> HashSet<Row> {
         let mut parties = self.parties();
-        parties.forget();
+        let is_held = |party: &Party| party.held_at.elapsed() < REMEMBERED;
+        parties.waiting.retain(|party| party.tried || !party.calls.is_empty() || is_held(party));
         parties.waiting.iter().flat_map(|party| party.rows.iter().cloned()).collect()
     }
 
@@ -135,7 +136,7 @@ impl Parties {
         let now = Instant::now();
         call.held_since.get_or_insert(now);
         let rows: Vec<Row> = call.call.first_rows().cloned().collect();
-        match self.waiting.iter_mut().find(|party| party.asks_one_of(&call.call)) {
+        match self.waiting.iter_mut().find(|party| rows.iter().any(|row| party.rows.contains(row))) {
             Some(party) => {
                 party.rows.extend(rows);
                 party.calls.push_back(call);
@@ -152,17 +153,6 @@ impl Parties {
     /// The place of the next party that has calls.
     fn next(&self) -> Option<usize> {
         self.waiting.iter().position(|party| !party.calls.is_empty())
-    }
-
-    /// Forgets rows that were not seen held for a while, and that nobody waits for.
-    fn forget(&mut self) {
-        self.waiting.retain(|party| party.tried || !party.calls.is_empty() || party.held_at.elapsed() < REMEMBERED);
-    }
-}
-
-impl Party {
-    fn asks_one_of(&self, call: &CheckedCall) -> bool {
-        call.first_rows().any(|row| self.rows.contains(row))
     }
 }
 

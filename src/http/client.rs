@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName};
 use ipnet::{IpNet, Ipv4Net};
 
-use super::forwarded::{self, ForwardedField};
+use super::forwarded::{ForwardedField, node, single_value};
 
 /// Which proxies are trusted to report the client's address.
 ///
@@ -111,7 +111,7 @@ impl TrustedProxies {
             Trusted::Hops(proxies) => entries.nth(usize::from(*proxies) - 1).flatten().unwrap_or(peer),
             Trusted::Networks(networks) => first_outside(networks, peer, entries).unwrap_or(peer),
             Trusted::SingleAddress(field, networks) if is_inside(networks, peer) => {
-                forwarded::single_address(headers, field).unwrap_or(peer)
+                single_value(headers, field).and_then(node).unwrap_or(peer)
             }
             Trusted::SingleAddress(..) => peer,
         }

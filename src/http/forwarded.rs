@@ -27,11 +27,6 @@ impl ForwardedField {
     }
 }
 
-/// The address in a field that holds one, if the field occurs once.
-pub(super) fn single_address(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
-    single_value(headers, name).and_then(node)
-}
-
 /// The value of a field that occurs once. With two, somebody else might look at the other one.
 pub(crate) fn single_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h [u8]> {
     let mut values = headers.get_all(name).iter();
@@ -51,7 +46,7 @@ fn element(element: &[u8]) -> Option<IpAddr> {
 }
 
 /// An address with or without a port. An IPv6 address can have brackets.
-fn node(entry: &[u8]) -> Option<IpAddr> {
+pub(super) fn node(entry: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(entry).ok()?.trim_ascii();
     let bare = || text.parse().ok();
     let with_port = || text.parse().ok().map(|address: SocketAddr| address.ip());

@@ -45,7 +45,7 @@ impl<'a> Execution<'a> {
                 need = None;
                 continue;
             }
-            if !found.misses_one() || !self.plan.inserts() {
+            if found.states[0].is_some() || !self.plan.inserts() {
                 found.states[0] = found.states[0].take().filter(|_| self.inserted.is_empty());
                 return self.finish(&found).await;
             }

@@ -19,7 +19,6 @@ use crate::request::Request;
 use crate::store::{Backend, Store, by_table_and_part};
 use crate::tokens::{Tokens, TokensError};
 pub(crate) use execution::{Answers, Execution};
-use savepoint::Savepoint;
 
 /// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back
 /// together.
@@ -351,16 +350,6 @@ impl Limiter {
 
     fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
         Store::new(conn, self.at, self.backend)
-    }
-
-    async fn savepoint(
-        &self,
-        conn: &mut PgConnection,
-        plan: &Plan,
-        lock_timeout: Option<Duration>,
-    ) -> Result<Savepoint, Error> {
-        let distributed = self.backend.parts.is_distributed();
-        Savepoint::set(conn, lock_timeout, distributed, plan.rows()[0].name()).await
     }
 }
 

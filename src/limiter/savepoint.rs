@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
+use super::Limiter;
 use crate::error::{Error, Step};
+use crate::plan::Plan;
 use crate::store::{PASS_ON, database, millis};
 
 /// A savepoint in the caller's transaction, and the statements that put the settings of before back.
@@ -12,25 +14,27 @@ pub(super) struct Savepoint {
     before: Option<String>,
 }
 
-impl Savepoint {
+impl Limiter {
     /// Sets a savepoint, and the lock timeout if there is one, in one round trip; on Citus, on its nodes, too.
-    pub(super) async fn set(
+    pub(super) async fn savepoint(
+        &self,
         conn: &mut PgConnection,
+        plan: &Plan,
         timeout: Option<Duration>,
-        distributed: bool,
-        limit: &str,
-    ) -> Result<Self, Error> {
+    ) -> Result<Savepoint, Error> {
         let before = match timeout {
-            Some(timeout) => with_timeout(conn, timeout, distributed).await.map(Some),
+            Some(timeout) => with_timeout(conn, timeout, self.backend.parts.is_distributed()).await.map(Some),
             None => sqlx::raw_sql("savepoint tollgate").execute(conn).await.map(|_| None),
         };
         let before = before.map_err(|source| match &source {
             sqlx::Error::Database(error) if error.code().as_deref() == Some(NO_TRANSACTION) => Error::NotInTransaction,
-            _ => database(Step::Savepoint, limit, source),
+            _ => database(Step::Savepoint, plan.rows()[0].name(), source),
         })?;
-        Ok(Self { before })
+        Ok(Savepoint { before })
     }
+}
 
+impl Savepoint {
     /// Leaves it as the answer demands: undone after an error, else kept.
     pub(super) async fn leave<T>(self, conn: &mut PgConnection, answer: Result<T, Error>) -> Result<T, Error> {
         match answer {

@@ -46,7 +46,7 @@ impl Limiter {
             if !there.is_empty()
                 && let Some(row) = self.swap_first(conn, plan, &seen, &there).await?
             {
-                return traced(plan, only(plan.decide_at(&[row], &seen.states, seen.now).answers));
+                return traced(plan, only(plan.decide_in(&[row], &seen.states, seen.now).answers));
             }
         }
         // Random ones, so that not all wait for the same. The candidates of an item are never empty.
@@ -109,7 +109,7 @@ impl Limiter {
         for (place, state) in places.iter().zip(&found.states) {
             seen.states[*place].clone_from(state);
         }
-        let Outcome { answers, changes } = plan.decide_at(chosen, &seen.states, found.now);
+        let Outcome { answers, changes } = plan.decide_in(chosen, &seen.states, found.now);
         let Ok(answer @ Answer::Granted { .. }) = only(answers) else { return Ok(None) };
         store.save(plan.rows(), &changes, found.xid.ok_or(Error::NotInTransaction)?).await?;
         traced(plan, Ok(answer))

@@ -42,22 +42,22 @@ impl Call {
 
     /// Gives tokens back, up to the capacity.
     pub fn credit(request: Request) -> Self {
-        Self::change(request, Alteration::Credit)
+        Self::alter(request.checked().and_then(unheld), Alteration::Credit)
     }
 
     /// Takes tokens, whatever is there.
     pub fn debit(request: Request) -> Self {
-        Self::change(request, Alteration::Debit)
+        Self::alter(request.checked().and_then(unheld), Alteration::Debit)
     }
 
     /// Fills a key up, and brings a row from the future back to the present.
     pub fn reset(request: Request) -> Self {
-        Self::alter(request, |_| Alteration::Reset)
+        Self::alter(request.checked(), |_| Alteration::Reset)
     }
 
     /// Reads a balance.
     pub fn look(request: Request) -> Self {
-        Self::alter(request, |_| Alteration::Look)
+        Self::alter(request.checked(), |_| Alteration::Look)
     }
 
     /// Brings each charge of a receipt to its actual cost: the difference is given back or taken, whatever is there.
@@ -129,13 +129,11 @@ impl Call {
         self
     }
 
-    fn alter(request: Request, alteration: impl Fn(Tokens) -> Alteration) -> Self {
-        Self { checked: request.checked().map(|request| altered(request, alteration)) }
-    }
-
-    /// Gives or takes, which leaves no hold.
-    fn change(request: Request, alteration: impl Fn(Tokens) -> Alteration) -> Self {
-        Self { checked: request.checked().and_then(unheld).map(|request| altered(request, alteration)) }
+    fn alter(request: Result<CheckedRequest, Error>, alteration: impl Fn(Tokens) -> Alteration) -> Self {
+        let altered = |CheckedRequest { limit, key, cost, .. }| {
+            CheckedCall::Alter(vec![Item { target: Target::new(limit, key), action: alteration(cost) }])
+        };
+        Self { checked: request.map(altered) }
     }
 
     /// Changes the rows of a receipt's leases.
@@ -308,7 +306,7 @@ fn not_negative(limit: &Limit, cost: Tokens) -> Result<Tokens, Error> {
     Ok(cost)
 }
 
-/// A request that neither counts who holds the limit, which nothing is given to or taken from besides, nor has an id.
+/// A request that gives or takes, and leaves no hold: of no limit that counts who holds it, and without an id.
 fn unheld(request: CheckedRequest) -> Result<CheckedRequest, Error> {
     let source = match &request {
         CheckedRequest { limit, .. } if limit.lease().is_some() => HoldError::Counted,
@@ -316,13 +314,6 @@ fn unheld(request: CheckedRequest) -> Result<CheckedRequest, Error> {
         _ => return Ok(request),
     };
     Err(Error::Hold { limit: request.limit.name.into(), source })
-}
-
-fn altered(
-    CheckedRequest { limit, key, cost, .. }: CheckedRequest,
-    alteration: impl Fn(Tokens) -> Alteration,
-) -> CheckedCall {
-    CheckedCall::Alter(vec![Item { target: Target::new(limit, key), action: alteration(cost) }])
 }
 
 fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Item<Ask>>, Error> {

@@ -129,11 +129,9 @@ impl Plan {
     pub fn need(&self) -> Option<Need> {
         let [Planned { call: CheckedCall::Take(items), .. }] = self.calls.as_slice() else { return None };
         let [item] = items.as_slice() else { return None };
-        if item.action.is_once() {
-            return None;
-        }
-        let need = |terms, ask: Ask| Need { balance: ask.needs(&terms), terms };
-        (item.target.rows == 1).then(|| need(item.target.terms, item.action))
+        let terms = item.target.terms;
+        let proves = item.target.rows == 1 && !item.action.is_once();
+        proves.then(|| Need { balance: item.action.needs(&terms), terms })
     }
 
     /// What a missing row means, in micro-tokens, in the order of [`Plan::rows`].
@@ -158,7 +156,7 @@ impl Plan {
 
     /// Decides as [`decide`](Self::decide) does. Where rows are chosen, one for each item of the plan's only call, each
     /// item takes from its chosen row alone.
-    fn decide_in(&self, chosen: &[usize], found: &[Option<State>], now: Timestamp) -> Outcome {
+    pub(crate) fn decide_in(&self, chosen: &[usize], found: &[Option<State>], now: Timestamp) -> Outcome {
         let mut ledger = Ledger::new(found, now);
         let answers = self.calls.iter().map(|planned| ledger.answer(planned, chosen)).collect();
         Outcome { answers, changes: ledger.changes(found) }
@@ -238,10 +236,5 @@ impl Plan {
             (!candidates.is_empty()).then_some(candidates)
         };
         items.iter().zip(places).map(of_item).collect()
-    }
-
-    /// Decides the plan's only call with each item at one chosen row, by what is known of all rows.
-    pub(crate) fn decide_at(&self, chosen: &[usize], known: &[Option<State>], now: Timestamp) -> Outcome {
-        self.decide_in(chosen, known, now)
     }
 }

@@ -33,11 +33,6 @@ impl Found {
         Self { now: Timestamp::MIN, xid: None, locked: true, states: Vec::new(), versions: Vec::new() }
     }
 
-    /// Whether a row is missing.
-    pub(crate) fn misses_one(&self) -> bool {
-        self.states.contains(&None)
-    }
-
     /// Adds what was found in the next table or part: the latest clock counts for all.
     pub(super) fn append(&mut self, later: Self) {
         self.now = self.now.max(later.now);
