@@ -14,7 +14,7 @@ use crate::support::{Fault, pool};
 pub(crate) enum Contender {
     /// `Gate`, as it is by default: callers of one process share transactions.
     Gate,
-    /// Two of them that know nothing of each other, as in two processes; each call asks one.
+    /// Two of them, each with connections of its own, as in two processes; each call asks one.
     TwoGates,
     /// `Gate`, told to remember refusals.
     GateRemembering,
@@ -62,7 +62,7 @@ impl Contender {
             // Nobody else lets callers of other rows wait.
             _ if scene.workload == Workload::Held => self == Self::Gate,
             Self::Gate | Self::Transaction => true,
-            Self::TwoGates => scene.workload == Workload::Uniform,
+            Self::TwoGates => matches!(scene.workload, Workload::Uniform | Workload::Hot),
             Self::GateRemembering => !scene.is_granted(),
             // A refusal writes nothing, three rows are more than one, and what decides nothing has no latency to compare.
             Self::Update => !matches!(scene.workload, Workload::Refused | Workload::Three | Workload::Open),
@@ -73,22 +73,19 @@ impl Contender {
 
     pub(crate) async fn open(self, scene: &Scene, servers: &Servers) -> Result<Session, Fault> {
         let pool = || pool(servers.postgres.url(), CONNECTIONS);
-        let gates = async |count: usize, remember: bool| {
+        let gate = async |remembers: bool| {
             let pool = pool().await?;
-            let gate = |_| {
-                let gate = Gate::builder(pool.clone());
-                if remember { gate.remember_refusals(SECOND).build() } else { gate.build() }
-            };
-            Ok(Session::Gates((0..count).map(gate).collect(), pool))
+            let gate = Gate::builder(pool.clone());
+            Ok::<_, Fault>((if remembers { gate.remember_refusals(SECOND) } else { gate }.build(), pool))
         };
         let calls = async |redis: &Option<Redis>| match redis {
             Some(redis) => Ok(Session::Redis(redis.open(scene).await?)),
             None => Err(Fault::from("there is no such server")),
         };
         match self {
-            Self::Gate => gates(1, false).await,
-            Self::TwoGates => gates(2, false).await,
-            Self::GateRemembering => gates(1, true).await,
+            Self::Gate => Ok(Session::Gates(vec![gate(false).await?])),
+            Self::TwoGates => Ok(Session::Gates(vec![gate(false).await?, gate(false).await?])),
+            Self::GateRemembering => Ok(Session::Gates(vec![gate(true).await?])),
             Self::Transaction => Ok(Session::Transaction(pool().await?)),
             Self::Update => Ok(Session::Update(pool().await?)),
             Self::Redis => calls(&servers.redis).await,
@@ -118,7 +115,7 @@ pub(crate) struct Servers {
 
 /// A contender during a turn.
 pub(crate) enum Session {
-    Gates(Vec<Gate>, PgPool),
+    Gates(Vec<(Gate, PgPool)>),
     Transaction(PgPool),
     Update(PgPool),
     Redis(Calls),
@@ -127,15 +124,15 @@ pub(crate) enum Session {
 impl Session {
     /// Asks a gate.
     pub(crate) async fn ask(&self, request: Request) -> Result<Decision, Error> {
-        let Self::Gates(gates, _) = self else { unreachable!("only gates enter the scene") };
-        gates[0].consume(request).await
+        let Self::Gates(gates) = self else { unreachable!("only gates enter the scene") };
+        gates[0].0.consume(request).await
     }
 
     /// Answers one call: whether it is granted.
     pub(crate) async fn decide(&self, scene: &Scene, user: u32) -> Result<bool, Fault> {
         match self {
-            Self::Gates(gates, _) => {
-                let gate = &gates[fastrand::usize(..gates.len())];
+            Self::Gates(gates) => {
+                let (gate, _) = &gates[fastrand::usize(..gates.len())];
                 let decision = match scene.requests(user) {
                     Requests::One(request) => gate.consume(request).await?,
                     Requests::All(requests) => gate.consume_all(requests).await?,
@@ -165,8 +162,14 @@ impl Session {
 
     /// Ends the sessions with PostgreSQL, so that the next turn has the machine for itself.
     pub(crate) async fn close(&self) {
-        if let Self::Gates(_, pool) | Self::Transaction(pool) | Self::Update(pool) = self {
-            pool.close().await;
+        match self {
+            Self::Gates(gates) => {
+                for (_, pool) in gates {
+                    pool.close().await;
+                }
+            }
+            Self::Transaction(pool) | Self::Update(pool) => pool.close().await,
+            Self::Redis(_) => {}
         }
     }
 }
