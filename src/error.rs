@@ -75,8 +75,8 @@ pub enum Error {
     /// Too many callers want the same: another transaction held a row for longer than the lock timeout, or a gate's
     /// queue is full. Nothing was taken, and the limiter's own changes to the caller's transaction are undone.
     ///
-    /// Rarely also without a lock timeout: others emptied the shard that was to be taken from while it was being
-    /// locked.
+    /// A limiter that was given no lock timeout returns it only where the session's own `lock_timeout` strikes, and only
+    /// for a limit with shards or a call about several parts on Citus; else that is [`Error::Database`].
     #[error(
         "another transaction held a row for longer than the lock timeout, or a gate's queue is full (retry, or commit sooner)"
     )]

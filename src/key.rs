@@ -32,7 +32,7 @@ impl Key {
         if text.is_empty() {
             return Err(KeyError::Empty);
         }
-        Self::from_canonical(text)
+        Self::try_from(text)
     }
 
     /// The canonical text of a value, of whatever length, for digests.
@@ -51,17 +51,6 @@ impl Key {
     #[must_use]
     pub fn is_global(&self) -> bool {
         self.as_str().is_empty()
-    }
-
-    /// A text that is canonical already: one that was stored.
-    fn from_canonical(text: String) -> Result<Self, KeyError> {
-        if text.len() > Self::MAX_BYTES {
-            return Err(KeyError::TooLong { bytes: text.len() });
-        }
-        if text.contains('\0') {
-            return Err(KeyError::Nul);
-        }
-        Ok(if text.is_empty() { Self::GLOBAL } else { Self(text.into()) })
     }
 }
 
@@ -82,7 +71,13 @@ impl TryFrom<String> for Key {
 
     /// Takes a canonical text back, as [`Key::as_str`] gave it; the empty one is [`Key::GLOBAL`].
     fn try_from(canonical: String) -> Result<Self, KeyError> {
-        Self::from_canonical(canonical)
+        if canonical.len() > Self::MAX_BYTES {
+            return Err(KeyError::TooLong { bytes: canonical.len() });
+        }
+        if canonical.contains('\0') {
+            return Err(KeyError::Nul);
+        }
+        Ok(if canonical.is_empty() { Self::GLOBAL } else { Self(canonical.into()) })
     }
 }
 

@@ -44,23 +44,8 @@
 //!
 //! A gate also waits (`wait`), and holds what a concurrency limit grants as long as a guard lives (`acquire`).
 //!
-//! # The path of a decision
-//!
-//! ```text
-//! limiter   limiter/mod.rs: Limiter::consume        makes a call of the requests (plan/call.rs: Call)
-//!           plan/mod.rs: Plan::of                   puts its rows in the one lock order
-//!           limiter/execution.rs: Execution::run    locks the rows (store/lock.rs: lock_one, claim), reads the clock
-//!           plan/mod.rs: Plan::decide               decides in integers (algebra/pool.rs: Pool::decide)
-//!           store/save.rs: Store::save              writes what changed; a refusal has ended before
-//! gate      gate/mod.rs: Gate::consume              refuses from memory, or queues (gate/lane.rs: Lane::submit)
-//!           gate/lane.rs: work                      takes all that is queued: a batch
-//!           gate/batch.rs: Batch::run               reads (store/swap.rs: Store::peek), decides by the same plan
-//!           store/swap.rs: Store::swap              writes the rows that still are the version that was read
-//!           gate/transaction.rs: run                decides the others again, by an Execution under locks
-//! ```
-//!
 //! The [guides](_guide) say how to choose a limit, put it in front of HTTP, reserve, test and operate. They include the
-//! design notes.
+//! design notes, which follow a decision step by step.
 //!
 //! # Features
 //!

@@ -221,9 +221,9 @@ impl Limit {
             Refill::Sliding { .. } | Refill::Leased => LimitFault::StartOfCounting.panic(),
             Refill::Stepped(_) => {}
         }
-        match whole_micros(offset) {
+        match whole_micros(offset, LimitFault::StartNotWholeMicros) {
             Ok(micros) => self.refill = Refill::Stepped(Grid::Start { offset: micros % self.period }),
-            Err(_) => LimitFault::StartNotWholeMicros.panic(),
+            Err(fault) => fault.panic(),
         }
         self
     }
@@ -584,17 +584,14 @@ pub(crate) const fn period_micros(period: Duration) -> Result<i64, LimitFault> {
     if period.as_nanos() > Limit::MAX_PERIOD.as_nanos() {
         return Err(LimitFault::PeriodTooLong);
     }
-    match whole_micros(period) {
-        Ok(micros) => Ok(micros),
-        Err(_) => Err(LimitFault::PeriodNotWholeMicros),
-    }
+    whole_micros(period, LimitFault::PeriodNotWholeMicros)
 }
 
-/// A span in whole microseconds, if it is one.
+/// A span in whole microseconds; the fault unless it is one.
 #[expect(clippy::cast_possible_truncation, reason = "checked on the line above the cast")]
-pub(crate) const fn whole_micros(span: Duration) -> Result<i64, LimitFault> {
+pub(crate) const fn whole_micros(span: Duration, fault: LimitFault) -> Result<i64, LimitFault> {
     if !span.subsec_nanos().is_multiple_of(1_000) || span.as_micros() > i64::MAX as u128 {
-        return Err(LimitFault::StartNotWholeMicros);
+        return Err(fault);
     }
     Ok(span.as_micros() as i64)
 }

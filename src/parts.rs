@@ -6,10 +6,6 @@ use crate::key::Key;
 pub(crate) struct Parts(u16);
 
 impl Parts {
-    /// Plain PostgreSQL.
-    #[cfg(feature = "postgres")]
-    pub(crate) const NONE: Self = Self(0);
-
     /// So many parts; 0 for plain PostgreSQL.
     ///
     /// # Panics

@@ -82,7 +82,7 @@ impl LimitSpec {
             return Err(fault);
         }
         let period = period_micros(self.period)?;
-        let start = self.start.map(whole_micros).transpose()?.map(|offset| offset % period);
+        let start = self.start.map(|start| whole_micros(start, LimitFault::StartNotWholeMicros)).transpose()?;
         match self.resolution {
             Some(0) => return Err(LimitFault::ResolutionOutOfRange),
             Some(_) if self.kind != LimitKind::SlidingWindow => return Err(LimitFault::ResolutionWithoutSliding),
@@ -94,7 +94,7 @@ impl LimitSpec {
             (LimitKind::SlidingWindow | LimitKind::Concurrency, Some(_)) => return Err(LimitFault::StartOfCounting),
             (LimitKind::TokenBucket, None) => Refill::Continuous,
             (LimitKind::TokenBucket, Some(_)) => return Err(LimitFault::StartOfContinuous),
-            (_, Some(offset)) => Refill::Stepped(Grid::Start { offset }),
+            (_, Some(start)) => Refill::Stepped(Grid::Start { offset: start % period }),
             (LimitKind::FixedWindow, None) => Refill::Stepped(Grid::Spread),
             (LimitKind::SteppedBucket, None) => Refill::Stepped(Grid::FirstUse),
         };

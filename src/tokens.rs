@@ -127,10 +127,8 @@ impl FromStr for Tokens {
 
     /// Reads a plain decimal, exactly; unlike a cost, an amount may be negative.
     fn from_str(text: &str) -> Result<Self, TokensError> {
-        let (negative, digits) = match text.strip_prefix('-') {
-            Some(rest) => (true, rest),
-            None => (false, text),
-        };
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let sign = &text[..text.len() - digits.len()];
         let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         if !is_number(whole) || !is_number(fraction) {
@@ -140,10 +138,8 @@ impl FromStr for Tokens {
         if fraction.len() > DECIMALS {
             return Err(TokensError::TooPrecise);
         }
-        // Only digits are left, so parsing can fail in one way: too many of them.
-        let magnitude: i128 = format!("{whole}{fraction:0<DECIMALS$}").parse().map_err(|_| TokensError::TooLarge)?;
-        let micros = if negative { -magnitude } else { magnitude };
-        i64::try_from(micros).map(Self).map_err(|_| TokensError::TooLarge)
+        // Only digits are left after the sign, so parsing can fail in one way: too many of them.
+        format!("{sign}{whole}{fraction:0<DECIMALS$}").parse().map(Self).map_err(|_| TokensError::TooLarge)
     }
 }
 

@@ -77,7 +77,7 @@ impl Holds {
 
     /// When the last of them has lapsed.
     pub(super) fn last_lapse(&self) -> Option<Timestamp> {
-        self.lapses().max()
+        self.iter().map(|hold| hold.lapses_at).max()
     }
 
     /// When the first that has a name lapses, if there is no room for another one.
@@ -96,8 +96,8 @@ impl Holds {
         }
     }
 
-    /// Makes one of unnamed holds that lapse together. Where there are too many, their lapses are
-    /// rounded up to a 63rd of the period: later is never too much.
+    /// Makes one of unnamed holds that lapse together. Where there are too many, their lapses are rounded up to a 63rd
+    /// of the period: later is never too much.
     pub(super) fn merge(&mut self, period: i64) {
         self.join_equals();
         if self.iter().filter(|hold| hold.id.is_none()).count() > Self::MAX_UNNAMED {
@@ -120,10 +120,6 @@ impl Holds {
             }
             is_one
         });
-    }
-
-    fn lapses(&self) -> impl Iterator<Item = Timestamp> {
-        self.iter().map(|hold| hold.lapses_at)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Hold> {

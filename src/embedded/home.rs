@@ -42,15 +42,12 @@ impl Drop for Home {
 }
 
 /// A unique name, even if containers with the same process numbers share the parent.
+#[expect(clippy::disallowed_methods, reason = "makes a name unique and measures no time")]
 fn new_name() -> String {
     static COUNTER: AtomicU32 = AtomicU32::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-    format!("tollgate-{}-{count}-{:x}", std::process::id(), nanoseconds())
-}
-
-#[expect(clippy::disallowed_methods, reason = "makes a name unique and measures no time")]
-fn nanoseconds() -> u32 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos())
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
+    format!("tollgate-{}-{count}-{nanos:x}", std::process::id())
 }
 
 /// Not `$TMPDIR`: on macOS it takes half of the 100 bytes that a socket's path may have, and root's may be closed to

@@ -172,10 +172,8 @@ impl Server {
             return Ok(None);
         }
         self.watchdog.begin(task)?;
-        match self.watchdog.wait_for(Watchdog::status)? {
-            Some(status) => Ok(Some(status)),
-            None => Err(StartError::TimedOut(self.watchdog.log_tail(0))),
-        }
+        let status = self.watchdog.wait_for(Watchdog::status)?;
+        status.map(Some).ok_or_else(|| StartError::TimedOut(self.watchdog.log_tail(0)))
     }
 }
 

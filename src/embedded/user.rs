@@ -54,11 +54,7 @@ impl User {
 
 /// The most suitable user of a passwd file.
 fn choose(passwd: &str) -> Option<User> {
-    let users: Vec<User> = passwd.lines().filter_map(parse).collect();
-    SUITABLE.iter().find_map(|name| {
-        let user = users.iter().find(|user| user.name == *name)?;
-        Some(User { name: user.name.clone(), ..*user })
-    })
+    SUITABLE.iter().find_map(|name| passwd.lines().filter_map(parse).find(|user| user.name == *name))
 }
 
 /// The user of a line; `None` for a comment, and for root under another name.

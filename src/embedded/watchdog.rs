@@ -73,8 +73,9 @@ impl Watchdog {
     /// Asks `fact` every few milliseconds; `None` if it is unknown after five minutes.
     ///
     /// Fails if the shell is gone, because only the shell can establish a fact.
+    #[expect(clippy::disallowed_methods, reason = "bounds the wait for another process")]
     pub(super) fn wait_for<T>(&mut self, fact: impl Fn(&Self) -> Option<T>) -> Result<Option<T>, StartError> {
-        let start = now();
+        let start = Instant::now();
         while start.elapsed() < PATIENCE {
             if let Some(known) = fact(self) {
                 return Ok(Some(known));
@@ -158,11 +159,6 @@ fn remove_if_there(file: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "bounds the wait for another process")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Longer than `pg_ctl` waits: a starved machine takes minutes for what another does in half a second.

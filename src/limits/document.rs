@@ -121,8 +121,7 @@ fn json_value(text: &str, raw: &RawValue) -> FileValue {
     }
 }
 
-/// Parses a slice that the parser accepted once before.
-#[expect(clippy::expect_used, reason = "a raw value is valid JSON, and its first byte tells its type")]
+/// Parses a slice that the parser accepted once before, as the type that its first byte tells.
 fn reread<'t, T: Deserialize<'t>>(raw: &'t RawValue) -> T {
     serde_json::from_str(raw.get()).expect("a raw value is valid JSON")
 }

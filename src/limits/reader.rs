@@ -207,7 +207,6 @@ impl FieldHelp {
     }
 }
 
-#[expect(clippy::expect_used, reason = "callers pass names that are in the list")]
 fn help(field: &'static str) -> &'static FieldHelp {
     FIELDS.iter().find(|help| help.name == field).expect("each field that is read has its help")
 }

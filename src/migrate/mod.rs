@@ -68,8 +68,9 @@ pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
 ///
 /// [`MigrateError`] with the first fault.
 pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    refuse_edited(&history(conn).await?)?;
-    if let Some(missing) = status(conn).await?.pending.into_iter().next() {
+    let Status { applied, pending, .. } = status(conn).await?;
+    refuse_edited(&applied)?;
+    if let Some(missing) = pending.into_iter().next() {
         return Err(MigrateError::Missing(missing));
     }
     let present = sqlx::raw_sql(COLUMNS_PRESENT).fetch_all(conn).await;
@@ -266,19 +267,14 @@ async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Ve
         let is_locked = error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("55P03");
         if is_locked { MigrateError::Locked } else { failed("take the migration lock")(error) }
     })?;
-    create_schema(&mut tx).await?;
+    // Asks before it creates: `if not exists` still demands the right to create schemas.
+    if !ask(&mut tx, "select pg_catalog.to_regnamespace('tollgate') is not null", "look for the schema").await? {
+        sqlx::raw_sql("create schema tollgate").execute(&mut *tx).await.map_err(failed("create the schema"))?;
+    }
     refuse_edited(&history(&mut tx).await?)?;
     let report = runner().run_async(&mut OverSqlx(&mut tx)).await.map_err(Box::new)?;
     let applied = report.applied_migrations().iter().map(Migration::from).collect();
     Ok((tx, applied))
-}
-
-/// Asks before it creates: `if not exists` still demands the right to create schemas.
-async fn create_schema(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    if !ask(conn, "select pg_catalog.to_regnamespace('tollgate') is not null", "look for the schema").await? {
-        sqlx::raw_sql("create schema tollgate").execute(conn).await.map_err(failed("create the schema"))?;
-    }
-    Ok(())
 }
 
 /// What is applied, oldest first; nothing if there is no history yet.

@@ -10,13 +10,9 @@ pub(super) struct Columns<'r> {
 
 impl<'r> Columns<'r> {
     pub(super) fn of(rows: impl IntoIterator<Item = &'r Row>) -> Self {
-        let mut columns = Self { names: Vec::new(), keys: Vec::new(), shards: Vec::new() };
-        for row in rows {
-            columns.names.push(row.name());
-            columns.keys.push(row.key().as_str());
-            columns.shards.push(shard(row));
-        }
-        columns
+        let columns = rows.into_iter().map(|row| (row.name(), row.key().as_str(), shard(row)));
+        let (names, keys, shards) = columns.collect();
+        Self { names, keys, shards }
     }
 }
 

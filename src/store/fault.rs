@@ -6,7 +6,7 @@ use std::io;
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
-use super::wire::{CorruptHolds, Infinite};
+use super::wire::Corrupt;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
 use crate::plan::Row;
@@ -15,17 +15,16 @@ use crate::text::Text;
 /// An error of the driver, with what was being done. An error with a remedy of its own gets its own variant.
 pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
     let limit = limit.to_owned().into();
+    if let sqlx::Error::ColumnDecode { source: cause, .. } | sqlx::Error::Decode(cause) = &source
+        && let Some(&Corrupt(fault)) = cause.downcast_ref()
+    {
+        return Error::CorruptRow { limit, fault };
+    }
     match &source {
         _ if is_missing(&source) => Error::Schema { source: source.into() },
         sqlx::Error::Database(error) if is_read_only(&**error) => Error::ReadOnly { source: source.into() },
         sqlx::Error::Database(error) if is_misprepared(&**error) => Error::NamedStatements { source: source.into() },
         sqlx::Error::Database(error) if is_wrong_part(&**error) => Error::WrongParts { source: source.into() },
-        sqlx::Error::ColumnDecode { source: cause, .. } if cause.is::<Infinite>() => {
-            Error::CorruptRow { limit, fault: "its instant is infinite" }
-        }
-        sqlx::Error::Decode(cause) if cause.is::<CorruptHolds>() => {
-            Error::CorruptRow { limit, fault: "its holds cannot be read" }
-        }
         _ => Error::Database { step, limit, source: source.into() },
     }
 }

@@ -1,7 +1,7 @@
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use super::wire::CorruptHolds;
+use super::wire::Corrupt;
 use crate::algebra::{Holds, State, Timestamp};
 use crate::tokens::Tokens;
 
@@ -102,7 +102,7 @@ pub(super) fn index(number: i32) -> Result<usize, sqlx::Error> {
 fn state(value: Option<i64>, ts: Option<Timestamp>, holds: Option<String>) -> Result<Option<State>, sqlx::Error> {
     let (Some(value), Some(ts)) = (value, ts) else { return Ok(None) };
     let holds = match holds {
-        Some(text) => parse(&text).ok_or_else(|| sqlx::Error::Decode(Box::new(CorruptHolds)))?,
+        Some(text) => parse(&text).ok_or_else(|| sqlx::Error::Decode(Box::new(Corrupt("its holds cannot be read"))))?,
         None => Holds::NONE,
     };
     Ok(Some(State { value: Tokens::from_micros(value), ts, holds }))

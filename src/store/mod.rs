@@ -65,7 +65,7 @@ pub(crate) struct Backend {
 
 impl Backend {
     /// PostgreSQL itself, or a pooler that follows named statements.
-    pub(crate) const PLAIN: Self = Self { unnamed: false, parts: Parts::NONE };
+    pub(crate) const PLAIN: Self = Self { unnamed: false, parts: Parts::new(0) };
 }
 
 impl<'c> Store<'c> {

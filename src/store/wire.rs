@@ -36,21 +36,16 @@ impl Decode<'_, Postgres> for Timestamp {
             return Err("an instant was sent as text".into());
         }
         match <i64 as Decode<Postgres>>::decode(value)? {
-            i64::MIN | i64::MAX => Err(Box::new(Infinite)),
+            i64::MIN | i64::MAX => Err(Box::new(Corrupt("its instant is infinite"))),
             micros => Ok(Self::from_micros(micros.saturating_add(EPOCH_2000))),
         }
     }
 }
 
-/// An instant that is `infinity` or `-infinity`.
+/// What the limiter never writes.
 #[derive(Debug, thiserror::Error)]
-#[error("an instant is infinite")]
-pub(crate) struct Infinite;
-
-/// Holds that the limiter has not written.
-#[derive(Debug, thiserror::Error)]
-#[error("holds are no list of holds")]
-pub(crate) struct CorruptHolds;
+#[error("{0}")]
+pub(super) struct Corrupt(pub(super) &'static str);
 
 /// A statement that is prepared under a name and kept, or under none, as poolers in transaction mode need it.
 pub(super) struct Statement<E> {

@@ -38,11 +38,11 @@ async fn sweep(sweeper: Sweeper, pool: PgPool, every: Duration, mut stopped: one
     let mut wait = every.min(FIRST).mul_f64(fastrand::f64());
     while timeout(wait, &mut stopped).await.is_err() {
         let mut pass = sweeper.pass(&pool);
-        let done = walk(&mut pass, &mut stopped).await;
+        let was_stopped = walk(&mut pass, &mut stopped).await;
         let swept = pass.swept();
         total.add(swept);
-        tell(swept, done.as_ref().err());
-        if matches!(done, Ok(Walked::Stopped)) {
+        tell(swept, was_stopped.as_ref().err());
+        if matches!(was_stopped, Ok(true)) {
             break;
         }
         wait = (every / 10 * 9).saturating_add((every / 5).mul_f64(fastrand::f64())).max(BREATH);
@@ -50,19 +50,14 @@ async fn sweep(sweeper: Sweeper, pool: PgPool, every: Duration, mut stopped: one
     total
 }
 
-/// Whether a pass came to its end.
-enum Walked {
-    Through,
-    Stopped,
-}
-
-async fn walk(pass: &mut SweepPass, stopped: &mut oneshot::Receiver<()>) -> Result<Walked, Error> {
+/// Makes a pass, to its end or until the sweeping is stopped; whether it was stopped.
+async fn walk(pass: &mut SweepPass, stopped: &mut oneshot::Receiver<()>) -> Result<bool, Error> {
     while pass.work().await? {
         if timeout(pass.take_rest(), &mut *stopped).await.is_ok() {
-            return Ok(Walked::Stopped);
+            return Ok(true);
         }
     }
-    Ok(Walked::Through)
+    Ok(false)
 }
 
 fn tell(swept: Swept, error: Option<&Error>) {

@@ -269,14 +269,8 @@ impl<'a> Holding<'a> {
         } else {
             let sum = self.rows.iter().fold(0_i64, |sum, row| sum.saturating_add(row.value));
             let as_of = self.rows.iter().map(|row| row.state().ts).max().unwrap_or(Timestamp::MIN);
-            let full_at = self
-                .rows
-                .iter()
-                .map(Row::full_at)
-                .max_by_key(|at| at.unwrap_or(Timestamp::MAX))
-                .flatten()
-                .map(Into::into);
-            (Tokens::from_micros(sum), format!("at {}", instant(as_of)), full_at)
+            let full_at = self.rows.iter().map(Row::full_at).max_by_key(|at| at.unwrap_or(Timestamp::MAX)).flatten();
+            (Tokens::from_micros(sum), format!("at {}", instant(as_of)), full_at.map(Into::into))
         };
         let full_in = match full_at {
             None => "never".to_owned(),

@@ -19,11 +19,8 @@ pub(crate) struct LimitsArgs {
 impl LimitsArgs {
     /// The limits of the file; none where no file is given and there is none of the usual name.
     pub(crate) fn load(&self) -> Result<Option<Limits>, CommandError> {
-        match &self.limits {
-            Some(path) => read(path).map(Some),
-            None if Path::new(USUAL).exists() => read(Path::new(USUAL)).map(Some),
-            None => Ok(None),
-        }
+        let usual = || Some(Path::new(USUAL)).filter(|path| path.exists());
+        self.limits.as_deref().or_else(usual).map(read).transpose()
     }
 
     /// The definition of one limit, which must be there.

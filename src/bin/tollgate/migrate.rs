@@ -37,13 +37,10 @@ enum MigrateCommand {
 pub(crate) async fn run(args: MigrateArgs) -> Result<(), CommandError> {
     let MigrateArgs { command, database, output } = args;
     match command {
-        MigrateCommand::Up { dry_run: false } => {
-            let applied = migrate::run(&mut database.connect().await?).await?;
-            report(output, &applied, "applied")
-        }
-        MigrateCommand::Up { dry_run: true } => {
-            let applied = migrate::dry_run(&mut database.connect().await?).await?;
-            report(output, &applied, "would apply")
+        MigrateCommand::Up { dry_run } => {
+            let mut conn = database.connect().await?;
+            let applied = if dry_run { migrate::dry_run(&mut conn).await? } else { migrate::run(&mut conn).await? };
+            report(output, &applied, if dry_run { "would apply" } else { "applied" })
         }
         MigrateCommand::Status => {
             let status = migrate::status(&mut database.connect().await?).await?;

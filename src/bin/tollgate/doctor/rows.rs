@@ -45,6 +45,7 @@ struct Seen {
 impl Seen {
     fn findings(&self, limits: Option<&Limits>) -> impl Iterator<Item = Finding> {
         let name = printable(&self.name);
+        let limit = limits.and_then(|limits| limits.get(&self.name).ok());
         let clears_in = self.clears_in.map(seconds).filter(|clears_in| *clears_in > LONG);
         let found = [
             limits.and_then(|limits| self.misplaced(limits)),
@@ -70,7 +71,7 @@ impl Seen {
                 let remedy = "Settle sooner, ask for shorter spans, or keep receipts in a table of your own.";
                 Finding::warning("many_holds", what, meaning, remedy)
             }),
-            (self.lapsed > 0 && limits.is_some_and(|limits| self.is_leased(limits))).then(|| {
+            (self.lapsed > 0 && limit.is_some_and(|limit| limit.lease().is_some())).then(|| {
                 let what =
                     format!("{} of {name:?} with leases that ended without a release", self.counted(self.lapsed));
                 let meaning = "Their holders died, or never release: what they held was missing until its lease ended.";
@@ -84,10 +85,6 @@ impl Seen {
             }),
         ];
         found.into_iter().flatten()
-    }
-
-    fn is_leased(&self, limits: &Limits) -> bool {
-        limits.get(&self.name).is_ok_and(|limit| limit.lease().is_some())
     }
 
     /// A limit with rows in both tables.

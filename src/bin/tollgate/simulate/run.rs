@@ -64,13 +64,15 @@ impl<'t> Run<'t> {
             self.rows.decide(&Plan::new([Call::release(&receipt)])?, done_at)?;
         }
         self.tally.called(&call.key);
-        let answer = match self.decide(call) {
+        let plan = match Plan::new([self.trial.call(call)]) {
             Err(Error::CostExceedsCapacity { .. }) => {
                 self.tally.figures.impossible += 1;
                 return Ok(());
             }
-            answer => answer?,
+            plan => plan?,
         };
+        self.series.observe(&mut self.rows, call.at)?;
+        let answer = self.rows.decide(&plan, call.at)?;
         self.series.count(matches!(answer, Answer::Granted { .. }));
         self.series.observe(&mut self.rows, call.at)?;
         match answer {
@@ -93,12 +95,6 @@ impl<'t> Run<'t> {
         {
             self.held.push_back((at.plus(work), charges.into()));
         }
-    }
-
-    fn decide(&mut self, call: &Arrival) -> Result<Answer, Error> {
-        let plan = Plan::new([self.trial.call(call)])?;
-        self.series.observe(&mut self.rows, call.at)?;
-        self.rows.decide(&plan, call.at)
     }
 
     /// Sums up. The traffic may have a known end after the last call.
