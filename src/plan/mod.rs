@@ -41,9 +41,9 @@ pub(crate) use item::Item;
 pub use ledger::Change;
 pub use row::Row;
 
-use crate::algebra::{Ask, State, Terms, Timestamp};
 #[cfg(feature = "postgres")]
-use crate::algebra::{Pool, Verdict};
+use crate::algebra::{Ask, Pool, Verdict};
+use crate::algebra::{State, Terms, Timestamp};
 use crate::error::Error;
 use crate::tokens::Tokens;
 use item::Target;
