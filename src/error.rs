@@ -76,7 +76,7 @@ pub enum Error {
     /// queue is full. Nothing was taken, and the limiter's own changes to the caller's transaction are undone.
     ///
     /// A limiter that was given no lock timeout returns it only where the session's own `lock_timeout` strikes, and only
-    /// for a limit with shards or a call about several parts on Citus; else that is [`Error::Database`].
+    /// for a limit with shards or a call about several parts or both tables on Citus; else that is [`Error::Database`].
     #[error(
         "another transaction held a row for longer than the lock timeout, or a gate's queue is full (retry, or commit sooner)"
     )]

@@ -171,7 +171,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// Makes one call after the other. Those are timed that are due in the timed span, however late their answer.
+    /// Makes one call after the other.
     async fn call(mut self, session: Arc<Session>, load: Load, from: Instant, until: Instant) -> Result<Tally, Fault> {
         let mut tally = Tally::default();
         while let Some(due) = load.next().await {
@@ -182,9 +182,9 @@ impl Caller {
                 return Err(if granted { "granted what is exhausted" } else { "refused what is there" }.into());
             }
             tally.decisions += 1;
-            // Of an open load what is due counts, however late its answer: a queue from the warm-up is no speed.
-            let counted = if matches!(load, Load::Open(_)) { due } else { ended };
-            tally.answered += u32::from((from..until).contains(&counted));
+            // Of an open load: a queue from the warm-up is no speed.
+            let since = if matches!(load, Load::Open(_)) { due } else { ended };
+            tally.answered += u32::from(since >= from && ended < until);
             if due >= from {
                 tally.latencies.record(ended - due);
             }
@@ -200,7 +200,7 @@ impl Caller {
 struct Tally {
     /// Of the timed calls.
     latencies: Latencies,
-    /// Calls that were answered in the timed span; of an open load, that were due in it.
+    /// Calls that were answered in the timed span; of an open load, that were due in it, too.
     answered: u32,
     /// All calls, those of the warm-up too: they are in the server's counters.
     decisions: u32,

@@ -71,10 +71,10 @@ impl Batch {
         self.begin(&mut connection);
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
         let decided = self.decide(shared, &mut connection).instrument(span).await;
-        let rows = self.plan.rows();
-        // Calls over several parts have their own lane, whatever the width.
-        if rows[0].part == rows[rows.len() - 1].part {
-            shared.width.saw(calls, rows.iter().any(|row| row.storage == Storage::Durable));
+        // Calls over several parts have their own lane, whatever the width. All calls of a batch are of one kind.
+        if self.plan.call(0).part().is_some() {
+            let durable = self.plan.rows().iter().any(|row| row.storage == Storage::Durable);
+            shared.width.saw(calls, durable);
         }
         meter::batch(calls, started.elapsed());
         let held = std::mem::take(&mut self.held);

@@ -47,7 +47,7 @@ impl GateBuilder {
     ///
     /// More lanes make smaller batches, and a gate is fast because its callers share statements. By default one lane
     /// serves all until its batches are large. Then more lanes open: one more than this machine has cores, but at
-    /// most four, and at most half of the pool.
+    /// most four, and at most half of the pool. With [`parts`][Self::parts] there is one more, for calls over several.
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = Some(lanes);
         self

@@ -79,7 +79,7 @@ impl Store<'_> {
             at as Option<Timestamp>
         );
         let found = rows.and_then(|rows| Found::at_most_one(&rows)).map_err(failed(Step::Lock, row))?;
-        if asked.elapsed() <= A_MOMENT {
+        if found.is_none() || at.is_some() || asked.elapsed() <= A_MOMENT {
             return Ok(found);
         }
         let later = self.read_on_fast_path(row).await?;

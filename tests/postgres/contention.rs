@@ -270,10 +270,16 @@ async fn g3_the_clock_is_read_after_the_wait_for_a_row() {
     for request in [d("there"), d("other"), e("there"), e("other")] {
         take(&mut conn, request).await.unwrap();
     }
-    let lock = "select from tollgate.rate_limits where key = 'there' for update;
-                select from tollgate.buckets where key = 'there' for update";
-    let update = "update tollgate.rate_limits set value = value - 1 where key = 'there';
-                  update tollgate.buckets set value = value - 1 where key = 'there'";
+    // Citus locks only where a statement names the part.
+    let there = format!("part = {} and key = 'there'", part("there"));
+    let lock = &format!(
+        "select from tollgate.rate_limits where {there} for update;
+         select from tollgate.buckets where {there} for update"
+    );
+    let update = &format!(
+        "update tollgate.rate_limits set value = value - 1 where {there};
+         update tollgate.buckets set value = value - 1 where {there}"
+    );
     for (hold, end, asks) in [
         (lock, "rollback", vec![d("there")]),
         (lock, "commit", vec![e("there")]),

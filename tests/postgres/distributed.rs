@@ -230,11 +230,11 @@ async fn nobody_waits_for_calls_over_several_parts() {
     soon(stalled).await.unwrap().unwrap().granted().unwrap();
 }
 
-/// Stops every update of a row in part 9 until nobody locks the table `stall`.
+/// Stops every update of a row in part 9 until nobody locks the table `stall`, whatever the lock timeout.
 async fn stall_part_9(world: &World) {
     let stall = "create table public.stall ();
                  create function stall() returns trigger language plpgsql security definer as
-                 $$ begin lock table public.stall; return new; end $$;
+                 $$ begin perform set_config('lock_timeout', '0', true); lock table public.stall; return new; end $$;
                  create trigger stall before update on tollgate.rate_limits for each row when (new.part = 9)
                  execute function stall()";
     world.sql(stall).await;
