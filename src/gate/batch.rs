@@ -17,7 +17,6 @@ use super::shared::Shared;
 use super::transaction;
 use crate::decision::Denied;
 use crate::error::{Error, Step};
-use crate::limit::Storage;
 use crate::plan::{Answer, Change, Plan, Row};
 use crate::store::Found;
 
@@ -73,8 +72,7 @@ impl Batch {
         let decided = self.decide(shared, &mut connection).instrument(span).await;
         // Calls over several parts have their own lane, whatever the width. All calls of a batch are of one kind.
         if self.plan.call(0).part().is_some() {
-            let durable = self.plan.rows().iter().any(|row| row.storage == Storage::Durable);
-            shared.width.saw(calls, durable);
+            shared.width.saw(calls);
         }
         meter::batch(calls, started.elapsed());
         let held = std::mem::take(&mut self.held);

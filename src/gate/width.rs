@@ -13,8 +13,7 @@ pub(super) struct Width {
     many: usize,
     /// Batches of so few are better off with one lane less.
     few: usize,
-    /// The calls of the last batches in as many lanes, on average, in sixteenths: large and small ones take turns. Those
-    /// with durable rows count double.
+    /// The calls of the last batches in as many lanes, on average, in sixteenths: large and small ones take turns.
     mean: AtomicUsize,
 }
 
@@ -34,13 +33,11 @@ impl Width {
         self.lanes.load(Ordering::Relaxed)
     }
 
-    /// A lane has decided so many calls at once, with durable limits among theirs or not.
-    pub(super) fn saw(&self, calls: usize, durable: bool) {
+    /// A lane has decided so many calls at once.
+    pub(super) fn saw(&self, calls: usize) {
         let lanes = self.lanes();
-        // A lane that writes durable rows waits for the disk, and another can work meanwhile.
-        let batch = if durable { 2 * calls } else { calls };
         // Rounded up, so that it comes to within seven sixteenths of what does not change.
-        let mean = (self.mean.load(Ordering::Relaxed) * 7 + batch * 16).div_ceil(8);
+        let mean = (self.mean.load(Ordering::Relaxed) * 7 + calls * 16).div_ceil(8);
         let wanted = if mean >= self.many * 16 {
             (lanes + 1).min(self.most)
         } else if mean <= self.few * 16 + 7 && mean * lanes < self.many * 16 * (lanes - 1) {
@@ -58,7 +55,7 @@ impl Width {
 }
 
 /// In a batch of so many calls each is so cheap that another lane, which works while the first waits, helps more than a
-/// larger batch.
+/// larger batch; whether it waits for a disk or not, and for a slow or a fast one.
 const MANY: usize = 36;
 
 #[cfg(test)]
@@ -67,25 +64,21 @@ mod tests {
 
     #[test]
     fn it_grows_with_the_batches_and_does_not_sway() {
-        let (memory, disk) = (Width::growing(4, 256), Width::growing(4, 256));
-        for (callers, of_memory, of_disk) in
-            [(1, 1, 1), (16, 1, 1), (64, 2, 4), (256, 4, 4), (40, 4, 4), (20, 2, 4), (9, 1, 2), (1, 1, 1)]
-        {
-            for (width, durable, lanes) in [(&memory, false, of_memory), (&disk, true, of_disk)] {
-                for _ in 0..100 {
-                    width.saw(callers / width.lanes(), durable);
-                }
-                assert_eq!(width.lanes(), lanes, "{callers}, {durable}");
+        let width = Width::growing(4, 256);
+        for (callers, lanes) in [(1, 1), (16, 1), (64, 2), (256, 4), (40, 4), (20, 2), (9, 1), (1, 1)] {
+            for _ in 0..100 {
+                width.saw(callers / width.lanes());
             }
+            assert_eq!(width.lanes(), lanes, "{callers}");
         }
     }
 
     #[test]
     fn small_batches_that_are_full_ask_for_lanes() {
         let width = Width::growing(2, 4);
-        (0..100).for_each(|_| width.saw(4, false));
+        (0..100).for_each(|_| width.saw(4));
         assert_eq!(width.lanes(), 2);
-        (0..100).for_each(|_| width.saw(1, false));
+        (0..100).for_each(|_| width.saw(1));
         assert_eq!(width.lanes(), 1);
     }
 
@@ -93,7 +86,7 @@ mod tests {
     fn batches_of_one_by_order_keep_all_lanes_open() {
         let width = Width::growing(3, 1);
         for calls in 1..200 {
-            width.saw(1, false);
+            width.saw(1);
             assert!(calls < 100 || width.lanes() == 3, "{calls}");
         }
     }
