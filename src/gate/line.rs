@@ -4,6 +4,7 @@
 )]
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,14 +28,20 @@ use crate::tokens::Tokens;
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: Mutex<HashMap<Row, Line>>,
+    arrived: AtomicU64,
 }
+
+/// The order in which callers came. One that is refused while a line forms stands before those who came later and joined
+/// it at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Arrival(u64);
 
 /// Somewhere in a line. Dropped, it is left.
 #[derive(Debug)]
 pub(super) struct Waiter<'l> {
     lines: &'l Lines,
     item: &'l Item<Ask>,
-    number: u64,
+    arrival: Arrival,
     /// Wakes the one who waits here when it comes first.
     first: Arc<Notify>,
 }
@@ -42,19 +49,17 @@ pub(super) struct Waiter<'l> {
 #[derive(Debug)]
 struct Line {
     expected: Expected,
-    /// Those who wait, by their numbers.
-    waiting: BTreeMap<u64, Arc<Notify>>,
+    waiting: BTreeMap<Arrival, Arc<Notify>>,
     /// How often the first one has asked in vain.
     asked: u32,
     /// Whether something was released since somebody asked last.
     is_released: bool,
     /// How many have a place, with those who are asking.
     places: usize,
-    next: u64,
 }
 
 /// What the row holds, as far as is known, when those who are asking have their tokens.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Expected {
     state: State,
     /// The cost that was refused last, and the instant at which it will be granted, until somebody takes tokens.
@@ -69,35 +74,36 @@ struct Expected {
 }
 
 impl Lines {
-    /// A place behind those who wait for the row, if somebody does.
-    pub(super) fn join<'l>(&'l self, item: &'l Item<Ask>) -> Option<Waiter<'l>> {
+    pub(super) fn arrive(&self) -> Arrival {
+        Arrival(self.arrived.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A place in the line for the row, if there is one.
+    pub(super) fn join<'l>(&'l self, item: &'l Item<Ask>, arrival: Arrival) -> Option<Waiter<'l>> {
         let mut lines = self.lock();
         let line = lines.get_mut(&item.target.first)?;
-        Some(self.place(line, item))
+        Some(self.place(line, item, arrival))
     }
 
     /// A place for somebody who was refused.
-    pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, denied: &Denied) -> Waiter<'l> {
+    pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, arrival: Arrival, denied: &Denied) -> Waiter<'l> {
         let mut lines = self.lock();
-        let expected = Expected::after(item, denied, 0);
         let line = lines.entry(item.target.first.clone()).or_insert_with(|| Line {
-            expected: expected.clone(),
+            expected: Expected::after(item, denied, 0),
             waiting: BTreeMap::new(),
             asked: 0,
             is_released: false,
             places: 0,
-            next: 0,
         });
-        line.expected = expected;
-        self.place(line, item)
+        line.hear(item, denied);
+        self.place(line, item, arrival)
     }
 
-    fn place<'l>(&'l self, line: &mut Line, item: &'l Item<Ask>) -> Waiter<'l> {
-        let (number, first) = (line.next, Arc::new(Notify::new()));
-        line.next += 1;
+    fn place<'l>(&'l self, line: &mut Line, item: &'l Item<Ask>, arrival: Arrival) -> Waiter<'l> {
+        let first = Arc::new(Notify::new());
         line.places += 1;
-        line.waiting.insert(number, first.clone());
-        Waiter { lines: self, item, number, first }
+        line.waiting.insert(arrival, first.clone());
+        Waiter { lines: self, item, arrival, first }
     }
 
     /// Something was released: the first ones of these lines ask.
@@ -154,17 +160,14 @@ impl Waiter<'_> {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(&self.item.target.first) {
             line.asked = line.asked.saturating_add(1);
-            line.expected = Expected::after(self.item, denied, line.asked);
-            if line.is_released {
-                line.expected.asks_at = Some(Instant::now());
-            }
-            line.waiting.insert(self.number, self.first.clone());
+            line.hear(self.item, denied);
+            line.waiting.insert(self.arrival, self.first.clone());
         }
     }
 
     pub(super) fn is_first(&self) -> bool {
         let lines = self.lines.lock();
-        lines.get(&self.item.target.first).is_none_or(|line| line.is_first(self.number))
+        lines.get(&self.item.target.first).is_none_or(|line| line.is_first(self.arrival))
     }
 
     fn waits_for_release(&self) -> bool {
@@ -174,7 +177,7 @@ impl Waiter<'_> {
     fn look(&self) -> Turn {
         let mut lines = self.lines.lock();
         let Some(line) = lines.get_mut(&self.item.target.first) else { return Turn::Ask };
-        if !line.is_first(self.number) {
+        if !line.is_first(self.arrival) {
             return Turn::Queue;
         }
         let pause = line.expected.pause(self.item);
@@ -183,7 +186,7 @@ impl Waiter<'_> {
         }
         line.expected.take(self.item);
         line.is_released = false;
-        line.leave(self.number);
+        line.leave(self.arrival);
         Turn::Ask
     }
 }
@@ -203,7 +206,7 @@ impl Drop for Waiter<'_> {
                 // It has what it waited for, and more may be there.
                 *asks_at = Instant::now();
             }
-            line.leave(self.number);
+            line.leave(self.arrival);
             line.places -= 1;
             if line.places == 0 {
                 lines.remove(&self.item.target.first);
@@ -213,13 +216,21 @@ impl Drop for Waiter<'_> {
 }
 
 impl Line {
-    fn is_first(&self, number: u64) -> bool {
-        self.waiting.first_key_value().is_none_or(|(first, _)| *first == number)
+    fn is_first(&self, arrival: Arrival) -> bool {
+        self.waiting.first_key_value().is_none_or(|(first, _)| *first == arrival)
+    }
+
+    /// Somebody was refused.
+    fn hear(&mut self, item: &Item<Ask>, denied: &Denied) {
+        self.expected = Expected::after(item, denied, self.asked);
+        if self.is_released {
+            self.expected.asks_at = Some(Instant::now());
+        }
     }
 
     /// Lets the next one come forward.
-    fn leave(&mut self, number: u64) {
-        self.waiting.remove(&number);
+    fn leave(&mut self, arrival: Arrival) {
+        self.waiting.remove(&arrival);
         self.call_first();
     }
 
