@@ -58,12 +58,13 @@ async fn g18_a_call_dropped_anywhere_and_rolled_back_leaves_no_trace() {
                 assert_eq!(stage.balances().await, before, "{verb:?}, cut at {cuts}");
                 assert_eq!(stage.rows().await, 3, "{verb:?}, cut at {cuts}");
                 stage.the_connection_is_as_new().await;
-                if done.is_some() {
-                    break;
+                // Beside a busy server an answer may be there before the call looks for it.
+                match done {
+                    None => cuts += 1,
+                    Some(()) if cuts < 2 => {}
+                    Some(()) => break,
                 }
-                cuts += 1;
             }
-            assert!(cuts >= 2, "{verb:?} waited {cuts} times");
         }
     }
 }
@@ -90,13 +91,15 @@ async fn g18_a_call_dropped_anywhere_and_committed_counts_whole_or_not_at_all() 
                 let found = stage.balances().await;
                 assert!(found == with || found == without, "{verb:?}, cut at {cuts}: {found:?}");
                 stage.the_connection_is_as_new().await;
-                if done.is_some() {
-                    assert_eq!(found, with, "{verb:?}");
+                if done.is_none() {
+                    cuts += 1;
+                    continue;
+                }
+                assert_eq!(found, with, "{verb:?}");
+                if cuts >= 2 {
                     break;
                 }
-                cuts += 1;
             }
-            assert!(cuts >= 2, "{verb:?} waited {cuts} times");
         }
     }
 }

@@ -84,7 +84,8 @@ async fn g18_a_call_dropped_anywhere_counts_whole_or_not_at_all() {
             let without = balance(&mut conn).await;
             let mut with = Vec::new();
             for is_kept in [false, true] {
-                for waits in 0.. {
+                let mut waits = 0;
+                loop {
                     let receipt = path.set(&mut conn).await;
                     let rows = shards(&mut conn, &LIMIT).await;
                     let mut tx = pool.begin().await.unwrap();
@@ -98,9 +99,11 @@ async fn g18_a_call_dropped_anywhere_counts_whole_or_not_at_all() {
                         sqlx::raw_sql("select").execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
                         assert_eq!(shards(&mut conn, &LIMIT).await, rows, "{path:?}, cut at {waits}");
                     }
-                    if done.is_some() {
-                        assert!(waits >= 2, "{path:?} waited {waits} times");
-                        break;
+                    // Beside a busy server an answer may be there before the call looks for it.
+                    match done {
+                        None => waits += 1,
+                        Some(()) if waits < 2 => {}
+                        Some(()) => break,
                     }
                 }
             }
