@@ -182,7 +182,7 @@ impl Caller {
                 return Err(if granted { "granted what is exhausted" } else { "refused what is there" }.into());
             }
             tally.decisions += 1;
-            // Of an open load: a queue from the warm-up is no speed.
+            // An open load may begin with a queue from the warm-up. Answering that is not counted as speed.
             let since = if matches!(load, Load::Open(_)) { due } else { ended };
             tally.answered += u32::from(since >= from && ended < until);
             if due >= from {
@@ -200,7 +200,7 @@ impl Caller {
 struct Tally {
     /// Of the timed calls.
     latencies: Latencies,
-    /// Calls that were answered in the timed span; of an open load, that were due in it, too.
+    /// Calls that were answered in the timed span; of an open load, only those that were also due in it.
     answered: u32,
     /// All calls, those of the warm-up too: they are in the server's counters.
     decisions: u32,

@@ -155,8 +155,8 @@ async fn work(mut attendant: Attendant) {
             // It is the answer to all who wait: nobody waits as long again for the same.
             Err(error) => lane.refuse(&error),
         }
-        // Those who were answered get their turn before the next batch: if they ask again, they are in it. Twice, for
-        // another thread of the runtime has taken some of them over and needs as long.
+        // Those who were answered get their turn before the next batch: if they ask again, they are in it. Once is
+        // not enough: another thread of the runtime may have taken some of them over.
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
     }

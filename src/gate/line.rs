@@ -28,20 +28,16 @@ use crate::tokens::Tokens;
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     lines: Mutex<HashMap<Row, Line>>,
+    /// How many callers have come.
     arrived: AtomicU64,
 }
-
-/// The order in which callers came. One that is refused while a line forms stands before those who came later and joined
-/// it at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Arrival(u64);
 
 /// Somewhere in a line. Dropped, it is left.
 #[derive(Debug)]
 pub(super) struct Waiter<'l> {
     lines: &'l Lines,
     item: &'l Item<Ask>,
-    arrival: Arrival,
+    number: u64,
     /// Wakes the one who waits here when it comes first.
     first: Arc<Notify>,
 }
@@ -49,7 +45,8 @@ pub(super) struct Waiter<'l> {
 #[derive(Debug)]
 struct Line {
     expected: Expected,
-    waiting: BTreeMap<Arrival, Arc<Notify>>,
+    /// Those who wait, by their numbers.
+    waiting: BTreeMap<u64, Arc<Notify>>,
     /// How often the first one has asked in vain.
     asked: u32,
     /// Whether something was released since somebody asked last.
@@ -74,19 +71,21 @@ struct Expected {
 }
 
 impl Lines {
-    pub(super) fn arrive(&self) -> Arrival {
-        Arrival(self.arrived.fetch_add(1, Ordering::Relaxed))
+    /// The number of a caller that comes. It is drawn before the caller asks: one that is refused while a line forms
+    /// stands before those who came later and joined it at once.
+    pub(super) fn draw_number(&self) -> u64 {
+        self.arrived.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A place in the line for the row, if there is one.
-    pub(super) fn join<'l>(&'l self, item: &'l Item<Ask>, arrival: Arrival) -> Option<Waiter<'l>> {
+    pub(super) fn join<'l>(&'l self, item: &'l Item<Ask>, number: u64) -> Option<Waiter<'l>> {
         let mut lines = self.lock();
         let line = lines.get_mut(&item.target.first)?;
-        Some(self.place(line, item, arrival))
+        Some(self.place(line, item, number))
     }
 
     /// A place for somebody who was refused.
-    pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, arrival: Arrival, denied: &Denied) -> Waiter<'l> {
+    pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, number: u64, denied: &Denied) -> Waiter<'l> {
         let mut lines = self.lock();
         let line = lines.entry(item.target.first.clone()).or_insert_with(|| Line {
             expected: Expected::after(item, denied, 0),
@@ -96,14 +95,14 @@ impl Lines {
             places: 0,
         });
         line.hear(item, denied);
-        self.place(line, item, arrival)
+        self.place(line, item, number)
     }
 
-    fn place<'l>(&'l self, line: &mut Line, item: &'l Item<Ask>, arrival: Arrival) -> Waiter<'l> {
+    fn place<'l>(&'l self, line: &mut Line, item: &'l Item<Ask>, number: u64) -> Waiter<'l> {
         let first = Arc::new(Notify::new());
         line.places += 1;
-        line.waiting.insert(arrival, first.clone());
-        Waiter { lines: self, item, arrival, first }
+        line.waiting.insert(number, first.clone());
+        Waiter { lines: self, item, number, first }
     }
 
     /// Something was released: the first ones of these lines ask.
@@ -161,13 +160,13 @@ impl Waiter<'_> {
         if let Some(line) = lines.get_mut(&self.item.target.first) {
             line.asked = line.asked.saturating_add(1);
             line.hear(self.item, denied);
-            line.waiting.insert(self.arrival, self.first.clone());
+            line.waiting.insert(self.number, self.first.clone());
         }
     }
 
     pub(super) fn is_first(&self) -> bool {
         let lines = self.lines.lock();
-        lines.get(&self.item.target.first).is_none_or(|line| line.is_first(self.arrival))
+        lines.get(&self.item.target.first).is_none_or(|line| line.is_first(self.number))
     }
 
     fn waits_for_release(&self) -> bool {
@@ -177,7 +176,7 @@ impl Waiter<'_> {
     fn look(&self) -> Turn {
         let mut lines = self.lines.lock();
         let Some(line) = lines.get_mut(&self.item.target.first) else { return Turn::Ask };
-        if !line.is_first(self.arrival) {
+        if !line.is_first(self.number) {
             return Turn::Queue;
         }
         let pause = line.expected.pause(self.item);
@@ -186,7 +185,7 @@ impl Waiter<'_> {
         }
         line.expected.take(self.item);
         line.is_released = false;
-        line.leave(self.arrival);
+        line.leave(self.number);
         Turn::Ask
     }
 }
@@ -206,7 +205,7 @@ impl Drop for Waiter<'_> {
                 // It has what it waited for, and more may be there.
                 *asks_at = Instant::now();
             }
-            line.leave(self.arrival);
+            line.leave(self.number);
             line.places -= 1;
             if line.places == 0 {
                 lines.remove(&self.item.target.first);
@@ -216,8 +215,8 @@ impl Drop for Waiter<'_> {
 }
 
 impl Line {
-    fn is_first(&self, arrival: Arrival) -> bool {
-        self.waiting.first_key_value().is_none_or(|(first, _)| *first == arrival)
+    fn is_first(&self, number: u64) -> bool {
+        self.waiting.first_key_value().is_none_or(|(first, _)| *first == number)
     }
 
     /// Somebody was refused.
@@ -229,8 +228,8 @@ impl Line {
     }
 
     /// Lets the next one come forward.
-    fn leave(&mut self, arrival: Arrival) {
-        self.waiting.remove(&arrival);
+    fn leave(&mut self, number: u64) {
+        self.waiting.remove(&number);
         self.call_first();
     }
 

@@ -184,8 +184,8 @@ impl Gate {
             let ready = Instant::now().checked_add(wait);
             ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
         };
-        let arrival = self.inner.lines.arrive();
-        let mut place = self.inner.lines.join(item, arrival);
+        let number = self.inner.lines.draw_number();
+        let mut place = self.inner.lines.join(item, number);
         if place.is_some() && (!is_released || item.action.is_once()) {
             match self.check(request.clone()).await? {
                 // It takes nothing from those who wait.
@@ -215,7 +215,7 @@ impl Gate {
             }
             match &place {
                 Some(place) => place.refused(&denied),
-                None => place = Some(self.inner.lines.join_refused(item, arrival, &denied)),
+                None => place = Some(self.inner.lines.join_refused(item, number, &denied)),
             }
         }
     }

@@ -55,7 +55,7 @@ impl Width {
 }
 
 /// In a batch of so many calls each is so cheap that another lane, which works while the first waits, helps more than a
-/// larger batch; whether it waits for a disk or not, and for a slow or a fast one.
+/// larger batch. That holds for durable limits too, with slow disks and fast ones.
 const MANY: usize = 36;
 
 #[cfg(test)]

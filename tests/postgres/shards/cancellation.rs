@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use tollgate::{Limit, Limiter, Receipt, SECOND};
 
 use super::stage::{EVER, clear, put, shards};
-use crate::cancellation::Cut;
+use crate::cancellation::{Cut, Cuts};
 use crate::proxy::Proxy;
 use crate::world::{World, limiter, second};
 
@@ -84,12 +84,12 @@ async fn g18_a_call_dropped_anywhere_counts_whole_or_not_at_all() {
             let without = balance(&mut conn).await;
             let mut with = Vec::new();
             for is_kept in [false, true] {
-                let mut waits = 0;
+                let mut cuts = Cuts::default();
                 loop {
                     let receipt = path.set(&mut conn).await;
                     let rows = shards(&mut conn, &LIMIT).await;
                     let mut tx = pool.begin().await.unwrap();
-                    let done = Cut::after(waits, path.call(limiter, &mut tx, receipt)).await;
+                    let done = Cut::after(cuts.waits, path.call(limiter, &mut tx, receipt)).await;
                     if is_kept {
                         tx.commit().await.unwrap();
                         with.push(balance(&mut conn).await);
@@ -97,13 +97,10 @@ async fn g18_a_call_dropped_anywhere_counts_whole_or_not_at_all() {
                         drop(tx);
                         // It is rolled back when the connection is used next.
                         sqlx::raw_sql("select").execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
-                        assert_eq!(shards(&mut conn, &LIMIT).await, rows, "{path:?}, cut at {waits}");
+                        assert_eq!(shards(&mut conn, &LIMIT).await, rows, "{path:?}, cut at {}", cuts.waits);
                     }
-                    // Beside a busy server an answer may be there before the call looks for it.
-                    match done {
-                        None => waits += 1,
-                        Some(()) if waits < 2 => {}
-                        Some(()) => break,
+                    if !cuts.go_on(done.is_some()) {
+                        break;
                     }
                 }
             }
