@@ -53,12 +53,12 @@ async fn main() -> Result<(), Fault> {
     println!("{:<32} {after}", "by themselves again");
 
     let undisturbed = f64::midpoint(before.millis(0.99), after.millis(0.99));
-    println!("\n{} rows deleted in {:.1} s by {} statements", swept.rate_limits, took.as_secs_f64(), swept.batches);
+    println!("\n{} rows deleted in {:.1} s by {} statements", swept.durable, took.as_secs_f64(), swept.batches);
     println!(
         "p99 beside the sweep: {:.2} of what it is otherwise (target: 1.5 at most)",
         beside.millis(0.99) / undisturbed
     );
-    if swept.rate_limits != u64::try_from(rows)? {
+    if swept.durable != u64::try_from(rows)? {
         return Err(format!("{rows} rows were to be deleted: {swept:?}").into());
     }
     Ok(())
@@ -72,11 +72,11 @@ fn option(flag: &str) -> Result<Option<i64>, Fault> {
 
 /// Rows that have been full for half an hour.
 async fn fill_resting(pool: &PgPool, rows: i64) -> Result<(), Fault> {
-    let sql = "insert into tollgate.rate_limits (part, name, key, shard, value, ts, full_at)
+    let sql = "insert into tollgate.durable (part, name, key, shard, value, ts, full_at)
                select 0, 'resting', 'user' || n, 0, 19000000, now() - interval '31 minutes', now() - interval '30 minutes'
                  from generate_series(1, $1) n";
     sqlx::query(sql).bind(rows).execute(pool).await?;
-    sqlx::raw_sql("vacuum analyze tollgate.rate_limits").execute(pool).await?;
+    sqlx::raw_sql("vacuum analyze tollgate.durable").execute(pool).await?;
     sqlx::raw_sql("checkpoint").execute(pool).await?;
     Ok(())
 }

@@ -3,10 +3,10 @@
 create view tollgate.balances as
 with rows as (
     select 'ephemeral'::text as storage, name, key, shard, value, ts, full_at, part, holds
-      from tollgate.buckets
+      from tollgate.ephemeral
      union all
     select 'durable'::text, name, key, shard, value, ts, full_at, part, holds
-      from tollgate.rate_limits
+      from tollgate.durable
 )
 select name,
        key,

@@ -426,10 +426,10 @@ pub(crate) enum Grid {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Storage {
-    // Declared first: `buckets` comes before `rate_limits` in the lock order.
-    /// The unlogged table `tollgate.buckets`: fast, and emptied by a crash.
+    // Declared first: `ephemeral` comes before `durable` in the lock order.
+    /// The unlogged table `tollgate.ephemeral`: fast, and emptied by a crash.
     Ephemeral,
-    /// The logged table `tollgate.rate_limits`: as durable as the rest of the database.
+    /// The logged table `tollgate.durable`: as durable as the rest of the database.
     #[default]
     Durable,
 }

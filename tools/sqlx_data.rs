@@ -1,6 +1,6 @@
 //! Generates what follows from the statements in `src/store/sql`; with `--check`, says whether it is stale.
 //!
-//! A statement about one table is written once, for `tollgate.rate_limits`. Its twin for `tollgate.buckets` is
+//! A statement about one table is written once, for `tollgate.durable`. Its twin for `tollgate.ephemeral` is
 //! generated into `src/store/sql/ephemeral/`. Then `sqlx-data.json`, the contract of all statements, is made from a
 //! real database.
 //!
@@ -112,5 +112,5 @@ fn merged(dir: &Path) -> Result<String, Box<dyn Error>> {
 
 const CONTRACT: &str = "sqlx-data.json";
 const STATEMENTS: &str = "src/store/sql";
-const DURABLE: &str = "tollgate.rate_limits";
-const EPHEMERAL: &str = "tollgate.buckets";
+const DURABLE: &str = "tollgate.durable";
+const EPHEMERAL: &str = "tollgate.ephemeral";

@@ -178,6 +178,6 @@ impl Session {
 const CONNECTIONS: u32 = 16;
 
 const UPDATE_BUCKET: &str =
-    "update tollgate.buckets set value = value - 1000000 where part = 0 and name = $1 and key = $2 and shard = 0";
+    "update tollgate.ephemeral set value = value - 1000000 where part = 0 and name = $1 and key = $2 and shard = 0";
 const UPDATE_RATE_LIMIT: &str =
-    "update tollgate.rate_limits set value = value - 1000000 where part = 0 and name = $1 and key = $2 and shard = 0";
+    "update tollgate.durable set value = value - 1000000 where part = 0 and name = $1 and key = $2 and shard = 0";

@@ -60,7 +60,7 @@ pub(crate) async fn take(
     contender: Contender,
     timed: Duration,
 ) -> Result<Figures, Fault> {
-    sqlx::raw_sql("vacuum tollgate.buckets, tollgate.rate_limits").execute(&mut *conn).await?;
+    sqlx::raw_sql("vacuum tollgate.ephemeral, tollgate.durable").execute(&mut *conn).await?;
     let session = Arc::new(contender.open(&scene, servers).await?);
     let held = Held::begin(servers, scene, &session).await?;
     let before = Counters::read(conn).await?;

@@ -39,7 +39,7 @@ pub(crate) async fn fill(pool: &PgPool, requests: impl IntoIterator<Item = Reque
         Limiter::new().consume_all(&mut tx, some.iter().cloned()).await?.granted()?;
         tx.commit().await?;
     }
-    sqlx::raw_sql("vacuum analyze tollgate.buckets, tollgate.rate_limits").execute(pool).await?;
+    sqlx::raw_sql("vacuum analyze tollgate.ephemeral, tollgate.durable").execute(pool).await?;
     Ok(())
 }
 

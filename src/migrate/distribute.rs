@@ -52,7 +52,7 @@ pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -
         return Err(MigrateError::NoCitus);
     }
     let mut did = false;
-    for (table, colocated) in [("rate_limits", "none"), ("buckets", "tollgate.rate_limits")] {
+    for (table, colocated) in [("durable", "none"), ("ephemeral", "tollgate.durable")] {
         let colocated = if buckets == Buckets::Apart { "none" } else { colocated };
         match column_and_parts(conn, table).await? {
             (None, _) => {
@@ -72,7 +72,7 @@ pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -
 ///
 /// [`MigrateError::Database`] where the catalogue cannot be read.
 pub async fn parts(conn: &mut PgConnection) -> Result<u16, MigrateError> {
-    parts_of(conn, "rate_limits").await
+    parts_of(conn, "durable").await
 }
 
 /// Gives each row its part, and the table to Citus, in one transaction.

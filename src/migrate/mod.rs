@@ -348,7 +348,7 @@ const LOCKED: &str = "another session keeps the lock of the migrations, a runner
                       and granted and locktype = 'advisory' and objid = '1734440037')";
 
 /// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and their columns.
-const TABLES: [(&str, &str); 2] = [("buckets", "u"), ("rate_limits", "p")];
+const TABLES: [(&str, &str); 2] = [("ephemeral", "u"), ("durable", "p")];
 const COLUMNS: [&str; 8] = ["part", "name", "key", "shard", "value", "ts", "full_at", "holds"];
 
 const COLUMNS_PRESENT: &str = "

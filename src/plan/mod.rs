@@ -1,6 +1,6 @@
 //! Several requests over locked rows: what to lock, in which order, and what follows from what was found.
 //!
-//! A [`Plan`] names the rows of its calls in the one lock order that all callers share: `buckets` before `rate_limits`,
+//! A [`Plan`] names the rows of its calls in the one lock order that all callers share: `ephemeral` before `durable`,
 //! then part, name, key and shard by bytes. Transactions that follow it cannot deadlock with each other. Told the rows
 //! and the time, a plan decides its calls one after another, each all or nothing, and says which rows to write. It is
 //! as pure as the [`algebra`](crate::algebra) that it applies.

@@ -40,8 +40,8 @@ pub(crate) fn unswept(table: Storage, source: sqlx::Error) -> Error {
         return Error::Schema { source: source.into() };
     }
     let table = match table {
-        Storage::Ephemeral => "tollgate.buckets",
-        Storage::Durable => "tollgate.rate_limits",
+        Storage::Ephemeral => "tollgate.ephemeral",
+        Storage::Durable => "tollgate.durable",
     };
     Error::Sweep { table, source: source.into() }
 }
@@ -217,7 +217,7 @@ fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
 /// Whether a row was to be inserted in a part that the tables do not have. Citus names the constraint in the message
 /// only.
 fn is_wrong_part(error: &(dyn DatabaseError + 'static)) -> bool {
-    let names_it = |text: &str| ["buckets_part", "rate_limits_part"].iter().any(|constraint| text.contains(constraint));
+    let names_it = |text: &str| ["ephemeral_part", "durable_part"].iter().any(|constraint| text.contains(constraint));
     error.code().as_deref() == Some("23514") && (error.constraint().is_some_and(names_it) || names_it(error.message()))
 }
 

@@ -1,8 +1,8 @@
 //! The only code that knows tables. Each statement is a file under `sql/`, which says what it locks and what it
 //! returns, and is checked at compile time against `sqlx-data.json`.
 //!
-//! A statement about one table is written once, for `tollgate.rate_limits`. `./dev sqlx` generates its twin for
-//! `tollgate.buckets` into `sql/ephemeral/`, and a macro chooses between the two. Every statement names one part, so
+//! A statement about one table is written once, for `tollgate.durable`. `./dev sqlx` generates its twin for
+//! `tollgate.ephemeral` into `sql/ephemeral/`, and a macro chooses between the two. Every statement names one part, so
 //! Citus sends it to one node; on plain PostgreSQL all rows are in part 0.
 //!
 //! Arrays are unnested from a sub-select with `offset 0`. PostgreSQL estimates the length of a bare parameter and plans

@@ -60,31 +60,32 @@ impl Store<'_> {
     async fn save_rows(&mut self, rows: &[Row], changes: &[Change], xid: Option<i64>) -> Result<usize, sqlx::Error> {
         let of = |table| changes.iter().filter(move |change| rows[change.row].storage() == table);
         let columns = |table| Columns::of(of(table).map(|change| &rows[change.row]));
-        let [buckets, rate_limits] = [Storage::Ephemeral, Storage::Durable].map(columns);
-        let [bucket, rate_limit] = [Storage::Ephemeral, Storage::Durable].map(|table| Values::of(of(table)));
+        let [ephemeral, durable] = [Storage::Ephemeral, Storage::Durable].map(columns);
+        let [ephemeral_values, durable_values] =
+            [Storage::Ephemeral, Storage::Durable].map(|table| Values::of(of(table)));
         let written = self
             .fetch(query_file!(
                 "src/store/sql/save_rows.sql",
                 columns::part(&rows[changes[0].row]),
-                &buckets.names as &[&str],
-                &buckets.keys as &[&str],
-                &buckets.shards,
-                &bucket.amounts,
-                &bucket.instants as &[Timestamp],
-                &bucket.full_at as &[Timestamp],
-                &rate_limits.names as &[&str],
-                &rate_limits.keys as &[&str],
-                &rate_limits.shards,
-                &rate_limit.amounts,
-                &rate_limit.instants as &[Timestamp],
-                &rate_limit.full_at as &[Timestamp],
+                &ephemeral.names as &[&str],
+                &ephemeral.keys as &[&str],
+                &ephemeral.shards,
+                &ephemeral_values.amounts,
+                &ephemeral_values.instants as &[Timestamp],
+                &ephemeral_values.full_at as &[Timestamp],
+                &durable.names as &[&str],
+                &durable.keys as &[&str],
+                &durable.shards,
+                &durable_values.amounts,
+                &durable_values.instants as &[Timestamp],
+                &durable_values.full_at as &[Timestamp],
                 xid as Option<i64>,
-                &bucket.holds.numbers,
-                &bucket.holds.firsts as &[Option<i32>],
-                &bucket.holds.lasts as &[Option<i32>],
-                &rate_limit.holds.numbers,
-                &rate_limit.holds.firsts as &[Option<i32>],
-                &rate_limit.holds.lasts as &[Option<i32>]
+                &ephemeral_values.holds.numbers,
+                &ephemeral_values.holds.firsts as &[Option<i32>],
+                &ephemeral_values.holds.lasts as &[Option<i32>],
+                &durable_values.holds.numbers,
+                &durable_values.holds.firsts as &[Option<i32>],
+                &durable_values.holds.lasts as &[Option<i32>]
             ))
             .await?;
         let written: i64 = written.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;

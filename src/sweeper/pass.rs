@@ -33,10 +33,10 @@ pub struct SweepPass {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Swept {
-    /// Rows deleted from `tollgate.buckets`, or to be deleted in a dry run.
-    pub buckets: u64,
-    /// Rows deleted from `tollgate.rate_limits`, or to be deleted in a dry run.
-    pub rate_limits: u64,
+    /// Rows deleted from `tollgate.ephemeral`, or to be deleted in a dry run.
+    pub ephemeral: u64,
+    /// Rows deleted from `tollgate.durable`, or to be deleted in a dry run.
+    pub durable: u64,
     /// Rows that have been full for the margin by their own word, and have not under what the sweeper knows.
     pub kept: u64,
     /// Rows that somebody held or changed in between; another sweep will see them.
@@ -59,14 +59,14 @@ impl Swept {
     /// Rows deleted from both tables.
     #[must_use]
     pub fn rows(&self) -> u64 {
-        self.buckets + self.rate_limits
+        self.ephemeral + self.durable
     }
 
     /// Adds what a further sweep did.
     pub(super) fn add(&mut self, more: Self) {
-        let Self { buckets, rate_limits, kept, missed, batches, pages, yielded, clock_stepped, shut_out } = more;
-        self.buckets += buckets;
-        self.rate_limits += rate_limits;
+        let Self { ephemeral, durable, kept, missed, batches, pages, yielded, clock_stepped, shut_out } = more;
+        self.ephemeral += ephemeral;
+        self.durable += durable;
         self.kept += kept;
         self.missed += missed;
         self.batches += batches;
@@ -162,8 +162,8 @@ impl SweepPass {
         let full: Vec<_> = rows.into_iter().filter(|row| self.sweeper.known.agrees(table, row, now)).collect();
         let gone = self.delete(conn, table, &full).await?;
         match table {
-            Storage::Ephemeral => self.swept.buckets += gone,
-            Storage::Durable => self.swept.rate_limits += gone,
+            Storage::Ephemeral => self.swept.ephemeral += gone,
+            Storage::Durable => self.swept.durable += gone,
         }
         self.swept.kept += seen - full.len() as u64;
         self.swept.missed += (full.len() as u64).saturating_sub(gone);

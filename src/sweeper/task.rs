@@ -61,13 +61,13 @@ async fn walk(pass: &mut SweepPass, stopped: &mut oneshot::Receiver<()>) -> Resu
 }
 
 fn tell(swept: Swept, error: Option<&Error>) {
-    let Swept { buckets, rate_limits, kept, missed, yielded, clock_stepped, shut_out, .. } = swept;
-    tracing::debug!(buckets, rate_limits, kept, missed, yielded, clock_stepped, shut_out, "swept");
+    let Swept { ephemeral, durable, kept, missed, yielded, clock_stepped, shut_out, .. } = swept;
+    tracing::debug!(ephemeral, durable, kept, missed, yielded, clock_stepped, shut_out, "swept");
     if let Some(error) = error {
         tracing::warn!(%error, "a sweep ended early");
     }
     #[cfg(feature = "metrics")]
-    for (table, rows) in [("buckets", buckets), ("rate_limits", rate_limits)] {
+    for (table, rows) in [("ephemeral", ephemeral), ("durable", durable)] {
         metrics::counter!("tollgate_swept_rows_total", "table" => table).increment(rows);
     }
 }

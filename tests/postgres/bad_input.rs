@@ -83,7 +83,7 @@ fn texts() -> Vec<String> {
         "--",
         "/*",
         ";",
-        "'; drop table tollgate.buckets; --",
+        "'; drop table tollgate.ephemeral; --",
         "0",
         "00",
         "-0",
@@ -398,8 +398,8 @@ async fn a_row_with_an_impossible_value_gives_an_answer_or_an_error_with_a_name(
 #[tokio::test]
 async fn a_row_with_an_infinite_instant_is_corrupt_for_every_verb() {
     let world = World::new().await;
-    world.sql("alter table tollgate.buckets drop constraint buckets_row").await;
-    world.sql("alter table tollgate.rate_limits drop constraint rate_limits_row").await;
+    world.sql("alter table tollgate.ephemeral drop constraint ephemeral_row").await;
+    world.sql("alter table tollgate.durable drop constraint durable_row").await;
     let mut teller = Teller::of(&world).await;
     for limit in kinds() {
         let receipt = Receipt::from(teller.consume(0.0, limit.key("k")).await.granted().unwrap());
@@ -446,12 +446,12 @@ async fn the_tables_themselves_refuse_what_the_limiter_never_writes() {
     let world = World::new().await;
     let long = "x".repeat(513);
     for (table, key, shard, ts) in [
-        ("buckets", "k", 0, "infinity"),
-        ("buckets", "k", -1, "2023-01-01"),
-        ("buckets", &*long, 0, "2023-01-01"),
-        ("rate_limits", "k", 0, "-infinity"),
-        ("rate_limits", "k", -1, "2023-01-01"),
-        ("rate_limits", &*long, 0, "2023-01-01"),
+        ("ephemeral", "k", 0, "infinity"),
+        ("ephemeral", "k", -1, "2023-01-01"),
+        ("ephemeral", &*long, 0, "2023-01-01"),
+        ("durable", "k", 0, "-infinity"),
+        ("durable", "k", -1, "2023-01-01"),
+        ("durable", &*long, 0, "2023-01-01"),
     ] {
         let sql = format!("insert into tollgate.{table} values (0, 'n', '{key}', {shard}, 1, '{ts}', '2023-01-01')");
         let error = world.pool.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap_err();
@@ -463,7 +463,7 @@ async fn the_tables_themselves_refuse_what_the_limiter_never_writes() {
 /// A limit's table, and its columns for value and instant.
 fn columns(limit: &Limit) -> (&'static str, &'static str, &'static str) {
     match limit.spec().storage {
-        Storage::Ephemeral => ("tollgate.buckets", "value", "ts"),
-        Storage::Durable => ("tollgate.rate_limits", "value", "ts"),
+        Storage::Ephemeral => ("tollgate.ephemeral", "value", "ts"),
+        Storage::Durable => ("tollgate.durable", "value", "ts"),
     }
 }

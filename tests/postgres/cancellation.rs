@@ -107,7 +107,7 @@ async fn a_call_dropped_while_it_waits_for_a_lock_takes_nothing() {
     for limiter in [LIMITER, LIMITER.lock_timeout(HOUR)] {
         let mut holder = stage.world.connect().await;
         let mut held = holder.begin().await.unwrap();
-        sqlx::query("select from tollgate.rate_limits for update").execute(&mut *held).await.unwrap();
+        sqlx::query("select from tollgate.durable for update").execute(&mut *held).await.unwrap();
         let mut tx = stage.pool.begin().await.unwrap();
         let waiter = pid(&mut tx).await;
         tokio::select! {
@@ -128,7 +128,7 @@ async fn g15_a_lock_timeout_leaves_the_transaction_usable_and_its_own_timeout_in
     stage.set().await;
     let mut holder = stage.world.connect().await;
     let mut held = holder.begin().await.unwrap();
-    sqlx::query("select from tollgate.rate_limits for update").execute(&mut *held).await.unwrap();
+    sqlx::query("select from tollgate.durable for update").execute(&mut *held).await.unwrap();
     let mut tx = stage.pool.begin().await.unwrap();
     sqlx::query("set local lock_timeout = '7s'").execute(&mut *tx).await.unwrap();
     let busy = LIMITER.lock_timeout(Duration::from_millis(1)).consume(&mut tx, DURABLE.key("there")).await;
@@ -167,7 +167,7 @@ impl Stage {
 
     /// Sets the tables to the same balances as always.
     async fn set(&self) -> Props {
-        self.world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
+        self.world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
         let mut tx = self.world.pool.begin().await.unwrap();
         let ask = [DURABLE.key("there").cost(3), EPHEMERAL.key("there").cost(3)];
         let grant = LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
@@ -179,8 +179,8 @@ impl Stage {
 
     /// Who has what, in micro-tokens, where it is not full: an absent row is a full one.
     async fn balances(&self) -> Vec<(String, String, i64)> {
-        let sql = "select name, key, value from tollgate.buckets where value < 10000000
-                   union all select name, key, value from tollgate.rate_limits where value < 10000000 order by 1, 2";
+        let sql = "select name, key, value from tollgate.ephemeral where value < 10000000
+                   union all select name, key, value from tollgate.durable where value < 10000000 order by 1, 2";
         sqlx::query_as(sql).fetch_all(&self.world.pool).await.unwrap()
     }
 

@@ -22,15 +22,15 @@ async fn migrate_goes_from_nothing_to_valid() {
     let world = World::unmigrated().await;
     let migrate = |args: &[&str]| run(tollgate().arg("migrate").args(args).env("DATABASE_URL", world.command_url()));
 
-    assert!(stdout(&migrate(&["status"])).starts_with("pending  V1__create_buckets\n"));
+    assert!(stdout(&migrate(&["status"])).starts_with("pending  V1__create_ephemeral\n"));
     assert_eq!(
         failure(&migrate(&["validate"])),
-        "error: migration V1__create_buckets is not applied (run `tollgate migrate up`)\n"
+        "error: migration V1__create_ephemeral is not applied (run `tollgate migrate up`)\n"
     );
-    assert!(stdout(&migrate(&["up", "--dry-run"])).starts_with("would apply V1__create_buckets\nwould apply V2__"));
-    assert!(stdout(&migrate(&["up"])).starts_with("applied V1__create_buckets\napplied V2__create_rate_limits\n"));
+    assert!(stdout(&migrate(&["up", "--dry-run"])).starts_with("would apply V1__create_ephemeral\nwould apply V2__"));
+    assert!(stdout(&migrate(&["up"])).starts_with("applied V1__create_ephemeral\napplied V2__create_durable\n"));
     assert_eq!(stdout(&migrate(&["up"])), "nothing to do: the schema is up to date\n");
-    assert!(stdout(&migrate(&["status"])).starts_with("applied  V1__create_buckets  2"));
+    assert!(stdout(&migrate(&["status"])).starts_with("applied  V1__create_ephemeral  2"));
     assert!(stdout(&migrate(&["validate"])).starts_with("the schema is what tollgate "));
 }
 

@@ -96,13 +96,13 @@ async fn f28_f40_callers_beside_resets_and_sweeps_never_fail_and_get_what_the_re
 async fn a_row_that_appears_or_comes_and_goes_while_it_is_inserted_is_decided_anew() {
     let world = World::new().await;
     let limit = Limit::token_bucket("slow", 10, EVER);
-    let spend = "begin; insert into tollgate.rate_limits values (0, 'slow', 'k', 0, 2000000, now(), 'infinity')";
+    let spend = "begin; insert into tollgate.durable values (0, 'slow', 'k', 0, 2000000, now(), 'infinity')";
     let (mut holder, mut waiter) = (world.connect().await, world.connect().await);
     let waiter_pid = pid(&mut waiter).await;
     for (end, cost, remaining) in [
         ("commit", 3, None),
         ("commit", 2, Some(0)),
-        ("delete from tollgate.rate_limits; commit", 10, Some(0)),
+        ("delete from tollgate.durable; commit", 10, Some(0)),
         ("rollback", 10, Some(0)),
     ] {
         sqlx::raw_sql(spend).execute(&mut holder).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_row_that_appears_or_comes_and_goes_while_it_is_inserted_is_decided_an
         let found = decision.unwrap().granted().ok().map(|grant| grant.remaining);
         assert_eq!(found, remaining.map(Tokens::new), "{cost} after {end}");
         tx.commit().await.unwrap();
-        world.sql("truncate tollgate.rate_limits").await;
+        world.sql("truncate tollgate.durable").await;
     }
 }
 
@@ -243,7 +243,7 @@ async fn a_refusal_after_a_wait_leaves_no_row_behind() {
     let world = World::new().await;
     let limit = Limit::token_bucket("raced", 1, EVER);
     // The second key has a row; the first is inserted before the wait.
-    world.sql("insert into tollgate.rate_limits values (0, 'raced', 'b', 0, 1000000, now(), now())").await;
+    world.sql("insert into tollgate.durable values (0, 'raced', 'b', 0, 1000000, now(), now())").await;
     let (mut holder, mut waiter) = (world.connect().await, world.connect().await);
     let waiter_pid = pid(&mut waiter).await;
     let mut held = holder.begin().await.unwrap();
@@ -273,12 +273,12 @@ async fn g3_the_clock_is_read_after_the_wait_for_a_row() {
     // Citus locks only where a statement names the part.
     let there = format!("part = {} and key = 'there'", part("there"));
     let lock = &format!(
-        "select from tollgate.rate_limits where {there} for update;
-         select from tollgate.buckets where {there} for update"
+        "select from tollgate.durable where {there} for update;
+         select from tollgate.ephemeral where {there} for update"
     );
     let update = &format!(
-        "update tollgate.rate_limits set value = value - 1 where {there};
-         update tollgate.buckets set value = value - 1 where {there}"
+        "update tollgate.durable set value = value - 1 where {there};
+         update tollgate.ephemeral set value = value - 1 where {there}"
     );
     for (hold, end, asks) in [
         (lock, "rollback", vec![d("there")]),
@@ -295,7 +295,7 @@ async fn g3_the_clock_is_read_after_the_wait_for_a_row() {
         let case = format!("{asks:?} behind {end} of {hold}");
         let (grant, released) = behind(&world, hold, end, asks).await;
         assert!(grant.decided_at >= released, "{case}: decided at {}, released at {released}", grant.decided_at);
-        world.sql("delete from tollgate.rate_limits where key = 'absent'").await;
+        world.sql("delete from tollgate.durable where key = 'absent'").await;
     }
 }
 
@@ -473,8 +473,8 @@ async fn g3_the_clock_is_read_after_the_wait_for_an_insert() {
     let (durable, ephemeral) = (Limit::token_bucket("d", 50, SECOND), Limit::token_bucket("e", 50, SECOND).ephemeral());
     let (d, e) = (|key: &'static str| durable.key(key), |key: &'static str| ephemeral.key(key));
     let insert =
-        "insert into tollgate.rate_limits values (0, 'd', 'new', 0, 1000000, clock_timestamp(), clock_timestamp());
-         insert into tollgate.buckets values (0, 'e', 'new', 0, 1000000, clock_timestamp(), clock_timestamp())";
+        "insert into tollgate.durable values (0, 'd', 'new', 0, 1000000, clock_timestamp(), clock_timestamp());
+         insert into tollgate.ephemeral values (0, 'e', 'new', 0, 1000000, clock_timestamp(), clock_timestamp())";
     for (end, asks) in [
         ("rollback", vec![d("new")]),
         ("rollback", vec![d("new"), d("other")]),
@@ -485,8 +485,8 @@ async fn g3_the_clock_is_read_after_the_wait_for_an_insert() {
         let case = format!("{asks:?} behind {end}");
         let (grant, released) = behind(&world, insert, end, asks).await;
         assert!(grant.decided_at >= released, "{case}: decided at {}, released at {released}", grant.decided_at);
-        world.sql("delete from tollgate.rate_limits").await;
-        world.sql("delete from tollgate.buckets").await;
+        world.sql("delete from tollgate.durable").await;
+        world.sql("delete from tollgate.ephemeral").await;
     }
 }
 
@@ -588,7 +588,7 @@ async fn a_set_over_both_tables_locks_no_row_of_the_second_table_before_the_firs
         () = proxy.until_held() => {}
     }
     let mut held = holder.begin().await.unwrap();
-    let lock = "select from tollgate.rate_limits where part = $1 and key = 'k' for update";
+    let lock = "select from tollgate.durable where part = $1 and key = 'k' for update";
     sqlx::query(lock).bind(part("k")).execute(&mut *held).await.unwrap();
     take(&mut quick, first.key("k").cost(2)).await.unwrap();
     proxy.release();

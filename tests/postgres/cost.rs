@@ -159,7 +159,7 @@ async fn g19_a_refusal_writes_nothing_and_takes_no_transaction_id() {
             tx.commit().await.unwrap();
         }
     }
-    let rows = "select (select count(*) from tollgate.buckets) + (select count(*) from tollgate.rate_limits)";
+    let rows = "select (select count(*) from tollgate.ephemeral) + (select count(*) from tollgate.durable)";
     assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut conn).await.unwrap(), 9);
 }
 
@@ -245,8 +245,8 @@ async fn flush(conn: &mut PgConnection) {
 /// How many rows of a table were updated, and how many of them beside their last version.
 async fn updates(conn: &mut PgConnection, storage: Storage) -> (i64, i64) {
     let table = match storage {
-        Storage::Ephemeral => "buckets",
-        Storage::Durable => "rate_limits",
+        Storage::Ephemeral => "ephemeral",
+        Storage::Durable => "durable",
     };
     let sql = format!("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = '{table}'");
     sqlx::query_as(AssertSqlSafe(sql)).fetch_one(conn).await.unwrap()

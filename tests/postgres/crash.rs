@@ -61,7 +61,7 @@ async fn f66_after_a_crash_durable_limits_and_reservations_stand_and_ephemeral_l
 
     let mut conn = connect(&server).await;
     assert_eq!(balances(&mut conn).await, [7, -15, 10]);
-    let rows = "select (select count(*) from tollgate.buckets), (select count(*) from tollgate.rate_limits)";
+    let rows = "select (select count(*) from tollgate.ephemeral), (select count(*) from tollgate.durable)";
     assert_eq!(sqlx::query_as::<_, (i64, i64)>(rows).fetch_one(&mut conn).await.unwrap(), (0, 2));
     let mut tx = conn.begin().await.unwrap();
     assert!(!LIMITER.consume(&mut tx, DURABLE.key("owing")).await.unwrap().is_granted());
@@ -129,7 +129,7 @@ async fn a_crash_under_load_loses_nothing_that_was_acknowledged() {
     callers.join_all().await;
 
     let mut conn = connect(&server).await;
-    let sql = "select sum(10000000 - value)::int8 from tollgate.rate_limits group by name";
+    let sql = "select sum(10000000 - value)::int8 from tollgate.durable group by name";
     let spent: Vec<i64> = sqlx::query_scalar(sql).fetch_all(&mut conn).await.unwrap();
     let [spent, spread] = spent[..] else { panic!("{spent:?}") };
     assert_eq!(spent, spread, "one fate");

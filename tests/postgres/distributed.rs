@@ -110,7 +110,7 @@ fn each_statement_names_one_part() {
         let text: String = statement.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
         // The coordinator crashes where a column is set to a slice itself.
         assert!(!text.contains("holds = ("), "{text}");
-        let tables = text.matches("tollgate.buckets").count() + text.matches("tollgate.rate_limits").count();
+        let tables = text.matches("tollgate.ephemeral").count() + text.matches("tollgate.durable").count();
         if text.starts_with("insert") {
             let selects = text.contains("values ($1, ") || text.contains("\nselect $1, ");
             assert!(text.contains(" (part, name, key, ") && selects && tables == 1, "{text}");
@@ -235,7 +235,7 @@ async fn stall_part_9(world: &World) {
     let stall = "create table public.stall ();
                  create function stall() returns trigger language plpgsql security definer as
                  $$ begin perform set_config('lock_timeout', '0', true); lock table public.stall; return new; end $$;
-                 create trigger stall before update on tollgate.rate_limits for each row when (new.part = 9)
+                 create trigger stall before update on tollgate.durable for each row when (new.part = 9)
                  execute function stall()";
     world.sql(stall).await;
 }
@@ -255,8 +255,8 @@ async fn each_row_lies_in_the_part_of_its_key() {
             }
             tx.commit().await.unwrap();
             gate.consume(limits[0].key(key)).await.unwrap().granted().unwrap();
-            let sql = "select part from tollgate.buckets where key = $1
-                       union select part from tollgate.rate_limits where key = $1";
+            let sql = "select part from tollgate.ephemeral where key = $1
+                       union select part from tollgate.durable where key = $1";
             let key = key.to_string();
             let found: Vec<i16> = sqlx::query_scalar(sql).bind(&key).fetch_all(&world.pool).await.unwrap();
             assert_eq!(found, [part_of(&key, parts)], "{key} of {parts}");
@@ -399,7 +399,7 @@ async fn a_call_over_several_parts_that_fails_takes_nothing() {
         .await;
     let keys = apart();
     let last = keys.last().unwrap();
-    for table in ["buckets", "rate_limits"] {
+    for table in ["ephemeral", "durable"] {
         world
             .sql(&format!(
                 "create trigger fail before update on tollgate.{table} for each row execute function fail('{last}')"
@@ -410,7 +410,7 @@ async fn a_call_over_several_parts_that_fails_takes_nothing() {
     let mut conn = world.connect().await;
     for (name, is_there) in [("fails", true), ("fails", false), ("swallowed", true), ("swallowed", false)] {
         for limit in both(&Limit::token_bucket(name, 10, EVER)).into_iter().chain(both(&sharded_as(name))) {
-            world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
+            world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
             for key in keys.iter().filter(|_| is_there) {
                 fill(&world, &limit, key).await;
             }
@@ -460,7 +460,7 @@ async fn a_call_over_several_parts_that_is_busy_or_refused_takes_nothing() {
         gate.consume_all(asks()).await.unwrap().denied().unwrap();
         assert_full(&mut conn, &limit, others).await;
         assert_eq!(rows_of(&world, limit.name()).await, rows);
-        world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
+        world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
     }
 }
 
@@ -495,7 +495,7 @@ async fn an_internal_error_of_a_commit_leaves_the_outcome_open() {
         .sql(
             "create function lose() returns trigger language plpgsql as
              $$ begin raise exception 'server closed the connection unexpectedly' using errcode = 'XX000'; end $$;
-             create constraint trigger lose after insert or update on tollgate.rate_limits
+             create constraint trigger lose after insert or update on tollgate.durable
              deferrable initially deferred for each row execute function lose();",
         )
         .await;
@@ -503,7 +503,7 @@ async fn an_internal_error_of_a_commit_leaves_the_outcome_open() {
     let limit = Limit::token_bucket("ten", 10, EVER);
     let lost = gate.consume(limit.key("k")).await;
     assert!(matches!(lost, Err(Error::OutcomeUnknown { .. })), "{lost:?}");
-    world.sql("drop trigger lose on tollgate.rate_limits").await;
+    world.sql("drop trigger lose on tollgate.durable").await;
     assert_eq!(gate.consume(limit.key("k")).await.unwrap().granted().unwrap().remaining, Tokens::new(9));
 }
 
@@ -523,7 +523,7 @@ async fn a_node_that_is_lost_before_the_commit_is_worth_another_try() {
             .sql(&format!(
                 "create or replace function lose() returns trigger language plpgsql as
                  $$ begin raise exception '{message}' using errcode = 'XX000'; end $$;
-                 create or replace trigger lose before insert on tollgate.rate_limits
+                 create or replace trigger lose before insert on tollgate.durable
                  for each row execute function lose()"
             ))
             .await;
@@ -549,7 +549,7 @@ fn apart() -> Vec<String> {
 
 /// Inserts the rows of a limit and key as full ones.
 async fn fill(world: &World, limit: &Limit, key: &str) {
-    let table = if limit.spec().storage == Storage::Durable { "rate_limits" } else { "buckets" };
+    let table = if limit.spec().storage == Storage::Durable { "durable" } else { "ephemeral" };
     let (part, name, shards) = (part_of(key, PARTS), limit.name(), limit.spec().shards);
     let values =
         format!("select {part}, '{name}', '{key}', n, 10000000, now(), now() from generate_series(0, {shards} - 1) n");
@@ -573,8 +573,8 @@ async fn assert_full(conn: &mut PgConnection, limit: &Limit, keys: &[String]) {
 }
 
 async fn rows_of(world: &World, name: &str) -> i64 {
-    let sql = "select (select count(*) from tollgate.buckets where name = $1)
-                    + (select count(*) from tollgate.rate_limits where name = $1)";
+    let sql = "select (select count(*) from tollgate.ephemeral where name = $1)
+                    + (select count(*) from tollgate.durable where name = $1)";
     sqlx::query_scalar(sql).bind(name).fetch_one(&world.pool).await.unwrap()
 }
 

@@ -28,8 +28,8 @@ async fn column(conn: &mut PgConnection, table: &str, key: &str) -> Option<Vec<i
 
 /// How many rows of both tables have holds.
 async fn laden(conn: &mut PgConnection) -> i64 {
-    let sql = "select (select count(*) from tollgate.buckets where cardinality(holds) > 0)
-                    + (select count(*) from tollgate.rate_limits where cardinality(holds) > 0)";
+    let sql = "select (select count(*) from tollgate.ephemeral where cardinality(holds) > 0)
+                    + (select count(*) from tollgate.durable where cardinality(holds) > 0)";
     sqlx::query_scalar(sql).persistent(false).fetch_one(conn).await.unwrap()
 }
 
@@ -42,7 +42,7 @@ async fn settle(teller: &mut Teller, at: f64, receipt: impl Into<Receipt>, actua
 async fn a_receipt_is_used_once_and_the_row_forgets_it() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
-    for (limit, table) in ten().into_iter().zip(["rate_limits", "buckets"]) {
+    for (limit, table) in ten().into_iter().zip(["durable", "ephemeral"]) {
         let grant = teller.consume(0.0, limit.key(1).cost(6).tracked_for(HOUR)).await.granted().unwrap();
         let stored = serde_json::to_string(&Receipt::from(grant)).unwrap();
         let receipt = || serde_json::from_str::<Receipt>(&stored).unwrap();
@@ -131,7 +131,7 @@ async fn holds_of_several_limits_are_written_by_one_statement() {
     let held = |charge: &Charge| charge.hold.is_some();
     assert_eq!(first.charges.iter().map(held).collect::<Vec<_>>(), [true, false, true, true]);
     assert_eq!(laden(&mut teller.tx).await, 3);
-    assert_eq!(column(&mut teller.tx, "buckets", "7").await.unwrap().len(), 6, "two holds");
+    assert_eq!(column(&mut teller.tx, "ephemeral", "7").await.unwrap().len(), 6, "two holds");
     let _ = limiter.cancel(&mut teller.tx, first.clone()).await.unwrap();
     let error = limiter.cancel(&mut teller.tx, first).await.unwrap_err();
     assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
@@ -256,7 +256,7 @@ async fn holds_that_cannot_be_read_are_an_error_with_a_name() {
         for holds in ["{1}", "{1,-1,null}", "{1,-5,1}"] {
             world
                 .sql(
-                    &["buckets", "rate_limits"]
+                    &["ephemeral", "durable"]
                         .map(|table| format!("update tollgate.{table} set holds = '{holds}'"))
                         .join(";"),
                 )

@@ -39,7 +39,7 @@ async fn until_refused(gate: &Gate, proxy: &Proxy, asked: u64) {
 
 /// When the only lease of a limit lapses, as its row says.
 async fn lapse(pool: &PgPool) -> Option<i64> {
-    sqlx::query_scalar("select holds[1] from tollgate.rate_limits").fetch_one(pool).await.unwrap()
+    sqlx::query_scalar("select holds[1] from tollgate.durable").fetch_one(pool).await.unwrap()
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn whoever_has_lost_a_lease_is_told() {
     let limit = Limit::concurrency("lost", 1, Duration::from_secs(3)).ephemeral();
     let lease = acquired(&gate, &limit).await;
     // As a crash does with this table.
-    world.sql("truncate tollgate.buckets").await;
+    world.sql("truncate tollgate.ephemeral").await;
     soon(lease.lapsed()).await;
     let lost = lease.release().await.unwrap_err();
     assert!(matches!(lost, Error::ReceiptUsed { .. } | Error::Lapsed { .. }), "{lost:?}");
@@ -120,7 +120,7 @@ async fn of_several_leases_the_others_are_released_when_one_is_lost() {
     let gate = patient(&pool(&world.url(), 2).await).build();
     let lost = Limit::concurrency("lost", 1, Duration::from_secs(3)).ephemeral();
     let lease = gate.acquire_all([lost.global(), ONE.global()]).await.unwrap().granted().unwrap();
-    world.sql("truncate tollgate.buckets").await;
+    world.sql("truncate tollgate.ephemeral").await;
     soon(lease.lapsed()).await;
     assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());
     drop(lease);
@@ -412,7 +412,7 @@ async fn run_holds_a_lease_until_its_program_ends() {
     // A row that somebody holds delays the release, for ten seconds at most.
     let mut child = running("echo ready; read line; exit 7");
     let mut tx = world.begin().await;
-    sqlx::query("select from tollgate.rate_limits for update").execute(&mut *tx).await.unwrap();
+    sqlx::query("select from tollgate.durable for update").execute(&mut *tx).await.unwrap();
     child.stdin.take().unwrap().write_all(b"done\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(7));
@@ -449,8 +449,8 @@ async fn the_doctor_names_leases_that_nobody_released() {
     for (lapses_in, is_named) in [("1 hour", false), ("-1 hour", true)] {
         world
             .sql(&format!(
-                "delete from tollgate.rate_limits;
-                 insert into tollgate.rate_limits
+                "delete from tollgate.durable;
+                 insert into tollgate.durable
                  select 0, 'slots', '', 0, 0, lapse - interval '1 day', lapse,
                         array[(extract(epoch from lapse) * 1000000)::int8, -1000001, 84]
                    from (select clock_timestamp() + interval '{lapses_in}') as l (lapse)"

@@ -43,9 +43,7 @@ async fn g33_of_eight_runners_at_once_one_applies_and_the_others_find_nothing_to
 async fn a_migration_that_fails_leaves_nothing_of_the_others() {
     let world = World::unmigrated().await;
     world
-        .sql(&format!(
-            "create schema tollgate authorization {OWNER}; create table tollgate.rate_limits (in_the_way int)"
-        ))
+        .sql(&format!("create schema tollgate authorization {OWNER}; create table tollgate.durable (in_the_way int)"))
         .await;
     let mut conn = world.connect().await;
     let failed = migrate::run(&mut conn).await;
@@ -137,7 +135,7 @@ async fn an_older_release_works_on_a_newer_schema() {
     world
         .sql(
             "insert into tollgate.schema_history values (99, 'from_the_future', '2030-01-01T00:00:00Z', '1');
-              alter table tollgate.rate_limits add column from_the_future text",
+              alter table tollgate.durable add column from_the_future text",
         )
         .await;
     let mut conn = world.connect_as(OWNER).await;
@@ -158,7 +156,7 @@ async fn a_migration_applied_from_another_text_is_an_error_with_its_name() {
     let mut conn = world.connect_as(OWNER).await;
     for failed in [migrate::run(&mut conn).await.map(drop), migrate::validate(&mut conn).await] {
         assert!(
-            matches!(&failed, Err(MigrateError::Edited { version: 2, name }) if name == "create_rate_limits"),
+            matches!(&failed, Err(MigrateError::Edited { version: 2, name }) if name == "create_durable"),
             "{failed:?}"
         );
     }
@@ -170,7 +168,7 @@ async fn a_migration_applied_from_another_text_is_an_error_with_its_name() {
 async fn a_history_with_wide_versions_is_the_same_history() {
     let world = World::new().await;
     world.sql("alter table tollgate.schema_history alter column version type int8").await;
-    for (version, name) in [(1_i64, "create_buckets"), (2, "create_rate_limits"), (3, "create_balances")] {
+    for (version, name) in [(1_i64, "create_ephemeral"), (2, "create_durable"), (3, "create_balances")] {
         let sql = std::fs::read_to_string(format!("migrations/V{version}__{name}.sql")).unwrap();
         let mut hasher = DefaultHasher::new();
         (name, version, sql.as_str()).hash(&mut hasher);
@@ -216,9 +214,9 @@ async fn definitions(conn: &mut PgConnection) -> Vec<String> {
 #[tokio::test]
 async fn a_damaged_schema_is_an_error_with_the_place() {
     for (damage, table, column) in [
-        ("alter table tollgate.rate_limits drop column full_at cascade", "rate_limits", "full_at"),
-        ("alter table tollgate.buckets set logged", "buckets", "part"),
-        ("drop table tollgate.rate_limits cascade", "rate_limits", "part"),
+        ("alter table tollgate.durable drop column full_at cascade", "durable", "full_at"),
+        ("alter table tollgate.ephemeral set logged", "ephemeral", "part"),
+        ("drop table tollgate.durable cascade", "durable", "part"),
     ] {
         let world = World::new().await;
         world.sql(damage).await;
@@ -230,7 +228,7 @@ async fn a_damaged_schema_is_an_error_with_the_place() {
     }
     let world = World::unmigrated().await;
     let missing = migrate::validate(&mut world.connect_as(OWNER).await).await.unwrap_err();
-    assert_eq!(missing.to_string(), "migration V1__create_buckets is not applied (run `tollgate migrate up`)");
+    assert_eq!(missing.to_string(), "migration V1__create_ephemeral is not applied (run `tollgate migrate up`)");
 }
 
 #[tokio::test]
@@ -279,9 +277,9 @@ async fn without_its_schema_the_limiter_names_the_command() {
 async fn f65_the_ephemeral_table_is_unlogged_and_the_durable_one_is_not() {
     let world = World::new().await;
     let sql = "select relname::text, relpersistence::text from pg_class
-                where relnamespace = 'tollgate'::regnamespace::oid and relname in ('buckets', 'rate_limits') order by 1";
+                where relnamespace = 'tollgate'::regnamespace::oid and relname in ('ephemeral', 'durable') order by 1";
     let found: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&world.pool).await.unwrap();
-    assert_eq!(found, [("buckets".into(), "u".into()), ("rate_limits".into(), "p".into())]);
+    assert_eq!(found, [("durable".into(), "p".into()), ("ephemeral".into(), "u".into())]);
 }
 
 #[tokio::test]

@@ -86,7 +86,7 @@ async fn a_call_whose_answer_was_lost_is_asked_again_and_charged_once() {
     for (both_tables, key) in [(false, "there"), (false, "new"), (true, "there"), (true, "new")] {
         let (mut unknown, mut charged) = (0, 0);
         for statement in 1.. {
-            world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
+            world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
             if key == "there" {
                 consume_in(&world.pool, durable.key(key).cost(0).tracked_for(HOUR)).await;
                 consume_in(&world.pool, ephemeral.key(key).cost(0).tracked_for(HOUR)).await;
@@ -226,7 +226,7 @@ async fn who_waits_for_a_row_in_which_the_id_is_being_charged_is_charged_nothing
         let grant = soon(in_transaction).await.unwrap();
         assert_eq!(grant.source, Source::Database, "the other limit is charged");
         assert_eq!(left(&world.pool, &limit).await, 0);
-        world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
+        world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
     }
 }
 
@@ -282,7 +282,7 @@ async fn a_repeated_lease_ends_when_the_first_one_does() {
     let receipt = gate.acquire(ask()).await.unwrap().granted().unwrap().into_receipt();
     assert_eq!(receipt.charges.len(), 1);
     let almost = format!(
-        "update tollgate.rate_limits set holds[1] = (extract(epoch from clock_timestamp()) * 1e6)::int8 + {}",
+        "update tollgate.durable set holds[1] = (extract(epoch from clock_timestamp()) * 1e6)::int8 + {}",
         (10 * SECOND).as_micros()
     );
     sqlx::query(AssertSqlSafe(almost)).execute(&world.pool).await.unwrap();
@@ -294,7 +294,7 @@ async fn a_repeated_lease_ends_when_the_first_one_does() {
     let renewed = soon(async {
         loop {
             let row: Vec<i64> =
-                sqlx::query_scalar("select holds from tollgate.rate_limits").fetch_one(&world.pool).await.unwrap();
+                sqlx::query_scalar("select holds from tollgate.durable").fetch_one(&world.pool).await.unwrap();
             if row[0] > held.hold.unwrap().lapses_at.timestamp_micros() {
                 break;
             }

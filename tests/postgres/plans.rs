@@ -7,7 +7,7 @@ use tollgate::migrate;
 use crate::distributed::statement_files;
 use crate::world::World;
 
-const TABLES: [&str; 2] = ["buckets", "rate_limits"];
+const TABLES: [&str; 2] = ["ephemeral", "durable"];
 
 #[tokio::test]
 async fn whatever_the_size_of_the_tables_no_plan_reads_all_rows() {

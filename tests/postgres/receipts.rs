@@ -75,8 +75,8 @@ async fn g23_settling_gives_back_what_was_spared_and_takes_what_was_missing() {
         }
         // A row that was swept in between was full: only what is missing counts.
         let grant = teller.consume(0.0, limit.key("swept").cost(3)).await.granted().unwrap();
-        teller.tx.execute("delete from tollgate.buckets").await.unwrap();
-        teller.tx.execute("delete from tollgate.rate_limits").await.unwrap();
+        teller.tx.execute("delete from tollgate.ephemeral").await.unwrap();
+        teller.tx.execute("delete from tollgate.durable").await.unwrap();
         assert_eq!(teller.settle(0.0, grant.clone(), 1).await, tokens(10));
         assert_eq!(teller.settle(0.0, grant, 5).await, tokens(8));
     }
@@ -255,8 +255,8 @@ async fn a_receipt_of_an_older_definition_never_lowers_a_row() {
             teller.put(&new, "", tokens(2), second(0.0)).await;
             assert_eq!(teller.settle(0.0, charged, 1).await, tokens(6));
             assert_eq!(teller.balance(0.0, new.global()).await.value, tokens(6));
-            teller.tx.execute("delete from tollgate.buckets").await.unwrap();
-            teller.tx.execute("delete from tollgate.rate_limits").await.unwrap();
+            teller.tx.execute("delete from tollgate.ephemeral").await.unwrap();
+            teller.tx.execute("delete from tollgate.durable").await.unwrap();
         }
     }
 }

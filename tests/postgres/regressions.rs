@@ -169,7 +169,7 @@ async fn a_grant_whose_rows_were_not_written_is_an_error() {
     world
         .sql(
             "create function skip() returns trigger language plpgsql as $$ begin return null; end $$;
-             create trigger skip before update on tollgate.rate_limits for each row execute function skip()",
+             create trigger skip before update on tollgate.durable for each row execute function skip()",
         )
         .await;
     for asks in [vec![1], vec![1, 2], vec![1, 3], vec![3]].map(|keys| keys.into_iter().map(|key| limit.key(key))) {
@@ -222,8 +222,8 @@ async fn statements_survive_a_new_column_and_a_new_index() {
     let mut conn = world.connect().await;
     for change in [
         "select 1",
-        "alter table tollgate.rate_limits add column note text",
-        "create index on tollgate.rate_limits (full_at)",
+        "alter table tollgate.durable add column note text",
+        "create index on tollgate.durable (full_at)",
         "set plan_cache_mode = force_generic_plan",
         "set jit_above_cost = 0",
         "set enable_nestloop = off; set enable_indexscan = off; set enable_bitmapscan = off",
@@ -255,7 +255,7 @@ async fn whatever_the_plan_a_swap_writes_what_was_decided_and_nothing_else() {
     let limits = [Limit::token_bucket("spread", 100, EVER).shards(4), Limit::token_bucket("one", 100, EVER)];
     for [spread, one] in [limits.clone(), limits.map(Limit::ephemeral)] {
         gate.debit(one.key("a")).await.unwrap();
-        for table in ["rate_limits", "buckets"] {
+        for table in ["durable", "ephemeral"] {
             world.sql(&format!("vacuum analyze tollgate.{table}")).await;
         }
         // Now all rows are there.

@@ -379,8 +379,8 @@ async fn sweep(conn: &mut PgConnection, now: DateTime<Utc>, which: Index) {
     // One in four, or all.
     let residue = i32::try_from(which.index(5)).unwrap();
     for sql in [
-        "delete from tollgate.buckets where full_at <= $1 and ($2 = 4 or mod(abs(hashtext(name || key)), 4) = $2)",
-        "delete from tollgate.rate_limits where full_at <= $1 and ($2 = 4 or mod(abs(hashtext(name || key)), 4) = $2)",
+        "delete from tollgate.ephemeral where full_at <= $1 and ($2 = 4 or mod(abs(hashtext(name || key)), 4) = $2)",
+        "delete from tollgate.durable where full_at <= $1 and ($2 = 4 or mod(abs(hashtext(name || key)), 4) = $2)",
     ] {
         sqlx::query(sql).bind(now).bind(residue).execute(&mut *conn).await.unwrap();
     }

@@ -41,7 +41,7 @@ async fn no_statement_about_rows_calls_a_strangers_function_or_operator() {
     let mut conn = world.connect().await;
     listen_to_strangers(&mut conn).await;
     for astray in
-        ["select floor(1.5)", "select 2::int8 = 2.5", "select from tollgate.buckets where shard = part::numeric"]
+        ["select floor(1.5)", "select 2::int8 = 2.5", "select from tollgate.ephemeral where shard = part::numeric"]
     {
         assert!(is_led_astray(&mut conn, astray).await, "{astray}");
     }
@@ -72,7 +72,7 @@ async fn no_migration_calls_a_strangers_function_or_operator() {
         migrate::validate(&mut conn).await.unwrap();
         assert_eq!(migrate::parts(&mut conn).await.unwrap(), 0);
         assert!(!is_led_astray(&mut conn, "select * from tollgate.balances").await);
-        let row = "insert into tollgate.rate_limits values (0, 'n', 'k', 0, 0, 'epoch', 'epoch')";
+        let row = "insert into tollgate.durable values (0, 'n', 'k', 0, 0, 'epoch', 'epoch')";
         assert!(!is_led_astray(&mut conn, row).await);
         conn.execute(row).await.unwrap();
     }

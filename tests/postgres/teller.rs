@@ -58,11 +58,11 @@ impl Teller {
     pub(crate) async fn put(&mut self, limit: &Limit, key: &str, value: Tokens, ts: DateTime<Utc>) {
         let sql = match limit.spec().storage {
             Storage::Ephemeral => {
-                "insert into tollgate.buckets values (0, $1, $2, 0, $3, $4, $4) on conflict (part, name, key, shard)
+                "insert into tollgate.ephemeral values (0, $1, $2, 0, $3, $4, $4) on conflict (part, name, key, shard)
                      do update set value = excluded.value, ts = excluded.ts"
             }
             Storage::Durable => {
-                "insert into tollgate.rate_limits values (0, $1, $2, 0, $3, $4, $4) on conflict (part, name, key, shard)
+                "insert into tollgate.durable values (0, $1, $2, 0, $3, $4, $4) on conflict (part, name, key, shard)
                      do update set value = excluded.value, ts = excluded.ts"
             }
         };
@@ -102,9 +102,9 @@ pub(crate) struct Stored {
 
 /// All rows of both tables, in lock order.
 pub(crate) async fn rows(conn: &mut PgConnection) -> Vec<Stored> {
-    let sql = "select 'b', name, key, value, ts, full_at, ctid::text from tollgate.buckets
+    let sql = "select 'b', name, key, value, ts, full_at, ctid::text from tollgate.ephemeral
                union all
-               select 'r', name, key, value, ts, full_at, ctid::text from tollgate.rate_limits
+               select 'r', name, key, value, ts, full_at, ctid::text from tollgate.durable
                order by 1, 2, 3";
     let rows = sqlx::query(sql).persistent(false).fetch_all(conn).await.unwrap();
     let stored = |row: sqlx::postgres::PgRow| Stored {

@@ -58,11 +58,11 @@ async fn it_follows_and_sorts_keys_and_gives_the_terminal_back() {
 async fn a_signal_and_an_interrupt_give_the_terminal_back() {
     let world = World::new().await;
     let mut terminal = start(&world);
-    terminal.until(|text| text.contains("rate_limits")).await;
+    terminal.until(|text| text.contains("durable")).await;
     terminal.press("\u{3}");
     assert_eq!(terminal.ended().await, 0);
     let terminal = start(&world);
-    terminal.until(|text| text.contains("rate_limits")).await;
+    terminal.until(|text| text.contains("durable")).await;
     signal("TERM", terminal.child.process_id().unwrap());
     assert_eq!(terminal.ended().await, 0);
 }
@@ -71,7 +71,7 @@ async fn a_signal_and_an_interrupt_give_the_terminal_back() {
 async fn a_lost_connection_is_told_and_opened_anew() {
     let world = World::new().await;
     let mut terminal = start(&world);
-    terminal.until(|text| text.contains("rate_limits")).await;
+    terminal.until(|text| text.contains("durable")).await;
     let end = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tollgate' and datname = current_database()";
     // The note is gone with the next good look.
     let limit = |connections| format!("alter database {} connection limit {connections}", world.name());
@@ -99,8 +99,8 @@ async fn once_prints_what_a_limits_file_makes_exact() {
     let text = with_file(&["--sort", "name"]);
     for told in [
         "tollgate top  2",
-        "tollgate.buckets: 1 row not full, 0 in debt",
-        "tollgate.rate_limits: 3 rows not full, 1 in debt",
+        "tollgate.ephemeral: 1 row not full, 0 in debt",
+        "tollgate.durable: 3 rows not full, 1 in debt",
         "Refusals write nothing",
         r"\u{1b}[2Jeve",
         "(all callers)",
@@ -169,7 +169,7 @@ async fn looked_twice(limits: &[&str], interval: &str) -> serde_json::Value {
     let world = World::new().await;
     let hour = "clock_timestamp() + interval '1 hour'";
     let row = "(0, 'messages', 'ada', 0, 15000000, '2020-01-01 00:00:00Z'";
-    world.sql(&format!("insert into tollgate.rate_limits values {row}, {hour})")).await;
+    world.sql(&format!("insert into tollgate.durable values {row}, {hour})")).await;
     let mut admin = world.admin().await;
     let mut top = once_after(&world, interval, &["--json"]);
     let mut top = top.args(limits).stdout(Stdio::piped()).spawn().unwrap();
@@ -181,7 +181,7 @@ async fn looked_twice(limits: &[&str], interval: &str) -> serde_json::Value {
         {}
     })
     .await;
-    let take = "update tollgate.rate_limits set value = 5000000, ts = '2020-01-01 00:00:01Z'";
+    let take = "update tollgate.durable set value = 5000000, ts = '2020-01-01 00:00:01Z'";
     sqlx::raw_sql(take).execute(&mut admin).await.unwrap();
     serde_json::from_slice(&top.wait_with_output().unwrap().stdout).unwrap()
 }
@@ -192,7 +192,7 @@ async fn of_a_large_table_it_looks_at_a_part_and_says_so() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits
+            "insert into tollgate.durable
              select 0, 'many', repeat('k', 400) || n, 0, 0, now(), now() + interval '1 hour' from generate_series(1, 40000) n",
         )
         .await;

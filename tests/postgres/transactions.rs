@@ -81,7 +81,7 @@ async fn g11_every_verb_is_undone_by_a_rollback_and_kept_by_a_commit() {
         left(teller.consume(0.0, limit.key("k")).await);
         teller.commit().await;
         assert_eq!(world.row(limit.spec().storage, "ten", "k").await, Some((tokens(4), second(0.0))));
-        world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
+        world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
     }
 }
 
@@ -169,7 +169,7 @@ async fn g15_a_lock_timeout_is_busy_and_leaves_the_transaction_usable() {
         holder.tx.rollback().await.unwrap();
         assert_eq!(world.row(limit.spec().storage, "ten", "elsewhere").await.unwrap().0, tokens(9));
         assert_eq!(world.row(limit.spec().storage, "ten", "another").await.unwrap().0, tokens(5), "none, as not all");
-        world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
+        world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
     }
     let jobs: i64 = sqlx::query_scalar("select count(*) from jobs").fetch_one(&world.pool).await.unwrap();
     assert_eq!(jobs, 4, "the callers' own work was committed");
@@ -283,7 +283,7 @@ async fn g17_a_lost_race_at_repeatable_read_is_retryable() {
             assert!(matches!(error, Error::Database { .. }) && error.is_retryable(), "{error:?}");
             assert!(error.to_string().contains("\"ten\""), "{error}");
             drop(loser);
-            let sql = "delete from tollgate.buckets where key = 'absent'; delete from tollgate.rate_limits where key = 'absent'";
+            let sql = "delete from tollgate.ephemeral where key = 'absent'; delete from tollgate.durable where key = 'absent'";
             world.sql(sql).await;
         }
     }
@@ -411,7 +411,7 @@ async fn outside_a_transaction_every_verb_that_would_write_says_so() {
         assert!(looking.check(&mut conn, limit.key("present")).await.unwrap().is_granted());
         let balance = looking.at(second(0.0)).balance(&mut conn, limit.key("present")).await.unwrap();
         assert_eq!(balance.value, tokens(5));
-        world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
+        world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
     }
 }
 

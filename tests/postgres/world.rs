@@ -51,7 +51,7 @@ impl World {
                     2 * parts - 1
                 )
             };
-            world.sql(&["buckets", "rate_limits"].map(swap).join(";")).await;
+            world.sql(&["ephemeral", "durable"].map(swap).join(";")).await;
         }
         world
     }
@@ -149,8 +149,8 @@ impl World {
     /// The row of a limit and key on disk, `(value, ts)`, if it is there.
     pub(crate) async fn row(&self, storage: Storage, name: &str, key: &str) -> Option<(Tokens, DateTime<Utc>)> {
         let sql = match storage {
-            Storage::Ephemeral => "select value, ts from tollgate.buckets where name = $1 and key = $2",
-            Storage::Durable => "select value, ts from tollgate.rate_limits where name = $1 and key = $2",
+            Storage::Ephemeral => "select value, ts from tollgate.ephemeral where name = $1 and key = $2",
+            Storage::Durable => "select value, ts from tollgate.durable where name = $1 and key = $2",
         };
         let row: Option<(i64, DateTime<Utc>)> =
             sqlx::query_as(sql).bind(name).bind(key).fetch_optional(&self.pool).await.unwrap();
@@ -159,7 +159,7 @@ impl World {
 
     /// How many rows there are in both tables.
     pub(crate) async fn rows(&self) -> i64 {
-        let sql = "select (select count(*) from tollgate.buckets) + (select count(*) from tollgate.rate_limits)";
+        let sql = "select (select count(*) from tollgate.ephemeral) + (select count(*) from tollgate.durable)";
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
 
@@ -348,7 +348,7 @@ impl Templates {
             owner.close().await.unwrap();
             run(conn, grants).await;
             // As autovacuum does soon.
-            run(conn, "vacuum tollgate.buckets, tollgate.rate_limits").await;
+            run(conn, "vacuum tollgate.ephemeral, tollgate.durable").await;
         })
         .await;
         conn.close().await.unwrap();

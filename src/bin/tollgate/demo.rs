@@ -58,8 +58,8 @@ async fn play(url: String) -> Result<(), CommandError> {
     sqlx::raw_sql(set_up).execute(&pool).await?;
     let played = scenes(&pool).await;
     sqlx::raw_sql("drop schema tollgate_demo cascade").execute(&pool).await?;
-    let clean_up = "with gone as (delete from tollgate.buckets where name = any($1))
-                    delete from tollgate.rate_limits where name = any($1)";
+    let clean_up = "with gone as (delete from tollgate.ephemeral where name = any($1))
+                    delete from tollgate.durable where name = any($1)";
     let names: Vec<_> = LIMITS.iter().map(|limit| limit.name().to_owned()).collect();
     sqlx::query(clean_up).bind(names).execute(&pool).await?;
     played

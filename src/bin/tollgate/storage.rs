@@ -18,7 +18,7 @@ pub(crate) fn of(text: &str) -> Storage {
 /// The table that holds the rows.
 pub(crate) const fn table(storage: Storage) -> &'static str {
     match storage {
-        Storage::Ephemeral => "tollgate.buckets",
-        Storage::Durable => "tollgate.rate_limits",
+        Storage::Ephemeral => "tollgate.ephemeral",
+        Storage::Durable => "tollgate.durable",
     }
 }

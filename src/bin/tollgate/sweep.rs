@@ -112,7 +112,7 @@ async fn expect_sound(pool: &PgPool, force: bool) -> Result<(), CommandError> {
     if parts > 0 {
         return Err(CommandError::new(
             format!("a sweep walks the pages of one server, and the tables lie in {parts} parts on the nodes of Citus"),
-            "on the coordinator, for tollgate.buckets and tollgate.rate_limits: delete from … where full_at < \
+            "on the coordinator, for tollgate.ephemeral and tollgate.durable: delete from … where full_at < \
              now() - interval '10 minutes'",
         ));
     }
@@ -188,9 +188,9 @@ struct Report {
 
 impl Report {
     fn text(&self) -> String {
-        let Swept { buckets, rate_limits, kept, missed, pages, yielded, clock_stepped, shut_out, .. } = self.swept;
+        let Swept { ephemeral, durable, kept, missed, pages, yielded, clock_stepped, shut_out, .. } = self.swept;
         let verb = if self.dry_run { "would delete" } else { "deleted" };
-        let mut parts = vec![format!("{verb} {rate_limits} durable and {buckets} ephemeral rows")];
+        let mut parts = vec![format!("{verb} {durable} durable and {ephemeral} ephemeral rows")];
         parts.push(format!("looked at {} in {:.1} s", counted(pages, "page"), self.seconds));
         if kept > 0 {
             parts.push(format!("kept {}, not full for the margin by the limits file", counted(kept, "row")));

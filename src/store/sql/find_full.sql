@@ -14,7 +14,7 @@ with observed as materialized (
 ),
 found as materialized (
     select r.ctid, r.xmin, r.name, r.key, r.shard, r.value, r.ts
-      from tollgate.rate_limits r
+      from tollgate.durable r
      where r.ctid >= $1::text::tid
        and r.ctid < $2::text::tid
        and r.full_at <= (select now - pg_catalog.make_interval(secs => $5::int8::float8 / 1000000::float8) from observed)

@@ -16,7 +16,7 @@ with peeked as materialized (
            r.holds,
            pg_catalog.date_part('epoch', r.ts) as since,
            pg_catalog.date_part('epoch', greatest(coalesce($10, pg_catalog.clock_timestamp()), r.ts)) as now
-      from tollgate.rate_limits r
+      from tollgate.durable r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
 ),
 short as materialized (
@@ -31,7 +31,7 @@ short as materialized (
 ),
 held as materialized (
     select r.value, r.ts, r.holds
-      from tollgate.rate_limits r
+      from tollgate.durable r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
        and not exists (select from short)
        for update

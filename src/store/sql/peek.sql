@@ -16,7 +16,7 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
           from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) w
   left join lateral (
       select r.value, r.ts, r.ctid::text as tid, r.xmin::text as version, r.holds::text as holds
-        from tollgate.rate_limits r
+        from tollgate.durable r
        where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
       offset 0
   ) f on true

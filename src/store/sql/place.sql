@@ -4,7 +4,7 @@
 --
 -- $1 part, $2 names, $3 keys, $4 shards, $5 capacities in micro-tokens
 -- $6 the instant to take for now; null for the clock
-insert into tollgate.rate_limits as r (part, name, key, shard, value, ts, full_at)
+insert into tollgate.durable as r (part, name, key, shard, value, ts, full_at)
 select $1, w.name, w.key, w.shard, w.capacity,
        coalesce($6, pg_catalog.clock_timestamp()), coalesce($6, pg_catalog.clock_timestamp())
   from (select u.*, pg_catalog.row_number() over () as number

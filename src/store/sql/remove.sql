@@ -2,14 +2,14 @@
 --
 -- $1 part, $2 names, $3 keys, $4 shards
 -- $5 the transaction; null on Citus, where each node counts its own
-delete from tollgate.rate_limits r
+delete from tollgate.durable r
  using (
      select f.of, f.tid
        from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard
                from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) w
       cross join lateral (
           select r.tableoid as of, r.ctid as tid
-            from tollgate.rate_limits r
+            from tollgate.durable r
            where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
           offset 0
       ) f

@@ -5,13 +5,13 @@
 -- swap.sql.
 --
 -- $1 part
--- of tollgate.buckets:     $2 names, $3 keys, $4 shards, $5 micro-tokens, $6 instants, $7 when each will be full
--- of tollgate.rate_limits: $8 names, $9 keys, $10 shards, $11 micro-tokens, $12 instants, $13 when each will be full
+-- of tollgate.ephemeral:     $2 names, $3 keys, $4 shards, $5 micro-tokens, $6 instants, $7 when each will be full
+-- of tollgate.durable: $8 names, $9 keys, $10 shards, $11 micro-tokens, $12 instants, $13 when each will be full
 -- $14 the transaction; null on Citus, where each node counts its own
--- of tollgate.buckets:     $15 all holds, $16 where those of each row begin, $17 where they end; null for none
--- of tollgate.rate_limits: $18 all holds, $19 where those of each row begin, $20 where they end; null for none
-with buckets as (
-    update tollgate.buckets r
+-- of tollgate.ephemeral:     $15 all holds, $16 where those of each row begin, $17 where they end; null for none
+-- of tollgate.durable: $18 all holds, $19 where those of each row begin, $20 where they end; null for none
+with ephemeral as (
+    update tollgate.ephemeral r
        set value = h.value, ts = h.ts, full_at = h.full_at, holds = h.holds
       from (
           select f.of, f.tid, w.value, w.ts, w.full_at, ($15::int8[])[w.first : w.last] as holds
@@ -24,7 +24,7 @@ with buckets as (
                                  $16::int4[] as firsts, $17::int4[] as lasts offset 0) p) w
            cross join lateral (
                select r.tableoid as of, r.ctid as tid
-                 from tollgate.buckets r
+                 from tollgate.ephemeral r
                 where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
                offset 0
            ) f
@@ -34,8 +34,8 @@ with buckets as (
        and ($14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8)
     returning 1
 ),
-rate_limits as (
-    update tollgate.rate_limits r
+durable as (
+    update tollgate.durable r
        set value = h.value, ts = h.ts, full_at = h.full_at, holds = h.holds
       from (
           select f.of, f.tid, w.value, w.ts, w.full_at, ($18::int8[])[w.first : w.last] as holds
@@ -48,7 +48,7 @@ rate_limits as (
                                  $19::int4[] as firsts, $20::int4[] as lasts offset 0) p) w
            cross join lateral (
                select r.tableoid as of, r.ctid as tid
-                 from tollgate.rate_limits r
+                 from tollgate.durable r
                 where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
                offset 0
            ) f
@@ -58,4 +58,4 @@ rate_limits as (
        and ($14::int8 is null or pg_catalog.txid_current_if_assigned() = $14::int8)
     returning 1
 )
-select (select pg_catalog.count(*) from buckets) + (select pg_catalog.count(*) from rate_limits) as "written!"
+select (select pg_catalog.count(*) from ephemeral) + (select pg_catalog.count(*) from durable) as "written!"

@@ -22,12 +22,12 @@ with h as materialized (
                     from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
                                  $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups,
                                  $8::int8[] as sizes, $10::int4[] as firsts, $11::int4[] as lasts offset 0) p) w
-            join tollgate.rate_limits r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+            join tollgate.durable r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
            where w.in_group between 0 and 2147483647
              for no key update of r skip locked
       ) l
 )
-update tollgate.rate_limits r
+update tollgate.durable r
    set value = h.value, ts = h.ts, full_at = h.full_at, holds = h.holds
   from h
  where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of and h.locked = h.size

@@ -44,14 +44,14 @@ async fn tables_are_distributed_once_and_their_rows_get_parts() {
         stdout(&distribute(&world, &[])),
         "distributed the tables over 8 parts; say `parts(8)` to every limiter and gate\n"
     );
-    assert_eq!(asked(&world).await, "tollgate.rate_limits part none 8, tollgate.buckets part tollgate.rate_limits");
+    assert_eq!(asked(&world).await, "tollgate.durable part none 8, tollgate.ephemeral part tollgate.durable");
     assert_eq!(stdout(&distribute(&world, &[])), "nothing to do: the tables are distributed over 8 parts\n");
     let told: Value = serde_json::from_str(&stdout(&distribute(&world, &["--json"]))).unwrap();
     assert_eq!(told, json!({ "parts": 8, "distributed": false }));
 
     // Old rows and new ones are found by their parts.
     on(&["consume", "send_message", "2"]);
-    let spread = "select count(*) from tollgate.rate_limits where part between 8 and 15";
+    let spread = "select count(*) from tollgate.durable where part between 8 and 15";
     assert_eq!(sqlx::query_scalar::<_, i64>(spread).fetch_one(&world.pool).await.unwrap(), 2);
     assert_eq!(on(&["reset", "send_message", "--all", "--yes"]), "reset 2 keys of \"send_message\"\n");
     assert!(on(&["check", "send_message", "1", "--cost", "20"]).starts_with("would be granted"));
@@ -62,9 +62,9 @@ async fn ephemeral_rows_may_lie_apart_and_the_number_of_parts_may_be_another() {
     let world = World::new().await;
     world.sql(STAND_IN).await;
     stdout(&distribute(&world, &["--parts", "32", "--buckets-apart"]));
-    assert_eq!(asked(&world).await, "tollgate.rate_limits part none 32, tollgate.buckets part none 32");
+    assert_eq!(asked(&world).await, "tollgate.durable part none 32, tollgate.ephemeral part none 32");
     let error = failure(&distribute(&world, &["--parts", "8"]));
-    assert!(error.starts_with("error: tollgate.rate_limits is distributed by another column than part, "), "{error}");
+    assert!(error.starts_with("error: tollgate.durable is distributed by another column than part, "), "{error}");
     assert_eq!(distribute(&world, &["--parts", "12"]).status.code(), Some(64));
 }
 
@@ -72,7 +72,7 @@ async fn ephemeral_rows_may_lie_apart_and_the_number_of_parts_may_be_another() {
 async fn without_tables_or_without_citus_it_says_what_to_do() {
     let world = World::unmigrated().await;
     let distribute = || failure(&run(tollgate().arg("distribute").env("DATABASE_URL", world.url())));
-    assert_eq!(distribute(), "error: migration V1__create_buckets is not applied (run `tollgate migrate up`)\n");
+    assert_eq!(distribute(), "error: migration V1__create_ephemeral is not applied (run `tollgate migrate up`)\n");
     stdout(&run(tollgate().args(["migrate", "up"]).env("DATABASE_URL", world.url())));
     assert_eq!(
         distribute(),

@@ -28,11 +28,11 @@ async fn a_healthy_database_has_no_errors_and_exits_with_0() {
 #[tokio::test]
 async fn each_finding_says_what_it_means_and_what_to_do() {
     let world = World::new().await;
-    world.sql("create index slow on tollgate.rate_limits (value)").await;
+    world.sql("create index slow on tollgate.durable (value)").await;
     let told = text(&examine(&world.command_url(), &[]).stdout);
     assert!(
         told.contains(
-            "warning: tollgate.rate_limits has indexes that are not ours: tollgate.slow\n  An index on a column that changes is \
+            "warning: tollgate.durable has indexes that are not ours: tollgate.slow\n  An index on a column that changes is \
              written with every decision, and takes away cheap updates (HOT).\n  → drop index tollgate.slow;\n"
         ),
         "{told}"
@@ -43,10 +43,10 @@ async fn each_finding_says_what_it_means_and_what_to_do() {
 async fn a_missing_and_a_damaged_schema_are_errors() {
     let world = World::unmigrated().await;
     assert_eq!(examine(&world.command_url(), &[]).status.code(), Some(1));
-    expect(&world, &[], "schema", "error", "migration V1__create_buckets is not applied");
+    expect(&world, &[], "schema", "error", "migration V1__create_ephemeral is not applied");
     let world = World::new().await;
-    world.sql("alter table tollgate.rate_limits drop column full_at cascade").await;
-    expect(&world, &[], "schema", "error", "tollgate.rate_limits lacks column \"full_at\"");
+    world.sql("alter table tollgate.durable drop column full_at cascade").await;
+    expect(&world, &[], "schema", "error", "tollgate.durable lacks column \"full_at\"");
 }
 
 #[tokio::test]
@@ -56,14 +56,14 @@ async fn missing_rights_are_named_with_the_grants() {
     world
         .sql(&format!(
             "grant usage on schema tollgate to {role};
-             grant select, insert, update on tollgate.rate_limits to {role};
-             grant select, insert, update, delete on tollgate.buckets to {role}"
+             grant select, insert, update on tollgate.durable to {role};
+             grant select, insert, update, delete on tollgate.ephemeral to {role}"
         ))
         .await;
     for findings in [findings(&world.command_url(), &["--role", &role]), findings(&as_role(&world, &role), &[])] {
         let finding = findings.iter().find(|finding| finding["check"] == "rights").unwrap();
-        assert_eq!(finding["what"], format!("role {role} lacks delete on tollgate.rate_limits"));
-        assert_eq!(finding["remedy"], format!("grant delete on tollgate.rate_limits to {role};"));
+        assert_eq!(finding["what"], format!("role {role} lacks delete on tollgate.durable"));
+        assert_eq!(finding["remedy"], format!("grant delete on tollgate.durable to {role};"));
     }
     assert_eq!(examine(&world.command_url(), &["--role", &role]).status.code(), Some(1));
 }
@@ -121,20 +121,20 @@ async fn dead_rows_and_costly_updates_are_found() {
     let world = World::new().await;
     let mut conn = world.admin().await;
     for statement in [
-        "alter table tollgate.rate_limits set (autovacuum_enabled = false, fillfactor = 100)",
-        "create index slow on tollgate.rate_limits (value)",
-        "insert into tollgate.rate_limits select 0, 'quota', n::text, 0, 0, now(), now() from generate_series(1, 500) n",
-        "do $$ begin for turn in 1..25 loop update tollgate.rate_limits set value = value + 1; end loop; end $$",
+        "alter table tollgate.durable set (autovacuum_enabled = false, fillfactor = 100)",
+        "create index slow on tollgate.durable (value)",
+        "insert into tollgate.durable select 0, 'quota', n::text, 0, 0, now(), now() from generate_series(1, 500) n",
+        "do $$ begin for turn in 1..25 loop update tollgate.durable set value = value + 1; end loop; end $$",
     ] {
         sqlx::raw_sql(statement).execute(&mut conn).await.unwrap();
     }
     // The statistics are there once the session that made them has ended.
     sqlx::Connection::close(conn).await.unwrap();
-    let counted = "select n_tup_upd >= 12500 from pg_stat_user_tables where relname = 'rate_limits'";
+    let counted = "select n_tup_upd >= 12500 from pg_stat_user_tables where relname = 'durable'";
     soon(async { while !sqlx::query_scalar::<_, bool>(counted).fetch_one(&world.pool).await.unwrap() {} }).await;
-    expect(&world, &[], "dead_rows", "warning", "tollgate.rate_limits has 12500 dead rows to 500 live ones");
-    expect(&world, &[], "hot_updates", "warning", "only 0 % of the updates of tollgate.rate_limits");
-    expect(&world, &[], "autovacuum", "warning", "autovacuum is switched off for tollgate.rate_limits");
+    expect(&world, &[], "dead_rows", "warning", "tollgate.durable has 12500 dead rows to 500 live ones");
+    expect(&world, &[], "hot_updates", "warning", "only 0 % of the updates of tollgate.durable");
+    expect(&world, &[], "autovacuum", "warning", "autovacuum is switched off for tollgate.durable");
 }
 
 #[tokio::test]
@@ -142,14 +142,14 @@ async fn rows_are_compared_with_the_limits_file() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits values
+            "insert into tollgate.durable values
              (0, 'send_mesage', 'ada', 0, 0, '2020-01-01', '2020-01-01'),
              (0, 'all_traffic', '', 0, 0, '2020-01-01', '2020-01-01'),
              (0, 'llm_tokens', 'deep', 0, -300000000000, clock_timestamp(), clock_timestamp()),
              (0, 'llm_tokens', 'fine', 0, -100000000000, clock_timestamp(), clock_timestamp()),
              (0, 'llm_tokens', 'long ago', 0, -300000000000, '2020-01-01', '2020-01-01'),
              (0, 'sign_ups', 'slow', 0, -4000000000, clock_timestamp(), clock_timestamp());
-             insert into tollgate.buckets values
+             insert into tollgate.ephemeral values
              (0, 'all_traffic', 'laden', 0, 0, '2020-01-01', '2020-01-01', (select array_agg(1) from generate_series(1, 603)))",
         )
         .await;
@@ -180,10 +180,10 @@ async fn a_limit_that_is_in_both_tables_is_found() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits values
+            "insert into tollgate.durable values
              (0, 'moved', 'ada', 0, 0, now(), now()), (0, 'moved', 'bob', 0, 0, now(), now()),
              (0, 'stays', 'ada', 0, 0, now(), now()), (0, 'stays', 'bob', 0, 0, now(), now());
-             insert into tollgate.buckets values
+             insert into tollgate.ephemeral values
              (0, 'moved', 'ada', 0, 0, now(), now()), (0, 'other', 'ada', 0, 0, now(), now())",
         )
         .await;
@@ -203,7 +203,7 @@ async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
         let now = "clock_timestamp(), clock_timestamp()";
         world
             .sql(&format!(
-                "insert into tollgate.rate_limits
+                "insert into tollgate.durable
                  select 0, 'spread', '', shard, debt * -1000000::int8, {now} from (values {rows}) r (shard, debt)"
             ))
             .await;
@@ -226,7 +226,7 @@ async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
 async fn rows_from_the_future_are_an_error() {
     let world = World::new().await;
     world
-        .sql("insert into tollgate.buckets values (0, 'all_traffic', 'ada', 0, 0, now() + interval '3 days', now())")
+        .sql("insert into tollgate.ephemeral values (0, 'all_traffic', 'ada', 0, 0, now() + interval '3 days', now())")
         .await;
     expect(&world, &[], "future_rows", "error", "1 ephemeral row of \"all_traffic\" in the future, up to 3days ahead");
 }
@@ -235,7 +235,7 @@ async fn rows_from_the_future_are_an_error() {
 async fn what_takes_too_long_is_left_out_and_said() {
     let world = World::new().await;
     let mut tx = world.pool.begin().await.unwrap();
-    sqlx::raw_sql("lock table tollgate.rate_limits").execute(&mut *tx).await.unwrap();
+    sqlx::raw_sql("lock table tollgate.durable").execute(&mut *tx).await.unwrap();
     expect(
         &world,
         &["--timeout", "50ms"],

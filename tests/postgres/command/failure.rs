@@ -144,8 +144,8 @@ async fn what_can_never_be_granted_is_an_error_and_no_refusal() {
 async fn a_row_that_somebody_holds_is_not_waited_for_without_end() {
     let world = World::new().await;
     let mut tx = world.pool.begin().await.unwrap();
-    world.sql("insert into tollgate.rate_limits values (0, 'send_message', 'ada', 0, 0, now(), now())").await;
-    sqlx::query("select from tollgate.rate_limits for update").execute(&mut *tx).await.unwrap();
+    world.sql("insert into tollgate.durable values (0, 'send_message', 'ada', 0, 0, now(), now())").await;
+    sqlx::query("select from tollgate.durable for update").execute(&mut *tx).await.unwrap();
     let output = ask(&world, &["reset", "send_message", "ada"]);
     assert!(failure(&output).contains("another transaction held a row for longer"));
 }

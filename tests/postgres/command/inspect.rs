@@ -11,7 +11,7 @@ use crate::world::World;
 #[tokio::test]
 async fn one_key_with_its_definition() {
     let world = World::new().await;
-    world.sql("insert into tollgate.rate_limits values (0, 'sign_ups', 'ada', 0, -30000000, '2020-01-01 22:00Z', '2020-01-03 22:00Z')").await;
+    world.sql("insert into tollgate.durable values (0, 'sign_ups', 'ada', 0, -30000000, '2020-01-01 22:00Z', '2020-01-03 22:00Z')").await;
     let told = stdout(&inspect(&world, Some(EXAMPLE), &["sign_ups", "ada", "--cost", "101"]));
     assert_eq!(
         told,
@@ -32,7 +32,7 @@ async fn one_key_with_its_definition() {
 #[tokio::test]
 async fn a_debt_says_when_it_is_repaid_and_when_the_next_call_is_granted() {
     let world = World::new().await;
-    world.sql("insert into tollgate.rate_limits values (0, 'llm_tokens', 'a', 0, -120000000000, clock_timestamp(), clock_timestamp())").await;
+    world.sql("insert into tollgate.durable values (0, 'llm_tokens', 'a', 0, -120000000000, clock_timestamp(), clock_timestamp())").await;
     let report = page(&inspect(&world, Some(EXAMPLE), &["llm_tokens", "a", "--cost", "20000", "--json"]));
     assert!(report["debt"].as_f64().unwrap() > 30_000.0, "{report}");
     let (next, full) = (&report["next"], report["full_in_ms"].as_u64().unwrap());
@@ -49,7 +49,7 @@ async fn rows_that_share_a_limit_are_added_up() {
     // The rows of three have the numbers zero to two; a fourth is left from before.
     world
         .sql(
-            "insert into tollgate.rate_limits
+            "insert into tollgate.durable
              select 0, 'spread', '', shard, value, clock_timestamp(), clock_timestamp() + interval '1 hour'
                from (values (3, 7000000), (0, 1000000), (2, -2000000)) r (shard, value)",
         )
@@ -71,8 +71,8 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits values (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z');
-             insert into tollgate.buckets values (0, 'quota', 'ada', 0, 1000000, '2020-01-01 00:00Z', 'infinity')",
+            "insert into tollgate.durable values (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z');
+             insert into tollgate.ephemeral values (0, 'quota', 'ada', 0, 1000000, '2020-01-01 00:00Z', 'infinity')",
         )
         .await;
     let told = stdout(&inspect(&world, None, &["quota", "ada"]));
@@ -95,7 +95,7 @@ async fn holds_are_counted_and_listed() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits values (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
+            "insert into tollgate.durable values (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
                  '{1577840400000000, -1500001, 14, 1577838600000000, -500001, 17}')",
         )
         .await;
@@ -114,7 +114,7 @@ async fn the_list_has_the_most_exhausted_first() {
     // In the order of their balances now, not of those on disk: `rested` has had time to refill.
     world
         .sql(
-            "insert into tollgate.rate_limits values
+            "insert into tollgate.durable values
              (0, 'send_message', 'some', 0, -20000000, clock_timestamp(), clock_timestamp()),
              (0, 'send_message', 'rested', 0, -5000000, '2020-01-01', '2020-01-02'),
              (0, 'send_message', 'owes', 0, -90000000, clock_timestamp(), clock_timestamp()),
@@ -140,7 +140,7 @@ async fn windows_are_listed_by_what_they_have_and_not_by_when_they_start() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits
+            "insert into tollgate.durable
              select 0, 'sign_ups', 'key ' || n, 0, n * 1000000, (date_trunc('day', (now() at time zone 'UTC') - interval '22 hours') + interval '22 hours') at time zone 'UTC',
                     now() + n * interval '1 hour'
                from generate_series(1, 5) n",
@@ -155,7 +155,7 @@ async fn without_a_limits_file_the_list_goes_by_what_is_on_disk() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits values
+            "insert into tollgate.durable values
              (0, 'quota', 'low', 0, 1000000, now(), now() + interval '1 hour'),
              (0, 'quota', 'lower', 0, -1000000, now(), now() + interval '1 hour'),
              (0, 'quota', 'full again', 0, -9000000, '2020-01-01', '2020-01-02')",
@@ -169,9 +169,7 @@ async fn without_a_limits_file_the_list_goes_by_what_is_on_disk() {
 #[tokio::test]
 async fn rows_of_a_name_that_the_limits_file_does_not_know_are_shown_and_a_slip_is_told() {
     let world = World::new().await;
-    world
-        .sql("insert into tollgate.rate_limits values (0, 'send_mesage', 'ada', 0, 5000000, '2020-01-01', now())")
-        .await;
+    world.sql("insert into tollgate.durable values (0, 'send_mesage', 'ada', 0, 5000000, '2020-01-01', now())").await;
     let hint = format!("there is no limit \"send_mesage\" in {EXAMPLE} (did you mean \"send_message\"?)");
     for args in [&["send_mesage"][..], &["send_mesage", "ada"]] {
         let output = inspect(&world, Some(EXAMPLE), args);
@@ -186,7 +184,7 @@ async fn a_row_from_the_future_and_one_in_the_wrong_table_are_marked() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits values
+            "insert into tollgate.durable values
              (0, 'sign_ups', 'ada', 0, 0, clock_timestamp() + interval '90 minutes', now()),
              (0, 'all_traffic', 'ada', 0, 0, '2020-01-01', now())",
         )
@@ -201,9 +199,7 @@ async fn a_row_from_the_future_and_one_in_the_wrong_table_are_marked() {
 #[tokio::test]
 async fn a_key_cannot_steer_the_terminal() {
     let world = World::new().await;
-    world
-        .sql("insert into tollgate.rate_limits values (0, 'quota', E'a\\033[2Jb\\n\\u202Ec', 0, 0, now(), now())")
-        .await;
+    world.sql("insert into tollgate.durable values (0, 'quota', E'a\\033[2Jb\\n\\u202Ec', 0, 0, now(), now())").await;
     let told = stdout(&inspect(&world, None, &["quota"]));
     assert!(told.contains(r"a\u{1b}[2Jb\u{a}\u{202e}c"), "{told}");
     let told = stdout(&inspect(&world, None, &["quota", "--json"]));
@@ -215,7 +211,7 @@ async fn a_key_cannot_steer_the_terminal() {
 async fn a_list_that_takes_too_long_is_given_up() {
     let world = World::new().await;
     let mut tx = world.pool.begin().await.unwrap();
-    sqlx::raw_sql("lock table tollgate.rate_limits").execute(&mut *tx).await.unwrap();
+    sqlx::raw_sql("lock table tollgate.durable").execute(&mut *tx).await.unwrap();
     let error = failure(&inspect(&world, None, &["quota", "--timeout", "50ms"]));
     assert_eq!(
         error,

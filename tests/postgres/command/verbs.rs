@@ -93,7 +93,7 @@ async fn reset_all_asks_first_and_fills_up_every_key() {
     // More than one page, with the row of all callers, and another limit that must stay as it is.
     world
         .sql(
-            "insert into tollgate.rate_limits
+            "insert into tollgate.durable
              select 0, 'send_message', case n when 0 then '' else 'key ' || n end, 0, -5000000, now(), now() from generate_series(0, 1234) n
              union all select 0, 'sign_ups', 'ada', 0, 7000000, now(), now()",
         )
@@ -116,7 +116,7 @@ async fn reset_all_asks_first_and_fills_up_every_key() {
 async fn reset_all_does_nothing_unless_it_is_told_yes() {
     let world = World::new().await;
     world
-        .sql("insert into tollgate.rate_limits select 0, 'send_message', 'key ' || n, 0, -5000000, now(), now() from generate_series(1, 3) n")
+        .sql("insert into tollgate.durable select 0, 'send_message', 'key ' || n, 0, -5000000, now(), now() from generate_series(1, 3) n")
         .await;
     for (typed, told, left) in [
         ("\r", "nothing was reset", 3),
@@ -144,7 +144,7 @@ async fn reset_all_fills_up_every_shard_and_deletes_stale_ones() {
     // Of three shards, of which one is absent, and of two from before.
     world
         .sql(
-            "insert into tollgate.rate_limits
+            "insert into tollgate.durable
              select 0, 'spread', key, shard, -5000000, now(), now()
                from (values ('ada', 0), ('ada', 2), ('bob', 3), ('bob', 4)) r (key, shard)",
         )
@@ -157,13 +157,13 @@ async fn reset_all_fills_up_every_shard_and_deletes_stale_ones() {
     assert_eq!(stdout(&run(&mut command)), "reset 2 keys of \"spread\"\n");
     assert_eq!(below_capacity(&world).await, 0, "a share is full with 20");
     let shards =
-        "select key, pg_catalog.array_agg(shard order by shard) from tollgate.rate_limits group by key order by key";
+        "select key, pg_catalog.array_agg(shard order by shard) from tollgate.durable group by key order by key";
     let shards: Vec<(String, Vec<i16>)> = sqlx::query_as(shards).fetch_all(&world.pool).await.unwrap();
     assert!(shards.iter().flat_map(|(_, shards)| shards).all(|shard| (0..3).contains(shard)), "{shards:?}");
 }
 
 async fn below_capacity(world: &World) -> i64 {
-    let sql = "select count(*) from tollgate.rate_limits where value < 20000000";
+    let sql = "select count(*) from tollgate.durable where value < 20000000";
     sqlx::query_scalar(sql).fetch_one(&world.pool).await.unwrap()
 }
 

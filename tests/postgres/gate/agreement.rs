@@ -174,7 +174,7 @@ async fn agree(chunk: usize, seeds: std::ops::Range<u64>, chunks: usize, key: &s
     let (mut granted, mut denied) = (0, 0);
     for seed in seeds {
         for conn in [&mut conn, &mut gates_conn] {
-            run(conn, "delete from tollgate.buckets; delete from tollgate.rate_limits").await;
+            run(conn, "delete from tollgate.ephemeral; delete from tollgate.durable").await;
         }
         now.store(second(0.0).timestamp_micros(), Ordering::SeqCst);
         let mut dice = Rng::with_seed(seed);

@@ -31,7 +31,7 @@ async fn emptied() -> World {
 
 /// The clock as it is, and what it showed when the rows were written.
 async fn clocks(world: &World) -> [DateTime<Utc>; 2] {
-    let sql = "select clock_timestamp(), max(ts) from tollgate.rate_limits where key = 'k'";
+    let sql = "select clock_timestamp(), max(ts) from tollgate.durable where key = 'k'";
     let (now, row): (DateTime<Utc>, DateTime<Utc>) = sqlx::query_as(sql).fetch_one(&world.pool).await.unwrap();
     [now, row]
 }

@@ -132,7 +132,7 @@ impl Stage {
 
     /// Sets the tables to the same balances as always.
     async fn set(&self) -> Props {
-        self.world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
+        self.world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
         let mut tx = self.world.pool.begin().await.unwrap();
         let limiter = Limiter::new();
         let ask = [DURABLE.key("there").cost(3), EPHEMERAL.key("there").cost(3)];
@@ -143,8 +143,8 @@ impl Stage {
     }
 
     async fn state(&self) -> State {
-        let sql = "select name, key, value from tollgate.buckets where value < 10000000
-                   union all select name, key, value from tollgate.rate_limits where value < 10000000 order by 1, 2";
+        let sql = "select name, key, value from tollgate.ephemeral where value < 10000000
+                   union all select name, key, value from tollgate.durable where value < 10000000 order by 1, 2";
         sqlx::query_as(sql).fetch_all(&self.world.pool).await.unwrap()
     }
 

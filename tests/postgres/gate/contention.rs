@@ -207,8 +207,8 @@ async fn f28_callers_of_two_gates_beside_resets_and_sweeps_never_fail_and_get_wh
         }
         let mut conn = world.connect().await;
         let table = match limit.spec().storage {
-            tollgate::Storage::Ephemeral => "buckets where full_at",
-            tollgate::Storage::Durable => "rate_limits where full_at",
+            tollgate::Storage::Ephemeral => "ephemeral where full_at",
+            tollgate::Storage::Durable => "durable where full_at",
         };
         let sweep = format!("delete from tollgate.{table} <= now()");
         let (mut resets, mut deleted) = (0, 0);

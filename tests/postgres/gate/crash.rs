@@ -237,7 +237,7 @@ impl Stage {
 
     /// Sets the tables to the same balances as always.
     async fn set(&self) -> Receipt {
-        self.world.sql("truncate tollgate.buckets, tollgate.rate_limits").await;
+        self.world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
         let mut tx = self.world.pool.begin().await.unwrap();
         let limiter = Limiter::new();
         limiter
@@ -253,8 +253,8 @@ impl Stage {
 
     /// All that can change, in micro-tokens; an absent row is a full one.
     async fn state(&self) -> Vec<(String, String, i64)> {
-        let sql = "select name, key, value from tollgate.buckets
-                   union all select name, key, value from tollgate.rate_limits order by 1, 2";
+        let sql = "select name, key, value from tollgate.ephemeral
+                   union all select name, key, value from tollgate.durable order by 1, 2";
         sqlx::query_as(sql).fetch_all(&self.world.pool).await.unwrap()
     }
 

@@ -214,7 +214,7 @@ async fn g31_busy_and_unknown_outcomes_stay_errors_whatever_the_policy() {
         gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
         let mut holder = world.connect().await;
         let mut held = holder.begin().await.unwrap();
-        sqlx::query("select from tollgate.rate_limits for update").execute(&mut *held).await.unwrap();
+        sqlx::query("select from tollgate.durable for update").execute(&mut *held).await.unwrap();
         let busy = soon(gate.consume(LIMIT.key("k"))).await;
         assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
         held.rollback().await.unwrap();
@@ -294,15 +294,15 @@ async fn an_error_of_a_batch_reaches_every_caller_in_it_by_its_own_limit() {
 #[tokio::test]
 async fn one_corrupt_row_is_an_error_for_those_who_ask_it_and_for_no_one_else() {
     let world = World::new().await;
-    world.sql("alter table tollgate.buckets drop constraint buckets_row").await;
-    world.sql("alter table tollgate.rate_limits drop constraint rate_limits_row").await;
+    world.sql("alter table tollgate.ephemeral drop constraint ephemeral_row").await;
+    world.sql("alter table tollgate.durable drop constraint durable_row").await;
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;
     let gate = patient(&pool).build();
     for limit in [LIMIT, Limit::stepped_bucket("ten", 10, EVER).ephemeral()] {
         gate.consume(limit.key("corrupt")).await.unwrap().granted().unwrap();
         gate.consume(limit.key(0)).await.unwrap().granted().unwrap();
-        for (table, ts) in [("rate_limits", "ts"), ("buckets", "ts")] {
+        for (table, ts) in [("durable", "ts"), ("ephemeral", "ts")] {
             world.sql(&format!("update tollgate.{table} set {ts} = 'infinity' where key = 'corrupt'")).await;
         }
         proxy.hold_after(0);

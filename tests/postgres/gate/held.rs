@@ -15,7 +15,7 @@ const LIMIT: Limit = Limit::stepped_bucket("hot", 1_000_000, EVER);
 /// Begins a transaction, in which it locks the rows of some keys.
 async fn hold(world: &World, keys: &str) -> PgConnection {
     let mut holder = world.connect().await;
-    for sql in ["begin".to_owned(), format!("select from tollgate.rate_limits where key like '{keys}' for update")] {
+    for sql in ["begin".to_owned(), format!("select from tollgate.durable where key like '{keys}' for update")] {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut holder).await.unwrap();
     }
     holder
@@ -158,7 +158,7 @@ async fn a_batch_is_bounded_in_rows() {
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;
     let gate = patient(&pool).build();
-    let fill = "insert into tollgate.rate_limits (part, name, key, shard, value, ts, full_at)
+    let fill = "insert into tollgate.durable (part, name, key, shard, value, ts, full_at)
                 select 0, 'many', i::text, 0, 0, clock_timestamp(), 'infinity' from generate_series(1, 5000) i";
     world.sql(fill).await;
     let limit = Limit::stepped_bucket("many", 1, EVER);

@@ -43,7 +43,7 @@ async fn a_thousand_callers_and_a_health_check_share_four_connections() {
         taken += soon(callers.join_all()).await.into_iter().sum::<i64>();
         assert!(pool.size() <= 4);
     }
-    let sql = "select sum(1000000000000 - value)::int8 from tollgate.rate_limits";
+    let sql = "select sum(1000000000000 - value)::int8 from tollgate.durable";
     let missing: i64 = sqlx::query_scalar(sql).fetch_one(&world.pool).await.unwrap();
     assert_eq!(missing, taken * 1_000_000);
     assert_eq!(idle_in_transaction(&world.pool).await, 0);
@@ -153,7 +153,7 @@ async fn g15_a_row_held_for_longer_than_the_lock_timeout_is_busy_and_other_keys_
         }
         let mut holder = world.connect().await;
         let mut held = sqlx::Connection::begin(&mut holder).await.unwrap();
-        for table in ["buckets", "rate_limits"] {
+        for table in ["ephemeral", "durable"] {
             let lock = format!("select from tollgate.{table} where key = 'held' for update");
             sqlx::query(sqlx::AssertSqlSafe(lock)).execute(&mut *held).await.unwrap();
         }
@@ -185,7 +185,7 @@ async fn g15_callers_of_other_rows_in_the_batch_of_a_held_row_are_served() {
     }
     let mut holder = world.connect().await;
     let mut held = sqlx::Connection::begin(&mut holder).await.unwrap();
-    sqlx::query("select from tollgate.rate_limits where key = 'held' for update").execute(&mut *held).await.unwrap();
+    sqlx::query("select from tollgate.durable where key = 'held' for update").execute(&mut *held).await.unwrap();
     // Until all are in one batch.
     proxy.hold_after(0);
     let ask = |key: &'static str| {
@@ -209,7 +209,7 @@ async fn g15_a_row_that_is_held_for_a_moment_is_waited_for() {
     gate.consume(LIMIT.key("held")).await.unwrap().granted().unwrap();
     let mut holder = world.connect().await;
     let mut held = sqlx::Connection::begin(&mut holder).await.unwrap();
-    let lock = "update tollgate.rate_limits set value = value - 1000000 where key = 'held'";
+    let lock = "update tollgate.durable set value = value - 1000000 where key = 'held'";
     sqlx::query(lock).execute(&mut *held).await.unwrap();
     let waits = "select count(*) > 0 from pg_stat_activity
                   where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0";

@@ -70,7 +70,7 @@ async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_ro
     world
         .sql(
             "create function tollgate.no() returns trigger language plpgsql as 'begin return null; end';
-             create trigger no before update on tollgate.rate_limits
+             create trigger no before update on tollgate.durable
                 for each row when (old.key = 'bad') execute function tollgate.no()",
         )
         .await;
@@ -109,7 +109,7 @@ async fn a_table_that_is_locked_does_not_use_up_the_servers_connections() {
     patient(&pool).build().consume(MANY.key("k")).await.unwrap().granted().unwrap();
     let mut conn = world.connect().await;
     let mut tx = conn.begin().await.unwrap();
-    sqlx::query("lock table tollgate.rate_limits in access exclusive mode").execute(&mut *tx).await.unwrap();
+    sqlx::query("lock table tollgate.durable in access exclusive mode").execute(&mut *tx).await.unwrap();
     for _ in 0..8 {
         let error = soon(gate.consume(MANY.key("k"))).await.unwrap_err();
         assert!(error.is_retryable(), "{error:?}");
@@ -240,7 +240,7 @@ async fn who_would_wait_for_a_row_from_the_future_is_refused_at_once() {
     let gate = patient(&pool).build();
     let fast = Limit::token_bucket("fast", 1_000_000, SECOND);
     gate.consume(fast.key("k").cost(1_000_000)).await.unwrap().granted().unwrap();
-    world.sql("update tollgate.rate_limits set ts = clock_timestamp() + interval '1 hour', value = 0").await;
+    world.sql("update tollgate.durable set ts = clock_timestamp() + interval '1 hour', value = 0").await;
     let before = proxy.statements();
     let denied = soon(gate.wait(fast.key("k"), 10 * MINUTE)).await.unwrap().denied().unwrap();
     assert!(denied.retry_after() > 50 * MINUTE, "{denied:?}");
@@ -254,12 +254,12 @@ async fn a_partitioned_table_is_written_where_the_row_is() {
     world
         .sql(
             "drop view tollgate.balances;
-             alter table tollgate.rate_limits rename to plain;
-             create table tollgate.rate_limits (like tollgate.plain, primary key (part, name, key, shard))
+             alter table tollgate.durable rename to plain;
+             create table tollgate.durable (like tollgate.plain, primary key (part, name, key, shard))
                 partition by hash (key);
-             grant select, insert, update on tollgate.rate_limits to public;
-             create table tollgate.p0 partition of tollgate.rate_limits for values with (modulus 2, remainder 0);
-             create table tollgate.p1 partition of tollgate.rate_limits for values with (modulus 2, remainder 1)",
+             grant select, insert, update on tollgate.durable to public;
+             create table tollgate.p0 partition of tollgate.durable for values with (modulus 2, remainder 0);
+             create table tollgate.p1 partition of tollgate.durable for values with (modulus 2, remainder 1)",
         )
         .await;
     let gate = patient(&pool(&world.url(), 1).await).build();

@@ -64,7 +64,7 @@ pub(crate) async fn idle_in_transaction(pool: &PgPool) -> i64 {
 pub(crate) async fn sweep(conn: &mut PgConnection) -> u64 {
     let mut deleted = 0;
     for part in parts()..(2 * parts()).max(1) {
-        for table in ["buckets", "rate_limits"] {
+        for table in ["ephemeral", "durable"] {
             let sql = format!(
                 "delete from tollgate.{table} where part = {part} and full_at <= now() and ctid = any (array(
                      select ctid from tollgate.{table} where part = {part} and full_at <= now()

@@ -159,7 +159,7 @@ async fn a_credential_that_nobody_knows_is_charged_to_the_address() {
     for made_up in 0..3 {
         assert_eq!(ask(made_up.to_string()).await, 429);
     }
-    let secrets = "select count(*) from tollgate.rate_limits where key like '%alpha%' or key like '%made%'";
+    let secrets = "select count(*) from tollgate.durable where key like '%alpha%' or key like '%made%'";
     assert_eq!(sqlx::query_scalar::<_, i64>(secrets).fetch_one(&world.pool).await.unwrap(), 0);
 }
 

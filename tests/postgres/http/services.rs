@@ -129,7 +129,7 @@ fn holding(world: &World, gate: &Gate) -> (Holding, UnboundedReceiver<Transactio
         let (pool, hold) = (pool.clone(), hold.clone());
         Box::pin(async move {
             let mut tx = pool.begin().await.unwrap();
-            sqlx::query("select from tollgate.rate_limits for update").execute(&mut *tx).await.unwrap();
+            sqlx::query("select from tollgate.durable for update").execute(&mut *tx).await.unwrap();
             hold.send(tx).unwrap();
             Ok(Response::default())
         })

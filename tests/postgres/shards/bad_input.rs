@@ -85,7 +85,7 @@ async fn a_shard_from_the_future_is_followed_and_mended_by_reset() {
 #[tokio::test]
 async fn a_shard_with_an_infinite_instant_is_corrupt_and_one_with_any_value_is_answered() {
     let world = World::new().await;
-    world.sql("alter table tollgate.rate_limits drop constraint rate_limits_row").await;
+    world.sql("alter table tollgate.durable drop constraint durable_row").await;
     let mut conn = world.connect().await;
     let limit = Limit::token_bucket("bad", 9, MINUTE).max_reserved(9).shards(3);
     let gate = patient(&world.pool).build();
@@ -102,7 +102,7 @@ async fn a_shard_with_an_infinite_instant_is_corrupt_and_one_with_any_value_is_a
         for bad in 0..3 {
             for verb in 0..9 {
                 put(&mut conn, &limit, &[ONE; 3], second(0.0)).await;
-                let sql = format!("update tollgate.rate_limits set value = {value}, ts = '{ts}' where shard = {bad}");
+                let sql = format!("update tollgate.durable set value = {value}, ts = '{ts}' where shard = {bad}");
                 world.sql(&sql).await;
                 let mut tx = conn.begin().await.unwrap();
                 let ask = || limit.global();

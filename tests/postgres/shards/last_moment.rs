@@ -27,8 +27,8 @@ impl Stage {
             .sql(&format!(
                 "create function public.passes() returns bool language plpgsql
                      as 'begin perform pg_advisory_lock_shared(1); return pg_advisory_unlock_shared(1); end';
-                 alter table tollgate.rate_limits enable row level security;
-                 create policy passes on tollgate.rate_limits using (public.passes());
+                 alter table tollgate.durable enable row level security;
+                 create policy passes on tollgate.durable using (public.passes());
                  grant usage on schema tollgate to {role};
                  grant select, insert, update, delete on all tables in schema tollgate to {role}"
             ))
@@ -59,7 +59,7 @@ impl Stage {
                 run(&mut self.others, "select pg_advisory_lock(1)").await;
                 self.proxy.release();
                 self.world.until_blocked(backend).await;
-                let sql = "update tollgate.rate_limits set value = $1 where shard = $2";
+                let sql = "update tollgate.durable set value = $1 where shard = $2";
                 sqlx::query(sql).bind(then).bind(1).execute(&mut self.others).await.unwrap();
                 run(&mut self.others, "select pg_advisory_unlock(1)").await;
             };
@@ -115,14 +115,14 @@ async fn a_row_that_changes_in_the_last_moment_is_not_held_while_others_are_wait
         // The second row is too low now, so both are needed; the first is held, and its holder goes on to the second.
         let mut holder = stage.world.admin().await;
         let mut holder = holder.begin().await.unwrap();
-        run(&mut holder, "select from tollgate.rate_limits where shard = 0 for update").await;
-        run(&mut stage.others, "update tollgate.rate_limits set value = 1000000 where shard = 1").await;
+        run(&mut holder, "select from tollgate.durable where shard = 0 for update").await;
+        run(&mut stage.others, "update tollgate.durable set value = 1000000 where shard = 1").await;
         run(&mut stage.others, "select pg_advisory_unlock(1)").await;
         // Blocked by the holder, no longer by the lock that stands for the last moment.
         let sql =
             "select count(*) from pg_locks where pid = $1 and locktype in ('transactionid', 'tuple') and not granted";
         while sqlx::query_scalar::<_, i64>(sql).bind(backend).fetch_one(&stage.world.pool).await.unwrap() == 0 {}
-        run(&mut holder, "select from tollgate.rate_limits where shard = 1 for update").await;
+        run(&mut holder, "select from tollgate.durable where shard = 1 for update").await;
         holder.commit().await.unwrap();
     };
     let answer =

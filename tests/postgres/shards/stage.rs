@@ -48,8 +48,8 @@ pub(super) async fn versions(conn: &mut PgConnection, limit: &Limit) -> Vec<(i16
 /// The table of a limit's rows.
 pub(super) fn table(limit: &Limit) -> &'static str {
     match limit.spec().storage {
-        Storage::Ephemeral => "buckets",
-        Storage::Durable => "rate_limits",
+        Storage::Ephemeral => "ephemeral",
+        Storage::Durable => "durable",
     }
 }
 

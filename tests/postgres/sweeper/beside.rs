@@ -21,18 +21,18 @@ async fn f40_rows_that_somebody_holds_are_left_without_waiting() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits select 0, 'held', n, 0, 0, now(), now() from generate_series(1, 10) n;
-             insert into tollgate.buckets select 0, 'held', n, 0, 0, now(), now() from generate_series(1, 10) n",
+            "insert into tollgate.durable select 0, 'held', n, 0, 0, now(), now() from generate_series(1, 10) n;
+             insert into tollgate.ephemeral select 0, 'held', n, 0, 0, now(), now() from generate_series(1, 10) n",
         )
         .await;
     let mut conn = world.connect().await;
     let mut tx = conn.begin().await.unwrap();
-    for table in ["rate_limits", "buckets"] {
+    for table in ["durable", "ephemeral"] {
         let sql = format!("select from tollgate.{table} where key in ('2', '7') for update");
         sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&mut *tx).await.unwrap();
     }
     let swept = soon(quick().sweep(&world.pool)).await.unwrap();
-    assert_eq!((swept.buckets, swept.rate_limits, swept.missed), (8, 8, 4));
+    assert_eq!((swept.ephemeral, swept.durable, swept.missed), (8, 8, 4));
     tx.rollback().await.unwrap();
     let swept = quick().sweep(&world.pool).await.unwrap();
     assert_eq!((swept.rows(), swept.missed), (4, 0));
@@ -76,10 +76,10 @@ async fn a_race_that_is_lost_ends_no_pass() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.rate_limits select 0, 'raced', n, 0, 0, now(), now() from generate_series(1, 25) n;
+            "insert into tollgate.durable select 0, 'raced', n, 0, 0, now(), now() from generate_series(1, 25) n;
              create function tollgate.race() returns trigger language plpgsql as
                  'begin raise exception using errcode = ''serialization_failure''; end';
-             create trigger race before delete on tollgate.rate_limits
+             create trigger race before delete on tollgate.durable
                 for each row when (old.key = '7') execute function tollgate.race()",
         )
         .await;
@@ -93,17 +93,15 @@ async fn another_row_that_came_to_lie_where_a_full_one_was_found_stays() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;
-    world.sql("insert into tollgate.rate_limits values (0, 'full', 'k', 0, 0, now(), now())").await;
+    world.sql("insert into tollgate.durable values (0, 'full', 'k', 0, 0, now(), now())").await;
     let found_at = place(&world).await;
     proxy.hold_after(2);
     let sweeper = quick().only(Storage::Durable);
     let sweeping = tokio::spawn(async move { sweeper.sweep(&pool).await });
     soon(proxy.until_held()).await;
-    world.sql("delete from tollgate.rate_limits").await;
-    world.sql("vacuum (index_cleanup on) tollgate.rate_limits").await;
-    world
-        .sql("insert into tollgate.rate_limits values (0, 'spent', 'k', 0, 0, now(), now() + interval '1 hour')")
-        .await;
+    world.sql("delete from tollgate.durable").await;
+    world.sql("vacuum (index_cleanup on) tollgate.durable").await;
+    world.sql("insert into tollgate.durable values (0, 'spent', 'k', 0, 0, now(), now() + interval '1 hour')").await;
     assert_eq!(place(&world).await, found_at);
     proxy.release();
     let swept = sweeping.await.unwrap().unwrap();
@@ -111,7 +109,7 @@ async fn another_row_that_came_to_lie_where_a_full_one_was_found_stays() {
 }
 
 async fn place(world: &World) -> String {
-    sqlx::query_scalar("select ctid::text from tollgate.rate_limits").fetch_one(&world.pool).await.unwrap()
+    sqlx::query_scalar("select ctid::text from tollgate.durable").fetch_one(&world.pool).await.unwrap()
 }
 
 /// A gate writes by the place at which it read a row.
@@ -130,9 +128,9 @@ async fn a_row_that_is_swept_between_the_two_statements_of_a_gates_batch_is_deci
         async move { gate.consume(request).await }
     });
     soon(proxy.until_held()).await;
-    assert_eq!(quick().sweep(&world.pool).await.unwrap().rate_limits, 1);
+    assert_eq!(quick().sweep(&world.pool).await.unwrap().durable, 1);
     // Whatever comes to lie there is another row.
-    world.sql("vacuum (index_cleanup on) tollgate.rate_limits").await;
+    world.sql("vacuum (index_cleanup on) tollgate.durable").await;
     let mut tx = world.pool.begin().await.unwrap();
     LIMITER.consume(&mut tx, limit.key("other")).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
@@ -239,7 +237,9 @@ async fn through_a_transaction(conn: &mut PgConnection, asks: Vec<Request>, keep
 #[tokio::test]
 async fn where_another_sweeper_is_at_work_it_leaves_the_rest_to_it() {
     let world = World::new().await;
-    world.sql("insert into tollgate.buckets select 0, 'c', n, 0, 0, now(), now() from generate_series(1, 10) n").await;
+    world
+        .sql("insert into tollgate.ephemeral select 0, 'c', n, 0, 0, now(), now() from generate_series(1, 10) n")
+        .await;
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;
     // As the other's statement holds it.
@@ -249,7 +249,7 @@ async fn where_another_sweeper_is_at_work_it_leaves_the_rest_to_it() {
     let swept = quick().sweep(&pool).await.unwrap();
     assert_eq!((swept.rows(), swept.pages, swept.yielded), (0, 0, true));
     tx.rollback().await.unwrap();
-    assert_eq!(quick().sweep(&pool).await.unwrap().buckets, 10);
+    assert_eq!(quick().sweep(&pool).await.unwrap().ephemeral, 10);
 }
 
 /// Any role that may log in can hold the lock, for as long as it likes.
@@ -257,7 +257,7 @@ async fn where_another_sweeper_is_at_work_it_leaves_the_rest_to_it() {
 fn where_somebody_keeps_the_lock_of_the_sweepers_it_says_so_and_how_to_find_them() {
     let log = traced(async {
         let world = World::new().await;
-        world.sql("insert into tollgate.buckets values (0, 'c', 'k', 0, 0, now(), now())").await;
+        world.sql("insert into tollgate.ephemeral values (0, 'c', 'k', 0, 0, now(), now())").await;
         let mut holder = world.connect().await;
         let sweeper = quick();
         for _ in 0..2 {

@@ -108,7 +108,7 @@ async fn a_sweeper_that_saw_the_clock_run_away_forgives_no_debt() {
 async fn a_pass_ends_where_the_clock_runs_away_and_a_later_one_goes_on_once_it_keeps_step() {
     let world = World::with_clock().await;
     world
-        .sql("insert into tollgate.rate_limits select 0, 'full', n, 0, 0, now(), now() from generate_series(1, 9) n")
+        .sql("insert into tollgate.durable select 0, 'full', n, 0, 0, now(), now() from generate_series(1, 9) n")
         .await;
     let sweeper = quick().batch(2).only(Storage::Durable);
     let mut pass = sweeper.pass(&world.pool);

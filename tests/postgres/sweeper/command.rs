@@ -13,7 +13,7 @@ use crate::world::World;
 async fn fill(world: &World, rows: u32) {
     world
         .sql(&format!(
-            "insert into tollgate.rate_limits
+            "insert into tollgate.durable
              select 0, 'full', n, 0, 0, now() - interval '2 hours', now() - interval '1 hour' from generate_series(1, {rows}) n"
         ))
         .await;
@@ -33,7 +33,7 @@ async fn until_fewer_than(world: &World, rows: i64) {
 async fn it_says_what_it_deleted_or_would() {
     let world = World::new().await;
     fill(&world, 1000).await;
-    world.sql("insert into tollgate.buckets values (0, 'recent', 'k', 0, 0, now(), now())").await;
+    world.sql("insert into tollgate.ephemeral values (0, 'recent', 'k', 0, 0, now(), now())").await;
     let counted = stdout(&run(&mut sweep(&world, &["--dry-run"])));
     assert!(counted.starts_with("would delete 1000 durable and 0 ephemeral rows; looked at "), "{counted}");
     assert!(counted.lines().count() == 1 && !counted.contains("kept"), "{counted}");
@@ -41,7 +41,7 @@ async fn it_says_what_it_deleted_or_would() {
 
     let json = stdout(&run(&mut sweep(&world, &["--json", "--batch", "300", "--share", "100"])));
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!((&report["rate_limits"], &report["buckets"], &report["batches"]), (&1000.into(), &0.into(), &4.into()));
+    assert_eq!((&report["durable"], &report["ephemeral"], &report["batches"]), (&1000.into(), &0.into(), &4.into()));
     assert_eq!(
         (&report["complete"], &report["dry_run"], &report["yielded"]),
         (&true.into(), &false.into(), &false.into())
@@ -100,7 +100,7 @@ async fn an_interrupt_ends_it_after_the_batch_at_hand_and_it_says_what_is_done()
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     let left = world.rows().await;
     assert!(left > 0);
-    assert_eq!((report["rate_limits"].as_i64(), report["complete"].as_bool()), (Some(20_000 - left), Some(false)));
+    assert_eq!((report["durable"].as_i64(), report["complete"].as_bool()), (Some(20_000 - left), Some(false)));
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn as_a_sidecar_it_sweeps_again_and_again_until_it_is_terminated() {
 async fn a_second_interrupt_ends_it_though_the_table_is_locked() {
     let world = World::new().await;
     let mut tx = world.pool.begin().await.unwrap();
-    sqlx::query("lock table tollgate.buckets in access exclusive mode").execute(&mut *tx).await.unwrap();
+    sqlx::query("lock table tollgate.ephemeral in access exclusive mode").execute(&mut *tx).await.unwrap();
     let mut child = sweep(&world, &[]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let waits = "select exists (select from pg_stat_activity
                                  where datname = current_database() and application_name = 'tollgate' and wait_event_type = 'Lock')";

@@ -40,7 +40,7 @@ async fn f38_a_row_goes_at_the_instant_at_which_it_is_full_whatever_it_owes_and_
             let swept = sweeper.clone().at(second(full_after - MICRO)).sweep(&world.pool).await.unwrap();
             assert_eq!((swept.rows(), world.rows().await), (0, 1), "{taken} taken");
             let swept = sweeper.at(second(full_after)).sweep(&world.pool).await.unwrap();
-            assert_eq!((swept.rate_limits, world.rows().await), (1, 0), "{taken} taken");
+            assert_eq!((swept.durable, world.rows().await), (1, 0), "{taken} taken");
         }
     }
     // One that is full goes at once.
@@ -48,7 +48,7 @@ async fn f38_a_row_goes_at_the_instant_at_which_it_is_full_whatever_it_owes_and_
     teller.debit(0.0, limit.key("k")).await;
     teller.reset(1.0, limit.key("k")).await;
     teller.tx.commit().await.unwrap();
-    assert_eq!(quick().at(second(1.0)).sweep(&world.pool).await.unwrap().rate_limits, 1);
+    assert_eq!(quick().at(second(1.0)).sweep(&world.pool).await.unwrap().durable, 1);
 }
 
 /// The rows that are never swept are kept by the pure algebra.
@@ -166,9 +166,9 @@ async fn what_it_does_not_know_goes_after_a_margin() {
     teller.consume(0.0, moved.key("k").cost(10)).await.granted().unwrap();
     teller.tx.commit().await.unwrap();
     // A part of a limit that several rows share.
-    world.sql("insert into tollgate.rate_limits select part, name, key, 1, value, ts, full_at from tollgate.rate_limits where name = 'moved'").await;
+    world.sql("insert into tollgate.durable select part, name, key, 1, value, ts, full_at from tollgate.durable where name = 'moved'").await;
     let sweeper = Sweeper::new().share(100).knows([moved.clone().ephemeral()]);
     let swept = sweeper.clone().at(second(660.0 - MICRO)).sweep(&world.pool).await.unwrap();
     assert_eq!((swept.rows(), swept.kept), (0, 0));
-    assert_eq!(sweeper.at(second(660.0)).sweep(&world.pool).await.unwrap().rate_limits, 3);
+    assert_eq!(sweeper.at(second(660.0)).sweep(&world.pool).await.unwrap().durable, 3);
 }

@@ -26,11 +26,11 @@ async fn f36_f37_each_limit_has_its_own_time_and_nothing_goes_unless_it_is_swept
     teller.tx.commit().await.unwrap();
     assert_eq!(world.rows().await, 3);
     assert_eq!(quick().only(Storage::Durable).at(second(121.0)).sweep(&world.pool).await.unwrap().rows(), 0);
-    assert_eq!(quick().dry_run().at(second(121.0)).sweep(&world.pool).await.unwrap().buckets, 1);
+    assert_eq!(quick().dry_run().at(second(121.0)).sweep(&world.pool).await.unwrap().ephemeral, 1);
     assert_eq!(world.rows().await, 3);
-    assert_eq!(quick().at(second(121.0)).sweep(&world.pool).await.unwrap().buckets, 1);
+    assert_eq!(quick().at(second(121.0)).sweep(&world.pool).await.unwrap().ephemeral, 1);
     let left: Vec<(String, String)> =
-        sqlx::query_as("select name, key from tollgate.buckets order by 1").fetch_all(&world.pool).await.unwrap();
+        sqlx::query_as("select name, key from tollgate.ephemeral order by 1").fetch_all(&world.pool).await.unwrap();
     assert_eq!(left, [("a".to_owned(), "used".to_owned()), ("b".to_owned(), "k".to_owned())]);
 }
 
@@ -55,7 +55,7 @@ async fn a_pass_sees_every_row_once_and_a_batch_is_never_larger_than_was_said() 
     let world = World::new().await;
     let before: String =
         sqlx::query_scalar("select current_setting('synchronous_commit')").fetch_one(&world.pool).await.unwrap();
-    for (table, columns) in [("rate_limits", "value, ts, full_at"), ("buckets", "value, ts, full_at")] {
+    for (table, columns) in [("durable", "value, ts, full_at"), ("ephemeral", "value, ts, full_at")] {
         world
             .sql(&format!(
                 "insert into tollgate.{table} (part, name, key, shard, {columns})
@@ -100,7 +100,7 @@ async fn f41_the_clock_is_the_databases() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.buckets values
+            "insert into tollgate.ephemeral values
                  (0, 'c', 'past', 0, 0, clock_timestamp() - interval '1 hour', clock_timestamp()),
                  (0, 'c', 'future', 0, 0, clock_timestamp(), clock_timestamp() + interval '1 hour'),
                  -- Of none of ours: full before the instant that it stands at.
@@ -110,7 +110,7 @@ async fn f41_the_clock_is_the_databases() {
                  (0, 'c', 'ahead', 0, 5, clock_timestamp() + interval '1 hour', clock_timestamp() + interval '1 hour')",
         )
         .await;
-    assert_eq!(quick().sweep(&world.pool).await.unwrap().buckets, 1);
+    assert_eq!(quick().sweep(&world.pool).await.unwrap().ephemeral, 1);
     assert!(world.row(Storage::Ephemeral, "c", "past").await.is_none());
     assert_eq!(world.rows().await, 4);
 }
@@ -120,12 +120,12 @@ async fn a_task_sweeps_until_it_is_stopped_and_tells_what_it_did() {
     let world = World::new().await;
     let sweeping = quick().spawn(world.pool.clone(), Duration::from_millis(20));
     for round in 0..3 {
-        world.sql(&format!("insert into tollgate.buckets values (0, 'c', '{round}', 0, 0, now(), now())")).await;
+        world.sql(&format!("insert into tollgate.ephemeral values (0, 'c', '{round}', 0, 0, now(), now())")).await;
         soon(async { while world.rows().await > 0 {} }).await;
     }
     let swept = soon(sweeping.stop()).await;
-    assert_eq!((swept.buckets, swept.rate_limits), (3, 0));
-    world.sql("insert into tollgate.buckets values (0, 'c', 'late', 0, 0, now(), now())").await;
+    assert_eq!((swept.ephemeral, swept.durable), (3, 0));
+    world.sql("insert into tollgate.ephemeral values (0, 'c', 'late', 0, 0, now(), now())").await;
     assert_eq!(world.rows().await, 1);
 
     // One that waits for its time, or whose database is away, is stopped as well.
@@ -149,7 +149,7 @@ async fn what_goes_wrong_has_a_name() {
             "grant usage on schema tollgate to {role}; grant select on all tables in schema tollgate to {role}"
         ))
         .await;
-    world.sql("insert into tollgate.rate_limits values (0, 'd', 'k', 0, 0, now(), now())").await;
+    world.sql("insert into tollgate.durable values (0, 'd', 'k', 0, 0, now(), now())").await;
     let url = world.url();
     let pool = PgPoolOptions::new().max_connections(1).acquire_timeout(5 * MINUTE).after_connect(move |conn, _| {
         let set = format!("set role {role}");
@@ -157,18 +157,17 @@ async fn what_goes_wrong_has_a_name() {
     });
     let pool = pool.connect(&url).await.unwrap();
     let error = quick().sweep(&pool).await.unwrap_err();
-    let text =
-        "could not sweep tollgate.rate_limits: error returned from database: permission denied for table rate_limits";
+    let text = "could not sweep tollgate.durable: error returned from database: permission denied for table durable";
     assert!(error.to_string().starts_with(text), "{error}");
     assert!(!error.is_retryable());
-    assert_eq!(quick().dry_run().sweep(&pool).await.unwrap().rate_limits, 1);
+    assert_eq!(quick().dry_run().sweep(&pool).await.unwrap().durable, 1);
     pool.close().await;
 }
 
 #[tokio::test]
 async fn without_names_no_statement_stays_prepared() {
     let world = World::new().await;
-    world.sql("insert into tollgate.rate_limits values (0, 'd', 'k', 0, 0, now(), now())").await;
+    world.sql("insert into tollgate.durable values (0, 'd', 'k', 0, 0, now(), now())").await;
     let pool = pool(&world.url(), 1).await;
     assert_eq!(quick().unnamed_statements().sweep(&pool).await.unwrap().rows(), 1);
     let count = "select count(*) from pg_prepared_statements where statement like '%tollgate%'";
@@ -187,7 +186,7 @@ fn a_task_counts_what_it_deletes_and_ends_when_it_is_dropped() {
             let world = World::new().await;
             let pool = pool(&world.url(), 1).await;
             world
-                .sql("insert into tollgate.buckets select 0, 'c', n, 0, 0, now(), now() from generate_series(1, 5) n")
+                .sql("insert into tollgate.ephemeral select 0, 'c', n, 0, 0, now(), now() from generate_series(1, 5) n")
                 .await;
             let tasks = alive();
             let sweeping = quick().spawn(pool.clone(), Duration::from_millis(20));
@@ -208,7 +207,7 @@ fn a_task_counts_what_it_deletes_and_ends_when_it_is_dropped() {
         .filter(|(key, ..)| key.key().name() == "tollgate_swept_rows_total")
         .map(|(key, _, _, value)| (key.key().labels().map(|label| label.value().to_owned()).collect::<String>(), value))
         .collect();
-    assert!(counted.contains(&("buckets".to_owned(), &DebugValue::Counter(5))), "{counted:?}");
+    assert!(counted.contains(&("ephemeral".to_owned(), &DebugValue::Counter(5))), "{counted:?}");
 }
 
 /// How many tasks the runtime has.

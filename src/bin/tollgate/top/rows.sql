@@ -1,16 +1,16 @@
--- The rows of tollgate.rate_limits that matter most: those that take longest to be full, those that were written last,
+-- The rows of tollgate.durable that matter most: those that take longest to be full, those that were written last,
 -- and those that owe most; and how many rows are not full by their own word, and how many of these owe. Of a table
 -- larger than $1 pages it reads only so many: the same ones each time, so that two looks can be compared. The statement
--- for tollgate.buckets is made of this one.
+-- for tollgate.ephemeral is made of this one.
 --
 -- $1 how many pages to read at most; $2 how many rows of each sort; $3 the name of the storage
 with share as materialized (
     select least(100, 100 * $1::float8 * current_setting('block_size')::int8
-                      / greatest(pg_relation_size('tollgate.rate_limits'), 1)) as percent
+                      / greatest(pg_relation_size('tollgate.durable'), 1)) as percent
 ),
 sampled as materialized (
     select r.name, r.key, r.shard, r.value, r.ts, r.full_at, r.holds, r.xmin
-      from tollgate.rate_limits as r
+      from tollgate.durable as r
            tablesample system ((select percent from share)) repeatable (0)
      where r.full_at > clock_timestamp()
 ),

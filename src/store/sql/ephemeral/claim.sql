@@ -7,7 +7,7 @@ with wanted as materialized (
                     offset 0) p) u
 ),
 inserted as (
-    insert into tollgate.buckets as r (part, name, key, shard, value, ts, full_at)
+    insert into tollgate.ephemeral as r (part, name, key, shard, value, ts, full_at)
     select $1, w.name, w.key, w.shard, w.capacity,
            coalesce($6, pg_catalog.clock_timestamp()), coalesce($6, pg_catalog.clock_timestamp())
       from wanted w
@@ -20,7 +20,7 @@ held as materialized (
       from wanted w
      cross join lateral (
          select r.value, r.ts, r.holds
-           from tollgate.buckets r
+           from tollgate.ephemeral r
           where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
          offset 0
             for update of r

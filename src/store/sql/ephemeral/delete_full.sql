@@ -6,11 +6,11 @@ held as materialized (
     select r.tableoid as of, r.ctid as tid
       from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version
               from (select $1::text[]::tid[] as tids, $2::text[]::xid[] as versions offset 0) p) w
-      join tollgate.buckets r on r.ctid = w.tid and r.xmin = w.version
+      join tollgate.ephemeral r on r.ctid = w.tid and r.xmin = w.version
      where (select commit from relaxed) = 'off'
        for update of r skip locked
 )
-delete from tollgate.buckets r
+delete from tollgate.ephemeral r
  using held h
  where r.ctid = h.tid and r.tableoid = h.of
 returning 1 as "deleted!"

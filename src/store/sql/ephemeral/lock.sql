@@ -7,7 +7,7 @@ with held as materialized (
                       from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) u) w
      cross join lateral (
          select r.value, r.ts, r.holds
-           from tollgate.buckets r
+           from tollgate.ephemeral r
           where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
          offset 0
             for update of r

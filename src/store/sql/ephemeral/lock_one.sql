@@ -5,7 +5,7 @@ with peeked as materialized (
            r.holds,
            pg_catalog.date_part('epoch', r.ts) as since,
            pg_catalog.date_part('epoch', greatest(coalesce($10, pg_catalog.clock_timestamp()), r.ts)) as now
-      from tollgate.buckets r
+      from tollgate.ephemeral r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
 ),
 short as materialized (
@@ -20,7 +20,7 @@ short as materialized (
 ),
 held as materialized (
     select r.value, r.ts, r.holds
-      from tollgate.buckets r
+      from tollgate.ephemeral r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
        and not exists (select from short)
        for update

@@ -1,5 +1,5 @@
 -- Generated from ../place.sql by `./dev sqlx`.
-insert into tollgate.buckets as r (part, name, key, shard, value, ts, full_at)
+insert into tollgate.ephemeral as r (part, name, key, shard, value, ts, full_at)
 select $1, w.name, w.key, w.shard, w.capacity,
        coalesce($6, pg_catalog.clock_timestamp()), coalesce($6, pg_catalog.clock_timestamp())
   from (select u.*, pg_catalog.row_number() over () as number

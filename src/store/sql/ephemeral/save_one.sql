@@ -1,5 +1,5 @@
 -- Generated from ../save_one.sql by `./dev sqlx`.
-update tollgate.buckets
+update tollgate.ephemeral
    set value = $5, ts = $6, full_at = $7, holds = $9
  where part = $1 and name = $2 and key = $3 and shard = $4
    and ($8::int8 is null or pg_catalog.txid_current_if_assigned() = $8::int8)

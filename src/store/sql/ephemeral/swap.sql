@@ -1,5 +1,5 @@
 -- Generated from ../swap.sql by `./dev sqlx`.
-update tollgate.buckets r
+update tollgate.ephemeral r
    set value = h.value, ts = h.ts, full_at = h.full_at
   from (
       select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.full_at, w.in_group
@@ -9,7 +9,7 @@ update tollgate.buckets r
                 from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
                              $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups
                       offset 0) p) w
-        join tollgate.buckets r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+        join tollgate.ephemeral r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
        where w.in_group between 0 and 2147483647
          for no key update of r skip locked
   ) h

@@ -7,13 +7,13 @@ with h as materialized (
                            pg_catalog.unnest(p.full_at) as full_at
                       from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
                                    $5::timestamptz[] as instants, $6::timestamptz[] as full_at offset 0) p) u) w
-      join tollgate.buckets r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+      join tollgate.ephemeral r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
      where w.number between 1 and 2147483647
      order by w.number
      limit 1
        for no key update of r skip locked
 )
-update tollgate.buckets r
+update tollgate.ephemeral r
    set value = h.value, ts = h.ts, full_at = h.full_at
   from h
  where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of

@@ -11,5 +11,5 @@ select s.relname::text                                                        as
               where i.indrelid = s.relid and not i.indisprimary)              as other_indexes
   from pg_stat_user_tables s
   join pg_class c on c.oid = s.relid
- where s.schemaname = 'tollgate' and s.relname in ('buckets', 'rate_limits')
+ where s.schemaname = 'tollgate' and s.relname in ('ephemeral', 'durable')
  order by s.relname

@@ -1,0 +1,45 @@
+-- Ephemeral limits: one row per limit, key and shard. Unlogged: no write-ahead log, emptied by a crash or a failover.
+
+create unlogged table tollgate.ephemeral (
+    part    smallint         not null,
+    name    text collate "C" not null,
+    key     text collate "C" not null,
+    shard   smallint         not null,
+    value   bigint           not null,
+    ts      timestamptz      not null,
+    full_at timestamptz      not null,
+    holds   bigint[],
+
+    constraint ephemeral_pkey primary key (part, name, key, shard),
+    -- `tollgate distribute` swaps this one: a process that binds other parts fails at its first insert.
+    constraint ephemeral_part check (part = 0),
+    -- One constraint, for PostgreSQL reads the text of each for each statement.
+    constraint ephemeral_row check (
+        pg_catalog.octet_length(name) between 1 and 255
+        and pg_catalog.octet_length(key) <= 512
+        and shard >= 0
+        and pg_catalog.isfinite(ts)
+    )
+)
+-- Room for the next version of a row on its own page: an update touches no index. For the same reason no index holds a
+-- column that changes.
+with (fillfactor = 90, vacuum_truncate = off);
+
+-- An empty first megabyte, which vacuum leaves. A session keeps its plans, and goes by the size of the table: what it
+-- planned for a few pages would read all rows instead of the index once there are thousands.
+alter table tollgate.ephemeral alter holds set storage plain;
+insert into tollgate.ephemeral (part, name, key, shard, value, ts, full_at, holds)
+select 0, '-', n::text, 0, 0, 'epoch', 'epoch', pg_catalog.array_fill(0::int8, array[1000])
+  from pg_catalog.generate_series(1, 128) n;
+delete from tollgate.ephemeral;
+alter table tollgate.ephemeral alter holds set storage extended;
+
+comment on table  tollgate.ephemeral         is 'balances of ephemeral limits; a missing row means a full bucket';
+comment on column tollgate.ephemeral.part is '0 on plain PostgreSQL; once distributed over N parts by Citus, N to 2N - 1 by the hash of the key';
+comment on column tollgate.ephemeral.name is 'the limit''s name; collated by bytes, the order in which rows are locked';
+comment on column tollgate.ephemeral.key is 'whom the limit applies to; empty for the limit''s global row';
+comment on column tollgate.ephemeral.shard is 'which of the limit''s rows for this key, from 0';
+comment on column tollgate.ephemeral.value is 'balance at ts, in micro-tokens (1 token = 1 000 000); negative for a debt';
+comment on column tollgate.ephemeral.ts is 'when the balance was that: the last write, or the last step of a stepped refill';
+comment on column tollgate.ephemeral.full_at is 'when the row is full again by the definition that wrote it: a hint for the sweeper';
+comment on column tollgate.ephemeral.holds is 'tokens that may come back, null for none: for each hold the instant in microseconds since 1970 at which it lapses, and micro-tokens; of one with a receipt -1 - micro-tokens, and twice its id, plus 1 if its tokens stay spent; the least number for the amount of one that was used';
