@@ -1,6 +1,6 @@
 //! How long does a decision take without the database, beside governor's in the same run?
 //!
-//! `cargo bench --bench decide`
+//! `cargo bench -p tollgate-benches --bench decide`
 //!
 //! Ours is told the time, and governor reads a clock: it is measured with its own, as it is used, and with one that
 //! stands still and costs nothing. A refusal names the instant to come back at, for which governor is asked as well.

@@ -1,6 +1,6 @@
 //! How fast is `Limiter::consume` in transactions of the caller, beside sqlx and pgbench sending the very same statements?
 //!
-//! `cargo bench --features embedded --bench joined`
+//! `cargo bench -p tollgate-benches --bench joined`
 //!
 //! All run in turns on one private server, through 16 connections over a Unix socket, on 10 000 keys and on one. The
 //! median of five turns counts. Beside sqlx this measures what the library adds to the statements: it builds them,
@@ -19,8 +19,8 @@ use std::{env, fs, process};
 
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
-use tollgate::embedded::Server;
 use tollgate::{HOUR, Limit, Limiter};
+use tollgate_embedded::Server;
 
 use support::{Fault, fill, median, migrated};
 

@@ -1,6 +1,6 @@
 //! What does `TollgateLayer` add to a request, beside its gate asked without it?
 //!
-//! `cargo bench --features embedded,tower --bench layer`
+//! `cargo bench -p tollgate-benches --bench layer`
 //!
 //! Both ask the same gate on one private server in turns. The median of nine turns counts. The service behind the layer
 //! does nothing and there is no socket, so the difference is the layer: the key, the request's way through, the header
@@ -16,9 +16,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
-use tollgate::embedded::Server;
 use tollgate::tower::{Body, PeerAddr, Tollgate, TollgateLayer};
 use tollgate::{Gate, HOUR, Limit, MINUTE};
+use tollgate_embedded::Server;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use support::{Fault, median, migrated};

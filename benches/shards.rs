@@ -1,6 +1,6 @@
 //! How many transactions a second can one hot limit be charged by, through one row and through several?
 //!
-//! `cargo bench --features embedded --bench shards`
+//! `cargo bench -p tollgate-benches --bench shards`
 //!
 //! Each client asks the limit in a transaction, does two milliseconds of other work in it, commits, and begins anew.
 //! With one row the clients take turns, however fast the machine is. Clients and server share the machine.
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::embedded::Server;
 use tollgate::{Limit, Limiter, SECOND};
+use tollgate_embedded::Server;
 
 use support::{Fault, migrated};
 

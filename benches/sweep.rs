@@ -1,6 +1,6 @@
 //! Do those who decide notice a sweep? A million full rows are deleted while 64 callers ask a gate.
 //!
-//! `cargo bench --features embedded --bench sweep [-- --rows N] [-- --share PERCENT]`
+//! `cargo bench -p tollgate-benches --bench sweep [-- --rows N] [-- --share PERCENT]`
 //!
 //! All in one run on one private server: the callers by themselves, the callers beside the sweep until its end, and the
 //! callers by themselves again. The result is the ratio of the 99th percentiles. Absolute figures are this machine's,
@@ -17,8 +17,8 @@ use std::time::Duration;
 use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollgate::embedded::Server;
 use tollgate::{Gate, HOUR, Limit, MINUTE, Sweeper};
+use tollgate_embedded::Server;
 
 use support::{Fault, Latencies, SortedLatencies, fill, migrated, pool};
 

@@ -1,7 +1,7 @@
 //! A web service with five limits: by address, by user, on failed log-ins, reserved for later, and inside a
 //! transaction.
 //!
-//! `cargo run --features axum,embedded --example axum` prints what to try; `PORT=8080` chooses another port than 3000.
+//! `cargo run --features axum --example axum` prints what to try; `PORT=8080` chooses another port than 3000.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -13,7 +13,8 @@ use axum::{Json, Router};
 use sqlx::PgPool;
 use tollgate::http::Rejection;
 use tollgate::tower::{Credential, Rule, TollgateLayer};
-use tollgate::{Denied, Error, Gate, HOUR, Limit, Limiter, Receipt, SECOND, embedded, migrate};
+use tollgate::{Denied, Error, Gate, HOUR, Limit, Limiter, Receipt, SECOND, migrate};
+use tollgate_embedded::Server;
 
 /// Thirty requests at once from an address, and then one a second. A crash may forget the count.
 const PER_ADDRESS: Limit = Limit::token_bucket("per_address", 1, SECOND).capacity(30).ephemeral();
@@ -34,7 +35,7 @@ struct Service {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = embedded::Server::start()?;
+    let server = Server::start()?;
     let pool = PgPool::connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
     sqlx::raw_sql(

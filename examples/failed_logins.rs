@@ -2,20 +2,21 @@
 //! is given back. So guesses that arrive at the same time cannot all pass on one token. A failure must count even if
 //! the handler's own transaction rolls back, so a gate decides, in transactions of its own.
 //!
-//! `cargo run --features embedded --example failed_logins`
+//! `cargo run --example failed_logins`
 
 use std::time::Duration;
 
 use sqlx::PgPool;
 use tokio::task::JoinSet;
-use tollgate::{Decision, Gate, Limit, embedded, migrate};
+use tollgate::{Decision, Gate, Limit, migrate};
+use tollgate_embedded::Server;
 
 /// Three guesses at once, and three more each quarter of an hour.
 const FAILED_LOGINS: Limit = Limit::stepped_bucket("failed_logins", 3, Duration::from_mins(15));
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = embedded::Server::start()?;
+    let server = Server::start()?;
     let pool = PgPool::connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
     let gate = Gate::new(pool);

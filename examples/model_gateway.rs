@@ -1,12 +1,13 @@
 //! A gateway to a language model. A request is charged an estimate before its answer streams, and settled to what it
 //! used afterwards. A client that dies in mid-stream settles nothing: its estimate lapses, and the budget is whole.
 //!
-//! `cargo run --features embedded --example model_gateway`
+//! `cargo run --example model_gateway`
 
 use std::time::Duration;
 
 use sqlx::PgPool;
-use tollgate::{DAY, Decision, Gate, Limit, embedded, migrate};
+use tollgate::{DAY, Decision, Gate, Limit, migrate};
+use tollgate_embedded::Server;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -18,7 +19,7 @@ const LONGEST: Duration = Duration::from_secs(5);
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let server = embedded::Server::start()?;
+    let server = Server::start()?;
     let pool = PgPool::connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
     let gate = Gate::new(pool);

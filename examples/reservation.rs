@@ -1,14 +1,15 @@
 //! Workers for a language model. A prompt reserves the most tokens that it may take, and its job runs when they are
 //! ready. Afterwards the reservation is settled to the tokens that the model really used.
 //!
-//! `cargo run --features embedded --example reservation`
+//! `cargo run --example reservation`
 
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 use sqlx::types::Json;
-use tollgate::{Limit, Limiter, Receipt, SECOND, embedded, migrate};
+use tollgate::{Limit, Limiter, Receipt, SECOND, migrate};
+use tollgate_embedded::Server;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -17,7 +18,7 @@ const MODEL_TOKENS: Limit = Limit::token_bucket("model_tokens", 1_000, SECOND).m
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let server = embedded::Server::start()?;
+    let server = Server::start()?;
     let pool = PgPool::connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
     let table = "create table jobs (id bigserial primary key, prompt text, run_at timestamptz, receipt jsonb)";

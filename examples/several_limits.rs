@@ -1,9 +1,10 @@
 //! Three limits in one call, per user, per tenant and global: either all are charged, or none is.
 //!
-//! `cargo run --features embedded --example several_limits`
+//! `cargo run --example several_limits`
 
 use sqlx::PgPool;
-use tollgate::{Decision, HOUR, Limit, Limiter, MINUTE, SECOND, embedded, migrate};
+use tollgate::{Decision, HOUR, Limit, Limiter, MINUTE, SECOND, migrate};
+use tollgate_embedded::Server;
 
 const PER_USER: Limit = Limit::token_bucket("per_user", 5, MINUTE);
 const PER_TENANT: Limit = Limit::fixed_window("per_tenant", 8, HOUR);
@@ -12,7 +13,7 @@ const ALL_TRAFFIC: Limit = Limit::token_bucket("all_traffic", 1_000, SECOND).eph
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = embedded::Server::start()?;
+    let server = Server::start()?;
     let pool = PgPool::connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
 

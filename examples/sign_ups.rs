@@ -1,17 +1,18 @@
 //! A global limit on sign-ups for a free trial, inside the transaction that inserts the account: both commit, or
 //! neither does. A sign-up that fails for another reason, such as a duplicate address, costs nothing.
 //!
-//! `cargo run --features embedded --example sign_ups`
+//! `cargo run --example sign_ups`
 
 use sqlx::PgPool;
-use tollgate::{DAY, Limit, Limiter, embedded, migrate};
+use tollgate::{DAY, Limit, Limiter, migrate};
+use tollgate_embedded::Server;
 
 /// Three trials a day for everybody together. The days start with the first sign-up.
 const TRIALS: Limit = Limit::stepped_bucket("trials", 3, DAY);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = embedded::Server::start()?;
+    let server = Server::start()?;
     let pool = PgPool::connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
     sqlx::raw_sql("create table accounts (email text primary key)").execute(&pool).await?;

@@ -1,19 +1,20 @@
 //! Two hundred workers call a third party's service, which allows fifty calls a second and twenty at once. Each waits
 //! for its turn, over a pool of four connections.
 //!
-//! `cargo run --features embedded --example third_party_calls`
+//! `cargo run --example third_party_calls`
 
 use std::time::Duration;
 
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
-use tollgate::{Gate, Limit, MINUTE, SECOND, embedded, migrate};
+use tollgate::{Gate, Limit, MINUTE, SECOND, migrate};
+use tollgate_embedded::Server;
 
 const THEIR_SERVICE: Limit = Limit::token_bucket("their_service", 50, SECOND).capacity(20).ephemeral();
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = embedded::Server::start()?;
+    let server = Server::start()?;
     let pool = PgPoolOptions::new().max_connections(4).connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
     // Workers that wait for the same instant come back spread over a fifth of a second.

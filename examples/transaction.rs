@@ -1,16 +1,17 @@
 //! A limit inside the transaction of the work: both commit, or neither does.
 //!
-//! `cargo run --features embedded --example transaction`
+//! `cargo run --example transaction`
 
 use sqlx::PgPool;
-use tollgate::{HOUR, Limit, Limiter, embedded, migrate};
+use tollgate::{HOUR, Limit, Limiter, migrate};
+use tollgate_embedded::Server;
 
 /// Ten messages an hour on average, three at once.
 const SEND_MESSAGE: Limit = Limit::token_bucket("send_message", 10, HOUR).capacity(3);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let server = embedded::Server::start()?;
+    let server = Server::start()?;
     let pool = PgPool::connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
     sqlx::raw_sql("create table messages (author bigint not null, body text not null)").execute(&pool).await?;

@@ -53,7 +53,6 @@
 //!   browser too.
 //! - **`postgres`** (default): `Limiter`, `Gate` and `Sweeper`.
 //! - **`migrate`** (default): the `migrate` module, with the migrations of the tables embedded.
-//! - **`embedded`**: the `embedded` module, a private PostgreSQL server for tests and development.
 //! - **`metrics`**: counters and histograms through the facade of that name. The gate counts `tollgate_decisions_total`
 //!   (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`), `tollgate_batches_total`,
 //!   `tollgate_batch_calls`, `tollgate_batch_seconds` and `tollgate_locked_calls_total`; the sweeper's task counts
@@ -63,16 +62,16 @@
 //! - **`tower`**: the `tower` module: a layer over a gate for axum, hyper, tonic and everything else that speaks tower.
 //! - **`axum`**: both, `IntoResponse` for refusals and errors, and the peer address as axum tells it.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
-//! - **`cli`**: the `tollgate` command, with all that it needs.
+//!
+//! Two packages stand beside this one: `tollgate-cli` has the command `tollgate`, and `tollgate-embedded` starts a
+//! private PostgreSQL server for tests and development.
 
 /// Guides: choosing limits, HTTP, reservations, testing, operating, and the design notes.
-#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "embedded", feature = "limits-file"))))]
+#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "limits-file"))))]
 pub mod _guide;
 pub mod algebra;
 mod balance;
 mod decision;
-#[cfg(feature = "embedded")]
-pub mod embedded;
 mod error;
 #[cfg(feature = "postgres")]
 mod gate;

@@ -14,8 +14,8 @@ use std::{env, fs, process};
 
 use serde_json::{Map, Value, json};
 use sqlx::{Connection, PgConnection};
-use tollgate::embedded::Server;
 use tollgate::migrate;
+use tollgate_embedded::Server;
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let check = env::args().any(|arg| arg == "--check");
@@ -90,7 +90,7 @@ fn migrated(url: &str) -> Result<(), Box<dyn Error>> {
 
 fn compile(url: &str, dir: &Path) -> Result<(), Box<dyn Error>> {
     let status = Command::new(env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args(["check", "--quiet", "--lib", "--no-default-features", "--features", "postgres"])
+        .args(["check", "--quiet", "--package", "tollgate", "--lib", "--no-default-features", "--features", "postgres"])
         .env("TOLLGATE_SQLX_LIVE", url)
         .env("TOLLGATE_SQLX_LIVE_DIR", dir)
         .status()?;

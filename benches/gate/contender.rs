@@ -1,8 +1,8 @@
 //! Who is measured.
 
 use sqlx::PgPool;
-use tollgate::embedded::Server;
 use tollgate::{Decision, Error, Gate, Limiter, Request, SECOND, Storage};
+use tollgate_embedded::Server;
 
 use crate::cpu::Meter;
 use crate::redis::{Calls, Redis};

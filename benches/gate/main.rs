@@ -1,6 +1,6 @@
 //! How fast is the gate beside transactions, bare updates and Redis?
 //!
-//! `./dev bench [--quick] [--write]`, or `cargo bench --features embedded --bench gate -- --quick`
+//! `./dev bench [--quick] [--write]`, or `cargo bench -p tollgate-benches --bench gate -- --quick`
 //!
 //! All run in turns, on one machine and in one run: a private PostgreSQL, which writes as a production server does, and
 //! Redis, where `REDIS_URL` names a server or `redis-server` is on the path. The ratios are the result; absolute
@@ -25,7 +25,7 @@ use std::{env, fs};
 use clap::Parser;
 use sqlx::{Connection, PgConnection};
 use tollgate::Storage;
-use tollgate::embedded::Server;
+use tollgate_embedded::Server;
 
 use contender::{Contender, Servers};
 use redis::Redis;
@@ -92,7 +92,8 @@ async fn run(args: &Args) -> Result<(), Fault> {
     };
     if args.write {
         let given: Vec<_> = env::args().skip(1).filter(|arg| arg != "--bench" && arg != "--write").collect();
-        fs::write("docs/benchmarks.md", report.document(&given))?;
+        // Cargo runs a bench where its package is.
+        fs::write("../docs/benchmarks.md", report.document(&given))?;
     } else {
         print!("{report}");
     }

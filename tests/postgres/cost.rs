@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::embedded::Server;
 use tollgate::{Limit, Limiter, Request, Storage, Tokens, migrate};
+use tollgate_embedded::Server;
 
 use crate::proxy::Proxy;
 use crate::world::{World, second};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::embedded::Server;
 use tollgate::{Error, Limit, Limiter, MINUTE, Receipt, migrate};
+use tollgate_embedded::Server;
 
 const LIMITER: Limiter = Limiter::new();
 

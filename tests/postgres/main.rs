@@ -6,7 +6,6 @@
 
 mod bad_input;
 mod cancellation;
-mod command;
 mod conformance;
 mod consume;
 mod contention;
@@ -27,12 +26,12 @@ mod receipts;
 mod regressions;
 mod replay;
 mod shards;
-mod simulate;
 mod standby;
 mod strangers;
 mod sweeper;
 mod teller;
-mod terminal;
-mod top;
 mod transactions;
 mod world;
+
+/// Where the sources are.
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");

@@ -255,21 +255,3 @@ async fn migrators_go_through_a_pooler_all_at_once() {
     let refused = migrate::run(&mut one).await;
     assert!(matches!(refused, Err(migrate::MigrateError::BegunByHand)), "{refused:?}");
 }
-
-#[tokio::test]
-async fn the_command_migrates_through_a_pooler() {
-    let world = World::unmigrated().await;
-    let pooler = before(&world, 1);
-    for (verb, said) in [
-        ("up", "applied V1__"),
-        ("up", "nothing to do"),
-        ("status", "applied  V1__"),
-        ("validate", "the schema is what"),
-    ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-        let url = pooler.url(world.name());
-        let output = command.args(["migrate", verb, "--database-url", &url]).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.starts_with(said), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    }
-}

@@ -1,6 +1,5 @@
 //! What an adversarial reading broke, and two facts that it found to hold (rights, prepared statements).
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor};
@@ -8,7 +7,7 @@ use tollgate::{Error, Limit, Limiter, MINUTE, Storage, Tokens, migrate};
 
 use crate::gate::stage::{patient, pool};
 use crate::teller::{Teller, left, tokens};
-use crate::world::{OWNER, World, second};
+use crate::world::{World, second};
 
 const LIMITER: Limiter = Limiter::new();
 
@@ -79,24 +78,6 @@ async fn g21_cancelling_several_limits_before_the_reservation_is_ready_gives_all
         tokens(10),
         "six were not given back, 29 s too early to be spent"
     );
-}
-
-/// The demo "removes what the demo itself wrote".
-#[tokio::test]
-async fn the_demo_leaves_the_rows_of_other_limits_alone() {
-    let world = World::new().await;
-    let limit = Limit::token_bucket("demo_accounts_sms", 5, EVER).max_reserved(5);
-    let mut tx = world.pool.begin().await.unwrap();
-    let _ = LIMITER.reserve(&mut tx, limit.key("ada").cost(8)).await.unwrap().granted().unwrap();
-    tx.commit().await.unwrap();
-    let demo = Command::new(env!("CARGO_BIN_EXE_tollgate"))
-        .args(["demo", "--database-url", &world.url_of(OWNER)])
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    assert!(demo.status.success());
-    let left = world.row(Storage::Durable, "demo_accounts_sms", "ada").await.map(|(value, _)| value);
-    assert_eq!(left, Some(tokens(-3)), "a promise did not survive the demo");
 }
 
 /// PostgreSQL's `lock_timeout` counts anew for each row.
@@ -201,16 +182,6 @@ async fn a_limit_under_both_storages_grants_the_sum_and_a_debt_in_one_binds_nobo
     tx.commit().await.unwrap();
     assert_eq!(world.row(Storage::Durable, "moved", "ada").await.unwrap().0, tokens(-5));
     assert_eq!(world.row(Storage::Ephemeral, "moved", "ada").await.unwrap().0, tokens(0));
-}
-
-/// A grant is ready when it is decided, so cancelling gives none of it back, also on a row from the future.
-#[test]
-fn a_reader_of_errors_that_leaves_early_changes_no_exit_status() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
-    command.args(["migrate", "up", "--database-url", "postgres://nobody@127.0.0.1:1/none"]);
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(child.stderr.take());
-    assert_eq!(child.wait().unwrap().code(), Some(1));
 }
 
 /// What somebody else's row level security or trigger hides is not "no transaction".

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, PgConnection};
-use tollgate::embedded::Server;
 use tollgate::{Error, GateBuilder, HOUR, Limit, Limiter, MINUTE, OnFailure, Receipt, SECOND, Source, Tokens, migrate};
+use tollgate_embedded::Server;
 
 use crate::gate::stage::{patient, pool};
 

@@ -6,10 +6,7 @@ use std::path::Path;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 use tollgate::migrate;
 
-use crate::world::{OWNER, World};
-
-/// What to say in a URL, too.
-pub(crate) const LATE: &str = "strangers,public,pg_catalog";
+use crate::world::{LATE, OWNER, World};
 
 async fn listen_to_strangers(conn: &mut PgConnection) {
     conn.execute(AssertSqlSafe(format!("set search_path = {LATE}; set plan_cache_mode = force_generic_plan")))

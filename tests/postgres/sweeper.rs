@@ -2,7 +2,6 @@
 
 mod beside;
 mod clock;
-mod command;
 mod full;
 mod pass;
 

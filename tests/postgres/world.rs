@@ -19,10 +19,10 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::OnceCell;
-use tollgate::embedded::Server;
-use tollgate::{Gate, Limiter, MINUTE, Storage, Tokens, migrate};
+use tollgate::{Gate, GateBuilder, Limiter, MINUTE, Storage, Tokens, migrate};
+use tollgate_embedded::Server;
 
-use crate::gate::stage::{one_connection, patient, soon};
+use crate::ROOT;
 use crate::pgbouncer::PgBouncer;
 
 /// A database of its own, dropped with the value.
@@ -104,6 +104,7 @@ impl World {
     }
 
     /// The URL for the command, as whoever is on call runs it; as the owner does, where there are no tables.
+    #[allow(dead_code, reason = "only the tests of the command need it")]
     pub(crate) fn command_url(&self) -> String {
         self.url_of(if self.role == OWNER { OWNER } else { ON_CALL })
     }
@@ -221,6 +222,28 @@ impl Drop for World {
             });
         });
         dropping.join().unwrap();
+    }
+}
+
+/// A pool of one connection, to wherever these lead.
+pub(crate) async fn one_connection(options: PgConnectOptions) -> PgPool {
+    PgPoolOptions::new().max_connections(1).acquire_timeout(5 * MINUTE).connect_with(options).await.unwrap()
+}
+
+/// A gate that outlasts a busy machine.
+pub(crate) fn patient(pool: &PgPool) -> GateBuilder {
+    let gate = Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE).acquire_timeout(MINUTE);
+    let gate = if is_unnamed() { gate.unnamed_statements() } else { gate };
+    gate.parts(parts())
+}
+
+/// Fails where something hangs.
+#[track_caller]
+pub(crate) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> {
+    let caller = std::panic::Location::caller();
+    async move {
+        let timeout = tokio::time::timeout(10 * MINUTE, what).await;
+        timeout.unwrap_or_else(|_| panic!("hangs at {caller}"))
     }
 }
 
@@ -397,7 +420,7 @@ fn rights() -> [&'static str; 2] {
 /// All words of the sources that are followed by a parenthesis: among them the names of all functions that statements call.
 fn called() -> Vec<String> {
     let mut called = BTreeSet::new();
-    let mut places = ["src", "migrations"].map(|place| Path::new(env!("CARGO_MANIFEST_DIR")).join(place)).to_vec();
+    let mut places = ["src", "cli/src", "migrations"].map(|place| Path::new(ROOT).join(place)).to_vec();
     while let Some(place) = places.pop() {
         if place.is_dir() {
             places.extend(std::fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()));
@@ -508,6 +531,9 @@ fn pooler() -> MutexGuard<'static, PgBouncer> {
     POOLER.lock().unwrap()
 }
 
+/// A search path in which strangers come before `pg_catalog`, as those have who stop the clock for tests. What to say in
+/// a URL, too.
+pub(crate) const LATE: &str = "strangers,public,pg_catalog";
 /// The role of the service.
 pub(crate) const SERVICE: &str = "tollgate_service";
 /// The role of whoever runs the command.

@@ -9,8 +9,6 @@ use tollgate::http::Fields;
 use tollgate::{Decision, Denied, Gate, HOUR, Limit, MINUTE, OnFailure, SECOND, Source};
 
 use super::stage::{patient, soon};
-use crate::command::limits::Scratch;
-use crate::command::{run, tollgate};
 use crate::world::{World, limiter};
 
 const DRIP: Limit = Limit::token_bucket("drip", 10, MINUTE).unbounded_reservations();
@@ -85,25 +83,6 @@ async fn a_reservation_waits_for_the_clock_or_is_ready_at_once() {
     // Both can be given back as long as time stands still.
     gate.cancel(ready).await.unwrap();
     assert_eq!(gate.cancel(booked).await.unwrap().debt().micros(), 0);
-}
-
-#[tokio::test]
-async fn the_command_says_the_same() {
-    let world = emptied().await;
-    let limits = Scratch::new("behind.toml", "[drip]\nkind = 'token_bucket'\nrate = 10\nper = '1m'\n");
-    let check = |args: &[&str]| {
-        let mut command = tollgate();
-        command.args(["check", "drip", "k", "--limits"]).arg(&limits.0).args(args).env("DATABASE_URL", world.url());
-        let output = run(&mut command);
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    let told = check(&[]);
-    let is_told = (30..60).any(|minutes| told.contains(&format!("retry in {minutes}m")));
-    assert!(is_told || told.contains("retry in 1h"), "{told}");
-    let decision: Decision = serde_json::from_str(&check(&["--json"])).unwrap();
-    let denied = decision.denied().unwrap();
-    assert!(denied.retry_after() > 30 * MINUTE, "{denied:?}");
 }
 
 /// The process's own clock does not go back.

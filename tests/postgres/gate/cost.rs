@@ -2,8 +2,8 @@
 
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::embedded::Server;
 use tollgate::{Gate, Limit, migrate};
+use tollgate_embedded::Server;
 
 use super::stage::{EVER, one_connection, patient, pool, soon, until_alone};
 use crate::proxy::Proxy;

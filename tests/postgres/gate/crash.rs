@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::embedded::Server;
 use tollgate::{Error, Gate, Limit, Limiter, Receipt, SECOND, Storage, migrate};
+use tollgate_embedded::Server;
 
 use super::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;

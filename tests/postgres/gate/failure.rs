@@ -7,8 +7,8 @@ use std::time::Duration;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::embedded::Server;
 use tollgate::{Decision, Error, Gate, Grant, Limit, MINUTE, OnFailure, Request, Source, Tokens, migrate};
+use tollgate_embedded::Server;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 

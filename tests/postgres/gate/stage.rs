@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
-use tollgate::{Gate, GateBuilder, Limit, MINUTE};
+use tollgate::{Limit, MINUTE};
 
 use crate::proxy::Proxy;
-use crate::world::{is_unnamed, parts};
+use crate::world::parts;
+pub(crate) use crate::world::{one_connection, patient, soon};
 
 /// So long that nothing comes back while a test runs.
 pub(crate) const EVER: Duration = Limit::MAX_PERIOD;
@@ -15,28 +16,6 @@ pub(crate) const EVER: Duration = Limit::MAX_PERIOD;
 /// A pool of so many connections.
 pub(crate) async fn pool(url: &str, connections: u32) -> PgPool {
     PgPoolOptions::new().max_connections(connections).acquire_timeout(5 * MINUTE).connect(url).await.unwrap()
-}
-
-/// A pool of one connection, to wherever these lead.
-pub(crate) async fn one_connection(options: PgConnectOptions) -> PgPool {
-    PgPoolOptions::new().max_connections(1).acquire_timeout(5 * MINUTE).connect_with(options).await.unwrap()
-}
-
-/// A gate that outlasts a busy machine.
-pub(crate) fn patient(pool: &PgPool) -> GateBuilder {
-    let gate = Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE).acquire_timeout(MINUTE);
-    let gate = if is_unnamed() { gate.unnamed_statements() } else { gate };
-    gate.parts(parts())
-}
-
-/// Fails where something hangs.
-#[track_caller]
-pub(crate) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> {
-    let caller = std::panic::Location::caller();
-    async move {
-        let timeout = tokio::time::timeout(10 * MINUTE, what).await;
-        timeout.unwrap_or_else(|_| panic!("hangs at {caller}"))
-    }
 }
 
 /// Returns once all other sessions of this database are gone, and have handed in what they counted.

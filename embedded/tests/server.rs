@@ -12,7 +12,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use tollgate::embedded::{Server, StartError, find_programs};
+use tollgate_embedded::{Server, StartError, find_programs};
 
 #[test]
 fn starts_and_answers() {

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use super::failure::with_options;
 use super::{EXAMPLE, failure, run, stdout, tollgate};
-use crate::strangers::LATE;
-use crate::world::{OWNER, World};
+use crate::world::{LATE, OWNER, World};
 
 /// What Citus has of what is asked of it, where it has it: the tables that it knows, and the function that adds one.
 const STAND_IN: &str = "

@@ -6,9 +6,8 @@ use tollgate::{DAY, HOUR, Limit};
 
 use crate::command::limits::Scratch;
 use crate::command::{failure, run, signal, stdout, tollgate};
-use crate::gate::stage::soon;
 use crate::terminal::Terminal;
-use crate::world::World;
+use crate::world::{World, soon};
 
 const MESSAGES: Limit = Limit::token_bucket("messages", 10, HOUR).capacity(20);
 const IMPORTS: Limit = Limit::token_bucket("imports", 1, DAY).max_reserved(10);

@@ -47,7 +47,7 @@ fn the_manual_has_a_page_for_each_command() {
 
 #[test]
 fn colours_are_only_for_terminals() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tollgate.toml");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/tollgate.toml");
     let told = |command: &mut std::process::Command| stdout(&run(command.args(["limits", "check", file])));
     assert!(!told(&mut tollgate()).contains('\u{1b}'));
     assert!(told(tollgate().env("CLICOLOR_FORCE", "1")).contains("\u{1b}[1m\u{1b}[32m"));

@@ -22,11 +22,6 @@ pub(crate) struct DatabaseArgs {
 }
 
 impl DatabaseArgs {
-    /// The database of a URL that does not come from the command line.
-    pub(crate) fn at(url: String) -> Self {
-        Self { database_url: Some(url), connect_timeout: Duration::from_secs(30) }
-    }
-
     /// One connection.
     pub(crate) async fn connect(&self) -> Result<PgConnection, CommandError> {
         Ok(self.open().await?.0)

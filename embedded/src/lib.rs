@@ -5,15 +5,15 @@
 //! side. When the owning process ends, in whatever way, the server and its directory go too.
 //!
 //! ```no_run
-//! use tollgate::embedded::Server;
+//! use tollgate_embedded::Server;
 //!
 //! let server = Server::start()?;
 //! println!("connect to {}", server.url());
-//! # Ok::<(), tollgate::embedded::StartError>(())
+//! # Ok::<(), tollgate_embedded::StartError>(())
 //! ```
 //!
 //! All calls block. A start takes about half a second. In async code use `spawn_blocking`, or start the server before
-//! the runtime. Unix only; on other platforms this module does not exist. PostgreSQL 10 or later.
+//! the runtime. Unix only; on other platforms this crate is empty. PostgreSQL 10 or later.
 //!
 //! # How it ends
 //!

@@ -7,9 +7,8 @@ use serde_json::Value;
 use super::failure::as_role;
 use super::limits::Scratch;
 use super::{EXAMPLE, run, text, tollgate};
-use crate::gate::stage::soon;
 use crate::pgbouncer::PgBouncer;
-use crate::world::World;
+use crate::world::{World, soon};
 
 #[tokio::test]
 async fn a_healthy_database_has_no_errors_and_exits_with_0() {

@@ -121,14 +121,14 @@ fn spans_have_two_units_and_are_never_too_short() {
 fn the_picture_in_the_guide_is_not_stale() {
     let dir = Dir::new("guide");
     let file = dir.path("simulate.svg");
-    let guide = include_str!("../../docs/choosing.md");
+    let guide = include_str!("../../../docs/choosing.md");
     let command = "$ tollgate simulate --preset dashboard --svg docs/simulate.svg\n";
     let output = include_str!("dashboard.txt");
     assert!(guide.contains(&format!("{command}{output}")), "the command is there, and what it prints");
     assert!(guide.contains("](simulate.svg)"), "the picture is there");
     stdout(&["--preset", "dashboard", "--svg", &file]);
     let drawn = std::fs::read_to_string(&file).unwrap();
-    let is_same = drawn == include_str!("../../docs/simulate.svg");
+    let is_same = drawn == include_str!("../../../docs/simulate.svg");
     assert!(is_same, "run `tollgate simulate --preset dashboard --svg docs/simulate.svg`");
 }
 
@@ -192,4 +192,4 @@ fn a_reader_that_leaves_early_is_no_error() {
 
 const ONE: &str = r#"same = { kind = "token_bucket", rate = 1, per = "1s" }"#;
 const TWO: &str = r#"same = { kind = "token_bucket", rate = 2, per = "1s" }"#;
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tollgate.toml");
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/tollgate.toml");

@@ -5,13 +5,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use tollgate::{Storage, Tokens};
+use tollgate::{Decision, Limit, MINUTE, Storage, Tokens};
 
 use super::limits::Scratch;
 use super::{run, signal, stdout, text, tollgate};
-use crate::gate::stage::soon;
 use crate::terminal::Terminal;
-use crate::world::World;
+use crate::world::{World, soon};
 
 #[tokio::test]
 async fn consume_takes_and_says_what_is_left_or_when_to_come_back() {
@@ -273,6 +272,29 @@ fn asking(world: &World, args: &[&str]) -> Command {
     let mut command = tollgate();
     command.args(args).env("DATABASE_URL", world.command_url()).env("TOLLGATE_LIMITS", LIMITS).stdin(Stdio::null());
     command
+}
+
+#[tokio::test]
+async fn who_is_refused_by_a_row_ahead_of_the_clock_is_told_a_wait_by_the_clock_as_it_is() {
+    let world = World::with_clock().await;
+    world.set_ahead("1 hour").await;
+    let drip = Limit::token_bucket("drip", 10, MINUTE);
+    world.gate().consume(drip.key("k").cost(10)).await.unwrap().granted().unwrap();
+    world.set_ahead("0").await;
+    let limits = Scratch::new("behind.toml", "[drip]\nkind = 'token_bucket'\nrate = 10\nper = '1m'\n");
+    let check = |args: &[&str]| {
+        let mut command = tollgate();
+        command.args(["check", "drip", "k", "--limits"]).arg(&limits.0).args(args).env("DATABASE_URL", world.url());
+        let output = run(&mut command);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told = check(&[]);
+    let is_told = (30..60).any(|minutes| told.contains(&format!("retry in {minutes}m")));
+    assert!(is_told || told.contains("retry in 1h"), "{told}");
+    let decision: Decision = serde_json::from_str(&check(&["--json"])).unwrap();
+    let denied = decision.denied().unwrap();
+    assert!(denied.retry_after() > 30 * MINUTE, "{denied:?}");
 }
 
 const LIMITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/postgres/command/verbs.toml");

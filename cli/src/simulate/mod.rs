@@ -1,6 +1,6 @@
 //! `tollgate simulate`: tries limits on traffic, made up or recorded, without a database.
 //!
-//! The path of a call: [`traffic`] or [`trace`] makes it, [`run`] decides it through the plan that the limiter itself
+//! The path of a call: [`traffic`] or [`trace`] makes it, [`run()`] decides it through the plan that the limiter itself
 //! follows, [`tally`] counts what came of it, and [`picture`] draws that.
 
 mod args;

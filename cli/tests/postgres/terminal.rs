@@ -7,8 +7,7 @@ use std::time::Duration;
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 use tollgate::MINUTE;
 
-use crate::gate::stage::soon;
-use crate::world::World;
+use crate::world::{World, soon};
 
 /// A command on a terminal of its own.
 pub(crate) struct Terminal {

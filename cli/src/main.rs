@@ -1,8 +1,7 @@
-//! The `tollgate` command: the tables that the library needs, what is in them, and who is limited; limits tried on
-//! traffic, and a demonstration.
+//! The `tollgate` command: the tables that the library needs, what is in them, and who is limited; and limits tried
+//! on traffic.
 
 mod database;
-mod demo;
 mod distribute;
 mod doctor;
 mod error;
@@ -34,7 +33,7 @@ use error::{CommandError, Exit};
 /// Exit status: 0 done or granted, 1 failed (one sentence on standard error says why), 2 refused by the limit, 64 wrong
 /// usage.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true)]
+#[command(name = "tollgate", version, arg_required_else_help = true)]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -60,8 +59,6 @@ enum Command {
     /// Take tokens whatever is there: what is missing becomes a debt.
     #[command(override_usage = "tollgate debit [OPTIONS] <NAME> <KEY|--global>")]
     Debit(verbs::AskArgs),
-    /// Show what the limiter does, on a private PostgreSQL that is gone afterwards.
-    Demo(demo::DemoArgs),
     Distribute(distribute::DistributeArgs),
     Doctor(doctor::DoctorArgs),
     Inspect(inspect::InspectArgs),
@@ -115,7 +112,6 @@ async fn carry_out(command: Command) -> Result<Exit, CommandError> {
         Command::Consume(args) => return verbs::consume(args).await,
         Command::Credit(args) => return verbs::credit(args).await,
         Command::Debit(args) => return verbs::debit(args).await,
-        Command::Demo(args) => demo::run(args).await?,
         Command::Distribute(args) => distribute::run(args).await?,
         Command::Doctor(args) => return doctor::run(args).await,
         Command::Inspect(args) => inspect::run(args).await?,

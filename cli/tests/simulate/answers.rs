@@ -89,7 +89,7 @@ fn a_call_that_no_wait_lets_through_is_counted_and_the_run_goes_on() {
 
 #[test]
 fn limits_of_a_file_are_tried_by_name() {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/tollgate.toml");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/tollgate.toml");
     let traffic = ["--limits", file, "--traffic", "burst size=15 every=1m for=30s clients=2"];
     let tried = |option: &str| trials(&[&[option, "send_message"][..], &traffic].concat()).remove(0);
     assert_eq!(counts(&tried("--limit")), [30, 30, 0]);

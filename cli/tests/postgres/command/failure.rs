@@ -2,12 +2,11 @@
 
 use std::process::Output;
 
-use tollgate::embedded::Server;
+use tollgate_embedded::Server;
 
 use super::limits::Scratch;
 use super::{EXAMPLE, failure, run, stdout, tollgate};
-use crate::strangers::LATE;
-use crate::world::{OWNER, World};
+use crate::world::{LATE, OWNER, World};
 
 #[tokio::test]
 async fn a_wrong_password_a_missing_role_and_a_missing_database_have_a_sentence_each() {

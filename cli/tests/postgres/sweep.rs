@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 use tollgate::MINUTE;
 
 use crate::command::{failure, run, signal, stdout, tollgate};
-use crate::gate::stage::soon;
-use crate::world::World;
+use crate::world::{World, soon};
 
 /// So many rows that have been full for an hour.
 async fn fill(world: &World, rows: u32) {
