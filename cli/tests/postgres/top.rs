@@ -27,8 +27,9 @@ fn once_after(world: &World, interval: &str, args: &[&str]) -> Command {
     command
 }
 
-/// The first of two texts stands above the second.
+/// The first of two texts stands above the second, below the line that shows the time.
 fn above(text: &str, upper: &str, lower: &str) -> bool {
+    let (_, text) = text.split_once('\n').unwrap_or_default();
     matches!((text.find(upper), text.find(lower)), (Some(upper), Some(lower)) if upper < lower)
 }
 
