@@ -80,9 +80,6 @@ async fn g21_cancelling_several_limits_before_the_reservation_is_ready_gives_all
     );
 }
 
-/// PostgreSQL's `lock_timeout` counts anew for each row.
-/// A row that a snapshot is too old to show is not an absent one.
-/// The hint is in floats, which run out at 2^53 micro-tokens: nine thousand million tokens.
 #[tokio::test]
 async fn the_sql_text_needs_no_right_to_create_schemas_where_the_schema_is_there() {
     let world = World::unmigrated().await;
@@ -160,7 +157,6 @@ async fn a_grant_whose_rows_were_not_written_is_an_error() {
     }
 }
 
-/// The plainest clean-up that the comments on the columns suggest locks rows as they lie on disk.
 /// As in a rolling deploy that changes it: each has a row of its own.
 #[tokio::test]
 async fn a_limit_under_both_storages_grants_the_sum_and_a_debt_in_one_binds_nobody_in_the_other() {
@@ -184,7 +180,6 @@ async fn a_limit_under_both_storages_grants_the_sum_and_a_debt_in_one_binds_nobo
     assert_eq!(world.row(Storage::Ephemeral, "moved", "ada").await.unwrap().0, tokens(0));
 }
 
-/// What somebody else's row level security or trigger hides is not "no transaction".
 /// What is prepared outlives what happens to tables and settings.
 #[tokio::test]
 async fn statements_survive_a_new_column_and_a_new_index() {
