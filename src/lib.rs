@@ -74,6 +74,8 @@ mod balance;
 mod decision;
 mod error;
 #[cfg(feature = "postgres")]
+mod execution;
+#[cfg(feature = "postgres")]
 mod gate;
 mod hash;
 mod hold;

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Transaction};
 use super::connection::{Connection, within};
 use super::shared::Shared;
 use crate::error::{Error, Step};
-use crate::limiter::{Answers, Execution};
+use crate::execution::{Answers, Execution};
 use crate::plan::Plan;
 use crate::store::{PASS_ON, by_table_and_part, database, millis};
 

@@ -1,4 +1,3 @@
-mod execution;
 mod savepoint;
 mod shards;
 
@@ -11,6 +10,7 @@ use crate::algebra::Timestamp;
 use crate::balance::Balance;
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
+use crate::execution::{Execution, only};
 use crate::hold::HoldId;
 use crate::parts::Parts;
 use crate::plan::{Answer, Call, Plan};
@@ -18,7 +18,6 @@ use crate::receipt::Receipt;
 use crate::request::Request;
 use crate::store::{Backend, Store, by_table_and_part};
 use crate::tokens::{Tokens, TokensError};
-pub(crate) use execution::{Answers, Execution};
 
 /// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back
 /// together.
@@ -39,15 +38,17 @@ pub(crate) use execution::{Answers, Execution};
 ///
 /// # Round trips
 ///
-/// A grant of one limit takes two: lock, write. A grant of several limits takes three: look, lock, write. A refusal
-/// takes one. The first call of a new key takes two more for one limit: insert, and lock again.
+/// A grant of one limit takes two: lock, write; for a new key three, as the row is inserted in between. A grant of
+/// several limits takes three: look, insert or lock, write; of a limit with shards four, with the savepoint. A refusal
+/// takes one. Other verbs take two: lock, write.
 ///
 /// # Shards
 ///
 /// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all rows, without a lock. If
 /// together they are short, that is the refusal. Else it takes from the fullest row that nobody holds, in a savepoint
-/// that stays. Where all are held, it waits for one of them. Where several rows are needed, it locks all of them, in
-/// the one order. So it refuses only where the rows together are short.
+/// that stays. Where all are held, it waits for one of them. While rows of a key are missing, it inserts one, and waits
+/// for whoever is inserting the same. Where several rows are needed, it locks all of them, in the one order. So it
+/// refuses only where the rows together are short.
 ///
 /// `credit` and `debit` lock all rows of a key; `reset` does, and deletes stale ones; `settle` and `cancel` lock the
 /// rows that were charged. Ask such a limit once in a transaction, for the sum: a second call may need another row, out
@@ -318,11 +319,13 @@ impl Limiter {
 
     async fn decide(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
         let plan = self.plan(call)?;
-        let taken = if plan.takes_from_shards() { self.take_from_shards(conn, &plan).await? } else { None };
-        match taken {
-            Some(answer) => Ok(answer),
-            None => self.carry_out(conn, &plan).await,
-        }
+        let answer = if plan.takes_from_shards() {
+            self.take_from_shards(conn, &plan).await?
+        } else {
+            self.carry_out(conn, &plan, true).await?
+        };
+        trace(&plan, &answer);
+        Ok(answer)
     }
 
     fn plan(&self, call: Call) -> Result<Plan, Error> {
@@ -332,20 +335,18 @@ impl Limiter {
 
     /// Locks, decides and writes. Where there is a lock timeout, or a call takes its statements once for each part, it
     /// does so in a savepoint.
-    async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answer, Error> {
+    async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan, looks: bool) -> Result<Answer, Error> {
         let parted = self.backend.parts.is_distributed() && by_table_and_part(plan.rows()).nth(1).is_some();
         let answers = if self.lock_timeout.is_some() || parted {
             let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
-            let answers = Execution::new(self.tables(conn), plan).run().await;
+            let answers = Execution::new(self.tables(conn), plan).looking(looks).run().await;
             savepoint.leave(conn, answers).await
         } else {
             let mut store = self.tables(conn);
             store.expect_transaction_if_blind(plan.rows()[0].name()).await?;
-            Execution::new(store, plan).run().await
+            Execution::new(store, plan).looking(looks).run().await
         };
-        let answer = only(answers?)?;
-        trace(plan, &answer);
-        Ok(answer)
+        only(answers?)
     }
 
     fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
@@ -357,11 +358,6 @@ impl Default for Limiter {
     fn default() -> Self {
         Self::new()
     }
-}
-
-/// The answer to the plan's only call.
-fn only(answers: Answers) -> Result<Answer, Error> {
-    answers.into_iter().next().expect("a plan has one answer for each call")
 }
 
 fn trace(plan: &Plan, answer: &Answer) {

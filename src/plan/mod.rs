@@ -33,6 +33,9 @@ mod item;
 mod ledger;
 mod row;
 
+#[cfg(feature = "postgres")]
+use std::cmp::Reverse;
+
 pub use answer::Answer;
 pub use call::Call;
 pub(crate) use call::CheckedCall;
@@ -198,14 +201,19 @@ impl Plan {
         self.calls[call].call.stale().next().is_some()
     }
 
+    /// Whether the plan's only call takes, so that what is there may refuse it.
+    pub(crate) fn takes(&self) -> bool {
+        matches!(self.calls.as_slice(), [Planned { call: CheckedCall::Take(_), .. }])
+    }
+
     /// Whether the plan's only call takes from a limit with several rows.
     pub(crate) fn takes_from_shards(&self) -> bool {
         matches!(self.calls.as_slice(), [Planned { call: call @ CheckedCall::Take(items), .. }]
             if call.inserts() && items.iter().any(|item| item.target.rows > 1))
     }
 
-    /// For each item of the plan's only call its rows that could grant it alone, by what was seen of them; none where
-    /// some item needs several rows.
+    /// For each item of the plan's only call the places of the rows that could grant it alone, by what was seen of
+    /// them; none where some item needs several rows.
     ///
     /// The fullest row comes first, so that no row stays full, and wastes its refill, while another is low. Where all
     /// rows would owe, the row that is ready first comes first. Equal rows come in random order, so that callers
@@ -215,7 +223,7 @@ impl Plan {
         found: &[Option<State>],
         now: Timestamp,
         random: &mut fastrand::Rng,
-    ) -> Option<Vec<Vec<Change>>> {
+    ) -> Option<Vec<Vec<usize>>> {
         let [Planned { call: CheckedCall::Take(items), places }] = self.calls.as_slice() else { return None };
         let of_item = |(item, place): (&Item<Ask>, &usize)| {
             let rows = item.target.rows;
@@ -223,18 +231,25 @@ impl Plan {
             let mut candidates: Vec<_> = (0..rows)
                 .filter_map(|shard| match pool.decide_in(shard, item.action) {
                     Ok(Verdict::Granted { portions, ready_at, .. }) => {
-                        let state = portions.into_iter().next()?.next;
-                        let full_at = item.target.terms.shard(shard, rows).full_at(&state);
-                        Some((ready_at, Change { row: place + shard, state, full_at }))
+                        let left = portions.first()?.next.value;
+                        Some((ready_at, Reverse(left), place + shard))
                     }
                     _ => None,
                 })
                 .collect();
             random.shuffle(&mut candidates);
-            candidates.sort_by_key(|(ready_at, change)| (*ready_at, -i128::from(change.state.value.micros())));
-            let candidates: Vec<_> = candidates.into_iter().map(|(_, change)| change).collect();
+            candidates.sort_by_key(|(ready_at, left, _)| (*ready_at, *left));
+            let candidates: Vec<_> = candidates.into_iter().map(|(.., place)| place).collect();
             (!candidates.is_empty()).then_some(candidates)
         };
         items.iter().zip(places).map(of_item).collect()
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl Need {
+    /// Whether a row is short of it at an instant.
+    pub(crate) fn is_missed(&self, row: Option<&State>, now: Timestamp) -> bool {
+        row.is_some_and(|row| self.terms.refill(row, now).value < self.balance)
     }
 }

@@ -16,6 +16,9 @@ pub(crate) struct Found {
     pub(crate) locked: bool,
     /// The state of each row, `None` where it is missing.
     pub(crate) states: Vec<Option<State>>,
+    /// The places of the rows that were missing and are inserted as full ones. Until they are written they count as
+    /// missing.
+    pub(crate) inserted: Vec<usize>,
     /// The version of each row that was read without a lock.
     pub(super) versions: Vec<Option<Version>>,
 }
@@ -30,7 +33,14 @@ pub(super) struct Version {
 impl Found {
     /// Nothing yet, to append to.
     pub(super) fn none() -> Self {
-        Self { now: Timestamp::MIN, xid: None, locked: true, states: Vec::new(), versions: Vec::new() }
+        Self {
+            now: Timestamp::MIN,
+            xid: None,
+            locked: true,
+            states: Vec::new(),
+            inserted: Vec::new(),
+            versions: Vec::new(),
+        }
     }
 
     /// Adds what was found in the next table or part: the latest clock counts for all.
@@ -38,16 +48,13 @@ impl Found {
         self.now = self.now.max(later.now);
         self.xid = later.xid.or(self.xid);
         self.locked &= later.locked;
+        let before = self.states.len();
+        self.inserted.extend(later.inserted.into_iter().map(|place| before + place));
         self.states.extend(later.states);
         self.versions.extend(later.versions);
     }
 
-    /// Reads what `lock_one` returns.
-    pub(super) fn one(rows: &[PgRow]) -> Result<Self, sqlx::Error> {
-        Self::at_most_one(rows)?.ok_or(sqlx::Error::RowNotFound)
-    }
-
-    /// The same of a statement that returns nothing where the row is missing.
+    /// Reads what a statement returns that locks one row, or finds none.
     pub(super) fn at_most_one(rows: &[PgRow]) -> Result<Option<Self>, sqlx::Error> {
         let Some(row) = rows.first() else { return Ok(None) };
         let (value, ts, holds) = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
@@ -56,7 +63,7 @@ impl Found {
             xid: row.try_get(1)?,
             locked: row.try_get(2)?,
             states: vec![state(value, ts, holds)?],
-            versions: Vec::new(),
+            ..Self::none()
         }))
     }
 
@@ -74,6 +81,13 @@ impl Found {
         Ok(found)
     }
 
+    /// Reads what `claim` returns: the same, and the numbers of the rows that it inserted.
+    pub(super) fn claimed(rows: &[PgRow], asked: usize) -> Result<Self, sqlx::Error> {
+        let found = Self::locked(rows, asked)?;
+        let inserted: Option<Vec<i32>> = rows[0].try_get(6)?;
+        Ok(Self { inserted: inserted.into_iter().flatten().map(index).collect::<Result<_, _>>()?, ..found })
+    }
+
     /// Reads what `peek` returns: arrays in the order asked.
     pub(super) fn peeked(rows: &[PgRow]) -> Result<Self, sqlx::Error> {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
@@ -87,6 +101,7 @@ impl Found {
             xid: None,
             locked: false,
             states: states.map(|((value, ts), holds)| state(value, ts, holds)).collect::<Result<_, _>>()?,
+            inserted: Vec::new(),
             versions: tids.into_iter().zip(xmins).map(version).collect(),
         })
     }

@@ -17,14 +17,10 @@ use crate::plan::{Need, Row};
 impl Store<'_> {
     /// Locks one row, unless it is evidently short of what is needed.
     pub(crate) async fn lock_one(&mut self, row: &Row, need: Option<&Need>) -> Result<Found, Error> {
-        if self.backend.parts.is_distributed() {
-            let found = match need {
-                Some(_) => self.read_on_fast_path(row).await?,
-                None => self.lock_on_fast_path(row).await?,
-            };
-            if let Some(found) = found {
-                return Ok(found);
-            }
+        if self.backend.parts.is_distributed()
+            && let Some(found) = self.lock_on_fast_path(row, need).await?
+        {
+            return Ok(found);
         }
         let Hint { balance, rate, period, stepped, phase } = Hint::of(need);
         let at = self.at;
@@ -44,75 +40,65 @@ impl Store<'_> {
             phase as Option<f64>,
             at as Option<Timestamp>
         );
-        rows.and_then(|rows| Found::one(&rows)).map_err(failed(Step::Lock, row))
+        let found = rows.and_then(|rows| Found::at_most_one(&rows)?.ok_or(sqlx::Error::RowNotFound));
+        found.map_err(failed(Step::Lock, row))
     }
 
-    /// Reads one row without a lock; `None` where it is missing. Citus plans this statement once, and not at each call.
-    async fn read_on_fast_path(&mut self, row: &Row) -> Result<Option<Found>, Error> {
+    /// The same by statements that Citus plans once, and not at each call; `None` where the row is missing, and where
+    /// the clock may have been read before a wait for the row, which is locked by now.
+    async fn lock_on_fast_path(&mut self, row: &Row, need: Option<&Need>) -> Result<Option<Found>, Error> {
         let at = self.at;
-        let rows = fetch!(
-            self,
-            row.storage(),
-            "src/store/sql/read_fast_path.sql",
-            "src/store/sql/ephemeral/read_fast_path.sql",
-            columns::part(row),
-            row.name(),
-            row.key().as_str(),
-            columns::shard(row),
-            at as Option<Timestamp>
-        );
-        rows.and_then(|rows| Found::at_most_one(&rows)).map_err(failed(Step::Lock, row))
-    }
-
-    /// Locks one row; `None` where it is missing. The clock is read at most a moment before the lock.
-    async fn lock_on_fast_path(&mut self, row: &Row) -> Result<Option<Found>, Error> {
-        let (at, asked) = (self.at, Instant::now());
-        let rows = fetch!(
-            self,
-            row.storage(),
-            "src/store/sql/lock_fast_path.sql",
-            "src/store/sql/ephemeral/lock_fast_path.sql",
-            columns::part(row),
-            row.name(),
-            row.key().as_str(),
-            columns::shard(row),
-            at as Option<Timestamp>
-        );
-        let found = rows.and_then(|rows| Found::at_most_one(&rows)).map_err(failed(Step::Lock, row))?;
-        if found.is_none() || at.is_some() || asked.elapsed() <= A_MOMENT {
-            return Ok(found);
+        macro_rules! fast_path {
+            ($durable:literal, $ephemeral:literal) => {{
+                let (part, shard) = (columns::part(row), columns::shard(row));
+                let (name, key) = (row.name(), row.key().as_str());
+                let rows =
+                    fetch!(self, row.storage(), $durable, $ephemeral, part, name, key, shard, at as Option<Timestamp>);
+                rows.and_then(|rows| Found::at_most_one(&rows)).map_err(failed(Step::Lock, row))?
+            }};
         }
-        let later = self.read_on_fast_path(row).await?;
-        Ok(found.zip(later).map(|(found, later)| Found { now: later.now, ..found }))
+        if let Some(need) = need {
+            let seen = fast_path!("src/store/sql/read_fast_path.sql", "src/store/sql/ephemeral/read_fast_path.sql");
+            if seen.as_ref().is_none_or(|seen| need.is_missed(seen.states[0].as_ref(), seen.now)) {
+                return Ok(seen);
+            }
+        }
+        let asked = Instant::now();
+        let found = fast_path!("src/store/sql/lock_fast_path.sql", "src/store/sql/ephemeral/lock_fast_path.sql");
+        Ok(found.filter(|_| at.is_some() || asked.elapsed() <= A_MOMENT))
     }
 
-    /// Inserts one row as a full one; whether it was missing.
-    pub(crate) async fn insert_one(&mut self, row: &Row, capacity: i64) -> Result<bool, Error> {
+    /// Locks the first of some rows of one table and part that nobody else holds: its place among them, and what it
+    /// holds; `None` where all are held or missing.
+    pub(crate) async fn lock_free(&mut self, rows: &[&Row]) -> Result<Option<(usize, Found)>, Error> {
+        let Columns { names, keys, shards } = Columns::of(rows.iter().copied());
         let at = self.at;
-        let rows = fetch!(
+        let locked = fetch!(
             self,
-            row.storage(),
-            "src/store/sql/insert_one.sql",
-            "src/store/sql/ephemeral/insert_one.sql",
-            columns::part(row),
-            row.name(),
-            row.key().as_str(),
-            columns::shard(row),
-            capacity,
+            rows[0].storage(),
+            "src/store/sql/lock_free.sql",
+            "src/store/sql/ephemeral/lock_free.sql",
+            columns::part(rows[0]),
+            &names as &[&str],
+            &keys as &[&str],
+            &shards,
             at as Option<Timestamp>
         );
-        rows.map(|rows| !rows.is_empty()).map_err(failed(Step::Insert, row))
+        let read = |locked: Vec<PgRow>| {
+            let Some(found) = Found::at_most_one(&locked)? else { return Ok(None) };
+            Ok(Some((index(locked[0].try_get(6)?)?, found)))
+        };
+        locked.and_then(read).map_err(failed(Step::Lock, rows[0]))
     }
 
     /// Inserts the missing ones of some rows, given in lock order, as full ones, and locks and reads the others.
-    /// Inserted rows stay `None`; they are returned beside what was found.
-    pub(crate) async fn claim(&mut self, rows: &[Row], capacities: &[i64]) -> Result<(Found, Vec<Row>), Error> {
+    pub(crate) async fn claim(&mut self, rows: &[Row], capacities: &[i64]) -> Result<Found, Error> {
         if self.backend.parts.is_distributed() {
             // Citus takes no insert inside of a CTE.
             let inserted = self.place(rows, capacities).await?;
-            return Ok((self.lock_beside(rows, &inserted).await?, inserted));
+            return self.lock_beside(rows, inserted).await;
         }
-        let (mut found, mut inserted) = (Found::none(), Vec::new());
+        let mut found = Found::none();
         for (piece, capacities) in with_capacities(rows, capacities) {
             let Columns { names, keys, shards } = Columns::of(piece);
             let at = self.at;
@@ -128,34 +114,29 @@ impl Store<'_> {
                 capacities,
                 at as Option<Timestamp>
             );
-            let read = |rows: Vec<PgRow>| {
-                let numbers: Option<Vec<i32>> = rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(6)?;
-                let places = numbers.into_iter().flatten().map(index).collect::<Result<Vec<_>, _>>()?;
-                Ok((Found::locked(&rows, piece.len())?, places))
-            };
-            let (claimed, places) = claimed.and_then(read).map_err(failed(Step::Insert, &piece[0]))?;
-            found.append(claimed);
-            inserted.extend(places.into_iter().map(|place| piece[place].clone()));
+            let claimed = claimed.and_then(|rows| Found::claimed(&rows, piece.len()));
+            found.append(claimed.map_err(failed(Step::Insert, &piece[0]))?);
         }
-        if rows.iter().zip(&found.states).any(|(row, state)| state.is_none() && !inserted.contains(row)) {
+        if found.states.iter().flatten().count() + found.inserted.len() < rows.len() {
             // Somebody else inserted one meanwhile: it is locked by now, and seen by the next statement.
-            found = self.lock_beside(rows, &inserted).await?;
-        }
-        Ok((found, inserted))
-    }
-
-    /// Locks rows of which some were inserted: these stay `None`.
-    async fn lock_beside(&mut self, rows: &[Row], inserted: &[Row]) -> Result<Found, Error> {
-        let mut found = self.lock(rows).await?;
-        for (row, state) in rows.iter().zip(&mut found.states) {
-            *state = state.take().filter(|_| !inserted.contains(row));
+            return self.lock_beside(rows, found.inserted).await;
         }
         Ok(found)
     }
 
-    /// Inserts the missing ones of some rows, given in lock order, and locks the others; the inserted ones.
-    async fn place(&mut self, rows: &[Row], capacities: &[i64]) -> Result<Vec<Row>, Error> {
-        let mut placed = Vec::new();
+    /// Locks rows of which some were inserted: these stay `None`.
+    async fn lock_beside(&mut self, rows: &[Row], inserted: Vec<usize>) -> Result<Found, Error> {
+        let mut found = self.lock(rows).await?;
+        for place in &inserted {
+            found.states[*place] = None;
+        }
+        Ok(Found { inserted, ..found })
+    }
+
+    /// Inserts the missing ones of some rows, given in lock order, and locks the others; the places of those that it
+    /// inserted.
+    async fn place(&mut self, rows: &[Row], capacities: &[i64]) -> Result<Vec<usize>, Error> {
+        let (mut placed, mut before) = (Vec::new(), 0);
         for (piece, capacities) in with_capacities(rows, capacities) {
             let Columns { names, keys, shards } = Columns::of(piece);
             let at = self.at;
@@ -174,10 +155,10 @@ impl Store<'_> {
             for inserted in inserted.map_err(failed(Step::Insert, &piece[0]))? {
                 let read = || Ok((inserted.try_get(0)?, inserted.try_get(1)?, inserted.try_get(2)?));
                 let (name, key, shard): (String, String, i16) = read().map_err(failed(Step::Insert, &piece[0]))?;
-                let is_it =
-                    |row: &&Row| row.name() == name && row.key().as_str() == key && columns::shard(row) == shard;
-                placed.extend(piece.iter().find(is_it).cloned());
+                let id = |row: &Row| (row.name(), row.key().as_str(), columns::shard(row)).cmp(&(&name, &key, shard));
+                placed.extend(piece.binary_search_by(id).map(|place| before + place));
             }
+            before += piece.len();
         }
         Ok(placed)
     }

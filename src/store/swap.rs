@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 
 use super::columns::{self, Columns, Values};
 use super::fault::failed;
-use super::found::{Found, Version, index};
+use super::found::{Found, Version};
 use super::{Store, by_table_and_part};
 use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
@@ -102,33 +102,6 @@ impl Store<'_> {
         let group = |row: &PgRow| row.try_get::<i32, _>(0).map(i32::unsigned_abs).map(|group| group as usize);
         let groups = written.and_then(|rows| rows.iter().map(group).collect());
         groups.map_err(failed(Step::Save, first))
-    }
-
-    /// Writes the first of some rows of one table that still is as it was found and that nobody holds; its place among
-    /// the changes, which must not be empty. None has holds.
-    pub(crate) async fn swap_first(
-        &mut self,
-        rows: &[Row],
-        found: &Found,
-        changes: &[Change],
-    ) -> Result<Option<usize>, Error> {
-        let first = &rows[changes[0].row];
-        let (tids, xmins) = versions(found, changes.iter());
-        let Values { amounts, instants, full_at, .. } = Values::of(changes.iter());
-        let written = fetch!(
-            self,
-            first.storage(),
-            "src/store/sql/swap_first.sql",
-            "src/store/sql/ephemeral/swap_first.sql",
-            columns::part(first),
-            &tids as &[&str],
-            &xmins as &[&str],
-            &amounts,
-            &instants as &[Timestamp],
-            &full_at as &[Timestamp]
-        );
-        let number = written.and_then(|rows| rows.first().map(|row| row.try_get(0).and_then(index)).transpose());
-        number.map_err(failed(Step::Save, first))
     }
 }
 

@@ -25,7 +25,7 @@ async fn each_verb_takes_so_many_round_trips() {
     let proxy = Proxy::new(&world.url());
     let mut conn = proxy.connect().await;
     let table = [
-        ("consume, absent", 4),
+        ("consume, absent", 3),
         ("consume, granted", 2),
         ("consume, refused", 1),
         ("consume, granted, unlogged", 2),
@@ -41,14 +41,14 @@ async fn each_verb_takes_so_many_round_trips() {
         ("credit", 2),
         ("credit, absent", 1),
         ("debit", 2),
-        ("debit, absent", 4),
+        ("debit, absent", 3),
         ("reset", 3),
         ("reset, absent", 2),
         ("reserve", 2),
         ("settle", 2),
         ("cancel", 2),
         ("cancel, in vain", 1),
-        ("cancel three of one table", 3),
+        ("cancel three of one table", 2),
     ];
     // The first call of each statement on a connection prepares it.
     count(&proxy, &mut conn, LIMITER, "cold").await;

@@ -44,14 +44,14 @@ impl Stage {
 async fn each_verb_takes_so_many_statements() {
     let stage = Stage::new().await;
     let table = [
-        ("consume, absent", 7),
+        ("consume, absent", 5),
         ("consume, granted", 2),
         ("consume, refused", 1),
         ("consume, granted, unlogged", 2),
         ("consume, refused, unlogged", 1),
         ("consume two of one table, granted", 2),
         ("consume two of one table, refused", 1),
-        ("consume of both tables, granted", 9),
+        ("consume of both tables, granted", 7),
         ("consume of both tables, refused", 2),
         ("check", 1),
         ("balance", 1),

@@ -195,8 +195,8 @@ async fn a_settlement_of_unknown_outcome_is_not_refused_from_memory() {
     for (asks, statements) in [
         // Peek, swap.
         (vec![durable.key("k")], 2),
-        // Peek twice; begin, peek twice, lock twice, save, commit.
-        (vec![durable.key("both"), ephemeral.key("both")], 9),
+        // Peek twice; begin, lock twice, save, commit.
+        (vec![durable.key("both"), ephemeral.key("both")], 7),
     ] {
         let grant = gate.consume_all(asks.clone()).await.unwrap().granted().unwrap();
         for ask in &asks {

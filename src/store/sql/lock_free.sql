@@ -1,0 +1,27 @@
+-- Locks the first of some rows that nobody else holds, and reads it; no row where all are held or missing. Waits for
+-- nobody, so the order of the rows is the caller's. The clock is read after the lock. The lateral sub-select is that of
+-- lock.sql.
+--
+-- $1 part, $2 names, $3 keys, $4 shards
+-- $5 the instant to take for now; null for the clock
+with locked as materialized (
+    select w.number, r.value, r.ts, r.holds
+      from (select u.*, pg_catalog.row_number() over ()::int4 as number
+              from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
+                           pg_catalog.unnest(p.shards) as shard
+                      from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) u) w
+     cross join lateral (
+         select r.value, r.ts, r.holds
+           from tollgate.durable r
+          where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
+         offset 0
+            for update of r skip locked
+     ) r
+     limit 1
+)
+select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
+       pg_catalog.txid_current_if_assigned()      as "xid?",
+       true                                       as "locked!",
+       l.value, l.ts as "ts: Timestamp", l.holds::text as "holds?",
+       l.number                                   as "number!"
+  from locked l
