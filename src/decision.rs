@@ -3,7 +3,8 @@ use std::fmt;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::key::Key;
 use crate::receipt::{Charge, Receipt};
@@ -86,8 +87,7 @@ impl From<Grant> for Receipt {
 }
 
 /// Tokens that are taken, to be spent at [`ready_at`](Self::ready_at) and not before.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(into = "ReservationRecord")]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Reservation {
     /// From when on the tokens may be spent; [`observed_at`](Self::observed_at) if at once.
@@ -129,8 +129,7 @@ impl From<Reservation> for Receipt {
 /// A refusal. It changed nothing, and names the first instant at which the same call, alone, would be granted.
 ///
 /// As an error its message names the limits that refused, never the key, which may be personal.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(into = "DeniedRecord")]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Denied {
     /// The limit that refused; of several the one to wait for longest.
@@ -234,42 +233,27 @@ fn millis_up(span: Duration) -> u64 {
     u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-#[derive(Serialize)]
-struct ReservationRecord {
-    ready_at: DateTime<Utc>,
-    wait_ms: u64,
-    observed_at: DateTime<Utc>,
-    decided_at: DateTime<Utc>,
-    charges: Vec<Charge>,
-    standings: Standings,
+/// Writes all fields, and for people the wait in milliseconds. A format without field names would read what nobody reads
+/// back as the next field.
+macro_rules! written_with_wait {
+    ($($record:ident { $($field:ident),* } and $name:literal from $wait:ident;)*) => {$(
+        impl Serialize for $record {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let Self { $($field),* } = self;
+                let is_for_people = serializer.is_human_readable();
+                let fields = [$(stringify!($field)),*].len() + usize::from(is_for_people);
+                let mut record = serializer.serialize_struct(stringify!($record), fields)?;
+                $(record.serialize_field(stringify!($field), $field)?;)*
+                if is_for_people {
+                    record.serialize_field($name, &millis_up(self.$wait()))?;
+                }
+                record.end()
+            }
+        }
+    )*};
 }
-
-impl From<Reservation> for ReservationRecord {
-    fn from(reservation: Reservation) -> Self {
-        let wait_ms = millis_up(reservation.wait());
-        let Reservation { ready_at, observed_at, decided_at, charges, standings } = reservation;
-        Self { ready_at, wait_ms, observed_at, decided_at, charges, standings }
-    }
-}
-
-#[derive(Serialize)]
-struct DeniedRecord {
-    limit: Cow<'static, str>,
-    key: Key,
-    remaining: Tokens,
-    retry_at: DateTime<Utc>,
-    retry_after_ms: u64,
-    observed_at: DateTime<Utc>,
-    decided_at: DateTime<Utc>,
-    source: Source,
-    others: Box<[Refusal]>,
-    standings: Standings,
-}
-
-impl From<Denied> for DeniedRecord {
-    fn from(denied: Denied) -> Self {
-        let retry_after_ms = millis_up(denied.retry_after());
-        let Denied { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings } = denied;
-        Self { limit, key, remaining, retry_at, retry_after_ms, observed_at, decided_at, source, others, standings }
-    }
+written_with_wait! {
+    Reservation { ready_at, observed_at, decided_at, charges, standings } and "wait_ms" from wait;
+    Denied { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings }
+        and "retry_after_ms" from retry_after;
 }

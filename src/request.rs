@@ -183,7 +183,7 @@ pub(crate) struct CheckedRequest {
     pub(crate) cost: Tokens,
     #[serde(default, rename = "hold")]
     pub(crate) holding: Option<Holding>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub(crate) once: Option<Box<str>>,
 }
 

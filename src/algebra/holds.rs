@@ -130,7 +130,7 @@ impl Holds {
     pub(super) fn lapse(&mut self, now: Timestamp) -> i128 {
         let mut back = 0;
         self.retain(|hold| {
-            let is_live = hold.lapses_at > now;
+            let is_live = hold.is_live(now);
             if !is_live && !hold.keeps {
                 back += i128::from(hold.amount.micros());
             }
@@ -221,6 +221,11 @@ impl Holds {
 }
 
 impl Hold {
+    /// Whether it has not lapsed yet. What would lapse after the end of time never does.
+    pub(super) fn is_live(&self, now: Timestamp) -> bool {
+        self.lapses_at > now || self.lapses_at == Timestamp::MAX
+    }
+
     /// Where it lies among others; the unnamed first of those that lapse together.
     fn order(&self) -> (bool, i64, bool) {
         let lapse = self.lapses_at.micros();

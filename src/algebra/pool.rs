@@ -121,8 +121,13 @@ impl Ask {
     }
 
     /// Whether it takes tokens or keeps a hold.
-    pub(crate) fn writes(self) -> bool {
-        self.cost > Tokens::ZERO || self.holding.is_some()
+    pub(crate) fn writes(self, terms: &Terms) -> bool {
+        self.cost > Tokens::ZERO || self.keeps_hold(terms)
+    }
+
+    /// Whether it keeps a hold. Of a concurrency limit nobody holds nothing.
+    fn keeps_hold(self, terms: &Terms) -> bool {
+        self.holding.is_some() && (self.cost > Tokens::ZERO || terms.flow != Flow::Leased)
     }
 
     /// The sum of two asks of one kind; `None` where the sum does not fit.
@@ -296,14 +301,14 @@ impl<'r> Pool<'r> {
             let retry_at = self.first_instant(ask.needs(&self.terms)).max(room_at);
             return Ok(Verdict::Denied { remaining: self.balance(), retry_at });
         }
-        let portions = if ask.writes() { self.take(ask, cost) } else { Vec::new() };
+        let portions = if ask.writes(&self.terms) { self.take(ask, cost) } else { Vec::new() };
         let ready_at = if portions.is_empty() { self.repaid_at() } else { self.ready_at(&portions) };
         Ok(Verdict::Granted { portions, remaining: cut(left), ready_at: ready_at.max(self.now) })
     }
 
     /// When the row has room for the hold that is asked for, if it is.
     fn room_for_hold_at(&self, ask: Ask) -> Timestamp {
-        if ask.holding.is_none() {
+        if !ask.keeps_hold(&self.terms) {
             return self.now;
         }
         self.shards().find_map(|shard| shard.refilled.holds.room_at()).unwrap_or(self.now)
@@ -417,7 +422,7 @@ impl<'r> Pool<'r> {
                 for (from, amount) in kept.into_iter().filter(|(_, amount)| *amount > Tokens::ZERO) {
                     next.holds.insert(unnamed(shard.terms.leaves_at(from), amount));
                 }
-                next.holds.retain(|hold| hold.lapses_at > next.ts);
+                next.holds.retain(|hold| hold.is_live(next.ts));
                 next = shard.terms.counted(next.holds, next.ts);
             }
             // Released: whatever was done with it, it is held no longer.

@@ -136,7 +136,7 @@ impl Terms {
         for hold in holds.iter_mut().filter(|hold| hold.id.is_none()) {
             hold.lapses_at = hold.lapses_at.min(last);
         }
-        holds.retain(|hold| hold.lapses_at > now);
+        holds.retain(|hold| hold.is_live(now));
         self.counted(holds, now)
     }
 

@@ -91,7 +91,7 @@ fn toml_value(value: DeValue<'_>) -> FileValue {
 
 fn json_entries(text: &str) -> Result<Vec<FileEntry>, SyntaxFault> {
     match serde_json::from_str(text) {
-        Ok(members) => Ok(json_object(text, members)),
+        Ok(members) => Ok(json_object(text, members, json_limit)),
         Err(error) => {
             // The message ends with line and column, which a `FileFault` already reports.
             let message = error.to_string();
@@ -102,20 +102,25 @@ fn json_entries(text: &str) -> Result<Vec<FileEntry>, SyntaxFault> {
 }
 
 /// Raw keys and values are slices of `text`: the distance of their addresses is their place.
-fn json_object(text: &str, JsonMembers(members): JsonMembers<'_>) -> Vec<FileEntry> {
+fn json_object(text: &str, JsonMembers(members): JsonMembers<'_>, value: fn(&str, &RawValue) -> FileValue) -> Vec<FileEntry> {
     let place = |raw: &RawValue| raw.get().as_ptr().addr() - text.as_ptr().addr();
-    let entry = |(key, value): (&RawValue, &RawValue)| FileEntry {
+    let entry = |(key, raw): (&RawValue, &RawValue)| FileEntry {
         key: reread(key),
         key_at: place(key),
-        value: json_value(text, value),
-        value_at: place(value),
+        value: value(text, raw),
+        value_at: place(raw),
     };
     members.into_iter().map(entry).collect()
 }
 
-fn json_value(text: &str, raw: &RawValue) -> FileValue {
+fn json_limit(text: &str, raw: &RawValue) -> FileValue {
+    if raw.get().starts_with('{') { FileValue::Table(json_object(text, reread(raw), json_field)) } else { json_field(text, raw) }
+}
+
+/// No field of a limit takes an object, so nothing is read of what lies deeper.
+fn json_field(_: &str, raw: &RawValue) -> FileValue {
     match raw.get().as_bytes().first() {
-        Some(b'{') => FileValue::Table(json_object(text, reread(raw))),
+        Some(b'{') => FileValue::Other("an object"),
         Some(b'[') => FileValue::Other("an array"),
         _ => serde_json::from_str(raw.get()).map_or(FileValue::Other(NOT_FINITE), FileValue::Scalar),
     }

@@ -203,7 +203,7 @@ impl CheckedCall {
     pub(super) fn inserts(&self) -> bool {
         let takes = |alteration: &Alteration| matches!(alteration, Alteration::Debit(cost) if *cost > Tokens::ZERO);
         match self {
-            Self::Take(items) => items.iter().any(|item| item.action.writes()),
+            Self::Take(items) => items.iter().any(|item| item.action.writes(&item.target.terms)),
             Self::Check(_) => false,
             Self::Alter(items) => items.iter().any(|item| takes(&item.action)),
         }

@@ -244,6 +244,27 @@ fn a_lease_and_a_rate_are_taken_together_and_the_rate_stays_spent() {
 }
 
 #[test]
+fn who_asks_for_nothing_holds_nothing() {
+    let mut world = World::default();
+    let nothing = || RENDERS.global().cost(0);
+    for request in [nothing(), nothing().once("twice"), nothing().once("twice")] {
+        let Ok(Answer::Granted { charges, remaining, .. }) = world.call(Call::consume([request]), sec(0)) else {
+            panic!("granted")
+        };
+        assert_eq!((remaining, charges[0].hold), (tokens(2), None));
+        assert!(matches!(world.call(Call::release(&receipt(&charges)), sec(0)), Err(Error::NothingAsked)));
+    }
+    assert_eq!(world, World::default(), "no row is left behind");
+    // Nothing more fits into a row of a thousand holders, and nothing still does.
+    let crowded = Limit::concurrency("crowded", 1_000, MINUTE);
+    for id in 1..=1_000 {
+        world.call(Call::consume([crowded.global().cost(0.5)]).with_id(HoldId::new(id)), sec(0)).unwrap();
+    }
+    world.denied(crowded.global().cost(0.5), sec(0));
+    assert_eq!(world.granted(crowded.global().cost(0), sec(0)), tokens(500));
+}
+
+#[test]
 fn a_row_that_another_kind_of_limit_wrote_counts_for_a_lease() {
     let bucket = Limit::token_bucket("renders", 2, MINUTE);
     let mut world = World::default();

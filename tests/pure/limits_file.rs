@@ -118,6 +118,33 @@ fn all_syntax_errors_are_reported() {
     assert!(told.lines().count() >= 2 && told.starts_with("1:"), "{told}");
 }
 
+/// Only a limit's own table has fields: what lies deeper is a fault, however deep it is.
+#[test]
+fn what_is_nested_deeper_than_a_field_is_a_fault_and_no_overflow() {
+    const DEEP: usize = 20_000;
+    let told = |text: &str, format: fn(&str) -> Result<Limits, LimitsError>| faults(format(text));
+    let nested = |open: &str, close: &str| format!("{}1{}", open.repeat(DEEP), close.repeat(DEEP));
+    for value in [nested("{\"a\":", "}"), nested("[", "]"), nested("[{\"a\":", "}]")] {
+        let known = format!("{{\"x\": {{ \"kind\": \"token_bucket\", \"per\": \"1s\", \"rate\": {value} }} }}");
+        let told_of = told(&known, Limits::from_json);
+        assert!(told_of.starts_with("1:54: limit \"x\": rate: it is an "), "{told_of}");
+        assert!(told(&format!("{{\"x\": {{ \"a\": {value} }} }}"), Limits::from_json).contains("1:9: limit \"x\": unknown field \"a\""));
+        assert!(told(&value, Limits::from_json).starts_with("1:"));
+    }
+    let path = vec!["a"; DEEP].join(".");
+    for text in [
+        format!("[x]\nrate.{path} = 1"),
+        format!("[x.rate.{path}]\nb = 1"),
+        format!("x.rate.{path} = 1"),
+        format!("[x]\nrate = {}", nested("{a=", "}")),
+        format!("[x]\nrate = {}", nested("[", "]")),
+        format!("[x]\nrate = {{ {path} = 1 }}"),
+    ] {
+        let told_of = told(&text, Limits::from_toml);
+        assert!(told_of.starts_with("1:") || told_of.starts_with("2:"), "{told_of:.200}");
+    }
+}
+
 #[test]
 fn what_no_number_holds_is_a_fault_and_no_panic() {
     for (value, reason) in [

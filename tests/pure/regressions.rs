@@ -1,6 +1,6 @@
 //! Faults that the properties have found, each told as the story that showed it.
 
-use tollgate::algebra::State;
+use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Call};
 use tollgate::{DAY, Error, Limit, MINUTE, SECOND, TokensError};
 
@@ -56,4 +56,29 @@ fn a_slow_limit_gains_nothing_between_writes_that_are_closer_than_a_micro_token(
     }
     let value = |world: &World| world.look(limit.global(), sec(4)).value;
     assert_eq!((value(&busy), value(&idle)), (tokens(0), micros(46)));
+}
+
+/// A hand has put a row near the last instant that there is, where everything that is granted seems to have left already.
+#[test]
+fn what_is_counted_until_the_end_of_time_counts_for_ever() {
+    let limits = [
+        Limit::sliding_window("exact", 10, MINUTE),
+        Limit::sliding_window("coarse", 10, MINUTE).resolution(1),
+        Limit::concurrency("leases", 10, MINUTE),
+    ];
+    for limit in limits {
+        for before in [0, 1, 1_000_000, 60_000_000, 61_000_000] {
+            let ts = at(Timestamp::MAX.micros() - before);
+            let mut world = World::holding(&limit.global(), State::new(tokens(10), ts));
+            for left in (0..10).rev() {
+                assert_eq!(world.granted(limit.global(), sec(0)), tokens(left), "{} {before}", limit.name());
+            }
+            for now in [sec(0), ts] {
+                world.denied(limit.global(), now);
+                assert_eq!(world.look(limit.global(), now).value, tokens(0));
+            }
+            assert_eq!(world.balance(Call::reset(limit.global()), sec(0)).value, tokens(10), "a reset mends it");
+            assert_eq!(world.granted(limit.global(), sec(0)), tokens(9));
+        }
+    }
 }

@@ -31,7 +31,7 @@ proptest! {
     #[test]
     fn every_amount_comes_back(amount in prop_oneof![any::<i64>(), -9_000_000_i64..9_000_000]) {
         let amount = micros(amount);
-        prop_assert_eq!(through_json(&amount), amount);
+        prop_assert_eq!(travelled(&amount), amount);
         prop_assert_eq!(amount.to_string().parse(), Ok(amount));
         // And in a text of JSON, as a decimal.
         prop_assert_eq!(serde_json::from_value::<Tokens>(json!(amount.to_string())).unwrap(), amount);
@@ -39,15 +39,15 @@ proptest! {
 
     #[test]
     fn every_limit_comes_back(limit in prop_oneof![limits(any_kind()), extreme_limits()]) {
-        prop_assert_eq!(&through_json(&limit), &limit);
-        prop_assert_eq!(through_json(&limit.spec()), limit.spec());
+        prop_assert_eq!(&travelled(&limit), &limit);
+        prop_assert_eq!(travelled(&limit.spec()), limit.spec());
         prop_assert_eq!(Limit::try_from(limit.spec()), Ok(limit));
     }
 
     #[test]
     fn every_key_comes_back(text in texts()) {
         if let Ok(key) = Key::new(text.as_str()) {
-            prop_assert_eq!(&through_json(&key), &key);
+            prop_assert_eq!(&travelled(&key), &key);
             prop_assert_eq!(Key::try_from(String::from(key.clone())), Ok(key));
         }
     }
@@ -80,7 +80,11 @@ proptest! {
     fn every_request_comes_back(limit in limits(any_kind()), text in texts(), cost in 0..=i64::MAX) {
         let request = limit.key(text.as_str()).cost(micros(cost));
         match Key::new(text.as_str()) {
-            Ok(_) => prop_assert_eq!(through_json(&request), request),
+            Ok(_) => {
+                let held = request.clone().tracked_for(SECOND).once("job 7");
+                prop_assert!(limit.spec().shards > 1 || travelled(&held) == held);
+                prop_assert_eq!(travelled(&request), request);
+            }
             Err(_) => prop_assert!(serde_json::to_string(&request).is_err(), "a wrong request does not travel"),
         }
     }
@@ -93,27 +97,27 @@ proptest! {
         for call in [Call::consume([request.clone()]), Call::reserve([request.clone()])] {
             match world.clone().call(call, now) {
                 Ok(Answer::Granted { observed_at, decided_at, ready_at, charges, .. }) => {
-                    prop_assert_eq!(&through_json(&charges), &charges);
+                    prop_assert_eq!(&travelled(&charges), &charges);
                     let receipt = receipt(&charges);
-                    prop_assert_eq!(&through_json(&receipt), &receipt);
+                    prop_assert_eq!(&travelled(&receipt), &receipt);
                     let reservation = reservation([observed_at, decided_at], ready_at, &charges);
                     let json = serde_json::to_value(&reservation).unwrap();
                     prop_assert_eq!(json["wait_ms"].as_u64(), Some(millis_up(observed_at, ready_at)));
-                    prop_assert_eq!(through_json(&reservation), reservation);
+                    prop_assert_eq!(travelled(&reservation), reservation);
                 }
                 Ok(Answer::Denied(denied)) => {
                     let json = serde_json::to_value(&denied).unwrap();
                     let wait = millis_up(denied.observed_at.into(), denied.retry_at.into());
                     prop_assert_eq!(json["retry_after_ms"].as_u64(), Some(wait));
-                    prop_assert_eq!(&through_json(&denied), &denied);
+                    prop_assert_eq!(&travelled(&denied), &denied);
                     let decision: Decision = Decision::Denied(denied);
-                    prop_assert_eq!(through_json(&decision), decision);
+                    prop_assert_eq!(travelled(&decision), decision);
                 }
                 _ => {}
             }
         }
         let balance: Balance = world.look(request, now);
-        prop_assert_eq!(through_json(&balance), balance);
+        prop_assert_eq!(travelled(&balance), balance);
     }
 }
 
@@ -146,7 +150,7 @@ fn a_limit_is_written_as_its_definition() {
     });
     let limit = Limit::token_bucket("llm_tokens", 40_000, MINUTE).max_reserved(200_000).shards(10);
     assert_eq!(serde_json::to_value(&limit).unwrap(), json);
-    assert_eq!(through_json(&limit), limit);
+    assert_eq!(travelled(&limit), limit);
 
     let queue = limit.unbounded_reservations().capacity(0);
     assert_eq!(serde_json::to_value(&queue).unwrap()["max_reserved"], "unbounded");
@@ -184,11 +188,11 @@ fn a_grant_comes_back_and_becomes_a_receipt() {
     });
     let grant: Grant = serde_json::from_value(json).unwrap();
     assert_eq!(Timestamp::from(grant.decided_at), Timestamp::MAX);
-    assert_eq!(through_json(&grant), grant);
+    assert_eq!(travelled(&grant), grant);
     let decision = Decision::Granted(grant.clone());
-    assert_eq!(through_json(&decision), decision);
+    assert_eq!(travelled(&decision), decision);
     assert!(decision.is_granted() && decision.denied().is_none());
-    let stored: Receipt = through_json(&Receipt::from(grant));
+    let stored: Receipt = travelled(&Receipt::from(grant));
     assert_eq!(stored.charges, charges);
     assert_eq!(stored.split().map(|receipt| receipt.charges).collect::<Vec<_>>(), [charges]);
 }
@@ -236,7 +240,7 @@ fn a_wait_begins_at_the_clock_as_it_was_read() {
         [denied.observed_at, denied.decided_at, denied.retry_at].map(Timestamp::from),
         [sec(0), sec(3600), sec(3606)]
     );
-    assert_eq!((denied.retry_after(), through_json(&denied)), (HOUR + 6 * SECOND, denied.clone()));
+    assert_eq!((denied.retry_after(), travelled(&denied)), (HOUR + 6 * SECOND, denied.clone()));
     assert_eq!(denied.to_string(), r#"limit "ten" exhausted (retry in 3606s)"#);
 }
 
@@ -273,7 +277,7 @@ fn a_refusal_by_several_limits_names_them_all() {
     assert_eq!((denied.limit.as_ref(), denied.retry_after()), ("slow", HOUR), "the longest first");
     let [other]: &[Refusal] = &denied.others else { panic!("{denied:?}") };
     assert_eq!((other.limit.as_ref(), Timestamp::from(other.retry_at)), ("fast", sec(1)));
-    assert_eq!(&through_json(&denied), &denied);
+    assert_eq!(&travelled(&denied), &denied);
     assert_eq!(denied.to_string(), r#"limit "slow" and "fast" exhausted (retry in 3600s)"#);
 }
 
@@ -288,7 +292,7 @@ fn a_wait_until_the_end_of_time_travels() {
         (&json["decided_at"], &json["retry_at"]),
         (&json!("-4713-11-24T00:00:00Z"), &json!("+262142-12-31T23:59:59.999999Z"))
     );
-    assert_eq!(through_json(&denied), denied);
+    assert_eq!(travelled(&denied), denied);
 }
 
 #[test]
@@ -384,7 +388,7 @@ fn a_key_that_cannot_be_stored_has_a_named_error() {
 #[test]
 fn a_stored_key_comes_back_as_it_was() {
     for key in [Key::GLOBAL, Key::new((r"a\", "b|c", "")).unwrap()] {
-        assert_eq!(through_json(&key), key);
+        assert_eq!(travelled(&key), key);
     }
 }
 
@@ -637,15 +641,18 @@ fn key(value: impl ToKey) -> String {
     Key::new(value).unwrap().into()
 }
 
-/// There and back again, as text.
-fn through_json<T: Serialize + DeserializeOwned>(value: &T) -> T {
-    serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap()
+/// There and back again: as text, and in a format without field names.
+fn travelled<T: Serialize + DeserializeOwned + Debug + PartialEq>(value: &T) -> T {
+    let bytes = postcard::to_allocvec(value).unwrap();
+    let text = serde_json::from_str(&serde_json::to_string(value).unwrap()).unwrap();
+    assert_eq!(postcard::from_bytes::<T>(&bytes).unwrap(), text);
+    text
 }
 
 /// The words of plain values, which also come back.
 fn words<T: Serialize + DeserializeOwned + Debug + PartialEq, const N: usize>(values: [T; N]) -> [String; N] {
     values.map(|value| {
-        assert_eq!(through_json(&value), value);
+        assert_eq!(travelled(&value), value);
         serde_json::from_value(serde_json::to_value(&value).unwrap()).unwrap()
     })
 }
