@@ -13,12 +13,14 @@ create unlogged table tollgate.ephemeral (
     constraint ephemeral_pkey primary key (part, name, key, shard),
     -- `tollgate distribute` swaps this one: a process that binds other parts fails at its first insert.
     constraint ephemeral_part check (part = 0),
-    -- One constraint, for PostgreSQL reads the text of each for each statement.
+    -- One short constraint, for PostgreSQL reads the text of each for each statement. The library holds instants before
+    -- the year 262143.
     constraint ephemeral_row check (
-        pg_catalog.octet_length(name) between 1 and 255
+        pg_catalog.octet_length(name) <= 255
         and pg_catalog.octet_length(key) <= 512
         and shard >= 0
-        and pg_catalog.isfinite(ts)
+        and least(ts, full_at) > '-infinity'
+        and greatest(ts, full_at) < '262143-01-01 00:00:00+00'
     )
 )
 -- Room for the next version of a row on its own page: an update touches no index. For the same reason no index holds a

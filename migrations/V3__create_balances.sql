@@ -12,15 +12,14 @@ select name,
        key,
        shard,
        storage,
-       (value::numeric / 1000000.0)::numeric(19, 6)                  as balance,
-       (greatest(-value::numeric, 0.0) / 1000000.0)::numeric(19, 6)  as debt,
-       ts                                                            as as_of,
+       -- A product is exact; a quotient has sixteen digits.
+       value::numeric * 0.000001                                      as balance,
+       greatest(-value::numeric, 0::numeric) * 0.000001               as debt,
+       ts                                                             as as_of,
        full_at,
-       -- An infinite instant has no distance; such a row must not hide the others.
-       case when pg_catalog.isfinite(full_at)
-            then greatest(full_at - pg_catalog.clock_timestamp(), interval '0') end as full_in,
-       full_at <= pg_catalog.clock_timestamp()                       as is_full,
-       greatest(ts - pg_catalog.clock_timestamp(), interval '0')     as ahead,
+       greatest(full_at - pg_catalog.clock_timestamp(), interval '0') as full_in,
+       full_at <= pg_catalog.clock_timestamp()                        as is_full,
+       greatest(ts - pg_catalog.clock_timestamp(), interval '0')      as ahead,
        -- Amounts follow instants; a negative one is of a named hold, whose id follows, the least of a used one. An
        -- instant has as many numbers before it, not counting the negative ones, as make pairs.
        coalesce((select pg_catalog.sum(case when number = '-9223372036854775808'::int8 then 0
@@ -30,9 +29,11 @@ select name,
                                 place - 1 - pg_catalog.count(*) filter (where number < 0)
                                             over (order by place rows between unbounded preceding and 1 preceding) as pairs
                            from pg_catalog.unnest(holds) with ordinality held (number, place)) held
-                  where pairs % 2::int8 = 1::int8 and before >= 0) / 1000000.0, 0)::numeric(19, 6) as held,
-       timestamptz 'epoch' + (holds[1] / 3600000000)::float8 * interval '1 hour'
-                           + (holds[1] % 3600000000)::float8 * interval '1 microsecond' as lapses_at,
+                  where pairs % 2::int8 = 1::int8 and before >= 0), 0::numeric) * 0.000001 as held,
+       -- PostgreSQL has no earlier instant, and a list that a hand has written must not hide other rows.
+       case when holds[1] >= -210866803200000000
+            then timestamptz 'epoch' + (holds[1] / 3600000000)::float8 * interval '1 hour'
+                                     + (holds[1] % 3600000000)::float8 * interval '1 microsecond' end as lapses_at,
        part,
        holds
   from rows;

@@ -10,7 +10,7 @@ use tollgate::{DAY, Error, Limit, LimitKind, LimitSpec, Limiter, MINUTE, Receipt
 
 use crate::teller::{Teller, both, left, run, tokens, wait};
 use crate::transactions::terminate;
-use crate::world::{World, second};
+use crate::world::{ON_CALL, World, second};
 
 const LIMITER: Limiter = Limiter::new();
 
@@ -369,7 +369,7 @@ async fn a_row_with_an_impossible_value_gives_an_answer_or_an_error_with_a_name(
         "4700-01-01 00:00:00+00 BC",
         "2023-11-14 22:13:20+00",
         "9999-12-31 00:00:00+00",
-        "294000-01-01 00:00:00+00",
+        "262142-12-31 23:59:59.999999+00",
     ];
     for limit in kinds() {
         let receipt = Receipt::from(teller.consume(0.0, limit.key("k")).await.granted().unwrap());
@@ -445,19 +445,51 @@ async fn a_row_from_the_future_is_shown_as_such_followed_and_mended_by_reset() {
 async fn the_tables_themselves_refuse_what_the_limiter_never_writes() {
     let world = World::new().await;
     let long = "x".repeat(513);
-    for (table, key, shard, ts) in [
-        ("ephemeral", "k", 0, "infinity"),
-        ("ephemeral", "k", -1, "2023-01-01"),
-        ("ephemeral", &*long, 0, "2023-01-01"),
-        ("durable", "k", 0, "-infinity"),
-        ("durable", "k", -1, "2023-01-01"),
-        ("durable", &*long, 0, "2023-01-01"),
-    ] {
-        let sql = format!("insert into tollgate.{table} values (0, 'n', '{key}', {shard}, 1, '{ts}', '2023-01-01')");
-        let error = world.pool.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap_err();
-        assert_eq!(error.as_database_error().unwrap().code().unwrap(), "23514", "{error}");
+    for table in ["ephemeral", "durable"] {
+        for (key, shard, ts, full_at) in [
+            ("k", -1, "2023-01-01", "2023-01-01"),
+            (&*long, 0, "2023-01-01", "2023-01-01"),
+            ("k", 0, "infinity", "2023-01-01"),
+            ("k", 0, "-infinity", "2023-01-01"),
+            ("k", 0, "262143-01-01 00:00+00", "2023-01-01"),
+            ("k", 0, "2023-01-01", "infinity"),
+            ("k", 0, "2023-01-01", "-infinity"),
+            ("k", 0, "2023-01-01", "262143-01-01 00:00+00"),
+        ] {
+            let sql = format!("insert into tollgate.{table} values (0, 'n', '{key}', {shard}, 1, '{ts}', '{full_at}')");
+            let error = world.pool.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(sql))).await.unwrap_err();
+            assert_eq!(error.as_database_error().unwrap().code().unwrap(), "23514", "{error}");
+        }
     }
     assert_eq!(world.rows().await, 0);
+}
+
+#[tokio::test]
+async fn a_row_that_a_hand_has_written_hides_no_other_from_the_view() {
+    let world = World::new().await;
+    let (first, last) = ("4714-11-24 00:00+00 BC", "262142-12-31 23:59:59.999999+00");
+    let rows = [
+        (i64::MIN, first, last, "null"),
+        (i64::MAX, last, first, "'{}'"),
+        (1, first, first, "'{-9223372036854775808}'"),
+        (1, last, last, "'{9223372036854775807,9223372036854775807,1,9223372036854775807}'"),
+        (1, first, first, "'{null,null}'"),
+        (1, first, first, "'{{1,2},{3,4}}'"),
+        (1, first, first, "'[-1:0]={1,2}'"),
+    ];
+    for table in ["ephemeral", "durable"] {
+        for (key, (value, ts, full_at, holds)) in rows.iter().enumerate() {
+            let row = format!("0, 'n', '{key}', 0, {value}, '{ts}', '{full_at}', {holds}");
+            world.sql(&format!("insert into tollgate.{table} values ({row})")).await;
+        }
+    }
+    let sql = "select b.balance::text, b.debt::text from tollgate.balances b where b::text is not null order by key";
+    let shown: Vec<(String, String)> =
+        sqlx::query_as(sql).fetch_all(&mut world.connect_as(ON_CALL).await).await.unwrap();
+    assert_eq!(shown.len(), 2 * rows.len());
+    let text = |balance: &str, debt: &str| (balance.to_owned(), debt.to_owned());
+    assert_eq!(shown[0], text("-9223372036854.775808", "9223372036854.775808"), "to the last digit");
+    assert_eq!(shown[2], text("9223372036854.775807", "0.000000"));
 }
 
 /// A limit's table, and its columns for value and instant.

@@ -96,7 +96,7 @@ async fn f28_f40_callers_beside_resets_and_sweeps_never_fail_and_get_what_the_re
 async fn a_row_that_appears_or_comes_and_goes_while_it_is_inserted_is_decided_anew() {
     let world = World::new().await;
     let limit = Limit::token_bucket("slow", 10, EVER);
-    let spend = "begin; insert into tollgate.durable values (0, 'slow', 'k', 0, 2000000, now(), 'infinity')";
+    let spend = "begin; insert into tollgate.durable values (0, 'slow', 'k', 0, 2000000, now(), '9999-01-01')";
     let (mut holder, mut waiter) = (world.connect().await, world.connect().await);
     let waiter_pid = pid(&mut waiter).await;
     for (end, cost, remaining) in [

@@ -159,7 +159,7 @@ async fn a_batch_is_bounded_in_rows() {
     let pool = one_connection(proxy.options()).await;
     let gate = patient(&pool).build();
     let fill = "insert into tollgate.durable (part, name, key, shard, value, ts, full_at)
-                select 0, 'many', i::text, 0, 0, clock_timestamp(), 'infinity' from generate_series(1, 5000) i";
+                select 0, 'many', i::text, 0, 0, clock_timestamp(), '9999-01-01' from generate_series(1, 5000) i";
     world.sql(fill).await;
     let limit = Limit::stepped_bucket("many", 1, EVER);
     let many = |gate: &Gate| {

@@ -104,8 +104,8 @@ async fn f41_the_clock_is_the_databases() {
                  (0, 'c', 'past', 0, 0, clock_timestamp() - interval '1 hour', clock_timestamp()),
                  (0, 'c', 'future', 0, 0, clock_timestamp(), clock_timestamp() + interval '1 hour'),
                  -- Of none of ours: full before the instant that it stands at.
-                 (0, 'c', 'odd', 0, 0, clock_timestamp(), '-infinity'),
-                 (0, 'c', 'never', 0, 0, clock_timestamp(), 'infinity'),
+                 (0, 'c', 'odd', 0, 0, clock_timestamp(), '4713-01-01 BC'),
+                 (0, 'c', 'never', 0, 0, clock_timestamp(), '9999-01-01'),
                  -- The clock has gone back since.
                  (0, 'c', 'ahead', 0, 5, clock_timestamp() + interval '1 hour', clock_timestamp() + interval '1 hour')",
         )

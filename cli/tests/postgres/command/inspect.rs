@@ -72,7 +72,7 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
     world
         .sql(
             "insert into tollgate.durable values (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z');
-             insert into tollgate.ephemeral values (0, 'quota', 'ada', 0, 1000000, '2020-01-01 00:00Z', 'infinity')",
+             insert into tollgate.ephemeral values (0, 'quota', 'ada', 0, 1000000, '2020-01-01 00:00Z', '2020-01-01 01:00Z')",
         )
         .await;
     let told = stdout(&inspect(&world, None, &["quota", "ada"]));
@@ -81,7 +81,7 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
         "limit     quota\n\
          key       ada\n\
          row       2.5 at 2020-01-01T00:00:00.000000Z, durable, full by now\n\
-         row       1 at 2020-01-01T00:00:00.000000Z, ephemeral\n"
+         row       1 at 2020-01-01T00:00:00.000000Z, ephemeral, full by now\n"
     );
     assert_eq!(
         failure(&inspect(&world, None, &["quota", "bob"])),
