@@ -5,8 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::hash::stable_hash;
-use crate::limit::{LimitFault, period_micros};
-use crate::spec::human_duration;
+use crate::limit::{LimitFault, period_fault, written};
 use crate::tokens::Tokens;
 
 /// What names a hold in its row. Random, so that an old receipt never meets the hold of a later one, unless the caller
@@ -105,9 +104,9 @@ pub struct Held {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Holding {
     /// They come back.
-    LapsesAfter(#[serde(with = "human_duration")] Duration),
+    LapsesAfter(#[serde(with = "written::span")] Duration),
     /// They stay spent.
-    TrackedFor(#[serde(with = "human_duration")] Duration),
+    TrackedFor(#[serde(with = "written::span")] Duration),
 }
 
 impl Holding {
@@ -122,11 +121,11 @@ impl Holding {
 
     /// The same, if its span is right.
     pub(crate) fn checked(self) -> Result<Self, HoldError> {
-        match period_micros(self.span()) {
-            Ok(_) => Ok(self),
-            Err(LimitFault::PeriodZero) => Err(HoldError::SpanZero),
-            Err(LimitFault::PeriodTooLong) => Err(HoldError::SpanTooLong),
-            Err(_) => Err(HoldError::SpanNotWholeMicros),
+        match period_fault(self.span()) {
+            None => Ok(self),
+            Some(LimitFault::PeriodZero) => Err(HoldError::SpanZero),
+            Some(LimitFault::PeriodTooLong) => Err(HoldError::SpanTooLong),
+            Some(_) => Err(HoldError::SpanNotWholeMicros),
         }
     }
 }

@@ -94,7 +94,6 @@ mod parts;
 pub mod plan;
 mod receipt;
 mod request;
-mod spec;
 mod standing;
 #[cfg(feature = "postgres")]
 mod store;
@@ -116,14 +115,13 @@ pub use error::Step;
 pub use gate::{Gate, GateBuilder, Lease, OnFailure};
 pub use hold::{Held, HoldError, HoldId};
 pub use key::{Key, KeyError, KeyParts, Slash64, ToKey};
-pub use limit::{Limit, LimitError, LimitFault, Storage};
+pub use limit::{Limit, LimitError, LimitFault, LimitKind, LimitSpec, Storage};
 #[cfg(feature = "postgres")]
 pub use limiter::Limiter;
 #[cfg(feature = "limits-file")]
 pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, UnknownLimit};
 pub use receipt::{Charge, Receipt};
 pub use request::Request;
-pub use spec::{LimitKind, LimitSpec};
 pub use standing::{Standing, Standings};
 #[cfg(feature = "postgres")]
 pub use sweeper::{SweepPass, Sweeper, Sweeping, Swept};

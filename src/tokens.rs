@@ -224,7 +224,7 @@ impl Serialize for Tokens {
 impl<'de> Deserialize<'de> for Tokens {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         if deserializer.is_human_readable() {
-            deserializer.deserialize_any(Amount)
+            deserializer.deserialize_any(Amount { largest: None })
         } else {
             i64::deserialize(deserializer).map(Self)
         }
@@ -232,7 +232,10 @@ impl<'de> Deserialize<'de> for Tokens {
 }
 
 /// Reads an amount from a number or a decimal string. Amounts may be debts, so the sign is taken aside first.
-struct Amount;
+pub(crate) struct Amount {
+    /// A word for [`Tokens::MAX`].
+    pub(crate) largest: Option<&'static str>,
+}
 
 impl Amount {
     fn signed<E: de::Error>(negative: bool, magnitude: Result<Tokens, TokensError>) -> Result<Tokens, E> {
@@ -245,7 +248,8 @@ impl de::Visitor<'_> for Amount {
     type Value = Tokens;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number of tokens, or a decimal string")
+        f.write_str("a number of tokens, or a decimal string")?;
+        self.largest.map_or(Ok(()), |word| write!(f, ", or {word:?}"))
     }
 
     fn visit_i64<E: de::Error>(self, whole: i64) -> Result<Tokens, E> {
@@ -261,7 +265,7 @@ impl de::Visitor<'_> for Amount {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Tokens, E> {
-        text.parse().map_err(E::custom)
+        if self.largest == Some(text) { Ok(Tokens::MAX) } else { text.parse().map_err(E::custom) }
     }
 }
 

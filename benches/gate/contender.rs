@@ -150,10 +150,7 @@ impl Session {
             }
             Self::Update(pool) => {
                 let (name, key) = scene.row(user);
-                let update = match scene.storage {
-                    Storage::Ephemeral => UPDATE_BUCKET,
-                    Storage::Durable => UPDATE_RATE_LIMIT,
-                };
+                let update = if scene.storage == Storage::Ephemeral { UPDATE_BUCKET } else { UPDATE_RATE_LIMIT };
                 Ok(sqlx::query(update).bind(name).bind(key).execute(pool).await?.rows_affected() == 1)
             }
             Self::Redis(calls) => calls.decide(scene, user).await,

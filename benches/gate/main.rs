@@ -185,8 +185,7 @@ fn given<'a, T>(values: &'a [T], usual: &'a [T]) -> &'a [T] {
 }
 
 fn storage(name: &str) -> Result<Storage, &'static str> {
-    let known =
-        [Storage::Ephemeral, Storage::Durable].into_iter().find(|storage| scene::storage_name(*storage) == name);
+    let known = [Storage::Ephemeral, Storage::Durable].into_iter().find(|storage| storage.to_string() == name);
     known.ok_or("it is neither `ephemeral` nor `durable`")
 }
 

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use crate::contender::{Contender, Servers};
 use crate::elsewhere;
-use crate::scene::{Scene, storage_name};
+use crate::scene::Scene;
 use crate::support::Fault;
 use crate::table::{Table, number};
 use crate::target;
@@ -84,7 +84,7 @@ impl fmt::Display for Report {
         let kind = |row: &Row| (row.scene.workload, row.scene.storage);
         for rows in self.rows.chunk_by(|one, next| kind(one) == kind(next)) {
             let Scene { workload, storage, .. } = rows[0].scene;
-            write!(f, "\n### {workload}, {}\n\n{}", storage_name(storage), self.table(rows))?;
+            write!(f, "\n### {workload}, {storage}\n\n{}", self.table(rows))?;
         }
         Ok(())
     }

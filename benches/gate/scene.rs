@@ -71,7 +71,7 @@ impl fmt::Display for Scene {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { workload, storage, callers } = self;
         let plural = if *callers == 1 { "" } else { "s" };
-        write!(f, "{workload}, {}, {callers} caller{plural}", storage_name(*storage))
+        write!(f, "{workload}, {storage}, {callers} caller{plural}")
     }
 }
 
@@ -107,17 +107,7 @@ pub(crate) fn all_requests() -> impl Iterator<Item = Request> {
 }
 
 fn stored(limit: Limit, storage: Storage) -> Limit {
-    match storage {
-        Storage::Ephemeral => limit.ephemeral(),
-        Storage::Durable => limit,
-    }
-}
-
-pub(crate) fn storage_name(storage: Storage) -> &'static str {
-    match storage {
-        Storage::Ephemeral => "ephemeral",
-        Storage::Durable => "durable",
-    }
+    if storage == Storage::Ephemeral { limit.ephemeral() } else { limit }
 }
 
 /// Draws the user of the next call.

@@ -55,7 +55,7 @@ pub(crate) fn read(path: &Path) -> Result<Limits, CommandError> {
 pub(crate) fn describe(limit: &Limit) -> String {
     let spec = limit.spec();
     let span = humantime::format_duration;
-    let mut words = vec![format!("{}: {}", printable(&spec.name), spec.kind)];
+    let mut words = vec![format!("{}: {}", printable(spec.name()), spec.kind)];
     words.push(match limit.lease() {
         Some(lease) => format!("{} at once, leases of {}", spec.rate, span(lease)),
         None => format!("{} each {}", spec.rate, span(spec.period)),

@@ -4,10 +4,7 @@ use tollgate::Storage;
 
 /// The name of a storage.
 pub(crate) const fn name(storage: Storage) -> &'static str {
-    match storage {
-        Storage::Ephemeral => "ephemeral",
-        Storage::Durable => "durable",
-    }
+    if matches!(storage, Storage::Ephemeral) { "ephemeral" } else { "durable" }
 }
 
 /// The storage of a name, which the view tells.
@@ -17,8 +14,5 @@ pub(crate) fn of(text: &str) -> Storage {
 
 /// The table that holds the rows.
 pub(crate) const fn table(storage: Storage) -> &'static str {
-    match storage {
-        Storage::Ephemeral => "tollgate.ephemeral",
-        Storage::Durable => "tollgate.durable",
-    }
+    if matches!(storage, Storage::Ephemeral) { "tollgate.ephemeral" } else { "tollgate.durable" }
 }

@@ -1,9 +1,11 @@
+use std::time::Duration;
+
 use super::holds::{Holds, unnamed};
 use super::phase;
 use super::state::{State, cut, wide};
 use super::timestamp::Timestamp;
 use crate::key::Key;
-use crate::limit::{Grid, Limit, Refill};
+use crate::limit::{Limit, LimitKind, micros};
 use crate::tokens::Tokens;
 
 /// The numbers of a limit for one key: rate, period, capacity, and where its steps lie.
@@ -47,22 +49,19 @@ impl Terms {
     /// The terms of `limit` for the row of `key`.
     #[must_use]
     pub fn of(limit: &Limit, key: &Key) -> Self {
-        let flow = match limit.refill {
-            Refill::Continuous => Flow::Continuous,
-            Refill::Leased => Flow::Leased,
-            Refill::Sliding { resolution: 0 } => Flow::Sliding { tick: 1 },
-            Refill::Sliding { resolution } => Flow::Sliding { tick: (limit.period - 1) / i64::from(resolution) + 1 },
-            Refill::Stepped(Grid::FirstUse) => Flow::FirstUse,
-            Refill::Stepped(Grid::Start { offset }) => Flow::Grid { phase: offset },
-            Refill::Stepped(Grid::Spread) => Flow::Grid { phase: phase::spread(limit.name(), key, limit.period) },
+        let period = in_micros(limit.period);
+        let phase = || limit.start.map_or_else(|| phase::spread(limit.name(), key, period), in_micros);
+        let flow = match limit.kind {
+            LimitKind::TokenBucket => Flow::Continuous,
+            LimitKind::SteppedBucket => Flow::FirstUse,
+            LimitKind::FixedWindow => Flow::Grid { phase: phase() },
+            LimitKind::SlidingWindow => {
+                Flow::Sliding { tick: limit.resolution.map_or(1, |steps| (period - 1) / i64::from(steps) + 1) }
+            }
+            LimitKind::Concurrency => Flow::Leased,
         };
-        Self {
-            rate: limit.rate.micros(),
-            period: limit.period,
-            capacity: limit.capacity.micros(),
-            max_reserved: limit.max_reserved.micros(),
-            flow,
-        }
+        let [rate, capacity, max_reserved] = [limit.rate, limit.most(), limit.max_reserved].map(Tokens::micros);
+        Self { rate, period, capacity, max_reserved, flow }
     }
 
     /// The terms of one of `shards` rows that share the limit: an equal part of rate, capacity and `max_reserved`.
@@ -243,6 +242,11 @@ impl Terms {
     fn step(&self, phase: i64, number: i128) -> Timestamp {
         Timestamp::saturating(i128::from(phase) + number * i128::from(self.period))
     }
+}
+
+/// The span of a limit.
+fn in_micros(span: Duration) -> i64 {
+    micros(span).expect("a limit's spans are whole microseconds, of a thousand years at most")
 }
 
 /// Both are positive, and so small that nothing overflows: at most 2^64 micro-tokens times 3.2·10^16 microseconds.

@@ -1,7 +1,7 @@
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 use crate::algebra::div_ceil;
-use crate::limit::{Limit, Refill};
+use crate::limit::{Limit, LimitKind};
 use crate::standing::whole;
 
 /// What a limit promises: a quota, and how long that quota takes to come back.
@@ -16,7 +16,7 @@ pub(super) struct Policy {
 
 impl From<&Limit> for Policy {
     fn from(limit: &Limit) -> Self {
-        Self { name: printable(limit.name()), quota: whole(limit.capacity), window: window(limit) }
+        Self { name: printable(limit.name()), quota: whole(limit.most()), window: window(limit) }
     }
 }
 
@@ -26,13 +26,14 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 fn window(limit: &Limit) -> Option<u64> {
-    let [capacity, rate, period] = [limit.capacity.micros(), limit.rate.micros(), limit.period].map(i128::from);
-    let micros = match limit.refill {
+    let [capacity, rate] = [limit.most(), limit.rate].map(|tokens| i128::from(tokens.micros()));
+    let period = i128::try_from(limit.period.as_micros()).expect("it is at most a thousand years");
+    let micros = match limit.kind {
         // What is held comes back when it is released.
-        Refill::Leased => return None,
-        Refill::Sliding { .. } => period,
-        Refill::Continuous => div_ceil(capacity * period, rate),
-        Refill::Stepped(_) => div_ceil(capacity, rate) * period,
+        LimitKind::Concurrency => return None,
+        LimitKind::SlidingWindow => period,
+        LimitKind::TokenBucket => div_ceil(capacity * period, rate),
+        LimitKind::FixedWindow | LimitKind::SteppedBucket => div_ceil(capacity, rate) * period,
     };
     (micros >= MICROS).then(|| u64::try_from(div_ceil(micros, MICROS)).unwrap_or(u64::MAX))
 }

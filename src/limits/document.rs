@@ -23,75 +23,75 @@ impl FileFormat {
         if is_json { Self::Json } else { Self::Toml }
     }
 
-    /// The entries at the top of a text.
-    pub(super) fn entries(self, text: &str) -> Result<Vec<FileEntry>, Vec<SyntaxFault>> {
+    /// The entries at the top of a text: limits by name, `None` for what is no table.
+    pub(super) fn limits(self, text: &str) -> Result<Vec<FileEntry<Option<Fields>>>, Vec<SyntaxFault>> {
         match self {
-            Self::Json => json_entries(text).map_err(|fault| vec![fault]),
-            Self::Toml => toml_entries(text),
+            Self::Json => json_limits(text).map_err(|fault| vec![fault]),
+            Self::Toml => toml_limits(text),
         }
     }
 }
 
 /// A key with its value. The places are byte offsets in the text.
 #[derive(Debug)]
-pub(super) struct FileEntry {
+pub(super) struct FileEntry<V> {
     pub(super) key: String,
     pub(super) key_at: usize,
-    pub(super) value: FileValue,
+    pub(super) value: V,
     pub(super) value_at: usize,
 }
 
-#[derive(Debug)]
-pub(super) enum FileValue {
-    /// A null, a boolean, a number or a string.
-    Scalar(Scalar),
-    Table(Vec<FileEntry>),
-    /// A value that no field takes, such as an array.
-    Other(&'static str),
-}
+/// The table of a limit.
+pub(super) type Fields = Vec<FileEntry<FieldValue>>;
+
+/// A null, a boolean, a number or a string; or the name of what no field takes.
+pub(super) type FieldValue = Result<Scalar, &'static str>;
 
 /// What a parser could not read, and the byte offset of it.
 pub(super) type SyntaxFault = (String, usize);
 
-fn toml_entries(text: &str) -> Result<Vec<FileEntry>, Vec<SyntaxFault>> {
+fn toml_limits(text: &str) -> Result<Vec<FileEntry<Option<Fields>>>, Vec<SyntaxFault>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        return Ok(toml_table(table.into_inner()));
+        let limit = |value| if let DeValue::Table(table) = value { Some(toml_table(table, toml_field)) } else { None };
+        return Ok(toml_table(table.into_inner(), limit));
     }
     let fault = |error: &toml::de::Error| (error.message().to_owned(), error.span().map_or(0, |span| span.start));
     Err(errors.iter().map(fault).collect())
 }
 
-fn toml_table(table: DeTable<'_>) -> Vec<FileEntry> {
-    let entry = |(key, value): (Spanned<_>, Spanned<_>)| {
-        let (key_at, value_at) = (key.span().start, value.span().start);
-        FileEntry { key: String::from(key.into_inner()), key_at, value: toml_value(value.into_inner()), value_at }
+fn toml_table<'t, V>(table: DeTable<'t>, value: impl Fn(DeValue<'t>) -> V) -> Vec<FileEntry<V>> {
+    let entry = |(key, of_key): (Spanned<_>, Spanned<_>)| {
+        let (key_at, value_at) = (key.span().start, of_key.span().start);
+        FileEntry { key: String::from(key.into_inner()), key_at, value: value(of_key.into_inner()), value_at }
     };
     table.into_iter().map(entry).collect()
 }
 
-fn toml_value(value: DeValue<'_>) -> FileValue {
+fn toml_field(value: DeValue<'_>) -> FieldValue {
     match value {
-        DeValue::String(text) => FileValue::Scalar(Scalar::String(text.into_owned())),
+        DeValue::String(text) => Ok(Scalar::String(text.into_owned())),
         // An integer beyond 64 bits stays a string of digits. Its field reports that it is too large.
         DeValue::Integer(integer) => {
             let number = i64::from_str_radix(integer.as_str(), integer.radix()).map(Scalar::from);
-            FileValue::Scalar(number.unwrap_or_else(|_| Scalar::String(integer.to_string())))
+            Ok(number.unwrap_or_else(|_| Scalar::String(integer.to_string())))
         }
-        DeValue::Float(float) => match float.as_str().parse().ok().and_then(serde_json::Number::from_f64) {
-            Some(number) => FileValue::Scalar(Scalar::Number(number)),
-            None => FileValue::Other(NOT_FINITE),
-        },
-        DeValue::Boolean(flag) => FileValue::Scalar(Scalar::Bool(flag)),
-        DeValue::Datetime(_) => FileValue::Other("a date"),
-        DeValue::Array(_) => FileValue::Other("an array"),
-        DeValue::Table(table) => FileValue::Table(toml_table(table)),
+        DeValue::Float(float) => {
+            let number = float.as_str().parse().ok().and_then(serde_json::Number::from_f64);
+            number.map(Scalar::Number).ok_or(NOT_FINITE)
+        }
+        DeValue::Boolean(flag) => Ok(Scalar::Bool(flag)),
+        DeValue::Datetime(_) => Err("a date"),
+        DeValue::Array(_) => Err("an array"),
+        DeValue::Table(_) => Err("a table"),
     }
 }
 
-fn json_entries(text: &str) -> Result<Vec<FileEntry>, SyntaxFault> {
+fn json_limits(text: &str) -> Result<Vec<FileEntry<Option<Fields>>>, SyntaxFault> {
     match serde_json::from_str(text) {
-        Ok(members) => Ok(json_object(text, members, json_limit)),
+        Ok(members) => Ok(json_object(text, members, |limit| {
+            limit.get().starts_with('{').then(|| json_object(text, reread(limit), json_field))
+        })),
         Err(error) => {
             // The message ends with line and column, which a `FileFault` already reports.
             let message = error.to_string();
@@ -102,27 +102,23 @@ fn json_entries(text: &str) -> Result<Vec<FileEntry>, SyntaxFault> {
 }
 
 /// Raw keys and values are slices of `text`: the distance of their addresses is their place.
-fn json_object(text: &str, JsonMembers(members): JsonMembers<'_>, value: fn(&str, &RawValue) -> FileValue) -> Vec<FileEntry> {
+fn json_object<V>(text: &str, members: JsonMembers<'_>, value: impl Fn(&RawValue) -> V) -> Vec<FileEntry<V>> {
     let place = |raw: &RawValue| raw.get().as_ptr().addr() - text.as_ptr().addr();
-    let entry = |(key, raw): (&RawValue, &RawValue)| FileEntry {
+    let entry = |(key, of_key): (&RawValue, &RawValue)| FileEntry {
         key: reread(key),
         key_at: place(key),
-        value: value(text, raw),
-        value_at: place(raw),
+        value: value(of_key),
+        value_at: place(of_key),
     };
-    members.into_iter().map(entry).collect()
+    members.0.into_iter().map(entry).collect()
 }
 
-fn json_limit(text: &str, raw: &RawValue) -> FileValue {
-    if raw.get().starts_with('{') { FileValue::Table(json_object(text, reread(raw), json_field)) } else { json_field(text, raw) }
-}
-
-/// No field of a limit takes an object, so nothing is read of what lies deeper.
-fn json_field(_: &str, raw: &RawValue) -> FileValue {
+/// Of what is nested nothing is read: no field takes it.
+fn json_field(raw: &RawValue) -> FieldValue {
     match raw.get().as_bytes().first() {
-        Some(b'{') => FileValue::Other("an object"),
-        Some(b'[') => FileValue::Other("an array"),
-        _ => serde_json::from_str(raw.get()).map_or(FileValue::Other(NOT_FINITE), FileValue::Scalar),
+        Some(b'{') => Err("an object"),
+        Some(b'[') => Err("an array"),
+        _ => serde_json::from_str(raw.get()).map_err(|_| NOT_FINITE),
     }
 }
 

@@ -3,19 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::de::DeserializeOwned;
-use serde_json::Value as Scalar;
+use serde::Deserialize;
+use serde_json::{Value as Scalar, json};
 
-use super::document::{FileEntry, FileFormat, FileValue};
+use super::document::{FieldValue, Fields, FileEntry, FileFormat};
 use super::fault::{FileFault, FileFaultKind};
-use crate::limit::Limit;
-use crate::spec::LimitSpec;
-use crate::tokens::Tokens;
+use crate::limit::{Limit, LimitSpec};
 
 /// The limits of a text by name, or all its faults in the order of the text.
 pub(super) fn read(text: &str, format: FileFormat) -> Result<BTreeMap<String, Limit>, Vec<FileFault>> {
     let mut reader = Reader { text, faults: Vec::new() };
-    let limits = match format.entries(text) {
+    let limits = match format.limits(text) {
         Ok(entries) => reader.limits(entries),
         Err(faults) => {
             for (message, at) in faults {
@@ -34,10 +32,10 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    fn limits(&mut self, entries: Vec<FileEntry>) -> BTreeMap<String, Limit> {
+    fn limits(&mut self, entries: Vec<FileEntry<Option<Fields>>>) -> BTreeMap<String, Limit> {
         let mut limits = BTreeMap::new();
         for FileEntry { key, key_at, value, .. } in entries {
-            let FileValue::Table(fields) = value else {
+            let Some(fields) = value else {
                 let suggestion = format!("write [{key}], and its fields below");
                 self.fault(key_at, None, FileFaultKind::NotATable(key), Some(suggestion));
                 continue;
@@ -50,40 +48,50 @@ impl Reader<'_> {
         limits
     }
 
-    fn limit(&mut self, name: &str, name_at: usize, entries: Vec<FileEntry>) -> Limit {
-        let fields = self.known_fields(name, entries);
-        let spec = LimitSpec { capacity: None, ..VALID.spec() };
-        let mut draft = LimitDraft { reader: self, name, name_at, fields, spec, limit: VALID };
-        draft.set(name_at, |spec| name.clone_into(&mut spec.name));
-        draft.required("kind", one_of_words, |spec, kind| spec.kind = kind);
-        draft.required("rate", by_serde, |spec, rate| spec.rate = rate);
-        draft.required("per", span_of_time, |spec, period| spec.period = period);
-        draft.optional("capacity", by_serde, |spec, capacity| spec.capacity = capacity);
-        draft.optional("start", span_of_time, |spec, start| spec.start = Some(start));
-        draft.optional("resolution", by_serde, |spec, resolution| spec.resolution = Some(resolution));
-        draft.optional("max_reserved", reservation_bound, |spec, bound| spec.max_reserved = bound);
-        draft.optional("shards", by_serde, |spec, shards| spec.shards = shards);
-        draft.optional("storage", one_of_words, |spec, storage| spec.storage = storage);
+    fn limit(&mut self, name: &str, name_at: usize, fields: Fields) -> Limit {
+        let mut fields = self.known_fields(name, fields);
+        let mut draft = Draft {
+            fields: json!({ "name": "valid", "kind": "fixed_window", "rate": 1, "per": "1s" }),
+            limit: Limit::fixed_window("valid", 1, Duration::from_secs(1)),
+        };
+        if let Err(kind) = draft.set("name", &Ok(name.into())) {
+            self.fault(name_at, Some(name), kind, None);
+        }
+        for (nth, (field, example)) in FIELDS.into_iter().enumerate() {
+            match fields.remove(field) {
+                Some(FileEntry { value, value_at, .. }) => {
+                    if let Err(kind) = draft.set(field, &value) {
+                        let suggestion = instead_of_value(&value, &kind, example);
+                        self.fault(value_at, Some(name), kind, suggestion);
+                    }
+                }
+                None if nth < REQUIRED => {
+                    let suggestion = Some(format!("add {example}"));
+                    self.fault(name_at, Some(name), FileFaultKind::MissingField(field), suggestion);
+                }
+                None => {}
+            }
+        }
         draft.limit
     }
 
-    fn known_fields(&mut self, limit: &str, entries: Vec<FileEntry>) -> BTreeMap<&'static str, FileEntry> {
-        let mut fields = BTreeMap::new();
-        for entry in entries {
+    fn known_fields(&mut self, limit: &str, fields: Fields) -> BTreeMap<&'static str, FileEntry<FieldValue>> {
+        let mut known = BTreeMap::new();
+        for entry in fields {
             let canonical = if ["period", "lease"].contains(&entry.key.as_str()) { "per" } else { &entry.key };
             let key_at = entry.key_at;
-            match FIELDS.iter().find(|field| field.name == canonical) {
+            match FIELDS.into_iter().find(|(field, _)| *field == canonical) {
                 None => {
                     let suggestion = instead_of_field(&entry.key);
                     self.fault(key_at, Some(limit), FileFaultKind::UnknownField(entry.key), Some(suggestion));
                 }
-                Some(field) if fields.insert(field.name, entry).is_some() => {
-                    self.fault(key_at, Some(limit), FileFaultKind::Repeated(field.name.to_owned()), None);
+                Some((field, _)) if known.insert(field, entry).is_some() => {
+                    self.fault(key_at, Some(limit), FileFaultKind::Repeated(field.to_owned()), None);
                 }
                 Some(_) => {}
             }
         }
-        fields
+        known
     }
 
     fn fault(&mut self, at: usize, limit: Option<&str>, kind: FileFaultKind, suggestion: Option<String>) {
@@ -92,73 +100,36 @@ impl Reader<'_> {
     }
 }
 
-/// A limit that gets its fields one by one. It is valid at each step: a field that would make it invalid is reported
-/// and left out, so that the rest is checked as well.
-struct LimitDraft<'r, 't> {
-    reader: &'r mut Reader<'t>,
-    name: &'r str,
-    name_at: usize,
-    fields: BTreeMap<&'static str, FileEntry>,
-    spec: LimitSpec,
+/// A limit that gets its fields one by one. The limit is valid at each step: a field that would make it invalid is left
+/// out, so that the rest is checked as well.
+struct Draft {
+    /// As a [`LimitSpec`] is written.
+    fields: Scalar,
     limit: Limit,
 }
 
-impl LimitDraft<'_, '_> {
-    fn required<T>(&mut self, field: &'static str, read: Read<T>, set: impl Fn(&mut LimitSpec, T)) {
-        if !self.fields.contains_key(field) {
-            let suggestion = Some(format!("add {}", help(field).example));
-            self.fault(self.name_at, FileFaultKind::MissingField(field), suggestion);
-        }
-        self.optional(field, read, set);
-    }
-
-    fn optional<T>(&mut self, field: &'static str, read: Read<T>, set: impl Fn(&mut LimitSpec, T)) {
-        let Some(FileEntry { value, value_at, .. }) = self.fields.remove(field) else { return };
-        let (reason, suggestion) = match value {
-            FileValue::Scalar(Scalar::Null) => return,
-            FileValue::Scalar(scalar) => match read(&scalar) {
-                Ok(value) => return self.set(value_at, |spec| set(spec, value)),
-                Err(reason) => (reason, help(field).instead_of(&scalar)),
-            },
-            FileValue::Table(_) => ("it is a table".to_owned(), None),
-            FileValue::Other(other) => (format!("it is {other}"), None),
-        };
-        let suggestion = suggestion.unwrap_or_else(|| format!("write {}", help(field).example));
-        self.fault(value_at, FileFaultKind::WrongValue { field, reason }, Some(suggestion));
-    }
-
-    fn set(&mut self, at: usize, set: impl FnOnce(&mut LimitSpec)) {
-        let mut spec = self.spec.clone();
-        set(&mut spec);
-        match Limit::try_from(spec.clone()) {
-            Ok(limit) => (self.spec, self.limit) = (spec, limit),
-            Err(error) => self.fault(at, FileFaultKind::Limit(error.fault), None),
-        }
-    }
-
-    fn fault(&mut self, at: usize, kind: FileFaultKind, suggestion: Option<String>) {
-        self.reader.fault(at, Some(self.name), kind, suggestion);
+impl Draft {
+    fn set(&mut self, field: &'static str, value: &FieldValue) -> Result<(), FileFaultKind> {
+        let wrong = |reason| FileFaultKind::WrongValue { field, reason };
+        let mut fields = self.fields.clone();
+        fields[field] = value.clone().map_err(|other| wrong(format!("it is {other}")))?;
+        let spec = LimitSpec::deserialize(&fields).map_err(|error| wrong(error.to_string()))?;
+        self.limit = Limit::try_from(spec).map_err(|error| FileFaultKind::Limit(error.fault))?;
+        self.fields = fields;
+        Ok(())
     }
 }
 
-/// Reads the value of a field, or says what is wrong with it.
-type Read<T> = fn(&Scalar) -> Result<T, String>;
-
-fn by_serde<T: DeserializeOwned>(scalar: &Scalar) -> Result<T, String> {
-    T::deserialize(scalar).map_err(|error| format!("{scalar}: {error}"))
-}
-
-fn one_of_words<T: DeserializeOwned>(scalar: &Scalar) -> Result<T, String> {
-    T::deserialize(scalar).map_err(|_| format!("{scalar} is unknown"))
-}
-
-fn span_of_time(scalar: &Scalar) -> Result<Duration, String> {
-    let text = scalar.as_str().ok_or_else(|| format!("{scalar} has no unit"))?;
-    humantime::parse_duration(text).map_err(|error| format!("{text:?} is not a span of time: {error}"))
-}
-
-fn reservation_bound(scalar: &Scalar) -> Result<Tokens, String> {
-    if scalar == "unbounded" { Ok(Tokens::MAX) } else { by_serde(scalar) }
+/// What to write instead of a value that its field does not take.
+fn instead_of_value(value: &FieldValue, kind: &FileFaultKind, example: &str) -> Option<String> {
+    let FileFaultKind::WrongValue { reason, .. } = kind else { return None };
+    let meant = match value {
+        // The reason quotes the word, and then those that the field takes.
+        Ok(Scalar::String(word)) => did_you_mean(word, reason.split('`').skip(3).step_by(2)),
+        Ok(scalar) if example == SPAN => scalar.as_u64().map(|seconds| format!("did you mean \"{seconds}s\"?")),
+        _ => None,
+    };
+    Some(meant.unwrap_or_else(|| format!("write {example}")))
 }
 
 /// What to write instead of a field that no limit has.
@@ -166,12 +137,12 @@ fn instead_of_field(field: &str) -> String {
     if field == "name" {
         return "the table's name is the limit's name: remove this line".to_owned();
     }
-    let known = FIELDS.map(|field| field.name);
-    did_you_mean(field, &known).unwrap_or_else(|| format!("a limit has {}", known.join(", ")))
+    let known = FIELDS.map(|(field, _)| field);
+    did_you_mean(field, known.into_iter()).unwrap_or_else(|| format!("a limit has {}", known.join(", ")))
 }
 
-fn did_you_mean(written: &str, known: &[&'static str]) -> Option<String> {
-    nearest(written, known.iter().copied()).map(|nearest| format!("did you mean {nearest:?}?"))
+fn did_you_mean<'c>(written: &str, known: impl Iterator<Item = &'c str>) -> Option<String> {
+    nearest(written, known).map(|nearest| format!("did you mean {nearest:?}?"))
 }
 
 /// The candidate that `written` most probably misspells: at most every third letter is wrong, missing or swapped.
@@ -189,48 +160,20 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// What suggestions need to know about a field.
-struct FieldHelp {
-    name: &'static str,
-    example: &'static str,
-    /// The words that the field takes.
-    words: &'static [&'static str],
-}
-
-impl FieldHelp {
-    /// What a wrong value probably means.
-    fn instead_of(&self, scalar: &Scalar) -> Option<String> {
-        match scalar.as_u64() {
-            Some(seconds) if self.example == SPAN => Some(format!("did you mean \"{seconds}s\"?")),
-            _ => did_you_mean(scalar.as_str()?, self.words),
-        }
-    }
-}
-
-fn help(field: &'static str) -> &'static FieldHelp {
-    FIELDS.iter().find(|help| help.name == field).expect("each field that is read has its help")
-}
-
-/// What a limit is before its fields are read.
-const VALID: Limit = Limit::fixed_window("valid", 1, Duration::from_secs(1));
-
-/// In the order in which people write them.
-const FIELDS: [FieldHelp; 9] = [
-    FieldHelp {
-        name: "kind",
-        example: KIND,
-        words: &["token_bucket", "fixed_window", "stepped_bucket", "sliding_window", "concurrency"],
-    },
-    FieldHelp { name: "rate", example: NUMBER, words: &[] },
-    FieldHelp { name: "per", example: SPAN, words: &[] },
-    FieldHelp { name: "capacity", example: NUMBER, words: &[] },
-    FieldHelp { name: "start", example: SPAN, words: &[] },
-    FieldHelp { name: "resolution", example: "a number of steps, such as resolution = 10", words: &[] },
-    FieldHelp { name: "max_reserved", example: BOUND, words: &["unbounded"] },
-    FieldHelp { name: "shards", example: "a number of rows, such as shards = 16", words: &[] },
-    FieldHelp { name: "storage", example: r#"storage = "durable" or "ephemeral""#, words: &["durable", "ephemeral"] },
+/// The fields of a limit, and an example of each. In the order in which people write them: what the kind of limit does not
+/// take is a fault of the later field.
+const FIELDS: [(&str, &str); 9] = [
+    ("kind", r#"kind = "token_bucket", "fixed_window", "stepped_bucket", "sliding_window" or "concurrency""#),
+    ("rate", NUMBER),
+    ("per", SPAN),
+    ("capacity", NUMBER),
+    ("start", SPAN),
+    ("resolution", "a number of steps, such as resolution = 10"),
+    ("max_reserved", r#"a number of tokens, or max_reserved = "unbounded""#),
+    ("shards", "a number of rows, such as shards = 16"),
+    ("storage", r#"storage = "durable" or "ephemeral""#),
 ];
-const BOUND: &str = r#"a number of tokens, or max_reserved = "unbounded""#;
-const KIND: &str = r#"kind = "token_bucket", "fixed_window", "stepped_bucket", "sliding_window" or "concurrency""#;
+/// So many of them must be there.
+const REQUIRED: usize = 3;
 const NUMBER: &str = "a number of tokens, such as rate = 10";
 const SPAN: &str = r#"a span of time with its unit, such as per = "1h 30m""#;

@@ -283,7 +283,7 @@ impl CheckedCall {
         }
         for item in items.iter_mut() {
             item.target.terms = item.target.terms.fraction(millionths);
-            (item.target.rows, item.target.limit.shards) = (1, 1);
+            (item.target.rows, item.target.limit) = (1, item.target.limit.clone().shards(1));
         }
         items.iter().all(|item| possible(item).is_ok()).then_some(self)
     }
@@ -313,7 +313,7 @@ fn unheld(request: CheckedRequest) -> Result<CheckedRequest, Error> {
         CheckedRequest { once: Some(_), .. } => HoldError::IdWithoutHold,
         _ => return Ok(request),
     };
-    Err(Error::Hold { limit: request.limit.name.into(), source })
+    Err(Error::Hold { limit: request.limit.name.clone().into(), source })
 }
 
 fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Item<Ask>>, Error> {
@@ -345,10 +345,10 @@ fn add_up(items: &mut Vec<Item<Ask>>, places: &mut HashMap<(Text, Key), usize>, 
         return Ok(());
     };
     if other.target.limit != item.target.limit {
-        return Err(Error::ConflictingDefinitions { limit: item.target.limit.name.into() });
+        return Err(Error::ConflictingDefinitions { limit: item.target.limit.name.clone().into() });
     }
     if !other.action.holds_as(item.action) {
-        return Err(Error::Hold { limit: item.target.limit.name.into(), source: HoldError::Conflicting });
+        return Err(Error::Hold { limit: item.target.limit.name.clone().into(), source: HoldError::Conflicting });
     }
     // A sum that does not fit is beyond every capacity.
     other.action = other.action.checked_add(item.action).ok_or_else(|| exceeded(other, Tokens::MAX))?;

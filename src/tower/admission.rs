@@ -86,7 +86,7 @@ fn uncharge(grant: &mut Grant, CheckedRequest { limit, key, cost, .. }: &Checked
 }
 
 fn raise(standing: &mut Standing, charge: Tokens) {
-    let (had_debt, capacity) = (standing.remaining.is_negative(), standing.limit.capacity);
+    let (had_debt, capacity) = (standing.remaining.is_negative(), standing.limit.most());
     standing.remaining = standing.remaining.checked_add(charge).unwrap_or(Tokens::MAX).min(capacity);
     // The next whole token comes at the same instant as before if the balance moved by whole tokens and it still fits.
     let is_whole = charge.micros() % Tokens::ONE.micros() == 0;

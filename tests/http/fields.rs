@@ -185,8 +185,7 @@ fn different_names_stay_different_strings() {
     let names = [r#"a"b\c"#, "ключ", "%D0%BA", "a%22b", "tab\there", "plain name, with: marks;"];
     let mut written = Vec::new();
     for name in names {
-        let limit = Limit::token_bucket("x", 1, SECOND).spec();
-        let limit = Limit::try_from(tollgate::LimitSpec { name: name.to_owned(), ..limit }).unwrap();
+        let limit = Limit::try_from(Limit::token_bucket("x", 1, SECOND).spec().named(name)).unwrap();
         let headers = Fields::default().of(&World::default().consume([limit.global()], millis(0)));
         let [policies, limits] = ["ratelimit-policy", "ratelimit"].map(|field| list(&headers, field));
         assert_eq!(policies[0].name, limits[0].name);

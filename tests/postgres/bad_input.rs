@@ -373,11 +373,10 @@ async fn a_row_with_an_impossible_value_gives_an_answer_or_an_error_with_a_name(
     ];
     for limit in kinds() {
         let receipt = Receipt::from(teller.consume(0.0, limit.key("k")).await.granted().unwrap());
-        let (table, value, ts) = columns(&limit);
         for year in years {
             for micros in [i64::MIN, i64::MIN + 1, -1, 10_000_001, i64::MAX] {
-                let sql =
-                    format!("update {table} set {value} = {micros}, {ts} = '{year}' where name = '{}'", limit.name());
+                let (table, name) = (limit.storage, limit.name());
+                let sql = format!("update tollgate.{table} set value = {micros}, ts = '{year}' where name = '{name}'");
                 run(&mut teller.tx, &sql).await;
                 for (verb, outcome) in
                     outcomes(LIMITER.at(second(0.0)), &mut teller.tx, &limit, &receipt).await.iter().enumerate()
@@ -403,9 +402,9 @@ async fn a_row_with_an_infinite_instant_is_corrupt_for_every_verb() {
     let mut teller = Teller::of(&world).await;
     for limit in kinds() {
         let receipt = Receipt::from(teller.consume(0.0, limit.key("k")).await.granted().unwrap());
-        let (table, value, ts) = columns(&limit);
         for (end, micros) in [("infinity", 0), ("-infinity", 0), ("infinity", 10_000_000), ("-infinity", -10_000_000)] {
-            let sql = format!("update {table} set {value} = {micros}, {ts} = '{end}' where name = '{}'", limit.name());
+            let (table, name) = (limit.storage, limit.name());
+            let sql = format!("update tollgate.{table} set value = {micros}, ts = '{end}' where name = '{name}'");
             run(&mut teller.tx, &sql).await;
             for limiter in [LIMITER.at(second(0.0)), LIMITER.lock_timeout(SECOND)] {
                 for (verb, outcome) in outcomes(limiter, &mut teller.tx, &limit, &receipt).await.into_iter().enumerate()
@@ -490,12 +489,4 @@ async fn a_row_that_a_hand_has_written_hides_no_other_from_the_view() {
     let text = |balance: &str, debt: &str| (balance.to_owned(), debt.to_owned());
     assert_eq!(shown[0], text("-9223372036854.775808", "9223372036854.775808"), "to the last digit");
     assert_eq!(shown[2], text("9223372036854.775807", "0.000000"));
-}
-
-/// A limit's table, and its columns for value and instant.
-fn columns(limit: &Limit) -> (&'static str, &'static str, &'static str) {
-    match limit.spec().storage {
-        Storage::Ephemeral => ("tollgate.ephemeral", "value", "ts"),
-        Storage::Durable => ("tollgate.durable", "value", "ts"),
-    }
 }

@@ -244,10 +244,6 @@ async fn flush(conn: &mut PgConnection) {
 
 /// How many rows of a table were updated, and how many of them beside their last version.
 async fn updates(conn: &mut PgConnection, storage: Storage) -> (i64, i64) {
-    let table = match storage {
-        Storage::Ephemeral => "ephemeral",
-        Storage::Durable => "durable",
-    };
-    let sql = format!("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = '{table}'");
+    let sql = format!("select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = '{storage}'");
     sqlx::query_as(AssertSqlSafe(sql)).fetch_one(conn).await.unwrap()
 }

@@ -56,17 +56,17 @@ impl Teller {
 
     /// A row by hand.
     pub(crate) async fn put(&mut self, limit: &Limit, key: &str, value: Tokens, ts: DateTime<Utc>) {
-        let sql = match limit.spec().storage {
-            Storage::Ephemeral => {
-                "insert into tollgate.ephemeral values (0, $1, $2, 0, $3, $4, $4) on conflict (part, name, key, shard)
-                     do update set value = excluded.value, ts = excluded.ts"
-            }
-            Storage::Durable => {
-                "insert into tollgate.durable values (0, $1, $2, 0, $3, $4, $4) on conflict (part, name, key, shard)
-                     do update set value = excluded.value, ts = excluded.ts"
-            }
-        };
-        let query = sqlx::query(sql).persistent(false).bind(limit.name()).bind(key).bind(value.micros()).bind(ts);
+        let sql = format!(
+            "insert into tollgate.{} values (0, $1, $2, 0, $3, $4, $4) on conflict (part, name, key, shard)
+                 do update set value = excluded.value, ts = excluded.ts",
+            limit.storage
+        );
+        let query = sqlx::query(AssertSqlSafe(sql))
+            .persistent(false)
+            .bind(limit.name())
+            .bind(key)
+            .bind(value.micros())
+            .bind(ts);
         query.execute(&mut *self.tx).await.unwrap();
     }
 

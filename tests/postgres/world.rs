@@ -149,10 +149,7 @@ impl World {
 
     /// The row of a limit and key on disk, `(value, ts)`, if it is there.
     pub(crate) async fn row(&self, storage: Storage, name: &str, key: &str) -> Option<(Tokens, DateTime<Utc>)> {
-        let sql = match storage {
-            Storage::Ephemeral => "select value, ts from tollgate.ephemeral where name = $1 and key = $2",
-            Storage::Durable => "select value, ts from tollgate.durable where name = $1 and key = $2",
-        };
+        let sql = AssertSqlSafe(format!("select value, ts from tollgate.{storage} where name = $1 and key = $2"));
         let row: Option<(i64, DateTime<Utc>)> =
             sqlx::query_as(sql).bind(name).bind(key).fetch_optional(&self.pool).await.unwrap();
         row.map(|(micros, ts)| (Tokens::from_micros(micros), ts))

@@ -87,7 +87,9 @@ fn buckets() -> impl Strategy<Value = Limit> {
         |(rate, period, capacity, max_reserved, (kind, start))| {
             let spec = LimitSpec::new("limit", kind, micros(rate), Duration::from_micros(period));
             let (capacity, max_reserved) = (Some(micros(capacity)), micros(max_reserved));
-            LimitSpec { capacity, max_reserved, start, ..spec }.try_into().unwrap()
+            spec.with(|spec| (spec.capacity, spec.max_reserved, spec.start) = (capacity, max_reserved, start))
+                .try_into()
+                .unwrap()
         },
     )
 }
@@ -248,7 +250,7 @@ fn windows() -> impl Strategy<Value = Limit> {
 
 fn window(n: i64, period: u64, resolution: Option<u16>) -> Limit {
     let spec = LimitSpec::new("limit", LimitKind::SlidingWindow, micros(n), Duration::from_micros(period));
-    LimitSpec { resolution, ..spec }.try_into().unwrap()
+    spec.with(|spec| spec.resolution = resolution).try_into().unwrap()
 }
 
 fn buckets_and_windows() -> impl Strategy<Value = Limit> {
@@ -494,7 +496,7 @@ proptest! {
     fn an_id_is_charged_once_in_each_life_of_its_hold(
         one in buckets_and_windows(), two in buckets_and_windows(), story in once_stories(),
     ) {
-        let limits = [one, Limit::try_from(LimitSpec { name: "other".into(), ..two.spec() }).unwrap()];
+        let limits = [one, Limit::try_from(two.spec().named("other")).unwrap()];
         let (mut world, mut lives, mut now) = (World::default(), Vec::<Life>::new(), 100);
         for (gap, op) in &story {
             now += gap;
@@ -710,13 +712,13 @@ fn a_row_that_another_kind_of_limit_wrote_counts_for_a_period() {
 fn what_is_no_sliding_window_is_a_fault_with_a_name() {
     let spec = || SLIDING.spec();
     for (spec, fault) in [
-        (LimitSpec { shards: 2, ..spec() }, LimitFault::ShardsOfCounting),
-        (LimitSpec { max_reserved: tokens(1), ..spec() }, LimitFault::ReservationsOfCounting),
-        (LimitSpec { capacity: Some(tokens(20)), ..spec() }, LimitFault::CapacityOfCounting),
-        (LimitSpec { start: Some(SECOND), ..spec() }, LimitFault::StartOfCounting),
-        (LimitSpec { resolution: Some(0), ..spec() }, LimitFault::ResolutionOutOfRange),
-        (LimitSpec { resolution: Some(64), ..spec() }, LimitFault::ResolutionOutOfRange),
-        (LimitSpec { resolution: Some(1), ..TEN.spec() }, LimitFault::ResolutionWithoutSliding),
+        (spec().with(|spec| spec.shards = 2), LimitFault::ShardsOfCounting),
+        (spec().with(|spec| spec.max_reserved = tokens(1)), LimitFault::ReservationsOfCounting),
+        (spec().with(|spec| spec.capacity = Some(tokens(20))), LimitFault::CapacityOfCounting),
+        (spec().with(|spec| spec.start = Some(SECOND)), LimitFault::StartOfCounting),
+        (spec().with(|spec| spec.resolution = Some(0)), LimitFault::ResolutionOutOfRange),
+        (spec().with(|spec| spec.resolution = Some(64)), LimitFault::ResolutionOutOfRange),
+        (TEN.spec().with(|spec| spec.resolution = Some(1)), LimitFault::ResolutionWithoutSliding),
     ] {
         assert_eq!(Limit::try_from(spec).unwrap_err().fault, fault);
     }

@@ -277,14 +277,14 @@ fn a_row_that_another_kind_of_limit_wrote_counts_for_a_lease() {
 fn what_is_no_concurrency_limit_is_a_fault_with_a_name() {
     let spec = || RENDERS.spec();
     for (spec, fault) in [
-        (LimitSpec { rate: tokens(1_001), capacity: None, ..spec() }, LimitFault::ConcurrencyTooLarge),
-        (LimitSpec { rate: Tokens::ZERO, capacity: None, ..spec() }, LimitFault::RateNotPositive),
-        (LimitSpec { period: Duration::ZERO, ..spec() }, LimitFault::PeriodZero),
-        (LimitSpec { shards: 2, ..spec() }, LimitFault::ShardsOfCounting),
-        (LimitSpec { max_reserved: tokens(1), ..spec() }, LimitFault::ReservationsOfCounting),
-        (LimitSpec { capacity: Some(tokens(20)), ..spec() }, LimitFault::CapacityOfCounting),
-        (LimitSpec { start: Some(SECOND), ..spec() }, LimitFault::StartOfCounting),
-        (LimitSpec { resolution: Some(1), ..spec() }, LimitFault::ResolutionWithoutSliding),
+        (spec().with(|spec| (spec.rate, spec.capacity) = (tokens(1_001), None)), LimitFault::ConcurrencyTooLarge),
+        (spec().with(|spec| (spec.rate, spec.capacity) = (Tokens::ZERO, None)), LimitFault::RateNotPositive),
+        (spec().with(|spec| spec.period = Duration::ZERO), LimitFault::PeriodZero),
+        (spec().with(|spec| spec.shards = 2), LimitFault::ShardsOfCounting),
+        (spec().with(|spec| spec.max_reserved = tokens(1)), LimitFault::ReservationsOfCounting),
+        (spec().with(|spec| spec.capacity = Some(tokens(20))), LimitFault::CapacityOfCounting),
+        (spec().with(|spec| spec.start = Some(SECOND)), LimitFault::StartOfCounting),
+        (spec().with(|spec| spec.resolution = Some(1)), LimitFault::ResolutionWithoutSliding),
     ] {
         assert_eq!(Limit::try_from(spec).unwrap_err().fault, fault);
     }

@@ -33,13 +33,11 @@ impl Model {
         let spec = request.limit().spec();
         let flow = match (spec.kind, spec.start) {
             (LimitKind::TokenBucket, _) => Flow::Drip,
-            (LimitKind::SlidingWindow | LimitKind::Concurrency, _) => {
-                unreachable!("these are compared with a log, in other files")
-            }
-            (_, Some(start)) => Flow::Grid(start.as_micros().into()),
-            (LimitKind::SteppedBucket, None) => Flow::FromRow,
+            (LimitKind::SteppedBucket, _) => Flow::FromRow,
+            (LimitKind::FixedWindow, Some(start)) => Flow::Grid(start.as_micros().into()),
             // The phase is a hash that other tests pin; here it is learnt from where a row would begin.
             (LimitKind::FixedWindow, None) => Flow::Grid(terms_of(request).full(at(0)).ts.micros().into()),
+            _ => unreachable!("sliding windows and leases are compared with a log, in other files"),
         };
         Self {
             rate: spec.rate.micros().into(),

@@ -221,7 +221,7 @@ pub(crate) fn capacity(limit: &Limit) -> Tokens {
 
 /// The same limit under a name of its own.
 pub(crate) fn named(limit: &Limit, n: usize) -> Limit {
-    LimitSpec { name: format!("limit-{n}"), ..limit.spec() }.try_into().unwrap()
+    limit.spec().named(format!("limit-{n}")).try_into().unwrap()
 }
 
 /// How far to go on.
@@ -444,7 +444,9 @@ pub(crate) fn limit(kind: Kind, rate: i64, period: u64, capacity: i64, max_reser
     let spec = LimitSpec::new("limit", kind, micros(rate), Duration::from_micros(period));
     let start = start.map(|start| Duration::from_micros(micros_of(start)));
     let (capacity, max_reserved) = (Some(micros(capacity)), micros(max_reserved));
-    LimitSpec { capacity, start, max_reserved, ..spec }.try_into().unwrap()
+    spec.with(|spec| (spec.capacity, spec.start, spec.max_reserved) = (capacity, start, max_reserved))
+        .try_into()
+        .unwrap()
 }
 
 pub(crate) fn stories() -> impl Strategy<Value = Vec<(Gap, Move)>> {

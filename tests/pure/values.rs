@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::fmt::Debug;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::panic::{self, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::time::Duration;
 
@@ -172,11 +172,10 @@ fn what_is_not_written_has_its_default() {
 }
 
 #[test]
-fn two_aligned_stepped_kinds_are_one() {
-    let start = Duration::from_secs(7);
-    let [bucket, window] = [Limit::stepped_bucket, Limit::fixed_window].map(|kind| kind("one", 5, MINUTE).start(start));
-    assert_eq!(bucket, window);
-    assert_eq!(window, window.clone().start(start + MINUTE), "a start counts modulo the period");
+fn definitions_that_mean_the_same_are_equal() {
+    let window = Limit::fixed_window("one", 5, MINUTE);
+    assert_eq!(window, window.clone().capacity(5));
+    assert_eq!(window.clone().start(7 * SECOND), window.start(7 * SECOND + MINUTE), "a start counts modulo the period");
 }
 
 #[test]
@@ -465,53 +464,56 @@ fn what_is_no_bound_is_an_error() {
 #[test]
 fn f62_f64_each_fault_of_a_definition_has_a_name() {
     let spec = || LimitSpec::new("uploads", LimitKind::FixedWindow, tokens(5), MINUTE);
-    let name = |name: &str| LimitSpec { name: name.to_owned(), ..spec() };
-    let period = |period| LimitSpec { period, ..spec() };
-    let start = |start| LimitSpec { start: Some(start), ..spec() };
-    let (owed, nano) = (micros(-1), Duration::from_nanos(1));
+    let with = |change: fn(&mut LimitSpec)| spec().with(change);
+    let name = |name: &str| spec().named(name);
+    let period = |period| spec().with(|spec| spec.period = period);
+    let start = |start| spec().with(|spec| spec.start = Some(start));
+    let nano = Duration::from_nanos(1);
     for (fault, spec) in [
         (
             LimitFault::EphemeralReservations,
-            LimitSpec { max_reserved: micros(1), storage: Storage::Ephemeral, ..spec() },
+            with(|spec| (spec.max_reserved, spec.storage) = (micros(1), Storage::Ephemeral)),
         ),
         (LimitFault::NameEmpty, name("")),
         (LimitFault::NameNul, name("up\0loads")),
         (LimitFault::NameTooLong, name(&"x".repeat(256))),
         (LimitFault::NameTooLong, name(&"ß".repeat(128))),
-        (LimitFault::NegativeCapacity, LimitSpec { capacity: Some(owed), ..spec() }),
-        (LimitFault::NegativeMaxReserved, LimitSpec { max_reserved: owed, ..spec() }),
+        (LimitFault::NegativeCapacity, with(|spec| spec.capacity = Some(micros(-1)))),
+        (LimitFault::NegativeMaxReserved, with(|spec| spec.max_reserved = micros(-1))),
         (LimitFault::PeriodNotWholeMicros, period(nano)),
         (LimitFault::PeriodNotWholeMicros, period(SECOND + nano)),
         (LimitFault::PeriodTooLong, period(Limit::MAX_PERIOD + nano)),
         (LimitFault::PeriodTooLong, period(Duration::MAX)),
         (LimitFault::PeriodZero, period(Duration::ZERO)),
-        (LimitFault::RateNotPositive, LimitSpec { rate: Tokens::ZERO, ..spec() }),
-        (LimitFault::RateNotPositive, LimitSpec { rate: Tokens::MIN, ..spec() }),
-        (LimitFault::ShardsOfFirstUse, LimitSpec { kind: LimitKind::SteppedBucket, shards: 2, ..spec() }),
-        (LimitFault::ShardsTooMany, LimitSpec { shards: 65, ..spec() }),
-        (LimitFault::ShardsTooMany, LimitSpec { shards: u16::MAX, ..spec() }),
-        (LimitFault::ShardsWithoutRate, LimitSpec { rate: micros(3), shards: 4, ..spec() }),
-        (LimitFault::ShardsZero, LimitSpec { shards: 0, ..spec() }),
+        (LimitFault::RateNotPositive, with(|spec| spec.rate = Tokens::ZERO)),
+        (LimitFault::RateNotPositive, with(|spec| spec.rate = Tokens::MIN)),
+        (LimitFault::ShardsOfFirstUse, with(|spec| (spec.kind, spec.shards) = (LimitKind::SteppedBucket, 2))),
+        (LimitFault::ShardsTooMany, with(|spec| spec.shards = 65)),
+        (LimitFault::ShardsTooMany, with(|spec| spec.shards = u16::MAX)),
+        (LimitFault::ShardsWithoutRate, with(|spec| (spec.rate, spec.shards) = (micros(3), 4))),
+        (LimitFault::ShardsZero, with(|spec| spec.shards = 0)),
         (LimitFault::StartNotWholeMicros, start(nano)),
         (LimitFault::StartNotWholeMicros, start(Duration::MAX)),
-        (LimitFault::StartOfContinuous, LimitSpec { kind: LimitKind::TokenBucket, ..start(SECOND) }),
+        (LimitFault::StartOfContinuous, start(SECOND).with(|spec| spec.kind = LimitKind::TokenBucket)),
+        (LimitFault::StartOfFirstUse, start(SECOND).with(|spec| spec.kind = LimitKind::SteppedBucket)),
     ] {
         let error: LimitError = Limit::try_from(spec.clone()).unwrap_err();
-        assert_eq!((error.fault, &error.name), (fault, &spec.name), "{spec:?}");
-        assert_eq!(error.to_string(), format!("limit {:?}: {fault}", spec.name));
+        assert_eq!((error.fault, error.name.as_str()), (fault, spec.name()), "{spec:?}");
+        assert_eq!(error.to_string(), format!("limit {:?}: {fault}", spec.name()));
     }
 }
 
 #[test]
 fn what_is_just_within_is_a_limit() {
-    let spec = || LimitSpec::new("x".repeat(255), LimitKind::SteppedBucket, micros(1), Duration::from_micros(1));
+    let new = |kind| LimitSpec::new("x".repeat(255), kind, micros(1), Duration::from_micros(1));
+    let with = |change: fn(&mut LimitSpec)| new(LimitKind::FixedWindow).with(change);
     for spec in [
-        spec(),
-        LimitSpec { rate: Tokens::MAX, period: Limit::MAX_PERIOD, ..spec() },
-        LimitSpec { capacity: Some(Tokens::ZERO), ..spec() },
-        LimitSpec { capacity: Some(Tokens::MAX), max_reserved: Tokens::MAX, ..spec() },
-        LimitSpec { start: Some(Duration::from_micros(i64::MAX.unsigned_abs())), ..spec() },
-        LimitSpec { start: Some(Duration::ZERO), rate: micros(64), shards: Limit::MAX_SHARDS, ..spec() },
+        new(LimitKind::SteppedBucket),
+        with(|spec| (spec.rate, spec.period) = (Tokens::MAX, Limit::MAX_PERIOD)),
+        with(|spec| spec.capacity = Some(Tokens::ZERO)),
+        with(|spec| (spec.capacity, spec.max_reserved) = (Some(Tokens::MAX), Tokens::MAX)),
+        with(|spec| spec.start = Some(Duration::from_micros(i64::MAX.unsigned_abs()))),
+        with(|spec| (spec.rate, spec.shards) = (micros(64), Limit::MAX_SHARDS)),
     ] {
         assert!(Limit::try_from(spec.clone()).is_ok(), "{spec:?}");
     }
@@ -520,7 +522,7 @@ fn what_is_just_within_is_a_limit() {
 /// In a `const` these do not compile; at run time they say the same, and point at the line that made the limit.
 #[test]
 fn a_wrong_limit_in_code_points_at_its_own_line() {
-    let wrong: [(LimitFault, fn() -> Limit); 22] = [
+    let wrong: [(LimitFault, fn() -> Limit); 23] = [
         (LimitFault::CapacityTooLarge, || bucket().capacity(u64::MAX)),
         (LimitFault::EphemeralReservations, || bucket().ephemeral().max_reserved(1)),
         (LimitFault::EphemeralReservations, || bucket().max_reserved(1).ephemeral()),
@@ -541,12 +543,74 @@ fn a_wrong_limit_in_code_points_at_its_own_line() {
         (LimitFault::ShardsWithoutRate, || bucket().exactly(micros(2), Tokens::ONE).shards(3)),
         (LimitFault::ShardsZero, || bucket().shards(0)),
         (LimitFault::StartNotWholeMicros, || Limit::fixed_window("some", 1, SECOND).start(Duration::from_nanos(1))),
-        (LimitFault::StartNotWholeMicros, || Limit::stepped_bucket("some", 1, SECOND).start(Duration::MAX)),
+        (LimitFault::StartNotWholeMicros, || Limit::fixed_window("some", 1, SECOND).start(Duration::MAX)),
         (LimitFault::StartOfContinuous, || bucket().start(Duration::ZERO)),
+        (LimitFault::StartOfFirstUse, || Limit::stepped_bucket("some", 1, SECOND).start(Duration::ZERO)),
     ];
     for (fault, make) in wrong {
-        let (message, file) = panic_of(make);
+        let (message, file) = built(make).unwrap_err();
         assert_eq!((message, file.as_str()), (fault.to_string(), file!()));
+    }
+}
+
+type Setter = fn(Limit) -> Limit;
+
+/// Options of a limit, no two of which set the same, but for those of one inner list.
+const OPTIONS: [&[Setter]; 6] = [
+    &[|limit| limit.capacity(5), |limit| limit.capacity(20), |limit| limit.exactly(micros(3), micros(3))],
+    &[|limit| limit.max_reserved(0), |limit| limit.max_reserved(3), Limit::unbounded_reservations],
+    &[|limit| limit.start(7 * SECOND), |limit| limit.start(Duration::from_nanos(1))],
+    &[|limit| limit.resolution(7), |limit| limit.resolution(0)],
+    &[|limit| limit.shards(3), |limit| limit.shards(4), |limit| limit.shards(0)],
+    &[Limit::ephemeral],
+];
+
+fn kinds() -> [Limit; 5] {
+    [
+        Limit::token_bucket("some", 5, MINUTE),
+        Limit::fixed_window("some", 5, MINUTE),
+        Limit::stepped_bucket("some", 5, MINUTE),
+        Limit::sliding_window("some", 5, MINUTE),
+        Limit::concurrency("some", 5, MINUTE),
+    ]
+}
+
+/// A limit with some options, or the message of the panic.
+fn with_options(limit: &Limit, options: &[Setter]) -> Result<Limit, String> {
+    built(|| options.iter().fold(limit.clone(), |limit, option| option(limit))).map_err(|(message, _)| message)
+}
+
+#[test]
+fn two_options_say_the_same_in_either_order() {
+    for limit in kinds() {
+        for (first, one) in OPTIONS.iter().enumerate() {
+            for (one, two) in one.iter().flat_map(|one| OPTIONS[..first].concat().into_iter().map(|two| (*one, two))) {
+                let (forth, back) = (with_options(&limit, &[one, two]), with_options(&limit, &[two, one]));
+                // Of two mistakes the first is told.
+                if with_options(&limit, &[one]).is_err() && with_options(&limit, &[two]).is_err() {
+                    assert!(forth.is_err() && back.is_err());
+                } else {
+                    assert_eq!(forth, back);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn options_in_any_order_make_the_same_limit_or_none(
+        kind in 0..kinds().len(),
+        picked in OPTIONS.map(|options| prop::option::of(0..options.len())),
+        order in Just([0, 1, 2, 3, 4, 5]).prop_shuffle(),
+    ) {
+        let option = |place: usize| Some(OPTIONS[place][picked[place]?]);
+        let made = |order: [usize; 6]| {
+            with_options(&kinds()[kind], &order.into_iter().filter_map(option).collect::<Vec<_>>()).ok()
+        };
+        prop_assert_eq!(made(order), made([0, 1, 2, 3, 4, 5]));
     }
 }
 
@@ -716,8 +780,8 @@ fn texts() -> impl Strategy<Value = String> {
     prop_oneof![any::<String>(), r"[|\\a\x00]{0,4}", r"[|\\a]{0,3}"]
 }
 
-/// The message of a panic, and the file of the line that it points at.
-fn panic_of(make: fn() -> Limit) -> (String, String) {
+/// A limit, or the message of the panic, and the file of the line that it points at.
+fn built(make: impl FnOnce() -> Limit) -> Result<Limit, (String, String)> {
     thread_local! {
         static EXPECTED: Cell<bool> = const { Cell::new(false) };
         static FILE: RefCell<String> = const { RefCell::new(String::new()) };
@@ -732,8 +796,10 @@ fn panic_of(make: fn() -> Limit) -> (String, String) {
         }));
     });
     EXPECTED.set(true);
-    let caught = catch_unwind(make).unwrap_err();
+    let outcome = catch_unwind(AssertUnwindSafe(make));
     EXPECTED.set(false);
-    let message = caught.downcast_ref::<&str>().map(ToString::to_string);
-    (message.or_else(|| caught.downcast_ref::<String>().cloned()).unwrap(), FILE.take())
+    outcome.map_err(|caught| {
+        let message = caught.downcast_ref::<&str>().map(ToString::to_string);
+        (message.or_else(|| caught.downcast_ref::<String>().cloned()).unwrap(), FILE.take())
+    })
 }

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use sqlx::{FromRow, PgConnection};
-use tollgate::{Limit, Limits, Tokens};
+use tollgate::{Limit, LimitSpec, Limits, Tokens};
 
 use super::finding::Finding;
 use crate::output::{about, counted, printable, span};
@@ -11,7 +11,7 @@ pub(super) async fn check(conn: &mut PgConnection, limits: Option<&Limits>) -> R
     let known: Vec<_> = limits.iter().flat_map(|limits| limits.iter()).map(Limit::spec).collect();
     let share = |tokens: Tokens, shards: u16| about(tokens) / f64::from(shards);
     let seen: Vec<Seen> = sqlx::query_as(include_str!("sql/rows.sql"))
-        .bind(known.iter().map(|spec| spec.name.as_str()).collect::<Vec<_>>())
+        .bind(known.iter().map(LimitSpec::name).collect::<Vec<_>>())
         .bind(known.iter().map(|spec| share(spec.rate, spec.shards) / spec.period.as_secs_f64()).collect::<Vec<_>>())
         .bind(known.iter().map(|spec| share(spec.max_reserved, spec.shards)).collect::<Vec<_>>())
         .persistent(false)

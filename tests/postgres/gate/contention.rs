@@ -206,11 +206,7 @@ async fn f28_callers_of_two_gates_beside_resets_and_sweeps_never_fail_and_get_wh
             });
         }
         let mut conn = world.connect().await;
-        let table = match limit.spec().storage {
-            tollgate::Storage::Ephemeral => "ephemeral where full_at",
-            tollgate::Storage::Durable => "durable where full_at",
-        };
-        let sweep = format!("delete from tollgate.{table} <= now()");
+        let sweep = format!("delete from tollgate.{} where full_at <= now()", limit.storage);
         let (mut resets, mut deleted) = (0, 0);
         let reset_until_enough_was_seen = async {
             while granted.load(Ordering::SeqCst) < 100 || deleted < 10 {

@@ -14,14 +14,14 @@ const ONE: i64 = 1_000_000;
 fn a_number_of_shards_that_cannot_be_is_a_fault_with_a_name() {
     let fault = |shards, rate| {
         let spec = LimitSpec::new("spread", LimitKind::TokenBucket, rate, MINUTE);
-        Limit::try_from(LimitSpec { shards, ..spec }).unwrap_err().fault
+        Limit::try_from(spec.with(|spec| spec.shards = shards)).unwrap_err().fault
     };
     assert_eq!(fault(0, tokens(1)), LimitFault::ShardsZero);
     assert_eq!(fault(Limit::MAX_SHARDS + 1, tokens(1)), LimitFault::ShardsTooMany);
     assert_eq!(fault(u16::MAX, tokens(1)), LimitFault::ShardsTooMany);
     assert_eq!(fault(3, Tokens::from_micros(2)), LimitFault::ShardsWithoutRate);
     let stepped = LimitSpec::new("spread", LimitKind::SteppedBucket, tokens(1), MINUTE);
-    let stepped = Limit::try_from(LimitSpec { shards: 2, ..stepped }).unwrap_err();
+    let stepped = Limit::try_from(stepped.with(|spec| spec.shards = 2)).unwrap_err();
     assert_eq!(stepped.fault, LimitFault::ShardsOfFirstUse);
 }
 

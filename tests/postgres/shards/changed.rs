@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::{Balance, Decision, Gate, Limit, LimitSpec, Limiter, MINUTE, Receipt, Request, SECOND, Sweeper};
+use tollgate::{Balance, Decision, Gate, Limit, Limiter, MINUTE, Receipt, Request, SECOND, Sweeper};
 
 use super::stage::{EVER, clear, put, shards, table, versions, whole};
 use crate::gate::stage::{deadlocks, patient, until_alone};
@@ -18,7 +18,7 @@ const ONE: i64 = 1_000_000;
 const CHANGES: [(u16, u16); 2] = [(4, 1), (1, 4)];
 
 fn with(limit: &Limit, shards: u16) -> Limit {
-    LimitSpec { shards, ..limit.spec() }.try_into().unwrap()
+    limit.clone().shards(shards)
 }
 
 /// Who asks, at an instant that is set.

@@ -13,11 +13,11 @@ pub(super) const EVER: Duration = Limit::MAX_PERIOD;
 
 /// The shards of a limit by hand, under the empty key: their values, in micro-tokens.
 pub(super) async fn put(conn: &mut PgConnection, limit: &Limit, values: &[i64], ts: DateTime<Utc>) {
-    let spec = limit.spec();
     clear(conn, limit).await;
     let sql = format!("insert into tollgate.{} values ($1, $2, '', $3, $4, $5, $5)", table(limit));
     for (value, shard) in values.iter().zip(0_i16..) {
-        let query = sqlx::query(AssertSqlSafe(&*sql)).bind(part("")).bind(&spec.name).bind(shard).bind(value).bind(ts);
+        let query =
+            sqlx::query(AssertSqlSafe(&*sql)).bind(part("")).bind(limit.name()).bind(shard).bind(value).bind(ts);
         query.execute(&mut *conn).await.unwrap();
     }
 }
@@ -46,11 +46,8 @@ pub(super) async fn versions(conn: &mut PgConnection, limit: &Limit) -> Vec<(i16
 }
 
 /// The table of a limit's rows.
-pub(super) fn table(limit: &Limit) -> &'static str {
-    match limit.spec().storage {
-        Storage::Ephemeral => "ephemeral",
-        Storage::Durable => "durable",
-    }
+pub(super) fn table(limit: &Limit) -> Storage {
+    limit.storage
 }
 
 pub(super) fn whole(micros: i64) -> Tokens {

@@ -1,0 +1,239 @@
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::fault::LimitFault;
+use super::{Limit, written};
+use crate::text::Text;
+use crate::tokens::Tokens;
+
+/// A limit as plain data: read it from a file, fill it in at run time, and turn it into a [`Limit`], which checks it.
+///
+/// Unknown fields are errors, and durations are written as people do (`"1h 30m"`, `"500ms"`, `"7d"`).
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Limit, LimitKind, LimitSpec, MINUTE, Tokens};
+///
+/// let spec: LimitSpec = serde_json::from_str(
+///     r#"{ "name": "uploads", "kind": "stepped_bucket", "rate": 5, "period": "1m", "capacity": 20 }"#,
+/// )?;
+/// let same = LimitSpec::new("uploads", LimitKind::SteppedBucket, Tokens::new(5), MINUTE)
+///     .with(|spec| spec.capacity = Some(Tokens::new(20)));
+/// assert_eq!(spec, same);
+/// assert_eq!(Limit::try_from(spec)?, Limit::stepped_bucket("uploads", 5, MINUTE).capacity(20));
+///
+/// let wrong = same.with(|spec| spec.rate = Tokens::ZERO);
+/// assert_eq!(Limit::try_from(wrong).unwrap_err().to_string(), r#"limit "uploads": the rate must be positive"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LimitSpec {
+    pub(crate) name: Text,
+    /// How tokens come back.
+    pub kind: LimitKind,
+    /// Tokens that come back in each period, or of a concurrency limit those held at once; positive.
+    pub rate: Tokens,
+    /// The period, or the lease of a concurrency limit, from one microsecond to a thousand years, in whole
+    /// microseconds.
+    #[serde(with = "written::span", alias = "per", alias = "lease")]
+    pub period: Duration,
+    /// The most that a rested key can spend at once; the rate if not given.
+    #[serde(default)]
+    pub capacity: Option<Tokens>,
+    /// For a fixed window: aligns its starts to the Unix epoch plus this offset.
+    #[serde(default, with = "written::optional_span")]
+    pub start: Option<Duration>,
+    /// For a sliding window: in how many steps it slides; as finely as can be if not given.
+    #[serde(default)]
+    pub resolution: Option<u16>,
+    /// How deep reservations may take the balance below zero. [`Tokens::MAX`], in files `"unbounded"`, is no bound.
+    #[serde(default, with = "written::bound")]
+    pub max_reserved: Tokens,
+    /// How many rows share the limit for each key; 1 if not given.
+    #[serde(default = "one")]
+    pub shards: u16,
+    /// Which table holds the rows.
+    #[serde(default)]
+    pub storage: Storage,
+}
+
+impl LimitSpec {
+    /// A definition with every option at its default. The name has 1 to 255 bytes, and no NUL.
+    pub fn new(name: impl Into<String>, kind: LimitKind, rate: Tokens, period: Duration) -> Self {
+        Self::of(Text::from(name.into()), kind, rate, period)
+    }
+
+    pub(super) const fn of(name: Text, kind: LimitKind, rate: Tokens, period: Duration) -> Self {
+        let (capacity, start, resolution, max_reserved) = (None, None, None, Tokens::ZERO);
+        Self {
+            name,
+            kind,
+            rate,
+            period,
+            capacity,
+            start,
+            resolution,
+            max_reserved,
+            shards: 1,
+            storage: Storage::Durable,
+        }
+    }
+
+    /// The same definition under another name.
+    #[must_use]
+    pub fn named(mut self, name: impl Into<String>) -> Self {
+        self.name = Text::from(name.into());
+        self
+    }
+
+    /// The same definition with changed fields.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
+        change(&mut self);
+        self
+    }
+
+    /// The name, which identifies the limit in the database, in answers and in traces.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    /// What a rested key holds.
+    pub(crate) const fn most(&self) -> Tokens {
+        match self.capacity {
+            Some(capacity) => capacity,
+            None => self.rate,
+        }
+    }
+
+    /// Writes a right definition as all those are written that mean the same.
+    pub(super) const fn complete(&mut self) {
+        self.capacity = Some(self.most());
+        if let Some(start) = self.start {
+            self.start = Some(Duration::from_nanos_u128(start.as_nanos() % self.period.as_nanos()));
+        }
+    }
+
+    /// What is wrong with it besides its name.
+    pub(super) const fn fault(&self) -> Option<LimitFault> {
+        if let Some(fault) = period_fault(self.period) {
+            return Some(fault);
+        }
+        let (rate, shards) = (self.rate.micros(), self.shards);
+        let (start, steps) = (self.start.is_some(), self.resolution.is_some());
+        let counts = matches!(self.kind, LimitKind::SlidingWindow | LimitKind::Concurrency);
+        let first_use = matches!(self.kind, LimitKind::SteppedBucket);
+        let reserves = self.max_reserved.micros() > 0;
+        let too_many = matches!(self.kind, LimitKind::Concurrency)
+            && rate > 0
+            && rate.unsigned_abs() > Limit::MAX_CONCURRENCY * 1_000_000;
+        let faults = [
+            (matches!(self.start, Some(start) if micros(start).is_none()), LimitFault::StartNotWholeMicros),
+            (start && matches!(self.kind, LimitKind::TokenBucket), LimitFault::StartOfContinuous),
+            (start && first_use, LimitFault::StartOfFirstUse),
+            (start && counts, LimitFault::StartOfCounting),
+            (steps && !matches!(self.kind, LimitKind::SlidingWindow), LimitFault::ResolutionWithoutSliding),
+            (!matches!(self.resolution, None | Some(1..=Limit::MAX_RESOLUTION)), LimitFault::ResolutionOutOfRange),
+            (rate <= 0, LimitFault::RateNotPositive),
+            (self.most().is_negative(), LimitFault::NegativeCapacity),
+            (self.max_reserved.is_negative(), LimitFault::NegativeMaxReserved),
+            (shards == 0, LimitFault::ShardsZero),
+            (shards > Limit::MAX_SHARDS, LimitFault::ShardsTooMany),
+            (shards > 1 && first_use, LimitFault::ShardsOfFirstUse),
+            (shards > 1 && counts, LimitFault::ShardsOfCounting),
+            (counts && self.most().micros() != rate, LimitFault::CapacityOfCounting),
+            (counts && reserves, LimitFault::ReservationsOfCounting),
+            (too_many, LimitFault::ConcurrencyTooLarge),
+            (rate < shards as i64, LimitFault::ShardsWithoutRate),
+            (reserves && matches!(self.storage, Storage::Ephemeral), LimitFault::EphemeralReservations),
+        ];
+        let mut at = 0;
+        while at < faults.len() {
+            if faults[at].0 {
+                return Some(faults[at].1);
+            }
+            at += 1;
+        }
+        None
+    }
+}
+
+/// How tokens come back; see [`Limit`]'s constructors of the same names.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LimitKind {
+    /// [`Limit::concurrency`].
+    Concurrency,
+    /// [`Limit::fixed_window`].
+    FixedWindow,
+    /// [`Limit::sliding_window`].
+    SlidingWindow,
+    /// [`Limit::stepped_bucket`].
+    SteppedBucket,
+    /// [`Limit::token_bucket`].
+    TokenBucket,
+}
+
+impl fmt::Display for LimitKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Concurrency => "concurrency limit",
+            Self::FixedWindow => "fixed window",
+            Self::SlidingWindow => "sliding window",
+            Self::SteppedBucket => "stepped bucket",
+            Self::TokenBucket => "token bucket",
+        })
+    }
+}
+
+/// Which table holds a limit's rows. Displays as the table's name, without its schema.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Storage {
+    // Declared first: `ephemeral` comes before `durable` in the lock order.
+    /// The unlogged table `tollgate.ephemeral`: fast, and emptied by a crash.
+    Ephemeral,
+    /// The logged table `tollgate.durable`: as durable as the rest of the database.
+    #[default]
+    Durable,
+}
+
+impl fmt::Display for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ephemeral => "ephemeral",
+            Self::Durable => "durable",
+        })
+    }
+}
+
+fn one() -> u16 {
+    1
+}
+
+/// What is wrong with a period.
+pub(crate) const fn period_fault(period: Duration) -> Option<LimitFault> {
+    match micros(period) {
+        Some(0) => Some(LimitFault::PeriodZero),
+        Some(_) if period.as_micros() <= Limit::MAX_PERIOD.as_micros() => None,
+        None if period.as_micros() < Limit::MAX_PERIOD.as_micros() => Some(LimitFault::PeriodNotWholeMicros),
+        _ => Some(LimitFault::PeriodTooLong),
+    }
+}
+
+/// A span in whole microseconds, if it is so many.
+#[expect(clippy::cast_possible_truncation, reason = "checked on the line above the cast")]
+pub(crate) const fn micros(span: Duration) -> Option<i64> {
+    if !span.subsec_nanos().is_multiple_of(1_000) || span.as_micros() > i64::MAX as u128 {
+        return None;
+    }
+    Some(span.as_micros() as i64)
+}

@@ -1,0 +1,68 @@
+//! How people write what numbers alone do not say: spans of time with their unit, and that there is no bound.
+
+/// A span as `1h 30m`.
+pub(crate) mod span {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&humantime::format_duration(*span))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        humantime::parse_duration(&text).map_err(|error| {
+            de::Error::custom(format_args!("{text:?} is not a span of time: {error} (write \"1h 30m\")"))
+        })
+    }
+}
+
+pub(super) mod optional_span {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Deserialize, Serialize)]
+    struct Span(#[serde(with = "super::span")] Duration);
+
+    #[expect(clippy::ref_option, reason = "the signature that serde's `with` calls")]
+    pub(in super::super) fn serialize<S: Serializer>(
+        span: &Option<Duration>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        span.map(Span).serialize(serializer)
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<Span>::deserialize(deserializer)?.map(|Span(span)| span))
+    }
+}
+
+/// `Tokens::MAX` as the word "unbounded".
+pub(super) mod bound {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::tokens::{Amount, Tokens};
+
+    const UNBOUNDED: &str = "unbounded";
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde's `with` calls")]
+    pub(in super::super) fn serialize<S: Serializer>(bound: &Tokens, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() && *bound == Tokens::MAX {
+            serializer.serialize_str(UNBOUNDED)
+        } else {
+            bound.serialize(serializer)
+        }
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Tokens, D::Error> {
+        if deserializer.is_human_readable() {
+            deserializer.deserialize_any(Amount { largest: Some(UNBOUNDED) })
+        } else {
+            Tokens::deserialize(deserializer)
+        }
+    }
+}
