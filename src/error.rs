@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::fmt;
 #[cfg(feature = "postgres")]
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use crate::tokens::{Tokens, TokensError};
 /// Why no decision was made. A refusal is not among these: it is an answer, see [`Decision`](crate::Decision).
 ///
 /// The first group is **bad input**: found before any SQL, so the caller's transaction is untouched. The second group
-/// is about the **transaction and the rows**, the third about the **database**. After [`Error::Database`],
-/// [`Error::NamedStatements`], [`Error::ReadOnly`], [`Error::Schema`] and [`Error::WrongParts`] PostgreSQL has aborted
-/// the transaction, and the caller rolls back.
+/// is about the **transaction and the rows**, the third about the **gate**, the fourth about the **database**. After
+/// [`Error::Database`], [`Error::NamedStatements`], [`Error::ReadOnly`], [`Error::Schema`] and [`Error::WrongParts`]
+/// PostgreSQL has aborted the transaction, and the caller rolls back.
 ///
-/// Clones share what the driver reported: a gate gives the error of a batch to every caller in it.
+/// The message names the remedy and leaves the cause to [`source`](std::error::Error::source), which is a
+/// `sqlx::Error` for what the driver reported. So print the whole chain.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -24,7 +26,7 @@ pub enum Error {
         limit: Cow<'static, str>,
     },
     /// A cost that is no amount of tokens.
-    #[error("cost of limit {limit:?}: {source}")]
+    #[error("the cost asked of limit {limit:?} is invalid")]
     Cost {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -43,14 +45,8 @@ pub enum Error {
         /// The most that can be granted: the capacity, and for a reservation `max_reserved` on top.
         max: Tokens,
     },
-    /// A debt that no balance holds, of about nine million million tokens: storing less would forgive the rest.
-    #[error("limit {limit:?} cannot hold a debt this deep")]
-    DebtTooDeep {
-        /// The limit's name.
-        limit: Cow<'static, str>,
-    },
     /// A hold that a request cannot have.
-    #[error("hold of limit {limit:?}: {source}")]
+    #[error("the hold asked of limit {limit:?} is invalid")]
     Hold {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -58,7 +54,7 @@ pub enum Error {
         source: HoldError,
     },
     /// A key that cannot name anybody.
-    #[error("key of limit {limit:?}: {source}")]
+    #[error("the key asked of limit {limit:?} is invalid")]
     Key {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -72,15 +68,6 @@ pub enum Error {
     #[error("no limit was asked (skip the call where nothing is limited)")]
     NothingAsked,
 
-    /// Too many callers want the same: another transaction held a row for longer than the lock timeout, or a gate's
-    /// queue is full. Nothing was taken, and the limiter's own changes to the caller's transaction are undone.
-    ///
-    /// A limiter that was given no lock timeout returns it only where the session's own `lock_timeout` strikes, and only
-    /// for a limit with shards or a call about several parts or both tables on Citus; else that is [`Error::Database`].
-    #[error(
-        "another transaction held a row for longer than the lock timeout, or a gate's queue is full (retry, or commit sooner)"
-    )]
-    Busy,
     /// A row holds what the limiter never writes, such as an infinite instant.
     #[error("a row of limit {limit:?} is corrupt: {fault} (repair or delete it)")]
     CorruptRow {
@@ -89,10 +76,27 @@ pub enum Error {
         /// What is wrong with it.
         fault: &'static str,
     },
+    /// A debt that no balance holds, of about nine million million tokens: storing less would forgive the rest.
+    #[error("limit {limit:?} cannot hold a debt this deep")]
+    DebtTooDeep {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+    },
     /// The receipt came too late: its charge has lapsed, or stands for good. Nothing was changed.
     #[error("the receipt of limit {limit:?} has lapsed (debit what was spent after all)")]
     Lapsed {
         /// The limit's name.
+        limit: Cow<'static, str>,
+    },
+    /// Another transaction held a row for longer than the lock timeout. Nothing was taken, and the limiter's own changes
+    /// to the caller's transaction are undone.
+    ///
+    /// A limiter that was given no lock timeout returns it only where the session's own `lock_timeout` strikes, and only
+    /// for a limit with shards or a call about several parts or both tables on Citus; else that is [`Error::Database`].
+    #[cfg(feature = "postgres")]
+    #[error("another transaction locks a row of limit {limit:?} for too long (try again, and let it commit sooner)")]
+    Locked {
+        /// The limit's name; of several the first in lock order.
         limit: Cow<'static, str>,
     },
     /// The connection is in no transaction, so nothing could be locked for long enough to decide. Nothing was taken.
@@ -107,22 +111,59 @@ pub enum Error {
     /// The receipt was settled or cancelled before, or its row is gone, as after a crash in an
     /// [`ephemeral`](crate::Limit::ephemeral) limit. Also for a lease that is asked [once](crate::Request::once) more
     /// after it was released. Nothing was changed.
-    #[error("the receipt of limit {limit:?} was used before")]
+    #[error("the receipt of limit {limit:?} stands for no charge: it was used before, or its row is gone")]
     ReceiptUsed {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
 
+    /// A gate asked to commit the call and heard no answer: the tokens were taken, or they were not.
+    ///
+    /// The answer would have been a grant or a change. A retry may take the tokens twice, unless the request has an
+    /// [id](crate::Request::once); giving up may waste them. Neither ever takes more than the limit allows.
+    #[cfg(feature = "postgres")]
+    #[error(
+        "nobody knows whether limit {limit:?} was charged: no answer came to the commit (look at the balance, or count it as charged)"
+    )]
+    OutcomeUnknown {
+        /// The limit's name; of several the first in lock order.
+        limit: Cow<'static, str>,
+        /// What the driver reported; `None` where the gate itself came to an end.
+        source: Option<DriverError>,
+    },
+    /// A gate has more calls than it can decide: its queue is full, or the call waited in it for too long. Nothing was
+    /// taken.
+    #[cfg(feature = "postgres")]
+    #[error("more calls wait for limit {limit:?} than its gate can decide (try again later)")]
+    Overloaded {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+    },
+    /// A gate's pool had no connection to give for [`acquire_timeout`](crate::GateBuilder::acquire_timeout), though the
+    /// server answers. Nothing was taken.
+    #[cfg(feature = "postgres")]
+    #[error(
+        "the pool had no connection for limit {limit:?} in time, though the server answers (enlarge the pool, hold its connections for less long, or look at its hooks)"
+    )]
+    PoolExhausted {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+    },
+    /// The runtime that the gate worked on ended before the call's turn came. Nothing was taken.
+    #[cfg(feature = "postgres")]
+    #[error("the runtime of the gate has ended (ask it from a tokio runtime that is alive)")]
+    Stopped,
+
     /// PostgreSQL or the connection failed.
     #[cfg(feature = "postgres")]
-    #[error("could not {step} limit {limit:?}: {source}")]
+    #[error("could not {step} limit {limit:?}")]
     Database {
         /// What the limiter was about to do.
         step: Step,
         /// The limit's name; of several the first in lock order.
         limit: Cow<'static, str>,
         /// What the driver reported.
-        source: Arc<sqlx::Error>,
+        source: DriverError,
     },
     /// A prepared statement is not there when it is executed, or is somebody else's: a pooler in transaction mode sits
     /// before PostgreSQL and does not follow named statements. Nothing was taken.
@@ -132,25 +173,11 @@ pub enum Error {
     /// [`GateBuilder::unnamed_statements`](crate::GateBuilder::unnamed_statements).
     #[cfg(feature = "postgres")]
     #[error(
-        "a prepared statement was not there or was somebody else's: the pooler does not follow named ones (say `unnamed_statements()`, or set PgBouncer's max_prepared_statements): {source}"
+        "a prepared statement was not there or was somebody else's: the pooler does not follow named ones (say `unnamed_statements()`, or set PgBouncer's max_prepared_statements)"
     )]
     NamedStatements {
         /// What the driver reported.
-        source: Arc<sqlx::Error>,
-    },
-    /// The connection was lost while a gate committed the call: the tokens were taken, or they were not.
-    ///
-    /// The answer would have been a grant or a change. A retry may take the tokens twice, unless the request has an
-    /// [id](crate::Request::once); giving up may waste them. Neither ever takes more than the limit allows.
-    #[cfg(feature = "postgres")]
-    #[error(
-        "whether limit {limit:?} was charged is unknown: the connection was lost while it was (look at the balance, or count it as charged)"
-    )]
-    OutcomeUnknown {
-        /// The limit's name; of several the first in lock order.
-        limit: Cow<'static, str>,
-        /// What the driver reported; `None` where the gate itself came to an end.
-        source: Option<Arc<sqlx::Error>>,
+        source: DriverError,
     },
     /// The server takes no writes: it is a standby, or the transaction is read-only. Nothing was taken.
     ///
@@ -158,41 +185,114 @@ pub enum Error {
     /// next batch on a new one; a [`Limiter`](crate::Limiter) leaves that to the owner of the connection.
     #[cfg(feature = "postgres")]
     #[error(
-        "the server takes no writes: it is a standby, or the transaction is read-only (connect to the primary, or begin `read write`): {source}"
+        "the server takes no writes: it is a standby, or the transaction is read-only (connect to the primary, or begin `read write`)"
     )]
     ReadOnly {
         /// What the driver reported.
-        source: Arc<sqlx::Error>,
+        source: DriverError,
     },
-    /// The runtime that the gate worked on ended before the call's turn came. Nothing was taken.
-    #[cfg(feature = "postgres")]
-    #[error("the runtime of the gate has ended (ask it from a tokio runtime that is alive)")]
-    Stopped,
     /// A table could not be swept. What was deleted until then stays deleted.
     #[cfg(feature = "postgres")]
-    #[error("could not sweep {table}: {source}")]
+    #[error("could not sweep {table}")]
     Sweep {
         /// The table.
         table: &'static str,
         /// What the driver reported.
-        source: Arc<sqlx::Error>,
+        source: DriverError,
     },
     /// The tables are missing, or older than this library.
     #[cfg(feature = "postgres")]
-    #[error("the tollgate schema is missing or too old (run `tollgate migrate up`): {source}")]
+    #[error("the tollgate schema is missing or too old (run `tollgate migrate up`)")]
     Schema {
         /// What the driver reported.
-        source: Arc<sqlx::Error>,
+        source: DriverError,
     },
     /// The tables are distributed over another number of parts than this process says. Nothing was taken.
     #[cfg(feature = "postgres")]
     #[error(
-        "the tables are not distributed over as many parts as this process says (say `.parts(n)` as `tollgate distribute` did, nothing on plain PostgreSQL): {source}"
+        "the tables are not distributed over as many parts as this process says (say `.parts(n)` as `tollgate distribute` did, nothing on plain PostgreSQL)"
     )]
     WrongParts {
         /// What the driver reported.
-        source: Arc<sqlx::Error>,
+        source: DriverError,
     },
+}
+
+impl Error {
+    /// The name of the limit that it is about; of several the first in lock order.
+    #[must_use]
+    pub fn limit(&self) -> Option<&str> {
+        match self {
+            Self::ConflictingDefinitions { limit }
+            | Self::CorruptRow { limit, .. }
+            | Self::Cost { limit, .. }
+            | Self::CostExceedsCapacity { limit, .. }
+            | Self::DebtTooDeep { limit }
+            | Self::Hold { limit, .. }
+            | Self::Key { limit, .. }
+            | Self::Lapsed { limit }
+            | Self::OnceMismatch { limit }
+            | Self::ReceiptUsed { limit } => Some(limit),
+            #[cfg(feature = "postgres")]
+            Self::Database { limit, .. }
+            | Self::Locked { limit }
+            | Self::OutcomeUnknown { limit, .. }
+            | Self::Overloaded { limit }
+            | Self::PoolExhausted { limit } => Some(limit),
+            _ => None,
+        }
+    }
+
+    /// Whether the call itself is wrong: it fails before any SQL, and fails again however often it is tried.
+    #[must_use]
+    pub fn is_bad_input(&self) -> bool {
+        matches!(
+            self,
+            Self::ConflictingDefinitions { .. }
+                | Self::Cost { .. }
+                | Self::CostExceedsCapacity { .. }
+                | Self::Hold { .. }
+                | Self::Key { .. }
+                | Self::MixedCosts
+                | Self::NothingAsked
+        )
+    }
+}
+
+/// What the driver reported, shared by all callers who hear of it: a gate gives the error of a batch to each of them.
+#[cfg(feature = "postgres")]
+#[derive(Clone, Debug)]
+pub struct DriverError(Arc<sqlx::Error>);
+
+// It is no error itself, so that the source of an `Error` is the driver's own, which can be downcast.
+#[cfg(feature = "postgres")]
+impl std::ops::Deref for DriverError {
+    type Target = sqlx::Error;
+
+    fn deref(&self) -> &sqlx::Error {
+        &self.0
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl From<sqlx::Error> for DriverError {
+    fn from(error: sqlx::Error) -> Self {
+        Self(Arc::new(error))
+    }
+}
+
+/// An error and its causes, in one line. Some errors tell their causes themselves.
+#[cfg(any(feature = "postgres", feature = "http"))]
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let (mut said, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        let reason = error.to_string();
+        if !said.ends_with(&reason) {
+            said = format!("{said}: {reason}");
+        }
+        cause = error.source();
+    }
+    said
 }
 
 /// What the limiter was doing when the database failed.
@@ -221,8 +321,8 @@ pub enum Step {
 }
 
 #[cfg(feature = "postgres")]
-impl std::fmt::Display for Step {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Acquire => "get a connection for",
             Self::Begin => "begin the transaction of",

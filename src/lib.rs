@@ -110,7 +110,7 @@ pub use balance::Balance;
 pub use decision::{Decision, Denied, Grant, Refusal, Reservation, Source};
 pub use error::Error;
 #[cfg(feature = "postgres")]
-pub use error::Step;
+pub use error::{DriverError, Step};
 #[cfg(feature = "postgres")]
 pub use gate::{Gate, GateBuilder, Lease, OnFailure};
 pub use hold::{Held, HoldError, HoldId};

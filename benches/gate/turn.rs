@@ -108,7 +108,7 @@ impl Held {
                 loop {
                     match session.ask(request.clone()).await {
                         Ok(_) => return Err("granted what somebody holds".into()),
-                        Err(tollgate::Error::Busy) => {}
+                        Err(tollgate::Error::Locked { .. }) => {}
                         Err(error) => return Err(error.into()),
                     }
                 }

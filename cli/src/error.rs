@@ -1,7 +1,6 @@
 use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use tollgate::migrate::MigrateError;
 
@@ -59,11 +58,17 @@ impl<E: Error + 'static> From<E> for CommandError {
     }
 }
 
-/// The error in one line, with PostgreSQL's own message instead of the driver's wording of it.
-fn in_one_line<E: Error + 'static>(error: &E) -> String {
-    let mut what = error.to_string();
-    if let Some((driver, server)) = reported(error).and_then(|driver| Some((driver, driver.as_database_error()?))) {
-        what = what.replace(&driver.to_string(), server.message());
+/// The error and its causes in one line, with PostgreSQL's own message instead of the driver's wording of it.
+pub(crate) fn in_one_line(error: &(dyn Error + 'static)) -> String {
+    let (mut what, mut cause) = (String::new(), Some(error));
+    while let Some(error) = cause {
+        let server = error.downcast_ref::<sqlx::Error>().and_then(sqlx::Error::as_database_error);
+        let reason = server.map_or_else(|| error.to_string(), |server| server.message().to_owned());
+        // Some errors tell their causes themselves.
+        if !what.ends_with(&reason) {
+            what = if what.is_empty() { reason } else { format!("{what}: {reason}") };
+        }
+        cause = error.source();
     }
     what.replace('\n', " ")
 }
@@ -72,8 +77,7 @@ fn in_one_line<E: Error + 'static>(error: &E) -> String {
 fn reported<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e sqlx::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        let shared = || error.downcast_ref::<Arc<sqlx::Error>>().map(|shared| &**shared);
-        if let Some(driver) = error.downcast_ref::<sqlx::Error>().or_else(shared) {
+        if let Some(driver) = error.downcast_ref() {
             return Some(driver);
         }
         cause = error.source();

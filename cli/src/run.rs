@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use tollgate::{Decision, Gate, Lease, Receipt, Tokens, migrate};
 
 use crate::database::DatabaseArgs;
-use crate::error::{CommandError, Exit};
+use crate::error::{CommandError, Exit, in_one_line};
 use crate::output::tell;
 use crate::target::TargetArgs;
 use crate::verbs::refusal;
@@ -90,7 +90,7 @@ async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -
     // No signal ends the wait: the one that has ended the program may come late.
     tokio::select! {
         released = lease.release() => if let Err(error) = released {
-            tell(format_args!("the lease was not released, and lapses: {error}"));
+            tell(format_args!("the lease was not released, and lapses: {}", in_one_line(&error)));
         },
         () = sleep(RELEASE_TIMEOUT) => tell("the lease could not be released in time, and lapses"),
     }
@@ -141,7 +141,10 @@ async fn not_started(gate: &Gate, receipt: Receipt, program: &OsStr, error: &io:
     let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::NotExecutable };
     let failed = match gate.settle(receipt, 0).await {
         Ok(_) => CommandError::new(what, "check its name and rights; its tokens were given back"),
-        Err(error) => CommandError::new(format!("{what}; and its tokens were not given back: {error}"), "credit them"),
+        Err(error) => {
+            let reason = in_one_line(&error);
+            CommandError::new(format!("{what}; and its tokens were not given back: {reason}"), "credit them")
+        }
     };
     CommandError { exit, ..failed }
 }

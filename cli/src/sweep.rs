@@ -14,7 +14,7 @@ use tollgate::{Sweeper, Swept, migrate};
 
 use crate::at_least;
 use crate::database::{DatabaseArgs, clock};
-use crate::error::CommandError;
+use crate::error::{CommandError, in_one_line};
 use crate::limits_file::{self, LimitsArgs};
 use crate::output::{OutputArgs, counted, instant, print, tell};
 
@@ -82,7 +82,9 @@ pub(crate) async fn run(args: SweepArgs) -> Result<(), CommandError> {
         }
         match swept {
             // A sweep that runs all day outlasts a server that is restarted.
-            Err(error) if args.every.is_some() && error.is_retryable() => tell(format_args!("error: {error}")),
+            Err(error) if args.every.is_some() && error.is_retryable() => {
+                tell(format_args!("error: {}", in_one_line(&error)));
+            }
             swept => swept?,
         }
         let Some(every) = args.every.filter(|_| !*stop.borrow()) else { return Ok(()) };

@@ -49,7 +49,7 @@ pub enum StartError {
     },
 
     /// The operating system refused a step.
-    #[error("could not {step}: {source}")]
+    #[error("could not {step}")]
     Io {
         /// What was tried.
         step: String,

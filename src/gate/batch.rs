@@ -33,16 +33,16 @@ pub(super) struct Batch {
     held_rows: HashSet<Row>,
     /// Calls of rows that somebody holds.
     held: Vec<QueuedCall>,
-    /// Whether the server did not answer in time, outside of a transaction.
-    stuck: bool,
+    /// When a statement outside of a transaction was sent that the server did not answer in time.
+    silent_since: Option<Instant>,
 }
 
 /// What a batch leaves of its connection.
 pub(super) enum Left {
     /// It is as good as before.
     Sound(Connection),
-    /// The server has not answered in time, and may still be at work on it.
-    Stuck(Connection, Error),
+    /// The server has not answered since then, and may still be at work.
+    Silent(Connection, Instant, Error),
     /// Nothing.
     Gone,
 }
@@ -58,7 +58,7 @@ impl Batch {
     pub(super) fn new(queued: Vec<QueuedCall>, held_rows: HashSet<Row>) -> Self {
         let caller = |QueuedCall { call, reply, held_since }| (call, Caller { reply: Some(reply), held_since });
         let (calls, callers) = queued.into_iter().map(caller).unzip();
-        Self { plan: Plan::of(calls), callers, held_rows, held: Vec::new(), stuck: false }
+        Self { plan: Plan::of(calls), callers, held_rows, held: Vec::new(), silent_since: None }
     }
 
     /// Decides and answers. Returns the calls whose rows somebody holds.
@@ -108,7 +108,8 @@ impl Batch {
         if let Err(error) = decided {
             self.answer_rest(shared, &error);
             if !error.leaves_connection() {
-                return if self.stuck { Left::Stuck(connection, error) } else { Left::Gone };
+                let silent = |since| Left::Silent(connection, since, error);
+                return self.silent_since.map_or(Left::Gone, silent);
             }
         }
         connection.finished();
@@ -161,8 +162,9 @@ impl Batch {
 
     async fn peek(&mut self, shared: &Shared, connection: &mut Connection) -> Result<Found, Error> {
         let (rows, patience) = (self.plan.rows(), shared.settings.statement_timeout);
+        let asked = Instant::now();
         let found = within(patience, Step::Read, rows[0].name(), shared.store(connection).peek(rows)).await;
-        self.stuck = found.as_ref().is_err_and(Error::is_timeout);
+        self.silent_since = found.as_ref().is_err_and(Error::is_timeout).then_some(asked);
         found
     }
 
@@ -185,12 +187,12 @@ impl Batch {
             }
             let limit = rows[portion[0].change.row].name();
             let mut store = shared.store(connection);
-            let patience = shared.settings.statement_timeout;
+            let (asked, patience) = (Instant::now(), shared.settings.statement_timeout);
             match within(patience, Step::Save, limit, store.swap(rows, found, &portion)).await {
                 Ok(written) => groups.note_written(rows, &portion, &written),
                 Err(error) if error.is_lost_swap() => groups.note_written(rows, &portion, &[]),
                 Err(error) => {
-                    self.stuck = error.is_timeout();
+                    self.silent_since = error.is_timeout().then_some(asked);
                     broken = (!error.leaves_connection()).then(|| error.clone());
                     groups.fail(&portion, &error.of_commit());
                 }
@@ -217,13 +219,13 @@ impl Batch {
         meter::locked(calls.len());
         let divided = groups.divide(calls);
         match self.decide_locked(shared, connection, calls, patience).await {
-            Err(Error::Busy) if divided.len() > 1 => {
+            Err(Error::Locked { .. }) if divided.len() > 1 => {
                 self.decide_apart(shared, connection, &divided, Duration::ZERO).await
             }
             Err(error) if error.is_about_data() && divided.len() > 1 => {
                 self.decide_apart(shared, connection, &divided, patience).await
             }
-            Err(Error::Busy) => {
+            Err(Error::Locked { .. }) => {
                 self.hold(calls);
                 Ok(())
             }
@@ -241,13 +243,17 @@ impl Batch {
     ) -> Result<(), Error> {
         for calls in groups {
             match self.decide_locked(shared, connection, calls, patience).await {
-                Err(Error::Busy) => self.hold(calls),
-                Err(error) if error.leaves_connection() => {
+                Err(Error::Locked { .. }) => self.hold(calls),
+                Err(error) => {
                     for call in calls {
+                        self.forget(shared, *call);
                         self.answer(*call, Err(error.clone()));
                     }
+                    if !error.leaves_connection() {
+                        return Err(error.of_calls_behind());
+                    }
                 }
-                decided => decided?,
+                Ok(()) => {}
             }
         }
         Ok(())

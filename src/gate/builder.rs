@@ -60,7 +60,7 @@ impl GateBuilder {
     }
 
     /// How many calls wait in one lane at most, and how many for rows that others hold; 10 000 by default. Whoever
-    /// comes then gets [`Error::Busy`](crate::Error::Busy) at once.
+    /// comes then gets [`Error::Overloaded`](crate::Error::Overloaded) at once.
     pub fn queue(mut self, calls: usize) -> Self {
         self.settings.queue = calls;
         self
@@ -85,14 +85,14 @@ impl GateBuilder {
         self
     }
 
-    /// What to answer while the database cannot be asked; by default the error.
+    /// What to answer during an outage of the database; by default the error.
     pub fn on_failure(mut self, policy: OnFailure) -> Self {
         self.on_failure = policy;
         self
     }
 
     /// How long to wait for a row that somebody else's transaction holds; a second by default, in whole milliseconds,
-    /// rounded up. Then the callers that wait for it get [`Error::Busy`](crate::Error::Busy).
+    /// rounded up. Then the callers that wait for it get [`Error::Locked`](crate::Error::Locked).
     ///
     /// Calls of other rows go on meanwhile. Those that wait take one more connection, and none of them holds a row.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
@@ -100,8 +100,12 @@ impl GateBuilder {
         self
     }
 
-    /// How long a statement may take; five seconds by default, at least a millisecond. Both sides watch it: the gate
-    /// closes the connection to a server that does not answer any more.
+    /// How long a statement may take; five seconds by default, at least a millisecond. Both sides watch it.
+    ///
+    /// Where the server falls silent for so long, the gate asks it over a second connection. If it is not at work on the
+    /// statement, the first connection is cut off, as by a router that forgot it: the gate leaves it, and closes those
+    /// that lie idle in the pool. If it is at work, or does not answer there either, the gate waits for it for up to a
+    /// minute, and its callers get the error meanwhile.
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
         self.settings.statement_timeout = timeout.max(Duration::from_millis(1));
         self
@@ -109,8 +113,10 @@ impl GateBuilder {
 
     /// How long to wait for a connection; five seconds by default, and never longer than the pool itself says.
     ///
-    /// Callers wait so long for a server that is away, because sqlx tries to connect until then. With another policy
-    /// than [`OnFailure::Closed`] a fraction of a second may suit better.
+    /// Callers wait so long for a server that is away, because sqlx tries to connect until then, and up to twice as long
+    /// for one that does not even refuse: a connection beside the pool tells it from a pool that is in full use, which
+    /// is [`Error::PoolExhausted`](crate::Error::PoolExhausted). With another policy than [`OnFailure::Closed`] a
+    /// fraction of a second may suit better.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.settings.acquire_timeout = timeout;
         self

@@ -1,12 +1,12 @@
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
-use sqlx::{PgConnection, Postgres};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool, Postgres, Row as _};
 
 use super::shared::Shared;
 use crate::error::{Error, Step};
-use crate::store::database;
+use crate::store::{database, millis};
 
 /// A connection of the pool that never goes back to it in the middle of something: dropped while a statement is under
 /// way, also by a panic or by the end of the runtime, it is closed.
@@ -18,12 +18,27 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Waits for a connection, in the pool's queue.
+    ///
+    /// In time the pool had none: sqlx says no more of a crowd than of a server that is gone. A connection beside the
+    /// pool tells the two apart. Where the server answers and the pool is not in full use, one of its own connections
+    /// has not answered it, and the others that idle may lead as far.
     pub(super) async fn acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
-        let acquired = tokio::time::timeout(shared.settings.acquire_timeout, shared.pool.acquire()).await;
-        let inner = acquired
-            .unwrap_or(Err(sqlx::Error::PoolTimedOut))
-            .map_err(|source| database(Step::Acquire, limit, source))?;
-        Ok(Self { inner, sound: true })
+        let failed = |source| database(Step::Acquire, limit, source);
+        let (pool, patience) = (&shared.pool, shared.settings.acquire_timeout);
+        for _ in 0..2 {
+            match tokio::time::timeout(patience, pool.acquire()).await {
+                Ok(Ok(inner)) => return Ok(Self { inner, sound: true }),
+                Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {}
+                Ok(Err(source)) => return Err(failed(source)),
+            }
+            let in_full_use = is_in_full_use(pool);
+            connect(shared, patience).await.map_err(failed)?;
+            if in_full_use {
+                break;
+            }
+            close_idle(pool);
+        }
+        Err(Error::PoolExhausted { limit: limit.to_owned().into() })
     }
 
     /// Marks that a statement is under way, until [`finished`](Self::finished).
@@ -40,9 +55,7 @@ impl Connection {
     /// of the pool's queue, so that the host application's own requests get their turn. Nor is it kept from a pool that
     /// is being closed.
     pub(super) async fn unless_wanted(self, shared: &Shared) -> Option<Self> {
-        let pool = &shared.pool;
-        let exhausted = pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections();
-        if !exhausted && !pool.is_closed() {
+        if !is_in_full_use(&shared.pool) && !shared.pool.is_closed() {
             return Some(self);
         }
         self.give_back(shared).await;
@@ -83,6 +96,56 @@ impl Drop for Connection {
     }
 }
 
+/// A connection beside the pool, for as long as it takes to see whether the server answers.
+async fn connect(shared: &Shared, patience: Duration) -> Result<PgConnection, sqlx::Error> {
+    let options = shared.pool.connect_options();
+    tokio::time::timeout(patience, options.connect()).await.unwrap_or_else(|_| Err(timed_out()))
+}
+
+/// Returns once the server answers over a connection beside the pool, and is not at work on a statement that has been
+/// silent since this instant: so the connection of the statement is cut off. Else never returns.
+pub(super) async fn cut_off(shared: &Shared, silent_since: Instant) {
+    let patience = shared.settings.statement_timeout;
+    match tokio::time::timeout(patience, is_at_work(shared, silent_since)).await {
+        Ok(Ok(false)) => close_idle(&shared.pool),
+        _ => std::future::pending().await,
+    }
+}
+
+/// Whether the server is at work on a statement of this role that may be the one that has been silent.
+async fn is_at_work(shared: &Shared, silent_since: Instant) -> Result<bool, sqlx::Error> {
+    let patience = shared.settings.statement_timeout;
+    let mut beside = connect(shared, patience).await?;
+    // It began after it was sent, and not a moment ago.
+    let (most, least) = (silent_since.elapsed().saturating_add(patience), patience / 2);
+    let sql = format!(
+        "select exists (select from pg_catalog.pg_stat_activity
+          where datname = pg_catalog.current_database() and usename = session_user and state = 'active'::text
+            and pid <> pg_catalog.pg_backend_pid() and wait_event_type is distinct from 'Client'::text
+            and query_start between pg_catalog.clock_timestamp() - interval '{} milliseconds'
+                                and pg_catalog.clock_timestamp() - interval '{} milliseconds')",
+        millis(most),
+        millis(least)
+    );
+    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut beside).await?.try_get(0)
+}
+
+/// Closes connections that lie idle in the pool, since they may be cut off: then each of them would cost a timeout.
+fn close_idle(pool: &PgPool) {
+    for _ in 0..pool.num_idle() {
+        drop(pool.try_acquire().map(PoolConnection::detach));
+    }
+}
+
+/// Whether the pool has no connection to give, and opens none.
+fn is_in_full_use(pool: &PgPool) -> bool {
+    pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
+}
+
+fn timed_out() -> sqlx::Error {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
+}
+
 /// Gives up on a server that does not answer. What was asked may still be carried out.
 pub(super) async fn within<T>(
     patience: Duration,
@@ -90,6 +153,6 @@ pub(super) async fn within<T>(
     limit: &str,
     asked: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let gave_up = |_| Err(database(step, limit, std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
+    let gave_up = |_| Err(database(step, limit, timed_out()));
     tokio::time::timeout(patience, asked).await.unwrap_or_else(gave_up)
 }

@@ -7,20 +7,28 @@ use super::buckets::LocalBuckets;
 use super::meter;
 use crate::algebra::Timestamp;
 use crate::decision::{Decision, Denied, Grant, Source};
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::plan::{CheckedCall, Plan};
 use crate::standing::Standings;
 use crate::tokens::Tokens;
 
-/// What a gate answers to `consume`, `check`, `wait`, `acquire` and their variants while the database cannot be asked: it
-/// is down, cannot be reached, gives up, takes no writes, or lacks the tables. A [`Lease`](crate::Lease) that is granted
-/// so holds nothing.
+/// What a gate answers to `consume`, `check`, `wait`, `acquire` and their variants during an outage of the database. A
+/// [`Lease`](crate::Lease) that is granted so holds nothing.
 ///
-/// A pool without a free connection for [`acquire_timeout`](crate::GateBuilder::acquire_timeout) counts as away,
-/// because sqlx reports a server that is down in the same words. These stay errors: bad input; [`Error::Busy`], because
-/// a crowd must not open the gate; [`Error::OutcomeUnknown`], because the tokens may have been taken; and what the
-/// database objects to in a key or a row. All other verbs always fail closed. Each answer without the database has
-/// [`Source::Degraded`], charges nothing, and leaves a `tracing` event at level `warn`.
+/// An outage is one of these:
+///
+/// - No connection can be opened: the server is away, starts up or shuts down.
+/// - A connection breaks, or the server does not answer in time or cancels the statement.
+/// - The server takes no writes: it is a standby or read-only, or its disk is full or fails.
+/// - Citus has lost a node that the call needs.
+///
+/// Everything else stays an error: a full pool, a full queue, a locked row and too many connections, because a crowd
+/// must not open the gate; missing rights or tables, a password that is refused and a wrong setting, because nobody
+/// would notice; bad input, and what the database objects to in a key or a row; a pool that is closed; and
+/// [`Error::OutcomeUnknown`], because the tokens may have been taken.
+///
+/// All other verbs always fail closed. Each answer without the database has [`Source::Degraded`], charges nothing, and
+/// leaves a `tracing` event at level `warn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum OnFailure {
@@ -67,13 +75,11 @@ impl Fallback {
 
     /// The answer to a call that the database did not answer.
     pub(super) fn answer(&self, kept: Option<CheckedCall>, error: Error) -> Result<Decision, Error> {
-        // Whoever can choose a key that the database objects to must not open the gate by it.
-        let failed = error.is_of_the_database() && !error.is_about_data();
-        let Some(call) = kept.filter(|_| failed) else { return Err(error) };
+        let Some(call) = kept.filter(|_| error.is_outage()) else { return Err(error) };
         let limit = call.limit().name.clone();
         let Some(decision) = self.decide(call) else { return Err(error) };
         let (limit, outcome) = (limit.as_str(), if decision.is_granted() { "granted" } else { "denied" });
-        tracing::warn!(limit, outcome, degraded = true, %error, "decided without the database");
+        tracing::warn!(limit, outcome, degraded = true, error = %chain(&error), "decided without the database");
         meter::decided(limit, outcome, Source::Degraded);
         Ok(decision)
     }

@@ -1,14 +1,16 @@
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 use sqlx::Connection as _;
 use tokio::runtime::Handle;
 
 use super::batch::{Batch, Left};
-use super::connection::Connection;
+use super::connection::{Connection, cut_off};
 use super::reply::QueuedCall;
 use super::shared::Shared;
 use super::waiting_room::WaitingRoom;
@@ -43,7 +45,7 @@ impl Lane {
     pub(super) fn submit(self: &Arc<Self>, waiting: QueuedCall) -> Result<(), Error> {
         let mut queue = self.queue();
         if queue.waiting.len() >= self.shared.settings.queue {
-            return Err(Error::Busy);
+            return Err(Error::Overloaded { limit: waiting.reply.limit().clone().into() });
         }
         let attended = std::mem::replace(&mut queue.attended, true);
         queue.waiting.push_back(waiting);
@@ -106,12 +108,17 @@ impl Lane {
 
     /// Waits for a server that did not answer in time. A closed connection would leave the server at work, and the next
     /// connection would wait as well: a table that is locked for an hour would use up all connections. Whoever comes
-    /// meanwhile gets the error.
-    async fn wait_out(&self, mut connection: Connection, error: &Error) -> Option<Connection> {
-        let patience = self.shared.settings.statement_timeout;
+    /// meanwhile gets the error. Only a connection that is cut off is left at once.
+    async fn wait_out(&self, mut connection: Connection, since: Instant, error: &Error) -> Option<Connection> {
         let until = tokio::time::Instant::now() + GIVE_UP;
+        let patience = self.shared.settings.statement_timeout.min(GIVE_UP);
         while tokio::time::Instant::now() < until {
-            match tokio::time::timeout(patience.min(GIVE_UP), connection.ping()).await {
+            let answer = tokio::time::timeout(patience, connection.ping());
+            let answer = match select(pin!(answer), pin!(cut_off(&self.shared, since))).await {
+                Either::Left((answer, _)) => answer,
+                Either::Right(((), _)) => return None,
+            };
+            match answer {
                 Ok(Ok(())) => {
                     connection.finished();
                     return connection.unless_wanted(&self.shared).await;
@@ -148,7 +155,7 @@ async fn work(mut attendant: Attendant) {
                 lane.waiting_room.admit(held);
                 idle = match left {
                     Left::Sound(connection) => connection.unless_wanted(&lane.shared).await,
-                    Left::Stuck(connection, error) => lane.wait_out(connection, &error).await,
+                    Left::Silent(connection, since, error) => lane.wait_out(connection, since, &error).await,
                     Left::Gone => None,
                 };
             }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::Gate;
 use crate::decision::{Grant, span};
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::receipt::Receipt;
 
 /// What a [concurrency limit](crate::Limit::concurrency) has granted, for as long as this lives. Made by
@@ -166,7 +166,7 @@ async fn renew_until_lost(gate: &Gate, lease: Duration, mut due: Instant, held: 
             }
             Err(error) => error,
         };
-        tracing::warn!(%error, "could not renew a lease");
+        tracing::warn!(error = %chain(&error), "could not renew a lease");
         if is_lost(&error) {
             return held.send_modify(|held| held.deadline = sent);
         }
@@ -200,7 +200,7 @@ async fn release(gate: &Gate, receipt: &Receipt, deadline: Instant) -> Result<()
             Err(error) => error,
         };
         if is_lost(&error) || Instant::now() + pause >= deadline {
-            tracing::warn!(%error, "could not release a lease: it lapses");
+            tracing::warn!(error = %chain(&error), "could not release a lease: it lapses");
             return Err(error);
         }
         may_be_done |= matches!(error, Error::OutcomeUnknown { .. });

@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use crate::decision::Source;
-use crate::error::Error;
+use crate::error::{Error, chain};
 
 /// One call was answered.
 pub(super) fn decided(limit: &str, outcome: &'static str, source: Source) {
@@ -31,7 +31,7 @@ pub(super) fn decided(limit: &str, outcome: &'static str, source: Source) {
 
 /// The database did not answer a call.
 pub(super) fn failed(limit: &str, error: &Error) {
-    tracing::debug!(limit, %error, "not decided");
+    tracing::debug!(limit, error = %chain(error), "not decided");
     #[cfg(feature = "metrics")]
     metrics::counter!("tollgate_errors_total", "limit" => limit.to_owned()).increment(1);
 }

@@ -65,9 +65,9 @@ use switchboard::Switchboard;
 ///
 /// # Errors
 ///
-/// A failure of the database reaches every caller of the batch. [`Error::Busy`]: the queue is full, or somebody held a
-/// row for too long; nothing was taken. [`Error::OutcomeUnknown`]: the connection was lost during the commit.
-/// [`OnFailure`] decides what else may be answered while the database is down.
+/// A failure of the database reaches every caller of the batch; [`OnFailure`] decides what may be answered instead.
+/// [`Error::Locked`], [`Error::Overloaded`], [`Error::PoolExhausted`]: too much is asked at once, and nothing was taken.
+/// [`Error::OutcomeUnknown`]: no answer came to the commit.
 ///
 /// # Cancellation
 ///

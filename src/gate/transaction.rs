@@ -26,7 +26,7 @@ pub(super) async fn run(
         tries -= 1;
         match attempt(shared, connection, plan, patience).await {
             Err(error) if error.is_lost_race() && tries > 0 => {}
-            Err(error) if error.is_lost_wait() => return Err(Error::Busy),
+            Err(error) if error.is_lost_wait() => return Err(error.of_locked_row()),
             done => return done,
         }
     }
@@ -58,7 +58,7 @@ async fn attempt(
 }
 
 /// Begins at READ COMMITTED, whatever the database's default, with timeouts for locks and statements, in one round
-/// trip.
+/// trip. The server rolls back by itself where the gate is cut off from it, since nobody else could free the rows.
 async fn begin<'c>(
     shared: &Shared,
     connection: &'c mut PgConnection,
@@ -68,7 +68,7 @@ async fn begin<'c>(
     let (lock, statement) = (millis(patience), millis(shared.settings.statement_timeout));
     let pass_on = if shared.settings.backend.parts.is_distributed() { PASS_ON } else { "" };
     let sql = format!(
-        "begin isolation level read committed read write; \
+        "begin isolation level read committed read write; set local idle_in_transaction_session_timeout = {statement}; \
          {pass_on}set local lock_timeout = {lock}; set local statement_timeout = {statement}"
     );
     connection.begin_with(AssertSqlSafe(sql)).await.map_err(|source| database(Step::Begin, limit, source))

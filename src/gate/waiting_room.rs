@@ -91,7 +91,8 @@ impl WaitingRoom {
                 let waited = call.held_since.map_or(Duration::ZERO, |since| since.elapsed());
                 let left = settings.lock_timeout.saturating_sub(waited);
                 if left.is_zero() {
-                    call.reply.send(Err(Error::Busy));
+                    let limit = call.reply.limit().clone().into();
+                    call.reply.send(Err(Error::Locked { limit }));
                 } else if !call.reply.is_abandoned() {
                     patience = patience.max(left);
                     calls.push(call);
@@ -131,7 +132,8 @@ impl Parties {
     /// Lets a call wait, behind those who ask for one of its rows.
     fn admit(&mut self, mut call: QueuedCall, settings: &Settings) {
         if self.waiting.iter().map(|party| party.calls.len()).sum::<usize>() >= settings.queue {
-            return call.reply.send(Err(Error::Busy));
+            let limit = call.reply.limit().clone().into();
+            return call.reply.send(Err(Error::Overloaded { limit }));
         }
         let now = Instant::now();
         call.held_since.get_or_insert(now);

@@ -7,7 +7,7 @@ use super::facts::{self, Facts};
 use super::fields::Fields;
 use super::problem::{ABOUT_BLANK, Problem, TEMPORARY_REDUCED_CAPACITY};
 use crate::decision::Denied;
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::key::KeyError;
 
 /// Why a request is not served: a limit refused, no decision was possible, or the request has no key.
@@ -15,7 +15,7 @@ use crate::key::KeyError;
 /// | | status | `Retry-After` |
 /// | --- | --- | --- |
 /// | a refusal | 429 | seconds until it would be granted, rounded up |
-/// | [`Error::Busy`] | 503 | 1 |
+/// | [`Error::Locked`], [`Error::Overloaded`], [`Error::PoolExhausted`] | 503 | 1 |
 /// | another error of the database or its rows | 503 | 5 |
 /// | [`Error::CostExceedsCapacity`], [`Error::Key`]: the request can never be granted | 400 | – |
 /// | [`Error::Lapsed`], [`Error::ReceiptUsed`]: a receipt is not good any more | 409 | – |
@@ -65,7 +65,10 @@ impl Rejection {
     pub fn retry_after(&self) -> Option<u64> {
         match self {
             Self::Denied(denied) => Some(facts::retry_after(denied)),
-            Self::Failed(Error::Busy) => Some(BUSY_SECONDS),
+            #[cfg(feature = "postgres")]
+            Self::Failed(Error::Locked { .. } | Error::Overloaded { .. } | Error::PoolExhausted { .. }) => {
+                Some(CROWDED_SECONDS)
+            }
             Self::Failed(_) => (self.status() == StatusCode::SERVICE_UNAVAILABLE).then_some(UNAVAILABLE_SECONDS),
             Self::NoKey(_) => None,
         }
@@ -152,8 +155,11 @@ fn failure(error: &Error) -> Problem {
         | Error::MixedCosts
         | Error::NothingAsked
         | Error::NotInTransaction => (StatusCode::INTERNAL_SERVER_ERROR, "The server asks its limiter wrongly"),
-        Error::Busy => (StatusCode::SERVICE_UNAVAILABLE, "Request cannot be satisfied as too many want the same"),
         Error::CorruptRow { .. } => (StatusCode::SERVICE_UNAVAILABLE, NO_ANSWER),
+        #[cfg(feature = "postgres")]
+        Error::Locked { .. } | Error::Overloaded { .. } | Error::PoolExhausted { .. } => {
+            (StatusCode::SERVICE_UNAVAILABLE, "Request cannot be satisfied as too many ask at once")
+        }
         #[cfg(feature = "postgres")]
         Error::Database { .. }
         | Error::NamedStatements { .. }
@@ -166,12 +172,13 @@ fn failure(error: &Error) -> Problem {
     };
     let is_temporary = status == StatusCode::SERVICE_UNAVAILABLE;
     let kind = if is_temporary { TEMPORARY_REDUCED_CAPACITY } else { ABOUT_BLANK };
-    let detail = status.is_client_error().then(|| error.to_string());
+    let detail = status.is_client_error().then(|| chain(error));
     Problem { detail, ..Problem::new(status, kind, title) }
 }
 
 const NO_ANSWER: &str = "Request cannot be satisfied as the rate limiter does not answer";
 /// A queue of thousands of calls is empty sooner.
-const BUSY_SECONDS: u64 = 1;
+#[cfg(feature = "postgres")]
+const CROWDED_SECONDS: u64 = 1;
 /// A failover takes longer; a client that comes back during one is told again.
 const UNAVAILABLE_SECONDS: u64 = 5;

@@ -96,7 +96,7 @@ impl Limiter {
         Self { at: None, lock_timeout: None, backend: Backend::PLAIN }
     }
 
-    /// Waits at most so long for a row that another transaction holds. Then it gives up with [`Error::Busy`], and the
+    /// Waits at most so long for a row that another transaction holds. Then it gives up with [`Error::Locked`], and the
     /// caller's transaction stays usable.
     ///
     /// It is PostgreSQL's `lock_timeout`, which counts anew for each row of a call, in whole milliseconds, rounded up.
@@ -157,7 +157,7 @@ impl Limiter {
     /// # Errors
     ///
     /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Then
-    /// [`Error::NotInTransaction`], [`Error::Busy`], [`Error::CorruptRow`], and the errors of the database.
+    /// [`Error::NotInTransaction`], [`Error::Locked`], [`Error::CorruptRow`], and the errors of the database.
     pub async fn consume(&self, conn: &mut PgConnection, request: Request) -> Result<Decision, Error> {
         self.consume_all(conn, [request]).await
     }

@@ -38,7 +38,7 @@ impl Savepoint {
     /// Leaves it as the answer demands: undone after an error, else kept.
     pub(super) async fn leave<T>(self, conn: &mut PgConnection, answer: Result<T, Error>) -> Result<T, Error> {
         match answer {
-            Err(error) if error.is_lock_timeout() => self.undo(conn).await.and(Err(Error::Busy)),
+            Err(error) if error.is_lock_timeout() => self.undo(conn).await.and(Err(error.of_locked_row())),
             // PostgreSQL has aborted the transaction: it is the caller's to roll back.
             Err(error) if error.is_of_the_database() => Err(error),
             Err(error) => self.undo(conn).await.and(Err(error)),

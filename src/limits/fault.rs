@@ -12,7 +12,7 @@ pub enum LimitsError {
     #[error("{0}")]
     Faulty(FileFaults),
     /// The file cannot be read.
-    #[error("could not read the limits file {}: {source} (check its path and rights)", .file.display())]
+    #[error("could not read the limits file {} (check its path and rights)", .file.display())]
     Unreadable {
         /// The path of the file.
         file: PathBuf,

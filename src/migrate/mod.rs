@@ -203,7 +203,7 @@ pub enum MigrateError {
         column: &'static str,
     },
     /// PostgreSQL or the connection failed.
-    #[error("could not {step}: {source}")]
+    #[error("could not {step}")]
     Database {
         /// What was about to be done.
         step: &'static str,

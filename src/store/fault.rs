@@ -54,17 +54,18 @@ pub(crate) fn unwritten(row: &Row) -> Error {
 impl Error {
     /// Whether the same call may succeed when the whole transaction is tried again.
     ///
-    /// True for lost races (serialization failures 40001, deadlocks 40P01), for waits that were cut short (lock
-    /// timeouts 55P03 and [`Error::Busy`], cancelled statements 57014), for servers that shut down or start up, and
-    /// for lost connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which may have been
-    /// carried out, and for [`Error::ReadOnly`]: the same connection leads to the same server again.
+    /// True for lost races (serialization failures 40001, deadlocks 40P01), for waits that were cut short
+    /// ([`Error::Locked`], lock timeouts 55P03, cancelled statements 57014), for crowds ([`Error::Overloaded`],
+    /// [`Error::PoolExhausted`], too many connections 53300), for servers that shut down or start up, and for lost
+    /// connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which may have been carried
+    /// out, for [`Error::ReadOnly`], as the same connection leads to the same server again, and for a pool that is
+    /// closed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Busy => true,
-            // The server went away in the middle of the handshake; the driver says no more than this.
-            Self::Database { step: Step::Acquire, source, .. } if matches!(**source, sqlx::Error::Protocol(_)) => true,
-            Self::Database { source, .. } | Self::Sweep { source, .. } => is_passing(source),
+            Self::Locked { .. } | Self::Overloaded { .. } | Self::PoolExhausted { .. } => true,
+            Self::Database { step, source, .. } => is_passing(source) || is_broken_off(*step, source),
+            Self::Sweep { source, .. } => is_passing(source),
             _ => false,
         }
     }
@@ -74,6 +75,8 @@ impl Error {
         match self {
             Self::Database { step, source, .. } => Self::Database { step, limit: asked.clone().into(), source },
             Self::OutcomeUnknown { source, .. } => Self::OutcomeUnknown { limit: asked.clone().into(), source },
+            Self::Locked { .. } => Self::Locked { limit: asked.clone().into() },
+            Self::PoolExhausted { .. } => Self::PoolExhausted { limit: asked.clone().into() },
             other => other,
         }
     }
@@ -90,6 +93,14 @@ impl Error {
         }
     }
 
+    /// The same, as the error of calls whose turn on the connection was to come: nothing of them was begun.
+    pub(crate) fn of_calls_behind(self) -> Self {
+        match self {
+            Self::OutcomeUnknown { limit, source: Some(source) } => Self::Database { step: Step::Begin, limit, source },
+            other => other,
+        }
+    }
+
     /// Whether the connection is as good as before. A connection to a server that takes no writes is not: it may have
     /// been the primary's, and leads there for as long as it is kept.
     pub(crate) fn leaves_connection(&self) -> bool {
@@ -97,6 +108,31 @@ impl Error {
             Self::Database { source, .. } | Self::Schema { source } => is_about_the_statement(source),
             Self::OutcomeUnknown { .. } | Self::ReadOnly { .. } => false,
             _ => true,
+        }
+    }
+
+    /// Whether the database cannot decide, so that [`OnFailure`](crate::OnFailure) answers instead: its rustdoc has the
+    /// list. A crowd, missing rights or tables, and our own faults are none of it.
+    pub(crate) fn is_outage(&self) -> bool {
+        match self {
+            Self::ReadOnly { .. } => true,
+            Self::Database { source, .. } if is_crowded(source) => false,
+            Self::Database { step, source, .. } => {
+                matches!(**source, sqlx::Error::Io(_))
+                    || is_broken_off(*step, source)
+                    || is_about_the_connection(source)
+                    || is_about_a_node(source)
+                    || matches!(code(source).as_deref(), Some("53100" | "57014" | "58030"))
+            }
+            _ => false,
+        }
+    }
+
+    /// The same, of a wait for a row that came to nothing.
+    pub(crate) fn of_locked_row(self) -> Self {
+        match self {
+            Self::Database { limit, .. } => Self::Locked { limit },
+            other => other,
         }
     }
 
@@ -163,11 +199,16 @@ fn is_passing(error: &sqlx::Error) -> bool {
         sqlx::Error::Database(_) => {
             is_about_the_connection(error)
                 || is_about_a_node(error)
-                || matches!(code(error).as_deref(), Some("40001" | "40P01" | "55P03" | "57014"))
+                || matches!(code(error).as_deref(), Some("40001" | "40P01" | "53300" | "55P03" | "57014"))
         }
-        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::WorkerCrashed => true,
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
         _ => false,
     }
+}
+
+/// Whether the server went away in the middle of the handshake, of which the driver says no more than this.
+fn is_broken_off(step: Step, error: &sqlx::Error) -> bool {
+    step == Step::Acquire && matches!(error, sqlx::Error::Protocol(_))
 }
 
 /// Whether PostgreSQL says that the statement failed, and goes on.
@@ -175,9 +216,22 @@ fn is_about_the_statement(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some() && !is_about_the_connection(error)
 }
 
-/// Whether PostgreSQL speaks of the connection (class 08), or of itself stopping or starting (57P0x).
+/// Whether PostgreSQL speaks of the connection (class 08), of ending it because it was idle (25P03, 57P05), or of itself
+/// stopping or starting (57P01 to 57P03).
 fn is_about_the_connection(error: &sqlx::Error) -> bool {
-    code(error).is_some_and(|code| matches!(&*code, "57P01" | "57P02" | "57P03") || code.starts_with("08"))
+    code(error)
+        .is_some_and(|code| matches!(&*code, "25P03" | "57P01" | "57P02" | "57P03" | "57P05") || code.starts_with("08"))
+}
+
+/// Whether PostgreSQL, or PgBouncer in its own words, has more connections than it takes.
+fn is_crowded(error: &sqlx::Error) -> bool {
+    let words = ["max_client_conn", "query_wait_timeout"];
+    let says = |error: &dyn DatabaseError| words.iter().any(|words| error.message().contains(words));
+    match code(error).as_deref() {
+        Some("53300") => true,
+        Some("08P01") => error.as_database_error().is_some_and(says),
+        _ => false,
+    }
 }
 
 /// Whether Citus says, in English, that it has lost a node: an internal error to PostgreSQL, with the words of libpq or

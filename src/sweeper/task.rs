@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::Sweeper;
 use super::pass::{SweepPass, Swept};
-use crate::error::Error;
+use crate::error::{Error, chain};
 
 /// Sweeping in the background, from [`Sweeper::spawn`]. Ends when it is dropped, after the batch at hand.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ fn tell(swept: Swept, error: Option<&Error>) {
     let Swept { ephemeral, durable, kept, missed, yielded, clock_stepped, shut_out, .. } = swept;
     tracing::debug!(ephemeral, durable, kept, missed, yielded, clock_stepped, shut_out, "swept");
     if let Some(error) = error {
-        tracing::warn!(%error, "a sweep ended early");
+        tracing::warn!(error = %chain(error), "a sweep ended early");
     }
     #[cfg(feature = "metrics")]
     for (table, rows) in [("ephemeral", ephemeral), ("durable", durable)] {

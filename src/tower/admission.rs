@@ -5,7 +5,7 @@ use http::response::Parts;
 
 use super::rule::AppliedRule;
 use crate::decision::{Grant, Source};
-use crate::error::Error;
+use crate::error::{Error, chain};
 use crate::gate::{Gate, Lease};
 use crate::http::Rejection;
 use crate::request::{CheckedRequest, Request};
@@ -57,7 +57,7 @@ impl Admission {
 async fn give_back(gate: Gate, refunds: Vec<CheckedRequest>) {
     for refund in refunds {
         if let Err(error) = credit(&gate, refund.into()).await {
-            tracing::warn!(%error, "could not give back a charge");
+            tracing::warn!(error = %chain(&error), "could not give back a charge");
         }
     }
 }

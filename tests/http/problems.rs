@@ -3,7 +3,7 @@
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
 use tollgate::http::{Fields, NoKey, Rejection};
-use tollgate::{Error, Key, Limit, MINUTE, Step, Tokens};
+use tollgate::{DriverError, Error, Key, Limit, MINUTE, Step, Tokens};
 
 use crate::world::{World, millis};
 
@@ -35,11 +35,13 @@ fn a_refusal_is_a_429_that_names_its_limits_and_the_instant_but_never_the_key() 
 #[test]
 fn errors_have_the_status_that_their_cause_deserves() {
     let limit = || "some".into();
-    let source = std::sync::Arc::new(sqlx::Error::Protocol("host 10.9.8.7, user postgres".to_owned()));
+    let source = DriverError::from(sqlx::Error::Protocol("host 10.9.8.7, user postgres".to_owned()));
     let key = Key::new("a\0b").unwrap_err();
     let exceeded = Error::CostExceedsCapacity { limit: limit(), asked: Tokens::new(9), max: Tokens::new(5) };
     let cases = [
-        (Error::Busy, 503, Some(1)),
+        (Error::Locked { limit: limit() }, 503, Some(1)),
+        (Error::Overloaded { limit: limit() }, 503, Some(1)),
+        (Error::PoolExhausted { limit: limit() }, 503, Some(1)),
         (Error::Database { step: Step::Read, limit: limit(), source: source.clone() }, 503, Some(5)),
         (Error::OutcomeUnknown { limit: limit(), source: Some(source.clone()) }, 503, Some(5)),
         (Error::Schema { source }, 503, Some(5)),

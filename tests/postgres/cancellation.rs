@@ -132,7 +132,7 @@ async fn g15_a_lock_timeout_leaves_the_transaction_usable_and_its_own_timeout_in
     let mut tx = stage.pool.begin().await.unwrap();
     sqlx::query("set local lock_timeout = '7s'").execute(&mut *tx).await.unwrap();
     let busy = LIMITER.lock_timeout(Duration::from_millis(1)).consume(&mut tx, DURABLE.key("there")).await;
-    assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
+    assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
     let timeout: String = sqlx::query_scalar("show lock_timeout").fetch_one(&mut *tx).await.unwrap();
     assert_eq!(timeout, "7s");
     LIMITER.consume(&mut tx, DURABLE.key("elsewhere")).await.unwrap().granted().unwrap();

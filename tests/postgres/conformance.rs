@@ -1,5 +1,6 @@
 //! Known cases with known numbers, each by the letter under which limiters are compared, through SQL and in both tables.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -567,7 +568,8 @@ async fn g10_a_key_is_stored_as_it_is_or_an_error_with_a_name() {
         for (key, fault) in [("", KeyError::Empty), (nul, KeyError::Nul), (&*long, KeyError::TooLong { bytes: 513 })] {
             let error = limiter().consume(&mut teller.tx, limit.key(key)).await.unwrap_err();
             assert!(matches!(&error, Error::Key { .. }), "{error:?}");
-            assert_eq!(error.to_string(), format!("key of limit {:?}: {fault}", limit.name()));
+            assert_eq!(error.to_string(), format!("the key asked of limit {:?} is invalid", limit.name()));
+            assert_eq!(error.source().unwrap().downcast_ref(), Some(&fault));
         }
         left(teller.consume(0.0, limit.key("Ærøskøbing 東京 🚦")).await);
         assert!(teller.row(&limit, "Ærøskøbing 東京 🚦").await.is_some());

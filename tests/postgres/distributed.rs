@@ -374,7 +374,7 @@ async fn a_lock_timeout_is_passed_on_and_both_settings_are_put_back() {
         let mut other = world.pool.begin().await.unwrap();
         LIMITER.consume(&mut other, busy.clone()).await.unwrap().granted().unwrap();
         let waited = LIMITER.lock_timeout(SECOND / 100).consume(&mut tx, busy).await;
-        assert!(matches!(waited, Err(Error::Busy)), "{waited:?}");
+        assert!(matches!(waited, Err(Error::Locked { .. })), "{waited:?}");
         assert_eq!(settings(&mut tx).await, ("7s".to_owned(), before.to_owned()));
         limiter.consume(&mut tx, limit.key("k")).await.unwrap().granted().unwrap();
         // Dropped, they would keep their rows for a moment.
@@ -444,10 +444,10 @@ async fn a_call_over_several_parts_that_is_busy_or_refused_takes_nothing() {
 
         let mut tx = world.pool.begin().await.unwrap();
         let busy = LIMITER.lock_timeout(SECOND / 20).consume_all(&mut tx, asks()).await;
-        assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
+        assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
         tx.commit().await.unwrap();
         let busy = gate.consume_all(asks()).await;
-        assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
+        assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
         assert_full(&mut conn, &limit, &keys).await;
         assert_eq!(rows_of(&world, limit.name()).await, 0, "nor does a row stay");
 

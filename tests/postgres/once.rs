@@ -8,11 +8,10 @@ use sqlx::{AssertSqlSafe, PgPool};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{
-    Charge, DAY, Decision, Error, Gate, Grant, HOUR, Limit, MINUTE, OnFailure, Receipt, Request, SECOND, Source,
-    Sweeper,
+    Charge, DAY, Decision, Error, Grant, HOUR, Limit, MINUTE, OnFailure, Receipt, Request, SECOND, Source, Sweeper,
 };
 
-use crate::gate::stage::{EVER, patient, pool, soon};
+use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::teller::{Teller, both, tokens};
 use crate::world::{ON_CALL, World, limiter, second};
@@ -327,17 +326,18 @@ async fn a_sliding_window_counts_an_id_once_and_gives_back_what_was_spared() {
 #[tokio::test]
 async fn without_the_database_an_id_is_decided_in_memory_and_the_database_forgets_none() {
     let world = World::new().await;
-    let pool = pool(&world.url(), 2).await;
+    let proxy = Proxy::new(&world.url());
     let limit = Limit::token_bucket("ten", 10, DAY);
     let ask = || limit.global().cost(8).tracked_for(HOUR).once("job");
-    let gate = Gate::builder(pool).on_failure(OnFailure::Local(1.0)).build();
+    let gate = patient(&one_connection(proxy.options()).await).on_failure(OnFailure::Local(1.0)).build();
     let _ = gate.consume(ask()).await.unwrap().granted().unwrap();
-    world.sql("alter schema tollgate rename to away").await;
+    proxy.lead_to("postgres://nobody@localhost/none?host=/nowhere");
+    proxy.cut().await;
     for _ in 0..2 {
         let grant = gate.consume(ask()).await.unwrap().granted().unwrap();
         assert!(grant.source == Source::Degraded && grant.charges.is_empty(), "{grant:?}");
     }
     assert!(!gate.consume(limit.global().cost(8)).await.unwrap().is_granted(), "memory was charged once");
-    world.sql("alter schema away rename to tollgate").await;
+    proxy.lead_to(&world.url());
     assert_eq!(gate.consume(ask()).await.unwrap().granted().unwrap().source, Source::Repeated);
 }

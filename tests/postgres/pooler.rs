@@ -205,8 +205,8 @@ async fn consume(conn: &mut PgConnection, request: Request) -> Result<(), Error>
 fn told(answer: Result<(), Error>, reason: &str) {
     let error = answer.unwrap_err();
     assert!(matches!(error, Error::NamedStatements { .. }) && !error.is_retryable(), "{error:?}");
-    let text = error.to_string();
-    assert!(text.contains("(say `unnamed_statements()`") && text.contains(reason), "{text}");
+    assert!(error.to_string().contains("(say `unnamed_statements()`"), "{error}");
+    assert!(std::error::Error::source(&error).unwrap().to_string().contains(reason), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -77,6 +77,11 @@ impl Proxy {
         self.wire.held.subscribe().wait_for(|held| *held == 0).await.unwrap();
     }
 
+    /// Cuts off every connection, as a router that forgets them does: both ends stand, and nothing passes. New ones work.
+    pub(crate) fn strand(&self) {
+        self.wire.stranded.send_modify(|stranded| *stranded += 1);
+    }
+
     /// Leads new connections to another server. Those that stand still lead to the one before.
     pub(crate) fn lead_to(&self, url: &str) {
         *self.server.lock().unwrap() = url.parse().unwrap();
@@ -116,6 +121,8 @@ struct Wire {
     held: watch::Sender<u32>,
     /// How often all connections were broken.
     cuts: watch::Sender<u32>,
+    /// How often all connections were cut off.
+    stranded: watch::Sender<u32>,
     /// From which statement on answers are lost.
     last_heard: AtomicU64,
     /// Whether the connection is broken with the first answer that is lost.
@@ -200,24 +207,24 @@ async fn serve(listener: UnixListener, server: Arc<Mutex<PgConnectOptions>>, wir
             .or_else(|| server.get_host().starts_with('/').then(|| server.get_host().into()));
         if let Some(directory) = path {
             let Ok(server) = UnixStream::connect(socket(&directory, server.get_port())).await else { continue };
-            let (read, write) = server.into_split();
-            tokio::spawn(join(client, read, write, wire));
+            tokio::spawn(join(client, server, wire));
         } else {
             let Ok(server) = TcpStream::connect((server.get_host(), server.get_port())).await else { continue };
-            let (read, write) = server.into_split();
-            tokio::spawn(join(client, read, write, wire));
+            tokio::spawn(join(client, server, wire));
         }
     }
 }
 
 /// Serves one connection until either side ends it.
-async fn join(client: UnixStream, read: impl AsyncRead + Unpin, write: impl AsyncWrite + Unpin, wire: Arc<Wire>) {
-    let (from, to) = client.into_split();
-    let mut cuts = wire.cuts.subscribe();
+async fn join(mut client: UnixStream, server: impl AsyncRead + AsyncWrite, wire: Arc<Wire>) {
+    let (from, to) = client.split();
+    let (mut read, mut write) = tokio::io::split(server);
+    let (mut cuts, mut stranded) = (wire.cuts.subscribe(), wire.stranded.subscribe());
     tokio::select! {
-        _ = wire.forward(from, write) => {}
-        _ = wire.answer(read, to) => {}
+        _ = wire.forward(from, &mut write) => {}
+        _ = wire.answer(&mut read, to) => {}
         _ = cuts.changed() => {}
+        _ = stranded.changed() => drop(cuts.changed().await),
     }
 }
 

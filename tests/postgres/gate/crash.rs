@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use fastrand::Rng;
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::{Error, Gate, Limit, Limiter, Receipt, SECOND, Storage, migrate};
+use tollgate::{Error, Gate, Limit, Limiter, MINUTE, Receipt, SECOND, Storage, migrate};
 use tollgate_embedded::Server;
 
 use super::stage::{EVER, one_connection, patient, pool, soon};
@@ -399,4 +400,101 @@ async fn a_server_that_falls_silent_is_given_up_and_its_connection_is_waited_for
     // The pool of one connection has a new one.
     soon(patient.consume(LITTLE.key("k"))).await.unwrap().granted().unwrap();
     assert_eq!(took("k").await, 2);
+}
+
+/// A router forgets the gate's connections, or the primary vanishes: the gate finds that a new one works, and leaves them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_cut_off_is_left_for_a_new_one() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let pool = PgPoolOptions::new().max_connections(4).acquire_timeout(5 * MINUTE).connect_with(proxy.options()).await;
+    let pool = pool.unwrap();
+    let gate = patient(&pool).lanes(1).statement_timeout(2 * SECOND).build();
+    gate.consume(LITTLE.key("k")).await.unwrap().granted().unwrap();
+    // The host application's connections lie idle.
+    let idle = futures_util::future::join_all((0..4).map(|_| pool.acquire())).await;
+    drop(idle);
+    soon(async { while pool.num_idle() < 4 {} }).await;
+    // The gate holds one of them at its next statement.
+    proxy.hold_after(1);
+    let call = tokio::spawn({
+        let gate = gate.clone();
+        async move { gate.consume(LITTLE.key("k")).await }
+    });
+    soon(proxy.until_held()).await;
+    proxy.strand();
+    proxy.release();
+    let error = soon(call).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
+    // None of those that wait is told an error more: the next batch has a connection that works.
+    soon(gate.consume(LITTLE.key("k"))).await.unwrap().granted().unwrap();
+}
+
+/// The rows of a transaction whose gate is cut off are free once the server has waited for it in vain.
+#[tokio::test]
+async fn a_gate_that_is_cut_off_in_a_transaction_leaves_no_row_locked() {
+    let stage = Stage::new().await;
+    let gate = patient(&stage.pool).statement_timeout(SECOND).build();
+    let _ = stage.set().await;
+    let both = || [LITTLE.key("k"), LOCAL.key("k")];
+    // Before the statement that commits it.
+    let commits_at = {
+        let before = stage.proxy.statements();
+        gate.consume_all(both()).await.unwrap().granted().unwrap();
+        stage.proxy.statements() - before
+    };
+    stage.proxy.hold_after(commits_at - 1);
+    let call = tokio::spawn({
+        let gate = gate.clone();
+        async move { gate.consume_all(both()).await }
+    });
+    soon(stage.proxy.until_held()).await;
+    stage.proxy.strand();
+    stage.proxy.release();
+    soon(call).await.unwrap().unwrap_err();
+    let mut tx = stage.world.begin().await;
+    soon(Limiter::new().consume_all(&mut tx, both())).await.unwrap().granted().unwrap();
+}
+
+/// A row that somebody locks divides the batch; those whose turn did not come know that nothing of theirs was begun.
+#[tokio::test]
+async fn where_one_group_of_a_batch_loses_its_commit_those_behind_it_are_not_told_that_nobody_knows() {
+    let stage = Stage::new().await;
+    let gate = patient(&stage.pool).lanes(1).build();
+    for statement in 1.. {
+        let _ = stage.set().await;
+        let mut holder = stage.world.begin().await;
+        sqlx::query("select from tollgate.durable where key = 'k' for update").execute(&mut *holder).await.unwrap();
+        // Until all are in one batch.
+        stage.proxy.hold_after(0);
+        let keys = ["k", "new", "newer", "newest"];
+        let calls = keys.map(|key| {
+            let gate = gate.clone();
+            tokio::spawn(async move { soon(gate.consume(LITTLE.key(key))).await })
+        });
+        soon(stage.proxy.until_held()).await;
+        stage.proxy.cut_after(statement);
+        stage.proxy.release();
+        let [k, new @ ..] = calls;
+        let (mut unknown, mut failed) = (0, 0);
+        for (key, call) in keys[1..].iter().zip(new) {
+            match call.await.unwrap() {
+                Ok(decision) => drop(decision.granted().unwrap()),
+                Err(Error::OutcomeUnknown { .. }) => unknown += 1,
+                Err(error) => {
+                    assert!(error.is_retryable(), "{error:?}");
+                    assert_eq!(stage.world.row(Storage::Durable, "little", key).await, None, "{statement}: {key}");
+                    failed += 1;
+                }
+            }
+        }
+        holder.rollback().await.unwrap();
+        let k = k.await.unwrap();
+        assert!(unknown <= 1, "{unknown} after statement {statement}");
+        stage.proxy.hear();
+        if unknown + failed == 0 && k.is_ok() {
+            assert!(statement > 10, "{statement}");
+            return;
+        }
+    }
 }

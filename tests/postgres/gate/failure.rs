@@ -12,7 +12,7 @@ use tollgate_embedded::Server;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-use super::stage::{EVER, one_connection, patient, pool, soon};
+use super::stage::{EVER, nowhere, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::world::World;
 
@@ -181,9 +181,7 @@ async fn g31_no_share_is_no_grant() {
 /// Somebody invents keys. No bucket is reset by it, and those who are kept go on.
 #[tokio::test]
 async fn g31_a_local_bucket_is_never_forgotten_before_it_is_full() {
-    let pool = PgPoolOptions::new().connect_lazy("postgres://nobody@127.0.0.1:1/none").unwrap();
-    pool.close().await;
-    let gate = gate(&pool, OnFailure::Local(1.0));
+    let gate = gate(&nowhere(), OnFailure::Local(1.0));
     let [slow, fast] = [EVER, Duration::from_millis(1)].map(|period| Limit::fixed_window("one", 1, period));
     let keys = |from: u32, to: u32| (from..to).map(|key| slow.key(key)).collect::<Vec<_>>();
     gate.consume(fast.key("soon full")).await.unwrap().granted().unwrap();
@@ -202,9 +200,51 @@ async fn g31_a_local_bucket_is_never_forgotten_before_it_is_full() {
     }
 }
 
-/// A crowd is no failure of the database: neither a full queue nor a held row opens the gate.
+/// The same error of sqlx, told apart by the gate: there is a server, and no connection to it is free.
 #[tokio::test]
-async fn g31_busy_and_unknown_outcomes_stay_errors_whatever_the_policy() {
+async fn a_pool_in_full_use_opens_no_gate_and_a_server_that_goes_meanwhile_does() {
+    let (mut server, pool) = server().await;
+    let gate = gate(&pool, OnFailure::Open);
+    let held = [pool.acquire().await.unwrap(), pool.acquire().await.unwrap()];
+    for _ in 0..2 {
+        let error = soon(gate.consume(LIMIT.key("k"))).await.unwrap_err();
+        assert!(matches!(error, Error::PoolExhausted { .. }), "{error:?}");
+        assert!(error.is_retryable() && error.limit() == Some("ten"), "{error:?}");
+    }
+    server.stop().unwrap();
+    let grant = soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
+    assert_eq!(grant.source, Source::Degraded);
+    drop(held);
+}
+
+/// A server that takes no more connections is crowded, and not away.
+#[tokio::test]
+async fn a_server_without_a_free_connection_opens_no_gate() {
+    let server = Server::builder().setting("max_connections", "6").start().unwrap();
+    migrate::run(&mut PgConnection::connect(server.url()).await.unwrap()).await.unwrap();
+    let mut crowd = Vec::new();
+    let full = soon(async {
+        loop {
+            match PgConnection::connect(server.url()).await {
+                Ok(conn) => crowd.push(conn),
+                Err(error) => break error,
+            }
+        }
+    });
+    assert_eq!(full.await.as_database_error().unwrap().code().unwrap(), "53300");
+    let pool = PgPoolOptions::new().connect_lazy(server.url()).unwrap();
+    let gate = gate(&pool, OnFailure::Open);
+    let error = soon(gate.consume(LIMIT.key("k"))).await.unwrap_err();
+    let driver = std::error::Error::source(&error).unwrap().downcast_ref::<sqlx::Error>().unwrap();
+    assert_eq!(driver.as_database_error().unwrap().code().unwrap(), "53300");
+    assert!(error.is_retryable(), "{error:?}");
+    crowd.clear();
+    assert_eq!(first_grant(&gate, LIMIT.key("k")).await.remaining, Tokens::new(9));
+}
+
+/// Neither a crowd nor a fault of ours is an outage: nobody opens the gate by it, and somebody hears of it.
+#[tokio::test]
+async fn g31_crowds_faults_of_ours_and_unknown_outcomes_stay_errors_whatever_the_policy() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;
@@ -216,7 +256,7 @@ async fn g31_busy_and_unknown_outcomes_stay_errors_whatever_the_policy() {
         let mut held = holder.begin().await.unwrap();
         sqlx::query("select from tollgate.durable for update").execute(&mut *held).await.unwrap();
         let busy = soon(gate.consume(LIMIT.key("k"))).await;
-        assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
+        assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
         held.rollback().await.unwrap();
 
         let full = patient(&pool).queue(1).on_failure(policy).build();
@@ -227,14 +267,47 @@ async fn g31_busy_and_unknown_outcomes_stay_errors_whatever_the_policy() {
         });
         tokio::task::yield_now().await;
         let busy = soon(full.consume(LIMIT.key("k"))).await;
-        assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
+        assert!(matches!(busy, Err(Error::Overloaded { .. })), "{busy:?}");
         drop(only);
         first.await.unwrap().unwrap().granted().unwrap();
 
         proxy.cut_after(2);
         let unknown = soon(gate.consume(LIMIT.key("k"))).await;
         assert!(matches!(unknown, Err(Error::OutcomeUnknown { .. })), "{unknown:?}");
+
+        world.sql("alter schema tollgate rename to away").await;
+        let missing = soon(gate.consume(LIMIT.key("k"))).await;
+        assert!(matches!(missing, Err(Error::Schema { .. })), "{missing:?}");
+        world.sql("alter schema away rename to tollgate").await;
+
+        let stranger = format!("set role {}", world.role().await);
+        let hook = PgPoolOptions::new().max_connections(1).after_connect(move |conn, _| {
+            let stranger = sqlx::AssertSqlSafe(stranger.clone());
+            Box::pin(async move { sqlx::raw_sql(stranger).execute(conn).await.map(drop) })
+        });
+        let strangers = patient(&hook.connect(&world.url()).await.unwrap()).on_failure(policy).build();
+        let denied = soon(strangers.consume(LIMIT.key("k"))).await;
+        assert!(matches!(denied, Err(Error::Database { .. })), "{denied:?}");
+
+        let closed = PgPoolOptions::new().connect(&world.url()).await.unwrap();
+        closed.close().await;
+        let error = soon(patient(&closed).on_failure(policy).build().consume(LIMIT.key("k"))).await.unwrap_err();
+        assert!(matches!(error, Error::Database { .. }) && !error.is_retryable(), "{error:?}");
     }
+}
+
+/// Word for word, wherever a user may look for it.
+#[test]
+fn what_an_outage_is_stands_the_same_in_the_rustdoc_and_in_the_guides() {
+    let list = |text: &str| {
+        let lines = text.lines().map(|line| line.trim_start_matches("/// "));
+        let from = lines.skip_while(|line| !line.contains("utage") || !line.ends_with("is one of these:"));
+        from.skip(2).take_while(|line| line.starts_with("- ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let rustdoc = list(include_str!("../../../src/gate/fallback.rs"));
+    assert_eq!(rustdoc.len(), 4);
+    assert_eq!(rustdoc, list(include_str!("../../../SECURITY.md")));
+    assert_eq!(rustdoc, list(include_str!("../../../docs/operating.md")));
 }
 
 /// The database is there, and what is wrong with it reaches every caller, by the name of the limit that each asked.

@@ -126,7 +126,7 @@ async fn waits_that_take_longer_than_a_statement_may_are_busy_and_open_no_gate()
             let (one, several) = tokio::join!(gate.consume(LIMIT.key("held")), gate.consume_all(both.clone()));
             answers.extend([one, several]);
         }
-        if answers.iter().all(|answer| matches!(answer, Err(Error::Busy))) {
+        if answers.iter().all(|answer| matches!(answer, Err(Error::Locked { .. }))) {
             return release(holder).await;
         }
     }

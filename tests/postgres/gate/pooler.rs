@@ -98,7 +98,7 @@ async fn connections_that_the_pooler_ends_lose_no_grant_and_no_caller() {
     told.agrees_with(&mut world.connect().await).await;
 }
 
-/// Until the user says `unnamed_statements()`, each caller is told to, unless it chose to be answered without the database.
+/// Until the user says `unnamed_statements()`, each caller is told to, whatever the gate does in an outage.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gate_with_named_statements_says_what_to_do() {
     let world = World::new().await;
@@ -114,8 +114,8 @@ async fn a_gate_with_named_statements_says_what_to_do() {
     take_first_name(&url).await;
     let third = pool(&url, 1).await;
     let open = named(&third).on_failure(OnFailure::Open).build();
-    let grant = soon(open.consume(DURABLE.key("k"))).await.unwrap().granted().unwrap();
-    assert_eq!(grant.source, Source::Degraded);
+    let error = soon(open.consume(DURABLE.key("k"))).await.unwrap_err();
+    assert!(matches!(error, Error::NamedStatements { .. }), "{error:?}");
     let unnamed = named(&third).unnamed_statements().build();
     let grant = soon(unnamed.consume(DURABLE.key("k"))).await.unwrap().granted().unwrap();
     assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(98)));

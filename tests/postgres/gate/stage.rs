@@ -18,6 +18,11 @@ pub(crate) async fn pool(url: &str, connections: u32) -> PgPool {
     PgPoolOptions::new().max_connections(connections).acquire_timeout(5 * MINUTE).connect(url).await.unwrap()
 }
 
+/// A pool that leads nowhere, and says so at once.
+pub(crate) fn nowhere() -> PgPool {
+    PgPoolOptions::new().connect_lazy("postgres://nobody@localhost/none?host=/nowhere").unwrap()
+}
+
 /// Returns once all other sessions of this database are gone, and have handed in what they counted.
 pub(crate) async fn until_alone(conn: &mut PgConnection) {
     // Citus keeps a daemon and connections of its own.

@@ -110,7 +110,7 @@ async fn callers_take_from_shards_that_nobody_holds_and_wait_only_where_all_are_
         let impatient = LIMITER.lock_timeout(Duration::from_millis(50));
         let mut tx = world.pool.begin().await.unwrap();
         let busy = impatient.consume(&mut tx, limit.global()).await;
-        assert!(matches!(busy, Err(Error::Busy)), "{busy:?}");
+        assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
         drop(open);
         assert!(LIMITER.consume(&mut tx, limit.global()).await.unwrap().is_granted(), "the transaction is usable");
         tx.rollback().await.unwrap();

@@ -92,7 +92,7 @@ impl Caller {
                 return self.count(took);
             }
             // Their transaction is usable, and nothing is in it.
-            Some(Err(Error::Busy)) => tx.commit().await.unwrap(),
+            Some(Err(Error::Locked { .. })) => tx.commit().await.unwrap(),
             Some(Err(error)) => panic!("{error}"),
             Some(Ok(_)) => tx.rollback().await.unwrap(),
             None => {
