@@ -11,7 +11,7 @@ create unlogged table tollgate.ephemeral (
     holds   bigint[],
 
     constraint ephemeral_pkey primary key (part, name, key, shard),
-    -- `tollgate distribute` swaps this one: a process that binds other parts fails at its first insert.
+    -- `tollgate distribute` swaps this one: a process that binds other parts inserts no row.
     constraint ephemeral_part check (part = 0),
     -- One short constraint, for PostgreSQL reads the text of each for each statement. The library holds instants before
     -- the year 262143.
@@ -37,7 +37,7 @@ delete from tollgate.ephemeral;
 alter table tollgate.ephemeral alter holds set storage extended;
 
 comment on table  tollgate.ephemeral         is 'balances of ephemeral limits; a missing row means a full bucket';
-comment on column tollgate.ephemeral.part is '0 on plain PostgreSQL; once distributed over N parts by Citus, N to 2N - 1 by the hash of the key';
+comment on column tollgate.ephemeral.part is '0 on plain PostgreSQL; once distributed over N parts by Citus, one of N numbers from 8N to 16N - 1, by the hash of the key';
 comment on column tollgate.ephemeral.name is 'the limit''s name; collated by bytes, the order in which rows are locked';
 comment on column tollgate.ephemeral.key is 'whom the limit applies to; empty for the limit''s global row';
 comment on column tollgate.ephemeral.shard is 'which of the limit''s rows for this key, from 0';

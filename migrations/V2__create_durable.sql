@@ -12,7 +12,7 @@ create table tollgate.durable (
     holds   bigint[],
 
     constraint durable_pkey primary key (part, name, key, shard),
-    -- `tollgate distribute` swaps this one: a process that binds other parts fails at its first insert.
+    -- `tollgate distribute` swaps this one: a process that binds other parts inserts no row.
     constraint durable_part check (part = 0),
     -- One short constraint, for PostgreSQL reads the text of each for each statement. The library holds instants before
     -- the year 262143.
@@ -38,7 +38,7 @@ delete from tollgate.durable;
 alter table tollgate.durable alter holds set storage extended;
 
 comment on table  tollgate.durable         is 'balances of durable limits; a missing row means a full bucket';
-comment on column tollgate.durable.part is '0 on plain PostgreSQL; once distributed over N parts by Citus, N to 2N - 1 by the hash of the key';
+comment on column tollgate.durable.part is '0 on plain PostgreSQL; once distributed over N parts by Citus, one of N numbers from 8N to 16N - 1, by the hash of the key';
 comment on column tollgate.durable.name is 'the limit''s name; collated by bytes, the order in which rows are locked';
 comment on column tollgate.durable.key is 'whom the limit applies to; empty for the limit''s global row';
 comment on column tollgate.durable.shard is 'which of the limit''s rows for this key, from 0';

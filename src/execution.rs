@@ -107,6 +107,9 @@ impl<'a> Execution<'a> {
     /// Decides over rows that are locked, and writes what changed. What was inserted in vain is deleted again.
     async fn finish(&mut self, found: Found) -> Result<Answers, Error> {
         let rows = self.plan.rows();
+        if self.plan.trusts_absence(&found.states) {
+            self.store.expect_parts_if_distributed(rows[0].name()).await?;
+        }
         let Outcome { answers, changes } = self.plan.decide(&found.states, found.now);
         if !changes.is_empty() {
             self.save(&changes, found.xid).await?;

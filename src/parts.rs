@@ -1,3 +1,5 @@
+use std::ops::RangeInclusive;
+
 use crate::hash::stable_hash;
 use crate::key::Key;
 
@@ -6,34 +8,61 @@ use crate::key::Key;
 pub(crate) struct Parts(u16);
 
 impl Parts {
+    /// The most for which each has a number that the column holds.
+    pub(crate) const MAX: u16 = 2048;
+
     /// So many parts; 0 for plain PostgreSQL.
     ///
     /// # Panics
     ///
-    /// Unless the number is 0 or a power of two, at most 16 384.
+    /// Unless the number is 0 or a power of two, at most 2048.
     #[track_caller]
     pub(crate) const fn new(parts: u16) -> Self {
         assert!(
-            parts == 0 || parts.is_power_of_two() && parts <= 1 << 14,
-            "parts must be a power of two, at most 16384"
+            parts == 0 || parts.is_power_of_two() && parts <= Self::MAX,
+            "parts must be a power of two, at most 2048"
         );
         Self(parts)
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn count(self) -> u16 {
+        self.0
     }
 
     pub(crate) fn is_distributed(self) -> bool {
         self.0 > 0
     }
 
+    /// Among which numbers those of N parts are: from 8N to 16N − 1. So a part tells N, and a CHECK of the tables
+    /// refuses a process that was told another one.
+    pub(crate) const fn numbers(self) -> RangeInclusive<u16> {
+        if self.0 == 0 { 0..=0 } else { 8 * self.0..=16 * self.0 - 1 }
+    }
+
     /// The part of a key; 0 where nothing is distributed. All limits of a key are in one part, so a call about one key
-    /// is one part's affair. Stored rows lie in these parts: the hash never changes.
+    /// is one part's affair. Stored rows lie in these parts: neither hash ever changes.
     ///
-    /// N parts are numbered from N to 2N − 1. So a part tells N, and a CHECK of the tables refuses a process that was
-    /// told another one.
+    /// Citus hashes the number of a part once more, and cuts the range of these hashes into N shards. A part has the
+    /// first number that falls into the shard of its own; consecutive numbers would leave many shards empty.
     pub(crate) fn of(self, key: &Key) -> u16 {
         if !self.is_distributed() {
             return 0;
         }
-        let index = stable_hash(key.as_str().bytes()) % u64::from(self.0);
-        self.0 + u16::try_from(index).expect("there are at most 16384 parts")
+        let parts = u64::from(self.0);
+        let shard = stable_hash(key.as_str().bytes()) % parts;
+        let falls_into_it = |number: &u16| (u64::from(hashint2(*number)) * parts) >> 32 == shard;
+        self.numbers().find(falls_into_it).expect("a test finds a number for each shard, whatever the number of parts")
     }
+}
+
+/// PostgreSQL's function of this name, counted from the least result: the final mix of lookup3 (Bob Jenkins), of one
+/// word.
+fn hashint2(number: u16) -> u32 {
+    let mut words = [0x9E37_79B9 + 4 + 3_923_095_u32; 3];
+    words[0] = words[0].wrapping_add(number.into());
+    for (word, other, bits) in [(2, 1, 14), (0, 2, 11), (1, 0, 25), (2, 1, 16), (0, 2, 4), (1, 0, 14), (2, 1, 24)] {
+        words[word] = (words[word] ^ words[other]).wrapping_sub(words[other].rotate_left(bits));
+    }
+    words[2] ^ (1 << 31)
 }

@@ -8,8 +8,8 @@ use crate::output::OutputArgs;
 /// Distribute the tables over the nodes of Citus by their column `part`.
 ///
 /// Run it on the coordinator, and then tell the number of parts to every limiter and gate with `parts(N)`: a process
-/// that was told nothing, or another number, fails at its first insert. Each table is locked while its rows are carried
-/// over.
+/// that was told nothing, or another number, fails at its first call. Each table is locked while its rows are
+/// carried over.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DistributeArgs {
     /// Over how many parts: a power of two. A node holds whole parts.
@@ -21,6 +21,10 @@ pub(crate) struct DistributeArgs {
     #[arg(long)]
     buckets_apart: bool,
 
+    /// Take the tables back to the coordinator, with all rows: to do without Citus, or to choose another number.
+    #[arg(long, conflicts_with_all = ["parts", "buckets_apart"])]
+    undo: bool,
+
     #[command(flatten)]
     database: DatabaseArgs,
 
@@ -29,9 +33,17 @@ pub(crate) struct DistributeArgs {
 }
 
 pub(crate) async fn run(args: DistributeArgs) -> Result<(), CommandError> {
-    let DistributeArgs { parts, buckets_apart, database, output } = args;
+    let DistributeArgs { parts, buckets_apart, undo, database, output } = args;
+    let mut conn = database.connect().await?;
+    if undo {
+        let undone = migrate::undistribute(&mut conn).await?;
+        let undone = undone.then_some("the tables are the coordinator's again; say no `parts` to any limiter or gate");
+        return output.print(&json!({ "parts": 0, "undone": undone.is_some() }), || {
+            undone.unwrap_or("nothing to do: the tables are not distributed").to_owned()
+        });
+    }
     let buckets = if buckets_apart { Buckets::Apart } else { Buckets::Colocated };
-    let distributed = migrate::distribute(&mut database.connect().await?, parts, buckets).await?;
+    let distributed = migrate::distribute(&mut conn, parts, buckets).await?;
     output.print(&json!({ "parts": parts, "distributed": distributed }), || {
         if distributed {
             format!("distributed the tables over {parts} parts; say `parts({parts})` to every limiter and gate")
@@ -43,6 +55,6 @@ pub(crate) async fn run(args: DistributeArgs) -> Result<(), CommandError> {
 
 fn power_of_two(text: &str) -> Result<u16, String> {
     let parts: u16 = text.parse().map_err(|_| "write a whole number".to_owned())?;
-    let fits = parts.is_power_of_two() && parts <= 1 << 14;
-    if fits { Ok(parts) } else { Err("write a power of two, at most 16384".to_owned()) }
+    let fits = parts.is_power_of_two() && parts <= 2048;
+    if fits { Ok(parts) } else { Err("write a power of two, at most 2048".to_owned()) }
 }

@@ -4,6 +4,7 @@
 )]
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tracing::Instrument;
@@ -162,8 +163,16 @@ impl Batch {
 
     async fn peek(&mut self, shared: &Shared, connection: &mut Connection) -> Result<Found, Error> {
         let (rows, patience) = (self.plan.rows(), shared.settings.statement_timeout);
-        let asked = Instant::now();
-        let found = within(patience, Step::Read, rows[0].name(), shared.store(connection).peek(rows)).await;
+        let (asked, limit, mut store) = (Instant::now(), rows[0].name(), shared.store(connection));
+        let peek = async {
+            let found = store.peek(rows).await?;
+            if self.plan.trusts_absence(&found.states) && !shared.has_parts.load(Ordering::Relaxed) {
+                store.expect_parts(limit).await?;
+                shared.has_parts.store(true, Ordering::Relaxed);
+            }
+            Ok(found)
+        };
+        let found = within(patience, Step::Read, limit, peek).await;
         self.silent_since = found.as_ref().is_err_and(Error::is_timeout).then_some(asked);
         found
     }

@@ -1,5 +1,6 @@
 use std::num::NonZero;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -151,7 +152,7 @@ impl GateBuilder {
     ///
     /// # Panics
     ///
-    /// Unless the number is 0 or a power of two, at most 16 384.
+    /// Unless the number is 0 or a power of two, at most 2048.
     #[track_caller]
     pub fn parts(mut self, parts: u16) -> Self {
         self.settings.backend.parts = Parts::new(parts);
@@ -180,6 +181,7 @@ impl GateBuilder {
             settings: self.settings,
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
             fallback: Fallback::new(self.on_failure),
+            has_parts: AtomicBool::new(false),
         };
         Gate::with(shared, most)
     }

@@ -1,3 +1,4 @@
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool};
@@ -16,6 +17,8 @@ pub(super) struct Shared {
     pub(super) refusals: Option<Refusals>,
     pub(super) fallback: Fallback,
     pub(super) width: Width,
+    /// Whether the tables were seen to have the parts that the settings say.
+    pub(super) has_parts: AtomicBool,
 }
 
 impl Shared {

@@ -131,11 +131,11 @@ impl Limiter {
     /// the clock of its node, and a call by the latest of them: keep the nodes' clocks in step (NTP). For a call of one
     /// row the clock may be read up to five milliseconds before the row is locked.
     ///
-    /// A process with a wrong number gets [`Error::WrongParts`] at its first insert.
+    /// A process with a wrong number gets [`Error::WrongParts`] at its first call.
     ///
     /// # Panics
     ///
-    /// Unless the number is 0 or a power of two, at most 16 384.
+    /// Unless the number is 0 or a power of two, at most 2048.
     #[track_caller]
     pub const fn parts(mut self, parts: u16) -> Self {
         self.backend.parts = Parts::new(parts);
@@ -314,6 +314,9 @@ impl Limiter {
         let mut store = self.tables(conn);
         store.expect_transaction_if_unnamed(plan.rows()[0].name()).await?;
         let found = store.peek(plan.rows()).await?;
+        if plan.trusts_absence(&found.states) {
+            store.expect_parts_if_distributed(plan.rows()[0].name()).await?;
+        }
         only(plan.decide(&found.states, found.now).answers)
     }
 

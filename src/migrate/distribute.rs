@@ -1,6 +1,6 @@
 //! The tables distributed over the nodes of Citus, by `part`.
 
-use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Row};
+use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
 
 use super::{MigrateError, ask, failed, validate};
 use crate::key::Key;
@@ -27,7 +27,7 @@ pub enum Buckets {
 ///
 /// Carries over the rows that are there: each gets its part, one of `parts`. Then tell the number to each limiter and
 /// gate ([`Limiter::parts`](crate::Limiter::parts)). A process that was told nothing, or another number, fails with
-/// [`Error::WrongParts`](crate::Error::WrongParts) at its first insert.
+/// [`Error::WrongParts`](crate::Error::WrongParts) at its first call.
 ///
 /// [Citus]: https://docs.citusdata.com
 ///
@@ -38,29 +38,58 @@ pub enum Buckets {
 ///
 /// # Panics
 ///
-/// Unless `parts` is a power of two, at most 16 384.
+/// Unless `parts` is a power of two, at most 2048.
 ///
 /// # Errors
 ///
 /// [`MigrateError::NoCitus`] where the extension is not in the database; [`MigrateError::DistributedOtherwise`] where a
-/// table is distributed by another column or over another number of parts; those of [`validate`].
+/// table is distributed by another column or over another number of parts: [`undistribute`] it first; those of
+/// [`validate`].
 pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -> Result<bool, MigrateError> {
-    let hash = Parts::new(parts);
-    validate(conn).await?;
-    if !ask(conn, "select pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null", "look for Citus").await?
-    {
-        return Err(MigrateError::NoCitus);
-    }
+    let wanted = Parts::new(parts);
+    expect_citus(conn).await?;
     let mut did = false;
     for (table, colocated) in [("durable", "none"), ("ephemeral", "tollgate.durable")] {
         let colocated = if buckets == Buckets::Apart { "none" } else { colocated };
-        match column_and_parts(conn, table).await? {
+        match (column(conn, table).await?.as_deref(), parts_of(conn, table).await?) {
             (None, _) => {
-                distribute_table(conn, table, colocated, hash, parts).await?;
+                let shards = if colocated == "none" { format!(", shard_count => {parts}") } else { String::new() };
+                let mut tx = renumbered(conn, table, None, wanted).await?;
+                let distribute = format!(
+                    "select pg_catalog.create_distributed_table('tollgate.{table}', 'part',
+                                                                colocate_with => '{colocated}'{shards})"
+                );
+                run(&mut tx, distribute).await?;
+                tx.commit().await.map_err(failed("commit"))?;
                 did = true;
             }
-            (Some(column), old) if column == "part" && old == parts => {}
+            (Some("part"), old) if old == parts => {}
             _ => return Err(MigrateError::DistributedOtherwise { table }),
+        }
+    }
+    Ok(did)
+}
+
+/// Takes the tables back from the nodes of Citus to its coordinator, with all rows, and returns whether there was
+/// anything to do. Then tell no limiter and no gate a number of parts, or [`distribute`] over another one.
+///
+/// # Locks
+///
+/// As [`distribute`].
+///
+/// # Errors
+///
+/// [`MigrateError::NoCitus`] where the extension is not in the database; those of [`validate`].
+pub async fn undistribute(conn: &mut PgConnection) -> Result<bool, MigrateError> {
+    expect_citus(conn).await?;
+    let mut did = false;
+    for table in ["ephemeral", "durable"] {
+        let column = column(conn, table).await?;
+        if column.is_some() || parts_of(conn, table).await? > 0 {
+            let undistribute = format!("select pg_catalog.undistribute_table('tollgate.{table}')");
+            let tx = renumbered(conn, table, column.map(|_| undistribute), Parts::new(0)).await?;
+            tx.commit().await.map_err(failed("commit"))?;
+            did = true;
         }
     }
     Ok(did)
@@ -75,75 +104,72 @@ pub async fn parts(conn: &mut PgConnection) -> Result<u16, MigrateError> {
     parts_of(conn, "durable").await
 }
 
-/// Gives each row its part, and the table to Citus, in one transaction.
-async fn distribute_table(
-    conn: &mut PgConnection,
-    table: &'static str,
-    colocated: &str,
-    hash: Parts,
-    parts: u16,
-) -> Result<(), MigrateError> {
+async fn expect_citus(conn: &mut PgConnection) -> Result<(), MigrateError> {
+    validate(conn).await?;
+    let is_there = "select pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null";
+    if ask(conn, is_there, "look for Citus").await? { Ok(()) } else { Err(MigrateError::NoCitus) }
+}
+
+/// Begins a transaction that locks a table, and gives each of its rows the part that it has among so many; after a
+/// statement that is to come first.
+async fn renumbered<'c>(
+    conn: &'c mut PgConnection,
+    table: &str,
+    first: Option<String>,
+    parts: Parts,
+) -> Result<Transaction<'c, Postgres>, MigrateError> {
     let mut tx = Connection::begin(conn).await.map_err(failed("begin a transaction"))?;
     run(&mut tx, format!("lock table tollgate.{table} in access exclusive mode")).await?;
+    if let Some(first) = first {
+        run(&mut tx, first).await?;
+    }
     run(&mut tx, format!("alter table tollgate.{table} drop constraint {table}_part")).await?;
+    let right = format!("part between {} and {}", parts.numbers().start(), parts.numbers().end());
     loop {
-        let keys = format!("select distinct key from tollgate.{table} where part = 0 limit {PAGE}");
+        let keys = format!("select distinct key from tollgate.{table} where not ({right}) limit {PAGE}");
         let keys = sqlx::raw_sql(AssertSqlSafe(keys)).fetch_all(&mut *tx).await.map_err(failed("read keys"))?;
         if keys.is_empty() {
             break;
         }
-        for row in keys {
-            let key: String = row.try_get(0).map_err(failed("read keys"))?;
-            let part = Key::try_from(key.clone()).map_or(parts, |key| hash.of(&key));
-            let set = format!("update tollgate.{table} set part = $1 where part = 0 and key = $2");
-            let set = sqlx::query(AssertSqlSafe(set)).bind(i32::from(part)).bind(key).persistent(false);
-            set.execute(&mut *tx).await.map_err(failed("set the parts"))?;
-        }
+        let numbered = keys.iter().map(|row| {
+            let key = Key::try_from(row.try_get::<String, _>(0)?).map_err(|error| sqlx::Error::Decode(error.into()))?;
+            Ok((key.as_str().to_owned(), parts.of(&key).cast_signed()))
+        });
+        let numbered: Result<(Vec<_>, Vec<_>), _> = numbered.collect();
+        let (keys, numbers) = numbered.map_err(failed("read keys"))?;
+        let set = format!(
+            "update tollgate.{table} r set part = w.part
+               from rows from (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::int2[])) w (key, part)
+              where r.key = w.key and not (r.{right})"
+        );
+        let set = sqlx::query(AssertSqlSafe(set)).bind(keys).bind(numbers).persistent(false);
+        set.execute(&mut *tx).await.map_err(failed("set the parts"))?;
     }
-    run(
-        &mut tx,
-        format!(
-            "alter table tollgate.{table} add constraint {table}_part check (part between {parts} and {})",
-            2 * u32::from(parts) - 1
-        ),
-    )
-    .await?;
-    let distribute = format!(
-        "select pg_catalog.create_distributed_table('tollgate.{table}', 'part', colocate_with => '{colocated}'{})",
-        if colocated == "none" { format!(", shard_count => {parts}") } else { String::new() }
-    );
-    run(&mut tx, distribute).await?;
-    tx.commit().await.map_err(failed("commit"))
+    run(&mut tx, format!("alter table tollgate.{table} add constraint {table}_part check ({right})")).await?;
+    Ok(tx)
 }
 
 async fn run(conn: &mut PgConnection, statement: String) -> Result<(), MigrateError> {
     sqlx::raw_sql(AssertSqlSafe(statement)).execute(conn).await.map(drop).map_err(failed("distribute a table"))
 }
 
-/// The column that Citus distributes a table by, if it does, and over how many parts.
-async fn column_and_parts(conn: &mut PgConnection, table: &str) -> Result<(Option<String>, u16), MigrateError> {
+/// The column that Citus distributes a table by, if it does.
+async fn column(conn: &mut PgConnection, table: &str) -> Result<Option<String>, MigrateError> {
     let column = format!(
         "select pg_catalog.column_to_column_name(p.logicalrelid, p.partkey) from pg_catalog.pg_dist_partition p
           where p.logicalrelid::oid = 'tollgate.{table}'::regclass::oid"
     );
     let column = sqlx::raw_sql(AssertSqlSafe(column)).fetch_optional(&mut *conn).await;
     let column = column.and_then(|row| row.as_ref().map(<(Option<String>,)>::from_row).transpose());
-    let column = column.map_err(failed("read Citus's catalogue"))?.map(|(column,)| column.unwrap_or_default());
-    Ok((column, parts_of(conn, table).await?))
+    Ok(column.map_err(failed("read Citus's catalogue"))?.map(|(column,)| column.unwrap_or_default()))
 }
 
-/// The number of parts that a table's CHECK allows. Looked up by names: `to_regclass` demands a right on the schema.
+/// The number of parts that a table's CHECK allows.
 async fn parts_of(conn: &mut PgConnection, table: &str) -> Result<u16, MigrateError> {
-    let check = format!(
-        "select coalesce(pg_catalog.max(pg_catalog.substring(pg_catalog.pg_get_constraintdef(c.oid), '>= ([0-9]+)')::int4), 0)
-           from pg_catalog.pg_constraint c
-           join pg_catalog.pg_class r on r.oid = c.conrelid
-           join pg_catalog.pg_namespace n on n.oid = r.relnamespace
-          where n.nspname = 'tollgate' and r.relname = '{table}' and c.conname = '{table}_part'"
-    );
-    let parts = sqlx::raw_sql(AssertSqlSafe(check)).fetch_one(conn).await.and_then(|row| row.try_get::<i32, _>(0));
+    let parts = include_str!("../store/sql/parts.sql").replace("durable", table);
+    let parts = sqlx::raw_sql(AssertSqlSafe(parts)).fetch_one(conn).await.and_then(|row| row.try_get::<i32, _>(0));
     let parts = parts.map_err(failed("read the catalogue"))?;
-    Ok(u16::try_from(parts).expect("`distribute` allows at most 16384 parts"))
+    Ok(u16::try_from(parts).expect("a part is a number of 16 bits"))
 }
 
 /// How many keys are read at a time.

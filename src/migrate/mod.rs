@@ -20,7 +20,7 @@ use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
 use time::format_description::well_known::Rfc3339;
 
-pub use distribute::{Buckets, DEFAULT_PARTS, distribute, parts};
+pub use distribute::{Buckets, DEFAULT_PARTS, distribute, parts, undistribute};
 use driver::OverSqlx;
 
 /// Applies what is missing, and returns it. Does nothing on a schema that is up to date, or newer.
@@ -212,7 +212,7 @@ pub enum MigrateError {
     },
     /// A table is distributed by another column than `part`, or over another number of parts.
     #[error(
-        "tollgate.{table} is distributed by another column than part, or over another number of parts (`select undistribute_table('tollgate.{table}')`, then try again)"
+        "tollgate.{table} is distributed by another column than part, or over another number of parts (`tollgate distribute --undo`, then try again)"
     )]
     DistributedOtherwise {
         /// The table.

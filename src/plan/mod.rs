@@ -157,6 +157,13 @@ impl Plan {
         self.calls.iter().any(|planned| planned.call.inserts())
     }
 
+    /// Whether a call that inserts nothing asks a row that was not found, and so takes the word of a statement for it.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn trusts_absence(&self, found: &[Option<State>]) -> bool {
+        let misses = |planned: &Planned| planned.places.iter().any(|place| found[*place].is_none());
+        self.calls.iter().any(|planned| !planned.call.inserts() && misses(planned))
+    }
+
     /// Decides as [`decide`](Self::decide) does. Where rows are chosen, one for each item of the plan's only call, each
     /// item takes from its chosen row alone.
     pub(crate) fn decide_in(&self, chosen: &[usize], found: &[Option<State>], now: Timestamp) -> Outcome {

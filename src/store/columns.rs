@@ -95,7 +95,7 @@ impl Hint {
 
 /// A part as its column holds it.
 pub(super) fn part(row: &Row) -> i16 {
-    i16::try_from(row.part).expect("there are at most 16384 parts")
+    i16::try_from(row.part).expect("parts are numbered up to 32767")
 }
 
 /// A shard as its column holds it.

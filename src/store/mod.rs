@@ -111,6 +111,26 @@ impl<'c> Store<'c> {
         if marked { Ok(()) } else { Err(Error::NotInTransaction) }
     }
 
+    /// Fails if the tables have other parts than the backend says. Whoever asked the wrong part finds no row there, and an
+    /// insert is refused; for a row that is missing and is not to be inserted, only this tells.
+    ///
+    /// In the simple protocol, as above.
+    pub(crate) async fn expect_parts(&mut self, limit: &str) -> Result<(), Error> {
+        let parts = self.conn.fetch_one(sqlx::raw_sql(include_str!("sql/parts.sql"))).await;
+        let parts: i32 = parts.and_then(|row| row.try_get(0)).map_err(|source| database(Step::Read, limit, source))?;
+        if parts == i32::from(self.backend.parts.count()) {
+            return Ok(());
+        }
+        let source = sqlx::Error::Configuration(format!("they have {parts} parts").into());
+        Err(Error::WrongParts { source: source.into() })
+    }
+
+    /// The same for whoever remembers nothing of an earlier answer, and so would pay for each look. A process that was told
+    /// of no parts learns it at its first insert.
+    pub(crate) async fn expect_parts_if_distributed(&mut self, limit: &str) -> Result<(), Error> {
+        if self.backend.parts.is_distributed() { self.expect_parts(limit).await } else { Ok(()) }
+    }
+
     async fn fetch<'q>(&mut self, query: impl Execute<'q, Postgres> + 'q) -> Result<Vec<PgRow>, sqlx::Error> {
         let statement = Statement { query, named: !self.backend.unnamed };
         if !self.wraps || self.conn.is_in_transaction() {

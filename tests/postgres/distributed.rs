@@ -13,7 +13,7 @@ use tollgate::{Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens, migrate};
 use crate::cancellation::{Cut, Cuts};
 use crate::gate::stage::{EVER, patient, pool, soon};
 use crate::teller::both;
-use crate::world::{CITUS_URL, DISTRIBUTED, PARTS, POOLER, World, part_of, second};
+use crate::world::{CITUS_URL, DISTRIBUTED, NUMBERS, PARTS, POOLER, World, part_of, second, shard_of};
 
 const LIMITER: Limiter = Limiter::new().parts(PARTS);
 
@@ -185,7 +185,7 @@ async fn a_batch_of_a_gate_is_about_one_part() {
     for key in &keys[..2] {
         fill(&world, &limit, key).await;
     }
-    stall_part_9(&world).await;
+    stall_part_of(&world, &keys[1]).await;
     let mut admin = world.admin().await;
     let mut blocker = admin.begin().await.unwrap();
     sqlx::raw_sql("lock table public.stall").execute(&mut *blocker).await.unwrap();
@@ -217,7 +217,7 @@ async fn nobody_waits_for_calls_over_several_parts() {
     for key in &keys[..2] {
         fill(&world, &limit, key).await;
     }
-    stall_part_9(&world).await;
+    stall_part_of(&world, &keys[1]).await;
     let mut admin = world.admin().await;
     let mut blocker = admin.begin().await.unwrap();
     sqlx::raw_sql("lock table public.stall").execute(&mut *blocker).await.unwrap();
@@ -230,42 +230,67 @@ async fn nobody_waits_for_calls_over_several_parts() {
     soon(stalled).await.unwrap().unwrap().granted().unwrap();
 }
 
-/// Stops every update of a row in part 9 until nobody locks the table `stall`, whatever the lock timeout.
-async fn stall_part_9(world: &World) {
+/// Stops every update of a row in the part of a key until nobody locks the table `stall`, whatever the lock timeout.
+async fn stall_part_of(world: &World, key: &str) {
     let stall = "create table public.stall ();
                  create function stall() returns trigger language plpgsql security definer as
                  $$ begin perform set_config('lock_timeout', '0', true); lock table public.stall; return new; end $$;
-                 create trigger stall before update on tollgate.durable for each row when (new.part = 9)
+                 create trigger stall before update on tollgate.durable for each row when (new.part = {part})
                  execute function stall()";
-    world.sql(stall).await;
+    world.sql(&stall.replace("{part}", &part_of(key).to_string())).await;
 }
 
 /// Rows of any limits for one key lie in one part; stored rows lie where the hash said when they were written.
 #[tokio::test]
 async fn each_row_lies_in_the_part_of_its_key() {
-    for parts in [1, PARTS, 1 << 14] {
-        let world = World::of_parts(parts).await;
-        let (limiter, gate) = (Limiter::new().parts(parts), patient(&world.pool).parts(parts).build());
-        let mut seen = BTreeSet::new();
-        for key in 0..40 {
-            let limits = [both(&Limit::token_bucket("one", 10, EVER)), both(&sharded())].concat();
-            let mut tx = world.pool.begin().await.unwrap();
-            for limit in &limits[1..] {
-                limiter.debit(&mut tx, limit.key(key)).await.unwrap();
-            }
-            tx.commit().await.unwrap();
-            gate.consume(limits[0].key(key)).await.unwrap().granted().unwrap();
-            let sql = "select part from tollgate.ephemeral where key = $1
-                       union select part from tollgate.durable where key = $1";
-            let key = key.to_string();
-            let found: Vec<i16> = sqlx::query_scalar(sql).bind(&key).fetch_all(&world.pool).await.unwrap();
-            assert_eq!(found, [part_of(&key, parts)], "{key} of {parts}");
-            seen.extend(found);
+    let world = World::of_parts(PARTS).await;
+    let gate = patient(&world.pool).parts(PARTS).build();
+    let mut seen = BTreeSet::new();
+    for key in 0..40 {
+        let limits = [both(&Limit::token_bucket("one", 10, EVER)), both(&sharded())].concat();
+        let mut tx = world.pool.begin().await.unwrap();
+        for limit in &limits[1..] {
+            LIMITER.debit(&mut tx, limit.key(key)).await.unwrap();
         }
-        assert!(seen.len() >= usize::from(parts.min(8)), "{seen:?}");
+        tx.commit().await.unwrap();
+        gate.consume(limits[0].key(key)).await.unwrap().granted().unwrap();
+        let sql = "select part from tollgate.ephemeral where key = $1
+                   union select part from tollgate.durable where key = $1";
+        let key = key.to_string();
+        let found: Vec<i16> = sqlx::query_scalar(sql).bind(&key).fetch_all(&world.pool).await.unwrap();
+        assert_eq!(found, [part_of(&key)], "{key}");
+        seen.extend(found);
     }
+    assert_eq!(seen, BTreeSet::from(NUMBERS));
     // By the hash of 2026.
-    assert_eq!(["", "ada", "42"].map(|key| part_of(key, 1 << 14)), [26_918, 20_713, 31_980]);
+    assert_eq!(["", "ada", "42"].map(|key| shard_of(key, 2048)), [294, 233, 1260]);
+}
+
+/// Citus hashes the number of a part once more, and cuts the range of these hashes into as many shards as there are
+/// parts: no two are to meet in one. This goes by the server's own hash.
+#[tokio::test]
+async fn parts_fall_into_different_shards_whatever_their_number() {
+    let world = World::new().await;
+    world.sql("alter table tollgate.durable drop constraint durable_part").await;
+    let limit = Limit::token_bucket("ten", 10, EVER);
+    let keys: Vec<_> = (0..40).map(|key: u16| key.to_string()).collect();
+    for parts in (0..=11).map(|power| 1_u16 << power) {
+        let mut tx = world.pool.begin().await.unwrap();
+        let asks = keys.iter().map(|key| limit.key(key));
+        Limiter::new().parts(parts).consume_all(&mut tx, asks).await.unwrap().granted().unwrap();
+        // Each key lies in the first part that falls into its shard, and each shard has one.
+        let sql = "with numbers as (
+                       select min(n)::int2 as part, ((hashint2(n::int2)::int8 + 2147483648) * $1 >> 32)::int4 as shard
+                         from generate_series(8 * $1, 16 * $1 - 1) n group by 2
+                   )
+                   select (select count(*) from numbers),
+                          (select count(*) from unnest($2::text[], $3::int4[]) asked (key, shard)
+                             join numbers using (shard) join tollgate.durable using (part, key))";
+        let shards: Vec<_> = keys.iter().map(|key| i32::from(shard_of(key, parts))).collect();
+        let found: (i64, i64) =
+            sqlx::query_as(sql).bind(i32::from(parts)).bind(&keys).bind(shards).fetch_one(&mut *tx).await.unwrap();
+        assert_eq!(found, (parts.into(), 40), "{parts}");
+    }
 }
 
 /// No transaction's number tells it: each node counts its own.
@@ -290,7 +315,7 @@ async fn outside_a_transaction_nothing_is_taken_whoever_began_it() {
     assert_eq!(world.rows().await, 0);
 }
 
-/// N parts are numbered from N to 2N - 1, so no part of one number is one of another: whoever says another finds no row, and
+/// N parts have numbers from 8N to 16N - 1, so no part of one number is one of another: whoever says another finds no row, and
 /// may insert none. Else each would grant the limit once more.
 #[tokio::test]
 async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
@@ -313,7 +338,7 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
             let limiter = Limiter::new().parts(said);
             let gate = patient(&world.pool).parts(said).build();
             for limit in &limits {
-                for verb in 0..9 {
+                for verb in 0..15 {
                     let key = &keys[verb % keys.len()];
                     let (ask, all) = (|| limit.key(key), || keys.iter().map(|key| limit.key(key)));
                     let mut tx = conn.begin().await.unwrap();
@@ -325,14 +350,20 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
                         }
                         2 => limiter.consume_all(&mut tx, all()).await.map(|decision| decision.is_granted()),
                         3 => limiter.reserve(&mut tx, ask()).await.map(|decision| decision.is_granted()),
-                        // A debt that is right is not to stay.
-                        4 if said == tables => Ok(false),
+                        // What is right is not to stay.
+                        4 | 8..11 if said == tables => Ok(false),
                         4 => limiter.debit(&mut tx, ask()).await.map(|_| true),
                         5 => gate.consume(ask()).await.map(|decision| decision.is_granted()),
                         6 => gate.consume_all(all()).await.map(|decision| decision.is_granted()),
                         7 => gate.reserve(ask()).await.map(|decision| decision.is_granted()),
-                        _ if said == tables => Ok(false),
-                        _ => gate.debit(ask()).await.map(|_| true),
+                        8 => gate.debit(ask()).await.map(|_| true),
+                        9 => limiter.credit(&mut tx, ask()).await.map(|_| true),
+                        10 => gate.reset(ask()).await.map(|_| true),
+                        // These write nothing, and would find a full bucket.
+                        11 => limiter.check(&mut tx, ask()).await.map(|decision| decision.is_granted()),
+                        12 => gate.check(ask()).await.map(|decision| decision.is_granted()),
+                        13 => limiter.balance(&mut tx, ask()).await.map(|balance| balance.is_full()),
+                        _ => gate.balance(ask()).await.map(|balance| balance.is_full()),
                     };
                     drop(tx.commit().await);
                     match granted {
@@ -512,17 +543,25 @@ async fn an_internal_error_of_a_commit_leaves_the_outcome_open() {
 async fn a_node_that_is_lost_before_the_commit_is_worth_another_try() {
     let world = World::of_parts(PARTS).await;
     let limit = Limit::token_bucket("ten", 10, EVER);
-    let lost = [
+    let internal = [
         "failure on connection marked as essential: 10.0.0.2:5432",
         "connection to the remote node postgres@10.0.0.2:5432 failed",
         "server closed the connection unexpectedly",
         "SSL SYSCALL error: EOF detected",
+        "postmaster was shut down, exiting",
+        "terminating connection due to unexpected postmaster exit",
     ];
-    for (message, is_lost) in lost.map(|message| (message, true)).into_iter().chain([("no such thing", false)]) {
+    let internal = internal.map(|message| ("XX000", message, true));
+    let others = [
+        ("58030", "failed to COPY to shard 102008 on 10.0.0.2:5432", true),
+        ("58030", "could not write to file", false),
+        ("XX000", "no such thing", false),
+    ];
+    for (code, message, is_lost) in internal.into_iter().chain(others) {
         world
             .sql(&format!(
                 "create or replace function lose() returns trigger language plpgsql as
-                 $$ begin raise exception '{message}' using errcode = 'XX000'; end $$;
+                 $$ begin raise exception '{message}' using errcode = '{code}'; end $$;
                  create or replace trigger lose before insert on tollgate.durable
                  for each row execute function lose()"
             ))
@@ -543,14 +582,14 @@ fn sharded_as(name: &'static str) -> Limit {
 
 /// A key for each part, in the order of the parts.
 fn apart() -> Vec<String> {
-    let in_part = |part| (0..10_000).map(|n: u32| n.to_string()).find(|key| part_of(key, PARTS) == part).unwrap();
-    (8..16).map(in_part).collect()
+    let in_part = |part| (0..10_000).map(|n: u32| n.to_string()).find(|key| part_of(key) == part).unwrap();
+    BTreeSet::from(NUMBERS).into_iter().map(in_part).collect()
 }
 
 /// Inserts the rows of a limit and key as full ones.
 async fn fill(world: &World, limit: &Limit, key: &str) {
     let table = if limit.spec().storage == Storage::Durable { "durable" } else { "ephemeral" };
-    let (part, name, shards) = (part_of(key, PARTS), limit.name(), limit.spec().shards);
+    let (part, name, shards) = (part_of(key), limit.name(), limit.spec().shards);
     let values =
         format!("select {part}, '{name}', '{key}', n, 10000000, now(), now() from generate_series(0, {shards} - 1) n");
     world.sql(&format!("insert into tollgate.{table} {values}")).await;
@@ -580,7 +619,7 @@ async fn rows_of(world: &World, name: &str) -> i64 {
 
 /// All statements about rows, but those of the sweeper.
 fn statements() -> BTreeSet<String> {
-    let others = ["claim", "count_pages", "delete_full", "find_full", "is_marked", "mark_transaction"];
+    let others = ["claim", "count_pages", "delete_full", "find_full", "is_marked", "mark_transaction", "parts"];
     statement_files()
         .into_iter()
         .filter(|path| !others.contains(&path.file_stem().unwrap().to_str().unwrap()))

@@ -47,8 +47,9 @@ impl World {
                 format!(
                     "alter table tollgate.{table} drop constraint {table}_part;
                      alter table tollgate.{table}
-                       add constraint {table}_part check (part between {parts} and {})",
-                    2 * parts - 1
+                       add constraint {table}_part check (part between {} and {})",
+                    8 * parts,
+                    16 * parts - 1
                 )
             };
             world.sql(&["ephemeral", "durable"].map(swap).join(";")).await;
@@ -266,22 +267,30 @@ pub(crate) fn parts() -> u16 {
     if is_distributed() { PARTS } else { 0 }
 }
 
-/// The part that a row of this key lies in: for rows that a test writes by hand.
-pub(crate) fn part(key: &str) -> i16 {
-    part_of(key, parts())
+/// The parts that the tables have.
+pub(crate) fn numbers() -> &'static [i16] {
+    if is_distributed() { &NUMBERS } else { &[0] }
 }
 
-/// The part of a key where there are so many. The hash is written down once more, for stored rows lie where it says.
-pub(crate) fn part_of(key: &str, parts: u16) -> i16 {
-    if parts == 0 {
-        return 0;
-    }
+/// The part that a row of this key lies in: for rows that a test writes by hand.
+pub(crate) fn part(key: &str) -> i16 {
+    if is_distributed() { part_of(key) } else { 0 }
+}
+
+/// The part that a row of this key lies in where there are [`PARTS`].
+pub(crate) fn part_of(key: &str) -> i16 {
+    NUMBERS[usize::from(shard_of(key, PARTS))]
+}
+
+/// Into which of so many shards of Citus a key falls. The hash is written down once more, for stored rows lie where it
+/// says.
+pub(crate) fn shard_of(key: &str, parts: u16) -> u16 {
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
     let mut hash = key.bytes().fold(0xCBF2_9CE4_8422_2325, fnv);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xFF51_AFD7_ED55_8CCD);
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xC4CE_B9FE_1A85_EC53);
     hash ^= hash >> 33;
-    i16::try_from(u64::from(parts) + hash % u64::from(parts)).unwrap()
+    (hash % u64::from(parts)).try_into().unwrap()
 }
 
 /// Whether what is tested goes through a pooler.
@@ -552,3 +561,5 @@ pub(crate) const DISTRIBUTED: &str = "TOLLGATE_TEST_DISTRIBUTED";
 pub(crate) const CITUS_URL: &str = "CITUS_URL";
 /// Over how many parts the tables are distributed where they are.
 pub(crate) const PARTS: u16 = 8;
+/// Their numbers, in the order of the shards that they fall into.
+pub(crate) const NUMBERS: [i16; PARTS as usize] = [79, 77, 85, 64, 97, 66, 95, 67];

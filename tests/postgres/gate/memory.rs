@@ -9,14 +9,12 @@ use fastrand::Rng;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
-use tollgate::{
-    Balance, Decision, Denied, Error, Gate, HOUR, Limit, Limiter, MINUTE, Receipt, Request, SECOND, Source, Tokens,
-};
+use tollgate::{Balance, Decision, Denied, Error, Gate, HOUR, Limit, MINUTE, Receipt, Request, SECOND, Source, Tokens};
 
 use super::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::teller::both;
-use crate::world::{World, second};
+use crate::world::{World, limiter, second};
 
 /// A gate that remembers, by a clock that the test turns, over a wire that counts statements.
 struct Stage {
@@ -330,7 +328,7 @@ async fn f58_what_is_refused_from_memory_the_database_would_refuse() {
             }
             _ => {
                 let at = DateTime::from_timestamp_micros(stage.now.load(Ordering::SeqCst)).unwrap();
-                let expected = Limiter::new().at(at).check(&mut conn, request.clone()).await.unwrap();
+                let expected = limiter().at(at).check(&mut conn, request.clone()).await.unwrap();
                 match (gate.consume(request.clone()).await.unwrap(), expected) {
                     (Decision::Granted(grant), Decision::Granted(_)) => receipts.push(grant.into()),
                     (Decision::Denied(mut denied), Decision::Denied(expected)) => {

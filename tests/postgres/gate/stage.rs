@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tollgate::{Limit, MINUTE};
 
 use crate::proxy::Proxy;
-use crate::world::parts;
+use crate::world::{numbers, parts};
 pub(crate) use crate::world::{one_connection, patient, soon};
 
 /// So long that nothing comes back while a test runs.
@@ -47,7 +47,7 @@ pub(crate) async fn idle_in_transaction(pool: &PgPool) -> i64 {
 /// Deletes rows that are full, part by part, and waits for nobody.
 pub(crate) async fn sweep(conn: &mut PgConnection) -> u64 {
     let mut deleted = 0;
-    for part in parts()..(2 * parts()).max(1) {
+    for part in numbers() {
         for table in ["ephemeral", "durable"] {
             let sql = format!(
                 "delete from tollgate.{table} where part = {part} and full_at <= now() and ctid = any (array(

@@ -4,6 +4,7 @@
 use std::process::Output;
 
 use serde_json::{Value, json};
+use sqlx::AssertSqlSafe;
 
 use super::failure::with_options;
 use super::{EXAMPLE, failure, run, stdout, tollgate};
@@ -17,7 +18,9 @@ const STAND_IN: &str = "
     create function pg_catalog.column_to_column_name(regclass, text) returns text return $2;
     create function pg_catalog.create_distributed_table(
         table_name regclass, distribution_column text, colocate_with text, shard_count int default null
-    ) returns void begin atomic insert into pg_catalog.pg_dist_partition values ($1, $2, $3, $4); end;";
+    ) returns void begin atomic insert into pg_catalog.pg_dist_partition values ($1, $2, $3, $4); end;
+    create function pg_catalog.undistribute_table(table_name regclass) returns void
+    begin atomic delete from pg_catalog.pg_dist_partition where logicalrelid = $1; end;";
 
 /// How each table was distributed.
 const ASKED: &str =
@@ -50,7 +53,7 @@ async fn tables_are_distributed_once_and_their_rows_get_parts() {
 
     // Old rows and new ones are found by their parts.
     on(&["consume", "send_message", "2"]);
-    let spread = "select count(*) from tollgate.durable where part between 8 and 15";
+    let spread = "select count(*) from tollgate.durable where part between 64 and 127";
     assert_eq!(sqlx::query_scalar::<_, i64>(spread).fetch_one(&world.pool).await.unwrap(), 2);
     assert_eq!(on(&["reset", "send_message", "--all", "--yes"]), "reset 2 keys of \"send_message\"\n");
     assert!(on(&["check", "send_message", "1", "--cost", "20"]).starts_with("would be granted"));
@@ -62,9 +65,41 @@ async fn ephemeral_rows_may_lie_apart_and_the_number_of_parts_may_be_another() {
     world.sql(STAND_IN).await;
     stdout(&distribute(&world, &["--parts", "32", "--buckets-apart"]));
     assert_eq!(asked(&world).await, "tollgate.durable part none 32, tollgate.ephemeral part none 32");
-    let error = failure(&distribute(&world, &["--parts", "8"]));
-    assert!(error.starts_with("error: tollgate.durable is distributed by another column than part, "), "{error}");
-    assert_eq!(distribute(&world, &["--parts", "12"]).status.code(), Some(64));
+    for wrong in [&["--parts", "12"][..], &["--parts", "4096"], &["--parts", "8", "--undo"]] {
+        assert_eq!(distribute(&world, wrong).status.code(), Some(64), "{wrong:?}");
+    }
+}
+
+/// By what the error says, with the rows that are there.
+#[tokio::test]
+async fn another_number_of_parts_takes_an_undo() {
+    let world = World::new().await;
+    world.sql(STAND_IN).await;
+    let url = world.command_url();
+    let consume =
+        |key: &str| run(tollgate().args(["consume", "sign_ups", key, "--limits", EXAMPLE]).env("DATABASE_URL", &url));
+    let keys: Vec<_> = (0..9).map(|key| key.to_string()).collect();
+    let rows = async |parts| {
+        let sql = format!("select count(*), count(*) filter (where part {parts}) from tollgate.durable");
+        sqlx::query_as::<_, (i64, i64)>(AssertSqlSafe(sql)).fetch_one(&world.pool).await.unwrap()
+    };
+    stdout(&distribute(&world, &[]));
+    let consume_each = || keys.iter().for_each(|key| drop(stdout(&consume(key))));
+    consume_each();
+    let error = failure(&distribute(&world, &["--parts", "16"]));
+    assert!(error.contains("another number of parts (`tollgate distribute --undo`, then try again)"), "{error}");
+    let undo = || stdout(&distribute(&world, &["--undo"]));
+    let undone = "the tables are the coordinator's again; say no `parts` to any limiter or gate\n";
+    assert_eq!(undo(), undone);
+    stdout(&distribute(&world, &["--parts", "16"]));
+    assert_eq!(asked(&world).await, "tollgate.durable part none 16, tollgate.ephemeral part tollgate.durable");
+    // The old rows are found: no new ones are made.
+    consume_each();
+    assert_eq!(rows("between 128 and 255").await, (9, 9));
+    assert_eq!(undo(), undone);
+    assert_eq!(undo(), "nothing to do: the tables are not distributed\n");
+    consume_each();
+    assert_eq!(rows("= 0").await, (9, 9));
 }
 
 #[tokio::test]
