@@ -234,12 +234,20 @@ fn is_crowded(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether Citus says, in English, that it has lost a node: an internal error to PostgreSQL, with the words of libpq or
-/// its own.
+/// Whether Citus says, in English, that it has lost a node: an internal error (XX000) or one of its disk (58030) to
+/// PostgreSQL, with the words of libpq, of the node that exits, or its own.
 fn is_about_a_node(error: &sqlx::Error) -> bool {
-    let words = ["marked as essential", "closed the connection unexpectedly", "SSL SYSCALL error", "remote node"];
+    let words = [
+        "marked as essential",
+        "closed the connection unexpectedly",
+        "SSL SYSCALL error",
+        "remote node",
+        "failed to COPY to shard",
+        "postmaster was shut down",
+        "unexpected postmaster exit",
+    ];
     let says = |error: &dyn DatabaseError| words.iter().any(|words| error.message().contains(words));
-    code(error).as_deref() == Some("XX000") && error.as_database_error().is_some_and(says)
+    matches!(code(error).as_deref(), Some("XX000" | "58030")) && error.as_database_error().is_some_and(says)
 }
 
 /// Whether a schema, table or column is undefined.
