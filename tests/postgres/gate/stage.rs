@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 use tollgate::{Limit, MINUTE};
 
 use crate::proxy::Proxy;
-use crate::world::{numbers, parts};
+use crate::world::numbers;
 pub(crate) use crate::world::{one_connection, patient, soon};
 
 /// So long that nothing comes back while a test runs.
