@@ -28,7 +28,7 @@ impl Key {
     ///
     /// [`KeyError`] for an empty value, one whose text is too long, and one that contains NUL.
     pub fn new(value: impl ToKey) -> Result<Self, KeyError> {
-        let text = KeyParts::text_of(value, Self::MAX_BYTES);
+        let text = KeyWriter::text_of(value, Self::MAX_BYTES);
         if text.is_empty() {
             return Err(KeyError::Empty);
         }
@@ -38,7 +38,7 @@ impl Key {
     /// The canonical text of a value, of whatever length, for digests.
     #[cfg(feature = "tower")]
     pub(crate) fn text(value: impl ToKey) -> String {
-        KeyParts::text_of(value, usize::MAX)
+        KeyWriter::text_of(value, usize::MAX)
     }
 
     /// The canonical text, as it is stored.
@@ -84,20 +84,20 @@ impl TryFrom<String> for Key {
 /// A value that names whom a limit applies to.
 ///
 /// Implemented for integers, strings, IP addresses, keys themselves, [`Slash64`], `uuid::Uuid` (feature `uuid`), and
-/// tuples of them. A value writes one part or several; parts are joined by `|`, and a `|` or `\` inside a part is
+/// tuples of them. A value writes one component or several; they are joined by `|`, and a `|` or `\` inside of one is
 /// escaped by `\`. So a plain identifier stays as it is, and different values of one shape never share a key.
 ///
 /// # Example
 ///
 /// ```
-/// use tollgate::{Key, KeyParts, ToKey};
+/// use tollgate::{Key, KeyWriter, ToKey};
 ///
 /// struct Tenant { region: &'static str, id: u64 }
 ///
 /// impl ToKey for Tenant {
-///     fn write_parts(&self, parts: &mut KeyParts) {
-///         parts.push(self.region);
-///         parts.push(self.id);
+///     fn write_key(&self, key: &mut KeyWriter) {
+///         key.push(self.region);
+///         key.push(self.id);
 ///     }
 /// }
 ///
@@ -106,33 +106,33 @@ impl TryFrom<String> for Key {
 /// # Ok::<(), tollgate::KeyError>(())
 /// ```
 pub trait ToKey {
-    /// Writes this value's parts, in order.
-    fn write_parts(&self, parts: &mut KeyParts);
+    /// Writes this value's components, in order.
+    fn write_key(&self, key: &mut KeyWriter);
 }
 
-/// The parts of a key under construction.
+/// A key under construction.
 #[derive(Debug)]
-pub struct KeyParts {
+pub struct KeyWriter {
     text: String,
     count: usize,
     most: usize,
 }
 
-impl KeyParts {
+impl KeyWriter {
     /// The text of a value; of one that is longer than `most` bytes, so much that it is seen to be.
     fn text_of(value: impl ToKey, most: usize) -> String {
-        let mut parts = Self { text: String::with_capacity(USUAL_BYTES), count: 0, most };
-        value.write_parts(&mut parts);
-        parts.text
+        let mut key = Self { text: String::with_capacity(USUAL_BYTES), count: 0, most };
+        value.write_key(&mut key);
+        key.text
     }
 
-    /// Adds one part: the text that `part` displays, escaped.
-    pub fn push(&mut self, part: impl fmt::Display) {
+    /// Adds one component: the text that it displays, escaped.
+    pub fn push(&mut self, component: impl fmt::Display) {
         use fmt::Write;
 
         self.separate();
-        // Writing to a string fails only where the part's own `Display` does; what it wrote until then is kept.
-        let _ = write!(Escape { text: &mut self.text, most: self.most }, "{part}");
+        // Writing to a string fails only where the component's own `Display` does; what it wrote until then is kept.
+        let _ = write!(Escape { text: &mut self.text, most: self.most }, "{component}");
     }
 
     fn separate(&mut self) {
@@ -143,11 +143,11 @@ impl KeyParts {
     }
 }
 
-/// A key's parts are its own, as they were escaped once: a key of a key is the same key.
+/// A key's components were escaped once: a key of a key is the same key.
 impl ToKey for Key {
-    fn write_parts(&self, parts: &mut KeyParts) {
-        parts.separate();
-        parts.text.push_str(self.as_str());
+    fn write_key(&self, key: &mut KeyWriter) {
+        key.separate();
+        key.text.push_str(self.as_str());
     }
 }
 
@@ -158,8 +158,8 @@ struct Escape<'t> {
 }
 
 impl fmt::Write for Escape<'_> {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        for character in part.chars() {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
             // One character past the limit is enough to be refused: a huge key costs no huge memory.
             if self.text.len() > self.most {
                 self.text.push(character);
@@ -193,12 +193,12 @@ const USUAL_BYTES: usize = 40;
 pub struct Slash64(pub IpAddr);
 
 impl ToKey for Slash64 {
-    fn write_parts(&self, parts: &mut KeyParts) {
+    fn write_key(&self, key: &mut KeyWriter) {
         match self.0.to_canonical() {
-            IpAddr::V4(address) => parts.push(address),
+            IpAddr::V4(address) => key.push(address),
             IpAddr::V6(address) => {
                 let network = u128::from(address) >> 64 << 64;
-                parts.push(format_args!("{}/64", Ipv6Addr::from(network)));
+                key.push(format_args!("{}/64", Ipv6Addr::from(network)));
             }
         }
     }
@@ -206,22 +206,22 @@ impl ToKey for Slash64 {
 
 /// An IPv4 address that arrives mapped into IPv6 is the same client, hence the same key.
 impl ToKey for IpAddr {
-    fn write_parts(&self, parts: &mut KeyParts) {
-        parts.push(self.to_canonical());
+    fn write_key(&self, key: &mut KeyWriter) {
+        key.push(self.to_canonical());
     }
 }
 
 impl ToKey for Ipv6Addr {
-    fn write_parts(&self, parts: &mut KeyParts) {
-        parts.push(self.to_canonical());
+    fn write_key(&self, key: &mut KeyWriter) {
+        key.push(self.to_canonical());
     }
 }
 
 macro_rules! displayed {
     ($($value:ty),*) => {$(
         impl ToKey for $value {
-            fn write_parts(&self, parts: &mut KeyParts) {
-                parts.push(self);
+            fn write_key(&self, key: &mut KeyWriter) {
+                key.push(self);
             }
         }
     )*};
@@ -233,18 +233,18 @@ displayed!(str, String, Cow<'_, str>, Box<str>, Arc<str>, Ipv4Addr);
 displayed!(uuid::Uuid);
 
 impl<T: ToKey + ?Sized> ToKey for &T {
-    fn write_parts(&self, parts: &mut KeyParts) {
-        (**self).write_parts(parts);
+    fn write_key(&self, key: &mut KeyWriter) {
+        (**self).write_key(key);
     }
 }
 
 macro_rules! tuples {
-    ($($($part:ident)+;)*) => {$(
-        impl<$($part: ToKey),+> ToKey for ($($part,)+) {
-            fn write_parts(&self, parts: &mut KeyParts) {
+    ($($($value:ident)+;)*) => {$(
+        impl<$($value: ToKey),+> ToKey for ($($value,)+) {
+            fn write_key(&self, key: &mut KeyWriter) {
                 #[expect(non_snake_case, reason = "one name serves the type and the value")]
-                let ($($part,)+) = self;
-                $($part.write_parts(parts);)+
+                let ($($value,)+) = self;
+                $($value.write_key(key);)+
             }
         }
     )*};

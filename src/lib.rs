@@ -114,7 +114,7 @@ pub use error::{DriverError, Step};
 #[cfg(feature = "postgres")]
 pub use gate::{Gate, GateBuilder, Lease, OnFailure};
 pub use hold::{Held, HoldError, HoldId};
-pub use key::{Key, KeyError, KeyParts, Slash64, ToKey};
+pub use key::{Key, KeyError, KeyWriter, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, LimitKind, LimitSpec, Storage};
 #[cfg(feature = "postgres")]
 pub use limiter::Limiter;

@@ -45,16 +45,19 @@
 //! assert_eq!(terms.refill(&row.unwrap(), second(20)).value, Tokens::new(7));
 //! ```
 
+mod ask;
 mod holds;
-mod phase;
 mod pool;
+mod shard;
 mod state;
 mod terms;
 mod timestamp;
 
+pub use ask::Ask;
 pub use holds::{Hold, Holds};
 pub(crate) use pool::Settled;
-pub use pool::{Ask, Pool, Portion, TooDeep, Verdict};
+pub use pool::{Pool, TooDeep, Verdict};
+pub use shard::Portion;
 pub use state::State;
 #[cfg(feature = "postgres")]
 pub(crate) use terms::Flow;

@@ -1,147 +1,20 @@
 use std::cmp::Reverse;
 use std::slice;
-use std::time::Duration;
 
+use super::ask::Ask;
 use super::holds::{Hold, unnamed};
+use super::shard::{Portion, Shard};
 use super::state::{State, cut, wide};
 use super::terms::{Flow, Terms};
 use super::timestamp::Timestamp;
-use crate::hold::{HoldId, Holding};
+use crate::hold::HoldId;
 use crate::tokens::Tokens;
-
-/// What a call asks of a limit for one key.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Ask {
-    cost: Tokens,
-    reserving: bool,
-    holding: Option<Holding>,
-    /// The name of the hold; of one that the caller has named, without a fingerprint.
-    id: HoldId,
-}
-
-impl Ask {
-    /// Tokens to spend now.
-    #[must_use]
-    pub const fn consume(cost: Tokens) -> Self {
-        Self { cost, reserving: false, holding: None, id: HoldId::new(0) }
-    }
-
-    /// Tokens to spend as soon as they are there, which may be later.
-    #[must_use]
-    pub const fn reserve(cost: Tokens) -> Self {
-        Self { cost, reserving: true, holding: None, id: HoldId::new(0) }
-    }
-
-    /// The same, with a hold.
-    pub(crate) fn holding(self, holding: Option<Holding>) -> Self {
-        Self { holding, ..self }
-    }
-
-    /// The balance that grants this: the cost, less the debt that it may make.
-    pub(crate) fn needs(self, terms: &Terms) -> Tokens {
-        // Neither is negative: the difference fits.
-        Tokens::from_micros(self.cost.micros() - self.max_debt(terms))
-    }
-
-    /// How deep a debt it may make.
-    fn max_debt(self, terms: &Terms) -> i64 {
-        if self.reserving { terms.max_reserved } else { 0 }
-    }
-
-    /// The largest cost that can ever be granted at once.
-    pub(crate) fn max_cost(self, terms: &Terms) -> Tokens {
-        Tokens::from_micros(terms.capacity.saturating_add(self.max_debt(terms)))
-    }
-
-    /// Whether the tokens may be spent later.
-    #[cfg(feature = "postgres")]
-    pub(crate) fn is_reserving(self) -> bool {
-        self.reserving
-    }
-
-    /// How much is asked.
-    pub(crate) fn cost(self) -> Tokens {
-        self.cost
-    }
-
-    /// The same, whose hold has this name, unless the caller has named it.
-    pub(crate) fn named(self, id: HoldId) -> Self {
-        if self.is_once() { self } else { Self { id, ..self } }
-    }
-
-    /// The same, whose hold the caller names, if so.
-    pub(crate) fn once(self, name: Option<&str>) -> Self {
-        Self { id: name.map_or(self.id, HoldId::once), ..self }
-    }
-
-    /// Whether the caller has named it.
-    pub(crate) fn is_once(self) -> bool {
-        self.id.is_once()
-    }
-
-    /// The id of its hold. A lease may be of another length in the next release.
-    pub(crate) fn hold_id(self, terms: &Terms) -> HoldId {
-        let holding = self.holding.filter(|_| terms.flow != Flow::Leased);
-        if self.is_once() { self.id.asking(self.cost, holding) } else { self.id }
-    }
-
-    /// The hold that it keeps, if it does, from an instant on, in a row that it was taken from.
-    pub(crate) fn hold(self, terms: &Terms, row: &State, from: Timestamp) -> Option<Hold> {
-        let holding = self.holding?;
-        let hold = Hold {
-            lapses_at: from.plus(holding.span()),
-            amount: self.cost,
-            id: Some(row.holds.free_id(self.hold_id(terms))),
-            keeps: holding.keeps(),
-            used: false,
-        };
-        let Flow::Sliding { .. } = terms.flow else { return Some(hold) };
-        // It counts no longer than other grants do, and a receipt that keeps is good for so long.
-        let leaves_at = terms.leaves_at(row.ts);
-        let lapses_at = if hold.keeps { leaves_at } else { hold.lapses_at.min(leaves_at) };
-        Some(Hold { lapses_at, keeps: false, ..hold })
-    }
-
-    /// When the tokens of a hold that it took before were ready. A row of a limit that counts tells it only to the tick,
-    /// and of a lease that was renewed since when: never too early, and not after its own instant.
-    fn ready_at(self, terms: &Terms, row: &State, hold: Hold) -> Timestamp {
-        let period = Duration::from_micros(terms.period.unsigned_abs());
-        match self.holding {
-            Some(Holding::LapsesAfter(span)) if terms.flow.counts() => {
-                hold.lapses_at.minus(span.min(period)).min(row.ts)
-            }
-            _ if terms.flow.counts() => hold.lapses_at.minus(period).min(row.ts),
-            holding => hold.lapses_at.minus(holding.map_or(Duration::ZERO, Holding::span)),
-        }
-    }
-
-    /// Whether it keeps the same hold as another.
-    pub(crate) fn holds_as(self, other: Self) -> bool {
-        (self.holding, self.id) == (other.holding, other.id)
-    }
-
-    /// Whether it takes tokens or keeps a hold.
-    pub(crate) fn writes(self, terms: &Terms) -> bool {
-        self.cost > Tokens::ZERO || self.keeps_hold(terms)
-    }
-
-    /// Whether it keeps a hold. Of a concurrency limit nobody holds nothing.
-    fn keeps_hold(self, terms: &Terms) -> bool {
-        self.holding.is_some() && (self.cost > Tokens::ZERO || terms.flow != Flow::Leased)
-    }
-
-    /// The sum of two asks of one kind; `None` where the sum does not fit.
-    pub(crate) fn checked_add(self, other: Self) -> Option<Self> {
-        let cost = self.cost.checked_add(other.cost)?;
-        Some(Self { cost, ..self })
-    }
-}
 
 /// A limit's rows for one key, asked as one at an instant. Most limits have one row; one with shards has several.
 ///
-/// Each of n rows has an equal part of rate, capacity and `max_reserved` ([`Terms::shard`]), and the balance is the sum
+/// Each of n rows has an equal share of rate, capacity and `max_reserved` ([`Terms::shard`]), and the balance is the sum
 /// of the rows. Time does not go back for any of them: the latest of their instants counts for all. A pool never takes
-/// more from a row than the row's own part allows. This keeps the whole within the limit, even while others ask single
+/// more from a row than the row's own share allows. This keeps the whole within the limit, even while others ask single
 /// rows.
 ///
 /// # Example
@@ -173,7 +46,7 @@ pub struct Pool<'r> {
     clock: Timestamp,
     /// The latest of the clock and the rows' own instants.
     now: Timestamp,
-    /// Whether credits and debits cut a row that holds more than its part of the capacity.
+    /// Whether credits and debits cut a row that holds more than its share of the capacity.
     cuts: bool,
     /// What the rows hold together.
     sum: i128,
@@ -198,17 +71,6 @@ pub enum Verdict {
         /// The first instant at which the same call, alone, would be granted.
         retry_at: Timestamp,
     },
-}
-
-/// What one row of a pool gives or gets.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Portion {
-    /// Which of the rows, from 0.
-    pub shard: usize,
-    /// What the row holds from now on.
-    pub next: State,
-    /// What is taken from it; negative for what is given.
-    pub taken: Tokens,
 }
 
 /// A charge with a hold that is brought to its actual cost.
@@ -292,7 +154,7 @@ impl<'r> Pool<'r> {
     ///
     /// [`TooDeep`] for an unbounded reservation whose debt no row can hold.
     pub fn decide(&self, ask: Ask) -> Result<Verdict, TooDeep> {
-        let (cost, max_debt) = (wide(ask.cost), i128::from(ask.max_debt(&self.terms)));
+        let (cost, max_debt) = (wide(ask.cost()), i128::from(ask.max_debt(&self.terms)));
         let (left, room_at) = (self.sum - cost, self.room_for_hold_at(ask));
         if left < -max_debt && max_debt == i128::from(i64::MAX) {
             return Err(TooDeep);
@@ -346,12 +208,12 @@ impl<'r> Pool<'r> {
             for portion in portions {
                 portion.shard = shard;
             }
-            *remaining = cut(self.sum - wide(ask.cost));
+            *remaining = cut(self.sum - wide(ask.cost()));
         }
         Ok(verdict)
     }
 
-    /// Gives tokens back, to the emptiest row first, each up to its part of the capacity.
+    /// Gives tokens back, to the emptiest row first, each up to its share of the capacity.
     #[must_use]
     pub fn credit(&self, amount: Tokens) -> Vec<Portion> {
         let mut left = wide(amount);
@@ -509,64 +371,6 @@ impl<'r> Pool<'r> {
             let refilled = terms.grown(&read, self.now, self.cuts);
             Shard { index, terms, read, refilled }
         })
-    }
-}
-
-/// One of the rows.
-struct Shard {
-    index: usize,
-    terms: Terms,
-    /// As it was read.
-    read: State,
-    /// At the pool's instant.
-    refilled: State,
-}
-
-impl Shard {
-    /// What it is after a charge that it can bear alone.
-    fn charged(&self, ask: Ask, cost: i128) -> Portion {
-        let mut portion = self.portion(cost);
-        if self.terms.flow.counts() && ask.holding.is_none() {
-            let mut holds = portion.next.holds;
-            holds.insert(unnamed(self.terms.leaves_at(portion.next.ts), cut(cost)));
-            portion.next = self.terms.counted(holds, portion.next.ts);
-        }
-        portion
-    }
-
-    fn portion(&self, taken: i128) -> Portion {
-        let next = State { value: cut(wide(self.refilled.value) - taken), ..self.refilled.clone() };
-        Portion { shard: self.index, next, taken: cut(taken) }
-    }
-
-    /// What it is after a credit for which it has room.
-    fn credited(&self, given: i128) -> State {
-        let mut next = self.refilled.clone();
-        if !self.terms.flow.counts() {
-            next.fill(given, self.terms.capacity, false);
-            return next;
-        }
-        // Of what lapses soonest: of whatever was not used, no more than this is free at any later instant.
-        let mut left = given;
-        for hold in next.holds.iter_mut().filter(|hold| hold.id.is_none()) {
-            let part = left.min(wide(hold.amount));
-            hold.amount = cut(wide(hold.amount) - part);
-            left -= part;
-        }
-        next.holds.retain(|hold| hold.id.is_some() || hold.amount > Tokens::ZERO);
-        self.terms.counted(next.holds, next.ts)
-    }
-
-    /// The most that it can be charged and be out of debt at an instant, within its part of `max_reserved`. What is
-    /// repaid after the end of time counts as ready then.
-    fn room(&self, ask: Ask, at: Timestamp) -> i128 {
-        let value = wide(self.refilled.value);
-        let most = (value + i128::from(ask.max_debt(&self.terms))).max(0);
-        if at == Timestamp::MAX {
-            return most;
-        }
-        let (gained, _) = self.terms.gained(self.refilled.ts, at.max(self.refilled.ts));
-        (value + gained).clamp(0, most)
     }
 }
 

@@ -1,9 +1,9 @@
 use std::time::Duration;
 
 use super::holds::{Holds, unnamed};
-use super::phase;
 use super::state::{State, cut, wide};
 use super::timestamp::Timestamp;
+use crate::hash::spread;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, micros};
 use crate::tokens::Tokens;
@@ -50,7 +50,7 @@ impl Terms {
     #[must_use]
     pub fn of(limit: &Limit, key: &Key) -> Self {
         let period = in_micros(limit.period);
-        let phase = || limit.start.map_or_else(|| phase::spread(limit.name(), key, period), in_micros);
+        let phase = || limit.start.map_or_else(|| spread(limit.name(), key, period), in_micros);
         let flow = match limit.kind {
             LimitKind::TokenBucket => Flow::Continuous,
             LimitKind::SteppedBucket => Flow::FirstUse,
@@ -64,8 +64,8 @@ impl Terms {
         Self { rate, period, capacity, max_reserved, flow }
     }
 
-    /// The terms of one of `shards` rows that share the limit: an equal part of rate, capacity and `max_reserved`.
-    /// Where a number does not divide, the first rows get one micro-token more, so the parts sum to the whole. All
+    /// The terms of one of `shards` rows that share the limit: an equal share of rate, capacity and `max_reserved`.
+    /// Where a number does not divide, the first rows get one micro-token more, so the shares sum to the whole. All
     /// rows share one phase. An unbounded limit stays unbounded in every row.
     ///
     /// # Panics
@@ -77,20 +77,20 @@ impl Terms {
             return *self;
         }
         let [index, shards] = [index, shards].map(|count| i64::try_from(count).expect("a limit has at most 64 shards"));
-        let part = |whole: i64| whole / shards + i64::from(index < whole % shards);
-        let max_reserved = if self.max_reserved == i64::MAX { i64::MAX } else { part(self.max_reserved) };
-        Self { rate: part(self.rate), capacity: part(self.capacity), max_reserved, ..*self }
+        let share = |whole: i64| whole / shards + i64::from(index < whole % shards);
+        let max_reserved = if self.max_reserved == i64::MAX { i64::MAX } else { share(self.max_reserved) };
+        Self { rate: share(self.rate), capacity: share(self.capacity), max_reserved, ..*self }
     }
 
     /// The terms of a fraction of the limit, in millionths from 0 to 1 000 000. Rate and capacity are rounded down, the
     /// rate to one micro-token at least.
     #[cfg(feature = "postgres")]
     pub(crate) fn fraction(self, millionths: i64) -> Self {
-        let part = |whole: i64| {
-            let part = i128::from(whole) * i128::from(millionths) / 1_000_000;
-            i64::try_from(part).expect("a fraction is no larger than the whole")
+        let of = |whole: i64| {
+            let fraction = i128::from(whole) * i128::from(millionths) / 1_000_000;
+            i64::try_from(fraction).expect("a fraction is no larger than the whole")
         };
-        Self { rate: part(self.rate).max(1), capacity: part(self.capacity), ..self }
+        Self { rate: of(self.rate).max(1), capacity: of(self.capacity), ..self }
     }
 
     /// What a missing row means: a full one, at `now` or at the last grid step before it.

@@ -11,8 +11,8 @@ use crate::key::{Key, KeyError, ToKey};
 ///
 /// Implemented for closures `Fn(&Parts) -> Option<impl ToKey>`, such as `|request: &Parts|
 /// Some(request.extensions.get::<User>()?.id)`. Their key is used as it is, so handlers can ask the same bucket. A
-/// closure's key of several parts should begin with a word of its own; the keys of this module begin with `ip`,
-/// `bearer`, `header` and `path`. Tuples of up to four join the parts of each, and have a key if each has one.
+/// closure's key of several components should begin with a word of its own; the keys of this module begin with `ip`,
+/// `bearer`, `header` and `path`. Tuples of up to four join the components of each, and have a key if each has one.
 pub trait ExtractKey: Send + Sync + 'static {
     /// The key of a request.
     ///
@@ -55,12 +55,12 @@ impl<A: ExtractKey, B: ExtractKey> ExtractKey for Or<A, B> {
 }
 
 macro_rules! tuples {
-    ($($($part:ident)+;)*) => {$(
-        impl<$($part: ExtractKey),+> ExtractKey for ($($part,)+) {
+    ($($($key:ident)+;)*) => {$(
+        impl<$($key: ExtractKey),+> ExtractKey for ($($key,)+) {
             fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
                 #[expect(non_snake_case, reason = "one name serves the type and the value")]
-                let ($($part,)+) = self;
-                Ok(any_length(($($part.extract(request)?,)+))?)
+                let ($($key,)+) = self;
+                Ok(any_length(($($key.extract(request)?,)+))?)
             }
         }
     )*};

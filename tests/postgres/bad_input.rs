@@ -155,10 +155,10 @@ async fn the_longest_keys_are_stored_whole() {
 }
 
 #[tokio::test]
-async fn keys_of_several_parts_are_not_the_key_of_one() {
+async fn keys_of_several_components_are_not_the_key_of_one() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
-    for limit in both(&Limit::token_bucket("parts", 10, MINUTE)) {
+    for limit in both(&Limit::token_bucket("several", 10, MINUTE)) {
         let asked = [
             limit.key(("a", "b")),
             limit.key("a|b"),

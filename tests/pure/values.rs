@@ -58,7 +58,7 @@ proptest! {
         let text = text.repeat(times);
         let length = text.len() + text.matches(['|', '\\']).count();
         match Key::new(text.as_str()) {
-            Ok(key) => prop_assert_eq!(parts(key.as_str()), [text]),
+            Ok(key) => prop_assert_eq!(components(key.as_str()), [text]),
             Err(KeyError::Empty) => prop_assert!(text.is_empty()),
             Err(KeyError::TooLong { bytes }) => prop_assert!(length > Key::MAX_BYTES && bytes > Key::MAX_BYTES),
             Err(KeyError::Nul) => prop_assert!(text.contains('\0') && length <= Key::MAX_BYTES),
@@ -66,13 +66,13 @@ proptest! {
         }
     }
 
-    /// Different tuples never share a key, for the parts can be read back.
+    /// Different tuples never share a key, for the components can be read back.
     #[test]
     fn tuples_of_any_texts_are_told_apart(one in [texts(), texts(), texts()], two in [texts(), texts(), texts()]) {
         let key = |[a, b, c]: &[String; 3]| Key::new((a.as_str(), b.as_str(), c.as_str())).ok();
         if let (Some(first), Some(second)) = (key(&one), key(&two)) {
             prop_assert_eq!(first == second, one == two);
-            prop_assert_eq!(parts(first.as_str()), one.to_vec());
+            prop_assert_eq!(components(first.as_str()), one.to_vec());
         }
     }
 
@@ -357,7 +357,7 @@ fn a_plain_identifier_stays_plain() {
 }
 
 #[test]
-fn separators_inside_a_part_are_escaped() {
+fn separators_inside_a_component_are_escaped() {
     assert_ne!(key("a|b"), key(("a", "b")));
     assert_ne!(key(("a|b", "c")), key(("a", "b|c")));
     assert_ne!(key((r"a\", "b")), key(r"a\|b"));
@@ -760,19 +760,19 @@ fn millis_up(from: Timestamp, to: Timestamp) -> u64 {
     u64::try_from(to.micros() - from.micros()).unwrap().div_ceil(1_000)
 }
 
-/// The parts of a canonical key, read back.
-fn parts(canonical: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
+/// The components of a canonical key, read back.
+fn components(canonical: &str) -> Vec<String> {
+    let mut components = vec![String::new()];
     let mut characters = canonical.chars();
     while let Some(character) = characters.next() {
-        let last = parts.last_mut().unwrap();
+        let last = components.last_mut().unwrap();
         match character {
             '\\' => last.push(characters.next().unwrap()),
-            '|' => parts.push(String::new()),
+            '|' => components.push(String::new()),
             plain => last.push(plain),
         }
     }
-    parts
+    components
 }
 
 /// Texts of all of Unicode, and short ones of what keys treat specially.
