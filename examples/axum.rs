@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use sqlx::PgPool;
-use tollgate::http::Rejection;
+use tollgate::http::NotServed;
 use tollgate::tower::{Credential, Rule, TollgateLayer};
 use tollgate::{Denied, Error, Gate, HOUR, Limit, Limiter, Receipt, SECOND, migrate};
 use tollgate_embedded::Server;
@@ -124,10 +124,10 @@ async fn send(State(Service { pool, .. }): State<Service>, body: String) -> Resu
     Ok((StatusCode::CREATED, tollgate::http::Fields::default().of(&grant)))
 }
 
-/// Why a handler failed. A handler in which nothing else can fail returns `Rejection` itself.
+/// Why a handler failed. A handler in which nothing else can fail returns `NotServed` itself.
 enum Failure {
     Database(sqlx::Error),
-    Rejected(Rejection),
+    NotServed(NotServed),
     WrongPassword,
 }
 
@@ -138,7 +138,7 @@ impl IntoResponse for Failure {
                 eprintln!("{error}");
                 StatusCode::INTERNAL_SERVER_ERROR.into_response()
             }
-            Self::Rejected(rejection) => rejection.into_response(),
+            Self::NotServed(reason) => reason.into_response(),
             Self::WrongPassword => (StatusCode::UNAUTHORIZED, "wrong\n").into_response(),
         }
     }
@@ -152,13 +152,13 @@ impl From<sqlx::Error> for Failure {
 
 impl From<Denied> for Failure {
     fn from(denied: Denied) -> Self {
-        Self::Rejected(denied.into())
+        Self::NotServed(denied.into())
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::Rejected(error.into())
+        Self::NotServed(error.into())
     }
 }
 

@@ -149,7 +149,7 @@ pub struct Denied {
     pub source: Source,
     /// The other limits that refused the same call. They are ready no later.
     // Without the capacity of a `Vec`: with it, `Result<_, Denied>` is as large as clippy warns of.
-    pub others: Box<[Refusal]>,
+    pub others: Box<[DeniedBy]>,
     /// Where each asked limit stands, whether it refused or not; after a refusal from memory, where each that refused
     /// stands.
     #[serde(default)]
@@ -168,14 +168,14 @@ impl Denied {
 
     /// The refusal of a call, if any of its limits refuses: the one to wait for longest, and the others.
     pub(crate) fn among(
-        mut refusals: Vec<Refusal>,
+        mut refusals: Vec<DeniedBy>,
         standings: impl FnOnce() -> Standings,
         observed_at: DateTime<Utc>,
         decided_at: DateTime<Utc>,
         source: Source,
     ) -> Option<Self> {
         let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| refusal.retry_at)?;
-        let Refusal { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
+        let DeniedBy { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
         let (others, standings) = (refusals.into(), standings());
         Some(Self { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings })
     }
@@ -193,10 +193,10 @@ impl fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
-/// One limit's part in a refusal.
+/// One limit that refused a call, besides the one to wait for longest.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Refusal {
+pub struct DeniedBy {
     /// The limit that refused.
     pub limit: Cow<'static, str>,
     /// Whom it refused.

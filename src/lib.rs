@@ -107,7 +107,7 @@ pub mod tower;
 use std::time::Duration;
 
 pub use balance::Balance;
-pub use decision::{Decision, Denied, Grant, Refusal, Reservation, Source};
+pub use decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source};
 pub use error::Error;
 #[cfg(feature = "postgres")]
 pub use error::{DriverError, Step};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use crate::algebra::{Ask, Pool, State, Timestamp, Verdict};
-use crate::decision::{Denied, Refusal, Source};
+use crate::decision::{Denied, DeniedBy, Source};
 use crate::plan::{CheckedCall, Item, Row};
 use crate::standing::Standing;
 
@@ -192,7 +192,7 @@ fn refusal(
     state: &State,
     earliest: Timestamp,
     latest: Timestamp,
-) -> Option<(Timestamp, Refusal, Standing)> {
+) -> Option<(Timestamp, DeniedBy, Standing)> {
     let (target, row) = (&item.target, [Some(state.clone())]);
     let pool = |now| Pool::new(&target.terms, &row, now);
     let Ok(Verdict::Denied { .. }) = pool(latest).decide(item.action) else { return None };
@@ -202,7 +202,7 @@ fn refusal(
     let more_at = earliest.more_at().map_or(retry_at, |more_at| more_at.min(retry_at));
     let standing = Standing { limit, key, cost: item.action.cost(), remaining, more_at: Some(more_at.into()) };
     let (limit, key) = (target.limit.name.clone().into(), target.first.key.clone());
-    Some((earliest.now(), Refusal { limit, key, remaining, retry_at: retry_at.into() }, standing))
+    Some((earliest.now(), DeniedBy { limit, key, remaining, retry_at: retry_at.into() }, standing))
 }
 
 /// Between two sweeps, which take a hundredth of it, however many entries there are.

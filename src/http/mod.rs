@@ -44,12 +44,12 @@ mod client;
 mod facts;
 mod fields;
 pub(crate) mod forwarded;
+mod not_served;
 pub(crate) mod policy;
 mod problem;
-mod rejection;
 
 pub use client::{CidrError, TrustedProxies};
 pub use facts::Facts;
 pub use fields::{Fields, Format};
+pub use not_served::{NoKey, NotServed};
 pub use problem::Problem;
-pub use rejection::{NoKey, Rejection};

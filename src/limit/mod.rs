@@ -281,7 +281,7 @@ impl Limit {
 
     /// Keeps the limit in the unlogged table: faster, but **a crash or a failover empties the table**, and every bucket
     /// is full again. Such a limit takes no reservations. A change between the two tables is like a change of the
-    /// number of [`shards`](Self::shards): the rows in the other table are stale.
+    /// number of [`shards`](Self::shards): nobody asks the rows in the other table any more.
     ///
     /// # Panics
     ///

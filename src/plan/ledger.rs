@@ -4,7 +4,7 @@ use super::call::CheckedCall;
 use super::item::{Alteration, Item, Target};
 use crate::algebra::{Ask, Hold, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Verdict};
 use crate::balance::Balance;
-use crate::decision::{Denied, Refusal, Source};
+use crate::decision::{Denied, DeniedBy, Source};
 use crate::error::Error;
 use crate::hold::Held;
 use crate::receipt::Charge;
@@ -271,9 +271,9 @@ impl Taken {
     }
 }
 
-fn refusal(target: &Target, remaining: Tokens, retry_at: Timestamp) -> Refusal {
+fn refusal(target: &Target, remaining: Tokens, retry_at: Timestamp) -> DeniedBy {
     let limit = target.limit.name.clone().into();
-    Refusal { limit, key: target.key().clone(), remaining, retry_at: retry_at.into() }
+    DeniedBy { limit, key: target.key().clone(), remaining, retry_at: retry_at.into() }
 }
 
 /// Settles a charge that has a hold.

@@ -7,7 +7,7 @@ use super::rule::AppliedRule;
 use crate::decision::{Grant, Source};
 use crate::error::{Error, chain};
 use crate::gate::{Gate, Lease};
-use crate::http::Rejection;
+use crate::http::NotServed;
 use crate::request::{CheckedRequest, Request};
 use crate::standing::Standing;
 use crate::tokens::Tokens;
@@ -23,7 +23,7 @@ pub(super) struct Admission {
 
 impl Admission {
     /// Charges all limits together, or none.
-    pub(super) async fn new(gate: &Gate, rules: Vec<AppliedRule>) -> Result<Self, Rejection> {
+    pub(super) async fn new(gate: &Gate, rules: Vec<AppliedRule>) -> Result<Self, NotServed> {
         let requests = rules.iter().map(|rule| rule.asked.clone().into());
         let lease = gate.acquire_all(requests).await?.granted()?;
         Ok(Self { gate: gate.clone(), lease, rules })

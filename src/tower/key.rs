@@ -98,7 +98,7 @@ impl ExtractKey for PathSegment {
 pub enum MissingKey {
     /// The response is 500 and names the remedy: the service does not know whom it serves.
     #[default]
-    Reject,
+    Fail,
     /// The limit does not apply to the request. Other limits do.
     Pass,
     /// All such requests share one bucket, with the key `nobody|`.

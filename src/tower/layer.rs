@@ -4,10 +4,10 @@ use std::sync::Arc;
 use http::request::Parts;
 
 use super::key::MissingKey;
-use super::refuse::ProblemJson;
+use super::respond::ProblemJson;
 use super::rule::{AppliedRule, OnRequest, Rule};
 use crate::gate::Gate;
-use crate::http::{Fields, Rejection};
+use crate::http::{Fields, NotServed};
 
 /// Asks limits of a gate for each request; see the [module](super).
 #[derive(Clone)]
@@ -18,14 +18,14 @@ pub struct TollgateLayer<R = ProblemJson> {
     skip: OnRequest,
     missing_key: MissingKey,
     pub(super) fields: Fields,
-    pub(super) refuse: R,
+    pub(super) respond: R,
 }
 
 impl TollgateLayer {
     /// A layer without limits: it passes all requests.
     pub fn new(gate: Gate) -> Self {
         let (missing_key, fields) = (MissingKey::default(), Fields::default());
-        Self { gate, rules: Vec::new(), skip: Arc::new(|_| false), missing_key, fields, refuse: ProblemJson }
+        Self { gate, rules: Vec::new(), skip: Arc::new(|_| false), missing_key, fields, respond: ProblemJson }
     }
 }
 
@@ -54,15 +54,15 @@ impl<R> TollgateLayer<R> {
         self
     }
 
-    /// Replaces the problem document of a refusal: [`Grpc`](super::Grpc) for tonic, or a closure
-    /// `Fn(&Rejection) -> Response<B>`.
-    pub fn refuse_with<T>(self, refuse: T) -> TollgateLayer<T> {
+    /// Replaces the problem document of a request that is not served: by [`Grpc`](super::Grpc) for tonic, or by a closure
+    /// `Fn(&NotServed) -> Response<B>`.
+    pub fn respond_with<T>(self, respond: T) -> TollgateLayer<T> {
         let Self { gate, rules, skip, missing_key, fields, .. } = self;
-        TollgateLayer { gate, rules, skip, missing_key, fields, refuse }
+        TollgateLayer { gate, rules, skip, missing_key, fields, respond }
     }
 
     /// The rules that apply to a request; none if it is skipped.
-    pub(super) fn applied_rules(&self, request: &Parts) -> Result<Vec<AppliedRule>, Rejection> {
+    pub(super) fn applied_rules(&self, request: &Parts) -> Result<Vec<AppliedRule>, NotServed> {
         if (self.skip)(request) {
             return Ok(Vec::new());
         }

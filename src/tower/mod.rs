@@ -70,7 +70,7 @@ mod body;
 mod credential;
 mod key;
 mod layer;
-mod refuse;
+mod respond;
 mod rule;
 mod service;
 
@@ -79,6 +79,6 @@ pub use body::Body;
 pub use credential::{Credential, CredentialOf};
 pub use key::{ExtractKey, MissingKey, Or, PathSegment};
 pub use layer::TollgateLayer;
-pub use refuse::{Grpc, ProblemJson, Refuse};
+pub use respond::{Grpc, ProblemJson, Respond};
 pub use rule::Rule;
 pub use service::Tollgate;

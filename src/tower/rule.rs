@@ -5,7 +5,7 @@ use http::{request, response};
 
 use super::address::ClientAddress;
 use super::key::{ExtractKey, MissingKey};
-use crate::http::{NoKey, Rejection};
+use crate::http::{NoKey, NotServed};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::{CheckedRequest, Request};
@@ -91,7 +91,7 @@ impl Rule {
         &self,
         request: &request::Parts,
         missing_key: MissingKey,
-    ) -> Result<Option<AppliedRule>, Rejection> {
+    ) -> Result<Option<AppliedRule>, NotServed> {
         if !(self.when)(request) {
             return Ok(None);
         }
@@ -105,7 +105,7 @@ impl Rule {
         let Some(key) = &self.key else { return Ok(Some(Key::GLOBAL)) };
         match (key.extract(request), missing_key) {
             (Ok(key), _) => Ok(Some(key)),
-            (Err(missing), MissingKey::Reject) => Err(missing),
+            (Err(missing), MissingKey::Fail) => Err(missing),
             (Err(_), MissingKey::Pass) => Ok(None),
             (Err(missing), MissingKey::Share) => Key::new(("nobody", "")).map(Some).map_err(|_| missing),
         }

@@ -11,11 +11,11 @@ use tower_service::Service;
 use super::admission::Admission;
 use super::body::Body;
 use super::layer::TollgateLayer;
-use super::refuse::Refuse;
-use crate::http::{Facts, Rejection};
+use super::respond::Respond;
+use crate::http::{Facts, NotServed};
 use crate::limit::Limit;
 
-/// A service behind a [`TollgateLayer`]. [`Refuse`] makes the body of a refusal.
+/// A service behind a [`TollgateLayer`]. [`Respond`] makes the response of a request that is not served.
 #[derive(Clone, Debug)]
 pub struct Tollgate<S, R> {
     inner: S,
@@ -34,7 +34,7 @@ impl<S, R, Req, Res> Service<Request<Req>> for Tollgate<S, R>
 where
     S: Service<Request<Req>, Response = Response<Res>> + Clone + Send + 'static,
     S::Future: Send,
-    R: Refuse<Res> + Send + Sync + 'static,
+    R: Respond<Res> + Send + Sync + 'static,
     Req: Send + 'static,
     Res: Send,
 {
@@ -60,12 +60,12 @@ where
                     return Ok(inner.call(request).await?.map(|body| Body::new(body, None)));
                 }
                 Ok(rules) => rules,
-                Err(rejection) => return Ok(refused(&layer, &rejection, &[])),
+                Err(reason) => return Ok(not_served(&layer, &reason, &[])),
             };
             let limits: Vec<_> = rules.iter().map(|rule| rule.asked.limit.clone()).collect();
             let admission = match Admission::new(&layer.gate, rules).await {
                 Ok(admission) => admission,
-                Err(rejection) => return Ok(refused(&layer, &rejection, &limits)),
+                Err(reason) => return Ok(not_served(&layer, &reason, &limits)),
             };
             let (parts, body) = inner.call(request).await?.into_parts();
             let (grant, lease) = admission.settle(&parts).await;
@@ -76,15 +76,15 @@ where
     }
 }
 
-fn refused<B, R: Refuse<B>>(layer: &TollgateLayer<R>, rejection: &Rejection, limits: &[Limit]) -> Response<Body<B>> {
-    match rejection {
+fn not_served<B, R: Respond<B>>(layer: &TollgateLayer<R>, reason: &NotServed, limits: &[Limit]) -> Response<Body<B>> {
+    match reason {
         // An error of the service, which its operator must repair.
-        Rejection::NoKey(missing) => tracing::error!("{missing}"),
+        NotServed::NoKey(missing) => tracing::error!("{missing}"),
         other => tracing::debug!(status = other.status().as_u16(), "{other}"),
     }
-    let mut response = layer.refuse.refuse(rejection);
+    let mut response = layer.respond.respond(reason);
     if !response.headers().contains_key(RETRY_AFTER) {
-        rejection.write(layer.fields, rejection.facts().announcing(limits), response.headers_mut());
+        reason.write(layer.fields, reason.facts().announcing(limits), response.headers_mut());
     }
     response.map(|body| Body::new(body, None))
 }

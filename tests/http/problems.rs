@@ -2,17 +2,17 @@
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
-use tollgate::http::{Fields, NoKey, Rejection};
+use tollgate::http::{Fields, NoKey, NotServed};
 use tollgate::{DriverError, Error, Key, Limit, MINUTE, Step, Tokens};
 
 use crate::world::{World, millis};
 
-fn parts(rejection: &Rejection) -> (StatusCode, Option<u64>, Value) {
-    let response: Response<String> = rejection.response(Fields::default());
+fn parts(reason: &NotServed) -> (StatusCode, Option<u64>, Value) {
+    let response: Response<String> = reason.response(Fields::default());
     assert_eq!(response.headers()["content-type"], "application/problem+json");
-    assert_eq!(response.status(), rejection.status());
+    assert_eq!(response.status(), reason.status());
     let retry_after = response.headers().get("retry-after").map(|value| value.to_str().unwrap().parse().unwrap());
-    assert_eq!(retry_after, rejection.retry_after());
+    assert_eq!(retry_after, reason.retry_after());
     (response.status(), retry_after, serde_json::from_str(response.body()).unwrap())
 }
 
@@ -22,8 +22,8 @@ fn a_refusal_is_a_429_that_names_its_limits_and_the_instant_but_never_the_key() 
     let mut world = World::default();
     let mut ask = || world.consume([fast.key("secret"), slow.key("secret"), slow.key("another")], millis(500));
     assert!(ask().is_granted());
-    let rejection = Rejection::from(ask().denied().unwrap());
-    let (status, retry_after, body) = parts(&rejection);
+    let reason = NotServed::from(ask().denied().unwrap());
+    let (status, retry_after, body) = parts(&reason);
     assert_eq!((status, retry_after), (StatusCode::TOO_MANY_REQUESTS, Some(60)));
     assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
     assert_eq!(body["status"], 429);

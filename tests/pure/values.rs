@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{
-    Balance, Charge, Decision, Denied, Error, Grant, HOUR, Key, KeyError, Limit, LimitError, LimitFault, LimitKind,
-    LimitSpec, MINUTE, Receipt, Refusal, Request, Reservation, SECOND, Source, Storage, ToKey, Tokens, TokensError,
+    Balance, Charge, Decision, Denied, DeniedBy, Error, Grant, HOUR, Key, KeyError, Limit, LimitError, LimitFault,
+    LimitKind, LimitSpec, MINUTE, Receipt, Request, Reservation, SECOND, Source, Storage, ToKey, Tokens, TokensError,
 };
 
 use crate::story::{any_kind, config, extreme_limits, limits};
@@ -274,7 +274,7 @@ fn a_refusal_by_several_limits_names_them_all() {
         panic!("granted")
     };
     assert_eq!((denied.limit.as_ref(), denied.retry_after()), ("slow", HOUR), "the longest first");
-    let [other]: &[Refusal] = &denied.others else { panic!("{denied:?}") };
+    let [other]: &[DeniedBy] = &denied.others else { panic!("{denied:?}") };
     assert_eq!((other.limit.as_ref(), Timestamp::from(other.retry_at)), ("fast", sec(1)));
     assert_eq!(&travelled(&denied), &denied);
     assert_eq!(denied.to_string(), r#"limit "slow" and "fast" exhausted (retry in 3600s)"#);

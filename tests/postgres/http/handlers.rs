@@ -7,7 +7,7 @@ use axum::response::IntoResponse;
 use axum::routing::post;
 use chrono::DateTime;
 use sqlx::PgPool;
-use tollgate::http::Rejection;
+use tollgate::http::NotServed;
 use tollgate::{Denied, Error, HOUR, Limit, Limiter};
 
 use super::served::{Served, field, http_1, json};
@@ -16,7 +16,7 @@ use crate::world::World;
 
 const MESSAGES: Limit = Limit::token_bucket("messages", 2, HOUR);
 
-async fn send(State(pool): State<PgPool>, body: String) -> Result<StatusCode, Rejection> {
+async fn send(State(pool): State<PgPool>, body: String) -> Result<StatusCode, NotServed> {
     let mut tx = pool.begin().await.unwrap();
     sqlx::query("insert into messages values ($1)").bind(body).execute(&mut *tx).await.unwrap();
     Limiter::new().consume(&mut tx, MESSAGES.global()).await?.granted()?;

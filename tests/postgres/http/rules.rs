@@ -7,7 +7,7 @@ use axum::routing::any;
 use axum::{Router, body::Body};
 use chrono::DateTime;
 use http::header::HeaderName;
-use tollgate::http::{Rejection, TrustedProxies};
+use tollgate::http::{NotServed, TrustedProxies};
 use tollgate::tower::{ClientAddress, Credential, ExtractKey, MissingKey, Rule, TollgateLayer};
 use tollgate::{Limit, MINUTE};
 
@@ -35,8 +35,8 @@ async fn f71_a_refusal_of_ones_own_still_says_when_to_come_back() {
     let world = World::new().await;
     let gate = patient(&world.pool).clock(|| DateTime::UNIX_EPOCH).build();
     let layer = TollgateLayer::new(gate).limit(Limit::token_bucket("one", 1, MINUTE));
-    let layer = layer.refuse_with(|rejection: &Rejection| {
-        let mut response = Response::new(Body::from(format!("not now: {rejection}")));
+    let layer = layer.respond_with(|reason: &NotServed| {
+        let mut response = Response::new(Body::from(format!("not now: {reason}")));
         *response.status_mut() = StatusCode::IM_A_TEAPOT;
         response
     });

@@ -41,7 +41,7 @@ fn request<B>(body: B) -> Request<B> {
 async fn any_body_will_do_and_grpc_is_refused_in_its_own_words() {
     let world = World::new().await;
     let gate = patient(&world.pool).clock(|| DateTime::UNIX_EPOCH).build();
-    let layer = TollgateLayer::new(gate).limit(ONE).refuse_with(Grpc);
+    let layer = TollgateLayer::new(gate).limit(ONE).respond_with(Grpc);
     let inner = service_fn(|_: Request<Opaque>| ready(Ok::<_, Infallible>(Response::new(Opaque))));
     let service = layer.layer(inner);
     let served = service.clone().oneshot(request(Opaque)).await.unwrap();

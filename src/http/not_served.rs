@@ -28,7 +28,7 @@ use crate::key::KeyError;
 /// With the feature `axum` this is a handler's error type: `?` turns [`Denied`] and [`Error`] into it.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Rejection {
+pub enum NotServed {
     /// A limit refused.
     #[error(transparent)]
     Denied(Box<Denied>),
@@ -40,7 +40,7 @@ pub enum Rejection {
     NoKey(#[from] NoKey),
 }
 
-impl Rejection {
+impl NotServed {
     /// The status of the response.
     #[must_use]
     pub fn status(&self) -> StatusCode {
@@ -106,7 +106,7 @@ impl Rejection {
     }
 }
 
-impl From<Denied> for Rejection {
+impl From<Denied> for NotServed {
     fn from(denied: Denied) -> Self {
         Self::Denied(Box::new(denied))
     }
@@ -115,16 +115,16 @@ impl From<Denied> for Rejection {
 #[cfg(feature = "axum")]
 macro_rules! responses {
     ($($reason:ty),*) => {$(
-        /// The response of the [`Rejection`] that it becomes.
+        /// The response of the [`NotServed`] that it becomes.
         impl axum::response::IntoResponse for $reason {
             fn into_response(self) -> axum::response::Response {
-                Rejection::from(self).response::<axum::body::Body>(Fields::default())
+                NotServed::from(self).response::<axum::body::Body>(Fields::default())
             }
         }
     )*};
 }
 #[cfg(feature = "axum")]
-responses!(Rejection, Denied, Error, NoKey);
+responses!(NotServed, Denied, Error, NoKey);
 
 /// No key can be taken from the request; the message names the remedy.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -1,19 +1,19 @@
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 
-use crate::http::{Rejection, policy};
+use crate::http::{NotServed, policy};
 
 /// Makes the response of a request that is not served, with a body of type `B`.
 ///
-/// Implemented for closures `Fn(&Rejection) -> Response<B>`.
-pub trait Refuse<B> {
+/// Implemented for closures `Fn(&NotServed) -> Response<B>`.
+pub trait Respond<B> {
     /// The response. The layer adds the header fields, unless the response already has a `Retry-After`.
-    fn refuse(&self, rejection: &Rejection) -> Response<B>;
+    fn respond(&self, reason: &NotServed) -> Response<B>;
 }
 
-impl<F: Fn(&Rejection) -> Response<B>, B> Refuse<B> for F {
-    fn refuse(&self, rejection: &Rejection) -> Response<B> {
-        self(rejection)
+impl<F: Fn(&NotServed) -> Response<B>, B> Respond<B> for F {
+    fn respond(&self, reason: &NotServed) -> Response<B> {
+        self(reason)
     }
 }
 
@@ -22,21 +22,21 @@ impl<F: Fn(&Rejection) -> Response<B>, B> Refuse<B> for F {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProblemJson;
 
-impl<B: From<String>> Refuse<B> for ProblemJson {
-    fn refuse(&self, rejection: &Rejection) -> Response<B> {
-        rejection.document()
+impl<B: From<String>> Respond<B> for ProblemJson {
+    fn respond(&self, reason: &NotServed) -> Response<B> {
+        reason.document()
     }
 }
 
-/// Refuses in gRPC: the status is 200, and the header `grpc-status` is `RESOURCE_EXHAUSTED` for a refusal and
+/// Responds in gRPC: the status is 200, and the header `grpc-status` is `RESOURCE_EXHAUSTED` for a refusal and
 /// `UNAVAILABLE` if no decision was possible. The body needs `Default`, which the bodies of tonic have.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grpc;
 
-impl<B: Default> Refuse<B> for Grpc {
-    fn refuse(&self, rejection: &Rejection) -> Response<B> {
+impl<B: Default> Respond<B> for Grpc {
+    fn respond(&self, reason: &NotServed) -> Response<B> {
         let mut response = Response::new(B::default());
-        let problem = rejection.problem();
+        let problem = reason.problem();
         let words = problem.detail.as_deref().unwrap_or(problem.title);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
