@@ -149,9 +149,10 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// The runtime that the gate worked on ended before the call's turn came. Nothing was taken.
+    /// The runtime that the gate worked on ended before the call's turn came, or the caller is on none. Nothing was
+    /// taken.
     #[cfg(feature = "postgres")]
-    #[error("the runtime of the gate has ended (ask it from a tokio runtime that is alive)")]
+    #[error("there is no runtime for the gate to work on (ask it from a tokio runtime that is alive)")]
     Stopped,
 
     /// PostgreSQL or the connection failed.

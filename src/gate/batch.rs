@@ -3,7 +3,6 @@
     reason = "how long a batch takes is told by the monotonic clock; what time it is, by the database"
 )]
 
-use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -12,10 +11,11 @@ use tracing::Instrument;
 use super::connection::{Connection, within};
 use super::groups::{Groups, Written};
 use super::meter;
-use super::refusals::{Reading, Refusals};
+use super::refusals::Reading;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
 use super::transaction;
+use super::waiting_room::WaitingRoom;
 use crate::decision::Denied;
 use crate::error::{Error, Step};
 use crate::plan::{Answer, Change, Plan, Row};
@@ -30,8 +30,6 @@ use crate::store::Found;
 pub(super) struct Batch {
     plan: Plan,
     callers: Vec<Caller>,
-    /// Rows that somebody is known to hold.
-    held_rows: HashSet<Row>,
     /// Calls of rows that somebody holds.
     held: Vec<QueuedCall>,
     /// When a statement outside of a transaction was sent that the server did not answer in time.
@@ -55,22 +53,26 @@ struct Caller {
 }
 
 impl Batch {
-    /// `held_rows` are not waited for.
-    pub(super) fn new(queued: Vec<QueuedCall>, held_rows: HashSet<Row>) -> Self {
+    pub(super) fn new(queued: Vec<QueuedCall>) -> Self {
         let caller = |QueuedCall { call, reply, held_since }| (call, Caller { reply: Some(reply), held_since });
         let (calls, callers) = queued.into_iter().map(caller).unzip();
-        Self { plan: Plan::of(calls), callers, held_rows, held: Vec::new(), silent_since: None }
+        Self { plan: Plan::of(calls), callers, held: Vec::new(), silent_since: None }
     }
 
-    /// Decides and answers. Returns the calls whose rows somebody holds.
-    pub(super) async fn run(mut self, shared: &Shared, mut connection: Connection) -> (Left, Vec<QueuedCall>) {
+    /// Decides and answers. Returns the calls whose rows somebody holds; those that others wait for already are not tried.
+    pub(super) async fn run(
+        mut self,
+        shared: &Shared,
+        waiting_room: &WaitingRoom,
+        mut connection: Connection,
+    ) -> (Left, Vec<QueuedCall>) {
         if self.callers.is_empty() {
             return (Left::Sound(connection), Vec::new());
         }
         let (started, calls) = (Instant::now(), self.callers.len());
         self.begin(&mut connection);
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
-        let decided = self.decide(shared, &mut connection).instrument(span).await;
+        let decided = self.decide(shared, waiting_room, &mut connection).instrument(span).await;
         // Calls over several parts have their own lane, whatever the width. All calls of a batch are of one kind.
         if self.plan.call(0).part().is_some() {
             shared.width.saw(calls);
@@ -118,7 +120,12 @@ impl Batch {
     }
 
     /// Answers every caller, or says why the remaining ones have no answer.
-    async fn decide(&mut self, shared: &Shared, connection: &mut Connection) -> Result<(), Error> {
+    async fn decide(
+        &mut self,
+        shared: &Shared,
+        waiting_room: &WaitingRoom,
+        connection: &mut Connection,
+    ) -> Result<(), Error> {
         let asked = Instant::now();
         let mut groups = Groups::of(&self.plan);
         groups.lose_resets(&self.plan);
@@ -154,9 +161,10 @@ impl Batch {
         if let Some(error) = broken {
             return Err(error);
         }
-        let (held, lost): (Vec<_>, Vec<_>) = lost
-            .into_iter()
-            .partition(|call| self.plan.call(*call).first_rows().any(|row| self.held_rows.contains(row)));
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let (held, lost) = waiting_room.divide(&self.plan, lost);
         self.hold(&held);
         self.decide_lost(shared, connection, &groups, &lost, A_MOMENT).await
     }
@@ -296,11 +304,11 @@ impl Batch {
     ) {
         match (&shared.refusals, &answer) {
             (Some(refusals), Ok(Answer::Denied(denied))) if denied.others.len() < MANY => {
-                let places = self.plan.places_of(call);
-                for place in places.filter(|place| names(denied, &self.plan, *place)) {
+                let rows = self.plan.call(call).refusable().into_iter().flatten().map(|item| &item.target.first);
+                for row in rows.filter(|row| names(denied, row)) {
+                    let place = self.plan.rows().binary_search(row).expect("a plan has the rows of its calls");
                     let change = changes.iter().find(|change| change.row == place);
                     if let Some(state) = change.map(|change| &change.state).or(found.states[place].as_ref()) {
-                        let row = &self.plan.rows()[place];
                         refusals.note(row, state.clone(), reading, denied.retry_at.into(), &shared.settings.clock);
                     }
                 }
@@ -314,10 +322,7 @@ impl Batch {
     /// Forgets what was remembered of a call's rows: they were raised, or written in an unknown way.
     fn forget(&self, shared: &Shared, call: usize) {
         let Some(refusals) = &shared.refusals else { return };
-        let forget = if self.plan.call(call).raises_balance() { Refusals::raise } else { Refusals::forget };
-        for place in self.plan.places_of(call) {
-            forget(refusals, &self.plan.rows()[place], &shared.settings.clock);
-        }
+        self.plan.places_of(call).for_each(|place| refusals.forget(&self.plan.rows()[place]));
     }
 
     /// Sets calls aside whose rows somebody holds. Nothing of them is carried out.
@@ -361,8 +366,7 @@ const A_MOMENT: Duration = Duration::from_millis(5);
 const MANY: usize = 64;
 
 /// Whether a row is among those that refused.
-fn names(denied: &Denied, plan: &Plan, place: usize) -> bool {
-    let row = &plan.rows()[place];
+fn names(denied: &Denied, row: &Row) -> bool {
     let is = |limit: &str, key| limit == row.name() && key == row.key();
     is(&denied.limit, &denied.key) || denied.others.iter().any(|other| is(&other.limit, &other.key))
 }

@@ -7,7 +7,6 @@ use crate::plan::{Change, Row};
 ///
 /// A row that is forgotten would be full again, so only full rows make room: inventing keys resets no bucket. They are
 /// found without a search.
-#[derive(Debug)]
 pub(super) struct LocalBuckets {
     bound: usize,
     rows: HashMap<Row, Bucket>,

@@ -60,10 +60,13 @@ impl GateBuilder {
         self
     }
 
-    /// How many calls wait in one lane at most, and how many for rows that others hold; 10 000 by default. Whoever
-    /// comes then gets [`Error::Overloaded`](crate::Error::Overloaded) at once.
-    pub fn queue(mut self, calls: usize) -> Self {
-        self.settings.queue = calls;
+    /// For how many keys the calls ask at most that wait in one lane, and those that wait for rows which others hold;
+    /// 10 000 by default. A call that has others before it, and asks for more, gets
+    /// [`Error::Overloaded`](crate::Error::Overloaded) at once: a few calls of thousands of keys would hold up all
+    /// others for seconds. So does one that is passed over for longer than [`acquire_timeout`](Self::acquire_timeout),
+    /// within twice that time.
+    pub fn queue(mut self, keys: usize) -> Self {
+        self.settings.queue = keys;
         self
     }
 

@@ -10,7 +10,6 @@ use crate::store::{database, millis};
 
 /// A connection of the pool that never goes back to it in the middle of something: dropped while a statement is under
 /// way, also by a panic or by the end of the runtime, it is closed.
-#[derive(Debug)]
 pub(super) struct Connection {
     inner: PoolConnection<Postgres>,
     sound: bool,

@@ -53,7 +53,6 @@ pub enum OnFailure {
 }
 
 /// Answers in place of the database.
-#[derive(Debug)]
 pub(super) struct Fallback {
     policy: OnFailure,
     buckets: Mutex<LocalBuckets>,

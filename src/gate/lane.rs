@@ -1,4 +1,8 @@
-use std::collections::VecDeque;
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how long calls wait is told by the monotonic clock; what time it is, by the database"
+)]
+
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +15,7 @@ use tokio::runtime::Handle;
 
 use super::batch::{Batch, Left};
 use super::connection::{Connection, cut_off};
+use super::queue::Queue;
 use super::reply::QueuedCall;
 use super::shared::Shared;
 use super::waiting_room::WaitingRoom;
@@ -22,18 +27,10 @@ use crate::text::Text;
 /// The task takes all that is queued as one batch; on Citus, all that is queued for one part. Callers that come
 /// meanwhile form the next batch: nobody waits for a timer, and a lone caller is a batch of one. An idle lane has no
 /// task and holds no connection.
-#[derive(Debug)]
 pub(super) struct Lane {
     shared: Arc<Shared>,
     waiting_room: Arc<WaitingRoom>,
     queue: Mutex<Queue>,
-}
-
-#[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<QueuedCall>,
-    /// Whether a task works on it.
-    attended: bool,
 }
 
 impl Lane {
@@ -42,13 +39,13 @@ impl Lane {
     }
 
     /// Queues a call, or says that the queue is full.
-    pub(super) fn submit(self: &Arc<Self>, waiting: QueuedCall) -> Result<(), Error> {
+    pub(super) fn submit(self: &Arc<Self>, call: QueuedCall) -> Result<(), Error> {
         let mut queue = self.queue();
-        if queue.waiting.len() >= self.shared.settings.queue {
-            return Err(Error::Overloaded { limit: waiting.reply.limit().clone().into() });
+        if !queue.has_room(&call, self.shared.settings.queue) {
+            return Err(call.reply.overloaded());
         }
+        queue.push(call);
         let attended = std::mem::replace(&mut queue.attended, true);
-        queue.waiting.push_back(waiting);
         drop(queue);
         if !attended {
             self.attend();
@@ -67,40 +64,25 @@ impl Lane {
     /// The limit that the next call is about; `None`, and nobody attends any longer, if there is no next call.
     fn next_limit(&self) -> Option<Text> {
         let mut queue = self.queue();
-        while queue.waiting.pop_front_if(|next| next.reply.is_abandoned()).is_some() {}
-        let limit = queue.waiting.front().map(|next| next.reply.limit().clone());
+        let limit = queue.first().map(|next| next.reply.limit().clone());
         queue.attended = limit.is_some();
         limit
     }
 
-    /// All that is queued for the part of the first call, up to the bounds. The others keep their places.
+    /// The next calls that are decided together. Those that have waited for too long, and still have to, are told so.
     fn next_batch(&self) -> Batch {
-        let (mut batch, mut rows) = (Vec::new(), 0);
+        let settings = &self.shared.settings;
         let mut queue = self.queue();
-        let part = queue.waiting.front().and_then(|first| first.call.part());
-        let mut others = Vec::new();
-        while let Some(next) = queue.waiting.front() {
-            if batch.len() >= self.shared.settings.max_batch {
-                break;
-            }
-            if next.call.part() != part {
-                others.extend(queue.waiting.pop_front());
-                continue;
-            }
-            rows += next.call.rows();
-            if rows > MAX_ROWS && !batch.is_empty() {
-                break;
-            }
-            batch.extend(queue.waiting.pop_front().filter(|next| !next.reply.is_abandoned()));
-        }
-        others.into_iter().rev().for_each(|other| queue.waiting.push_front(other));
+        let batch = queue.take_batch(settings.max_batch, MAX_ROWS);
+        let late = queue.take_late(Instant::now(), settings.acquire_timeout);
         drop(queue);
-        Batch::new(batch, self.waiting_room.held_rows())
+        late.into_iter().for_each(|call| call.reply.refuse());
+        Batch::new(batch)
     }
 
     /// Gives everybody who waits an error. Nothing of their calls was begun.
     fn refuse(&self, error: &Error) {
-        let refused = std::mem::take(&mut self.queue().waiting);
+        let refused = self.queue().take_all();
         for waiting in refused {
             waiting.reply.send(Err(error.clone()));
         }
@@ -110,9 +92,9 @@ impl Lane {
     /// connection would wait as well: a table that is locked for an hour would use up all connections. Whoever comes
     /// meanwhile gets the error. Only a connection that is cut off is left at once.
     async fn wait_out(&self, mut connection: Connection, since: Instant, error: &Error) -> Option<Connection> {
-        let until = tokio::time::Instant::now() + GIVE_UP;
         let patience = self.shared.settings.statement_timeout.min(GIVE_UP);
-        while tokio::time::Instant::now() < until {
+        let until = Instant::now() + GIVE_UP;
+        while Instant::now() < until {
             let answer = tokio::time::timeout(patience, connection.ping());
             let answer = match select(pin!(answer), pin!(cut_off(&self.shared, since))).await {
                 Either::Left((answer, _)) => answer,
@@ -148,7 +130,7 @@ async fn work(mut attendant: Attendant) {
         };
         match connection {
             Ok(connection) => {
-                let decided = async { lane.next_batch().run(&lane.shared, connection).await };
+                let decided = async { lane.next_batch().run(&lane.shared, &lane.waiting_room, connection).await };
                 // A batch that panics has told its callers by being dropped. Those behind it go on.
                 let decided = AssertUnwindSafe(decided).catch_unwind().await;
                 let (left, held) = decided.unwrap_or((Left::Gone, Vec::new()));

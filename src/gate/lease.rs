@@ -2,6 +2,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -71,7 +72,7 @@ struct Held {
 
 impl Lease {
     /// Keeps what was granted by a call that was sent at this instant.
-    pub(super) fn new(gate: &Gate, grant: Grant, sent: Instant) -> Self {
+    pub(super) fn new(gate: &Gate, grant: Grant, sent: Instant, runtime: &Handle) -> Self {
         let receipt = Receipt { charges: grant.charges.clone() };
         let shortest = receipt.leases().filter_map(|(charge, _)| charge.limit.lease()).min();
         let ends = receipt.leases().map(|(_, held)| held.lapses_at).min();
@@ -81,7 +82,7 @@ impl Lease {
             let (renewed, held) = watch::channel(Held { receipt, deadline: deadline(sent, left) });
             let (kept, given_up) = oneshot::channel();
             let due = gate.together(sent + left / 3, lease);
-            let task = tokio::spawn(keep(gate.clone(), lease, due, renewed, given_up));
+            let task = runtime.spawn(keep(gate.clone(), lease, due, renewed, given_up));
             Keeper { held, task, kept }
         });
         Self { grant, keeper }

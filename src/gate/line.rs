@@ -25,7 +25,7 @@ use crate::tokens::Tokens;
 ///
 /// What a concurrency limit grants comes back when somebody releases it, and nobody knows when. There the first one asks
 /// now and then, and when this gate has released something.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Lines {
     lines: Mutex<HashMap<Row, Line>>,
     /// How many callers have come.
@@ -33,7 +33,6 @@ pub(super) struct Lines {
 }
 
 /// Somewhere in a line. Dropped, it is left.
-#[derive(Debug)]
 pub(super) struct Waiter<'l> {
     lines: &'l Lines,
     item: &'l Item<Ask>,
@@ -42,7 +41,6 @@ pub(super) struct Waiter<'l> {
     first: Arc<Notify>,
 }
 
-#[derive(Debug)]
 struct Line {
     expected: Expected,
     /// Those who wait, by their numbers.
@@ -56,7 +54,6 @@ struct Line {
 }
 
 /// What the row holds, as far as is known, when those who are asking have their tokens.
-#[derive(Debug)]
 struct Expected {
     state: State,
     /// The cost that was refused last, and the instant at which it will be granted, until somebody takes tokens.

@@ -9,6 +9,7 @@ mod lane;
 mod lease;
 mod line;
 mod meter;
+mod queue;
 mod refusals;
 mod reply;
 mod shared;
@@ -17,10 +18,12 @@ mod transaction;
 mod waiting_room;
 mod width;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::PgPool;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -93,13 +96,12 @@ use switchboard::Switchboard;
 /// # async fn verify(_: i64, _: &str) -> bool { true }
 /// # let _ = log_in;
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "a gate limits nothing until it is asked"]
 pub struct Gate {
     inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 struct Inner {
     shared: Arc<Shared>,
     switchboard: Switchboard,
@@ -173,6 +175,8 @@ impl Gate {
 
     /// As [`wait`](Self::wait), and when the call that was decided was sent.
     async fn wait_in_line(&self, request: Request, timeout: Duration) -> Result<(Decision, Instant), Error> {
+        // Its timers need one.
+        runtime()?;
         let call = self.checked(Call::consume([request.clone()]))?;
         let (item, jitter) = (call.only(), self.inner.shared.settings.jitter);
         // A timeout beyond all times is none.
@@ -240,8 +244,8 @@ impl Gate {
     ///
     /// Those of [`consume_all`](Self::consume_all).
     pub async fn acquire_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Lease>, Error> {
-        let sent = Instant::now();
-        Ok(self.leased(self.consume_all(requests).await?, sent))
+        let (runtime, sent) = (runtime()?, Instant::now());
+        Ok(self.leased(self.consume_all(requests).await?, sent, &runtime))
     }
 
     /// As [`acquire`](Self::acquire), and waits for up to `timeout` until somebody releases what is missing, or lets it
@@ -255,13 +259,14 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn acquire_within(&self, request: Request, timeout: Duration) -> Result<Decision<Lease>, Error> {
+        let runtime = runtime()?;
         let (decision, sent) = self.wait_in_line(request, timeout).await?;
-        Ok(self.leased(decision, sent))
+        Ok(self.leased(decision, sent, &runtime))
     }
 
-    fn leased(&self, decision: Decision, sent: Instant) -> Decision<Lease> {
+    fn leased(&self, decision: Decision, sent: Instant, runtime: &Handle) -> Decision<Lease> {
         match decision {
-            Decision::Granted(grant) => Decision::Granted(Lease::new(self, grant, sent)),
+            Decision::Granted(grant) => Decision::Granted(Lease::new(self, grant, sent, runtime)),
             Decision::Denied(denied) => Decision::Denied(denied),
         }
     }
@@ -424,4 +429,16 @@ impl Gate {
         self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply, held_since: None })?;
         answer.await.expect("a reply is sent even when it is dropped")
     }
+}
+
+/// Without the keys that its queues and memories know.
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gate").field("settings", &self.inner.shared.settings).finish_non_exhaustive()
+    }
+}
+
+/// The runtime of the caller: asked for before anything is taken that only a task of it could give back.
+fn runtime() -> Result<Handle, Error> {
+    Handle::try_current().map_err(|_| Error::Stopped)
 }

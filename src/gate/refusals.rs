@@ -8,6 +8,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
+use super::switchboard::hash;
 use crate::algebra::{Ask, Pool, State, Timestamp, Verdict};
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::plan::{CheckedCall, Item, Row};
@@ -17,27 +18,27 @@ use crate::standing::Standing;
 ///
 /// A row gains by time, which is computed, and by credits and resets. This gate's own are noted here; the bounded
 /// staleness covers those of others. So while the remembered row refuses a call, the database refuses it, too.
-#[derive(Debug)]
+///
+/// A row may be raised while a batch that has read it is under way. When that was is noted by the row's hash: so it
+/// takes no room however many rows are raised, and forgets a few readings of others.
 pub(super) struct Refusals {
     staleness: Duration,
     bound: usize,
     rows: RwLock<Rows>,
 }
 
-#[derive(Debug, Default)]
 struct Rows {
-    entries: HashMap<Row, Entry>,
-    /// When a row was raised for which there was no room.
-    raised: Option<Instant>,
+    short: HashMap<Row, Short>,
+    /// When a row was raised last, by hash: what was read before counts no more.
+    raised: Box<[Option<Instant>]>,
     swept: Option<Instant>,
 }
 
-#[derive(Clone, Debug)]
-enum Entry {
-    /// It was too low for somebody, who was told to come back then.
-    Short { state: State, reading: Reading, retry_at: Timestamp },
-    /// It was raised then: what was read before counts no more.
-    Raised(Instant),
+/// A row that was too low for somebody, who was told to come back then.
+struct Short {
+    state: State,
+    reading: Reading,
+    retry_at: Timestamp,
 }
 
 /// When a row was read: an instant of the database's clock, which lay between the question and the answer by ours.
@@ -66,20 +67,21 @@ impl Reading {
 
 impl Refusals {
     pub(super) fn new(staleness: Duration, bound: usize) -> Self {
-        Self { staleness, bound, rows: RwLock::default() }
+        let rows = Rows { short: HashMap::new(), raised: vec![None; CELLS].into(), swept: None };
+        Self { staleness, bound, rows: RwLock::new(rows) }
     }
 
     /// The refusal of a call, if one of its rows is remembered as too low for it.
     pub(super) fn refuse(&self, call: &CheckedCall, clock: &Clock) -> Option<Denied> {
         let items = call.refusable()?;
         let (now, rows) = (Instant::now(), self.read());
-        if rows.entries.is_empty() {
+        if rows.short.is_empty() {
             return None;
         }
         let (mut refusals, mut standings) = (Vec::new(), Vec::new());
         let (mut observed_at, mut decided_at) = (Timestamp::MIN, Timestamp::MIN);
         for item in items {
-            let Some(Entry::Short { state, reading, .. }) = rows.entries.get(&item.target.first) else { continue };
+            let Some(Short { state, reading, .. }) = rows.short.get(&item.target.first) else { continue };
             if reading.age(now) > self.staleness {
                 continue;
             }
@@ -97,30 +99,24 @@ impl Refusals {
     /// Remembers a row that refused somebody until `retry_at`.
     pub(super) fn note(&self, row: &Row, state: State, reading: Reading, retry_at: Timestamp, clock: &Clock) {
         let mut rows = self.write();
-        if rows.raised.is_some_and(|at| at >= reading.asked) {
-            return;
+        let is_raised = rows.raised[hash(row) % CELLS].is_some_and(|at| at >= reading.asked);
+        let fits = match rows.short.get(row) {
+            Some(Short { reading: last, .. }) => last.asked <= reading.asked,
+            None => rows.has_room(self.bound, self.staleness, clock),
+        };
+        if !is_raised && fits {
+            rows.short.insert(row.clone(), Short { state, reading, retry_at });
         }
-        match rows.entries.get(row) {
-            Some(Entry::Raised(at)) if *at >= reading.asked => return,
-            Some(Entry::Short { reading: newer, .. }) if newer.asked > reading.asked => return,
-            Some(_) => {}
-            None => {
-                if !rows.has_room(self.bound, self.staleness, clock) {
-                    return;
-                }
-            }
-        }
-        rows.entries.insert(row.clone(), Entry::Short { state, reading, retry_at });
     }
 
     /// Keeps up with rows that this gate has written.
     pub(super) fn follow<'r>(&self, written: impl IntoIterator<Item = (&'r Row, State)>, reading: Reading) {
-        if self.read().entries.is_empty() {
+        if self.read().short.is_empty() {
             return;
         }
         let mut rows = self.write();
         for (row, written) in written {
-            if let Some(Entry::Short { state, reading: last, .. }) = rows.entries.get_mut(row)
+            if let Some(Short { state, reading: last, .. }) = rows.short.get_mut(row)
                 && last.asked <= reading.asked
             {
                 (*state, *last) = (written, reading);
@@ -128,22 +124,11 @@ impl Refusals {
         }
     }
 
-    /// Forgets a row that was written in an unknown way.
-    pub(super) fn forget(&self, row: &Row, clock: &Clock) {
-        if matches!(self.read().entries.get(row), Some(Entry::Short { .. })) {
-            self.raise(row, clock);
-        }
-    }
-
-    /// Forgets a row that was raised, and every reading of it that is still under way.
-    pub(super) fn raise(&self, row: &Row, clock: &Clock) {
+    /// Forgets a row that was raised, or written in an unknown way, and every reading of it that is still under way.
+    pub(super) fn forget(&self, row: &Row) {
         let mut rows = self.write();
-        if rows.entries.contains_key(row) || rows.has_room(self.bound, self.staleness, clock) {
-            rows.entries.insert(row.clone(), Entry::Raised(Instant::now()));
-        } else {
-            // Nothing tells it from the others: whatever is under way counts no more.
-            rows.raised = Some(Instant::now());
-        }
+        rows.short.remove(row);
+        rows.raised[hash(row) % CELLS] = Some(Instant::now());
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Rows> {
@@ -158,26 +143,23 @@ impl Refusals {
 impl Rows {
     /// Whether one more fits, once useless entries are gone.
     fn has_room(&mut self, bound: usize, staleness: Duration, clock: &Clock) -> bool {
-        if self.entries.len() >= bound {
+        if self.short.len() >= bound {
             self.sweep(staleness, clock);
         }
-        self.entries.len() < bound
+        self.short.len() < bound
     }
 
     /// Drops entries that are too old, and those whose instant has come. Not every time, because it looks at every
     /// entry.
     fn sweep(&mut self, staleness: Duration, clock: &Clock) {
         let now = Instant::now();
-        let pause = PAUSE_PER_ENTRY.saturating_mul(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
+        let pause = PAUSE_PER_ENTRY.saturating_mul(u32::try_from(self.short.len()).unwrap_or(u32::MAX));
         if self.swept.is_some_and(|last| now.saturating_duration_since(last) < pause) {
             return;
         }
         self.swept = Some(now);
-        self.entries.retain(|_, entry| match entry {
-            Entry::Short { reading, retry_at, .. } => {
-                reading.age(now) <= staleness && *retry_at > reading.latest(now, clock)
-            }
-            Entry::Raised(at) => now.saturating_duration_since(*at) <= staleness,
+        self.short.retain(|_, Short { reading, retry_at, .. }| {
+            reading.age(now) <= staleness && *retry_at > reading.latest(now, clock)
         });
     }
 }
@@ -204,6 +186,9 @@ fn refusal(
     let (limit, key) = (target.limit.name.clone().into(), target.first.key.clone());
     Some((earliest.now(), DeniedBy { limit, key, remaining, retry_at: retry_at.into() }, standing))
 }
+
+/// So few readings are under way at once that hardly any meets a row of another key that is raised meanwhile.
+const CELLS: usize = 1024;
 
 /// Between two sweeps, which take a hundredth of it, however many entries there are.
 const PAUSE_PER_ENTRY: Duration = Duration::from_micros(1);
@@ -275,12 +260,11 @@ mod tests {
 
     #[test]
     fn what_was_read_before_a_row_was_raised_is_not_remembered() {
-        for bound in [10, 0] {
-            let refusals = Refusals::new(HOUR, bound);
-            refusals.raise(&row(), &Clock::Database);
-            refusals.forget(&row(), &Clock::Database);
-            note(&refusals, holds(-100), reading(SECOND, Duration::ZERO));
-            assert!(!refuses(&refusals));
-        }
+        let refusals = Refusals::new(HOUR, 10);
+        refusals.forget(&row());
+        note(&refusals, holds(-100), reading(SECOND, Duration::ZERO));
+        assert!(!refuses(&refusals));
+        note(&refusals, holds(-100), reading(Duration::ZERO, Duration::ZERO));
+        assert!(refuses(&refusals));
     }
 }

@@ -7,7 +7,6 @@ use crate::plan::{Answer, CheckedCall};
 use crate::text::Text;
 
 /// A call in a queue.
-#[derive(Debug)]
 pub(super) struct QueuedCall {
     pub(super) call: CheckedCall,
     pub(super) reply: Reply,
@@ -16,7 +15,6 @@ pub(super) struct QueuedCall {
 }
 
 /// The way back to one caller. A reply that is dropped says what is known by then, so every caller gets an answer.
-#[derive(Debug)]
 pub(super) struct Reply {
     sender: Option<oneshot::Sender<Result<Answer, Error>>>,
     limit: Text,
@@ -55,6 +53,16 @@ impl Reply {
     pub(super) fn send(mut self, answer: Result<Answer, Error>) {
         let answer = answer.map_err(|error| error.concerning(&self.limit));
         self.deliver(answer);
+    }
+
+    /// Answers that too many wait.
+    pub(super) fn refuse(self) {
+        let error = self.overloaded();
+        self.send(Err(error));
+    }
+
+    pub(super) fn overloaded(&self) -> Error {
+        Error::Overloaded { limit: self.limit.clone().into() }
     }
 
     fn deliver(&mut self, answer: Result<Answer, Error>) {

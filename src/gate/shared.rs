@@ -10,7 +10,6 @@ use super::width::Width;
 use crate::store::{Backend, Store};
 
 /// What all lanes of a gate work with.
-#[derive(Debug)]
 pub(super) struct Shared {
     pub(super) pool: PgPool,
     pub(super) settings: Settings,
@@ -33,7 +32,7 @@ impl Shared {
 pub(super) struct Settings {
     /// How many calls one batch takes at most.
     pub(super) max_batch: usize,
-    /// How many calls wait in one lane at most, and for rows that others hold.
+    /// For how many keys calls wait in one lane at most, and for rows that others hold.
     pub(super) queue: usize,
     pub(super) lock_timeout: Duration,
     pub(super) statement_timeout: Duration,

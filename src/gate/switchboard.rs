@@ -16,7 +16,6 @@ use crate::plan::{CheckedCall, Row};
 /// On Citus a call of one part goes to the part's lane. A statement names one part, so its calls share more of them
 /// there. Calls over several parts have a lane of their own: each of their batches is a transaction of several nodes,
 /// for which nobody else should wait.
-#[derive(Debug)]
 pub(super) struct Switchboard {
     shared: Arc<Shared>,
     lanes: Vec<Arc<Lane>>,
@@ -64,7 +63,7 @@ impl Switchboard {
     }
 }
 
-fn hash(row: &Row) -> usize {
+pub(super) fn hash(row: &Row) -> usize {
     let mut hasher = DefaultHasher::new();
     row.hash(&mut hasher);
     // Any bits will do, where there are fewer.

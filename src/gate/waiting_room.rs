@@ -12,34 +12,34 @@ use tokio::runtime::Handle;
 use super::batch::Batch;
 use super::connection::Connection;
 use super::reply::QueuedCall;
-use super::shared::{Settings, Shared};
+use super::shared::Shared;
 use crate::error::Error;
-use crate::plan::Row;
+use crate::plan::{Plan, Row};
 
 /// Where calls wait whose rows somebody else holds for longer than a moment, so that the lanes go on.
 ///
 /// One task tries them in turn: calls that share rows in a short transaction, which gives up soon. Between two turns it
 /// holds no row. A call that asks for one of these rows meanwhile, and would wait for it, queues behind those who do.
-#[derive(Debug)]
 pub(super) struct WaitingRoom {
     shared: Arc<Shared>,
     parties: Mutex<Parties>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Parties {
     waiting: VecDeque<Party>,
+    /// How many keys the calls ask for that wait for their turn.
+    keys: usize,
     /// Whether a task works on them.
     attended: bool,
 }
 
 /// Calls that share rows.
-#[derive(Debug)]
 struct Party {
     rows: HashSet<Row>,
     calls: VecDeque<QueuedCall>,
-    /// Whether it is its turn: some of its calls are being decided.
-    tried: bool,
+    /// How many of its calls are being decided: it is its turn.
+    tried: usize,
     /// When somebody was last seen to hold one of the rows.
     held_at: Instant,
 }
@@ -56,7 +56,7 @@ impl WaitingRoom {
         }
         let mut parties = self.parties();
         for call in calls {
-            parties.admit(call, &self.shared.settings);
+            parties.admit(call, self.shared.settings.queue);
         }
         if parties.next().is_some() && !std::mem::replace(&mut parties.attended, true) {
             drop(parties);
@@ -72,12 +72,12 @@ impl WaitingRoom {
         }
     }
 
-    /// The rows that somebody was seen to hold a moment ago.
-    pub(super) fn held_rows(&self) -> HashSet<Row> {
+    /// Divides calls of a plan into those that ask a row which somebody was seen to hold a moment ago, and the others.
+    pub(super) fn divide(&self, plan: &Plan, calls: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
         let mut parties = self.parties();
         let is_held = |party: &Party| party.held_at.elapsed() < REMEMBERED;
-        parties.waiting.retain(|party| party.tried || !party.calls.is_empty() || is_held(party));
-        parties.waiting.iter().flat_map(|party| party.rows.iter().cloned()).collect()
+        parties.waiting.retain(|party| party.tried > 0 || !party.calls.is_empty() || is_held(party));
+        calls.into_iter().partition(|call| plan.call(*call).first_rows().any(|row| parties.of(row).is_some()))
     }
 
     /// The calls of the next party, and how long to wait for their rows; `None`, and nobody attends any longer, if
@@ -86,8 +86,9 @@ impl WaitingRoom {
         let (settings, mut parties) = (&self.shared.settings, self.parties());
         while let Some(place) = parties.next() {
             let mut party = parties.waiting.remove(place)?;
-            let (mut calls, mut patience) = (Vec::new(), Duration::ZERO);
+            let (mut calls, mut patience, waiting) = (Vec::new(), Duration::ZERO, party.calls.len());
             while let Some(call) = party.calls.pop_front_if(|_| calls.len() < settings.max_batch) {
+                parties.keys -= call.call.keys();
                 let waited = call.held_since.map_or(Duration::ZERO, |since| since.elapsed());
                 let left = settings.lock_timeout.saturating_sub(waited);
                 if left.is_zero() {
@@ -98,7 +99,10 @@ impl WaitingRoom {
                     calls.push(call);
                 }
             }
-            party.tried = !calls.is_empty();
+            if calls.len() + party.calls.len() < waiting {
+                party.forget_rows(&calls);
+            }
+            party.tried = calls.len();
             parties.waiting.push_back(party);
             if !calls.is_empty() {
                 return Some((calls, patience.min(TURN)));
@@ -111,14 +115,19 @@ impl WaitingRoom {
     /// Ends a party's turn. Somebody still holds the rows of these calls.
     fn put_back(&self, held: Vec<QueuedCall>) {
         let mut parties = self.parties();
-        let Some(place) = parties.waiting.iter().position(|party| party.tried) else { return };
+        let Some(place) = parties.waiting.iter().position(|party| party.tried > 0) else { return };
+        parties.keys += held.iter().map(|call| call.call.keys()).sum::<usize>();
         let party = &mut parties.waiting[place];
-        party.tried = false;
+        let decided = std::mem::take(&mut party.tried) - held.len();
         if !held.is_empty() {
             party.held_at = Instant::now();
             held.into_iter().rev().for_each(|call| party.calls.push_front(call));
         } else if party.calls.is_empty() {
             parties.waiting.remove(place);
+            return;
+        }
+        if decided > 0 {
+            party.forget_rows(&[]);
         }
     }
 
@@ -129,32 +138,45 @@ impl WaitingRoom {
 }
 
 impl Parties {
-    /// Lets a call wait, behind those who ask for one of its rows.
-    fn admit(&mut self, mut call: QueuedCall, settings: &Settings) {
-        if self.waiting.iter().map(|party| party.calls.len()).sum::<usize>() >= settings.queue {
-            let limit = call.reply.limit().clone().into();
-            return call.reply.send(Err(Error::Overloaded { limit }));
+    /// Lets a call wait, behind those who ask for one of its rows; all of them for so many keys at most.
+    fn admit(&mut self, mut call: QueuedCall, most: usize) {
+        let keys = call.call.keys();
+        if self.keys > 0 && self.keys + keys > most {
+            return call.reply.refuse();
         }
+        self.keys += keys;
         let now = Instant::now();
         call.held_since.get_or_insert(now);
-        let rows: Vec<Row> = call.call.first_rows().cloned().collect();
-        match self.waiting.iter_mut().find(|party| rows.iter().any(|row| party.rows.contains(row))) {
-            Some(party) => {
-                party.rows.extend(rows);
-                party.calls.push_back(call);
-            }
-            None => self.waiting.push_back(Party {
-                rows: rows.into_iter().collect(),
-                calls: VecDeque::from([call]),
-                tried: false,
-                held_at: now,
-            }),
-        }
+        let place = call.call.first_rows().find_map(|row| self.of(row)).unwrap_or_else(|| {
+            let (rows, calls) = (HashSet::new(), VecDeque::new());
+            self.waiting.push_back(Party { rows, calls, tried: 0, held_at: now });
+            self.waiting.len() - 1
+        });
+        let party = &mut self.waiting[place];
+        party.rows.extend(call.call.first_rows().cloned());
+        party.calls.push_back(call);
+    }
+
+    /// The place of the party of a row.
+    fn of(&self, row: &Row) -> Option<usize> {
+        self.waiting.iter().position(|party| party.rows.contains(row))
     }
 
     /// The place of the next party that has calls.
     fn next(&self) -> Option<usize> {
         self.waiting.iter().position(|party| !party.calls.is_empty())
+    }
+}
+
+impl Party {
+    /// Keeps the rows of its calls only, of these that are tried as well.
+    fn forget_rows(&mut self, tried: &[QueuedCall]) {
+        let asked = tried.iter().chain(&self.calls).flat_map(|call| call.call.first_rows());
+        let asked: HashSet<Row> = asked.cloned().collect();
+        // Who waits for nobody any longer may be followed by others.
+        if !asked.is_empty() {
+            self.rows = asked;
+        }
     }
 }
 
@@ -165,7 +187,7 @@ async fn work(mut usher: Usher) {
     while let Some((calls, patience)) = room.take() {
         let limit = calls[0].reply.limit().clone();
         let held = match Connection::acquire(shared, limit.as_str()).await {
-            Ok(connection) => Batch::new(calls, HashSet::new()).run_locked(shared, connection, patience).await,
+            Ok(connection) => Batch::new(calls).run_locked(shared, connection, patience).await,
             Err(error) => {
                 for call in calls {
                     call.reply.send(Err(error.clone()));
@@ -197,3 +219,41 @@ const TURN: Duration = Duration::from_millis(20);
 
 /// How long a row that was held is taken for one that still is: who would wait for it does so here at once.
 const REMEMBERED: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::Gate;
+    use crate::gate::reply::Reply;
+    use crate::plan::Call;
+    use crate::{Limit, MINUTE};
+
+    const LIMIT: Limit = Limit::token_bucket("one", 1, MINUTE);
+
+    fn call(keys: &[i64]) -> QueuedCall {
+        let call = Call::consume(keys.iter().map(|key| LIMIT.key(*key))).checked().unwrap();
+        let (reply, answer) = Reply::new("one".to_owned().into());
+        std::mem::forget(answer);
+        QueuedCall { call, reply, held_since: None }
+    }
+
+    #[tokio::test]
+    async fn a_row_leaves_with_the_last_call_that_asks_for_it() {
+        let pool = sqlx::PgPool::connect_lazy("postgres://nobody@localhost/none").unwrap();
+        let room = WaitingRoom::new(Gate::new(pool).inner.shared.clone());
+        for keys in [&[1][..], &[1, 2], &[1, 3]] {
+            room.parties().admit(call(keys), 10);
+        }
+        let knows = || [1, 2, 3].map(|key| room.parties().of(call(&[key]).call.first_rows().next().unwrap()).is_some());
+        let (mut tried, _) = room.take().unwrap();
+        assert_eq!((tried.len(), knows()), (3, [true; 3]));
+        tried.pop();
+        room.put_back(tried);
+        assert_eq!(knows(), [true, true, false]);
+        assert_eq!(room.parties().keys, 3);
+        let (tried, _) = room.take().unwrap();
+        drop(tried);
+        room.put_back(Vec::new());
+        assert_eq!(knows(), [false; 3]);
+    }
+}

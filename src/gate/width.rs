@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// Calls of one row that meet a change of the width may be under way in two lanes at once: one of them loses the race,
 /// and is decided again. So it changes by one, and only where batches are far from what they were when it last did.
-#[derive(Debug)]
 pub(super) struct Width {
     lanes: AtomicUsize,
     most: usize,

@@ -253,6 +253,11 @@ impl CheckedCall {
         self.targets().map(|target| target.rows).sum()
     }
 
+    /// How many keys of limits it asks for.
+    pub(crate) fn keys(&self) -> usize {
+        self.targets().count()
+    }
+
     /// The limit that stands for the call in traces and errors: the first that was asked.
     pub(crate) fn limit(&self) -> &Limit {
         &self.targets().next().expect("a checked call asks something").limit
@@ -267,7 +272,9 @@ impl CheckedCall {
 
     /// Whether it may raise a balance.
     pub(crate) fn raises_balance(&self) -> bool {
-        let raises = |alteration: &Alteration| !matches!(alteration, Alteration::Debit(_) | Alteration::Look);
+        let raises = |alteration: &Alteration| {
+            !matches!(alteration, Alteration::Debit(_) | Alteration::Look | Alteration::Renew(_))
+        };
         matches!(self, Self::Alter(items) if items.iter().any(|item| raises(&item.action)))
     }
 

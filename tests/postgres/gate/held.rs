@@ -1,5 +1,7 @@
 //! Rows that somebody else's transaction holds: those who ask for others do not wait for them.
 
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, PgConnection};
@@ -175,6 +177,28 @@ async fn a_batch_is_bounded_in_rows() {
         assert!(!call.await.unwrap().unwrap().is_granted());
     }
     assert_eq!(proxy.statements() - before, 2);
+}
+
+/// Whoever comes with little does not wait for a crowd that comes with much.
+#[tokio::test]
+async fn bulky_calls_find_no_room_in_the_queue_behind_each_other() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let gate = patient(&one_connection(proxy.options()).await).build();
+    proxy.hold_after(0);
+    let bulky = || gate.consume_all((0..6_000).map(|key| LIMIT.key(key)));
+    let (mut first, mut second, mut other) = (pin!(bulky()), pin!(bulky()), pin!(gate.consume(LIMIT.key("other"))));
+    let polled = std::future::poll_fn(|context| {
+        let many = [first.as_mut().poll(context), second.as_mut().poll(context)];
+        Poll::Ready((many, other.as_mut().poll(context)))
+    });
+    let ([first_now, second_now], other_now) = polled.await;
+    assert!(matches!(second_now, Poll::Ready(Err(Error::Overloaded { .. }))), "{second_now:?}");
+    assert!(first_now.is_pending() && other_now.is_pending());
+    proxy.release();
+    let (first, other) = tokio::join!(soon(first), soon(other));
+    first.unwrap().granted().unwrap();
+    other.unwrap().granted().unwrap();
 }
 
 /// The pool asks whether a connection still stands before it takes it back. Where nobody answers, the connection is closed,

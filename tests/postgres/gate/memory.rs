@@ -96,6 +96,17 @@ async fn f51_a_refusal_lapses_when_the_row_is_full_again() {
     }
 }
 
+#[tokio::test]
+async fn what_a_gate_shows_for_debugging_names_no_key() {
+    let stage = Stage::new(100).await;
+    let limit = Limit::fixed_window("window", 1, MINUTE);
+    stage.ok(limit.key("secret")).await;
+    stage.asked(limit.key("secret")).await;
+    stage.remembered(limit.key("secret")).await;
+    let shown = format!("{:?}", stage.gate);
+    assert!(shown.contains("lock_timeout") && !shown.contains("secret"), "{shown}");
+}
+
 /// At the very instant that the refusal names, and not a microsecond before.
 #[tokio::test]
 async fn a_remembered_refusal_lapses_at_its_own_instant() {
@@ -189,6 +200,24 @@ async fn f54_lapsed_refusals_make_room() {
     stage.asked(limit.key("fourth")).await;
     stage.remembered(limit.key("fourth")).await;
     stage.ok(limit.key(0)).await;
+}
+
+/// Each settlement raises a row of its own, and each refusal of a concurrency limit is one that may end at any time: none
+/// takes the room of what can be remembered.
+#[tokio::test]
+async fn settlements_and_leases_do_not_switch_the_memory_off() {
+    let stage = Stage::new(3).await;
+    let (window, slots) = (Limit::fixed_window("window", 1, MINUTE), Limit::concurrency("slots", 1, HOUR));
+    for key in 0..20 {
+        let grant = stage.gate.consume(window.key(key)).await.unwrap().granted().unwrap();
+        stage.gate.settle(grant, 0).await.unwrap();
+        let lease = Receipt::from(stage.gate.consume(slots.key(key)).await.unwrap().granted().unwrap());
+        stage.asked(slots.key(key)).await;
+        let _ = stage.gate.renew(&lease).await.unwrap();
+    }
+    stage.ok(window.key("k")).await;
+    stage.asked(window.key("k")).await;
+    stage.remembered(window.key("k")).await;
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
-use tollgate::{Decision, Error, Limit};
+use tollgate::{Decision, Error, Limit, SECOND};
 
 use super::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
@@ -87,6 +87,34 @@ fn a_gate_asked_outside_of_a_runtime_says_so() {
     assert!(matches!(answer, std::task::Poll::Ready(Err(Error::Stopped))), "{answer:?}");
     drop(call);
     runtime.block_on(gate.consume(LIMIT.key("k"))).unwrap().granted().unwrap();
+}
+
+/// Another runtime works for it, so it would be granted, and nobody could keep the lease.
+#[test]
+fn a_lease_that_is_asked_for_outside_of_a_runtime_is_not_granted() {
+    const SLOTS: Limit = Limit::concurrency("slots", 1, EVER);
+    let runtime = runtime();
+    let (world, proxy, gate) = runtime.block_on(async {
+        let world = World::new().await;
+        let proxy = Proxy::new(&world.url());
+        let gate = patient(&one_connection(proxy.options()).await).build();
+        (world, proxy, gate)
+    });
+    proxy.hold_after(0);
+    let working = runtime.spawn({
+        let gate = gate.clone();
+        async move { gate.consume(LIMIT.key("k")).await }
+    });
+    runtime.block_on(soon(proxy.until_held()));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let now = Box::pin(gate.acquire(SLOTS.global())).as_mut().poll(&mut context).map_ok(drop);
+    let waiting = Box::pin(gate.acquire_within(SLOTS.global(), SECOND)).as_mut().poll(&mut context).map_ok(drop);
+    proxy.release();
+    runtime.block_on(working).unwrap().unwrap().granted().unwrap();
+    for answer in [now, waiting] {
+        assert!(matches!(answer, std::task::Poll::Ready(Err(Error::Stopped))), "{answer:?}");
+    }
+    assert_eq!(runtime.block_on(world.rows()), 1);
 }
 
 /// The clock of a test panics while a batch is decided: its callers hear that nobody knows, and those behind are served.
