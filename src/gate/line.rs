@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 
 use crate::algebra::{Ask, Flow, State, Timestamp};
@@ -24,7 +25,8 @@ use crate::tokens::Tokens;
 /// Where charges lapse nobody knows what the first one leaves. There the next one asks when the first has its answer.
 ///
 /// What a concurrency limit grants comes back when somebody releases it, and nobody knows when. There the first one asks
-/// now and then, and when this gate has released something.
+/// now and then, and when this gate has released something. Other processes can only ask: so after a few releases in a
+/// row this gate leaves one to whoever asks first.
 #[derive(Default)]
 pub(super) struct Lines {
     lines: Mutex<HashMap<Row, Line>>,
@@ -45,9 +47,12 @@ struct Line {
     expected: Expected,
     /// Those who wait, by their numbers.
     waiting: BTreeMap<u64, Arc<Notify>>,
-    /// How often the first one has asked in vain.
-    asked: u32,
-    /// Whether something was released since somebody asked last.
+    /// What the last refusal said, and when the row was first seen so.
+    told: (Tokens, DateTime<Utc>),
+    changed: Instant,
+    /// How many releases the first one heard of.
+    released: u32,
+    /// Whether there was one since somebody asked last.
     is_released: bool,
     /// How many have a place, with those who are asking.
     places: usize,
@@ -85,9 +90,11 @@ impl Lines {
     pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, number: u64, denied: &Denied) -> Waiter<'l> {
         let mut lines = self.lock();
         let line = lines.entry(item.target.first.clone()).or_insert_with(|| Line {
-            expected: Expected::after(item, denied, 0),
+            expected: Expected::after(item, denied, Duration::ZERO),
             waiting: BTreeMap::new(),
-            asked: 0,
+            told: (denied.remaining, denied.retry_at),
+            changed: Instant::now(),
+            released: 0,
             is_released: false,
             places: 0,
         });
@@ -110,8 +117,7 @@ impl Lines {
         let mut lines = self.lock();
         for row in rows {
             if let Some(line) = lines.get_mut(row) {
-                (line.expected.asks_at, line.asked, line.is_released) = (Some(Instant::now()), 0, true);
-                line.call_first();
+                line.release();
             }
         }
     }
@@ -155,7 +161,6 @@ impl Waiter<'_> {
     pub(super) fn refused(&self, denied: &Denied) {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(&self.item.target.first) {
-            line.asked = line.asked.saturating_add(1);
             line.hear(self.item, denied);
             line.waiting.insert(self.number, self.first.clone());
         }
@@ -198,7 +203,8 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(&self.item.target.first) {
-            if let Some(asks_at) = &mut line.expected.asks_at {
+            let has_asked = !line.waiting.contains_key(&self.number);
+            if let (true, Some(asks_at)) = (has_asked, &mut line.expected.asks_at) {
                 // It has what it waited for, and more may be there.
                 *asks_at = Instant::now();
             }
@@ -218,10 +224,28 @@ impl Line {
 
     /// Somebody was refused.
     fn hear(&mut self, item: &Item<Ask>, denied: &Denied) {
-        self.expected = Expected::after(item, denied, self.asked);
-        if self.is_released {
-            self.expected.asks_at = Some(Instant::now());
+        let told = (denied.remaining, denied.retry_at);
+        if told != self.told {
+            (self.told, self.changed) = (told, Instant::now());
         }
+        let pause = if self.is_released { Duration::ZERO } else { self.pause() };
+        self.expected = Expected::after(item, denied, pause);
+    }
+
+    /// Something was released: the first one asks, unless it is the turn of other processes.
+    fn release(&mut self) {
+        let now = Instant::now();
+        self.released = self.released.wrapping_add(1);
+        self.is_released = !self.released.is_multiple_of(HAND_OVERS);
+        self.expected.asks_at = Some(if self.is_released { now } else { now + self.pause() });
+        self.changed = now;
+        self.call_first();
+    }
+
+    /// How long the first one waits for a release before it asks once more: as long as the row has not changed, so that
+    /// where it changes hands often all processes ask often. At random, so that they spread.
+    fn pause(&self) -> Duration {
+        self.changed.elapsed().clamp(FIRST_PAUSE, LAST_PAUSE).mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
     /// Lets the next one come forward.
@@ -238,8 +262,8 @@ impl Line {
 }
 
 impl Expected {
-    /// What a refusal tells of the row.
-    fn after(item: &Item<Ask>, denied: &Denied, asked: u32) -> Self {
+    /// What a refusal tells of the row; who waits for a release asks again after the pause.
+    fn after(item: &Item<Ask>, denied: &Denied, pause: Duration) -> Self {
         let now = Timestamp::from(denied.decided_at);
         let ts = match item.target.terms.flow {
             // Its steps lie whole periods before the one at which it would grant.
@@ -256,7 +280,7 @@ impl Expected {
         let rounding = (terms.period / terms.rate + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
         let difference = terms.first_instant(&state, cost).micros().abs_diff(retry_at.micros());
         let (is_known, now) = (difference <= rounding.unsigned_abs(), Instant::now());
-        let asks_at = (terms.flow == Flow::Leased).then(|| now + pause(asked).min(denied.retry_after()));
+        let asks_at = (terms.flow == Flow::Leased).then(|| now + pause.min(denied.retry_after()));
         Self { state, refused: Some((cost, retry_at)), is_known, read: (denied.observed_at.into(), now), asks_at }
     }
 
@@ -311,13 +335,10 @@ pub(super) fn out_of_turn(item: &Item<Ask>, checked: Decision) -> Denied {
     }
 }
 
-/// How long the first one waits for a release before it asks once more; at random, so that those of several processes
-/// spread.
-fn pause(asked: u32) -> Duration {
-    let most = FIRST_PAUSE.saturating_mul(1 << asked.min(8)).min(LAST_PAUSE);
-    most.mul_f64(0.5 + fastrand::f64() / 2.0)
-}
-
-/// How long that is, at first and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// How long the first one waits for a release, at least and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Of so many releases one is left to other processes. Their shares hardly depend on it; what it leaves unused does:
+/// with two slots of 100 ms a thirtieth of their time.
+const HAND_OVERS: u32 = 8;

@@ -214,13 +214,13 @@ impl Gate {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok((granted, sent)),
             };
+            if let Some(place) = &place {
+                place.refused(&denied);
+            }
             if !is_in_time || is_too_late(&denied) {
                 return Ok((Decision::Denied(denied), sent));
             }
-            match &place {
-                Some(place) => place.refused(&denied),
-                None => place = Some(self.inner.lines.join_refused(item, number, &denied)),
-            }
+            place.get_or_insert_with(|| self.inner.lines.join_refused(item, number, &denied));
         }
     }
 
@@ -252,8 +252,9 @@ impl Gate {
     /// lapse.
     ///
     /// Those who wait at one gate are served in the order in which they came, and a release by the same gate wakes the
-    /// first. What other processes release is found by asking: after 50 ms, and then ever less often, down to once a
-    /// second.
+    /// first. What other processes release is found by asking: after 10 ms, and then ever less often, down to once a
+    /// second, until the holders change again. Every eighth release wakes nobody and is left to whoever asks first, so
+    /// that other processes get their share.
     ///
     /// # Errors
     ///

@@ -7,6 +7,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use sqlx::PgPool;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tollgate::{DAY, Error, Gate, HOUR, Lease, Limit, OnFailure, Receipt, Source};
 
@@ -246,6 +247,67 @@ async fn what_another_process_releases_is_found() {
     let _held = acquired(&theirs, &ONE).await;
     let denied = ours.acquire_within(ONE.global(), Duration::from_millis(120)).await.unwrap();
     assert!(denied.denied().is_some(), "the wait has an end");
+}
+
+/// Two gates are two processes: in the one each release wakes the next caller, and the other can only ask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_that_hands_over_within_its_process_does_not_starve_others() {
+    static TWO: Limit = Limit::concurrency("two", 2, DAY);
+    let world = World::new().await;
+    let hold = async |gate: &Gate| {
+        let lease = waited(gate, &TWO).await;
+        // What the slot is for.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        lease.release().await.unwrap();
+    };
+    let [theirs, ours] = [pool(&world.url(), 2).await, pool(&world.url(), 2).await].map(|pool| patient(&pool).build());
+    let (served, mut crowded) = watch::channel(0);
+    let mut crowd = JoinSet::new();
+    for _ in 0..10 {
+        let (gate, served) = (theirs.clone(), served.clone());
+        crowd.spawn(async move {
+            loop {
+                hold(&gate).await;
+                served.send_modify(|served| *served += 1);
+            }
+        });
+    }
+    soon(crowded.wait_for(|served| *served >= 10)).await.unwrap();
+    let us = async {
+        for _ in 0..3 {
+            hold(&ours).await;
+        }
+    };
+    tokio::select! {
+        () = soon(us) => {}
+        crowd = crowded.wait_for(|served| *served >= 310) => panic!("{} of theirs, and not three of ours", *crowd.unwrap()),
+    }
+}
+
+/// Each of those that give up looks once what it would be told. The first one does not ask because of them.
+#[tokio::test]
+async fn who_gives_up_behind_others_does_not_make_the_first_one_ask() {
+    const OTHERS: u64 = 100;
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let gate = patient(&one_connection(proxy.options()).await).build();
+    let held = acquired(&gate, &ONE).await;
+    let asked = proxy.statements();
+    let first = tokio::spawn({
+        let gate = gate.clone();
+        async move { waited(&gate, &ONE).await }
+    });
+    until_refused(&gate, &proxy, asked).await;
+    let asked = proxy.statements();
+    for _ in 0..OTHERS {
+        let refused = gate.acquire_within(ONE.global(), Duration::from_millis(20)).await.unwrap();
+        assert!(refused.denied().is_some());
+    }
+    // What the first one asks by itself goes by the time that passes, ever less often.
+    let asked = proxy.statements() - asked;
+    assert!(asked < OTHERS + OTHERS / 2, "{asked} statements");
+    held.release().await.unwrap();
+    soon(first).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
