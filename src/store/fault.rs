@@ -1,7 +1,7 @@
 //! What PostgreSQL's error codes (SQLSTATE) mean to a limiter: the only place that knows them.
 
 use std::borrow::Cow;
-use std::io;
+use std::{io, slice};
 
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
@@ -15,9 +15,7 @@ use crate::text::Text;
 /// An error of the driver, with what was being done. An error with a remedy of its own gets its own variant.
 pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
     let limit = limit.to_owned().into();
-    if let sqlx::Error::ColumnDecode { source: cause, .. } | sqlx::Error::Decode(cause) = &source
-        && let Some(&Corrupt(fault)) = cause.downcast_ref()
-    {
+    if let Some(Corrupt { fault, .. }) = corrupt(&source) {
         return Error::CorruptRow { limit, fault };
     }
     match &source {
@@ -31,7 +29,17 @@ pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
 
 /// The same, as a function for `map_err`.
 pub(super) fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {
-    move |source| database(step, row.name(), source)
+    failed_among(step, slice::from_ref(row))
+}
+
+/// The same, of the rows that a statement asked for: concerns the one that is corrupt, or the first.
+pub(super) fn failed_among(step: Step, rows: &[Row]) -> impl FnOnce(sqlx::Error) -> Error {
+    move |source| database(step, rows[corrupt(&source).map_or(0, |corrupt| corrupt.place)].name(), source)
+}
+
+fn corrupt(error: &sqlx::Error) -> Option<&Corrupt> {
+    let (sqlx::Error::ColumnDecode { source, .. } | sqlx::Error::Decode(source)) = error else { return None };
+    source.downcast_ref()
 }
 
 /// An error of the driver during a sweep.

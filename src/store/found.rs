@@ -1,7 +1,7 @@
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use super::wire::Corrupt;
+use super::wire::{Corrupt, Stored};
 use crate::algebra::{Holds, State, Timestamp};
 use crate::tokens::Tokens;
 
@@ -57,12 +57,12 @@ impl Found {
     /// Reads what a statement returns that locks one row, or finds none.
     pub(super) fn at_most_one(rows: &[PgRow]) -> Result<Option<Self>, sqlx::Error> {
         let Some(row) = rows.first() else { return Ok(None) };
-        let (value, ts, holds) = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+        let found = state(row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
         Ok(Some(Self {
             now: row.try_get(0)?,
             xid: row.try_get(1)?,
             locked: row.try_get(2)?,
-            states: vec![state(value, ts, holds)?],
+            states: vec![found.map_err(corrupt(0))?],
             ..Self::none()
         }))
     }
@@ -72,11 +72,12 @@ impl Found {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let mut found = Self { now: row.try_get(0)?, xid: row.try_get(1)?, states: vec![None; asked], ..Self::none() };
         let numbers: Option<Vec<i32>> = row.try_get(2)?;
-        let (values, instants): (Option<Vec<i64>>, Option<Vec<Timestamp>>) = (row.try_get(3)?, row.try_get(4)?);
+        let (values, instants): (Option<Vec<i64>>, Option<Vec<Stored>>) = (row.try_get(3)?, row.try_get(4)?);
         let holds: Option<Vec<Option<String>>> = row.try_get(5)?;
         let states = values.into_iter().flatten().zip(instants.into_iter().flatten()).zip(holds.into_iter().flatten());
         for (number, ((value, ts), holds)) in numbers.into_iter().flatten().zip(states) {
-            found.states[index(number)?] = state(Some(value), Some(ts), holds)?;
+            let place = index(number)?;
+            found.states[place] = state(Some(value), Some(ts), holds).map_err(corrupt(place))?;
         }
         Ok(found)
     }
@@ -91,16 +92,17 @@ impl Found {
     /// Reads what `peek` returns: arrays in the order asked.
     pub(super) fn peeked(rows: &[PgRow]) -> Result<Self, sqlx::Error> {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
-        let (values, instants): (Vec<Option<i64>>, Vec<Option<Timestamp>>) = (row.try_get(1)?, row.try_get(2)?);
+        let (values, instants): (Vec<Option<i64>>, Vec<Option<Stored>>) = (row.try_get(1)?, row.try_get(2)?);
         let (tids, xmins): (Vec<Option<String>>, Vec<Option<String>>) = (row.try_get(3)?, row.try_get(4)?);
         let holds: Vec<Option<String>> = row.try_get(5)?;
-        let states = values.into_iter().zip(instants).zip(holds);
+        let states = values.into_iter().zip(instants).zip(holds).enumerate();
+        let state = |(place, ((value, ts), holds))| state(value, ts, holds).map_err(corrupt(place));
         let version = |(tid, xmin): (Option<String>, Option<String>)| Some(Version { tid: tid?, xmin: xmin? });
         Ok(Self {
             now: row.try_get(0)?,
             xid: None,
             locked: false,
-            states: states.map(|((value, ts), holds)| state(value, ts, holds)).collect::<Result<_, _>>()?,
+            states: states.map(state).collect::<Result<_, _>>()?,
             inserted: Vec::new(),
             versions: tids.into_iter().zip(xmins).map(version).collect(),
         })
@@ -112,15 +114,19 @@ pub(super) fn index(number: i32) -> Result<usize, sqlx::Error> {
     usize::try_from(number - 1).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// The state of a row; `None` where it is missing. Holds come as text: PostgreSQL gathers no arrays of different
-/// lengths.
-fn state(value: Option<i64>, ts: Option<Timestamp>, holds: Option<String>) -> Result<Option<State>, sqlx::Error> {
+/// The state of a row, or what is wrong with it; `None` where it is missing. Holds come as text: PostgreSQL gathers no
+/// arrays of different lengths.
+fn state(value: Option<i64>, ts: Option<Stored>, holds: Option<String>) -> Result<Option<State>, &'static str> {
     let (Some(value), Some(ts)) = (value, ts) else { return Ok(None) };
     let holds = match holds {
-        Some(text) => parse(&text).ok_or_else(|| sqlx::Error::Decode(Box::new(Corrupt("its holds cannot be read"))))?,
+        Some(text) => parse(&text).ok_or("its holds cannot be read")?,
         None => Holds::NONE,
     };
-    Ok(Some(State { value: Tokens::from_micros(value), ts, holds }))
+    Ok(Some(State { value: Tokens::from_micros(value), ts: ts.instant()?, holds }))
+}
+
+fn corrupt(place: usize) -> impl Fn(&'static str) -> sqlx::Error {
+    move |fault| sqlx::Error::Decode(Box::new(Corrupt { fault, place }))
 }
 
 /// Reads `{1,2,3}`.

@@ -7,7 +7,7 @@ use sqlx::postgres::PgRow;
 use tokio::time::Instant;
 
 use super::columns::{self, Columns, Hint};
-use super::fault::failed;
+use super::fault::{failed, failed_among};
 use super::found::{Found, index};
 use super::{Store, by_table_and_part};
 use crate::algebra::Timestamp;
@@ -115,7 +115,7 @@ impl Store<'_> {
                 at as Option<Timestamp>
             );
             let claimed = claimed.and_then(|rows| Found::claimed(&rows, piece.len()));
-            found.append(claimed.map_err(failed(Step::Insert, &piece[0]))?);
+            found.append(claimed.map_err(failed_among(Step::Insert, piece))?);
         }
         if found.states.iter().flatten().count() + found.inserted.len() < rows.len() {
             // Somebody else inserted one meanwhile: it is locked by now, and seen by the next statement.
@@ -181,7 +181,7 @@ impl Store<'_> {
                 at as Option<Timestamp>
             );
             let locked = locked.and_then(|rows| Found::locked(&rows, piece.len()));
-            found.append(locked.map_err(failed(Step::Lock, &piece[0]))?);
+            found.append(locked.map_err(failed_among(Step::Lock, piece))?);
         }
         Ok(found)
     }

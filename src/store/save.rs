@@ -31,7 +31,7 @@ impl Store<'_> {
                 // Another transaction than the one that holds the rows, or something that keeps them from being
                 // written.
                 self.prove_transaction(piece[0].name()).await?;
-                return Err(unwritten(&piece[0]));
+                return Err(unwritten(&rows[changes[0].row]));
             }
         }
         Ok(())

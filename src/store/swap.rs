@@ -6,7 +6,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use super::columns::{self, Columns, Values};
-use super::fault::failed;
+use super::fault::{failed, failed_among};
 use super::found::{Found, Version};
 use super::{Store, by_table_and_part};
 use crate::algebra::Timestamp;
@@ -38,7 +38,7 @@ impl Store<'_> {
                 &shards,
                 at as Option<Timestamp>
             );
-            found.append(peeked.and_then(|rows| Found::peeked(&rows)).map_err(failed(Step::Read, &piece[0]))?);
+            found.append(peeked.and_then(|rows| Found::peeked(&rows)).map_err(failed_among(Step::Read, piece))?);
         }
         Ok(found)
     }

@@ -30,22 +30,53 @@ impl Encode<'_, Postgres> for Timestamp {
 }
 
 impl Decode<'_, Postgres> for Timestamp {
-    /// What only PostgreSQL can hold, from the year 262143 on, is cut to the last instant.
     fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
-        if value.format() == PgValueFormat::Text {
-            return Err("an instant was sent as text".into());
-        }
-        match <i64 as Decode<Postgres>>::decode(value)? {
-            i64::MIN | i64::MAX => Err(Box::new(Corrupt("its instant is infinite"))),
-            micros => Ok(Self::from_micros(micros.saturating_add(EPOCH_2000))),
+        Stored::decode(value)?.instant().map_err(|fault| Corrupt { fault, place: 0 }.into())
+    }
+}
+
+/// An instant as a row holds it, where it may be infinite: of many rows the one that is corrupt is to be named.
+#[derive(Clone, Copy)]
+pub(super) struct Stored(i64);
+
+impl Stored {
+    /// What only PostgreSQL can hold, from the year 262143 on, is cut to the last instant.
+    pub(super) fn instant(self) -> Result<Timestamp, &'static str> {
+        match self.0 {
+            i64::MIN | i64::MAX => Err("its instant is infinite"),
+            micros => Ok(Timestamp::from_micros(micros.saturating_add(EPOCH_2000))),
         }
     }
 }
 
-/// What the limiter never writes.
+impl Type<Postgres> for Stored {
+    fn type_info() -> PgTypeInfo {
+        Timestamp::type_info()
+    }
+}
+
+impl PgHasArrayType for Stored {
+    fn array_type_info() -> PgTypeInfo {
+        Timestamp::array_type_info()
+    }
+}
+
+impl Decode<'_, Postgres> for Stored {
+    fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
+        if value.format() == PgValueFormat::Text {
+            return Err("an instant was sent as text".into());
+        }
+        <i64 as Decode<Postgres>>::decode(value).map(Self)
+    }
+}
+
+/// What the limiter never writes, and the place of its row among those that a statement asked for.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Corrupt(pub(super) &'static str);
+#[error("{fault}")]
+pub(super) struct Corrupt {
+    pub(super) fault: &'static str,
+    pub(super) place: usize,
+}
 
 /// A statement that is prepared under a name and kept, or under none, as poolers in transaction mode need it.
 pub(super) struct Statement<E> {

@@ -421,6 +421,34 @@ async fn a_row_with_an_infinite_instant_is_corrupt_for_every_verb() {
     }
 }
 
+/// Not the first in lock order.
+#[tokio::test]
+async fn of_several_limits_the_one_whose_row_is_corrupt_is_named() {
+    let world = World::new().await;
+    world.sql("alter table tollgate.ephemeral drop constraint ephemeral_row").await;
+    world.sql("alter table tollgate.durable drop constraint durable_row").await;
+    for corrupt in both(&Limit::token_bucket("b", 10, DAY)) {
+        let (table, ..) = columns(&corrupt);
+        let asks = || {
+            let beside = ["a", "c"].map(|name| Limit::token_bucket(name, 10, DAY).key("k"));
+            let ephemeral = ["a-", "c-"].map(|name| Limit::token_bucket(name, 10, DAY).ephemeral().key("k"));
+            beside.into_iter().chain(ephemeral).chain([corrupt.key("k")])
+        };
+        for fault in ["ts = 'infinity'", "holds = '{1}'"] {
+            let mut teller = Teller::of(&world).await;
+            LIMITER.consume_all(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
+            // What is read, and what is locked without a look.
+            let booked = LIMITER.reserve_all(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
+            run(&mut teller.tx, &format!("update {table} set {fault} where name = 'b'")).await;
+            let looked = LIMITER.consume_all(&mut teller.tx, asks()).await.map(drop);
+            let locked = LIMITER.settle(&mut teller.tx, booked, 2).await.map(drop);
+            for answer in [looked, locked] {
+                assert!(matches!(&answer, Err(Error::CorruptRow { limit, .. }) if limit == "b"), "{fault}: {answer:?}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_row_from_the_future_is_shown_as_such_followed_and_mended_by_reset() {
     let world = World::new().await;
