@@ -428,7 +428,7 @@ async fn of_several_limits_the_one_whose_row_is_corrupt_is_named() {
     world.sql("alter table tollgate.ephemeral drop constraint ephemeral_row").await;
     world.sql("alter table tollgate.durable drop constraint durable_row").await;
     for corrupt in both(&Limit::token_bucket("b", 10, DAY)) {
-        let (table, ..) = columns(&corrupt);
+        let table = corrupt.storage;
         let asks = || {
             let beside = ["a", "c"].map(|name| Limit::token_bucket(name, 10, DAY).key("k"));
             let ephemeral = ["a-", "c-"].map(|name| Limit::token_bucket(name, 10, DAY).ephemeral().key("k"));
@@ -439,7 +439,7 @@ async fn of_several_limits_the_one_whose_row_is_corrupt_is_named() {
             LIMITER.consume_all(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
             // What is read, and what is locked without a look.
             let booked = LIMITER.reserve_all(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
-            run(&mut teller.tx, &format!("update {table} set {fault} where name = 'b'")).await;
+            run(&mut teller.tx, &format!("update tollgate.{table} set {fault} where name = 'b'")).await;
             let looked = LIMITER.consume_all(&mut teller.tx, asks()).await.map(drop);
             let locked = LIMITER.settle(&mut teller.tx, booked, 2).await.map(drop);
             for answer in [looked, locked] {
