@@ -131,7 +131,8 @@ impl Limiter {
     /// the clock of its node, and a call by the latest of them: keep the nodes' clocks in step (NTP). For a call of one
     /// row the clock may be read up to five milliseconds before the row is locked.
     ///
-    /// A process with a wrong number gets [`Error::WrongParts`] at its first call.
+    /// A process with a wrong number gets [`Error::WrongParts`] at its first call, and one with none at its first insert:
+    /// until then [`check`](Self::check) and [`balance`](Self::balance) find no rows, and say full.
     ///
     /// # Panics
     ///

@@ -59,7 +59,7 @@ async fn each_verb_takes_so_many_statements() {
         ("credit, absent", 1),
         ("debit", 2),
         ("reset", 6),
-        ("reset, absent", 6),
+        ("reset, absent", 5),
         ("reserve", 2),
         ("settle", 2),
         ("cancel", 2),
