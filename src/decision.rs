@@ -233,8 +233,8 @@ fn millis_up(span: Duration) -> u64 {
     u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// Writes all fields, and for people the wait in milliseconds. A format without field names would read what nobody reads
-/// back as the next field.
+/// Writes all fields, and for people the wait in milliseconds. A format without field names would read what nobody
+/// reads back as the next field.
 macro_rules! written_with_wait {
     ($($record:ident { $($field:ident),* } and $name:literal from $wait:ident;)*) => {$(
         impl Serialize for $record {

@@ -1,4 +1,5 @@
-//! The algebra of limits: pure functions over integers, without IO and without a clock.
+//! **Unstable**: any release may change this module. The algebra of limits: pure functions over integers, without IO
+//! and without a clock.
 //!
 //! A row is a [`State`]: a balance, which may be negative, an instant, and [`Holds`]: what may come back. [`Terms`] are
 //! the numbers of a limit for one key: [`Terms::refill`] brings a row to an instant. A [`Pool`] is a limit's rows for

@@ -12,10 +12,10 @@ use crate::tokens::Tokens;
 
 /// A limit's rows for one key, asked as one at an instant. Most limits have one row; one with shards has several.
 ///
-/// Each of n rows has an equal share of rate, capacity and `max_reserved` ([`Terms::shard`]), and the balance is the sum
-/// of the rows. Time does not go back for any of them: the latest of their instants counts for all. A pool never takes
-/// more from a row than the row's own share allows. This keeps the whole within the limit, even while others ask single
-/// rows.
+/// Each of n rows has an equal share of rate, capacity and `max_reserved` ([`Terms::shard`]), and the balance is the
+/// sum of the rows. Time does not go back for any of them: the latest of their instants counts for all. A pool never
+/// takes more from a row than the row's own share allows. This keeps the whole within the limit, even while others ask
+/// single rows.
 ///
 /// # Example
 ///

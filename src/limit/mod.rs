@@ -23,9 +23,9 @@ pub(crate) use spec::{micros, period_fault};
 /// | [`sliding_window`](Self::sliding_window) | each grant, one `period` later | `n`: never more in any period |
 /// | [`concurrency`](Self::concurrency) | each grant, when it is released or its `lease` ends | `n`: never more at once |
 ///
-/// Every `Limit` is valid. The constructors are `const`: a wrong limit in a `const` item does not compile, and the error
-/// points at the line of that item. What is read at run time is a [`LimitSpec`] first; its conversion makes the same checks
-/// and returns a [`LimitError`]. The fields of the spec can be read from a limit: `limit.period`.
+/// Every `Limit` is valid. The constructors are `const`: a wrong limit in a `const` item does not compile, and the
+/// error points at the line of that item. What is read at run time is a [`LimitSpec`] first; its conversion makes the
+/// same checks and returns a [`LimitError`]. The fields of the spec can be read from a limit: `limit.period`.
 ///
 /// Methods that set different things say the same in any order. Of those that set one thing, such as
 /// [`capacity`](Self::capacity) and [`exactly`](Self::exactly), the last counts.
@@ -91,8 +91,8 @@ impl Limit {
     /// A window: `rate` tokens at once as each `period` starts.
     ///
     /// Each key has its own phase, a hash of name and key, so a thousand tenants do not all come back in the same
-    /// second. [`start`](Self::start) aligns the windows instead. A client that spends one window at its end and the next
-    /// at its start takes twice the rate in a moment; a [`sliding_window`](Self::sliding_window) has no such edge.
+    /// second. [`start`](Self::start) aligns the windows instead. A client that spends one window at its end and the
+    /// next at its start takes twice the rate in a moment; a [`sliding_window`](Self::sliding_window) has no such edge.
     ///
     /// # Panics
     ///
@@ -133,18 +133,19 @@ impl Limit {
         Self::define(name, LimitKind::SlidingWindow, n, period)
     }
 
-    /// A limit on concurrent work: at most `n` tokens are held at once, 1 to [`MAX_CONCURRENCY`](Self::MAX_CONCURRENCY).
+    /// A limit on concurrent work: at most `n` tokens are held at once, 1 to
+    /// [`MAX_CONCURRENCY`](Self::MAX_CONCURRENCY).
     ///
     /// A token is granted for a `lease`. Its holder renews the lease while it works
     /// ([`Limiter::renew`](crate::Limiter::renew)), and releases the token when the work is done
-    /// ([`Limiter::release`](crate::Limiter::release)); [`Gate::acquire`](crate::Gate::acquire) does both. A holder that
-    /// dies does neither, and the token comes back when the lease ends. A shorter lease is renewed more often; half a
-    /// minute suits most.
+    /// ([`Limiter::release`](crate::Limiter::release)); [`Gate::acquire`](crate::Gate::acquire) does both. A holder
+    /// that dies does neither, and the token comes back when the lease ends. A shorter lease is renewed more often;
+    /// half a minute suits most.
     ///
-    /// The limit bounds how much is held at once, and not how often: a token that is released is free at the same instant.
-    /// To bound both, ask two limits in one call. A concurrency limit takes no reservations, no shards, no `credit` and no
-    /// `debit`. After a `reset` all tokens are free, and those who hold some are not counted any more. A changed `n` counts
-    /// at once.
+    /// The limit bounds how much is held at once, and not how often: a token that is released is free at the same
+    /// instant. To bound both, ask two limits in one call. A concurrency limit takes no reservations, no shards, no
+    /// `credit` and no `debit`. After a `reset` all tokens are free, and those who hold some are not counted any more.
+    /// A changed `n` counts at once.
     ///
     /// # Panics
     ///
@@ -242,14 +243,15 @@ impl Limit {
     /// Spreads each key over `shards` rows, 1 to [`MAX_SHARDS`](Self::MAX_SHARDS), so that several transactions can be
     /// charged at once; 1 unless set.
     ///
-    /// A transaction that was charged locks its row until it ends. Where callers of a [`Limiter`](crate::Limiter) wait for
-    /// each other on one key, shards let them pass. A [`Gate`](crate::Gate) merges its callers instead, and rarely needs
-    /// shards.
+    /// A transaction that was charged locks its row until it ends. Where callers of a [`Limiter`](crate::Limiter) wait
+    /// for each other on one key, shards let them pass. A [`Gate`](crate::Gate) merges its callers instead, and rarely
+    /// needs shards.
     ///
     /// The rows are one limit: they share one phase, and divide rate, capacity and `max_reserved` among them to the
     /// micro-token. Together they never grant more than one row would, and they refuse a call only where all of them
-    /// together are short. That may be a little earlier than with one row, because a row that is full gains nothing while
-    /// another is low. A call of a `Limiter` looks at all rows before it takes from one; see its section *Shards*.
+    /// together are short. That may be a little earlier than with one row, because a row that is full gains nothing
+    /// while another is low. A call of a `Limiter` looks at all rows before it takes from one; see its section
+    /// *Shards*.
     ///
     /// # Changing the number
     ///

@@ -24,7 +24,7 @@ impl FileFormat {
     }
 
     /// The entries at the top of a text: limits by name, `None` for what is no table.
-    pub(super) fn limits(self, text: &str) -> Result<Vec<FileEntry<Option<Fields>>>, Vec<SyntaxFault>> {
+    pub(super) fn limits(self, text: &str) -> Result<Vec<FileEntry<Option<LimitFields>>>, Vec<SyntaxFault>> {
         match self {
             Self::Json => json_limits(text).map_err(|fault| vec![fault]),
             Self::Toml => toml_limits(text),
@@ -42,7 +42,7 @@ pub(super) struct FileEntry<V> {
 }
 
 /// The table of a limit.
-pub(super) type Fields = Vec<FileEntry<FieldValue>>;
+pub(super) type LimitFields = Vec<FileEntry<FieldValue>>;
 
 /// A null, a boolean, a number or a string; or the name of what no field takes.
 pub(super) type FieldValue = Result<Scalar, &'static str>;
@@ -50,7 +50,7 @@ pub(super) type FieldValue = Result<Scalar, &'static str>;
 /// What a parser could not read, and the byte offset of it.
 pub(super) type SyntaxFault = (String, usize);
 
-fn toml_limits(text: &str) -> Result<Vec<FileEntry<Option<Fields>>>, Vec<SyntaxFault>> {
+fn toml_limits(text: &str) -> Result<Vec<FileEntry<Option<LimitFields>>>, Vec<SyntaxFault>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         let limit = |value| if let DeValue::Table(table) = value { Some(toml_table(table, toml_field)) } else { None };
@@ -87,7 +87,7 @@ fn toml_field(value: DeValue<'_>) -> FieldValue {
     }
 }
 
-fn json_limits(text: &str) -> Result<Vec<FileEntry<Option<Fields>>>, SyntaxFault> {
+fn json_limits(text: &str) -> Result<Vec<FileEntry<Option<LimitFields>>>, SyntaxFault> {
     match serde_json::from_str(text) {
         Ok(members) => Ok(json_object(text, members, |limit| {
             limit.get().starts_with('{').then(|| json_object(text, reread(limit), json_field))

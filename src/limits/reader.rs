@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value as Scalar, json};
 
-use super::document::{FieldValue, Fields, FileEntry, FileFormat};
+use super::document::{FieldValue, FileEntry, FileFormat, LimitFields};
 use super::fault::{FileFault, FileFaultKind};
 use crate::limit::{Limit, LimitSpec};
 
@@ -32,7 +32,7 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    fn limits(&mut self, entries: Vec<FileEntry<Option<Fields>>>) -> BTreeMap<String, Limit> {
+    fn limits(&mut self, entries: Vec<FileEntry<Option<LimitFields>>>) -> BTreeMap<String, Limit> {
         let mut limits = BTreeMap::new();
         for FileEntry { key, key_at, value, .. } in entries {
             let Some(fields) = value else {
@@ -48,7 +48,7 @@ impl Reader<'_> {
         limits
     }
 
-    fn limit(&mut self, name: &str, name_at: usize, fields: Fields) -> Limit {
+    fn limit(&mut self, name: &str, name_at: usize, fields: LimitFields) -> Limit {
         let mut fields = self.known_fields(name, fields);
         let mut draft = Draft {
             fields: json!({ "name": "valid", "kind": "fixed_window", "rate": 1, "per": "1s" }),
@@ -75,7 +75,7 @@ impl Reader<'_> {
         draft.limit
     }
 
-    fn known_fields(&mut self, limit: &str, fields: Fields) -> BTreeMap<&'static str, FileEntry<FieldValue>> {
+    fn known_fields(&mut self, limit: &str, fields: LimitFields) -> BTreeMap<&'static str, FileEntry<FieldValue>> {
         let mut known = BTreeMap::new();
         for entry in fields {
             let canonical = if ["period", "lease"].contains(&entry.key.as_str()) { "per" } else { &entry.key };
@@ -160,8 +160,8 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// The fields of a limit, and an example of each. In the order in which people write them: what the kind of limit does not
-/// take is a fault of the later field.
+/// The fields of a limit, and an example of each. In the order in which people write them: what the kind of limit does
+/// not take is a fault of the later field.
 const FIELDS: [(&str, &str); 9] = [
     ("kind", r#"kind = "token_bucket", "fixed_window", "stepped_bucket", "sliding_window" or "concurrency""#),
     ("rate", NUMBER),

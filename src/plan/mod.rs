@@ -1,4 +1,5 @@
-//! Several requests over locked rows: what to lock, in which order, and what follows from what was found.
+//! **Unstable**: any release may change this module. Several requests over locked rows: what to lock, in which order,
+//! and what follows from what was found.
 //!
 //! A [`Plan`] names the rows of its calls in the one lock order that all callers share: `ephemeral` before `durable`,
 //! then part, name, key and shard by bytes. Transactions that follow it cannot deadlock with each other. Told the rows

@@ -54,8 +54,8 @@ impl<R> TollgateLayer<R> {
         self
     }
 
-    /// Replaces the problem document of a request that is not served: by [`Grpc`](super::Grpc) for tonic, or by a closure
-    /// `Fn(&NotServed) -> Response<B>`.
+    /// Replaces the problem document of a request that is not served: by [`Grpc`](super::Grpc) for tonic, or by a
+    /// closure `Fn(&NotServed) -> Response<B>`.
     pub fn respond_with<T>(self, respond: T) -> TollgateLayer<T> {
         let Self { gate, rules, skip, missing_key, fields, .. } = self;
         TollgateLayer { gate, rules, skip, missing_key, fields, respond }

@@ -58,8 +58,8 @@
 //!
 //! [`ExtractKey`] chooses the bucket; [`MissingKey`] decides what happens without a key.
 //!
-//! - Two clients never share a bucket by accident. The first component of a key tells its kind: `ip|192.0.2.1`, `bearer|…`.
-//!   A value that is too long for a key, or is not text, becomes a digest of all of it.
+//! - Two clients never share a bucket by accident. The first component of a key tells its kind: `ip|192.0.2.1`,
+//!   `bearer|…`. A value that is too long for a key, or is not text, becomes a digest of all of it.
 //! - No client gets a fresh bucket by sending something else. A secret must be [known](Credential::known), and an
 //!   address must come from the peer or from your own proxy. Only a path is the client's choice, and it names what is
 //!   asked for.
