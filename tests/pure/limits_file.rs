@@ -211,8 +211,11 @@ fn a_fault_names_its_kind_for_programs() {
 
 #[test]
 fn a_file_that_is_not_there_is_one_sentence() {
-    let error = Limits::from_file("/nonexistent/tollgate.toml").unwrap_err().to_string();
-    assert!(error.starts_with("could not read the limits file /nonexistent/tollgate.toml: No such file"), "{error}");
+    let error = Limits::from_file("/nonexistent/tollgate.toml").unwrap_err();
+    let told = "could not read the limits file /nonexistent/tollgate.toml (check its path and rights)";
+    assert_eq!(error.to_string(), told);
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.starts_with("No such file"), "{cause}");
 }
 
 #[test]
