@@ -265,7 +265,10 @@ impl de::Visitor<'_> for Amount {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Tokens, E> {
-        if self.largest == Some(text) { Ok(Tokens::MAX) } else { text.parse().map_err(E::custom) }
+        if self.largest == Some(text) {
+            return Ok(Tokens::MAX);
+        }
+        text.parse().map_err(|error| E::custom(format_args!("{text:?}: {error}")))
     }
 }
 

@@ -64,11 +64,11 @@ pub(crate) fn in_one_line(error: &(dyn Error + 'static)) -> String {
     while let Some(error) = cause {
         let server = error.downcast_ref::<sqlx::Error>().and_then(sqlx::Error::as_database_error);
         let reason = server.map_or_else(|| error.to_string(), |server| server.message().to_owned());
+        cause = error.source().filter(|_| server.is_none());
         // Some errors tell their causes themselves.
         if !what.ends_with(&reason) {
             what = if what.is_empty() { reason } else { format!("{what}: {reason}") };
         }
-        cause = error.source();
     }
     what.replace('\n', " ")
 }

@@ -123,7 +123,8 @@ async fn migrations_wait_for_the_lock_for_a_minute_and_leave_the_timeout_of_befo
                  'begin raise exception ''for %'', pg_catalog.current_setting(''lock_timeout''); end'",
         )
         .await;
-    let asked = migrate::run(&mut conn).await.unwrap_err().to_string();
+    let asked = migrate::run(&mut conn).await.unwrap_err();
+    let asked = std::error::Error::source(&asked).unwrap().to_string();
     assert!(asked.contains("for 1min"), "{asked}");
     let asked = sqlx::raw_sql(AssertSqlSafe(migrate::sql())).execute(&mut conn).await.unwrap_err().to_string();
     assert!(asked.contains("for 1min"), "{asked}");
@@ -252,7 +253,7 @@ async fn a_role_that_owns_the_schema_needs_no_right_to_create_schemas() {
     let mut conn = world.connect().await;
     as_role(&mut conn, &role).await;
     let refused = migrate::run(&mut conn).await.unwrap_err();
-    assert!(refused.to_string().starts_with("could not create the schema: "), "{refused}");
+    assert_eq!(refused.to_string(), "could not create the schema");
 
     world.sql(&format!("create schema tollgate authorization {role}")).await;
     let mut conn = world.connect().await;

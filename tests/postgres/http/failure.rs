@@ -51,8 +51,10 @@ async fn a_local_share_serves_while_it_lasts_and_tells_of_itself() {
 #[tokio::test]
 async fn a_crowd_is_503_and_soon_over() {
     let world = World::new().await;
-    let gate = Gate::builder(world.pool.clone()).queue(0).build();
+    let pool = PgPoolOptions::new().max_connections(1).connect(&world.url()).await.unwrap();
+    let _in_use = pool.acquire().await.unwrap();
+    let gate = Gate::builder(pool).acquire_timeout(Duration::from_millis(50)).build();
     let response = Served::behind(TollgateLayer::new(gate).limit(LIMIT)).await.get("/").await;
     assert_eq!((response.status().as_u16(), field(&response, "retry-after")), (503, "1"));
-    assert_eq!(json(response).await["title"], "Request cannot be satisfied as too many want the same");
+    assert_eq!(json(response).await["title"], "Request cannot be satisfied as too many ask at once");
 }

@@ -122,7 +122,7 @@ async fn what_can_never_be_granted_is_an_error_and_no_refusal() {
         ),
         (
             &["debit", "send_message", "ada", "--cost", "-1"],
-            "cost of limit \"send_message\": a number of tokens is negative",
+            "the cost asked of limit \"send_message\" is invalid: a number of tokens is negative",
         ),
         (
             &["consume", "send_mesage", "ada"],
@@ -146,7 +146,7 @@ async fn a_row_that_somebody_holds_is_not_waited_for_without_end() {
     world.sql("insert into tollgate.durable values (0, 'send_message', 'ada', 0, 0, now(), now())").await;
     sqlx::query("select from tollgate.durable for update").execute(&mut *tx).await.unwrap();
     let output = ask(&world, &["reset", "send_message", "ada"]);
-    assert!(failure(&output).contains("another transaction held a row for longer"));
+    assert!(failure(&output).contains("another transaction locks a row of limit \"send_message\" for too long"));
 }
 
 #[tokio::test]
