@@ -287,8 +287,7 @@ impl<'r> Pool<'r> {
                 next.holds.retain(|hold| hold.is_live(next.ts));
                 next = shard.terms.counted(next.holds, next.ts);
             }
-            // Released: whatever was done with it, it is held no longer.
-            Flow::Leased => next = shard.terms.counted(next.holds, next.ts),
+            Flow::Leased => unreachable!("a lease is released"),
             Flow::Continuous | Flow::FirstUse | Flow::Grid { .. } => {
                 let value = wide(next.value) + (wide(cost) - wide(actual)).min(wide(hold.amount));
                 if value < i128::from(i64::MIN) {
@@ -297,8 +296,7 @@ impl<'r> Pool<'r> {
                 (next.value, next.holds) = (cut(value), next.holds.uncounted());
             }
         }
-        let taken = cut(wide(shard.refilled.value) - wide(next.value));
-        Some(Ok(Portion { shard: shard.index, next, taken }))
+        Some(Ok(shard.becoming(next)))
     }
 
     /// Lets a hold lapse a period from now; `None` where the row has no such hold.
@@ -308,7 +306,15 @@ impl<'r> Pool<'r> {
         let hold = next.holds.use_up(id)?;
         next.holds.retain(|other| other.id != Some(id));
         next.holds.insert(Hold { lapses_at: shard.terms.leaves_at(self.now), ..hold });
-        Some(Portion { shard: shard.index, next, taken: Tokens::ZERO })
+        Some(shard.becoming(next))
+    }
+
+    /// Ends a lease; `None` where the row has no such hold.
+    pub(crate) fn release(&self, id: HoldId) -> Option<Portion> {
+        let shard = self.shards().next()?;
+        let mut holds = shard.refilled.holds.clone();
+        holds.use_up(id)?;
+        Some(shard.becoming(shard.terms.counted(holds, shard.refilled.ts)))
     }
 
     /// Fills up each row that is there, by the clock: a row from the future comes back to the present. Its holds stay,
@@ -318,11 +324,10 @@ impl<'r> Pool<'r> {
         let there = self.shards().filter(|shard| self.rows[shard.index].is_some());
         there
             .map(|shard| {
-                let mut next = State { holds: shard.refilled.holds, ..shard.terms.full(self.clock) };
+                let mut next = State { holds: shard.refilled.holds.clone(), ..shard.terms.full(self.clock) };
                 next.holds.retain(|hold| hold.id.is_some());
                 next.holds.iter_mut().for_each(|hold| hold.amount = Tokens::ZERO);
-                let taken = cut(wide(shard.refilled.value) - wide(next.value));
-                Portion { shard: shard.index, next, taken }
+                shard.becoming(next)
             })
             .collect()
     }

@@ -43,6 +43,11 @@ impl Shard {
         Portion { shard: self.index, next, taken: cut(taken) }
     }
 
+    pub(super) fn becoming(&self, next: State) -> Portion {
+        let taken = cut(wide(self.refilled.value) - wide(next.value));
+        Portion { shard: self.index, next, taken }
+    }
+
     /// What it is after a credit for which it has room.
     pub(super) fn credited(&self, given: i128) -> State {
         let mut next = self.refilled.clone();

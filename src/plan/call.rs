@@ -60,7 +60,8 @@ impl Call {
         Self::alter(request.checked(), |_| Alteration::Look)
     }
 
-    /// Brings each charge of a receipt to its actual cost: the difference is given back or taken, whatever is there.
+    /// Brings each charge of a receipt to its actual cost: the difference is given back or taken, whatever is there. A
+    /// lease ends.
     ///
     /// One request may have charged several shards. An excess is given back to each of them, up to what it was charged;
     /// a shortage is taken from the first.
@@ -71,7 +72,8 @@ impl Call {
             if let [Charge { limit, cost, hold: Some(held), ready_at, .. }] = charges {
                 let (cost, actual) = (not_negative(limit, *cost)?, not_negative(limit, actual)?);
                 let granted_at = (*ready_at).into();
-                return Ok(vec![Alteration::Settle { held: *held, cost, actual, granted_at }]);
+                let settled = Alteration::Settle { held: *held, cost, actual, granted_at };
+                return Ok(vec![limit.lease().map_or(settled, |_| Alteration::Release(*held))]);
             }
             let mut excess = -i128::from(not_negative(&charges[0].limit, actual)?.micros());
             for charge in charges {
@@ -91,12 +93,13 @@ impl Call {
         })
     }
 
-    /// Gives back each charge of a receipt that is not ready to be spent.
+    /// Gives back each charge of a receipt that is not ready to be spent. A lease ends.
     #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
     pub fn cancel(receipt: Receipt) -> Self {
         let give = |charge: &Charge| {
             let (cost, until) = (not_negative(&charge.limit, charge.cost)?, charge.ready_at.into());
             Ok(match charge.hold {
+                Some(held) if charge.limit.lease().is_some() => Alteration::Release(held),
                 Some(held) => Alteration::SettleUntil { held, cost, until },
                 None => Alteration::CreditUntil(cost, until),
             })
@@ -106,15 +109,12 @@ impl Call {
 
     /// Lets each lease of a receipt last for its limit's period from now on. Its other charges stay as they are.
     pub fn renew(receipt: &Receipt) -> Self {
-        Self::of_leases(receipt, |_, held| Alteration::Renew(held))
+        Self::of_leases(receipt, Alteration::Renew)
     }
 
     /// Ends each lease of a receipt. Its other charges stay as they are.
     pub fn release(receipt: &Receipt) -> Self {
-        Self::of_leases(receipt, |charge, held| {
-            let granted_at = charge.ready_at.into();
-            Alteration::Settle { held, cost: charge.cost, actual: Tokens::ZERO, granted_at }
-        })
+        Self::of_leases(receipt, Alteration::Release)
     }
 
     /// Names the holds of this call, but for those that [`Request::once`] names. Ids must differ as long as receipts
@@ -137,8 +137,8 @@ impl Call {
     }
 
     /// Changes the rows of a receipt's leases.
-    fn of_leases(receipt: &Receipt, alteration: impl Fn(&Charge, Held) -> Alteration) -> Self {
-        let item = |(charge, held)| Item { target: Target::of_charge(charge), action: alteration(charge, held) };
+    fn of_leases(receipt: &Receipt, alteration: fn(Held) -> Alteration) -> Self {
+        let item = |(charge, held)| Item { target: Target::of_charge(charge), action: alteration(held) };
         Self { checked: Ok(CheckedCall::Alter(receipt.leases().map(item).collect())) }
     }
 

@@ -62,7 +62,9 @@ pub(crate) enum Alteration {
     Reset,
     /// Lets a lease last from now on.
     Renew(Held),
-    /// Brings a charge that has a hold to its actual cost, and ends the hold.
+    /// Ends a lease.
+    Release(Held),
+    /// Brings a charge that has a hold, but no lease, to its actual cost, and ends the hold.
     Settle {
         held: Held,
         cost: Tokens,

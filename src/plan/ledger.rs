@@ -162,6 +162,10 @@ impl Ledger {
                 let renewed = pool.renew(held.id).filter(|_| is_of_this_life(&pool, held));
                 vec![renewed.ok_or_else(|| gone(&pool, &item.target, held))?]
             }
+            Alteration::Release(held) => {
+                let released = pool.release(held.id).filter(|_| is_of_this_life(&pool, held));
+                vec![released.ok_or_else(|| gone(&pool, &item.target, held))?]
+            }
             Alteration::Settle { held, cost, actual, granted_at } => {
                 settle(&pool, &item.target, held, Settled { id: held.id, cost, actual, granted_at })?
             }
