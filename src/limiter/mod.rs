@@ -64,7 +64,8 @@ use crate::tokens::{Tokens, TokensError};
 ///
 /// Futures may be dropped at any await point. One statement writes what a call takes, so a dropped call was carried out
 /// whole or not at all. Only the database knows which of the two, so let the transaction roll back. If it commits after
-/// all, a call that was not carried out leaves at most a full row, which means the same as a missing one.
+/// all, a call that was not carried out leaves at most a full row, which means the same as a missing one; and one with
+/// a [lock timeout](Self::lock_timeout) leaves that set for the rest of the transaction.
 ///
 /// # Example
 ///
@@ -100,7 +101,9 @@ impl Limiter {
     /// caller's transaction stays usable.
     ///
     /// It is PostgreSQL's `lock_timeout`, which counts anew for each row of a call, in whole milliseconds, rounded up.
-    /// The savepoint that it needs costs two round trips per call.
+    /// The savepoint that it needs costs two round trips per call. Where the call takes or gives, it stays until the
+    /// transaction ends. With more than 64 of them in one transaction PostgreSQL makes every snapshot of other sessions
+    /// more slowly: ask many limits in one call.
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
@@ -341,16 +344,14 @@ impl Limiter {
     /// does so in a savepoint.
     async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan, looks: bool) -> Result<Answer, Error> {
         let parted = self.backend.parts.is_distributed() && by_table_and_part(plan.rows()).nth(1).is_some();
-        let answers = if self.lock_timeout.is_some() || parted {
+        if self.lock_timeout.is_some() || parted {
             let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
             let answers = Execution::new(self.tables(conn), plan).looking(looks).run().await;
-            savepoint.leave(conn, answers).await
-        } else {
-            let mut store = self.tables(conn);
-            store.expect_transaction_if_blind(plan.rows()[0].name()).await?;
-            Execution::new(store, plan).looking(looks).run().await
-        };
-        only(answers?)
+            return savepoint.leave(conn, answers.and_then(only)).await;
+        }
+        let mut store = self.tables(conn);
+        store.expect_transaction_if_blind(plan.rows()[0].name()).await?;
+        only(Execution::new(store, plan).looking(looks).run().await?)
     }
 
     fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::Limiter;
 use crate::error::{Error, Step};
-use crate::plan::Plan;
+use crate::plan::{Answer, Plan};
 use crate::store::{PASS_ON, database, millis};
 
 /// A savepoint in the caller's transaction, and the statements that put the settings of before back.
@@ -35,9 +35,10 @@ impl Limiter {
 }
 
 impl Savepoint {
-    /// Leaves it as the answer demands: undone after an error, else kept.
-    pub(super) async fn leave<T>(self, conn: &mut PgConnection, answer: Result<T, Error>) -> Result<T, Error> {
+    /// Leaves it as the answer demands: undone, and its locks given up, after a refusal or an error; else kept.
+    pub(super) async fn leave(self, conn: &mut PgConnection, answer: Result<Answer, Error>) -> Result<Answer, Error> {
         match answer {
+            Ok(refusal @ Answer::Denied(_)) => self.undo(conn).await.map(|()| refusal),
             Err(error) if error.is_lock_timeout() => self.undo(conn).await.and(Err(error.of_locked_row())),
             // PostgreSQL has aborted the transaction: it is the caller's to roll back.
             Err(error) if error.is_of_the_database() => Err(error),
@@ -51,7 +52,7 @@ impl Savepoint {
     /// Whoever waits for a row of a released savepoint waits for the whole transaction, even where an outer savepoint
     /// is rolled back meanwhile and the row is free. If that transaction asks for the row again, it queues behind them:
     /// a deadlock. So the savepoint ends with what is around it.
-    pub(super) async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
+    async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
         match self.before {
             Some(before) => run(conn, before).await,
             None => Ok(()),

@@ -23,10 +23,9 @@ impl Limiter {
         }
         if let Some(candidates) = plan.candidates(&seen.states, seen.now, &mut fastrand::Rng::new()) {
             let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
-            match Execution::new(self.tables(conn), plan).take_from(seen, &candidates).await {
-                Ok(Some(answer)) => return savepoint.keep(conn).await.map(|()| answer),
-                Ok(None) => savepoint.undo(conn).await?,
-                Err(error) => return savepoint.leave(conn, Err(error)).await,
+            match Execution::new(self.tables(conn), plan).take_from(seen, &candidates).await.transpose() {
+                Some(answer) => return savepoint.leave(conn, answer).await,
+                None => savepoint.undo(conn).await?,
             }
         }
         self.carry_out(conn, plan, false).await

@@ -199,6 +199,31 @@ async fn g15_the_lock_timeout_of_before_comes_back_after_every_answer() {
     }
 }
 
+/// Nothing was taken, so nobody has to wait for the transaction.
+#[tokio::test]
+async fn with_a_lock_timeout_a_refusal_after_a_wait_holds_no_row() {
+    let world = World::new().await;
+    for limit in ten() {
+        let mut teller = Teller::of(&world).await;
+        left(teller.consume(0.0, limit.key(1)).await);
+        teller.commit().await;
+        let mut holder = Teller::of(&world).await;
+        left(holder.consume(0.0, limit.key(1).cost(9)).await);
+        let mut waiter = world.begin().await;
+        let waiter_pid = pid(&mut waiter).await;
+        let limiter = LIMITER.at(second(0.0)).lock_timeout(MINUTE);
+        let (decision, ()) = tokio::join!(limiter.consume(&mut waiter, limit.key(1)), async {
+            world.until_blocked(waiter_pid).await;
+            holder.commit().await;
+        });
+        decision.unwrap().denied().unwrap();
+        let mut other = Teller::of(&world).await;
+        other.tx.execute("set local lock_timeout = '1s'").await.unwrap();
+        other.credit(0.0, limit.key(1)).await;
+        waiter.commit().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn g15_a_row_that_is_let_go_in_time_is_taken() {
     let world = World::new().await;
