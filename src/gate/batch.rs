@@ -15,7 +15,6 @@ use super::refusals::Reading;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
 use super::transaction;
-use super::waiting_room::WaitingRoom;
 use crate::decision::Denied;
 use crate::error::{Error, Step};
 use crate::plan::{Answer, Change, Plan, Row};
@@ -59,11 +58,12 @@ impl Batch {
         Self { plan: Plan::of(calls), callers, held: Vec::new(), silent_since: None }
     }
 
-    /// Decides and answers. Returns the calls whose rows somebody holds; those that others wait for already are not tried.
+    /// Decides and answers. Returns the calls whose rows somebody holds. `divide` puts those whose rows others wait for
+    /// already before the rest: they are not tried.
     pub(super) async fn run(
         mut self,
         shared: &Shared,
-        waiting_room: &WaitingRoom,
+        divide: impl FnOnce(&Plan, Vec<usize>) -> (Vec<usize>, Vec<usize>),
         mut connection: Connection,
     ) -> (Left, Vec<QueuedCall>) {
         if self.callers.is_empty() {
@@ -72,7 +72,7 @@ impl Batch {
         let (started, calls) = (Instant::now(), self.callers.len());
         self.begin(&mut connection);
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
-        let decided = self.decide(shared, waiting_room, &mut connection).instrument(span).await;
+        let decided = self.decide(shared, divide, &mut connection).instrument(span).await;
         // Calls over several parts have their own lane, whatever the width. All calls of a batch are of one kind.
         if self.plan.call(0).part().is_some() {
             shared.width.saw(calls);
@@ -123,7 +123,7 @@ impl Batch {
     async fn decide(
         &mut self,
         shared: &Shared,
-        waiting_room: &WaitingRoom,
+        divide: impl FnOnce(&Plan, Vec<usize>) -> (Vec<usize>, Vec<usize>),
         connection: &mut Connection,
     ) -> Result<(), Error> {
         let asked = Instant::now();
@@ -164,7 +164,7 @@ impl Batch {
         if lost.is_empty() {
             return Ok(());
         }
-        let (held, lost) = waiting_room.divide(&self.plan, lost);
+        let (held, lost) = divide(&self.plan, lost);
         self.hold(&held);
         self.decide_lost(shared, connection, &groups, &lost, A_MOMENT).await
     }

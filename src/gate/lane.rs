@@ -20,6 +20,7 @@ use super::reply::QueuedCall;
 use super::shared::Shared;
 use super::waiting_room::WaitingRoom;
 use crate::error::Error;
+use crate::plan::Plan;
 use crate::text::Text;
 
 /// A queue of calls, and the task that works on it while there are any.
@@ -130,7 +131,8 @@ async fn work(mut attendant: Attendant) {
         };
         match connection {
             Ok(connection) => {
-                let decided = async { lane.next_batch().run(&lane.shared, &lane.waiting_room, connection).await };
+                let divide = |plan: &Plan, calls| lane.waiting_room.divide(plan, calls);
+                let decided = async { lane.next_batch().run(&lane.shared, divide, connection).await };
                 // A batch that panics has told its callers by being dropped. Those behind it go on.
                 let decided = AssertUnwindSafe(decided).catch_unwind().await;
                 let (left, held) = decided.unwrap_or((Left::Gone, Vec::new()));

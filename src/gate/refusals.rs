@@ -4,11 +4,11 @@
 )]
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
-use super::switchboard::hash;
 use crate::algebra::{Ask, Pool, State, Timestamp, Verdict};
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::plan::{CheckedCall, Item, Row};
@@ -192,6 +192,15 @@ const CELLS: usize = 1024;
 
 /// Between two sweeps, which take a hundredth of it, however many entries there are.
 const PAUSE_PER_ENTRY: Duration = Duration::from_micros(1);
+
+pub(super) fn hash(row: &Row) -> usize {
+    let mut hasher = DefaultHasher::new();
+    row.hash(&mut hasher);
+    // Any bits will do, where there are fewer.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
+    let hash = hasher.finish() as usize;
+    hash
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,11 @@
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::lane::Lane;
+use super::refusals::hash;
 use super::shared::Shared;
 use super::waiting_room::WaitingRoom;
-use crate::plan::{CheckedCall, Row};
+use crate::plan::CheckedCall;
 
 /// Sends calls to lanes, so that calls for one row meet in one lane as far as possible.
 ///
@@ -61,15 +61,6 @@ impl Switchboard {
         }
         heat
     }
-}
-
-pub(super) fn hash(row: &Row) -> usize {
-    let mut hasher = DefaultHasher::new();
-    row.hash(&mut hasher);
-    // Any bits will do, where there are fewer.
-    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
-    let hash = hasher.finish() as usize;
-    hash
 }
 
 const CELLS: usize = 1024;
