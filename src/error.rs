@@ -99,7 +99,8 @@ pub enum Error {
         /// The limit's name; of several the first in lock order.
         limit: Cow<'static, str>,
     },
-    /// The connection is in no transaction, so nothing could be locked for long enough to decide. Nothing was taken.
+    /// The connection is in no transaction, whatever its caller said by [`BegunByHand`](crate::BegunByHand), or sqlx
+    /// counts one that was ended by hand. So nothing could be locked for long enough to decide. Nothing was taken.
     #[error("the connection is in no transaction (call `begin` first)")]
     NotInTransaction,
     /// The id of a request was granted another cost or another hold, and that one has not lapsed. Nothing was taken.

@@ -117,7 +117,7 @@ pub use hold::{Held, HoldError, HoldId};
 pub use key::{Key, KeyError, KeyWriter, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, LimitKind, LimitSpec, Storage};
 #[cfg(feature = "postgres")]
-pub use limiter::Limiter;
+pub use limiter::{BegunByHand, InTransaction, Limiter};
 #[cfg(feature = "limits-file")]
 pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, UnknownLimit};
 pub use receipt::{Charge, Receipt};

@@ -8,7 +8,7 @@ use sqlx::{Connection, PgConnection};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::{JoinSet, coop};
 use tokio::time::{Instant, timeout};
-use tollgate::Limiter;
+use tollgate::{BegunByHand, Limiter};
 
 use crate::contender::{Contender, Servers, Session};
 use crate::cpu::Spent;
@@ -101,7 +101,7 @@ impl Held {
             let mut conn = PgConnection::connect(servers.postgres.url()).await?;
             sqlx::raw_sql("begin").execute(&mut conn).await?;
             // Holds it to the end of the transaction.
-            Limiter::new().consume(&mut conn, request.clone()).await?.granted()?;
+            Limiter::new().consume(&mut BegunByHand(&mut conn), request.clone()).await?.granted()?;
             holder = Some(conn);
             let session = session.clone();
             asking.spawn(async move {

@@ -39,7 +39,7 @@ pub(crate) async fn run(args: ResetArgs) -> Result<Exit, CommandError> {
         return all(&args).await;
     }
     let request = args.target.request()?;
-    let balance = in_transaction(&args.database, async |limiter, conn| limiter.reset(conn, request).await).await?;
+    let balance = in_transaction(&args.database, async |limiter, tx| limiter.reset(tx, request).await).await?;
     changed(args.output, "reset", &balance)
 }
 

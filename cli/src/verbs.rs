@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgTransaction};
 use tollgate::{Balance, Decision, Denied, Error, Limiter, Reservation, Tokens, migrate};
 
 use crate::database::DatabaseArgs;
@@ -39,7 +39,7 @@ pub(crate) struct AskArgs {
 
 pub(crate) async fn check(ask: AskArgs) -> Result<Exit, CommandError> {
     let request = ask.target.request()?.cost(ask.cost);
-    let decision = in_transaction(&ask.database, async |limiter, conn| limiter.check(conn, request).await).await?;
+    let decision = in_transaction(&ask.database, async |limiter, tx| limiter.check(tx, request).await).await?;
     decided(&ask, "would be granted", &decision)
 }
 
@@ -47,23 +47,22 @@ pub(crate) async fn consume(args: ConsumeArgs) -> Result<Exit, CommandError> {
     let ConsumeArgs { ask, reserve } = args;
     let request = ask.target.request()?.cost(ask.cost);
     if reserve {
-        let decision =
-            in_transaction(&ask.database, async |limiter, conn| limiter.reserve(conn, request).await).await?;
+        let decision = in_transaction(&ask.database, async |limiter, tx| limiter.reserve(tx, request).await).await?;
         return answer(&ask, &decision, |reservation| reserved(&ask, reservation));
     }
-    let decision = in_transaction(&ask.database, async |limiter, conn| limiter.consume(conn, request).await).await?;
+    let decision = in_transaction(&ask.database, async |limiter, tx| limiter.consume(tx, request).await).await?;
     decided(&ask, "granted", &decision)
 }
 
 pub(crate) async fn credit(ask: AskArgs) -> Result<Exit, CommandError> {
     let request = ask.target.request()?.cost(ask.cost);
-    let balance = in_transaction(&ask.database, async |limiter, conn| limiter.credit(conn, request).await).await?;
+    let balance = in_transaction(&ask.database, async |limiter, tx| limiter.credit(tx, request).await).await?;
     changed(ask.output, "credited", &balance)
 }
 
 pub(crate) async fn debit(ask: AskArgs) -> Result<Exit, CommandError> {
     let request = ask.target.request()?.cost(ask.cost);
-    let balance = in_transaction(&ask.database, async |limiter, conn| limiter.debit(conn, request).await).await?;
+    let balance = in_transaction(&ask.database, async |limiter, tx| limiter.debit(tx, request).await).await?;
     changed(ask.output, "debited", &balance)
 }
 
@@ -73,7 +72,7 @@ pub(crate) async fn debit(ask: AskArgs) -> Result<Exit, CommandError> {
 /// statements go through any pooler of the service.
 pub(crate) async fn in_transaction<T>(
     database: &DatabaseArgs,
-    verb: impl AsyncFnOnce(Limiter, &mut PgConnection) -> Result<T, Error>,
+    verb: impl AsyncFnOnce(Limiter, &mut PgTransaction<'_>) -> Result<T, Error>,
 ) -> Result<T, CommandError> {
     let mut conn = database.connect().await?;
     let parts = migrate::parts(&mut conn).await?;

@@ -1,3 +1,4 @@
+mod in_transaction;
 mod savepoint;
 mod shards;
 
@@ -18,13 +19,14 @@ use crate::receipt::Receipt;
 use crate::request::Request;
 use crate::store::{Backend, Store, by_table_and_part};
 use crate::tokens::{Tokens, TokensError};
+pub use in_transaction::{BegunByHand, InTransaction};
 
 /// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back
 /// together.
 ///
-/// Every verb takes a connection that is in a transaction: `&mut tx` of a sqlx transaction or savepoint, or a
-/// connection on which `begin` was executed by hand. Outside a transaction the verbs that take or give tokens fail with
-/// [`Error::NotInTransaction`], and change nothing.
+/// Verbs that take or give tokens want what proves a transaction ([`InTransaction`]): `&mut tx` of a transaction or
+/// savepoint of sqlx, or a connection on which `begin` was executed by hand ([`BegunByHand`]). A connection alone does
+/// not compile. Those that only look take a connection, hence `&mut tx`, too.
 ///
 /// # Locks
 ///
@@ -35,6 +37,25 @@ use crate::tokens::{Tokens, TokensError};
 ///
 /// A refusal that a committed balance proves takes no lock, writes nothing, and costs one round trip.
 /// [`check`](Self::check) and [`balance`](Self::balance) never lock.
+///
+/// # Time
+///
+/// A call waits for rows that others hold for as long as PostgreSQL does. [`lock_timeout`](Self::lock_timeout) bounds the
+/// wait for each row. PostgreSQL's `statement_timeout` bounds each statement of the rest of the transaction, whatever it
+/// waits for. Where it strikes the transaction is aborted, and the error is an [`Error::Database`] (57014) for which
+/// [`Error::is_retryable`] is true:
+///
+/// ```
+/// # use tollgate::{Limit, Limiter, MINUTE};
+/// # const LIMIT: Limit = Limit::token_bucket("limit", 1, MINUTE);
+/// # async fn bounded(pool: &sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut tx = pool.begin_with("begin; set local statement_timeout = '2s'").await?;
+/// Limiter::new().consume(&mut tx, LIMIT.global()).await?.granted()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Neither strikes where the server falls silent: for that put `tokio::time::timeout` around the whole transaction.
 ///
 /// # Round trips
 ///
@@ -114,8 +135,8 @@ impl Limiter {
     /// statement.
     ///
     /// Preparing and executing are two round trips then, and outside of a transaction a pooler may send them to two
-    /// servers. So [`check`](Self::check) and [`balance`](Self::balance) need a transaction, too. A transaction that
-    /// was begun by hand costs two more round trips per call, because sqlx does not know of it.
+    /// servers. So [`check`](Self::check) and [`balance`](Self::balance) need a transaction, too. One that was
+    /// [begun by hand](BegunByHand) costs two more round trips per call.
     ///
     /// Say it to every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a
     /// name.
@@ -129,10 +150,10 @@ impl Limiter {
     ///
     /// Each statement names one part, so Citus sends it to one node. All limits of a key are in one part; a call about
     /// keys in several parts takes its statements once for each part, and Citus commits it in two phases. Such a call
-    /// is not written by one statement: if its future is dropped, or it fails, roll the transaction back. A transaction
-    /// that was begun by hand costs two more round trips per call, because sqlx does not know of it. Each row goes by
-    /// the clock of its node, and a call by the latest of them: keep the nodes' clocks in step (NTP). For a call of one
-    /// row the clock may be read up to five milliseconds before the row is locked.
+    /// is not written by one statement: if its future is dropped, or it fails, roll the transaction back. One that was
+    /// [begun by hand](BegunByHand) costs two more round trips per call. Each row goes by the clock of its node, and a
+    /// call by the latest of them: keep the nodes' clocks in step (NTP). For a call of one row the clock may be read up
+    /// to five milliseconds before the row is locked.
     ///
     /// A process with a wrong number gets [`Error::WrongParts`] at its first call, and one with none at its first insert:
     /// until then [`check`](Self::check) and [`balance`](Self::balance) find no rows, and say full.
@@ -162,8 +183,8 @@ impl Limiter {
     ///
     /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Then
     /// [`Error::NotInTransaction`], [`Error::Locked`], [`Error::CorruptRow`], and the errors of the database.
-    pub async fn consume(&self, conn: &mut PgConnection, request: Request) -> Result<Decision, Error> {
-        self.consume_all(conn, [request]).await
+    pub async fn consume(&self, tx: &mut impl InTransaction, request: Request) -> Result<Decision, Error> {
+        self.consume_all(tx, [request]).await
     }
 
     /// Takes tokens from every limit, or from none.
@@ -177,10 +198,10 @@ impl Limiter {
     /// for two definitions of one limit.
     pub async fn consume_all(
         &self,
-        conn: &mut PgConnection,
+        tx: &mut impl InTransaction,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision, Error> {
-        self.decide(conn, Call::consume(requests)).await.map(Answer::grant)
+        self.decide(tx.connection(), Call::consume(requests)).await.map(Answer::grant)
     }
 
     /// Takes tokens now, to be spent as soon as they are there: at once, or at the instant that the reservation names.
@@ -191,8 +212,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where an unbounded debt does not fit.
-    pub async fn reserve(&self, conn: &mut PgConnection, request: Request) -> Result<Decision<Reservation>, Error> {
-        self.reserve_all(conn, [request]).await
+    pub async fn reserve(&self, tx: &mut impl InTransaction, request: Request) -> Result<Decision<Reservation>, Error> {
+        self.reserve_all(tx, [request]).await
     }
 
     /// Reserves from every limit, or from none; ready when the last of them is.
@@ -202,10 +223,10 @@ impl Limiter {
     /// Those of [`consume_all`](Self::consume_all) and [`reserve`](Self::reserve).
     pub async fn reserve_all(
         &self,
-        conn: &mut PgConnection,
+        tx: &mut impl InTransaction,
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision<Reservation>, Error> {
-        self.decide(conn, Call::reserve(requests)).await.map(Answer::reservation)
+        self.decide(tx.connection(), Call::reserve(requests)).await.map(Answer::reservation)
     }
 
     /// What [`consume`](Self::consume) would answer now, without a lock and without taking anything.
@@ -235,8 +256,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume).
-    pub async fn credit(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
-        self.decide(conn, Call::credit(request)).await.map(Answer::lowest)
+    pub async fn credit(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
+        self.decide(tx.connection(), Call::credit(request)).await.map(Answer::lowest)
     }
 
     /// Takes tokens whatever is there. What is missing becomes a debt, beyond `max_reserved` if need be.
@@ -244,8 +265,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
-    pub async fn debit(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
-        self.decide(conn, Call::debit(request)).await.map(Answer::lowest)
+    pub async fn debit(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
+        self.decide(tx.connection(), Call::debit(request)).await.map(Answer::lowest)
     }
 
     /// Fills a key up, forgives its debts, and mends a row from the future. Deletes stale shards: rows beyond the
@@ -254,8 +275,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume).
-    pub async fn reset(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
-        self.decide(conn, Call::reset(request)).await.map(Answer::lowest)
+    pub async fn reset(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
+        self.decide(tx.connection(), Call::reset(request)).await.map(Answer::lowest)
     }
 
     /// Brings what was charged to its actual cost. An estimate that was too high gives tokens back, up to the capacity;
@@ -268,13 +289,13 @@ impl Limiter {
     /// receipt without charges; those of [`debit`](Self::debit).
     pub async fn settle(
         &self,
-        conn: &mut PgConnection,
+        tx: &mut impl InTransaction,
         receipt: impl Into<Receipt>,
         actual: impl TryInto<Tokens, Error: Into<TokensError>>,
     ) -> Result<Balance, Error> {
         let receipt = receipt.into();
         let actual = receipt.actual_cost(actual)?;
-        self.decide(conn, Call::settle(receipt, actual)).await.map(Answer::lowest)
+        self.decide(tx.connection(), Call::settle(receipt, actual)).await.map(Answer::lowest)
     }
 
     /// Gives back what was charged, up to `ready_at`, and not later. Returns the balance; of several charges the
@@ -286,8 +307,8 @@ impl Limiter {
     /// # Errors
     ///
     /// [`Error::NothingAsked`] for a receipt without charges; those of [`credit`](Self::credit).
-    pub async fn cancel(&self, conn: &mut PgConnection, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
-        self.decide(conn, Call::cancel(receipt.into())).await.map(Answer::lowest)
+    pub async fn cancel(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
+        self.decide(tx.connection(), Call::cancel(receipt.into())).await.map(Answer::lowest)
     }
 
     /// Lets each lease of a receipt last for its limit's period from now on, and returns the receipt with the new ends.
@@ -297,8 +318,8 @@ impl Limiter {
     ///
     /// [`Error::Lapsed`] for a lease that has ended, and [`Error::ReceiptUsed`] for one that was released;
     /// [`Error::NothingAsked`] for a receipt without leases; those of [`consume`](Self::consume).
-    pub async fn renew(&self, conn: &mut PgConnection, receipt: &Receipt) -> Result<Receipt, Error> {
-        self.decide(conn, Call::renew(receipt)).await.map(|answer| answer.renewal(receipt))
+    pub async fn renew(&self, tx: &mut impl InTransaction, receipt: &Receipt) -> Result<Receipt, Error> {
+        self.decide(tx.connection(), Call::renew(receipt)).await.map(|answer| answer.renewal(receipt))
     }
 
     /// Ends each lease of a receipt: what it held is free when the transaction commits. Other charges stay as they are.
@@ -307,8 +328,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Those of [`renew`](Self::renew).
-    pub async fn release(&self, conn: &mut PgConnection, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
-        self.decide(conn, Call::release(&receipt.into())).await.map(Answer::lowest)
+    pub async fn release(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
+        self.decide(tx.connection(), Call::release(&receipt.into())).await.map(Answer::lowest)
     }
 
     /// Decides without a lock, and changes nothing. Touches no table but those it asks: a standby has only the durable

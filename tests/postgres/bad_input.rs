@@ -5,8 +5,10 @@ use chrono::{DateTime, Utc};
 use proptest::prelude::{any, prop};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
-use sqlx::{Executor, PgConnection};
-use tollgate::{DAY, Error, Limit, LimitKind, LimitSpec, Limiter, MINUTE, Receipt, Request, SECOND, Storage, Tokens};
+use sqlx::{Executor, PgTransaction};
+use tollgate::{
+    BegunByHand, DAY, Error, Limit, LimitKind, LimitSpec, Limiter, MINUTE, Receipt, Request, SECOND, Storage, Tokens,
+};
 
 use crate::teller::{Teller, both, left, run, tokens, wait};
 use crate::transactions::terminate;
@@ -208,30 +210,30 @@ async fn bad_input_is_found_before_any_sql() {
     let mut dead = world.connect().await;
     run(&mut dead, "begin").await;
     terminate(&world, &mut dead).await;
-    let conn = &mut dead;
+    let tx = &mut BegunByHand(&mut dead);
     let other = Limit::token_bucket("ten", 11, MINUTE);
     for limiter in [LIMITER, LIMITER.lock_timeout(SECOND), LIMITER.unnamed_statements()] {
         let errors = [
-            limiter.consume(conn, limit.key("")).await.unwrap_err(),
-            limiter.reserve(conn, limit.key("a\0")).await.unwrap_err(),
-            limiter.check(conn, limit.key("x".repeat(513))).await.unwrap_err(),
-            limiter.balance(conn, limit.key("")).await.unwrap_err(),
-            limiter.reset(conn, limit.key("")).await.unwrap_err(),
-            limiter.credit(conn, limit.key(1).cost(f64::NAN)).await.unwrap_err(),
-            limiter.debit(conn, limit.key(1).cost(-1)).await.unwrap_err(),
-            limiter.consume(conn, limit.key(1).cost(u64::MAX)).await.unwrap_err(),
-            limiter.consume(conn, limit.key(1).cost(0.000_000_1)).await.unwrap_err(),
-            limiter.consume(conn, limit.key(1).cost(tokens(-1))).await.unwrap_err(),
-            limiter.consume(conn, limit.key(1).cost(11)).await.unwrap_err(),
-            limiter.reserve(conn, limit.key(1).cost(11)).await.unwrap_err(),
-            limiter.check(conn, limit.key(1).cost(11)).await.unwrap_err(),
-            limiter.consume_all(conn, [limit.key(1).cost(6), limit.key(2), limit.key(1).cost(5)]).await.unwrap_err(),
-            limiter.consume_all(conn, [limit.key(1), other.key(1)]).await.unwrap_err(),
-            limiter.consume_all(conn, []).await.unwrap_err(),
-            limiter.reserve_all(conn, Vec::<Request>::new()).await.unwrap_err(),
-            limiter.settle(conn, receipt.clone(), f64::INFINITY).await.unwrap_err(),
-            limiter.settle(conn, mixed.clone(), 1).await.unwrap_err(),
-            limiter.settle(conn, empty.clone(), 1).await.unwrap_err(),
+            limiter.consume(tx, limit.key("")).await.unwrap_err(),
+            limiter.reserve(tx, limit.key("a\0")).await.unwrap_err(),
+            limiter.check(tx.0, limit.key("x".repeat(513))).await.unwrap_err(),
+            limiter.balance(tx.0, limit.key("")).await.unwrap_err(),
+            limiter.reset(tx, limit.key("")).await.unwrap_err(),
+            limiter.credit(tx, limit.key(1).cost(f64::NAN)).await.unwrap_err(),
+            limiter.debit(tx, limit.key(1).cost(-1)).await.unwrap_err(),
+            limiter.consume(tx, limit.key(1).cost(u64::MAX)).await.unwrap_err(),
+            limiter.consume(tx, limit.key(1).cost(0.000_000_1)).await.unwrap_err(),
+            limiter.consume(tx, limit.key(1).cost(tokens(-1))).await.unwrap_err(),
+            limiter.consume(tx, limit.key(1).cost(11)).await.unwrap_err(),
+            limiter.reserve(tx, limit.key(1).cost(11)).await.unwrap_err(),
+            limiter.check(tx.0, limit.key(1).cost(11)).await.unwrap_err(),
+            limiter.consume_all(tx, [limit.key(1).cost(6), limit.key(2), limit.key(1).cost(5)]).await.unwrap_err(),
+            limiter.consume_all(tx, [limit.key(1), other.key(1)]).await.unwrap_err(),
+            limiter.consume_all(tx, []).await.unwrap_err(),
+            limiter.reserve_all(tx, Vec::<Request>::new()).await.unwrap_err(),
+            limiter.settle(tx, receipt.clone(), f64::INFINITY).await.unwrap_err(),
+            limiter.settle(tx, mixed.clone(), 1).await.unwrap_err(),
+            limiter.settle(tx, empty.clone(), 1).await.unwrap_err(),
         ];
         for (nth, error) in errors.iter().enumerate() {
             let is_bad_input = matches!(
@@ -245,7 +247,7 @@ async fn bad_input_is_found_before_any_sql() {
             );
             assert!(is_bad_input && !error.is_retryable(), "{nth}: {error:?}");
         }
-        let sent = limiter.consume(conn, limit.key(1)).await.unwrap_err();
+        let sent = limiter.consume(tx, limit.key(1)).await.unwrap_err();
         assert!(matches!(sent, Error::Database { .. }), "{sent:?}");
     }
 }
@@ -323,7 +325,7 @@ async fn the_far_ends_of_time_are_instants_like_any_other() {
 /// What every verb makes of a row: what it holds in the end if it answered, or the error.
 async fn outcomes(
     limiter: Limiter,
-    conn: &mut PgConnection,
+    tx: &mut PgTransaction<'_>,
     limit: &Limit,
     receipt: &Receipt,
 ) -> Vec<Result<(), Error>> {
@@ -341,21 +343,21 @@ async fn outcomes(
     // Each on the row as it was.
     let mut outcomes = Vec::new();
     for verb in 0..11 {
-        run(conn, "savepoint before").await;
+        run(tx, "savepoint before").await;
         outcomes.push(match verb {
-            0 => limiter.consume(conn, ask()).await.map(granted),
-            1 => limiter.consume_all(conn, [ask(), limit.key("another")]).await.map(granted),
-            2 => limiter.reserve(conn, ask().cost(10)).await.map(booked),
-            3 => limiter.check(conn, ask()).await.map(granted),
-            4 => limiter.balance(conn, ask()).await.map(within),
-            5 => limiter.credit(conn, ask()).await.map(within),
-            6 => limiter.debit(conn, ask()).await.map(within),
-            7 => limiter.settle(conn, receipt.clone(), 0).await.map(within),
-            8 => limiter.settle(conn, receipt.clone(), 9).await.map(within),
-            9 => limiter.cancel(conn, receipt.clone()).await.map(within),
-            _ => limiter.reset(conn, ask()).await.map(|balance| assert_eq!(balance.value, tokens(10))),
+            0 => limiter.consume(tx, ask()).await.map(granted),
+            1 => limiter.consume_all(tx, [ask(), limit.key("another")]).await.map(granted),
+            2 => limiter.reserve(tx, ask().cost(10)).await.map(booked),
+            3 => limiter.check(tx, ask()).await.map(granted),
+            4 => limiter.balance(tx, ask()).await.map(within),
+            5 => limiter.credit(tx, ask()).await.map(within),
+            6 => limiter.debit(tx, ask()).await.map(within),
+            7 => limiter.settle(tx, receipt.clone(), 0).await.map(within),
+            8 => limiter.settle(tx, receipt.clone(), 9).await.map(within),
+            9 => limiter.cancel(tx, receipt.clone()).await.map(within),
+            _ => limiter.reset(tx, ask()).await.map(|balance| assert_eq!(balance.value, tokens(10))),
         });
-        run(conn, "rollback to savepoint before").await;
+        run(tx, "rollback to savepoint before").await;
     }
     outcomes
 }

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::gate::stage::one_connection;
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::{Connection, PgPool, PgTransaction};
 use tollgate::{Error, Grant, HOUR, Limit, Limiter, Reservation};
 
 use crate::proxy::Proxy;
@@ -202,24 +202,24 @@ impl Stage {
 }
 
 impl Verb {
-    async fn call(self, limiter: Limiter, conn: &mut PgConnection, props: Props) {
+    async fn call(self, limiter: Limiter, tx: &mut PgTransaction<'_>, props: Props) {
         match self {
-            Self::ConsumeAbsent => assert!(limiter.consume(conn, DURABLE.key("new")).await.unwrap().is_granted()),
+            Self::ConsumeAbsent => assert!(limiter.consume(tx, DURABLE.key("new")).await.unwrap().is_granted()),
             Self::ConsumeExisting => {
-                assert!(limiter.consume(conn, EPHEMERAL.key("there").cost(2)).await.unwrap().is_granted());
+                assert!(limiter.consume(tx, EPHEMERAL.key("there").cost(2)).await.unwrap().is_granted());
             }
             Self::ConsumeAll => {
                 let ask = ["there", "new"].map(|key| [DURABLE.key(key), EPHEMERAL.key(key)]).into_iter().flatten();
-                assert!(limiter.consume_all(conn, ask).await.unwrap().is_granted());
+                assert!(limiter.consume_all(tx, ask).await.unwrap().is_granted());
             }
-            Self::Credit => drop(limiter.credit(conn, DURABLE.key("there")).await.unwrap()),
-            Self::Debit => drop(limiter.debit(conn, DURABLE.key("new").cost(12)).await.unwrap()),
+            Self::Credit => drop(limiter.credit(tx, DURABLE.key("there")).await.unwrap()),
+            Self::Debit => drop(limiter.debit(tx, DURABLE.key("new").cost(12)).await.unwrap()),
             Self::Reserve => {
-                assert!(limiter.reserve(conn, DURABLE.key("there").cost(12)).await.unwrap().is_granted());
+                assert!(limiter.reserve(tx, DURABLE.key("there").cost(12)).await.unwrap().is_granted());
             }
-            Self::Reset => drop(limiter.reset(conn, DURABLE.key("owing")).await.unwrap()),
-            Self::Settle => drop(limiter.settle(conn, props.grant, 1).await.unwrap()),
-            Self::Cancel => drop(limiter.cancel(conn, props.reservation).await.unwrap()),
+            Self::Reset => drop(limiter.reset(tx, DURABLE.key("owing")).await.unwrap()),
+            Self::Settle => drop(limiter.settle(tx, props.grant, 1).await.unwrap()),
+            Self::Cancel => drop(limiter.cancel(tx, props.reservation).await.unwrap()),
         }
     }
 }

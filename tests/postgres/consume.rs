@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use tollgate::{Decision, Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens};
+use tollgate::{BegunByHand, Decision, Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens};
 
 use crate::world::{World, limiter, second};
 
@@ -76,14 +76,15 @@ async fn outside_a_transaction_nothing_is_taken() {
     let world = World::new().await;
     let mut conn = world.connect().await;
     for limit in [Limit::token_bucket("bare", 5, MINUTE), Limit::token_bucket("bare", 5, MINUTE).ephemeral()] {
-        let absent = LIMITER.consume(&mut conn, limit.key(1)).await;
+        let absent = LIMITER.consume(&mut BegunByHand(&mut conn), limit.key(1)).await;
         assert!(matches!(absent, Err(Error::NotInTransaction)), "{absent:?}");
         let mut tx = world.begin().await;
         let _ = LIMITER.consume_all(&mut tx, [limit.key(1), limit.key(2)]).await.unwrap();
         tx.commit().await.unwrap();
-        let present = LIMITER.consume(&mut conn, limit.key(1)).await;
+        let present = LIMITER.consume(&mut BegunByHand(&mut conn), limit.key(1)).await;
         assert!(matches!(present, Err(Error::NotInTransaction)), "{present:?}");
-        let several = LIMITER.consume_all(&mut conn, [limit.key(1), limit.key(2), limit.key(3)]).await;
+        let several =
+            LIMITER.consume_all(&mut BegunByHand(&mut conn), [limit.key(1), limit.key(2), limit.key(3)]).await;
         assert!(matches!(several, Err(Error::NotInTransaction)), "{several:?}");
         assert_eq!(world.row(limit.spec().storage, "bare", "1").await.unwrap().0, Tokens::new(4));
     }

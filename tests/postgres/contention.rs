@@ -596,7 +596,8 @@ async fn a_set_over_both_tables_locks_no_row_of_the_second_table_before_the_firs
     tokio::select! {
         answer = &mut slow => assert!(!answer.unwrap().is_granted()),
         () = world.until_blocked(slow_pid) => {
-            soon(async { while !LIMITER.check(&mut quick, first.key("k")).await.unwrap().is_granted() {} }).await;
+            let mut looking = quick.begin().await.unwrap();
+            soon(async { while !LIMITER.check(&mut looking, first.key("k")).await.unwrap().is_granted() {} }).await;
             let other = LIMITER.consume_all(&mut other, both(Tokens::from_micros(1)));
             let (answer, other, ()) = tokio::join!(slow, other, async {
                 world.until_blocked(third_pid).await;

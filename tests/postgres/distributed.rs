@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use sqlx::{Connection, PgConnection};
-use tollgate::{Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens, migrate};
+use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens, migrate};
 
 use crate::cancellation::{Cut, Cuts};
 use crate::gate::stage::{EVER, patient, pool, soon};
@@ -300,16 +300,17 @@ async fn outside_a_transaction_nothing_is_taken_whoever_began_it() {
     let mut conn = world.connect().await;
     for limit in both(&Limit::token_bucket("ten", 10, MINUTE)).into_iter().chain(both(&sharded())) {
         for limiter in [LIMITER, LIMITER.lock_timeout(SECOND)] {
-            let refused = limiter.consume(&mut conn, limit.key("k")).await;
+            let refused = limiter.consume(&mut BegunByHand(&mut conn), limit.key("k")).await;
             assert!(matches!(refused, Err(Error::NotInTransaction)), "{refused:?}");
-            let refused = limiter.debit(&mut conn, limit.key("k")).await;
+            let refused = limiter.debit(&mut BegunByHand(&mut conn), limit.key("k")).await;
             assert!(matches!(refused, Err(Error::NotInTransaction)), "{refused:?}");
-            let refused = limiter.consume_all(&mut conn, apart().iter().map(|key| limit.key(key))).await;
+            let refused =
+                limiter.consume_all(&mut BegunByHand(&mut conn), apart().iter().map(|key| limit.key(key))).await;
             assert!(matches!(refused, Err(Error::NotInTransaction)), "{refused:?}");
             assert!(limiter.balance(&mut conn, limit.key("k")).await.unwrap().is_full());
         }
         sqlx::raw_sql("begin").execute(&mut conn).await.unwrap();
-        LIMITER.consume(&mut conn, limit.key("k")).await.unwrap().granted().unwrap();
+        LIMITER.consume(&mut BegunByHand(&mut conn), limit.key("k")).await.unwrap().granted().unwrap();
         sqlx::raw_sql("rollback").execute(&mut conn).await.unwrap();
     }
     assert_eq!(world.rows().await, 0);

@@ -5,7 +5,7 @@ use std::process::Command;
 use chrono::DateTime;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::{Error, Limit, Limiter, MINUTE, Request, SECOND, Sweeper, migrate};
+use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, Request, SECOND, Sweeper, migrate};
 
 use crate::pgbouncer::{PgBouncer, follows_named_statements};
 use crate::world::{NAMED, POOLER, World, pid};
@@ -144,22 +144,22 @@ async fn without_names_every_verb_wants_a_transaction() {
     let mut conn = connect(&pooler, &world).await;
     for request in [DURABLE.key("k"), EPHEMERAL.key("k"), SPREAD.key("k")] {
         let answers = [
-            UNNAMED.consume(&mut conn, request.clone()).await.map(drop),
+            UNNAMED.consume(&mut BegunByHand(&mut conn), request.clone()).await.map(drop),
             UNNAMED.check(&mut conn, request.clone()).await.map(drop),
             UNNAMED.balance(&mut conn, request.clone()).await.map(drop),
-            UNNAMED.reset(&mut conn, request.clone()).await.map(drop),
-            UNNAMED.lock_timeout(MINUTE).consume(&mut conn, request.clone()).await.map(drop),
+            UNNAMED.reset(&mut BegunByHand(&mut conn), request.clone()).await.map(drop),
+            UNNAMED.lock_timeout(MINUTE).consume(&mut BegunByHand(&mut conn), request.clone()).await.map(drop),
         ];
         for answer in answers {
             assert!(matches!(answer, Err(Error::NotInTransaction)), "{answer:?}");
         }
         sqlx::raw_sql("begin").execute(&mut conn).await.unwrap();
-        UNNAMED.consume(&mut conn, request.clone()).await.unwrap().granted().unwrap();
+        UNNAMED.consume(&mut BegunByHand(&mut conn), request.clone()).await.unwrap().granted().unwrap();
         assert!(!UNNAMED.balance(&mut conn, request.clone()).await.unwrap().is_full());
         sqlx::raw_sql("savepoint a").execute(&mut conn).await.unwrap();
-        UNNAMED.consume(&mut conn, request.clone()).await.unwrap().granted().unwrap();
+        UNNAMED.consume(&mut BegunByHand(&mut conn), request.clone()).await.unwrap().granted().unwrap();
         sqlx::raw_sql("rollback to a").execute(&mut conn).await.unwrap();
-        UNNAMED.reset(&mut conn, request).await.unwrap();
+        UNNAMED.reset(&mut BegunByHand(&mut conn), request).await.unwrap();
         sqlx::raw_sql("rollback").execute(&mut conn).await.unwrap();
     }
     assert_eq!(world.rows().await, 0);

@@ -10,7 +10,9 @@ use proptest::test_runner::{FileFailurePersistence, TestCaseResult, TestRunner};
 use sqlx::PgConnection;
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Call, Plan, Row};
-use tollgate::{Balance, Charge, Decision, Denied, Error, Limit, Limiter, MINUTE, Receipt, Request, SECOND, Tokens};
+use tollgate::{
+    Balance, BegunByHand, Charge, Decision, Denied, Error, Limit, Limiter, MINUTE, Receipt, Request, SECOND, Tokens,
+};
 
 use crate::teller::{both, rows, run};
 use crate::world::{World, second};
@@ -196,7 +198,8 @@ async fn replay(conn: &mut PgConnection, steps: Vec<Step>, is_swept: bool) -> Te
             Manner::Unnamed => Limiter::new().unnamed_statements(),
             Manner::WithTimeout => Limiter::new().lock_timeout(SECOND),
         };
-        let Some((database, plan)) = tell_both(&limiter.at(now), conn, &mut model, &mut receipts, &verb, now).await
+        let Some((database, plan)) =
+            tell_both(&limiter.at(now), &mut BegunByHand(conn), &mut model, &mut receipts, &verb, now).await
         else {
             continue;
         };
@@ -214,7 +217,7 @@ async fn replay(conn: &mut PgConnection, steps: Vec<Step>, is_swept: bool) -> Te
 /// The answers of the database and of the plan. `None` for a receipt where there is none.
 async fn tell_both(
     limiter: &Limiter,
-    conn: &mut PgConnection,
+    tx: &mut BegunByHand<'_>,
     model: &mut Model,
     receipts: &mut Vec<Receipt>,
     verb: &Verb,
@@ -223,23 +226,23 @@ async fn tell_both(
     let mut use_up =
         |receipt: &Index| (!receipts.is_empty()).then(|| receipts.swap_remove(receipt.index(receipts.len())));
     let (database, plan) = match verb.clone() {
-        Verb::Balance(ask) => (done(limiter.balance(conn, ask.clone()).await), model.look(Call::look(ask), now)),
+        Verb::Balance(ask) => (done(limiter.balance(tx.0, ask.clone()).await), model.look(Call::look(ask), now)),
         Verb::Cancel(receipt) => {
             let receipt = use_up(&receipt)?;
-            (done(limiter.cancel(conn, receipt.clone()).await), model.write(Call::cancel(receipt), now))
+            (done(limiter.cancel(tx, receipt.clone()).await), model.write(Call::cancel(receipt), now))
         }
         Verb::Check(ask) => {
-            let told = granted(limiter.check(conn, ask.clone()).await);
+            let told = granted(limiter.check(tx.0, ask.clone()).await);
             (told, without_charges(model.look(Call::consume([ask]), now)))
         }
         Verb::Consume(ask) => {
-            let told = granted(limiter.consume_all(conn, ask.clone()).await);
+            let told = granted(limiter.consume_all(tx, ask.clone()).await);
             (told, model.write(Call::consume(ask), now))
         }
-        Verb::Credit(ask) => (done(limiter.credit(conn, ask.clone()).await), model.write(Call::credit(ask), now)),
-        Verb::Debit(ask) => (done(limiter.debit(conn, ask.clone()).await), model.write(Call::debit(ask), now)),
+        Verb::Credit(ask) => (done(limiter.credit(tx, ask.clone()).await), model.write(Call::credit(ask), now)),
+        Verb::Debit(ask) => (done(limiter.debit(tx, ask.clone()).await), model.write(Call::debit(ask), now)),
         Verb::Reserve(ask) => {
-            let told = match limiter.reserve_all(conn, ask.clone()).await {
+            let told = match limiter.reserve_all(tx, ask.clone()).await {
                 Ok(Decision::Granted(booked)) => {
                     let last = Last::ReadyAt(booked.ready_at);
                     Outcome::Granted { decided_at: booked.decided_at, last, charges: booked.charges }
@@ -249,10 +252,10 @@ async fn tell_both(
             };
             (told, model.reserve(Call::reserve(ask), now))
         }
-        Verb::Reset(ask) => (done(limiter.reset(conn, ask.clone()).await), model.write(Call::reset(ask), now)),
+        Verb::Reset(ask) => (done(limiter.reset(tx, ask.clone()).await), model.write(Call::reset(ask), now)),
         Verb::Settle(receipt, actual) => {
             let receipt = use_up(&receipt)?;
-            let told = done(limiter.settle(conn, receipt.clone(), actual).await);
+            let told = done(limiter.settle(tx, receipt.clone(), actual).await);
             if let Outcome::Failed(_) = told {
                 // Nothing was changed, so the receipt is still good.
                 receipts.push(receipt.clone());

@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use sqlx::{Connection, Executor, PgConnection, Row};
-use tollgate::{Decision, Error, Limit, Limiter, MINUTE, Receipt, SECOND, Step, Tokens};
+use sqlx::{Connection, Executor, PgConnection, PgTransaction, Row};
+use tollgate::{BegunByHand, Decision, Error, InTransaction, Limit, Limiter, MINUTE, Receipt, SECOND, Step, Tokens};
 
 use crate::teller::{Teller, both, left, rows, run, tokens};
 use crate::world::{SERVICE, World, limiter, parts, pid, second};
@@ -32,18 +32,18 @@ const VERBS: usize = 10;
 
 /// What one of them says, for one key.
 async fn answer(limiter: Limiter, conn: &mut PgConnection, limit: &Limit, key: &str, verb: usize) -> Result<(), Error> {
-    let ask = || limit.key(key);
+    let (tx, ask) = (&mut BegunByHand(conn), || limit.key(key));
     match verb {
-        0 => limiter.consume(conn, ask()).await.map(drop),
-        1 => limiter.consume_all(conn, [ask(), limit.key("another")]).await.map(drop),
-        2 => limiter.reserve(conn, ask()).await.map(drop),
-        3 => limiter.reserve_all(conn, [ask(), limit.key("another")]).await.map(drop),
-        4 => limiter.debit(conn, ask()).await.map(drop),
-        5 => limiter.credit(conn, ask()).await.map(drop),
-        6 => limiter.settle(conn, receipt(limit, key), 2).await.map(drop),
-        7 => limiter.settle(conn, receipt(limit, key), 0).await.map(drop),
-        8 => limiter.cancel(conn, receipt(limit, key)).await.map(drop),
-        _ => limiter.reset(conn, ask()).await.map(drop),
+        0 => limiter.consume(tx, ask()).await.map(drop),
+        1 => limiter.consume_all(tx, [ask(), limit.key("another")]).await.map(drop),
+        2 => limiter.reserve(tx, ask()).await.map(drop),
+        3 => limiter.reserve_all(tx, [ask(), limit.key("another")]).await.map(drop),
+        4 => limiter.debit(tx, ask()).await.map(drop),
+        5 => limiter.credit(tx, ask()).await.map(drop),
+        6 => limiter.settle(tx, receipt(limit, key), 2).await.map(drop),
+        7 => limiter.settle(tx, receipt(limit, key), 0).await.map(drop),
+        8 => limiter.cancel(tx, receipt(limit, key)).await.map(drop),
+        _ => limiter.reset(tx, ask()).await.map(drop),
     }
 }
 
@@ -184,13 +184,13 @@ async fn g15_the_lock_timeout_of_before_comes_back_after_every_answer() {
         for before in ["0", "7s"] {
             run(&mut conn, &format!("begin; set local lock_timeout = '{before}'")).await;
             let ask = || limit.key(before);
-            left(limiter.consume(&mut conn, ask().cost(10)).await.unwrap());
+            left(limiter.consume(&mut BegunByHand(&mut conn), ask().cost(10)).await.unwrap());
             assert_eq!(setting(&mut conn, "lock_timeout").await, before, "after a grant");
-            assert!(!limiter.consume(&mut conn, ask()).await.unwrap().is_granted());
+            assert!(!limiter.consume(&mut BegunByHand(&mut conn), ask()).await.unwrap().is_granted());
             assert_eq!(setting(&mut conn, "lock_timeout").await, before, "after a refusal");
-            let deep = limiter.debit(&mut conn, ask().cost(Tokens::MAX)).await;
+            let deep = limiter.debit(&mut BegunByHand(&mut conn), ask().cost(Tokens::MAX)).await;
             assert!(deep.is_ok(), "{deep:?}");
-            let deeper = limiter.debit(&mut conn, ask().cost(Tokens::MAX)).await;
+            let deeper = limiter.debit(&mut BegunByHand(&mut conn), ask().cost(Tokens::MAX)).await;
             assert!(matches!(deeper, Err(Error::DebtTooDeep { .. })), "{deeper:?}");
             assert_eq!(setting(&mut conn, "lock_timeout").await, before, "after an error");
             run(&mut conn, "commit").await;
@@ -262,6 +262,23 @@ async fn g15_a_lock_timeout_of_the_callers_own_is_an_error_of_the_database() {
         tx.execute("set local lock_timeout = '20ms'").await.unwrap();
         let error = LIMITER.at(second(0.0)).consume(&mut tx, limit.key(1)).await.unwrap_err();
         assert!(matches!(error, Error::Database { step: Step::Lock, .. }) && error.is_retryable(), "{error:?}");
+    }
+}
+
+/// It strikes whatever the statement waits for, and aborts the transaction.
+#[tokio::test]
+async fn a_statement_timeout_of_the_callers_own_bounds_a_call() {
+    let world = World::new().await;
+    for limit in ten() {
+        let mut holder = Teller::of(&world).await;
+        left(holder.consume(0.0, limit.key(1)).await);
+        for limiter in [*LIMITER, LIMITER.lock_timeout(MINUTE)] {
+            let mut tx = world.pool.begin_with("begin; set local statement_timeout = '20ms'").await.unwrap();
+            let error = limiter.at(second(0.0)).consume(&mut tx, limit.key(1)).await.unwrap_err();
+            assert!(error.is_retryable());
+            let Error::Database { source, .. } = &error else { panic!("{error:?}") };
+            assert_eq!(source.as_database_error().unwrap().code().unwrap(), "57014", "{error}");
+        }
     }
 }
 
@@ -340,7 +357,7 @@ async fn a_begin_by_hand_counts_as_a_transaction() {
         for (end, remaining) in [("rollback", 9), ("commit", 9), ("end", 8)] {
             run(&mut conn, "begin").await;
             assert_eq!(
-                left(LIMITER.at(second(0.0)).consume(&mut conn, limit.key(1)).await.unwrap()),
+                left(LIMITER.at(second(0.0)).consume(&mut BegunByHand(&mut conn), limit.key(1)).await.unwrap()),
                 tokens(remaining)
             );
             run(&mut conn, end).await;
@@ -415,10 +432,10 @@ async fn outside_a_transaction_every_verb_that_would_write_says_so() {
                 assert!(matches!(answer, Err(Error::NotInTransaction)), "verb {verb}: {answer:?}");
             }
             for verb in [
-                limiter.consume(&mut conn, limit.key("absent")).await.map(drop),
-                limiter.reserve(&mut conn, limit.key("absent")).await.map(drop),
-                limiter.debit(&mut conn, limit.key("absent")).await.map(drop),
-                limiter.settle(&mut conn, receipt(&limit, "absent"), 2).await.map(drop),
+                limiter.consume(&mut BegunByHand(&mut conn), limit.key("absent")).await.map(drop),
+                limiter.reserve(&mut BegunByHand(&mut conn), limit.key("absent")).await.map(drop),
+                limiter.debit(&mut BegunByHand(&mut conn), limit.key("absent")).await.map(drop),
+                limiter.settle(&mut BegunByHand(&mut conn), receipt(&limit, "absent"), 2).await.map(drop),
             ] {
                 assert!(matches!(verb, Err(Error::NotInTransaction)), "{verb:?}");
             }
@@ -469,7 +486,7 @@ async fn outside_a_transaction_absent_rows_of_several_limits_stay_absent() {
     let world = World::new().await;
     let mut conn = world.connect().await;
     for limit in ten() {
-        let answer = LIMITER.consume_all(&mut conn, [limit.key(1), limit.key(2)]).await;
+        let answer = LIMITER.consume_all(&mut BegunByHand(&mut conn), [limit.key(1), limit.key(2)]).await;
         assert!(matches!(answer, Err(Error::NotInTransaction)), "{answer:?}");
         assert_eq!(rows(&mut conn).await, []);
     }
@@ -480,7 +497,7 @@ async fn outside_a_transaction_a_cost_of_zero_for_several_limits_writes_nothing(
     let world = World::new().await;
     let mut conn = world.connect().await;
     for limit in ten() {
-        let _ = LIMITER.consume_all(&mut conn, [limit.key(1).cost(0), limit.key(2).cost(0)]).await;
+        let _ = LIMITER.consume_all(&mut BegunByHand(&mut conn), [limit.key(1).cost(0), limit.key(2).cost(0)]).await;
         assert_eq!(rows(&mut conn).await, []);
     }
 }
@@ -570,7 +587,7 @@ async fn a_lost_connection_is_retryable() {
             run(&mut conn, "begin").await;
             terminate(&world, &mut conn).await;
             for _ in 0..2 {
-                let error = limiter.consume(&mut conn, limit.key(1)).await.unwrap_err();
+                let error = limiter.consume(&mut BegunByHand(&mut conn), limit.key(1)).await.unwrap_err();
                 assert!(matches!(error, Error::Database { .. }) && error.is_retryable(), "{error:?}");
             }
         }
@@ -580,16 +597,22 @@ async fn a_lost_connection_is_retryable() {
 /// Compiles, above all: what callers hold is a transaction, a connection of the pool, or a connection of their own.
 #[tokio::test]
 async fn every_kind_of_connection_will_do_also_in_a_spawned_task_and_in_a_loop() {
-    async fn repository(conn: &mut PgConnection, limit: &Limit) -> Result<Decision, Error> {
-        LIMITER.consume(conn, limit.key(1)).await
+    async fn repository(tx: &mut PgTransaction<'_>, limit: &Limit) -> Result<Decision, Error> {
+        left(LIMITER.consume(tx, limit.key(1)).await?);
+        LIMITER.consume(tx, limit.key(1)).await
+    }
+    async fn on_any(tx: &mut impl InTransaction, limit: &Limit) -> Result<Decision, Error> {
+        LIMITER.consume(tx, limit.key(2)).await
     }
     let world = World::new().await;
     for limit in ten() {
         let mut tx = world.begin().await;
         left(LIMITER.consume(&mut tx, limit.key(1)).await.unwrap());
-        #[expect(clippy::explicit_auto_deref, reason = "as sqlx's own executors want it")]
-        left(LIMITER.consume(&mut *tx, limit.key(1)).await.unwrap());
+        left(LIMITER.consume(&mut &mut tx, limit.key(1)).await.unwrap());
         left(repository(&mut tx, &limit).await.unwrap());
+        let mut savepoint = tx.begin().await.unwrap();
+        left(on_any(&mut savepoint, &limit).await.unwrap());
+        savepoint.commit().await.unwrap();
         for user in [1, 2, 3] {
             left(LIMITER.consume(&mut tx, limit.key(user)).await.unwrap());
         }
@@ -597,8 +620,10 @@ async fn every_kind_of_connection_will_do_also_in_a_spawned_task_and_in_a_loop()
 
         let mut conn = world.pool.acquire().await.unwrap();
         conn.execute("begin").await.unwrap();
-        left(LIMITER.consume(&mut conn, limit.key(1)).await.unwrap());
-        left(repository(&mut conn, &limit).await.unwrap());
+        left(LIMITER.consume(&mut BegunByHand(&mut conn), limit.key(1)).await.unwrap());
+        let mut tx = BegunByHand(&mut conn);
+        left(on_any(&mut tx, &limit).await.unwrap());
+        left(on_any(&mut tx, &limit).await.unwrap());
         conn.execute("commit").await.unwrap();
 
         let mut own = PgConnection::connect(&world.url()).await.unwrap();
@@ -686,15 +711,4 @@ async fn until(world: &World, sql: &str) {
         {}
     };
     assert!(tokio::time::timeout(5 * MINUTE, comes_true).await.is_ok(), "never came true: {sql}");
-}
-
-#[tokio::test]
-async fn outside_a_transaction_giving_to_an_absent_row_says_so() {
-    let world = World::new().await;
-    let mut conn = world.connect().await;
-    for limit in both(&Limit::token_bucket("ten", 10, MINUTE)) {
-        for answer in [LIMITER.credit(&mut conn, limit.key(1)).await, LIMITER.reset(&mut conn, limit.key(1)).await] {
-            assert!(matches!(answer, Err(Error::NotInTransaction)), "{answer:?}");
-        }
-    }
 }

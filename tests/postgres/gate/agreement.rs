@@ -141,17 +141,16 @@ async fn ask_gate(gate: Gate, ask: Ask, receipt: Option<Receipt>) -> Told {
 async fn ask_limiter(conn: &mut PgConnection, now: DateTime<Utc>, ask: Ask, receipt: Option<Receipt>) -> Told {
     let limiter = limiter().at(now);
     let mut tx = conn.begin().await.unwrap();
-    let conn = &mut *tx;
     let told = match (ask, receipt) {
-        (Ask::Balance(request), _) => Told::change(limiter.balance(conn, request).await),
-        (Ask::Check(request), _) => Told::grant(limiter.check(conn, request).await),
-        (Ask::Consume(requests), _) => Told::grant(limiter.consume_all(conn, requests).await),
-        (Ask::Credit(request), _) => Told::change(limiter.credit(conn, request).await),
-        (Ask::Debit(request), _) => Told::change(limiter.debit(conn, request).await),
-        (Ask::Reserve(requests), _) => Told::booking(limiter.reserve_all(conn, requests).await),
-        (Ask::Reset(request), _) => Told::change(limiter.reset(conn, request).await),
-        (Ask::Cancel(_), Some(receipt)) => Told::change(limiter.cancel(conn, receipt).await),
-        (Ask::Settle(_, actual), Some(receipt)) => Told::change(limiter.settle(conn, receipt, actual).await),
+        (Ask::Balance(request), _) => Told::change(limiter.balance(&mut tx, request).await),
+        (Ask::Check(request), _) => Told::grant(limiter.check(&mut tx, request).await),
+        (Ask::Consume(requests), _) => Told::grant(limiter.consume_all(&mut tx, requests).await),
+        (Ask::Credit(request), _) => Told::change(limiter.credit(&mut tx, request).await),
+        (Ask::Debit(request), _) => Told::change(limiter.debit(&mut tx, request).await),
+        (Ask::Reserve(requests), _) => Told::booking(limiter.reserve_all(&mut tx, requests).await),
+        (Ask::Reset(request), _) => Told::change(limiter.reset(&mut tx, request).await),
+        (Ask::Cancel(_), Some(receipt)) => Told::change(limiter.cancel(&mut tx, receipt).await),
+        (Ask::Settle(_, actual), Some(receipt)) => Told::change(limiter.settle(&mut tx, receipt, actual).await),
         (Ask::Cancel(_) | Ask::Settle(..), None) => unreachable!(),
     };
     tx.commit().await.unwrap();

@@ -1,7 +1,7 @@
 //! Calls of limits with shards that are dropped on the way.
 
 use crate::gate::stage::one_connection;
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgTransaction};
 use tollgate::{Limit, Limiter, Receipt, SECOND};
 
 use super::stage::{EVER, clear, put, shards};
@@ -55,16 +55,16 @@ impl Path {
         None
     }
 
-    async fn call(self, limiter: Limiter, conn: &mut PgConnection, receipt: Option<Receipt>) {
+    async fn call(self, limiter: Limiter, tx: &mut PgTransaction<'_>, receipt: Option<Receipt>) {
         let ask = LIMIT.global();
         match self {
-            Self::Free => drop(limiter.consume(conn, ask.cost(2)).await.unwrap().granted().unwrap()),
-            Self::Last | Self::Pooled => drop(limiter.consume(conn, ask.cost(3)).await.unwrap().granted().unwrap()),
-            Self::Absent => drop(limiter.consume(conn, ask.cost(1)).await.unwrap().granted().unwrap()),
-            Self::Reserved => drop(limiter.reserve(conn, ask.cost(30)).await.unwrap().granted().unwrap()),
-            Self::Debit => drop(limiter.debit(conn, ask.cost(50)).await.unwrap()),
-            Self::Settled => drop(limiter.settle(conn, receipt.unwrap(), 1).await.unwrap()),
-            Self::Reset => drop(limiter.reset(conn, ask).await.unwrap()),
+            Self::Free => drop(limiter.consume(tx, ask.cost(2)).await.unwrap().granted().unwrap()),
+            Self::Last | Self::Pooled => drop(limiter.consume(tx, ask.cost(3)).await.unwrap().granted().unwrap()),
+            Self::Absent => drop(limiter.consume(tx, ask.cost(1)).await.unwrap().granted().unwrap()),
+            Self::Reserved => drop(limiter.reserve(tx, ask.cost(30)).await.unwrap().granted().unwrap()),
+            Self::Debit => drop(limiter.debit(tx, ask.cost(50)).await.unwrap()),
+            Self::Settled => drop(limiter.settle(tx, receipt.unwrap(), 1).await.unwrap()),
+            Self::Reset => drop(limiter.reset(tx, ask).await.unwrap()),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::Connection;
-use tollgate::{Decision, Error, Limit, SECOND, Tokens};
+use tollgate::{BegunByHand, Decision, Error, Limit, SECOND, Tokens};
 
 use super::stage::{EVER, put, shards, versions, whole};
 use crate::gate::stage::{patient, soon};
@@ -273,7 +273,8 @@ async fn outside_a_transaction_nothing_is_taken() {
             put(&mut conn, &limit, &values, second(0.0)).await;
             let before = shards(&mut conn, &limit).await;
             for cost in [1, 3] {
-                let refused = limiter().at(second(0.0)).consume(&mut conn, limit.global().cost(cost)).await;
+                let refused =
+                    limiter().at(second(0.0)).consume(&mut BegunByHand(&mut conn), limit.global().cost(cost)).await;
                 assert!(matches!(refused, Err(Error::NotInTransaction)), "{values:?} {cost}: {refused:?}");
                 assert_eq!(shards(&mut conn, &limit).await, before);
             }

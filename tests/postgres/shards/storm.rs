@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use sqlx::{Connection, PgConnection};
+use sqlx::{Connection, PgConnection, PgTransaction};
 use tokio::task::JoinSet;
 use tollgate::{Decision, Error, Gate, Limit, Limiter, Receipt, Tokens};
 
@@ -114,7 +114,7 @@ impl Caller {
 
 async fn call(
     limiter: Limiter,
-    conn: &mut PgConnection,
+    tx: &mut PgTransaction<'_>,
     limit: &Limit,
     verb: Verb,
     amount: i64,
@@ -123,13 +123,13 @@ async fn call(
     let request = limit.global().cost(Tokens::from_micros(amount));
     Ok(match (verb, used) {
         (Verb::Settle, Some((charged, receipt))) => {
-            limiter.settle(conn, receipt, Tokens::from_micros(2 * charged)).await?;
+            limiter.settle(tx, receipt, Tokens::from_micros(2 * charged)).await?;
             Some((charged, None))
         }
-        (Verb::Credit, _) => limiter.credit(conn, request).await.map(|_| Some((-amount, None)))?,
-        (Verb::Debit, _) => limiter.debit(conn, request).await.map(|_| Some((amount, None)))?,
-        (Verb::Reserve, _) => took(amount, limiter.reserve(conn, request).await?),
-        _ => took(amount, limiter.consume(conn, request).await?),
+        (Verb::Credit, _) => limiter.credit(tx, request).await.map(|_| Some((-amount, None)))?,
+        (Verb::Debit, _) => limiter.debit(tx, request).await.map(|_| Some((amount, None)))?,
+        (Verb::Reserve, _) => took(amount, limiter.reserve(tx, request).await?),
+        _ => took(amount, limiter.consume(tx, request).await?),
     })
 }
 
