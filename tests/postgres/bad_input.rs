@@ -442,9 +442,9 @@ async fn of_several_limits_the_one_whose_row_is_corrupt_is_named() {
             // What is read, and what is locked without a look.
             let booked = LIMITER.reserve_all(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
             run(&mut teller.tx, &format!("update tollgate.{table} set {fault} where name = 'b'")).await;
-            let looked = LIMITER.consume_all(&mut teller.tx, asks()).await.map(drop);
-            let locked = LIMITER.settle(&mut teller.tx, booked, 2).await.map(drop);
-            for answer in [looked, locked] {
+            let taken = LIMITER.consume_all(&mut teller.tx, asks()).await.map(drop);
+            let settled = LIMITER.settle(&mut teller.tx, booked, 2).await.map(drop);
+            for answer in [taken, settled] {
                 assert!(matches!(&answer, Err(Error::CorruptRow { limit, .. }) if limit == "b"), "{fault}: {answer:?}");
             }
         }
