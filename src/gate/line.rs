@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 
+use super::hand_over::{HandOvers, LAST_PAUSE, pause};
 use crate::algebra::{Ask, Flow, State, Timestamp};
 use crate::decision::{Decision, Denied, Grant};
 use crate::plan::{Item, Row};
@@ -25,11 +26,10 @@ use crate::tokens::Tokens;
 /// Where charges lapse nobody knows what the first one leaves. There the next one asks when the first has its answer.
 ///
 /// What a concurrency limit grants comes back when somebody releases it, and nobody knows when. There the first one asks
-/// now and then, and when this gate has released something. Other processes can only ask: so after a few releases in a
-/// row this gate leaves one to whoever asks first.
-#[derive(Default)]
+/// now and then, and when this gate has released something that it does not leave to other processes.
 pub(super) struct Lines {
     lines: Mutex<HashMap<Row, Line>>,
+    hand_overs: HandOvers,
     /// How many callers have come.
     arrived: AtomicU64,
 }
@@ -50,9 +50,7 @@ struct Line {
     /// What the last refusal said, and when the row was first seen so.
     told: (Tokens, DateTime<Utc>),
     changed: Instant,
-    /// How many releases the first one heard of.
-    released: u32,
-    /// Whether there was one since somebody asked last.
+    /// Whether something was released since somebody asked last.
     is_released: bool,
     /// How many have a place, with those who are asking.
     places: usize,
@@ -73,6 +71,18 @@ struct Expected {
 }
 
 impl Lines {
+    pub(super) fn new() -> Self {
+        Self { lines: Mutex::default(), hand_overs: HandOvers::new(), arrived: AtomicU64::new(0) }
+    }
+
+    /// Waits while the row is left to other processes.
+    pub(super) async fn leave_to_others(&self, item: &Item<Ask>, deadline: Option<tokio::time::Instant>) {
+        if let Some(until) = self.hand_overs.left_until(&item.target.first) {
+            let until = tokio::time::Instant::from(until);
+            tokio::time::sleep_until(deadline.map_or(until, |deadline| deadline.min(until))).await;
+        }
+    }
+
     /// The number of a caller that comes. It is drawn before the caller asks: one that is refused while a line forms
     /// stands before those who came later and joined it at once.
     pub(super) fn draw_number(&self) -> u64 {
@@ -94,7 +104,6 @@ impl Lines {
             waiting: BTreeMap::new(),
             told: (denied.remaining, denied.retry_at),
             changed: Instant::now(),
-            released: 0,
             is_released: false,
             places: 0,
         });
@@ -116,8 +125,9 @@ impl Lines {
         }
         let mut lines = self.lock();
         for row in rows {
+            self.hand_overs.count(row);
             if let Some(line) = lines.get_mut(row) {
-                line.release();
+                line.release(self.hand_overs.left_until(row));
             }
         }
     }
@@ -228,24 +238,15 @@ impl Line {
         if told != self.told {
             (self.told, self.changed) = (told, Instant::now());
         }
-        let pause = if self.is_released { Duration::ZERO } else { self.pause() };
+        let pause = if self.is_released { Duration::ZERO } else { pause(self.changed.elapsed()) };
         self.expected = Expected::after(item, denied, pause);
     }
 
-    /// Something was released: the first one asks, unless it is the turn of other processes.
-    fn release(&mut self) {
-        let now = Instant::now();
-        self.released = self.released.wrapping_add(1);
-        self.is_released = !self.released.is_multiple_of(HAND_OVERS);
-        self.expected.asks_at = Some(if self.is_released { now } else { now + self.pause() });
-        self.changed = now;
+    /// Something was released: the first one asks, once it is no longer left to other processes.
+    fn release(&mut self, left_until: Option<Instant>) {
+        (self.is_released, self.changed) = (left_until.is_none(), Instant::now());
+        self.expected.asks_at = Some(left_until.unwrap_or(self.changed));
         self.call_first();
-    }
-
-    /// How long the first one waits for a release before it asks once more: as long as the row has not changed, so that
-    /// where it changes hands often all processes ask often. At random, so that they spread.
-    fn pause(&self) -> Duration {
-        self.changed.elapsed().clamp(FIRST_PAUSE, LAST_PAUSE).mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 
     /// Lets the next one come forward.
@@ -334,11 +335,3 @@ pub(super) fn out_of_turn(item: &Item<Ask>, checked: Decision) -> Denied {
         },
     }
 }
-
-/// How long the first one waits for a release, at least and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LAST_PAUSE: Duration = Duration::from_secs(1);
-
-/// Of so many releases one is left to other processes. Their shares hardly depend on it; what it leaves unused does:
-/// with two slots of 100 ms a thirtieth of their time.
-const HAND_OVERS: u32 = 8;

@@ -5,6 +5,7 @@ mod clock;
 mod connection;
 mod fallback;
 mod groups;
+mod hand_over;
 mod lane;
 mod lease;
 mod line;
@@ -123,7 +124,7 @@ impl Gate {
     fn with(shared: Shared, lanes: usize) -> Self {
         let shared = Arc::new(shared);
         let switchboard = Switchboard::new(&shared, lanes);
-        Self { inner: Arc::new(Inner { shared, switchboard, lines: Lines::default(), built: Instant::now() }) }
+        Self { inner: Arc::new(Inner { shared, switchboard, lines: Lines::new(), built: Instant::now() }) }
     }
 
     /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).
@@ -189,6 +190,9 @@ impl Gate {
             ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
         };
         let number = self.inner.lines.draw_number();
+        if is_released {
+            self.inner.lines.leave_to_others(item, deadline).await;
+        }
         let mut place = self.inner.lines.join(item, number);
         if place.is_some() && (!is_released || item.action.is_once()) {
             match self.check(request.clone()).await? {
@@ -253,8 +257,8 @@ impl Gate {
     ///
     /// Those who wait at one gate are served in the order in which they came, and a release by the same gate wakes the
     /// first. What other processes release is found by asking: after 10 ms, and then ever less often, down to once a
-    /// second, until the holders change again. Every eighth release wakes nobody and is left to whoever asks first, so
-    /// that other processes get their share.
+    /// second, until the holders change again. Every eighth release is left to them: for a while, about an eighth of the
+    /// time that it was held and at most a second, nobody who waits at this gate asks for it.
     ///
     /// # Errors
     ///

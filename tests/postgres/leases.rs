@@ -252,12 +252,11 @@ async fn what_another_process_releases_is_found() {
 /// Two gates are two processes: in the one each release wakes the next caller, and the other can only ask.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_that_hands_over_within_its_process_does_not_starve_others() {
-    static TWO: Limit = Limit::concurrency("two", 2, DAY);
     let world = World::new().await;
     let hold = async |gate: &Gate| {
-        let lease = waited(gate, &TWO).await;
+        let lease = waited(gate, &ONE).await;
         // What the slot is for.
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
         lease.release().await.unwrap();
     };
     let [theirs, ours] = [pool(&world.url(), 2).await, pool(&world.url(), 2).await].map(|pool| patient(&pool).build());
@@ -272,7 +271,7 @@ async fn a_crowd_that_hands_over_within_its_process_does_not_starve_others() {
             }
         });
     }
-    soon(crowded.wait_for(|served| *served >= 10)).await.unwrap();
+    soon(crowded.wait_for(|served| *served > 0)).await.unwrap();
     let us = async {
         for _ in 0..3 {
             hold(&ours).await;
@@ -280,7 +279,7 @@ async fn a_crowd_that_hands_over_within_its_process_does_not_starve_others() {
     };
     tokio::select! {
         () = soon(us) => {}
-        crowd = crowded.wait_for(|served| *served >= 310) => panic!("{} of theirs, and not three of ours", *crowd.unwrap()),
+        crowd = crowded.wait_for(|served| *served > 200) => panic!("{} of theirs, and not three of ours", *crowd.unwrap()),
     }
 }
 

@@ -434,23 +434,19 @@ async fn a_connection_that_is_cut_off_is_left_for_a_new_one() {
 #[tokio::test]
 async fn a_gate_that_is_cut_off_in_a_transaction_leaves_no_row_locked() {
     let stage = Stage::new().await;
-    let gate = patient(&stage.pool).statement_timeout(SECOND).build();
+    let gate = patient(&stage.pool).statement_timeout(5 * SECOND).build();
     let _ = stage.set().await;
     let both = || [LITTLE.key("k"), LOCAL.key("k")];
-    // Before the statement that commits it.
-    let commits_at = {
-        let before = stage.proxy.statements();
-        gate.consume_all(both()).await.unwrap().granted().unwrap();
-        stage.proxy.statements() - before
-    };
-    stage.proxy.hold_after(commits_at - 1);
-    let call = tokio::spawn({
-        let gate = gate.clone();
-        async move { gate.consume_all(both()).await }
-    });
+    let before = stage.proxy.statements();
+    soon(gate.consume_all(both())).await.unwrap().granted().unwrap();
+    // All but the one that commits.
+    let others = stage.proxy.statements() - before - 1;
+    let before = stage.proxy.statements();
+    stage.proxy.hold_after(others);
+    let call = tokio::spawn(async move { gate.consume_all(both()).await });
     soon(stage.proxy.until_held()).await;
     stage.proxy.strand();
-    stage.proxy.release();
+    assert_eq!(stage.proxy.statements() - before, others);
     soon(call).await.unwrap().unwrap_err();
     let mut tx = stage.world.begin().await;
     soon(Limiter::new().consume_all(&mut tx, both())).await.unwrap().granted().unwrap();

@@ -1,0 +1,62 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how long a row was held is told by this machine's monotonic clock; no decision depends on it"
+)]
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::switchboard::hash;
+use crate::plan::Row;
+
+/// Who gets what a concurrency limit has released. The next caller of the same process hears of it at once, and those of
+/// other processes can only ask. So now and then a release is left to them for a while, by whoever waits here or comes.
+pub(super) struct HandOvers {
+    /// By the row's hash.
+    cells: Mutex<Box<[HandOver]>>,
+}
+
+#[derive(Clone, Copy)]
+struct HandOver {
+    releases: u32,
+    last: Instant,
+    left_until: Instant,
+}
+
+impl HandOvers {
+    pub(super) fn new() -> Self {
+        let now = Instant::now();
+        Self { cells: Mutex::new(vec![HandOver { releases: 0, last: now, left_until: now }; CELLS].into()) }
+    }
+
+    /// Counts a release.
+    pub(super) fn count(&self, row: &Row) {
+        let (mut cells, now) = (self.cells.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let cell = &mut cells[hash(row) % CELLS];
+        cell.releases = cell.releases.wrapping_add(1);
+        cell.left_until = if cell.releases.is_multiple_of(TURNS) { now + pause(now - cell.last) } else { now };
+        cell.last = now;
+    }
+
+    /// Until when the row is left to other processes, if it is.
+    pub(super) fn left_until(&self, row: &Row) -> Option<Instant> {
+        let cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(cells[hash(row) % CELLS].left_until).filter(|until| *until > Instant::now())
+    }
+}
+
+/// How long to wait for a release before asking once more, where the row has not changed for so long. Who asks thus often
+/// enough meets what others leave for as long. At random, so that they spread.
+pub(super) fn pause(unchanged: Duration) -> Duration {
+    (unchanged / 4).clamp(FIRST_PAUSE, LAST_PAUSE).mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// How long that is, at least and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const LAST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Of so many releases one is left to others: where there are none, it costs about a fiftieth of the time.
+const TURNS: u32 = 8;
+
+/// Rows that share a cell count together, which does no harm.
+const CELLS: usize = 256;
