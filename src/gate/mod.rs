@@ -257,8 +257,8 @@ impl Gate {
     ///
     /// Those who wait at one gate are served in the order in which they came, and a release by the same gate wakes the
     /// first. What other processes release is found by asking: after 10 ms, and then ever less often, down to once a
-    /// second, until the holders change again. Every eighth release is left to them: for a while, about an eighth of the
-    /// time that it was held and at most a second, nobody who waits at this gate asks for it.
+    /// second, until the holders change again. Every eighth release is left to them: for a fifth of the time since the
+    /// release before it, and at most a second, nobody who waits at this gate asks for it.
     ///
     /// # Errors
     ///

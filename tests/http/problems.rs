@@ -61,6 +61,10 @@ fn errors_have_the_status_that_their_cause_deserves() {
         assert!(body["title"].as_str().unwrap().len() > 20, "words, whatever the status: {body}");
         assert!(!body.to_string().contains("10.9.8.7"), "what the database said is for logs: {body}");
     }
+    let nul = Error::Key { limit: limit(), source: Key::new("a\0b").unwrap_err() };
+    let (_, _, body) = parts(&nul.into());
+    let detail = "the key asked of limit \"some\" is invalid: a key contains a NUL character";
+    assert_eq!(body["detail"], detail, "who asked is told the cause as well");
     let (status, after, body) = parts(&NoKey("look there".into()).into());
     assert_eq!((status.as_u16(), after, &body["detail"]), (500, None, &json!("look there")));
 }

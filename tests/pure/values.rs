@@ -803,3 +803,16 @@ fn built(make: impl FnOnce() -> Limit) -> Result<Limit, (String, String)> {
         (message.or_else(|| caught.downcast_ref::<String>().cloned()).unwrap(), FILE.take())
     })
 }
+
+/// One sentence for each link of the chain, and none twice.
+#[test]
+fn an_error_names_its_limit_and_leaves_its_cause_to_the_source() {
+    let error = Plan::new([Call::look(bucket().key(""))]).unwrap_err();
+    assert!(error.is_bad_input() && error.limit() == Some("some"));
+    let cause = std::error::Error::source(&error).unwrap();
+    assert_eq!(cause.downcast_ref(), Some(&KeyError::Empty));
+    assert!(!error.to_string().contains(&cause.to_string()), "{error}");
+    let nothing = Plan::new([Call::consume([])]).unwrap_err();
+    assert!(nothing.is_bad_input() && nothing.limit().is_none() && std::error::Error::source(&nothing).is_none());
+    assert!(!Error::NotInTransaction.is_bad_input());
+}
