@@ -76,7 +76,7 @@ pub enum Error {
         /// What is wrong with it.
         fault: &'static str,
     },
-    /// A debt that no balance holds, of about nine million million tokens: storing less would forgive the rest.
+    /// A debt too deep for a balance, about nine million million tokens: storing less would forgive the rest.
     #[error("limit {limit:?} cannot hold a debt this deep")]
     DebtTooDeep {
         /// The limit's name.
@@ -88,11 +88,11 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// Another transaction held a row for longer than the lock timeout. Nothing was taken, and the limiter's own changes
+    /// Another transaction locked a row for longer than the lock timeout. Nothing was taken, and the limiter's own changes
     /// to the caller's transaction are undone.
     ///
-    /// A limiter that was given no lock timeout returns it only where the session's own `lock_timeout` strikes, and only
-    /// for a limit with shards or a call about several parts or both tables on Citus; else that is [`Error::Database`].
+    /// A limiter without a lock timeout may meet the `lock_timeout` of the session. Then it returns this error for a limit
+    /// with shards, and on Citus for a call about several parts or both tables; else [`Error::Database`].
     #[cfg(feature = "postgres")]
     #[error("another transaction locks a row of limit {limit:?} for too long (try again, and let it commit sooner)")]
     Locked {
@@ -103,15 +103,15 @@ pub enum Error {
     /// counts one that was ended by hand. So nothing could be locked for long enough to decide. Nothing was taken.
     #[error("the connection is in no transaction (call `begin` first)")]
     NotInTransaction,
-    /// The id of a request was granted another cost or another hold, and that one has not lapsed. Nothing was taken.
+    /// The same id was granted another cost or another hold before, and that grant has not lapsed. Nothing was taken.
     #[error("the id of the request for limit {limit:?} was granted another cost or hold (use an id for each)")]
     OnceMismatch {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
     /// The receipt was settled or cancelled before, or its row is gone, as after a crash in an
-    /// [`ephemeral`](crate::Limit::ephemeral) limit. Also for a lease that is asked [once](crate::Request::once) more
-    /// after it was released. Nothing was changed.
+    /// [`ephemeral`](crate::Limit::ephemeral) limit. Or a request asks anew with the [id](crate::Request::once) of a lease
+    /// that was released. Nothing was changed.
     #[error("the receipt of limit {limit:?} stands for no charge: it was used before, or its row is gone")]
     ReceiptUsed {
         /// The limit's name.
@@ -150,8 +150,8 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// The runtime that the gate worked on ended before the call's turn came, or the caller is on none. Nothing was
-    /// taken.
+    /// The runtime that the gate worked on ended before the call's turn came, or the caller is on no runtime. Nothing
+    /// was taken.
     #[cfg(feature = "postgres")]
     #[error("there is no runtime for the gate to work on (ask it from a tokio runtime that is alive)")]
     Stopped,

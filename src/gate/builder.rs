@@ -60,11 +60,11 @@ impl GateBuilder {
         self
     }
 
-    /// For how many keys the calls ask at most that wait in one lane, and those that wait for rows which others hold;
-    /// 10 000 by default. A call that has others before it, and asks for more, gets
-    /// [`Error::Overloaded`](crate::Error::Overloaded) at once: a few calls of thousands of keys would hold up all
-    /// others for seconds. So does one that is passed over for longer than [`acquire_timeout`](Self::acquire_timeout),
-    /// within twice that time.
+    /// Bounds the keys of all calls that wait in one lane, and of all that wait for rows which others have locked;
+    /// 10 000 by default. A call that has others before it, and would pass the bound, gets
+    /// [`Error::Overloaded`](crate::Error::Overloaded) at once: a few calls of thousands of keys would delay all others
+    /// for seconds. A call that is passed over for longer than [`acquire_timeout`](Self::acquire_timeout) gets that
+    /// error, too, within twice that time.
     pub fn queue(mut self, keys: usize) -> Self {
         self.settings.queue = keys;
         self
@@ -95,10 +95,10 @@ impl GateBuilder {
         self
     }
 
-    /// How long to wait for a row that somebody else's transaction holds; a second by default, in whole milliseconds,
+    /// How long to wait for a row that somebody else's transaction has locked; a second by default, in whole milliseconds,
     /// rounded up. Then the callers that wait for it get [`Error::Locked`](crate::Error::Locked).
     ///
-    /// Calls of other rows go on meanwhile. Those that wait take one more connection, and none of them holds a row.
+    /// Calls of other rows go on meanwhile. Those that wait take one more connection, and none of them locks a row.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.settings.lock_timeout = timeout;
         self
@@ -106,10 +106,10 @@ impl GateBuilder {
 
     /// How long a statement may take; five seconds by default, at least a millisecond. Both sides watch it.
     ///
-    /// Where the server falls silent for so long, the gate asks it over a second connection. If it is not at work on the
-    /// statement, the first connection is cut off, as by a router that forgot it: the gate leaves it, and closes those
-    /// that lie idle in the pool. If it is at work, or does not answer there either, the gate waits for it for up to a
-    /// minute, and its callers get the error meanwhile.
+    /// If the server is silent for so long, the gate asks it over a second connection. If the server is not at work on
+    /// the statement, the first connection is cut off, as by a router that forgot it: the gate leaves that connection,
+    /// and closes those that lie idle in the pool. If the server is at work, or does not answer there either, the gate
+    /// waits for it for up to a minute, and the callers get the error meanwhile.
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
         self.settings.statement_timeout = timeout.max(Duration::from_millis(1));
         self
@@ -117,9 +117,9 @@ impl GateBuilder {
 
     /// How long to wait for a connection; five seconds by default, and never longer than the pool itself says.
     ///
-    /// Callers wait so long for a server that is away, because sqlx tries to connect until then, and up to twice as long
-    /// for one that does not even refuse: a connection beside the pool tells it from a pool that is in full use, which
-    /// is [`Error::PoolExhausted`](crate::Error::PoolExhausted). With another policy than [`OnFailure::Closed`] a
+    /// If the server is away, callers wait so long, because sqlx tries to connect until then. If the server does not even
+    /// refuse, they wait up to twice as long: the gate then tries a connection beside the pool, because a pool in full
+    /// use is another error, [`Error::PoolExhausted`](crate::Error::PoolExhausted). With another policy than [`OnFailure::Closed`] a
     /// fraction of a second may suit better.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.settings.acquire_timeout = timeout;
@@ -139,7 +139,7 @@ impl GateBuilder {
     /// Each of a batch's two statements then costs four round trips: preparing and executing are one each, with a
     /// transaction around them. Without the transaction a pooler may send them to two servers.
     ///
-    /// Say it to every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a
+    /// Set this on every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a
     /// name.
     pub fn unnamed_statements(mut self) -> Self {
         self.settings.backend.unnamed = true;
@@ -162,7 +162,7 @@ impl GateBuilder {
         self
     }
 
-    /// Speaks over the database's clock: for tests and replays. It is asked for each statement.
+    /// Takes this clock instead of the database's: for tests and replays. The gate asks it for each statement.
     pub fn clock(mut self, clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
         self.settings.clock = Clock::Injected(Arc::new(clock));
         self

@@ -47,9 +47,9 @@ use switchboard::Switchboard;
 
 /// Decides **in transactions of its own**: what it answers is committed, whatever the caller does afterwards.
 ///
-/// A failed log-in must count even if its handler rolls back, and a request that does not touch the database otherwise
-/// needs no transaction to be limited. A decision that shares the fate of other work needs a
-/// [`Limiter`](crate::Limiter). Both work on the same rows, at the same time.
+/// Take a gate for what must count even if its handler rolls back, such as a failed log-in, and for requests that have
+/// no transaction otherwise. Take a [`Limiter`](crate::Limiter) for a decision that shares the fate of other work. Both
+/// work on the same rows, at the same time.
 ///
 /// A gate is cheap to clone, and clones are one gate. Make one per process and keep it: it is fast because its callers
 /// share statements. Like its pool it belongs to one tokio runtime.
@@ -76,7 +76,7 @@ use switchboard::Switchboard;
 /// # Cancellation
 ///
 /// Futures may be dropped at any time. A call that waits in the queue is not counted; one that is being decided is
-/// counted whole. Nobody knows which of the two, so give up only on calls that may count.
+/// counted whole. The caller cannot know which of the two, so drop only calls that may count.
 ///
 /// # Example
 ///
@@ -148,7 +148,7 @@ impl Gate {
     }
 
     /// What [`consume`](Self::consume) would answer now, without taking anything. The answer may be outdated when you
-    /// act on it: callers who check at the same time all pass on one token.
+    /// act on it: if one token is left, all callers who check at the same time pass.
     ///
     /// # Errors
     ///
@@ -161,11 +161,12 @@ impl Gate {
     ///
     /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again.
     /// Returns the refusal at once where the instant lies beyond the timeout. Those who wait for one key at one gate
-    /// are served in the order in which they came, whatever they cost. A caller whose timeout ends while others are
-    /// before it is refused, even if its tokens are there. Waiting holds nothing and promises nothing against
-    /// [`consume`](Self::consume) and other processes: a caller who needs that calls [`reserve`](Self::reserve).
+    /// are served in the order in which they came, whatever they cost. If a caller's timeout ends while others wait
+    /// before it, it is refused, even if its tokens are there. Waiting reserves nothing: callers of
+    /// [`consume`](Self::consume) and other processes may take the tokens first. A caller who needs a promise calls
+    /// [`reserve`](Self::reserve).
     ///
-    /// The span is the database's, measured on this machine's monotonic clock; see [`jitter`](GateBuilder::jitter).
+    /// The database gives the span to sleep, and this machine's monotonic clock measures it; see [`jitter`](GateBuilder::jitter).
     ///
     /// # Errors
     ///
@@ -231,8 +232,8 @@ impl Gate {
     /// Takes tokens of a [concurrency](crate::Limit::concurrency) limit, if they are there, and holds them as long as
     /// the [`Lease`] lives.
     ///
-    /// A future that is dropped while it waits for its answer may have been granted; that lapses at the end of the
-    /// lease.
+    /// A future that is dropped while it waits for its answer may have been granted; such a grant lapses at the end of
+    /// the lease.
     ///
     /// # Errors
     ///

@@ -27,8 +27,8 @@ pub(crate) use spec::{micros, period_fault};
 /// error points at the line of that item. What is read at run time is a [`LimitSpec`] first; its conversion makes the
 /// same checks and returns a [`LimitError`]. The fields of the spec can be read from a limit: `limit.period`.
 ///
-/// Methods that set different things say the same in any order. Of those that set one thing, such as
-/// [`capacity`](Self::capacity) and [`exactly`](Self::exactly), the last counts.
+/// The order of methods matters only where two set the same thing, such as [`capacity`](Self::capacity) and
+/// [`exactly`](Self::exactly): the last one counts.
 ///
 /// The name identifies a limit: two limits of one name share their rows.
 ///
@@ -75,7 +75,7 @@ impl Limit {
 
     /// A bucket into which `rate` tokens drip evenly over each `period`, up to its capacity.
     ///
-    /// Each write rounds what has come in down to whole micro-tokens. So a bucket that is slow and written all the time
+    /// Each write rounds the refill down to whole micro-tokens. So a bucket that is slow and written all the time
     /// gains nothing: one a day, written 5 402 times within 4 seconds, got none of the 46 micro-tokens that were due.
     ///
     /// # Panics
@@ -158,8 +158,8 @@ impl Limit {
 
     /// In how many steps a sliding window slides, 1 to 63. Fewer steps make smaller rows, and a stricter limit.
     ///
-    /// A grant counts until the end of the step in which it leaves the window. With `k` steps, a limit that is always
-    /// asked for grants `k / (k + 1)` of its `n`, and a row remembers at most `k + 1` instants.
+    /// A grant counts until the end of the step in which it leaves the window. With `k` steps, a limit under constant
+    /// demand grants `k / (k + 1)` of its `n`, and a row remembers at most `k + 1` instants.
     ///
     /// # Panics
     ///
@@ -258,8 +258,8 @@ impl Limit {
     /// A changed number of shards is a changed definition. The rows are numbered from 0; each stays readable and is cut
     /// to its new share of the capacity at its next refill. While processes with both numbers run, at most the sum of
     /// both limits is granted; afterwards at most one capacity more, once. A row beyond the new number is stale:
-    /// nobody asks it, its debt binds nobody, and the sweeper deletes it when it is full. A debt that lies in one
-    /// row of one before it becomes one of ten is repaid at a tenth of the rate.
+    /// nobody asks it, its debt binds nobody, and the sweeper deletes it when it is full. If one
+    /// row becomes ten, a debt in that row is repaid at a tenth of the rate.
     ///
     /// # Panics
     ///
@@ -295,7 +295,7 @@ impl Limit {
         self.checked()
     }
 
-    /// For how long it grants, if it is a [`concurrency`](Self::concurrency) limit.
+    /// How long a grant lasts, if this is a [`concurrency`](Self::concurrency) limit.
     #[must_use]
     pub fn lease(&self) -> Option<Duration> {
         (self.kind == LimitKind::Concurrency).then_some(self.period)

@@ -43,20 +43,20 @@ use watch::Watch;
 /// the two. So no debt is forgiven, a lowered rate or a raised capacity is seen, and no later decision changes (a grid
 /// that counts from the first use may start anew, later and never earlier).
 ///
-/// While two definitions of one limit are live, during a rolling deploy, let the sweeper know both, or neither and a
-/// margin in which the larger one fills up. A row that is full under the smaller definition only would come back full
+/// While two definitions of one limit are live, during a rolling deploy, let the sweeper know both. Or let it
+/// know neither, with a margin in which the larger one fills up. A row that is full under the smaller definition only would come back full
 /// under the larger.
 ///
 /// # Steps of the clock
 ///
-/// The clock is the database's. A row that is gone cannot keep time from going back, but while the clock steps back by
-/// no more than the margin the row would be full all the same, and nothing changes. A sweeper compares the clock with
+/// The clock is the database's. A row that is gone cannot keep time from going back. If the clock steps back by no more
+/// than the margin, the row would be full all the same, and nothing changes. A sweeper compares the clock with
 /// this process's monotonic one, over all of its passes and those of its clones. Once the two have run apart by more
 /// than a minute, it [deletes nothing](Swept::clock_stepped) until they have agreed for a margin.
 ///
-/// So a key starts full that should not, once, and a debt is forgiven, only if a sweep began while the clock was
-/// already ahead by more than the margin, and the clock then went back. A sweeper that has not swept before cannot
-/// know.
+/// So a sweep does harm in one case only: it began while the clock was already ahead by more than the margin, and the
+/// clock then went back. Then a swept key starts full, once, and its debt is forgiven. A sweeper that has not swept
+/// before cannot notice this.
 ///
 /// # Example
 ///
@@ -111,8 +111,9 @@ impl Sweeper {
     /// How long a row stays once it is full; ten minutes by default, in whole microseconds, at most
     /// [`Limit::MAX_PERIOD`].
     ///
-    /// It absorbs steps of the database's clock back, and for limits that the sweeper does not [know](Self::knows) a
-    /// definition that takes so much longer to fill up. Zero absorbs neither.
+    /// The margin makes up for a database clock that steps back by so much. For limits that the sweeper does not
+    /// [know](Self::knows), it also makes up for a definition that takes so much longer to fill up. Zero makes up for
+    /// neither.
     pub fn margin(mut self, margin: Duration) -> Self {
         self.known.margin = margin.min(Limit::MAX_PERIOD);
         self
@@ -149,7 +150,7 @@ impl Sweeper {
         self
     }
 
-    /// Speaks over the database's clock: for tests and replays, in which it may step.
+    /// Takes this instant instead of the database's clock: for tests and replays, in which time may step.
     pub fn at(mut self, now: DateTime<Utc>) -> Self {
         self.at = Some(now.into());
         self
