@@ -6,7 +6,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::switchboard::hash;
+use super::refusals::hash;
 use crate::plan::Row;
 
 /// Who gets what a concurrency limit has released. The next caller of the same process hears of it at once, and those of
