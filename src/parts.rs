@@ -49,9 +49,17 @@ impl Parts {
         if !self.is_distributed() {
             return 0;
         }
-        let parts = u64::from(self.0);
-        let shard = stable_hash(key.as_str().bytes()) % parts;
-        let falls_into_it = |number: &u16| (u64::from(hashint2(*number)) * parts) >> 32 == shard;
+        self.number(stable_hash(key.as_str().bytes()) % u64::from(self.0))
+    }
+
+    /// All numbers, in the order of the shards.
+    #[cfg(feature = "migrate")]
+    pub(crate) fn all(self) -> impl Iterator<Item = u16> {
+        (0..u64::from(self.0).max(1)).map(move |shard| self.number(shard))
+    }
+
+    fn number(self, shard: u64) -> u16 {
+        let falls_into_it = |number: &u16| (u64::from(hashint2(*number)) * u64::from(self.0)) >> 32 == shard;
         self.numbers().find(falls_into_it).expect("a test finds a number for each shard, whatever the number of parts")
     }
 }

@@ -1,11 +1,12 @@
 //! `tollgate inspect`: what a limit holds for one key, or for the keys that are most exhausted.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
-use sqlx::PgConnection;
+use sqlx::{FromRow, PgConnection};
 use tollgate::algebra::{Hold, Pool, Terms, Timestamp};
 use tollgate::{Key, Limit, LimitKind, Tokens};
 
@@ -16,6 +17,7 @@ use crate::output::{
     BAD, CAUTION, FAINT, GOOD, HEADING, OutputArgs, about, columns, counted, instant, printable, shown, span, styled,
     tell,
 };
+use crate::parts::Away;
 use crate::row::{Row, until};
 use crate::storage;
 use crate::target::key;
@@ -68,9 +70,19 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
     let limit = defined.as_ref().and_then(|defined| defined.as_ref().ok());
     let key = if args.global { Some(Key::GLOBAL) } else { args.key.clone() };
     let mut conn = args.database.connect().await?;
-    let mut tx = read_only(&mut conn, args.timeout).await?;
-    let rows = read(&mut tx, &args, limit, key.as_ref()).await?;
-    let now = clock(&mut tx).await?;
+    let mut away = Away::of_tables(&mut conn, args.timeout).await?;
+    let (mut now, mut rows) = (None, Vec::new());
+    for part in away.parts() {
+        let mut tx = read_only(&mut conn, args.timeout).await?;
+        let found = read(&mut tx, &args, limit, key.as_ref(), part).await;
+        if let Some(found) = away.answer(part, found)? {
+            rows.extend(found);
+            now = Some(clock(&mut tx).await?);
+        }
+    }
+    let rows = most_exhausted(rows);
+    // Nothing is known of a key that no part has shown.
+    let (Some(now), false) = (now, key.is_some() && rows.is_empty() && !away.is_empty()) else { return away.check() };
     // The name may be a slip, or that of a limit of the past, whose rows are still there.
     if let Some(Err(unknown)) = &defined {
         if rows.is_empty() {
@@ -79,33 +91,50 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
         tell(format_args!("{unknown}: this is what is on disk"));
     }
     match key {
-        Some(key) if rows.is_empty() && limit.is_none() => Err(no_row(&args.name, &key)),
+        Some(key) if rows.is_empty() && limit.is_none() => return Err(no_row(&args.name, &key)),
         Some(key) => {
             let holding = Holding::of(&args, limit, key, &rows, now);
-            args.output.print(&holding, || holding.text(limit, args.limit as usize))
+            args.output.print(&holding, || holding.text(limit, args.limit as usize))?;
         }
         None => {
-            let by_key = rows.chunk_by(|one, other| one.key == other.key);
+            let by_key = rows.chunk_by(|one, other| one.key == other.key).take(args.limit as usize);
             let holdings = by_key.map(|rows| {
                 let key = Key::try_from(rows[0].key.clone())?;
                 Ok(Holding::of(&args, limit, key, rows, now))
             });
-            list(&args, limit.is_some(), &holdings.collect::<Result<Vec<_>, CommandError>>()?)
+            list(&args, limit.is_some(), &holdings.collect::<Result<Vec<_>, CommandError>>()?)?;
         }
     }
+    away.check()
 }
 
-/// The rows of one key, or of so many keys as are listed.
+/// A row, and what its key is missing about.
+#[derive(FromRow)]
+struct Listed {
+    #[sqlx(flatten)]
+    row: Row,
+    missing: Option<f64>,
+}
+
+/// The rows in the order of their keys' exhaustion, as each part has them.
+fn most_exhausted(mut rows: Vec<Listed>) -> Vec<Row> {
+    let missing = |one: &Listed, other: &Listed| other.missing.partial_cmp(&one.missing).unwrap_or(Ordering::Equal);
+    rows.sort_by(|one, other| missing(one, other).then_with(|| one.row.key.cmp(&other.row.key)));
+    rows.into_iter().map(|listed| listed.row).collect()
+}
+
+/// The rows of one key, or of so many keys as are listed, in one part.
 async fn read(
     conn: &mut PgConnection,
     args: &InspectArgs,
     limit: Option<&Limit>,
     key: Option<&Key>,
-) -> Result<Vec<Row>, CommandError> {
+    part: i16,
+) -> Result<Vec<Listed>, sqlx::Error> {
     let spec = limit.map(Limit::spec);
     let spec = spec.as_ref();
     let share = |tokens: Tokens, shards: u16| about(tokens) / f64::from(shards);
-    let rows = sqlx::query_as(include_str!("inspect.sql"))
+    sqlx::query_as(include_str!("inspect.sql"))
         .bind(&args.name)
         .bind(key.map(Key::as_str))
         .bind(spec.map(|spec| storage::name(spec.storage)))
@@ -114,10 +143,10 @@ async fn read(
         .bind(spec.map(|spec| spec.period.as_secs_f64()))
         .bind(spec.map(|spec| spec.kind != LimitKind::TokenBucket))
         .bind(if key.is_some() { 1 } else { i64::from(args.limit) })
+        .bind(part)
         .persistent(false)
         .fetch_all(conn)
-        .await?;
-    Ok(rows)
+        .await
 }
 
 fn no_row(name: &str, key: &Key) -> CommandError {
@@ -133,7 +162,7 @@ struct Holding<'a> {
     limit: &'a str,
     key: Key,
     observed_at: DateTime<Utc>,
-    /// Only with a definition.
+    /// Only with a definition, and where all rows can be read.
     #[serde(flatten)]
     standing: Option<Standing>,
     /// What is on disk. A missing row means a full bucket.
@@ -182,7 +211,8 @@ impl Standing {
 
 impl<'a> Holding<'a> {
     fn of(args: &'a InspectArgs, limit: Option<&Limit>, key: Key, rows: &'a [Row], now: Timestamp) -> Self {
-        let standing = limit.map(|limit| Standing::of(limit, &key, rows, now, args.cost));
+        let is_corrupt = rows.iter().any(|row| row.fault().is_some());
+        let standing = limit.filter(|_| !is_corrupt).map(|limit| Standing::of(limit, &key, rows, now, args.cost));
         Self { limit: &args.name, key, observed_at: now.into(), standing, rows }
     }
 
@@ -227,6 +257,9 @@ impl<'a> Holding<'a> {
         if row.shard > 0 || limit.is_some_and(|limit| limit.spec().shards > 1) {
             parts.push(format!("shard {}", row.shard));
         }
+        if let Some(fault) = row.fault() {
+            parts.push(styled(BAD, format!("corrupt: {fault}, so each call of it is an error")));
+        }
         match (limit, row.full_at()) {
             (None, Some(full_at)) if full_at <= now => parts.push("full by now".to_owned()),
             (None, Some(full_at)) => parts.push(format!("full {}", self.later(full_at.into()))),
@@ -264,6 +297,9 @@ impl<'a> Holding<'a> {
 
     /// The same in one line of a list.
     fn cells(&self) -> Vec<String> {
+        if self.rows.iter().any(|row| row.fault().is_some()) {
+            return vec![shown(&self.key), "corrupt".to_owned(), String::new(), String::new()];
+        }
         let (balance, of, full_at) = if let Some(Standing { balance, capacity, full_at, .. }) = &self.standing {
             (*balance, capacity.to_string(), Some(*full_at))
         } else {

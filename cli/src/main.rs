@@ -11,6 +11,7 @@ mod limits_file;
 mod manual;
 mod migrate;
 mod output;
+mod parts;
 mod reset;
 mod row;
 mod run;

@@ -22,15 +22,21 @@ pub(crate) struct Row {
     pub(crate) as_of: i64,
     /// When it is full again, by the definition that wrote it; null for never.
     full_at: Option<i64>,
-    holds: Option<Vec<i64>>,
+    /// As text: a list that somebody else wrote may be one that no type reads.
+    holds: Option<String>,
 }
 
 impl Row {
     /// The balance at `ts`: what came back since is not in it.
     pub(crate) fn state(&self) -> State {
-        // What cannot be read counts as spent, until somebody repairs the row.
-        let holds = self.holds.as_deref().and_then(Holds::from_column).unwrap_or_default();
+        let holds = self.holds.as_deref().and_then(Holds::from_text).unwrap_or_default();
         State { value: Tokens::from_micros(self.value), ts: Timestamp::from_micros(self.as_of), holds }
+    }
+
+    /// Why each call that asks the row is an error, if it is.
+    pub(crate) fn fault(&self) -> Option<&'static str> {
+        let is_readable = self.holds.as_deref().is_none_or(|holds| Holds::from_text(holds).is_some());
+        (!is_readable).then_some("its holds cannot be read")
     }
 
     pub(crate) fn full_at(&self) -> Option<Timestamp> {
@@ -69,7 +75,8 @@ impl Serialize for Row {
         };
         let holds: Vec<_> = holds.iter().map(hold).collect();
         json!({
-            "storage": storage, "shard": shard, "value": value, "as_of": as_of, "full_at": full_at, "holds": holds
+            "storage": storage, "shard": shard, "value": value, "as_of": as_of, "full_at": full_at, "holds": holds,
+            "fault": self.fault()
         })
         .serialize(serializer)
     }

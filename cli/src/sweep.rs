@@ -2,30 +2,34 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Serialize;
-use sqlx::PgPool;
+use sqlx::{AssertSqlSafe, PgPool};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use tollgate::algebra::Timestamp;
-use tollgate::{Sweeper, Swept, migrate};
+use tollgate::{Storage, Sweeper, Swept, migrate};
 
 use crate::at_least;
-use crate::database::{DatabaseArgs, clock};
-use crate::error::{CommandError, in_one_line};
+use crate::database::DatabaseArgs;
+use crate::error::CommandError;
 use crate::limits_file::{self, LimitsArgs};
-use crate::output::{OutputArgs, counted, instant, print, tell};
+use crate::output::{OutputArgs, counted, print, tell};
+use crate::parts::Away;
+use crate::storage;
 
 /// Delete rows that are full again, in small batches beside those who decide.
 ///
-/// A row goes when it has been full for a margin, by its own word and by the limits files. SIGINT (Ctrl-C) and SIGTERM
-/// end it after the current batch; it then says what it did, and that is no failure. With --json there is one document
-/// for each pass, on a line of its own.
+/// A row goes when it has been full for a margin, by the definition that wrote it and by the limits files. SIGINT (Ctrl-C)
+/// and SIGTERM end it after the current batch; it then says what it did, and that is no failure. With --json there is one
+/// document for each pass, on a line of its own.
 ///
-/// It goes by the database's clock. If that differs from this machine's by more than a minute, it deletes nothing and
-/// fails; the same where Citus keeps the rows on other servers.
+/// It goes by the database's clock. Where that differs from this machine's by more than a minute, it deletes nothing and
+/// fails; with --every it waits until the two have kept step for the margin.
+///
+/// On Citus, where rows lie on other servers, it goes by the definition that wrote a row alone, and compares no clocks:
+/// after a limit has become slower, wait for as long as it takes to fill up.
 ///
 /// Exit status: 0 done or ended by a signal, 1 failed, 130 ended at once by a second signal.
 #[derive(Debug, clap::Args)]
@@ -74,18 +78,26 @@ pub(crate) async fn run(args: SweepArgs) -> Result<(), CommandError> {
     let sweeper = sweeper(&args)?;
     let pool = args.database.pool(1).await?;
     let mut stop = listen()?;
-    expect_sound(&pool, args.force).await?;
+    let parts = migrate::parts(&mut *pool.acquire().await?).await?;
     loop {
-        let (report, swept) = sweep(&args, &sweeper, &pool, &stop).await;
+        let (report, swept) = if parts > 0 {
+            sweep_parts(&args, parts, &pool, &stop).await
+        } else {
+            sweep(&args, &sweeper, &pool, &stop).await
+        };
         if swept.is_ok() || report.swept.pages > 0 {
             print(&if args.output.json { serde_json::to_string(&report)? } else { report.text() })?;
         }
-        match swept {
-            // A sweep that runs all day outlasts a server that is restarted.
-            Err(error) if args.every.is_some() && error.is_retryable() => {
-                tell(format_args!("error: {}", in_one_line(&error)));
-            }
-            swept => swept?,
+        let hindrance = match swept {
+            Ok(()) => report.hindrance(),
+            Err(error) if args.every.is_some() && error.is_retryable() => Some(error.into()),
+            Err(error) => return Err(error.into()),
+        };
+        match hindrance {
+            // A sweep that runs all day outlasts a server that is restarted, and whoever is in its way.
+            Some(hindrance) if args.every.is_some() => tell(format_args!("error: {hindrance}")),
+            Some(hindrance) => return Err(hindrance),
+            None => {}
         }
         let Some(every) = args.every.filter(|_| !*stop.borrow()) else { return Ok(()) };
         // Up to a tenth earlier or later: many that were started together do not sweep together.
@@ -103,38 +115,8 @@ fn sweeper(args: &SweepArgs) -> Result<Sweeper, CommandError> {
     for limits in args.limits.load()?.iter().chain(&old) {
         sweeper = sweeper.knows(limits.iter().cloned());
     }
+    sweeper = if args.force { sweeper.trusting_the_clock() } else { sweeper };
     Ok(if args.dry_run { sweeper.dry_run() } else { sweeper })
-}
-
-/// Fails where a sweep would find nothing, or could delete too much.
-async fn expect_sound(pool: &PgPool, force: bool) -> Result<(), CommandError> {
-    // A transaction keeps a pooler from sending a statement's parts to different servers.
-    let mut tx = pool.begin().await?;
-    let parts = migrate::parts(&mut tx).await?;
-    if parts > 0 {
-        return Err(CommandError::new(
-            format!("a sweep walks the pages of one server, and the tables lie in {parts} parts on the nodes of Citus"),
-            "on the coordinator, for tollgate.ephemeral and tollgate.durable: delete from … where full_at < \
-             now() - interval '10 minutes'",
-        ));
-    }
-    let before = this_machine();
-    let now = clock(&mut tx).await?;
-    let after = this_machine();
-    if !force && (now.plus(NEAR) < before || after.plus(NEAR) < now) {
-        let (now, after) = (instant(now), instant(after));
-        return Err(CommandError::new(
-            format!("the database's clock shows {now}, and this machine's {after}"),
-            "set the wrong one: a sweep under a clock that is ahead forgives debts; --force if this machine's is wrong",
-        ));
-    }
-    Ok(())
-}
-
-/// What this machine's clock shows.
-#[expect(clippy::disallowed_methods, reason = "only to find out whether the database's clock is far off")]
-fn this_machine() -> Timestamp {
-    Timestamp::from_micros(0).plus(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// Makes one pass, until its end, an error, or a signal. The report is about what it did until then.
@@ -145,15 +127,78 @@ async fn sweep(
     stop: &watch::Receiver<bool>,
 ) -> (Report, Result<(), tollgate::Error>) {
     let began = Instant::now();
-    let mut pass = sweeper.pass(pool);
-    let mut more = Ok(true);
+    let (mut pass, mut more) = (sweeper.pass(pool), Ok(true));
     while matches!(more, Ok(true)) && !*stop.borrow() {
         more = pass.step().await;
+        let Swept { pages, yielded, shut_out, .. } = pass.swept();
+        if more.is_ok() && yielded && pages == 0 && !shut_out {
+            // Another sweeper has the lock for a moment. Whoever has it ten times in a row keeps it.
+            tokio::time::sleep(A_MOMENT).await;
+            (pass, more) = (sweeper.pass(pool), Ok(true));
+        }
     }
     let swept = pass.swept();
     let complete = matches!(more, Ok(false)) && !swept.yielded && !swept.clock_stepped;
-    let report = Report { swept, complete, dry_run: args.dry_run, seconds: began.elapsed().as_secs_f64() };
-    (report, more.map(drop))
+    (Report { swept, complete, ..Report::new(args, began) }, more.map(drop))
+}
+
+/// The same where Citus keeps the rows on other servers, by the definitions that wrote them.
+async fn sweep_parts(
+    args: &SweepArgs,
+    parts: u16,
+    pool: &PgPool,
+    stop: &watch::Receiver<bool>,
+) -> (Report, Result<(), tollgate::Error>) {
+    let (began, mut swept, mut away) = (Instant::now(), Swept::default(), Away::of(parts));
+    let mut ended = Ok(());
+    for part in away.parts() {
+        for (storage, rows) in [(Storage::Ephemeral, &mut swept.ephemeral), (Storage::Durable, &mut swept.durable)] {
+            let answer = sweep_part(args, pool, storage, part, rows, stop).await;
+            if let Err(error) = away.answer(part, answer) {
+                let table = storage::table(storage);
+                ended = ended.and(Err(tollgate::Error::Sweep { table, source: error.into() }));
+            }
+        }
+    }
+    let away = away.check().err();
+    let complete = ended.is_ok() && away.is_none() && !*stop.borrow();
+    (Report { swept, complete, away, ..Report::new(args, began) }, ended)
+}
+
+/// Deletes the rows of one part that are full, a batch at a time, and counts them; or counts those that it would delete.
+async fn sweep_part(
+    args: &SweepArgs,
+    pool: &PgPool,
+    storage: Storage,
+    part: i16,
+    rows: &mut u64,
+    stop: &watch::Receiver<bool>,
+) -> Result<(), sqlx::Error> {
+    let table = storage::table(storage);
+    let full = format!(
+        "from {table} where part = $1 and full_at <= now() - make_interval(secs => $2) and full_at >= ts limit $3"
+    );
+    let sql = if args.dry_run {
+        format!("select {full}")
+    } else {
+        let full = format!("array(select ctid {full} for update skip locked)");
+        format!("delete from {table} where part = $1 and ctid = any ({full})")
+    };
+    let most = if args.dry_run { i64::MAX } else { args.batch.into() };
+    while !*stop.borrow() {
+        let began = Instant::now();
+        let query = sqlx::query(AssertSqlSafe(&*sql)).bind(part).bind(args.margin.as_secs_f64()).bind(most);
+        // A transaction keeps a pooler from sending a statement's parts to different servers.
+        let mut tx = pool.begin().await?;
+        let done = query.persistent(false).execute(&mut *tx).await?.rows_affected();
+        tx.commit().await?;
+        *rows += done;
+        if done < u64::from(args.batch) || args.dry_run {
+            break;
+        }
+        tokio::time::sleep(began.elapsed() * u32::from(100 - args.share) / u32::from(args.share)).await;
+    }
+    Ok(())
 }
 
 /// Takes SIGINT and SIGTERM over from here on: the first ends a sweep after the current batch, the second ends it at
@@ -186,11 +231,19 @@ struct Report {
     complete: bool,
     dry_run: bool,
     seconds: f64,
+    /// Which parts do not answer.
+    #[serde(skip)]
+    away: Option<CommandError>,
 }
 
 impl Report {
+    fn new(args: &SweepArgs, began: Instant) -> Self {
+        let seconds = began.elapsed().as_secs_f64();
+        Self { swept: Swept::default(), complete: false, dry_run: args.dry_run, seconds, away: None }
+    }
+
     fn text(&self) -> String {
-        let Swept { ephemeral, durable, kept, missed, pages, yielded, clock_stepped, shut_out, .. } = self.swept;
+        let Swept { ephemeral, durable, kept, missed, pages, yielded, shut_out, .. } = self.swept;
         let verb = if self.dry_run { "would delete" } else { "deleted" };
         let mut parts = vec![format!("{verb} {durable} durable and {ephemeral} ephemeral rows")];
         parts.push(format!("looked at {} in {:.1} s", counted(pages, "page"), self.seconds));
@@ -200,25 +253,32 @@ impl Report {
         if missed > 0 {
             parts.push(format!("left {} in use", counted(missed, "row")));
         }
-        if clock_stepped {
-            parts.push(
-                "the database's clock ran away, and nothing goes until it has kept step for the margin".to_owned(),
-            );
-        } else if shut_out {
-            let holder = "select pid from pg_locks join pg_stat_activity using (pid) where datname = current_database() \
-                          and granted and locktype = 'advisory' and objid = '1684300900'";
-            parts.push(format!("another session keeps the lock of the sweepers (find it with: {holder})"));
-        } else if yielded {
+        if yielded && !shut_out {
             parts.push("another sweeper is at work, and has the rest".to_owned());
         } else if !self.complete {
             parts.push("ended early".to_owned());
         }
         parts.join("; ")
     }
+
+    /// What kept it from its work.
+    fn hindrance(self) -> Option<CommandError> {
+        if self.swept.clock_stepped {
+            return Some(CommandError::new(
+                "the clocks of the database and of this machine differ by more than a minute, or did within the margin",
+                "set the wrong one: a sweep under a clock that is ahead forgives debts; --force if this machine's is wrong",
+            ));
+        }
+        let holder = "select pid from pg_locks join pg_stat_activity using (pid) where datname = current_database() \
+                      and granted and locktype = 'advisory' and objid = '1684300900'";
+        let kept =
+            || CommandError::new("another session keeps the lock of the sweepers", format!("find it with: {holder}"));
+        self.away.or_else(|| self.swept.shut_out.then(kept))
+    }
 }
 
-/// So far the database's clock may be from this machine's.
-const NEAR: Duration = Duration::from_mins(1);
+/// How long a sweeper's statement may have the lock: many times as long as it usually takes.
+const A_MOMENT: Duration = Duration::from_millis(100);
 
 /// As shells report it.
 const KILLED_BY_INTERRUPT: i32 = 130;

@@ -189,6 +189,13 @@ impl Holds {
         Some(column)
     }
 
+    /// Reads what [`to_column`](Self::to_column) wrote as PostgreSQL has it as text, `{1,2,3}`; `None` for anything else.
+    #[must_use]
+    pub fn from_text(column: &str) -> Option<Self> {
+        let numbers = column.strip_prefix('{')?.strip_suffix('}')?.split_terminator(',');
+        Self::from_column(&numbers.map(str::parse).collect::<Result<Vec<_>, _>>().ok()?)
+    }
+
     /// Reads what [`to_column`](Self::to_column) wrote; `None` for anything else.
     #[must_use]
     pub fn from_column(column: &[i64]) -> Option<Self> {

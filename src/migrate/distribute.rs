@@ -104,6 +104,17 @@ pub async fn parts(conn: &mut PgConnection) -> Result<u16, MigrateError> {
     parts_of(conn, "durable").await
 }
 
+/// The numbers of so many parts, as the column `part` has them; of 0 parts the one that all rows have on plain
+/// PostgreSQL. For statements of your own: Citus sends one that names a part to one node, and asks a node that is away
+/// for no other.
+///
+/// # Panics
+///
+/// Unless `parts` is 0 or a power of two, at most 2048.
+pub fn part_numbers(parts: u16) -> impl Iterator<Item = i16> {
+    Parts::new(parts).all().map(u16::cast_signed)
+}
+
 async fn expect_citus(conn: &mut PgConnection) -> Result<(), MigrateError> {
     validate(conn).await?;
     let is_there = "select pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null";

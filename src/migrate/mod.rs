@@ -20,7 +20,7 @@ use sqlx::error::DatabaseError;
 use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
 use time::format_description::well_known::Rfc3339;
 
-pub use distribute::{Buckets, DEFAULT_PARTS, distribute, parts, undistribute};
+pub use distribute::{Buckets, DEFAULT_PARTS, distribute, part_numbers, parts, undistribute};
 use driver::OverSqlx;
 
 /// Applies what is missing, and returns it. Does nothing on a schema that is up to date, or newer.

@@ -119,7 +119,7 @@ pub(super) fn index(number: i32) -> Result<usize, sqlx::Error> {
 fn state(value: Option<i64>, ts: Option<Stored>, holds: Option<String>) -> Result<Option<State>, &'static str> {
     let (Some(value), Some(ts)) = (value, ts) else { return Ok(None) };
     let holds = match holds {
-        Some(text) => parse(&text).ok_or("its holds cannot be read")?,
+        Some(text) => Holds::from_text(&text).ok_or("its holds cannot be read")?,
         None => Holds::NONE,
     };
     Ok(Some(State { value: Tokens::from_micros(value), ts: ts.instant()?, holds }))
@@ -127,10 +127,4 @@ fn state(value: Option<i64>, ts: Option<Stored>, holds: Option<String>) -> Resul
 
 fn corrupt(place: usize) -> impl Fn(&'static str) -> sqlx::Error {
     move |fault| sqlx::Error::Decode(Box::new(Corrupt { fault, place }))
-}
-
-/// Reads `{1,2,3}`.
-fn parse(array: &str) -> Option<Holds> {
-    let numbers = array.strip_prefix('{')?.strip_suffix('}')?.split_terminator(',');
-    Holds::from_column(&numbers.map(str::parse).collect::<Result<Vec<_>, _>>().ok()?)
 }

@@ -50,13 +50,14 @@ use watch::Watch;
 /// # Steps of the clock
 ///
 /// The clock is the database's. A row that is gone cannot keep time from going back. If the clock steps back by no more
-/// than the margin, the row would be full all the same, and nothing changes. A sweeper compares the clock with
-/// this process's monotonic one, over all of its passes and those of its clones. Once the two have run apart by more
-/// than a minute, it [deletes nothing](Swept::clock_stepped) until they have agreed for a margin.
+/// than the margin, the row would be full all the same, and nothing changes. A sweeper compares the clock with this
+/// process's monotonic one, over all of its passes and those of its clones, and its first reading with this machine's
+/// clock. Once two have run apart by more than a minute, it [deletes nothing](Swept::clock_stepped) until they have
+/// agreed for a margin.
 ///
-/// So a sweep does harm in one case only: it began while the clock was already ahead by more than the margin, and the
-/// clock then went back. Then a swept key starts full, once, and its debt is forgiven. A sweeper that has not swept
-/// before cannot notice this.
+/// So a sweep does harm in one case only: the clocks of the database and of this machine were ahead together by more
+/// than the margin when it began, and the database's clock then went back. On one host they are the same clock. Then a
+/// swept key starts full, once, and its debt is forgiven.
 ///
 /// # Example
 ///
@@ -83,6 +84,8 @@ pub struct Sweeper {
     deletes: bool,
     backend: Backend,
     at: Option<Timestamp>,
+    /// Whether the first reading of the clock is taken as it is.
+    trusting: bool,
     watch: Arc<Mutex<Watch>>,
 }
 
@@ -97,6 +100,7 @@ impl Sweeper {
             deletes: true,
             backend: Backend::PLAIN,
             at: None,
+            trusting: false,
             watch: Arc::default(),
         }
     }
@@ -147,6 +151,12 @@ impl Sweeper {
     /// As [`Limiter::unnamed_statements`](crate::Limiter::unnamed_statements).
     pub fn unnamed_statements(mut self) -> Self {
         self.backend.unnamed = true;
+        self
+    }
+
+    /// Goes by the database's clock even if this machine's shows another time: for a machine whose clock is wrong.
+    pub fn trusting_the_clock(mut self) -> Self {
+        self.trusting = true;
         self
     }
 

@@ -1,16 +1,18 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "how long a step takes is told by the monotonic clock; what time it is, by the database"
+    reason = "how long a step takes is told by the monotonic clock; what time it is, by the database, and this machine's \
+              clock tells whether that one is far off"
 )]
 
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool};
 
 use super::Sweeper;
 use super::walk::Walk;
+use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::Storage;
 use crate::store::{FullRow, FullRows, Place, Store, unswept};
@@ -37,7 +39,7 @@ pub struct Swept {
     pub ephemeral: u64,
     /// Rows deleted from `tollgate.durable`, or to be deleted in a dry run.
     pub durable: u64,
-    /// Rows that have been full for the margin by their own word, and have not under what the sweeper knows.
+    /// Rows that are full for the margin by the definition that wrote them, and not under all that the sweeper knows.
     pub kept: u64,
     /// Rows that somebody held or changed in between; another sweep will see them.
     pub missed: u64,
@@ -47,8 +49,9 @@ pub struct Swept {
     pub pages: u64,
     /// Whether another sweeper was at work, and the rest was left to it.
     pub yielded: bool,
-    /// Whether the rest was left because the database's clock ran away from this process's monotonic one, by more than
-    /// a minute, and they have not agreed for the [margin](Sweeper::margin) since.
+    /// Whether the rest was left because the database's clock ran away from this process's monotonic one, or showed
+    /// another time than this machine's at the first look, by more than a minute, and they have not agreed for the
+    /// [margin](Sweeper::margin) since.
     pub clock_stepped: bool,
     /// Whether at least ten passes of this sweeper in a row, this one included, found nothing but the lock of another.
     /// A sweeper holds it for milliseconds at a time, so somebody else does: any role that may log in can.
@@ -132,9 +135,10 @@ impl SweepPass {
 
     /// Notes whether to go by the instant at which rows were found, and whether they were left to another sweeper.
     fn note(&mut self, found: &FullRows) {
-        let Sweeper { at, watch, known, .. } = &self.sweeper;
+        let Sweeper { at, trusting, watch, known, .. } = &self.sweeper;
+        let shown = if *trusting { found.now } else { this_machine() };
         let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
-        self.swept.clock_stepped = at.is_none() && !watch.trusts(found.now, Instant::now(), known.margin);
+        self.swept.clock_stepped = at.is_none() && !watch.trusts(found.now, Instant::now(), shown, known.margin);
         self.swept.yielded = !found.alone;
         self.swept.shut_out = watch.is_shut_out(found.alone);
     }
@@ -195,6 +199,11 @@ impl SweepPass {
     fn store<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
         Store::new(conn, self.sweeper.at, self.sweeper.backend).wrapping()
     }
+}
+
+/// What this machine's clock shows.
+fn this_machine() -> Timestamp {
+    Timestamp::from_micros(0).plus(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// So long that work of this length is that share of the time.

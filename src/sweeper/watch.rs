@@ -13,10 +13,10 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Compares a reading of the database's clock with the monotonic clock; whether to go by it. Once the two have run
-    /// apart, they have to agree for a margin.
-    pub(super) fn trusts(&mut self, now: Timestamp, at: Instant, margin: Duration) -> bool {
-        let (then, began) = *self.since.get_or_insert((now, at));
+    /// Compares a reading of the database's clock with the monotonic clock, and the first one with what the clock of
+    /// this machine shows; whether to go by it. Once they have run apart, they have to agree for a margin.
+    pub(super) fn trusts(&mut self, now: Timestamp, at: Instant, shown: Timestamp, margin: Duration) -> bool {
+        let (then, began) = self.since.unwrap_or((shown, at));
         let passed = at.saturating_duration_since(began);
         let apart = Duration::from_micros(now.micros().abs_diff(then.plus(passed).micros()));
         let ran_away = apart > TOLERANCE;
@@ -28,7 +28,7 @@ impl Watch {
             );
         }
         // Also after a margin without a fault, so that a clock that is slewed for days raises no alarm.
-        if ran_away || passed >= margin {
+        if self.since.is_none() || ran_away || passed >= margin {
             (self.since, self.doubts) = (Some((now, at)), ran_away);
         }
         !self.doubts
@@ -64,12 +64,14 @@ mod tests {
 
     const MARGIN: Duration = Duration::from_mins(10);
 
-    /// What a watch says of readings: seconds on the database's clock, and on the monotonic one.
+    /// What a watch says of readings: seconds on the database's clock, and on the monotonic one, with
+    /// which the clock of the machine keeps step.
     #[expect(clippy::disallowed_methods, reason = "only from here on do the readings count")]
     fn trusted(margin: Duration, readings: impl IntoIterator<Item = (i64, u64)>) -> Vec<bool> {
         let (mut watch, start) = (Watch::default(), Instant::now());
-        let mut trusts = |(now, passed)| {
-            watch.trusts(Timestamp::from_micros(now * 1_000_000), start + Duration::from_secs(passed), margin)
+        let mut trusts = |(now, passed): (i64, u64)| {
+            let [now, shown] = [now, passed.cast_signed()].map(|seconds| Timestamp::from_micros(seconds * 1_000_000));
+            watch.trusts(now, start + Duration::from_secs(passed), shown, margin)
         };
         readings.into_iter().map(&mut trusts).collect()
     }
@@ -82,6 +84,9 @@ mod tests {
         let readings = [(0, 0), (7260, 60), (120, 120), (719, 719), (720, 720)];
         assert_eq!(trusted(MARGIN, readings), [true, false, false, false, true]);
         assert_eq!(trusted(Duration::ZERO, [(0, 0), (7200, 0), (7200, 0)]), [true, false, true]);
+        // It had run away before.
+        assert_eq!(trusted(MARGIN, [(7200, 0), (7799, 599), (7800, 600)]), [false, false, true]);
+        assert_eq!(trusted(MARGIN, [(60, 0)]), [true]);
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl Doctor<'_> {
             return Ok(());
         }
         self.look("tables", async |conn| tables::check(conn).await).await?;
-        self.look("rows", async |conn| rows::check(conn, limits).await).await?;
+        let seen = rows::look(&mut self.conn, self.args.timeout, limits).await;
+        self.findings.extend(seen.or_else(|error| unseen("rows", error))?);
         Ok(())
     }
 
@@ -87,9 +88,7 @@ impl Doctor<'_> {
         look: impl AsyncFnOnce(&mut PgConnection) -> Result<Vec<Finding>, sqlx::Error>,
     ) -> Result<bool, CommandError> {
         let mut tx = read_only(&mut self.conn, self.args.timeout).await?;
-        let found = look(&mut tx).await;
-        let found =
-            found.or_else(|error| if is_not_seen(&error) { Ok(vec![unseen(check, error)]) } else { Err(error) })?;
+        let found = look(&mut tx).await.or_else(|error| unseen(check, error))?;
         tx.rollback().await?;
         let is_sound = !has_error(&found);
         self.findings.extend(found);
@@ -107,11 +106,15 @@ fn is_not_seen(error: &sqlx::Error) -> bool {
     matches!(code.as_deref(), Some("57014" | "42501" | "26000" | "42P05"))
 }
 
-fn unseen(check: &'static str, error: sqlx::Error) -> Finding {
-    Finding::warning(
+/// What is said of a look that was not possible, unless it is no fault of the look.
+fn unseen(check: &'static str, error: sqlx::Error) -> Result<Vec<Finding>, sqlx::Error> {
+    if !is_not_seen(&error) {
+        return Err(error);
+    }
+    Ok(vec![Finding::warning(
         check,
         format!("could not look: {}", CommandError::from(error)),
         "What this check would have found is not known.",
         "Run the doctor as the owner of the schema, or give it longer with --timeout.",
-    )
+    )])
 }

@@ -1,22 +1,88 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use futures_util::TryStreamExt;
 use sqlx::{FromRow, PgConnection};
+use tollgate::algebra::Holds;
 use tollgate::{Limit, LimitSpec, Limits, Tokens};
 
 use super::finding::Finding;
+use crate::database::read_only;
 use crate::output::{about, counted, printable, span};
+use crate::parts::Away;
 use crate::storage;
 
-pub(super) async fn check(conn: &mut PgConnection, limits: Option<&Limits>) -> Result<Vec<Finding>, sqlx::Error> {
+/// Looks at all rows, part by part.
+pub(super) async fn look(
+    conn: &mut PgConnection,
+    timeout: Duration,
+    limits: Option<&Limits>,
+) -> Result<Vec<Finding>, sqlx::Error> {
+    let (mut away, mut rows, mut corrupt) = (Away::of_tables(conn, timeout).await?, Vec::new(), Corrupt::new());
+    for part in away.parts() {
+        let mut tx = read_only(conn, timeout).await?;
+        let found = seen(&mut tx, part, limits).await;
+        if let Some(found) = away.answer(part, found)? {
+            rows.extend(found);
+            note_corrupt(&mut tx, part, &mut corrupt).await?;
+        }
+    }
+    let mut findings = findings(&merged(rows), limits);
+    findings.extend(corrupt.iter().map(|((name, storage), (rows, key))| unreadable(name, storage, *rows, key)));
+    if let Err(away) = away.check() {
+        let remedy = away.remedy.unwrap_or_default();
+        findings.push(Finding::error("parts", away.what, "Calls of their keys fail.", remedy));
+    }
+    Ok(findings)
+}
+
+async fn seen(conn: &mut PgConnection, part: i16, limits: Option<&Limits>) -> Result<Vec<Seen>, sqlx::Error> {
     let known: Vec<_> = limits.iter().flat_map(|limits| limits.iter()).map(Limit::spec).collect();
     let share = |tokens: Tokens, shards: u16| about(tokens) / f64::from(shards);
-    let seen: Vec<Seen> = sqlx::query_as(include_str!("sql/rows.sql"))
+    sqlx::query_as(include_str!("sql/rows.sql"))
         .bind(known.iter().map(LimitSpec::name).collect::<Vec<_>>())
         .bind(known.iter().map(|spec| share(spec.rate, spec.shards) / spec.period.as_secs_f64()).collect::<Vec<_>>())
         .bind(known.iter().map(|spec| share(spec.max_reserved, spec.shards)).collect::<Vec<_>>())
+        .bind(part)
         .persistent(false)
         .fetch_all(conn)
-        .await?;
+        .await
+}
+
+/// By name and storage, how many rows the limiter cannot read, and the key of one.
+type Corrupt = BTreeMap<(String, String), (u64, String)>;
+
+async fn note_corrupt(conn: &mut PgConnection, part: i16, corrupt: &mut Corrupt) -> Result<(), sqlx::Error> {
+    let sql = "select name, storage, key, holds::text from tollgate.balances where part = $1 and holds is not null";
+    let mut rows = sqlx::query_as::<_, (_, _, _, String)>(sql).bind(part).persistent(false).fetch(conn);
+    while let Some((name, storage, key, holds)) = rows.try_next().await? {
+        if Holds::from_text(&holds).is_none() {
+            corrupt.entry((name, storage)).or_insert((0, key)).0 += 1;
+        }
+    }
+    Ok(())
+}
+
+/// What was seen in all parts, by limit and storage.
+fn merged(mut seen: Vec<Seen>) -> Vec<Seen> {
+    seen.sort_by(|one, other| (&one.name, &one.storage).cmp(&(&other.name, &other.storage)));
+    seen.dedup_by(|more, seen| {
+        let is_same = (&more.name, &more.storage) == (&seen.name, &seen.storage);
+        if is_same {
+            seen.rows += more.rows;
+            seen.ahead += more.ahead;
+            seen.furthest = seen.furthest.max(more.furthest);
+            seen.unreserved += more.unreserved;
+            seen.laden += more.laden;
+            seen.lapsed += more.lapsed;
+            seen.clears_in = seen.clears_in.into_iter().chain(more.clears_in).reduce(f64::max);
+        }
+        is_same
+    });
+    seen
+}
+
+fn findings(seen: &[Seen], limits: Option<&Limits>) -> Vec<Finding> {
     let mut findings: Vec<_> = seen.iter().flat_map(|seen| seen.findings(limits)).collect();
     let by_name = seen.chunk_by(|one, other| one.name == other.name);
     findings.extend(by_name.filter_map(|tables| if let [one, other] = tables { Some(one.twice(other)) } else { None }));
@@ -25,7 +91,17 @@ pub(super) async fn check(conn: &mut PgConnection, limits: Option<&Limits>) -> R
         let meaning = "Rows of limits that no longer exist, and debts deeper than their limit allows, go unnoticed.";
         findings.push(Finding::note("unknown_limit", what, meaning, "Pass --limits FILE."));
     }
-    Ok(findings)
+    findings
+}
+
+fn unreadable(name: &str, storage: &str, rows: u64, key: &str) -> Finding {
+    let what =
+        format!("{} of {:?} whose holds cannot be read", counted(rows, &format!("{storage} row")), printable(name));
+    let quoted = |text: &str| format!("'{}'", printable(text).replace('\'', "''"));
+    let (table, name, key) = (storage::table(storage::of(storage)), quoted(name), quoted(key));
+    let remedy =
+        format!("Free what they hold, such as: update {table} set holds = null where name = {name} and key = {key};");
+    Finding::error("corrupt_rows", what, "Somebody else wrote them, and each call of their keys is an error.", remedy)
 }
 
 /// The rows of one limit in one table.

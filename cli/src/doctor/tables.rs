@@ -14,6 +14,7 @@ struct Table {
     dead: i64,
     updates: i64,
     hot_updates: i64,
+    bytes: i64,
     is_never_vacuumed: bool,
     other_indexes: Vec<String>,
 }
@@ -47,10 +48,20 @@ impl Table {
                 let remedy = format!("alter table tollgate.{name} reset (autovacuum_enabled);");
                 Finding::warning("autovacuum", what, "Dead rows are never removed: the table only grows.", remedy)
             }),
+            (self.bytes < EMPTY_BYTES).then(|| {
+                let what = format!("tollgate.{name} lacks the empty megabyte that it begins with");
+                let meaning = "After a crash, a truncate or a restore: sessions may keep plans that read all of it.";
+                let remedy =
+                    format!("Once there are thousands of rows, unless autovacuum did so: analyze tollgate.{name};");
+                Finding::note("small_table", what, meaning, remedy)
+            }),
         ];
         found.into_iter().flatten()
     }
 }
+
+/// So large the migrations leave a table.
+const EMPTY_BYTES: i64 = 1 << 20;
 
 /// Fewer rows or updates than these say nothing yet.
 const MANY: i64 = 10_000;

@@ -13,6 +13,7 @@ use super::TopArgs;
 use crate::database::{clock, read_only};
 use crate::error::CommandError;
 use crate::output::about;
+use crate::parts::Away;
 use crate::row::{Row, until};
 use crate::storage;
 
@@ -24,6 +25,8 @@ pub(super) struct Sample {
     pub(super) totals: BTreeMap<Storage, Totals>,
     /// By limit, key, shard and storage.
     pub(super) rows: BTreeMap<(String, String, i16, Storage), Row>,
+    /// Why it shows a part of them only, where Citus has lost a node.
+    pub(super) away: Option<String>,
 }
 
 /// How the rows of one table stand.
@@ -31,7 +34,7 @@ pub(super) struct Sample {
 pub(super) struct Totals {
     /// The share of its pages that was looked at, in percent.
     pub(super) percent: f64,
-    /// Rows on these pages that are not full by their own word.
+    /// Rows on these pages that are not full, by the definitions that wrote them.
     pub(super) not_full: i64,
     /// Of those, rows below zero.
     pub(super) in_debt: i64,
@@ -46,28 +49,37 @@ struct Found {
 }
 
 impl Sample {
-    /// Looks, in a transaction that writes nothing and whose statements take ten seconds at most.
+    /// Looks, in transactions that write nothing and whose statements take ten seconds at most.
     pub(super) async fn take(conn: &mut PgConnection, args: &TopArgs) -> Result<Self, CommandError> {
-        let mut tx = read_only(conn, LONGEST).await?;
-        let mut sample = Self { at: clock(&mut tx).await?, totals: BTreeMap::new(), rows: BTreeMap::new() };
-        for storage in [Storage::Ephemeral, Storage::Durable] {
+        let mut away = Away::of_tables(conn, LONGEST).await?;
+        let at = clock(&mut *read_only(conn, LONGEST).await?).await?;
+        let mut sample = Self { at, totals: BTreeMap::new(), rows: BTreeMap::new(), away: None };
+        for (part, storage) in away.parts().flat_map(|part| STORAGES.map(|storage| (part, storage))) {
+            let mut tx = read_only(conn, LONGEST).await?;
             let sql = include_str!("rows.sql").replace(storage::table(Storage::Durable), storage::table(storage));
-            let found: Vec<Found> = sqlx::query_as(AssertSqlSafe(sql))
+            let found = sqlx::query_as::<_, Found>(AssertSqlSafe(sql))
                 .bind(MOST_PAGES)
                 .bind(i64::from(args.rows))
                 .bind(storage::name(storage))
+                .bind(part)
                 .persistent(false)
                 .fetch_all(&mut *tx)
-                .await?;
-            sample.totals.insert(storage, Totals { percent: 100.0, not_full: 0, in_debt: 0 });
-            for Found { row, totals } in found {
-                sample.totals.insert(storage, totals);
+                .await;
+            tx.rollback().await?;
+            let found = away.answer(part, found)?.unwrap_or_default();
+            let totals = sample.totals.entry(storage).or_insert(Totals { percent: 100.0, not_full: 0, in_debt: 0 });
+            if let Some(Found { totals: more, .. }) = found.first() {
+                totals.percent = totals.percent.min(more.percent);
+                totals.not_full += more.not_full;
+                totals.in_debt += more.in_debt;
+            }
+            for Found { row, .. } in found {
                 if row.name.contains(&args.filter) || row.key.contains(&args.filter) {
                     sample.rows.insert((row.name.clone(), row.key.clone(), row.shard, storage), row);
                 }
             }
         }
-        tx.rollback().await?;
+        sample.away = away.check().err().map(|away| away.to_string());
         Ok(sample)
     }
 }
@@ -80,6 +92,9 @@ pub(super) struct Frame {
     pub(super) seconds: Option<f64>,
     pub(super) tables: BTreeMap<Storage, Totals>,
     pub(super) keys: Vec<KeyLine>,
+    /// Why these are a part of them only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) away: Option<String>,
 }
 
 /// One row of a key.
@@ -98,7 +113,7 @@ pub(super) struct KeyLine {
     /// Until a debt is cleared, if the limit is known.
     #[serde(rename = "clears_in_seconds", serialize_with = "seconds")]
     pub(super) clears_in: Option<Duration>,
-    /// Until it is full, by the limits file or else by the row's own word; none for never.
+    /// Until it is full, by the limits file or else by the definition that wrote it; none for never.
     #[serde(rename = "full_in_seconds", serialize_with = "seconds")]
     pub(super) full_in: Option<Duration>,
     /// Whether it was written since the look before; nothing is known of a row that was not looked at then.
@@ -125,7 +140,8 @@ impl Frame {
         let seconds = before.map(|before| until(now.at, before.at).as_secs_f64()).filter(|seconds| *seconds > 0.0);
         let line =
             |(id, row)| KeyLine::new(before.and_then(|before| before.rows.get(id)), row, now.at, seconds, limits);
-        Self { at: now.at.into(), seconds, tables: now.totals.clone(), keys: now.rows.iter().map(line).collect() }
+        let keys = now.rows.iter().map(line).collect();
+        Self { at: now.at.into(), seconds, tables: now.totals.clone(), keys, away: now.away.clone() }
     }
 
     pub(super) fn sorted(&self, sort: Sort) -> Vec<&KeyLine> {
@@ -196,3 +212,5 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// Eight megabytes of each table, some ninety thousand rows: tens of milliseconds for each look at most.
 const MOST_PAGES: f64 = 1024.0;
+
+const STORAGES: [Storage; 2] = [Storage::Ephemeral, Storage::Durable];

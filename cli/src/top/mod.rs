@@ -19,7 +19,7 @@ use view::View;
 /// Follow the tables on a full screen: the hottest and the most exhausted keys, and debts.
 ///
 /// Each look reads eight megabytes of each table at most, in a transaction that writes nothing; of larger tables it
-/// shows a part, and says so. With a limits file balances are as of now and what was taken is exact; without one they
+/// shows a part, and says so. On Citus it reads them whole, part by part. With a limits file balances are as of now and what was taken is exact; without one they
 /// are as of the last write.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TopArgs {
@@ -67,5 +67,6 @@ pub(crate) async fn run(args: TopArgs) -> Result<(), CommandError> {
     conn.close().await?;
     let mut frame = Frame::new(Some(&first), &second, limits.as_ref());
     frame.keys = frame.sorted(args.sort).into_iter().cloned().collect();
-    args.output.print(&frame, || View::new(frame.clone(), args.sort).text())
+    args.output.print(&frame, || View::new(frame.clone(), args.sort).text())?;
+    frame.away.map_or(Ok(()), |away| Err(CommandError::bare(away)))
 }

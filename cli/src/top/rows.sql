@@ -1,9 +1,9 @@
 -- The rows of tollgate.durable that matter most: those that take longest to be full, those that were written last,
--- and those that owe most; and how many rows are not full by their own word, and how many of these owe. Of a table
--- larger than $1 pages it reads only so many: the same ones each time, so that two looks can be compared. The statement
--- for tollgate.ephemeral is made of this one.
+-- and those that owe most; and how many rows are not full by the definitions that wrote them, and how many of these owe.
+-- Of a table larger than $1 pages it reads only so many: the same ones each time, so that two looks can be compared. The
+-- statement for tollgate.ephemeral is made of this one.
 --
--- $1 how many pages to read at most; $2 how many rows of each sort; $3 the name of the storage
+-- $1 how many pages to read at most; $2 how many rows of each sort; $3 the name of the storage; $4 the part
 with share as materialized (
     select least(100, 100 * $1::float8 * current_setting('block_size')::int8
                       / greatest(pg_relation_size('tollgate.durable'), 1)) as percent
@@ -12,7 +12,7 @@ sampled as materialized (
     select r.name, r.key, r.shard, r.value, r.ts, r.full_at, r.holds, r.xmin
       from tollgate.durable as r
            tablesample system ((select percent from share)) repeatable (0)
-     where r.full_at > clock_timestamp()
+     where r.part = $4 and r.full_at > clock_timestamp()
 ),
 chosen as (
     (select * from sampled order by full_at desc limit $2)
@@ -28,7 +28,7 @@ select c.name,
        c.value,
        (extract(epoch from c.ts) * 1000000)::int8                                             as as_of,
        case when isfinite(c.full_at) then (extract(epoch from c.full_at) * 1000000)::int8 end as full_at,
-       c.holds,
+       c.holds::text                                                                          as holds,
        share.percent,
        t.not_full,
        t.in_debt

@@ -19,13 +19,13 @@ use crate::storage;
 pub(super) struct View {
     pub(super) frame: Frame,
     pub(super) sort: Sort,
-    /// Why the frame is not a newer one.
+    /// Why the frame is not a newer one, or not whole.
     pub(super) note: Option<String>,
 }
 
 impl View {
     pub(super) fn new(frame: Frame, sort: Sort) -> Self {
-        Self { frame, sort, note: None }
+        Self { note: frame.away.clone(), frame, sort }
     }
 
     /// Does what a key of the keyboard asks for, and breaks where that is to quit.

@@ -1,12 +1,12 @@
 //! `tollgate sweep`, as people run it.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use tollgate::MINUTE;
 
-use crate::command::{failure, run, signal, stdout, tollgate};
-use crate::world::{World, soon};
+use crate::command::{failure, run, signal, stdout, text, tollgate};
+use crate::world::{NUMBERS, PARTS, World, soon};
 
 /// So many rows that have been full for an hour.
 async fn fill(world: &World, rows: u32) {
@@ -109,7 +109,8 @@ async fn where_the_clocks_differ_by_more_than_a_minute_it_wants_to_be_forced() {
     for ahead in ["2 hours", "-30 minutes"] {
         world.set_ahead(ahead).await;
         let error = failure(&run(&mut sweep(&world, &["--margin", "0s"])));
-        assert!(error.starts_with("error: the database's clock shows 2") && error.contains("--force"), "{error}");
+        assert!(error.starts_with("error: the clocks of the database and of this machine differ by"), "{error}");
+        assert!(error.contains("--force"), "{error}");
         assert_eq!((error.lines().count(), world.rows().await), (1, 3), "{error}");
     }
     assert!(stdout(&run(&mut sweep(&world, &["--force"]))).starts_with("deleted 3 durable"));
@@ -119,18 +120,57 @@ async fn where_the_clocks_differ_by_more_than_a_minute_it_wants_to_be_forced() {
     }
 }
 
-/// Which table's pages would be walked there: those of the coordinator, which holds no row.
+/// From cron each one is a new process, which knows nothing of those before it.
 #[tokio::test]
-async fn on_citus_it_says_what_to_run_instead() {
-    let world = World::of_parts(8).await;
-    for args in [&[][..], &["--dry-run"], &["--force"], &["--every", "1s"]] {
-        let error = failure(&run(&mut sweep(&world, args)));
-        assert!(
-            error.starts_with("error: a sweep walks the pages of one server") && error.contains("8 parts"),
-            "{error}"
-        );
-        assert!(error.contains("delete from …") && error.lines().count() == 1, "{error}");
+async fn where_somebody_keeps_the_lock_of_the_sweepers_it_fails_and_says_how_to_find_them() {
+    let world = World::new().await;
+    fill(&world, 3).await;
+    let mut keeper = world.pool.begin().await.unwrap();
+    sqlx::query("select pg_advisory_xact_lock(7234017283807667300)").execute(&mut *keeper).await.unwrap();
+    let output = run(&mut sweep(&world, &[]));
+    assert!(
+        text(&output.stdout).starts_with("deleted 0 durable and 0 ephemeral rows; looked at 0 pages"),
+        "{output:?}"
+    );
+    let error = failure(&output);
+    assert!(error.starts_with("error: another session keeps the lock of the sweepers (find it with: "), "{error}");
+
+    // As a sidecar it outlasts them.
+    let mut command = sweep(&world, &["--every", "1s"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    assert_eq!(told, error);
+    keeper.rollback().await.unwrap();
+    until_fewer_than(&world, 1).await;
+    signal("TERM", child.id());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// By the definitions that wrote the rows, part by part.
+#[tokio::test]
+async fn on_citus_it_deletes_what_the_rows_say() {
+    let world = World::of_parts(PARTS).await;
+    for part in NUMBERS {
+        world
+            .sql(&format!(
+                "insert into tollgate.durable
+                 select {part}, 'full', n, 0, 0, now() - interval '2 hours', now() - interval '1 hour' from generate_series(1, 5) n;
+                 insert into tollgate.ephemeral values ({part}, 'recent', 'k', 0, 0, now(), now())"
+            ))
+            .await;
     }
+    let counted = stdout(&run(&mut sweep(&world, &["--dry-run"])));
+    assert!(counted.starts_with("would delete 40 durable and 0 ephemeral rows"), "{counted}");
+    let mut tx = world.begin().await;
+    sqlx::query("select from tollgate.durable where key = '5' for update").execute(&mut *tx).await.unwrap();
+    let swept = stdout(&run(&mut sweep(&world, &["--batch", "2", "--share", "100"])));
+    assert!(swept.starts_with("deleted 32 durable and 0 ephemeral rows"), "{swept}");
+    tx.rollback().await.unwrap();
+    let json = stdout(&run(&mut sweep(&world, &["--json", "--margin", "0s"])));
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["durable"], &report["ephemeral"], &report["complete"]), (&8.into(), &8.into(), &true.into()));
+    assert_eq!(world.rows().await, 0);
 }
 
 #[tokio::test]

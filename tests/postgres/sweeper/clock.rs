@@ -104,6 +104,25 @@ async fn a_sweeper_that_saw_the_clock_run_away_forgives_no_debt() {
     assert_eq!(value, Tokens::from_micros(-490_000_000));
 }
 
+/// It has no reading from before the step, but its machine has a clock, too.
+#[tokio::test]
+async fn a_sweeper_that_first_looks_after_the_clock_ran_away_forgives_no_debt() {
+    let world = World::with_clock().await;
+    owe(&world).await;
+    for ahead in ["2 hours", "-2 hours"] {
+        world.set_ahead(ahead).await;
+        let sweeper = Sweeper::new().share(100);
+        for _ in 0..2 {
+            let swept = sweeper.sweep(&world.pool).await.unwrap();
+            assert_eq!((swept.rows(), swept.pages, swept.clock_stepped), (0, 0, true), "{ahead}");
+        }
+    }
+    // Where the machine's own clock is known to be wrong.
+    world.set_ahead("2 hours").await;
+    let swept = Sweeper::new().share(100).trusting_the_clock().sweep(&world.pool).await.unwrap();
+    assert_eq!((swept.rows(), swept.clock_stepped), (1, false));
+}
+
 #[tokio::test]
 async fn a_pass_ends_where_the_clock_runs_away_and_a_later_one_goes_on_once_it_keeps_step() {
     let world = World::with_clock().await;

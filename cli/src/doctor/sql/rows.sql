@@ -1,8 +1,8 @@
--- All rows, by limit and storage: how many lie in the future, what they owe now, how many have more than 200 holds, and
--- in how many a hold with a name has lapsed that nobody used. Reads both tables whole.
+-- All rows of a part, by limit and storage: how many lie in the future, what they owe now, how many have more than 200
+-- holds, and in how many a hold with a name has lapsed that nobody used. Reads them all.
 --
 -- The definitions that are known: $1 names, $2 tokens that one row gets each second, $3 how deep reservations may take
--- one row
+-- one row; $4 the part
 with known as materialized (
     select *
       from unnest($1::text[], $2::float8[], $3::float8[]) as k (name, rate, max_reserved)
@@ -22,6 +22,7 @@ seen as (
            case when isfinite(b.full_at) then extract(epoch from b.full_at - clock_timestamp()) end::float8       as full_in
       from tollgate.balances b
       left join known k on k.name = b.name
+     where b.part = $4
 )
 select s.name,
        s.storage,

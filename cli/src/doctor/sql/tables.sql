@@ -4,6 +4,7 @@ select s.relname::text                                                        as
        s.n_dead_tup                                                           as dead,
        s.n_tup_upd                                                            as updates,
        s.n_tup_hot_upd                                                        as hot_updates,
+       pg_relation_size(s.relid)                                              as bytes,
        coalesce('autovacuum_enabled=false' = any (c.reloptions)
              or 'autovacuum_enabled=off' = any (c.reloptions), false)         as is_never_vacuumed,
        array(select i.indexrelid::regclass::text

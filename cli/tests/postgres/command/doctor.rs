@@ -149,7 +149,7 @@ async fn rows_are_compared_with_the_limits_file() {
              (0, 'llm_tokens', 'long ago', 0, -300000000000, '2020-01-01', '2020-01-01'),
              (0, 'sign_ups', 'slow', 0, -4000000000, clock_timestamp(), clock_timestamp());
              insert into tollgate.ephemeral values
-             (0, 'all_traffic', 'laden', 0, 0, '2020-01-01', '2020-01-01', (select array_agg(1) from generate_series(1, 603)))",
+             (0, 'all_traffic', 'laden', 0, 0, '2020-01-01', '2020-01-01', (select array_agg(number) from generate_series(1, 201) n, unnest(array[1, -1, 2 * n + 2]) number))",
         )
         .await;
     let with = ["--limits", EXAMPLE];
@@ -228,6 +228,29 @@ async fn rows_from_the_future_are_an_error() {
         .sql("insert into tollgate.ephemeral values (0, 'all_traffic', 'ada', 0, 0, now() + interval '3 days', now())")
         .await;
     expect(&world, &[], "future_rows", "error", "1 ephemeral row of \"all_traffic\" in the future, up to 3days ahead");
+}
+
+#[tokio::test]
+async fn rows_that_cannot_be_read_are_an_error_and_the_remedy_mends_them() {
+    let world = World::new().await;
+    world
+        .sql(
+            "insert into tollgate.durable values
+             (0, 'sign_ups', 'it''s', 0, 0, now(), now(), '{{1, 2}}'), (0, 'sign_ups', 'fine', 0, 0, now(), now(), '{}')",
+        )
+        .await;
+    expect(&world, &[], "corrupt_rows", "error", "1 durable row of \"sign_ups\" whose holds cannot be read");
+    let found = findings(&world.command_url(), &[]);
+    let remedy = found.iter().find(|finding| finding["check"] == "corrupt_rows").unwrap()["remedy"].as_str().unwrap();
+    world.sql(remedy.split_once(": ").unwrap().1).await;
+    assert!(findings(&world.command_url(), &[]).iter().all(|finding| finding["check"] != "corrupt_rows"));
+}
+
+#[tokio::test]
+async fn a_table_without_its_empty_megabyte_is_named() {
+    let world = World::new().await;
+    world.sql("truncate tollgate.ephemeral").await;
+    expect(&world, &[], "small_table", "note", "tollgate.ephemeral lacks the empty megabyte that it begins with");
 }
 
 #[tokio::test]

@@ -108,6 +108,40 @@ async fn holds_are_counted_and_listed() {
     assert_eq!(rows[0]["holds"], json!(holds));
 }
 
+/// Whatever a hand has written, the rows of others are shown.
+#[tokio::test]
+async fn a_row_whose_calls_are_errors_is_said_to_be_corrupt_and_hides_no_other() {
+    let world = World::new().await;
+    let lists = ["{5, null}", "{{1, 2}}", "{5}", "{1, -5, 1}", "[2:3]={1, 2}"];
+    for (key, holds) in lists.into_iter().enumerate() {
+        world
+            .sql(&format!(
+                "insert into tollgate.durable values (0, 'sign_ups', '{key}', 0, 100000000, now(), now(), '{holds}')"
+            ))
+            .await;
+        let told = stdout(&inspect(&world, Some(EXAMPLE), &["sign_ups", &key.to_string()]));
+        let corrupt = "durable, corrupt: its holds cannot be read, so each call of it is an error\n";
+        assert!(told.ends_with(corrupt) && !told.contains("balance"), "{holds}: {told}");
+        let call = ["check", "sign_ups", &key.to_string(), "--limits", EXAMPLE, "--database-url", &world.command_url()];
+        assert!(failure(&run(tollgate().args(call))).contains("is corrupt: its holds cannot be read"), "{holds}");
+    }
+    let last = "insert into tollgate.durable values
+                (0, 'sign_ups', 'last', 0, 0, now(), '262142-12-31 23:59:59.999999+00'),
+                (0, 'sign_ups', 'first', 0, -9223372036854775808, '4713-01-01 BC', '4713-01-01 BC')";
+    world.sql(last).await;
+    for limits in [None, Some(EXAMPLE)] {
+        let told = stdout(&inspect(&world, limits, &["sign_ups"]));
+        assert_eq!((told.lines().count(), told.matches("corrupt").count()), (8, 5), "{told}");
+        let list = page(&inspect(&world, limits, &["sign_ups", "--json"]));
+        let faults = list["keys"].as_array().unwrap().iter().filter(|key| key["rows"][0]["fault"].is_string());
+        assert_eq!(faults.count(), 5, "{list}");
+    }
+    let told = stdout(&run(tollgate()
+        .args(["top", "--once", "--interval", "100ms", "--limits", EXAMPLE])
+        .env("DATABASE_URL", world.command_url())));
+    assert!(told.contains("last"), "{told}");
+}
+
 #[tokio::test]
 async fn the_list_has_the_most_exhausted_first() {
     let world = World::new().await;
