@@ -88,11 +88,11 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// Another transaction locked a row for longer than the lock timeout. Nothing was taken, and the limiter's own changes
-    /// to the caller's transaction are undone.
+    /// Another transaction locked a row for longer than the lock timeout. Nothing was taken, and the limiter's own
+    /// changes to the caller's transaction are undone.
     ///
-    /// A limiter without a lock timeout may meet the `lock_timeout` of the session. Then it returns this error for a limit
-    /// with shards, and on Citus for a call about several parts or both tables; else [`Error::Database`].
+    /// A limiter without a lock timeout may meet the `lock_timeout` of the session. Then it returns this error for a
+    /// limit with shards, and on Citus for a call about several parts or both tables; else [`Error::Database`].
     #[cfg(feature = "postgres")]
     #[error("another transaction locks a row of limit {limit:?} for too long (try again, and let it commit sooner)")]
     Locked {
@@ -110,8 +110,8 @@ pub enum Error {
         limit: Cow<'static, str>,
     },
     /// The receipt was settled or cancelled before, or its row is gone, as after a crash in an
-    /// [`ephemeral`](crate::Limit::ephemeral) limit. Or a request asks anew with the [id](crate::Request::once) of a lease
-    /// that was released. Nothing was changed.
+    /// [`ephemeral`](crate::Limit::ephemeral) limit. Or a request asks anew with the [id](crate::Request::once) of a
+    /// lease that was released. Nothing was changed.
     #[error("the receipt of limit {limit:?} stands for no charge: it was used before, or its row is gone")]
     ReceiptUsed {
         /// The limit's name.

@@ -1,6 +1,6 @@
 //! An exact rate limiter for services that already have PostgreSQL. It decides inside the caller's own transaction, so
-//! that a decision and the work that it pays for commit or roll back together. Or a gate merges the callers of a process
-//! and decides for them in transactions of its own.
+//! that a decision and the work that it pays for commit or roll back together. Or a gate merges the callers of a
+//! process and decides for them in transactions of its own.
 //!
 //! ```
 //! # #[cfg(feature = "postgres")]

@@ -95,8 +95,8 @@ impl GateBuilder {
         self
     }
 
-    /// How long to wait for a row that somebody else's transaction has locked; a second by default, in whole milliseconds,
-    /// rounded up. Then the callers that wait for it get [`Error::Locked`](crate::Error::Locked).
+    /// How long to wait for a row that somebody else's transaction has locked; a second by default, in whole
+    /// milliseconds, rounded up. Then the callers that wait for it get [`Error::Locked`](crate::Error::Locked).
     ///
     /// Calls of other rows go on meanwhile. Those that wait take one more connection, and none of them locks a row.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
@@ -117,10 +117,10 @@ impl GateBuilder {
 
     /// How long to wait for a connection; five seconds by default, and never longer than the pool itself says.
     ///
-    /// If the server is away, callers wait so long, because sqlx tries to connect until then. If the server does not even
-    /// refuse, they wait up to twice as long: the gate then tries a connection beside the pool, because a pool in full
-    /// use is another error, [`Error::PoolExhausted`](crate::Error::PoolExhausted). With another policy than [`OnFailure::Closed`] a
-    /// fraction of a second may suit better.
+    /// If the server is away, callers wait so long, because sqlx tries to connect until then. If the server does not
+    /// even refuse, they wait up to twice as long: the gate tries a connection beside the pool, because a pool in full
+    /// use is another error, [`Error::PoolExhausted`](crate::Error::PoolExhausted). With another policy than
+    /// [`OnFailure::Closed`] a fraction of a second may suit better.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.settings.acquire_timeout = timeout;
         self
@@ -139,8 +139,8 @@ impl GateBuilder {
     /// Each of a batch's two statements then costs four round trips: preparing and executing are one each, with a
     /// transaction around them. Without the transaction a pooler may send them to two servers.
     ///
-    /// Set this on every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a
-    /// name.
+    /// Set this on every limiter and gate of a pool: a connection goes on using a statement that it has prepared under
+    /// a name.
     pub fn unnamed_statements(mut self) -> Self {
         self.settings.backend.unnamed = true;
         self

@@ -166,7 +166,8 @@ impl Gate {
     /// [`consume`](Self::consume) and other processes may take the tokens first. A caller who needs a promise calls
     /// [`reserve`](Self::reserve).
     ///
-    /// The database gives the span to sleep, and this machine's monotonic clock measures it; see [`jitter`](GateBuilder::jitter).
+    /// The database gives the span to sleep, and this machine's monotonic clock measures it; see
+    /// [`jitter`](GateBuilder::jitter).
     ///
     /// # Errors
     ///

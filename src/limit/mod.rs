@@ -75,8 +75,8 @@ impl Limit {
 
     /// A bucket into which `rate` tokens drip evenly over each `period`, up to its capacity.
     ///
-    /// Each write rounds the refill down to whole micro-tokens. So a bucket that is slow and written all the time
-    /// gains nothing: one a day, written 5 402 times within 4 seconds, got none of the 46 micro-tokens that were due.
+    /// Each write rounds the refill down to whole micro-tokens. So a bucket that is slow and written all the time gains
+    /// nothing: one a day, written 5 402 times within 4 seconds, got none of the 46 micro-tokens that were due.
     ///
     /// # Panics
     ///
@@ -257,9 +257,9 @@ impl Limit {
     ///
     /// A changed number of shards is a changed definition. The rows are numbered from 0; each stays readable and is cut
     /// to its new share of the capacity at its next refill. While processes with both numbers run, at most the sum of
-    /// both limits is granted; afterwards at most one capacity more, once. A row beyond the new number is stale:
-    /// nobody asks it, its debt binds nobody, and the sweeper deletes it when it is full. If one
-    /// row becomes ten, a debt in that row is repaid at a tenth of the rate.
+    /// both limits is granted; afterwards at most one capacity more, once. A row beyond the new number is stale: nobody
+    /// asks it, its debt binds nobody, and the sweeper deletes it when it is full. If one row becomes ten, a debt in
+    /// that row is repaid at a tenth of the rate.
     ///
     /// # Panics
     ///

@@ -36,7 +36,7 @@ pub struct LimitSpec {
     pub(crate) name: Text,
     /// How tokens come back.
     pub kind: LimitKind,
-    /// How many tokens come back in each period; for a concurrency limit, how many are held at once. Positive.
+    /// How many tokens come back in each period; for a concurrency limit, how many can be held at once. Positive.
     pub rate: Tokens,
     /// The period, or the lease of a concurrency limit, from one microsecond to a thousand years, in whole
     /// microseconds.

@@ -31,9 +31,9 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// # Locks
 ///
 /// A call that takes or gives tokens locks its rows until the transaction ends, in one order for all callers. So calls
-/// never deadlock with each other, however many limits each asks at once. Two calls in one transaction lock one after
-/// the other: ask limits together ([`consume_all`](Self::consume_all)), or in the same order everywhere. Consume late and
-/// commit soon: whoever asks the same key waits meanwhile.
+/// never deadlock with each other, however many limits each asks at once. Two calls in one transaction lock outside of
+/// that order: ask limits together ([`consume_all`](Self::consume_all)), or in the same order everywhere. Consume late
+/// and commit soon: whoever asks the same key waits meanwhile.
 ///
 /// A refusal that a committed balance proves takes no lock, writes nothing, and costs one round trip.
 /// [`check`](Self::check) and [`balance`](Self::balance) never lock.
@@ -59,17 +59,17 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// # Round trips
 ///
-/// A grant of one limit takes two: lock, write. For a new key it takes three, as the row is inserted in between. A grant
-/// of several limits takes three: look, insert or lock, write. A grant of a limit with shards takes four, with the
-/// savepoint. A refusal takes one. Other verbs take two: lock, write.
+/// A grant of one limit takes two: lock, write. For a new key it takes three, as the row is inserted in between. A
+/// grant of several limits takes three: look, insert or lock, write. A grant of a limit with shards takes four, with
+/// the savepoint. A refusal takes one. Other verbs take two: lock, write.
 ///
 /// # Shards
 ///
 /// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all rows, without a lock. If the
 /// rows together are short, the call is refused. Else it takes from the fullest row that nobody has locked, in a
 /// savepoint that stays. If all are locked, it waits for one of them. While rows of a key are missing, it inserts one,
-/// and waits for whoever is inserting the same row. If it needs several rows, it locks all of them, in the one order. So
-/// it refuses only where the rows together are short.
+/// and waits for whoever is inserting the same row. If it needs several rows, it locks all of them, in the one order.
+/// So it refuses only where the rows together are short.
 ///
 /// `credit` and `debit` lock all rows of a key; `reset` does, and deletes stale ones; `settle` and `cancel` lock the
 /// rows that were charged. Ask such a limit once in a transaction, for the sum: a second call may need another row, out
@@ -79,15 +79,15 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// Made for READ COMMITTED, PostgreSQL's default. At REPEATABLE READ and SERIALIZABLE a lost race is a serialization
 /// failure (40001), as for any other write: [`Error::is_retryable`] says so, and the caller tries the whole transaction
-/// again. There, a row that is newer than the snapshot counts as missing, and so as full: credit, settle and reset leave
-/// it alone.
+/// again. There, a row that is newer than the snapshot counts as missing, and so as full: credit, settle and reset
+/// leave it alone.
 ///
 /// # Cancellation
 ///
 /// Futures may be dropped at any await point. One statement writes what a call takes, so a dropped call was carried out
 /// whole or not at all. Only the database knows which of the two, so let the transaction roll back. If it commits after
-/// all, a call that was not carried out leaves at most a full row, which means the same as a missing one. A call with a
-/// [lock timeout](Self::lock_timeout) leaves that timeout set for the rest of the transaction.
+/// all, a call that was not carried out leaves at most a full row, which means the same as a missing one. A dropped
+/// call with a [lock timeout](Self::lock_timeout) leaves that timeout set for the rest of the transaction.
 ///
 /// # Example
 ///
@@ -119,13 +119,13 @@ impl Limiter {
         Self { at: None, lock_timeout: None, backend: Backend::PLAIN }
     }
 
-    /// Waits at most so long for a row that another transaction has locked. Then it gives up with [`Error::Locked`], and the
-    /// caller's transaction stays usable.
+    /// Waits at most so long for a row that another transaction has locked. Then it gives up with [`Error::Locked`],
+    /// and the caller's transaction stays usable.
     ///
     /// It is PostgreSQL's `lock_timeout`, which counts anew for each row of a call, in whole milliseconds, rounded up.
-    /// The savepoint that it needs costs two round trips per call. If the call takes or gives, the savepoint stays until
-    /// the transaction ends. With more than 64 savepoints in one transaction PostgreSQL makes every snapshot of other sessions
-    /// more slowly: ask many limits in one call.
+    /// The savepoint that it needs costs two round trips per call. If the call takes or gives, the savepoint stays
+    /// until the transaction ends. With more than 64 savepoints in one transaction PostgreSQL makes every snapshot of
+    /// other sessions more slowly: ask many limits in one call.
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
@@ -139,8 +139,8 @@ impl Limiter {
     /// servers. So [`check`](Self::check) and [`balance`](Self::balance) need a transaction, too. One that was
     /// [begun by hand](BegunByHand) costs two more round trips per call.
     ///
-    /// Set this on every limiter and gate of a pool: a connection goes on using a statement that it has prepared under a
-    /// name.
+    /// Set this on every limiter and gate of a pool: a connection goes on using a statement that it has prepared under
+    /// a name.
     pub const fn unnamed_statements(mut self) -> Self {
         self.backend.unnamed = true;
         self
@@ -178,7 +178,7 @@ impl Limiter {
 
     /// Takes tokens, if all of them are there.
     ///
-    /// A refusal takes nothing, writes nothing, and pushes nobody further back.
+    /// A refusal takes nothing, writes nothing, and delays nobody's tokens.
     ///
     /// # Errors
     ///
@@ -270,8 +270,8 @@ impl Limiter {
         self.decide(tx.connection(), Call::debit(request)).await.map(Answer::lowest)
     }
 
-    /// Fills a key up, forgives its debts, and mends a row whose instant lies in the future. Deletes stale shards: rows beyond the
-    /// limit's number of shards. The request's cost does not matter.
+    /// Fills a key up, forgives its debts, and mends a row whose instant lies in the future. Deletes stale shards: rows
+    /// beyond the limit's number of shards. The request's cost does not matter.
     ///
     /// # Errors
     ///

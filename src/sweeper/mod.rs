@@ -43,9 +43,9 @@ use watch::Watch;
 /// the two. So no debt is forgiven, a lowered rate or a raised capacity is seen, and no later decision changes (a grid
 /// that counts from the first use may start anew, later and never earlier).
 ///
-/// While two definitions of one limit are live, during a rolling deploy, let the sweeper know both. Or let it
-/// know neither, with a margin in which the larger one fills up. A row that is full under the smaller definition only would come back full
-/// under the larger.
+/// While two definitions of one limit are live, during a rolling deploy, let the sweeper know both. Or let it know
+/// neither, with a margin in which the larger one fills up. A row that is full under the smaller definition only would
+/// come back full under the larger.
 ///
 /// # Steps of the clock
 ///
