@@ -28,7 +28,7 @@ fn after(limit: &Limit, calls: usize, at: i64) -> String {
 }
 
 #[test]
-fn f75_the_fields_are_those_of_the_draft() {
+fn the_fields_are_those_of_the_draft() {
     let limit = Limit::token_bucket("default", 10, MINUTE);
     let headers = Fields::default().of(&World::default().consume([limit.global()], millis(0)));
     assert_eq!(text(&headers, "ratelimit-policy"), r#""default";q=10;w=60"#);
@@ -45,7 +45,7 @@ fn a_sliding_window_is_told_by_its_number_and_its_period() {
 }
 
 #[test]
-fn f76_retry_after_is_never_0() {
+fn retry_after_is_never_0() {
     let limit = Limit::fixed_window("f76", 1, Duration::from_millis(1_500)).start(Duration::ZERO);
     let mut world = World::default();
     assert!(world.consume([limit.global()], millis(0)).is_granted());

@@ -36,7 +36,7 @@ fn ours() -> TrustedProxies {
 }
 
 #[test]
-fn f74x_the_client_is_the_nth_from_the_right() {
+fn the_client_is_the_nth_from_the_right() {
     let line = ["spoof, 6.6.6.6, 203.0.113.9, 10.0.0.2"];
     let counted: Vec<_> = (0..6).map(|proxies| client(&hops(proxies), line)).collect();
     assert_eq!(counted, ["10.0.0.1", "10.0.0.2", "203.0.113.9", "6.6.6.6", "10.0.0.1", "10.0.0.1"]);
@@ -46,7 +46,7 @@ fn f74x_the_client_is_the_nth_from_the_right() {
 }
 
 #[test]
-fn f74x_the_client_is_the_first_from_the_right_that_is_no_proxy() {
+fn the_client_is_the_first_from_the_right_that_is_no_proxy() {
     assert_eq!(client(&ours(), ["6.6.6.6, 203.0.113.9, 10.0.0.2, 192.0.2.1"]), "203.0.113.9");
     assert_eq!(client(&ours(), ["6.6.6.6, 2001:db8:1::9, 2001:db8:ffff::1"]), "2001:db8:1::9");
     assert_eq!(client(&ours(), ["6.6.6.6, nonsense, 10.0.0.2"]), "10.0.0.1", "a malformed entry: the peer");

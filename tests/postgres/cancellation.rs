@@ -44,7 +44,7 @@ const VERBS: [Verb; 9] = [
 ];
 
 #[tokio::test]
-async fn g18_a_call_dropped_anywhere_and_rolled_back_leaves_no_trace() {
+async fn a_call_dropped_anywhere_and_rolled_back_leaves_no_trace() {
     let stage = Stage::new().await;
     for limiter in [LIMITER, LIMITER.lock_timeout(Duration::from_secs(10))] {
         for verb in VERBS {
@@ -67,7 +67,7 @@ async fn g18_a_call_dropped_anywhere_and_rolled_back_leaves_no_trace() {
 }
 
 #[tokio::test]
-async fn g18_a_call_dropped_anywhere_and_committed_counts_whole_or_not_at_all() {
+async fn a_call_dropped_anywhere_and_committed_counts_whole_or_not_at_all() {
     let stage = Stage::new().await;
     for limiter in [LIMITER, LIMITER.lock_timeout(Duration::from_secs(10))] {
         for verb in VERBS {
@@ -123,7 +123,7 @@ async fn a_call_dropped_while_it_waits_for_a_lock_takes_nothing() {
 
 /// The limiter's lock timeout is for its own wait: neither a refusal nor a wait that is cut short leaves it behind.
 #[tokio::test]
-async fn g15_a_lock_timeout_leaves_the_transaction_usable_and_its_own_timeout_in_place() {
+async fn a_lock_timeout_leaves_the_transaction_usable_and_its_own_timeout_in_place() {
     let stage = Stage::new().await;
     stage.set().await;
     let mut holder = stage.world.connect().await;

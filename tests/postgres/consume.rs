@@ -10,7 +10,7 @@ use crate::world::{World, limiter, second};
 static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 
 #[tokio::test]
-async fn g11_what_is_rolled_back_was_never_taken() {
+async fn what_is_rolled_back_was_never_taken() {
     let world = World::new().await;
     let limit = Limit::token_bucket("rolled_back", 10, MINUTE);
     let mut tx = world.begin().await;
@@ -57,7 +57,7 @@ async fn a_refusal_names_the_instant_and_leaves_the_row_alone() {
 }
 
 #[tokio::test]
-async fn g12_several_limits_are_taken_all_or_none() {
+async fn several_limits_are_taken_all_or_none() {
     let world = World::new().await;
     let (user, tenant) = (Limit::token_bucket("user", 5, MINUTE), Limit::token_bucket("tenant", 1, MINUTE).ephemeral());
     let mut tx = world.begin().await;

@@ -22,7 +22,7 @@ static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);
 const EVER: Duration = Limit::MAX_PERIOD;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f24_f26_f27_a_new_key_grants_sixty_four_callers_its_capacity_and_no_more() {
+async fn a_new_key_grants_sixty_four_callers_its_capacity_and_no_more() {
     const CALLERS: usize = 64;
     const KEYS: usize = 4;
     let world = World::new().await;
@@ -58,7 +58,7 @@ async fn f24_f26_f27_a_new_key_grants_sixty_four_callers_its_capacity_and_no_mor
 
 /// Between a caller's lock and its insert the row appears, and between its insert and its lock it vanishes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f28_f40_callers_beside_resets_and_sweeps_never_fail_and_get_what_the_resets_allow() {
+async fn callers_beside_resets_and_sweeps_never_fail_and_get_what_the_resets_allow() {
     for limit in [Limit::token_bucket("swept", 5, EVER), Limit::stepped_bucket("swept", 5, EVER).ephemeral()] {
         let world = World::new().await;
         let (done, granted) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -120,7 +120,7 @@ async fn a_row_that_appears_or_comes_and_goes_while_it_is_inserted_is_decided_an
 
 /// Sets of rows that are there, that are not, and that come and go, asked in every order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g14_limits_asked_together_in_any_order_never_deadlock_and_balance_to_the_token() {
+async fn limits_asked_together_in_any_order_never_deadlock_and_balance_to_the_token() {
     const CALLERS: u64 = 32;
     const ROUNDS: u64 = 32;
     const KEYS: u64 = 4;
@@ -261,7 +261,7 @@ async fn a_refusal_after_a_wait_leaves_no_row_behind() {
 
 /// A clock read before the wait would grant refill twice: once to the holder, once to the waiter.
 #[tokio::test]
-async fn g3_the_clock_is_read_after_the_wait_for_a_row() {
+async fn the_clock_is_read_after_the_wait_for_a_row() {
     let world = World::new().await;
     let (durable, ephemeral) = (Limit::token_bucket("d", 50, SECOND), Limit::token_bucket("e", 50, SECOND).ephemeral());
     let d = |key: &'static str| durable.key(key);
@@ -468,7 +468,7 @@ impl Dice {
 
 /// The row is full when it is inserted, so it must not stand at an instant before others spent what was there.
 #[tokio::test]
-async fn g3_the_clock_is_read_after_the_wait_for_an_insert() {
+async fn the_clock_is_read_after_the_wait_for_an_insert() {
     let world = World::new().await;
     let (durable, ephemeral) = (Limit::token_bucket("d", 50, SECOND), Limit::token_bucket("e", 50, SECOND).ephemeral());
     let (d, e) = (|key: &'static str| durable.key(key), |key: &'static str| ephemeral.key(key));
@@ -524,7 +524,7 @@ async fn never_over_a_row_that_was_absent_is_held_between_the_statements_of_a_ca
 
 /// A row that is deleted whenever it is reset vanishes under each caller again and again: someone has to insert it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f28_callers_beside_a_clean_up_that_deletes_what_it_resets_are_never_contended() {
+async fn callers_beside_a_clean_up_that_deletes_what_it_resets_are_never_contended() {
     let world = World::new().await;
     let limit = Limit::token_bucket("swept", 5, EVER);
     let done = Arc::new(AtomicBool::new(false));

@@ -113,7 +113,7 @@ async fn count(proxy: &Proxy, conn: &mut PgConnection, limiter: Limiter, key: &s
 }
 
 #[tokio::test]
-async fn g19_a_refusal_writes_nothing_and_takes_no_transaction_id() {
+async fn a_refusal_writes_nothing_and_takes_no_transaction_id() {
     let (server, mut conn) = alone().await;
     let spent = [
         Limit::token_bucket("continuous", 2, EVER),

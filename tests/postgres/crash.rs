@@ -41,7 +41,7 @@ async fn balances(conn: &mut PgConnection) -> [i64; 3] {
 
 /// A promise survives: nobody is served before those who were told to wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f66_after_a_crash_durable_limits_and_reservations_stand_and_ephemeral_limits_are_full() {
+async fn after_a_crash_durable_limits_and_reservations_stand_and_ephemeral_limits_are_full() {
     let mut server = server().await;
     let mut conn = connect(&server).await;
     let mut tx = conn.begin().await.unwrap();
@@ -73,7 +73,7 @@ async fn f66_after_a_crash_durable_limits_and_reservations_stand_and_ephemeral_l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f67_after_a_clean_restart_both_kinds_stand() {
+async fn after_a_clean_restart_both_kinds_stand() {
     let mut server = server().await;
     let mut conn = connect(&server).await;
     let mut tx = conn.begin().await.unwrap();

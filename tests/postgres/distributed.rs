@@ -56,7 +56,7 @@ fn the_core_suite_passes_on_citus() {
     ];
     // Citus does not pass on a lock timeout that is set by hand, so the test waits without an end. REPEATABLE READ is a
     // snapshot for each node: one that comes after the winner's has lost no race.
-    let by_node = ["g15_a_lock_timeout_of_the_callers_own", "g17_a_lost_race_at_repeatable_read"];
+    let by_node = ["a_lock_timeout_of_the_callers_own", "a_lost_race_at_repeatable_read"];
     // It goes by the count of statements, among them those of a connection that is given back, and by the order of calls
     // in two parts.
     let by_order = ["who_waits_for_much_is_not_overtaken"];
@@ -78,20 +78,20 @@ fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&
         "ended_by_hand_is_none",
         "is_held_between_the_statements",
         "the_failure_names_limit_and_step",
-        "g20_named",
+        "named_statements_are_prepared_once",
         "shards::cost",
     ];
     // They write rows by hand, of part 0.
     let by_hand = [
         "a_refusal_after_a_wait_leaves_no_row_behind",
         "a_row_that_appears_or_comes_and_goes",
-        "g3_the_clock_is_read_after_the_wait_for_an_insert",
+        "the_clock_is_read_after_the_wait_for_an_insert",
         "receipts::a_receipt_of_an_older_definition_never_lowers_a_row",
-        "receipts::g21_g22_a_reservation_is_cancelled",
-        "receipts::g23_settling_gives_back",
+        "receipts::a_reservation_is_cancelled",
+        "receipts::settling_gives_back",
     ];
     // They take long, and ask for no more than the rest.
-    let long = ["f28_", "d10_d11_a_hundred_calls", "g30_two_deploys"];
+    let long = ["beside_resets_and_sweeps", "beside_a_clean_up", "a_hundred_calls", "two_deploys"];
     for skipped in other.iter().chain(&by_hand).chain(&long) {
         command.args(["--skip", skipped]);
     }

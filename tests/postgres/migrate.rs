@@ -11,7 +11,7 @@ use crate::world::{ON_CALL, OWNER, World, pid, second};
 const ALL: usize = 3;
 
 #[tokio::test]
-async fn g33_run_twice_it_does_nothing_the_second_time() {
+async fn run_twice_it_does_nothing_the_second_time() {
     let world = World::unmigrated().await;
     let mut conn = world.connect().await;
     assert_eq!(migrate::run(&mut conn).await.unwrap().len(), ALL);
@@ -23,7 +23,7 @@ async fn g33_run_twice_it_does_nothing_the_second_time() {
 }
 
 #[tokio::test]
-async fn g33_of_eight_runners_at_once_one_applies_and_the_others_find_nothing_to_do() {
+async fn of_eight_runners_at_once_one_applies_and_the_others_find_nothing_to_do() {
     let world = World::unmigrated().await;
     let mut runners = Vec::new();
     for _ in 0..8 {
@@ -186,7 +186,7 @@ async fn a_history_with_wide_versions_is_the_same_history() {
 }
 
 #[tokio::test]
-async fn f63_the_sql_text_makes_the_same_schema_and_is_safe_to_run_twice() {
+async fn the_sql_text_makes_the_same_schema_and_is_safe_to_run_twice() {
     let (by_run, by_text) = (World::new().await, World::unmigrated().await);
     let mut conn = by_text.connect().await;
     for _ in 0..2 {
@@ -275,7 +275,7 @@ async fn without_its_schema_the_limiter_names_the_command() {
 }
 
 #[tokio::test]
-async fn f65_the_ephemeral_table_is_unlogged_and_the_durable_one_is_not() {
+async fn the_ephemeral_table_is_unlogged_and_the_durable_one_is_not() {
     let world = World::new().await;
     let sql = "select relname::text, relpersistence::text from pg_class
                 where relnamespace = 'tollgate'::regnamespace::oid and relname in ('ephemeral', 'durable') order by 1";

@@ -46,7 +46,13 @@ fn core_suite(statements: &str) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["consume::", "contention::", "gate::agreement::", "receipts::", "transactions::"]);
     // The first prepares statements by name. The others take long, and send none that the rest does not.
-    for skipped in ["g20_named", "gate::contention", "shards::contention", "f28_"] {
+    for skipped in [
+        "named_statements_are_prepared_once",
+        "gate::contention",
+        "shards::contention",
+        "beside_resets_and_sweeps",
+        "beside_a_clean_up",
+    ] {
         command.args(["--skip", skipped]);
     }
     command.args(["--test-threads", "2"]).env(POOLER, statements);

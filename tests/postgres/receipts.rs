@@ -26,7 +26,7 @@ fn ten() -> [Limit; 2] {
 }
 
 #[tokio::test]
-async fn g21_g22_a_reservation_is_cancelled_until_it_is_ready() {
+async fn a_reservation_is_cancelled_until_it_is_ready() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for (limit, shortly_before) in std::iter::zip(owing(), [10, 6]) {
@@ -41,7 +41,7 @@ async fn g21_g22_a_reservation_is_cancelled_until_it_is_ready() {
 }
 
 #[tokio::test]
-async fn g22_a_grant_is_ready_at_once_so_it_is_settled_to_zero_instead() {
+async fn a_grant_is_ready_at_once_so_it_is_settled_to_zero_instead() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for limit in ten() {
@@ -57,7 +57,7 @@ async fn g22_a_grant_is_ready_at_once_so_it_is_settled_to_zero_instead() {
 }
 
 #[tokio::test]
-async fn g23_settling_gives_back_what_was_spared_and_takes_what_was_missing() {
+async fn settling_gives_back_what_was_spared_and_takes_what_was_missing() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     let limit = Limit::token_bucket("bounded", 10, MINUTE).max_reserved(5);
@@ -83,7 +83,7 @@ async fn g23_settling_gives_back_what_was_spared_and_takes_what_was_missing() {
 }
 
 #[tokio::test]
-async fn g23_an_actual_cost_that_is_none_is_an_error_before_any_sql() {
+async fn an_actual_cost_that_is_none_is_an_error_before_any_sql() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for limit in ten() {
@@ -106,7 +106,7 @@ async fn g23_an_actual_cost_that_is_none_is_an_error_before_any_sql() {
 }
 
 #[tokio::test]
-async fn g24_cancelling_the_first_of_two_gives_back_exactly_the_first() {
+async fn cancelling_the_first_of_two_gives_back_exactly_the_first() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for (limit, ready) in std::iter::zip(owing(), [78, 120]) {
@@ -118,7 +118,7 @@ async fn g24_cancelling_the_first_of_two_gives_back_exactly_the_first() {
 }
 
 #[tokio::test]
-async fn g25_a_reservation_that_nobody_settles_stands() {
+async fn a_reservation_that_nobody_settles_stands() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for limit in owing() {

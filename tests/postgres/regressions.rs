@@ -16,7 +16,7 @@ const EVER: Duration = Limit::MAX_PERIOD;
 
 /// The snapshot of a waiting runner is older than the migrations that it waits for.
 #[tokio::test]
-async fn g33_of_eight_runners_at_once_one_applies_also_where_repeatable_read_is_the_default() {
+async fn of_eight_runners_at_once_one_applies_also_where_repeatable_read_is_the_default() {
     for isolation in ["repeatable read", "serializable"] {
         let world = World::unmigrated().await;
         let mut runners = Vec::new();
@@ -62,7 +62,7 @@ async fn migrating_in_a_transaction_begun_by_hand_does_not_commit_it() {
 /// The reservation may be spent when the last of its limits is ready. Until then all of it can be cancelled, for none of it
 /// was spent.
 #[tokio::test]
-async fn g21_cancelling_several_limits_before_the_reservation_is_ready_gives_all_of_it_back() {
+async fn cancelling_several_limits_before_the_reservation_is_ready_gives_all_of_it_back() {
     let world = World::new().await;
     let [ready, owing] =
         [Limit::token_bucket("ready", 10, EVER), Limit::token_bucket("owing", 10, MINUTE).max_reserved(10)];

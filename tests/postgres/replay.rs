@@ -18,14 +18,14 @@ use crate::teller::{both, rows, run};
 use crate::world::{World, second};
 
 #[test]
-fn g41_the_database_decides_as_the_pure_plan_does() {
+fn the_database_decides_as_the_pure_plan_does() {
     // Limits that agree about no name, and some that do: a row is read under whichever definition asks.
     let limits = [grids(), first_use(), redefined()].concat();
     tell(64, limits, false);
 }
 
 #[test]
-fn g40_sweeping_full_rows_changes_no_answer() {
+fn sweeping_full_rows_changes_no_answer() {
     tell(64, grids(), true);
 }
 

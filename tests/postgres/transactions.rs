@@ -62,7 +62,7 @@ async fn setting(conn: &mut PgConnection, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn g11_every_verb_is_undone_by_a_rollback_and_kept_by_a_commit() {
+async fn every_verb_is_undone_by_a_rollback_and_kept_by_a_commit() {
     let world = World::new().await;
     for limit in ten() {
         let mut teller = Teller::of(&world).await;
@@ -86,7 +86,7 @@ async fn g11_every_verb_is_undone_by_a_rollback_and_kept_by_a_commit() {
 }
 
 #[tokio::test]
-async fn g11_a_transaction_that_is_dropped_gives_its_tokens_back() {
+async fn a_transaction_that_is_dropped_gives_its_tokens_back() {
     let world = World::new().await;
     for limit in ten() {
         let mut teller = Teller::of(&world).await;
@@ -97,7 +97,7 @@ async fn g11_a_transaction_that_is_dropped_gives_its_tokens_back() {
 }
 
 #[tokio::test]
-async fn g12_a_refusal_of_several_names_them_all_and_leaves_the_transaction_usable() {
+async fn a_refusal_of_several_names_them_all_and_leaves_the_transaction_usable() {
     let world = World::new().await;
     world.sql("create table jobs (id int)").await;
     let limits = [("fast", SECOND), ("ok", SECOND), ("slow", MINUTE)];
@@ -120,7 +120,7 @@ async fn g12_a_refusal_of_several_names_them_all_and_leaves_the_transaction_usab
 }
 
 #[tokio::test]
-async fn g13_requests_for_one_key_add_up_before_the_decision() {
+async fn requests_for_one_key_add_up_before_the_decision() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for limit in ten() {
@@ -136,7 +136,7 @@ async fn g13_requests_for_one_key_add_up_before_the_decision() {
 }
 
 #[tokio::test]
-async fn g15_a_lock_timeout_is_busy_and_leaves_the_transaction_usable() {
+async fn a_lock_timeout_is_busy_and_leaves_the_transaction_usable() {
     let world = World::new().await;
     world.sql("create table jobs (id int)").await;
     for (limit, key) in ten().into_iter().flat_map(|limit| [(limit.clone(), "present"), (limit, "absent")]) {
@@ -176,7 +176,7 @@ async fn g15_a_lock_timeout_is_busy_and_leaves_the_transaction_usable() {
 }
 
 #[tokio::test]
-async fn g15_the_lock_timeout_of_before_comes_back_after_every_answer() {
+async fn the_lock_timeout_of_before_comes_back_after_every_answer() {
     let world = World::new().await;
     for limit in ten() {
         let limiter = LIMITER.at(second(0.0)).lock_timeout(SECOND);
@@ -225,7 +225,7 @@ async fn with_a_lock_timeout_a_refusal_after_a_wait_holds_no_row() {
 }
 
 #[tokio::test]
-async fn g15_a_row_that_is_let_go_in_time_is_taken() {
+async fn a_row_that_is_let_go_in_time_is_taken() {
     let world = World::new().await;
     for limit in ten() {
         let mut teller = Teller::of(&world).await;
@@ -250,7 +250,7 @@ async fn g15_a_row_that_is_let_go_in_time_is_taken() {
 }
 
 #[tokio::test]
-async fn g15_a_lock_timeout_of_the_callers_own_is_an_error_of_the_database() {
+async fn a_lock_timeout_of_the_callers_own_is_an_error_of_the_database() {
     let world = World::new().await;
     for limit in ten() {
         let mut teller = Teller::of(&world).await;
@@ -308,7 +308,7 @@ async fn a_refusal_does_not_wait_for_a_held_row() {
 }
 
 #[tokio::test]
-async fn g17_a_lost_race_at_repeatable_read_is_retryable() {
+async fn a_lost_race_at_repeatable_read_is_retryable() {
     let world = World::new().await;
     for (limit, key) in ten().into_iter().flat_map(|limit| [(limit.clone(), "present"), (limit, "absent")]) {
         let mut teller = Teller::of(&world).await;
@@ -332,7 +332,7 @@ async fn g17_a_lost_race_at_repeatable_read_is_retryable() {
 }
 
 #[tokio::test]
-async fn g19_a_refusal_leaves_absent_rows_absent() {
+async fn a_refusal_leaves_absent_rows_absent() {
     let world = World::new().await;
     for limit in ten() {
         let mut teller = Teller::of(&world).await;
@@ -649,7 +649,7 @@ async fn every_kind_of_connection_will_do_also_in_a_spawned_task_and_in_a_loop()
 }
 
 #[tokio::test]
-async fn g20_named_statements_are_prepared_once_and_unnamed_ones_never() {
+async fn named_statements_are_prepared_once_and_unnamed_ones_never() {
     /// What is prepared: all, those that lock, and those that read or write without.
     async fn prepared(conn: &mut PgConnection) -> (i64, i64, i64) {
         let sql = "select count(*), count(*) filter (where statement ~ 'for update'),

@@ -15,7 +15,7 @@ use crate::world::{World, at, credit, decide, micros, ms, sec, terms_of, tokens}
 // A: one row, one call.
 
 #[test]
-fn a01_to_a04_a_token_bucket_refills_while_it_rests() {
+fn to_a04_a_token_bucket_refills_while_it_rests() {
     let now = T;
     table(
         &BUCKET,
@@ -29,7 +29,7 @@ fn a01_to_a04_a_token_bucket_refills_while_it_rests() {
 }
 
 #[test]
-fn a05_to_a09_a_window_refills_as_it_starts() {
+fn to_a09_a_window_refills_as_it_starts() {
     for part in [0, 1, 29_999, 30_000, 59_999] {
         let w = T - part;
         let windows = WINDOW.start(Duration::from_millis(w.unsigned_abs()));
@@ -47,7 +47,7 @@ fn a05_to_a09_a_window_refills_as_it_starts() {
 }
 
 #[test]
-fn a10_a11_unused_windows_roll_over_up_to_the_capacity() {
+fn unused_windows_roll_over_up_to_the_capacity() {
     table(
         &ALIGNED.capacity(30),
         &[
@@ -58,12 +58,12 @@ fn a10_a11_unused_windows_roll_over_up_to_the_capacity() {
 }
 
 #[test]
-fn a12_a_debt_is_carried_into_the_next_window() {
+fn a_debt_is_carried_into_the_next_window() {
     table(&ALIGNED, &[Case { id: "A12", row: Some((-6, 0)), now: 60_000, count: 0, value: 4, ts: 60_000, wait: 0 }]);
 }
 
 #[test]
-fn a13_three_windows_of_debt_take_121_s() {
+fn three_windows_of_debt_take_121_s() {
     table(
         &ALIGNED,
         &[
@@ -74,7 +74,7 @@ fn a13_three_windows_of_debt_take_121_s() {
 }
 
 #[test]
-fn a15_a16_the_boundary_belongs_to_the_new_window() {
+fn the_boundary_belongs_to_the_new_window() {
     let five = Limit::fixed_window("five", 5, MINUTE).start(Duration::ZERO);
     table(
         &five,
@@ -86,12 +86,12 @@ fn a15_a16_the_boundary_belongs_to_the_new_window() {
 }
 
 #[test]
-fn a17_windows_can_be_aligned_to_the_epoch() {
+fn windows_can_be_aligned_to_the_epoch() {
     table(&ALIGNED, &[Case { id: "A17", row: None, now: 90_000, count: 1, value: 9, ts: 60_000, wait: 0 }]);
 }
 
 #[test]
-fn a18_a_plain_call_waits_to_the_microsecond_although_the_balance_is_no_whole_micro_token() {
+fn a_plain_call_waits_to_the_microsecond_although_the_balance_is_no_whole_micro_token() {
     let mut world = World::holding(&BUCKET.global(), State::new(tokens(-10), sec(0)));
     let denied = world.denied(BUCKET.global(), sec(59));
     assert_eq!(Timestamp::from(denied.retry_at), sec(66), "computed from the row as read");
@@ -101,7 +101,7 @@ fn a18_a_plain_call_waits_to_the_microsecond_although_the_balance_is_no_whole_mi
 }
 
 #[test]
-fn a19_a20_a_debt_ends_at_an_exact_instant() {
+fn a_debt_ends_at_an_exact_instant() {
     table(
         &BUCKET,
         &[
@@ -112,7 +112,7 @@ fn a19_a20_a_debt_ends_at_an_exact_instant() {
 }
 
 #[test]
-fn a21_a22_waits_round_up() {
+fn waits_round_up() {
     let empty = State::new(tokens(0), sec(0));
     for (limit, wait, millis) in [
         (Limit::token_bucket("3/s", 3, SECOND), 333_334, 334),
@@ -127,7 +127,7 @@ fn a21_a22_waits_round_up() {
 }
 
 #[test]
-fn a23_who_waits_as_told_is_granted_and_a_millisecond_earlier_is_not() {
+fn who_waits_as_told_is_granted_and_a_millisecond_earlier_is_not() {
     let now = ms(T);
     for rate in 1..=199 {
         for period in [SECOND, MINUTE, HOUR, DAY] {
@@ -152,7 +152,7 @@ fn a23_who_waits_as_told_is_granted_and_a_millisecond_earlier_is_not() {
 // C: what is written, for a token bucket and for a window that starts now.
 
 #[test]
-fn c01_the_first_call_writes_one_row() {
+fn the_first_call_writes_one_row() {
     for limit in both(1, SECOND) {
         let plan = Plan::new([Call::consume([limit.global()])]).unwrap();
         let outcome = plan.decide(&[None], sec(7));
@@ -164,7 +164,7 @@ fn c01_the_first_call_writes_one_row() {
 }
 
 #[test]
-fn c02_a_refusal_writes_nothing_and_names_the_wait() {
+fn a_refusal_writes_nothing_and_names_the_wait() {
     for limit in both(1, SECOND) {
         let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(7)));
         assert_eq!(world.denied(limit.global(), sec(7)).retry_after(), SECOND);
@@ -172,7 +172,7 @@ fn c02_a_refusal_writes_nothing_and_names_the_wait() {
 }
 
 #[test]
-fn c03_more_than_the_capacity_is_an_error_that_names_both() {
+fn more_than_the_capacity_is_an_error_that_names_both() {
     for limit in both(1, SECOND) {
         let error = World::default().call(Call::consume([limit.global().cost(2)]), sec(7)).unwrap_err();
         assert!(impossible(&error, limit.name(), 2, 1), "{error}");
@@ -180,7 +180,7 @@ fn c03_more_than_the_capacity_is_an_error_that_names_both() {
 }
 
 #[test]
-fn c04_keys_do_not_touch_each_other() {
+fn keys_do_not_touch_each_other() {
     for limit in both(1, SECOND) {
         let owing = State::new(tokens(-1), sec(7));
         let mut world = World::default();
@@ -193,7 +193,7 @@ fn c04_keys_do_not_touch_each_other() {
 }
 
 #[test]
-fn c05_the_whole_capacity_at_once_but_not_more() {
+fn the_whole_capacity_at_once_but_not_more() {
     for limit in both(1, SECOND).map(|limit| limit.capacity(3)) {
         let full = State::new(tokens(3), sec(7));
         assert_eq!(World::holding(&limit.global(), full.clone()).granted(limit.global().cost(3), sec(7)), tokens(0));
@@ -204,7 +204,7 @@ fn c05_the_whole_capacity_at_once_but_not_more() {
 }
 
 #[test]
-fn c06_half_is_spent_and_comes_back() {
+fn half_is_spent_and_comes_back() {
     for (limit, later, left) in in_steps_or_drops([0, 4]) {
         let mut world = World::default();
         assert_eq!(world.granted(limit.global().cost(5), sec(0)), tokens(5));
@@ -214,7 +214,7 @@ fn c06_half_is_spent_and_comes_back() {
 }
 
 #[test]
-fn c07_reservations_queue_up() {
+fn reservations_queue_up() {
     for ((limit, later, first), second) in in_steps_or_drops([-10, -6]).into_iter().zip([(-10, 60), (-11, 90)]) {
         let limit = limit.unbounded_reservations();
         let mut world = World::default();
@@ -227,7 +227,7 @@ fn c07_reservations_queue_up() {
 }
 
 #[test]
-fn c08_a_plain_call_waits_behind_every_reservation() {
+fn a_plain_call_waits_behind_every_reservation() {
     for limit in both(1, HOUR).map(Limit::unbounded_reservations) {
         let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
         assert_eq!(world.reserved(limit.global().cost(100), sec(0)), (tokens(-100), sec(100 * 3_600)));
@@ -236,7 +236,7 @@ fn c08_a_plain_call_waits_behind_every_reservation() {
 }
 
 #[test]
-fn c09_a_reservation_up_to_the_bound_is_accepted() {
+fn a_reservation_up_to_the_bound_is_accepted() {
     for limit in both(1, HOUR).map(|limit| limit.max_reserved(1)) {
         let mut world = World::holding(&limit.global(), State::new(tokens(1), sec(0)));
         assert_eq!(world.reserved(limit.global().cost(2), sec(0)), (tokens(-1), sec(3_600)));
@@ -245,7 +245,7 @@ fn c09_a_reservation_up_to_the_bound_is_accepted() {
 }
 
 #[test]
-fn c10_more_than_capacity_and_bound_is_an_error() {
+fn more_than_capacity_and_bound_is_an_error() {
     for limit in both(1, SECOND).map(|limit| limit.max_reserved(2)) {
         let error = World::default().call(Call::reserve([limit.global().cost(4)]), sec(7)).unwrap_err();
         assert!(impossible(&error, limit.name(), 4, 3), "{error}");
@@ -253,7 +253,7 @@ fn c10_more_than_capacity_and_bound_is_an_error() {
 }
 
 #[test]
-fn c11_a_reservation_beyond_the_bound_writes_nothing() {
+fn a_reservation_beyond_the_bound_writes_nothing() {
     for limit in both(1, SECOND).map(|limit| limit.capacity(2).max_reserved(1)) {
         let mut world = World::holding(&limit.global(), State::new(tokens(1), sec(0)));
         let before = world.clone();
@@ -265,7 +265,7 @@ fn c11_a_reservation_beyond_the_bound_writes_nothing() {
 }
 
 #[test]
-fn c12_a_limit_that_allows_no_reservations_owes_nothing() {
+fn a_limit_that_allows_no_reservations_owes_nothing() {
     for limit in both(1, SECOND).map(|limit| limit.max_reserved(0)) {
         let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
         let answer = world.call(Call::reserve([limit.global()]), sec(0));
@@ -274,7 +274,7 @@ fn c12_a_limit_that_allows_no_reservations_owes_nothing() {
 }
 
 #[test]
-fn c13_a_reservation_that_fits_is_a_grant_with_an_instant() {
+fn a_reservation_that_fits_is_a_grant_with_an_instant() {
     for limit in both(1, SECOND).map(|limit| limit.max_reserved(1)) {
         let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
         assert_eq!(world.reserved(limit.global(), sec(0)), (tokens(-1), sec(1)));
@@ -284,7 +284,7 @@ fn c13_a_reservation_that_fits_is_a_grant_with_an_instant() {
 // F.1: five a minute.
 
 #[test]
-fn f01_five_calls_and_no_sixth() {
+fn five_calls_and_no_sixth() {
     let mut world = World::default();
     for left in [4, 3, 2, 1, 0] {
         assert_eq!(world.granted(FIVE.global(), T0), tokens(left));
@@ -293,27 +293,27 @@ fn f01_five_calls_and_no_sixth() {
 }
 
 #[test]
-fn f02_refusals_do_not_reach_into_the_next_window() {
+fn refusals_do_not_reach_into_the_next_window() {
     let mut world = spent(&FIVE, 5);
     world.denied(FIVE.global(), T0);
     assert_eq!(world.granted(FIVE.global(), seconds_after(T0, 61)), tokens(4));
 }
 
 #[test]
-fn f03_a_window_is_full_again_as_the_next_one_starts() {
+fn a_window_is_full_again_as_the_next_one_starts() {
     let world = spent(&FIVE, 1);
     assert_eq!(Timestamp::from(world.look(FIVE.global(), T0).full_at), seconds_after(T0, 60));
 }
 
 #[test]
-fn f04_at_exactly_sixty_seconds_the_window_is_new() {
+fn at_exactly_sixty_seconds_the_window_is_new() {
     let mut world = spent(&FIVE, 5);
     world.denied(FIVE.global(), at(T0.micros() + 59_999_999));
     assert_eq!(world.granted(FIVE.global(), seconds_after(T0, 60)), tokens(4));
 }
 
 #[test]
-fn f05_refused_calls_do_not_count() {
+fn refused_calls_do_not_count() {
     let mut world = spent(&FIVE, 5);
     for _ in 0..100 {
         world.denied(FIVE.global(), T0);
@@ -325,28 +325,28 @@ fn f05_refused_calls_do_not_count() {
 // F.3: five every ten seconds, at most twenty.
 
 #[test]
-fn f11_the_first_call_finds_the_bucket_full() {
+fn the_first_call_finds_the_bucket_full() {
     assert_eq!(World::default().granted(UPLOADS.global(), T0), tokens(19));
 }
 
 #[test]
-fn f12_five_come_back_after_ten_seconds() {
+fn five_come_back_after_ten_seconds() {
     assert_eq!(spent(&UPLOADS, 15).granted(UPLOADS.global(), seconds_after(T0, 10)), tokens(9));
 }
 
 #[test]
-fn f13_a_long_rest_fills_to_the_capacity() {
+fn a_long_rest_fills_to_the_capacity() {
     assert_eq!(spent(&UPLOADS, 2).granted(UPLOADS.global(), seconds_after(T0, 3_600)), tokens(19));
 }
 
 #[test]
-fn f14_f17_twenty_calls_and_the_next_in_ten_seconds() {
+fn twenty_calls_and_the_next_in_ten_seconds() {
     let denied = spent(&UPLOADS, 20).denied(UPLOADS.global(), T0);
     assert_eq!((denied.remaining, denied.retry_after()), (tokens(0), 10 * SECOND));
 }
 
 #[test]
-fn f15_refusals_do_not_delay_the_next_step() {
+fn refusals_do_not_delay_the_next_step() {
     let mut world = spent(&UPLOADS, 20);
     for _ in 0..5 {
         world.denied(UPLOADS.global(), T0);
@@ -355,21 +355,21 @@ fn f15_refusals_do_not_delay_the_next_step() {
 }
 
 #[test]
-fn f16_and_f16x_only_whole_steps_count_and_none_is_lost() {
+fn and_f16x_only_whole_steps_count_and_none_is_lost() {
     let mut world = spent(&UPLOADS, 15);
     assert_eq!(world.granted(UPLOADS.global(), seconds_after(T0, 15)), tokens(9));
     assert_eq!(world.granted(UPLOADS.global(), seconds_after(T0, 20)), tokens(13), "the grid of the first use is kept");
 }
 
 #[test]
-fn f18_a_late_refusal_waits_for_the_rest_of_the_step() {
+fn a_late_refusal_waits_for_the_rest_of_the_step() {
     let mut world = spent(&UPLOADS, 20);
     assert_eq!(world.denied(UPLOADS.global(), seconds_after(T0, 9)).retry_after(), SECOND);
     assert_eq!(world.granted(UPLOADS.global(), seconds_after(T0, 10)), tokens(4));
 }
 
 #[test]
-fn f19_to_f21_calls_slower_than_the_rate_are_all_granted() {
+fn to_f21_calls_slower_than_the_rate_are_all_granted() {
     every(&UPLOADS, 9 * SECOND, 400);
     let ten = Limit::stepped_bucket("ten", 10, MINUTE);
     every(&ten, 7 * SECOND, 515);
@@ -378,7 +378,7 @@ fn f19_to_f21_calls_slower_than_the_rate_are_all_granted() {
 }
 
 #[test]
-fn f22_a_full_bucket_keeps_its_grid() {
+fn a_full_bucket_keeps_its_grid() {
     let mut world = World::default();
     let left = [0, 12, 20].map(|after| world.granted(UPLOADS.global(), seconds_after(T0, after)));
     assert_eq!(left, [19, 19, 19].map(tokens));
@@ -416,7 +416,7 @@ fn sixty_a_second_against_ten_a_second_are_fifty_at_once_and_then_one_in_six() {
 // F.5: weights, and giving back.
 
 #[test]
-fn f29_costs_count() {
+fn costs_count() {
     let ten = Limit::fixed_window("ten", 10, MINUTE).start(Duration::ZERO);
     let mut world = World::default();
     assert_eq!(world.granted(ten.global().cost(5), T0), tokens(5));
@@ -425,26 +425,26 @@ fn f29_costs_count() {
 }
 
 #[test]
-fn f30_f31_a_credit_stops_at_the_capacity() {
+fn a_credit_stops_at_the_capacity() {
     assert_eq!(spent(&FIVE, 3).balance(Call::credit(FIVE.global().cost(10)), T0).value, tokens(5));
     assert_eq!(spent(&UPLOADS, 3).balance(Call::credit(UPLOADS.global().cost(10)), T0).value, tokens(20));
 }
 
 #[test]
-fn f32_a_credit_succeeds_where_calls_are_refused() {
+fn a_credit_succeeds_where_calls_are_refused() {
     let mut world = spent(&FIVE, 5);
     world.denied(FIVE.global(), T0);
     assert_eq!(world.balance(Call::credit(FIVE.global().cost(2)), T0).value, tokens(2));
 }
 
 #[test]
-fn f33_a_credit_after_the_window_adds_at_most_up_to_the_capacity() {
+fn a_credit_after_the_window_adds_at_most_up_to_the_capacity() {
     let mut world = spent(&FIVE, 3);
     assert_eq!(world.balance(Call::credit(FIVE.global().cost(3)), seconds_after(T0, 60)).value, tokens(5));
 }
 
 #[test]
-fn f34_a_cost_of_zero_is_granted_unless_there_is_a_debt_and_writes_nothing() {
+fn a_cost_of_zero_is_granted_unless_there_is_a_debt_and_writes_nothing() {
     for limit in both(10, MINUTE) {
         for (value, granted) in [(1, true), (0, true), (-1, false)] {
             let mut world = World::holding(&limit.global(), State::new(micros(value), sec(0)));
@@ -462,7 +462,7 @@ fn f34_a_cost_of_zero_is_granted_unless_there_is_a_debt_and_writes_nothing() {
 }
 
 #[test]
-fn f35_a_credit_settles_the_refill_first() {
+fn a_credit_settles_the_refill_first() {
     let terms = terms_of(&BUCKET.global());
     let row = credit(&terms, Some(&State::new(tokens(1), sec(0))), sec(30), tokens(2));
     assert_eq!(row, Some(State::new(tokens(8), sec(30))));
@@ -472,7 +472,7 @@ fn f35_a_credit_settles_the_refill_first() {
 // F.7: looking, and resetting.
 
 #[test]
-fn f42_f43_looking_changes_nothing() {
+fn looking_changes_nothing() {
     for (limit, full) in [(FIVE, 5), (UPLOADS, 20)] {
         assert_eq!(World::default().look(limit.global(), T0).value, tokens(full));
         let mut world = spent(&limit, 2);
@@ -485,7 +485,7 @@ fn f42_f43_looking_changes_nothing() {
 }
 
 #[test]
-fn f45_a_reset_fills_up() {
+fn a_reset_fills_up() {
     let mut world = spent(&FIVE, 5);
     world.denied(FIVE.global(), T0);
     world.balance(Call::reset(FIVE.global()), T0);
@@ -495,7 +495,7 @@ fn f45_a_reset_fills_up() {
 // G: clocks, and changed definitions.
 
 #[test]
-fn g01_a_clock_that_goes_back_changes_no_balance_and_no_instant() {
+fn a_clock_that_goes_back_changes_no_balance_and_no_instant() {
     let mut world = World::holding(&BUCKET.global(), State::new(tokens(5), sec(100)));
     assert_eq!(world.look(BUCKET.global(), sec(70)).value, tokens(5));
     assert_eq!(world.look(BUCKET.global(), sec(70)).ahead(), 30 * SECOND);
@@ -504,14 +504,14 @@ fn g01_a_clock_that_goes_back_changes_no_balance_and_no_instant() {
 }
 
 #[test]
-fn g01_a_reset_brings_a_row_from_the_future_back() {
+fn a_reset_brings_a_row_from_the_future_back() {
     let mut world = World::holding(&BUCKET.global(), State::new(tokens(-5), sec(100)));
     world.balance(Call::reset(BUCKET.global()), sec(70));
     assert_eq!(world.state(&BUCKET.global()), Some(State::new(tokens(10), sec(70))));
 }
 
 #[test]
-fn g05_a_start_in_the_future_is_aligned_backwards() {
+fn a_start_in_the_future_is_aligned_backwards() {
     // The start is an hour and a second ahead of now.
     let limit = Limit::fixed_window("later", 10, MINUTE).start(Duration::from_secs(4_601));
     let mut world = World::default();
@@ -520,7 +520,7 @@ fn g05_a_start_in_the_future_is_aligned_backwards() {
 }
 
 #[test]
-fn g06_ten_years_fill_to_the_capacity() {
+fn ten_years_fill_to_the_capacity() {
     for limit in [BUCKET, WINDOW, ALIGNED, Limit::stepped_bucket("ten", 10, MINUTE)] {
         let world = spent(&limit, 10);
         let later = seconds_after(T0, 10 * 366 * 86_400);
@@ -529,7 +529,7 @@ fn g06_ten_years_fill_to_the_capacity() {
 }
 
 #[test]
-fn g28_a_new_capacity_cuts_what_is_there_and_gives_nothing() {
+fn a_new_capacity_cuts_what_is_there_and_gives_nothing() {
     for limit in [BUCKET, ALIGNED, Limit::stepped_bucket("ten", 10, MINUTE)] {
         let (wide, narrow) = (limit.clone().capacity(10), limit.capacity(5));
         let row = |value| World::holding(&wide.global(), State::new(tokens(value), sec(0)));

@@ -375,7 +375,7 @@ fn a_charge_of_a_shard_that_is_not_there_is_settled_modulo() {
 }
 
 #[test]
-fn d12_the_shards_of_a_window_share_its_phase() {
+fn the_shards_of_a_window_share_its_phase() {
     for n in 1..=16_u16 {
         let window = Limit::fixed_window("phase", 10 * u64::from(n), MINUTE);
         for limit in [window.clone(), window.start(13 * SECOND)].map(|limit| limit.shards(n)) {

@@ -408,7 +408,7 @@ fn the_range_of_instants_is_what_both_chrono_and_postgres_hold() {
 // Bad input, where it is read.
 
 #[test]
-fn f60_f64_periods_are_written_as_people_do() {
+fn periods_are_written_as_people_do() {
     for (text, period) in [
         ("30s", 30 * SECOND),
         ("30 s", 30 * SECOND),
@@ -427,7 +427,7 @@ fn f60_f64_periods_are_written_as_people_do() {
 }
 
 #[test]
-fn f61_what_is_no_period_is_an_error() {
+fn what_is_no_period_is_an_error() {
     for wrong in [
         json!("invalid"),
         json!(""),
@@ -462,7 +462,7 @@ fn what_is_no_bound_is_an_error() {
 }
 
 #[test]
-fn f62_f64_each_fault_of_a_definition_has_a_name() {
+fn each_fault_of_a_definition_has_a_name() {
     let spec = || LimitSpec::new("uploads", LimitKind::FixedWindow, tokens(5), MINUTE);
     let with = |change: fn(&mut LimitSpec)| spec().with(change);
     let name = |name: &str| spec().named(name);
@@ -617,7 +617,7 @@ proptest! {
 // Bad input, where it is asked: an error before any row is named.
 
 #[test]
-fn g07_a_cost_that_is_no_amount_is_an_error_with_a_name() {
+fn a_cost_that_is_no_amount_is_an_error_with_a_name() {
     let request = || bucket().key("some");
     for (request, expected) in [
         (request().cost(f64::NAN), TokensError::NotFinite),
@@ -642,7 +642,7 @@ fn g07_a_cost_that_is_no_amount_is_an_error_with_a_name() {
 }
 
 #[test]
-fn g08_a_cost_above_the_capacity_is_no_refusal() {
+fn a_cost_above_the_capacity_is_no_refusal() {
     let most = |reserving: bool, limit: &Limit, cost: Tokens| {
         let verb = if reserving { reserve_one } else { consume_one };
         match Plan::new([verb(limit.global().cost(cost))]) {
@@ -667,7 +667,7 @@ fn g08_a_cost_above_the_capacity_is_no_refusal() {
 }
 
 #[test]
-fn g09_half_a_token_is_exact() {
+fn half_a_token_is_exact() {
     let mut world = World::default();
     for n in 1..=20 {
         assert_eq!(world.granted(bucket().global().cost(0.5), sec(0)), micros(10_000_000 - n * 500_000));
@@ -676,7 +676,7 @@ fn g09_half_a_token_is_exact() {
 }
 
 #[test]
-fn g10_a_key_that_is_none_is_an_error_with_a_name() {
+fn a_key_that_is_none_is_an_error_with_a_name() {
     let fault = |request: Request| match Plan::new([Call::look(request)]).unwrap_err() {
         Error::Key { limit, source } if limit == "some" => source,
         other => panic!("{other}"),

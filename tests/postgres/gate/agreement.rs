@@ -242,7 +242,7 @@ async fn stored(conn: &mut PgConnection) -> Vec<crate::teller::Stored> {
 }
 
 #[tokio::test]
-async fn g41_every_verb_of_a_gate_answers_as_the_limiter_does() {
+async fn every_verb_of_a_gate_answers_as_the_limiter_does() {
     agree(1, 0..30, 30, "k").await;
 }
 

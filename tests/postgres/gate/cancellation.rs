@@ -48,7 +48,7 @@ const VERBS: [Verb; 12] = [
 /// Dropped while the gate waits for a connection, and before each statement of the call: from the first statement on it
 /// counts.
 #[tokio::test]
-async fn g18_a_call_dropped_at_any_statement_counts_whole_or_not_at_all() {
+async fn a_call_dropped_at_any_statement_counts_whole_or_not_at_all() {
     let stage = Stage::new().await;
     for verb in VERBS {
         let [without, with] = stage.ends(verb).await;
@@ -75,7 +75,7 @@ async fn g18_a_call_dropped_at_any_statement_counts_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn g18_a_call_dropped_after_any_number_of_polls_counts_whole_or_not_at_all() {
+async fn a_call_dropped_after_any_number_of_polls_counts_whole_or_not_at_all() {
     let stage = Stage::new().await;
     for verb in VERBS {
         let [without, with] = stage.ends(verb).await;

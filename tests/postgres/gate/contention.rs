@@ -26,7 +26,7 @@ fn some(dice: &mut Rng, rows: usize) -> Vec<usize> {
 /// Rows of three limits over both tables, asked in every order by two gates, and by others in transactions of their own,
 /// while full rows vanish.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g14_two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
+async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
     const CALLERS: u64 = 32;
     const ROUNDS: u64 = 16;
     const KEYS: usize = 4;
@@ -151,7 +151,7 @@ async fn join_in(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f24_f26_f27_a_new_key_grants_the_callers_of_two_gates_its_capacity_and_no_more() {
+async fn a_new_key_grants_the_callers_of_two_gates_its_capacity_and_no_more() {
     const CALLERS: usize = 64;
     const KEYS: u32 = 9;
     let world = World::new().await;
@@ -189,7 +189,7 @@ async fn f24_f26_f27_a_new_key_grants_the_callers_of_two_gates_its_capacity_and_
 
 /// The row vanishes between any two statements of a batch: after it was read, and while it is inserted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f28_callers_of_two_gates_beside_resets_and_sweeps_never_fail_and_get_what_the_resets_allow() {
+async fn callers_of_two_gates_beside_resets_and_sweeps_never_fail_and_get_what_the_resets_allow() {
     for limit in [Limit::token_bucket("swept", 5, EVER), Limit::stepped_bucket("swept", 5, EVER).ephemeral()] {
         let world = World::new().await;
         let gates = [patient(&pool(&world.url(), 4).await).build(), patient(&pool(&world.url(), 4).await).build()];

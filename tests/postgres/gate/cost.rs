@@ -147,7 +147,7 @@ async fn callers_that_come_together_share_their_statements() {
 
 /// On a server without neighbours: no row, no transaction id, and nothing in the log.
 #[tokio::test]
-async fn g19_a_refusal_writes_nothing_and_takes_no_transaction_id() {
+async fn a_refusal_writes_nothing_and_takes_no_transaction_id() {
     let server = Server::builder().setting("autovacuum", "off").start().unwrap();
     let limits = [A, B, Limit::fixed_window("c", 10, EVER), Limit::stepped_bucket("y", 10, EVER).ephemeral()];
     let pool = pool(server.url(), 4).await;
@@ -202,7 +202,7 @@ async fn writes(conn: &mut PgConnection) -> (i64, i64, i64) {
 }
 
 #[tokio::test]
-async fn g20_with_unnamed_statements_no_connection_keeps_any() {
+async fn with_unnamed_statements_no_connection_keeps_any() {
     let stage = Stage::new().await;
     let unnamed = patient(&stage.pool).unnamed_statements().build();
     for (gate, is_named) in [(&unnamed, false), (&stage.gate, true)] {

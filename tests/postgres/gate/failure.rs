@@ -51,7 +51,7 @@ async fn first_grant(gate: &Gate, request: Request) -> Grant {
 }
 
 #[tokio::test]
-async fn g31_closed_is_the_error_until_the_database_is_back() {
+async fn closed_is_the_error_until_the_database_is_back() {
     let (mut server, pool) = server().await;
     let gate = gate(&pool, OnFailure::Closed);
     take_one(&pool).await;
@@ -67,7 +67,7 @@ async fn g31_closed_is_the_error_until_the_database_is_back() {
 }
 
 #[tokio::test]
-async fn g31_open_grants_everything_and_charges_nothing() {
+async fn open_grants_everything_and_charges_nothing() {
     let (mut server, pool) = server().await;
     let gate = gate(&pool, OnFailure::Open);
     take_one(&pool).await;
@@ -123,7 +123,7 @@ async fn g31_open_grants_everything_and_charges_nothing() {
 }
 
 #[tokio::test]
-async fn g31_local_grants_its_share_in_each_process_and_no_more() {
+async fn local_grants_its_share_in_each_process_and_no_more() {
     let (mut server, pool) = server().await;
     let [one, two] = [0.5, 0.5].map(|share| gate(&pool, OnFailure::Local(share)));
     take_one(&pool).await;
@@ -163,7 +163,7 @@ async fn g31_local_grants_its_share_in_each_process_and_no_more() {
 }
 
 #[tokio::test]
-async fn g31_no_share_is_no_grant() {
+async fn no_share_is_no_grant() {
     let (mut server, pool) = server().await;
     server.stop().unwrap();
     for share in [0.0, -1.0, f64::NAN] {
@@ -180,7 +180,7 @@ async fn g31_no_share_is_no_grant() {
 
 /// Somebody invents keys. No bucket is reset by it, and those who are kept go on.
 #[tokio::test]
-async fn g31_a_local_bucket_is_never_forgotten_before_it_is_full() {
+async fn a_local_bucket_is_never_forgotten_before_it_is_full() {
     let gate = gate(&nowhere(), OnFailure::Local(1.0));
     let [slow, fast] = [EVER, Duration::from_millis(1)].map(|period| Limit::fixed_window("one", 1, period));
     let keys = |from: u32, to: u32| (from..to).map(|key| slow.key(key)).collect::<Vec<_>>();
@@ -244,7 +244,7 @@ async fn a_server_without_a_free_connection_opens_no_gate() {
 
 /// Neither a crowd nor a fault of ours is an outage: nobody opens the gate by it, and somebody hears of it.
 #[tokio::test]
-async fn g31_crowds_faults_of_ours_and_unknown_outcomes_stay_errors_whatever_the_policy() {
+async fn crowds_faults_of_ours_and_unknown_outcomes_stay_errors_whatever_the_policy() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;

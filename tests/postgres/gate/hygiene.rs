@@ -77,7 +77,7 @@ async fn a_gate_works_on_what_its_host_leaves_of_the_pool() {
 
 /// The caller itself holds the only connection: an error that names the pool, within the patience asked, and nothing else.
 #[tokio::test]
-async fn g16_a_caller_that_holds_the_only_connection_gets_an_error_and_does_not_hang() {
+async fn a_caller_that_holds_the_only_connection_gets_an_error_and_does_not_hang() {
     let world = World::new().await;
     let pool = pool(&world.url(), 1).await;
     let gate = Gate::builder(pool.clone()).acquire_timeout(Duration::from_millis(50)).build();
@@ -93,7 +93,7 @@ async fn g16_a_caller_that_holds_the_only_connection_gets_an_error_and_does_not_
 
 /// What a gate grants is committed, whatever becomes of its caller's own work.
 #[tokio::test]
-async fn g16_a_grant_is_seen_by_others_at_once_and_outlives_the_callers_rollback() {
+async fn a_grant_is_seen_by_others_at_once_and_outlives_the_callers_rollback() {
     let world = World::new().await;
     let gate = world.gate();
     let mut tx = world.pool.begin().await.unwrap();
@@ -140,7 +140,7 @@ async fn a_full_queue_is_busy_at_once_and_those_in_it_are_answered() {
 
 /// A row that somebody holds: its callers are told that it is busy, and all others are served.
 #[tokio::test]
-async fn g15_a_row_held_for_longer_than_the_lock_timeout_is_busy_and_other_keys_go_on() {
+async fn a_row_held_for_longer_than_the_lock_timeout_is_busy_and_other_keys_go_on() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 1).await).lock_timeout(Duration::from_millis(50)).build();
     for limit in [LIMIT, LIMIT.ephemeral()] {
@@ -171,7 +171,7 @@ async fn g15_a_row_held_for_longer_than_the_lock_timeout_is_busy_and_other_keys_
 
 /// Those who share a batch with a row that is held do not share its fate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g15_callers_of_other_rows_in_the_batch_of_a_held_row_are_served() {
+async fn callers_of_other_rows_in_the_batch_of_a_held_row_are_served() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;
@@ -199,7 +199,7 @@ async fn g15_callers_of_other_rows_in_the_batch_of_a_held_row_are_served() {
 }
 
 #[tokio::test]
-async fn g15_a_row_that_is_held_for_a_moment_is_waited_for() {
+async fn a_row_that_is_held_for_a_moment_is_waited_for() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 1).await).build();
     gate.consume(LIMIT.key("held")).await.unwrap().granted().unwrap();

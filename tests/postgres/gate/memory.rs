@@ -85,7 +85,7 @@ fn ones() -> Vec<Limit> {
 }
 
 #[tokio::test]
-async fn f51_a_refusal_lapses_when_the_row_is_full_again() {
+async fn a_refusal_lapses_when_the_row_is_full_again() {
     let stage = Stage::new(100).await;
     for limit in ones() {
         stage.ok(limit.key("k")).await;
@@ -123,7 +123,7 @@ async fn a_remembered_refusal_lapses_at_its_own_instant() {
 
 /// Whatever raises a row forgets it.
 #[tokio::test]
-async fn f52_f53_credit_reset_settle_and_cancel_go_past_the_memory_and_clear_it() {
+async fn credit_reset_settle_and_cancel_go_past_the_memory_and_clear_it() {
     let stage = Stage::new(100).await;
     for limit in ones().into_iter().filter(|limit| limit.name() != "drip") {
         let spent = || async {
@@ -150,7 +150,7 @@ async fn f52_f53_credit_reset_settle_and_cancel_go_past_the_memory_and_clear_it(
 
 /// The same where the call is decided under a lock, as one over both tables is.
 #[tokio::test]
-async fn f52_settling_a_receipt_over_both_tables_clears_the_memory() {
+async fn settling_a_receipt_over_both_tables_clears_the_memory() {
     let stage = Stage::new(100).await;
     let limits = [Limit::token_bucket("durable", 1, EVER), Limit::token_bucket("ephemeral", 1, EVER).ephemeral()];
     for _ in 0..2 {
@@ -169,7 +169,7 @@ async fn f52_settling_a_receipt_over_both_tables_clears_the_memory() {
 }
 
 #[tokio::test]
-async fn f54_so_many_keys_are_remembered_and_those_beyond_ask() {
+async fn so_many_keys_are_remembered_and_those_beyond_ask() {
     let stage = Stage::new(3).await;
     let limit = Limit::fixed_window("window", 1, MINUTE);
     for key in 0..5 {
@@ -188,7 +188,7 @@ async fn f54_so_many_keys_are_remembered_and_those_beyond_ask() {
 
 /// The second half of F54: what has lapsed is swept, so that others can be remembered.
 #[tokio::test]
-async fn f54_lapsed_refusals_make_room() {
+async fn lapsed_refusals_make_room() {
     let stage = Stage::new(3).await;
     let limit = Limit::fixed_window("window", 1, MINUTE);
     for key in 0..3 {
@@ -221,7 +221,7 @@ async fn settlements_and_leases_do_not_switch_the_memory_off() {
 }
 
 #[tokio::test]
-async fn f55_a_refusal_from_memory_says_what_the_database_would() {
+async fn a_refusal_from_memory_says_what_the_database_would() {
     let stage = Stage::new(100).await;
     for limit in ones() {
         stage.ok(limit.key("k")).await;
@@ -244,7 +244,7 @@ async fn f55_a_refusal_from_memory_says_what_the_database_would() {
 }
 
 #[tokio::test]
-async fn f56_a_smaller_cost_is_asked_unless_it_must_be_refused_too() {
+async fn a_smaller_cost_is_asked_unless_it_must_be_refused_too() {
     let stage = Stage::new(100).await;
     for limit in both(&Limit::token_bucket("bucket", 10, EVER)) {
         stage.ok(limit.key("k").cost(5)).await;
@@ -266,7 +266,7 @@ async fn f56_a_smaller_cost_is_asked_unless_it_must_be_refused_too() {
 
 /// A balance that this gate itself has lowered since: the instant is that of the row as it is, not as it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f55_a_refusal_from_memory_knows_what_the_gate_has_taken_since() {
+async fn a_refusal_from_memory_knows_what_the_gate_has_taken_since() {
     let stage = Stage::new(100).await;
     let limit = Limit::token_bucket("bucket", 10, MINUTE);
     stage.ok(limit.key("k").cost(5)).await;
@@ -278,7 +278,7 @@ async fn f55_a_refusal_from_memory_knows_what_the_gate_has_taken_since() {
 }
 
 #[tokio::test]
-async fn f57_a_cost_above_the_capacity_blocks_nobody() {
+async fn a_cost_above_the_capacity_blocks_nobody() {
     let stage = Stage::new(100).await;
     let limit = Limit::token_bucket("bucket", 10, MINUTE);
     let error = stage.gate.consume(limit.key("k").cost(11)).await.unwrap_err();
@@ -329,7 +329,7 @@ async fn a_call_of_several_limits_is_refused_by_the_one_that_is_remembered() {
 
 /// Random calls of one gate: whatever is refused from memory would the limiter refuse, with the same words.
 #[tokio::test]
-async fn f58_what_is_refused_from_memory_the_database_would_refuse() {
+async fn what_is_refused_from_memory_the_database_would_refuse() {
     let stage = Stage::new(3).await;
     let mut conn = stage.world.connect().await;
     let limits = [
@@ -376,7 +376,7 @@ async fn f58_what_is_refused_from_memory_the_database_would_refuse() {
 
 /// Whoever raises a row and then asks is not refused by what others saw before, in whatever lane they saw it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f58_a_refusal_that_is_under_way_does_not_outlive_a_credit() {
+async fn a_refusal_that_is_under_way_does_not_outlive_a_credit() {
     const ROUNDS: u32 = 300;
     let world = World::new().await;
     let pool = pool(&world.url(), 8).await;
@@ -429,7 +429,7 @@ async fn f58_a_refusal_that_is_under_way_does_not_outlive_a_credit() {
 
 /// A row is read as too low in one lane, and raised in another before the first comes to remember it.
 #[tokio::test]
-async fn f58_what_was_read_before_a_reset_is_not_remembered_after_it() {
+async fn what_was_read_before_a_reset_is_not_remembered_after_it() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
     // So many lanes that the two rows are in different ones.
@@ -473,7 +473,7 @@ async fn f58_what_was_read_before_a_reset_is_not_remembered_after_it() {
 
 /// Seen when the memory is stale; a gate that remembers for an hour goes on refusing.
 #[tokio::test]
-async fn f59_what_another_gate_gave_is_seen_within_the_staleness() {
+async fn what_another_gate_gave_is_seen_within_the_staleness() {
     let world = World::new().await;
     let pool = pool(&world.url(), 4).await;
     let remembering = |staleness| patient(&pool).remember_refusals(staleness).build();

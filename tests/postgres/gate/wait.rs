@@ -21,7 +21,7 @@ async fn counted() -> (World, Proxy, PgPool) {
 
 /// One statement for the refusal, two for the grant: it comes neither too early nor more than once.
 #[tokio::test]
-async fn f46_f48_a_waiter_sleeps_until_the_instant_that_the_refusal_names_and_asks_once_more() {
+async fn a_waiter_sleeps_until_the_instant_that_the_refusal_names_and_asks_once_more() {
     let (_world, proxy, pool) = counted().await;
     let gates = [patient(&pool).build(), patient(&pool).remember_refusals(HOUR).build()];
     for kind in 0..3 {
@@ -55,7 +55,7 @@ async fn f46_f48_a_waiter_sleeps_until_the_instant_that_the_refusal_names_and_as
 
 /// One that slept would be here in a hundred years.
 #[tokio::test]
-async fn f47_an_instant_beyond_the_timeout_is_refused_at_once() {
+async fn an_instant_beyond_the_timeout_is_refused_at_once() {
     let (_world, proxy, pool) = counted().await;
     let gate = patient(&pool).build();
     let limit = Limit::token_bucket("spent", 1, EVER);
@@ -73,7 +73,7 @@ async fn f47_an_instant_beyond_the_timeout_is_refused_at_once() {
 }
 
 #[tokio::test]
-async fn f49_a_cost_above_the_capacity_is_an_error_at_once() {
+async fn a_cost_above_the_capacity_is_an_error_at_once() {
     let (_world, proxy, pool) = counted().await;
     let gate = patient(&pool).build();
     let error = soon(gate.wait(Limit::token_bucket("ten", 10, MINUTE).key("k").cost(11), HOUR)).await.unwrap_err();
@@ -82,7 +82,7 @@ async fn f49_a_cost_above_the_capacity_is_an_error_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f50_a_hundred_waiters_on_one_key_are_let_through_within_the_limit() {
+async fn a_hundred_waiters_on_one_key_are_let_through_within_the_limit() {
     const WAITERS: usize = 100;
     let world = World::new().await;
     for (limit, jitter) in [
@@ -113,7 +113,7 @@ async fn f50_a_hundred_waiters_on_one_key_are_let_through_within_the_limit() {
 
 /// Some of them in time, and the others are told: nobody is forgotten, nobody is charged in vain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f50_waiters_whose_time_is_up_are_refused_and_charged_nothing() {
+async fn waiters_whose_time_is_up_are_refused_and_charged_nothing() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 4).await).build();
     let limit = Limit::fixed_window("window", 7, Duration::from_millis(100));

@@ -18,7 +18,7 @@ use crate::gate::stage::patient;
 use crate::world::World;
 
 #[tokio::test]
-async fn f68_f69_a_burst_a_429_and_after_retry_after_a_200_at_the_first_try() {
+async fn a_burst_a_429_and_after_retry_after_a_200_at_the_first_try() {
     bursts(&http_1()).await;
 }
 

@@ -18,7 +18,7 @@ fn away() -> GateBuilder {
 }
 
 #[tokio::test]
-async fn f72_a_closed_gate_is_503_with_retry_after_and_words() {
+async fn a_closed_gate_is_503_with_retry_after_and_words() {
     let served = Served::behind(TollgateLayer::new(away().build()).limit(LIMIT)).await;
     let response = served.get("/").await;
     assert_eq!((response.status().as_u16(), field(&response, "retry-after")), (503, "5"));

@@ -19,7 +19,7 @@ const TEN: Limit = Limit::fixed_window("ten", 10, Limit::MAX_PERIOD);
 const ONE: Limit = Limit::fixed_window("one", 1, Limit::MAX_PERIOD);
 
 #[tokio::test]
-async fn f70_a_key_of_ones_own_is_used_as_it_is() {
+async fn a_key_of_ones_own_is_used_as_it_is() {
     let world = World::new().await;
     let gate = world.gate();
     let key = |request: &http::request::Parts| Some(request.headers.get("x-api-key")?.to_str().ok()?.to_owned());
@@ -31,7 +31,7 @@ async fn f70_a_key_of_ones_own_is_used_as_it_is() {
 }
 
 #[tokio::test]
-async fn f71_a_refusal_of_ones_own_still_says_when_to_come_back() {
+async fn a_refusal_of_ones_own_still_says_when_to_come_back() {
     let world = World::new().await;
     let gate = patient(&world.pool).clock(|| DateTime::UNIX_EPOCH).build();
     let layer = TollgateLayer::new(gate).limit(Limit::token_bucket("one", 1, MINUTE));
@@ -49,7 +49,7 @@ async fn f71_a_refusal_of_ones_own_still_says_when_to_come_back() {
 }
 
 #[tokio::test]
-async fn f73_costs_are_numbers_or_come_from_the_request() {
+async fn costs_are_numbers_or_come_from_the_request() {
     let world = World::new().await;
     let gate = world.gate();
     let fixed = Served::behind(TollgateLayer::new(gate.clone()).limit(Rule::new(TEN).global().cost(5))).await;

@@ -71,7 +71,7 @@ impl Path {
 
 /// Rolled back, every row is as it was; committed, the limit holds what it held, or what the whole call leaves.
 #[tokio::test]
-async fn g18_a_call_dropped_anywhere_counts_whole_or_not_at_all() {
+async fn a_call_dropped_anywhere_counts_whole_or_not_at_all() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;

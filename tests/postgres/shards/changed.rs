@@ -208,7 +208,7 @@ async fn what_is_granted_is_bounded_while_both_live_and_afterwards() {
 
 /// Two releases ask at once, each by its own number, through limiters and gates.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn g30_two_deploys_at_once_grant_no_more_than_both_limits_and_never_deadlock() {
+async fn two_deploys_at_once_grant_no_more_than_both_limits_and_never_deadlock() {
     const CAPACITY: i64 = 200;
     for (old, new) in CHANGES {
         for limit in both(&Limit::token_bucket("deploys", 200, EVER)) {

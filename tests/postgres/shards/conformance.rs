@@ -24,7 +24,7 @@ fn written(before: &[(i16, String)], after: &[(i16, String)]) -> usize {
 }
 
 #[tokio::test]
-async fn d1_d3_d4_one_shard_is_taken_from_and_an_empty_limit_refuses() {
+async fn one_shard_is_taken_from_and_an_empty_limit_refuses() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for n in 1..=16_u16 {
@@ -53,7 +53,7 @@ async fn d1_d3_d4_one_shard_is_taken_from_and_an_empty_limit_refuses() {
 }
 
 #[tokio::test]
-async fn d2_d5_d6_reservations_are_held_by_one_shard_if_it_can() {
+async fn reservations_are_held_by_one_shard_if_it_can() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for n in 1..=16_u16 {
@@ -90,7 +90,7 @@ async fn d2_d5_d6_reservations_are_held_by_one_shard_if_it_can() {
 }
 
 #[tokio::test]
-async fn d7_d8_d9_shards_are_pooled_where_one_has_too_little() {
+async fn shards_are_pooled_where_one_has_too_little() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for n in 2..=16_u16 {
@@ -120,7 +120,7 @@ async fn d7_d8_d9_shards_are_pooled_where_one_has_too_little() {
 
 /// As many as there are tokens, whoever asks, and then a refusal that names the instant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d10_d11_a_hundred_calls_at_one_instant_are_exactly_a_hundred() {
+async fn a_hundred_calls_at_one_instant_are_exactly_a_hundred() {
     let hundred = Limit::token_bucket("hundred", 100, EVER).shards(10);
     for (limiters, gates) in [(110, 0), (0, 110), (60, 50)] {
         for limit in both(&hundred) {
@@ -158,7 +158,7 @@ async fn d10_d11_a_hundred_calls_at_one_instant_are_exactly_a_hundred() {
 }
 
 #[tokio::test]
-async fn d14_e2_e4_e5_the_balance_is_that_of_all_shards() {
+async fn the_balance_is_that_of_all_shards() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for limit in both(&Limit::token_bucket("ten", 10, SECOND).shards(4)) {

@@ -21,7 +21,7 @@ const ONE: i64 = 1_000_000;
 /// Limits with and without shards, in both tables, in any order within a call, under savepoints, with rollbacks, beside
 /// gates.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d11_g14_callers_of_any_limits_in_any_order_never_deadlock_and_balance_to_the_token() {
+async fn callers_of_any_limits_in_any_order_never_deadlock_and_balance_to_the_token() {
     const CALLERS: u64 = 32;
     const ROUNDS: usize = 30;
     const CAPACITY: i64 = 160;

@@ -17,7 +17,7 @@ use crate::world::{World, pid};
 const LIMITER: Limiter = Limiter::new();
 
 #[tokio::test]
-async fn f40_rows_that_somebody_holds_are_left_without_waiting() {
+async fn rows_that_somebody_holds_are_left_without_waiting() {
     let world = World::new().await;
     world
         .sql(
@@ -145,7 +145,7 @@ async fn a_row_that_is_swept_between_the_two_statements_of_a_gates_batch_is_deci
 /// Rows of both tables that are asked together, some of them new, by limiters and two gates, while two sweepers are at
 /// work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn f40_sweepers_beside_limiters_and_gates_never_deadlock_and_lose_no_token() {
+async fn sweepers_beside_limiters_and_gates_never_deadlock_and_lose_no_token() {
     const CALLERS: u64 = 16;
     const ROUNDS: u64 = 40;
     const KEYS: usize = 4;

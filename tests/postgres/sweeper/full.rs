@@ -29,7 +29,7 @@ fn kinds(storage: Storage) -> Vec<Limit> {
 }
 
 #[tokio::test]
-async fn f38_a_row_goes_at_the_instant_at_which_it_is_full_whatever_it_owes_and_not_a_microsecond_before() {
+async fn a_row_goes_at_the_instant_at_which_it_is_full_whatever_it_owes_and_not_a_microsecond_before() {
     let world = World::new().await;
     let limit = Limit::token_bucket("debts", 10, MINUTE).unbounded_reservations();
     for (taken, full_after) in [(20.0, 120.0), (10.0, 60.0), (5.0, 30.0), (0.5, 3.0)] {
@@ -53,7 +53,7 @@ async fn f38_a_row_goes_at_the_instant_at_which_it_is_full_whatever_it_owes_and_
 
 /// The rows that are never swept are kept by the pure algebra.
 #[tokio::test]
-async fn f39_the_answers_are_the_same_with_and_without_sweeps_at_every_moment() {
+async fn the_answers_are_the_same_with_and_without_sweeps_at_every_moment() {
     for storage in [Storage::Durable, Storage::Ephemeral] {
         let world = World::new().await;
         let (limits, mut dice) = (kinds(storage), Rng::with_seed(39));
@@ -89,7 +89,7 @@ async fn f39_the_answers_are_the_same_with_and_without_sweeps_at_every_moment() 
 }
 
 #[tokio::test]
-async fn f39_on_a_grid_of_first_use_a_sweep_is_never_in_the_callers_favour() {
+async fn on_a_grid_of_first_use_a_sweep_is_never_in_the_callers_favour() {
     let world = World::new().await;
     let limit = Limit::stepped_bucket("uploads", 2, 10 * SECOND).capacity(4);
     let (mut dice, mut micros, mut row) = (Rng::with_seed(40), second(0.0).timestamp_micros(), None);

@@ -12,7 +12,7 @@ use crate::teller::Teller;
 use crate::world::{World, second};
 
 #[tokio::test]
-async fn f36_f37_each_limit_has_its_own_time_and_nothing_goes_unless_it_is_swept() {
+async fn each_limit_has_its_own_time_and_nothing_goes_unless_it_is_swept() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for (limit, key) in [("a", "used"), ("a", "unused"), ("b", "k")] {
@@ -96,7 +96,7 @@ async fn a_pass_sees_every_row_once_and_a_batch_is_never_larger_than_was_said() 
 }
 
 #[tokio::test]
-async fn f41_the_clock_is_the_databases() {
+async fn the_clock_is_the_databases() {
     let world = World::new().await;
     world
         .sql(
