@@ -77,8 +77,9 @@ enum Command {
     Reset(reset::ResetArgs),
     /// Run a program if the limit grants it.
     ///
-    /// What a concurrency limit grants is held and renewed until the program ends: of all that run at once, no more
-    /// than the limit allows. A program whose lease could not be renewed is asked to end (SIGTERM).
+    /// What a concurrency limit grants is held and renewed until the program ends. So at any time no more programs run
+    /// than the limit allows. A program whose lease could not be renewed is asked to end (SIGTERM). If this command
+    /// itself is killed by SIGKILL, its program goes on, and the lease lapses.
     ///
     /// Exit status: the program's own; 2 refused, 1 failed; 126 and 127 for a program that cannot be run or is not
     /// there.
