@@ -1,7 +1,6 @@
 use std::borrow::Cow;
-use std::fmt;
 #[cfg(feature = "postgres")]
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use crate::hold::HoldError;
 use crate::key::KeyError;
