@@ -18,25 +18,19 @@ pub(super) struct Connection {
 impl Connection {
     /// Waits for a connection, in the pool's queue.
     ///
-    /// In time the pool had none: sqlx says no more of a crowd than of a server that is gone. A connection beside the
-    /// pool tells the two apart. Where the server answers and the pool is not in full use, one of its own connections
-    /// has not answered it, and the others that idle may lead as far.
+    /// Where the pool had none in time, sqlx says the same of a crowd and of a server that is gone. A connection beside
+    /// the pool tells the two apart.
     pub(super) async fn acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
         let failed = |source| database(Step::Acquire, limit, source);
-        let (pool, patience) = (&shared.pool, shared.settings.acquire_timeout);
-        for _ in 0..2 {
-            match tokio::time::timeout(patience, pool.acquire()).await {
-                Ok(Ok(inner)) => return Ok(Self { inner, sound: true }),
-                Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {}
-                Ok(Err(source)) => return Err(failed(source)),
-            }
-            let in_full_use = is_in_full_use(pool);
-            connect(shared, patience).await.map_err(failed)?;
-            if in_full_use {
-                break;
-            }
-            close_idle(pool);
+        let patience = shared.settings.acquire_timeout;
+        match tokio::time::timeout(patience, shared.pool.acquire()).await {
+            Ok(Ok(inner)) => return Ok(Self { inner, sound: true }),
+            Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {}
+            Ok(Err(source)) => return Err(failed(source)),
         }
+        connect(shared, patience).await.map_err(failed)?;
+        // No crowd leaves any idle. One of them may have kept the pool waiting for its answer.
+        close_idle(&shared.pool);
         Err(Error::PoolExhausted { limit: limit.to_owned().into() })
     }
 
@@ -54,7 +48,9 @@ impl Connection {
     /// of the pool's queue, so that the host application's own requests get their turn. Nor is it kept from a pool that
     /// is being closed.
     pub(super) async fn unless_wanted(self, shared: &Shared) -> Option<Self> {
-        if !is_in_full_use(&shared.pool) && !shared.pool.is_closed() {
+        let pool = &shared.pool;
+        let exhausted = pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections();
+        if !exhausted && !pool.is_closed() {
             return Some(self);
         }
         self.give_back(shared).await;
@@ -134,11 +130,6 @@ fn close_idle(pool: &PgPool) {
     for _ in 0..pool.num_idle() {
         drop(pool.try_acquire().map(PoolConnection::detach));
     }
-}
-
-/// Whether the pool has no connection to give, and opens none.
-fn is_in_full_use(pool: &PgPool) -> bool {
-    pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections()
 }
 
 fn timed_out() -> sqlx::Error {

@@ -3,7 +3,8 @@
     reason = "how long a row was held is told by this machine's monotonic clock; no decision depends on it"
 )]
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::refusals::hash;
@@ -11,12 +12,12 @@ use crate::plan::Row;
 
 /// Who gets what a concurrency limit has released. The next caller of the same process hears of it at once, and those of
 /// other processes can only ask. So now and then a release is left to them for a while, by whoever waits here or comes.
+#[derive(Default)]
 pub(super) struct HandOvers {
-    /// By the row's hash.
-    cells: Mutex<Box<[HandOver]>>,
+    /// By the row's hash: rows that share one count together, which does no harm.
+    cells: Mutex<HashMap<usize, HandOver>>,
 }
 
-#[derive(Clone, Copy)]
 struct HandOver {
     releases: u32,
     last: Instant,
@@ -24,15 +25,10 @@ struct HandOver {
 }
 
 impl HandOvers {
-    pub(super) fn new() -> Self {
-        let now = Instant::now();
-        Self { cells: Mutex::new(vec![HandOver { releases: 0, last: now, left_until: now }; CELLS].into()) }
-    }
-
     /// Counts a release.
     pub(super) fn count(&self, row: &Row) {
-        let (mut cells, now) = (self.cells.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
-        let cell = &mut cells[hash(row) % CELLS];
+        let (mut cells, now) = (self.cells(), Instant::now());
+        let cell = cells.entry(hash(row) % CELLS).or_insert(HandOver { releases: 0, last: now, left_until: now });
         cell.releases = cell.releases.wrapping_add(1);
         cell.left_until = if cell.releases.is_multiple_of(TURNS) { now + pause(now - cell.last) } else { now };
         cell.last = now;
@@ -40,8 +36,12 @@ impl HandOvers {
 
     /// Until when the row is left to other processes, if it is.
     pub(super) fn left_until(&self, row: &Row) -> Option<Instant> {
-        let cells = self.cells.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(cells[hash(row) % CELLS].left_until).filter(|until| *until > Instant::now())
+        let left_until = self.cells().get(&(hash(row) % CELLS))?.left_until;
+        Some(left_until).filter(|until| *until > Instant::now())
+    }
+
+    fn cells(&self) -> MutexGuard<'_, HashMap<usize, HandOver>> {
+        self.cells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,5 +58,4 @@ pub(super) const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// Of so many releases one is left to others: where there are none, it costs about a fiftieth of the time.
 const TURNS: u32 = 8;
 
-/// Rows that share a cell count together, which does no harm.
 const CELLS: usize = 256;

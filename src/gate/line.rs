@@ -27,6 +27,7 @@ use crate::tokens::Tokens;
 ///
 /// What a concurrency limit grants comes back when somebody releases it, and nobody knows when. There the first one asks
 /// now and then, and when this gate has released something that it does not leave to other processes.
+#[derive(Default)]
 pub(super) struct Lines {
     lines: Mutex<HashMap<Row, Line>>,
     hand_overs: HandOvers,
@@ -71,10 +72,6 @@ struct Expected {
 }
 
 impl Lines {
-    pub(super) fn new() -> Self {
-        Self { lines: Mutex::default(), hand_overs: HandOvers::new(), arrived: AtomicU64::new(0) }
-    }
-
     /// Waits while the row is left to other processes.
     pub(super) async fn leave_to_others(&self, item: &Item<Ask>, deadline: Option<tokio::time::Instant>) {
         if let Some(until) = self.hand_overs.left_until(&item.target.first) {

@@ -124,7 +124,7 @@ impl Gate {
     fn with(shared: Shared, lanes: usize) -> Self {
         let shared = Arc::new(shared);
         let switchboard = Switchboard::new(&shared, lanes);
-        Self { inner: Arc::new(Inner { shared, switchboard, lines: Lines::new(), built: Instant::now() }) }
+        Self { inner: Arc::new(Inner { shared, switchboard, lines: Lines::default(), built: Instant::now() }) }
     }
 
     /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).

@@ -38,8 +38,8 @@ struct Parties {
 struct Party {
     rows: HashSet<Row>,
     calls: VecDeque<QueuedCall>,
-    /// How many of its calls are being decided: it is its turn.
-    tried: usize,
+    /// Whether it is its turn: some of its calls are being decided.
+    tried: bool,
     /// When somebody was last seen to hold one of the rows.
     held_at: Instant,
 }
@@ -76,7 +76,7 @@ impl WaitingRoom {
     pub(super) fn divide(&self, plan: &Plan, calls: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
         let mut parties = self.parties();
         let is_held = |party: &Party| party.held_at.elapsed() < REMEMBERED;
-        parties.waiting.retain(|party| party.tried > 0 || !party.calls.is_empty() || is_held(party));
+        parties.waiting.retain(|party| party.tried || !party.calls.is_empty() || is_held(party));
         calls.into_iter().partition(|call| plan.call(*call).first_rows().any(|row| parties.of(row).is_some()))
     }
 
@@ -86,7 +86,7 @@ impl WaitingRoom {
         let (settings, mut parties) = (&self.shared.settings, self.parties());
         while let Some(place) = parties.next() {
             let mut party = parties.waiting.remove(place)?;
-            let (mut calls, mut patience, waiting) = (Vec::new(), Duration::ZERO, party.calls.len());
+            let (mut calls, mut patience) = (Vec::new(), Duration::ZERO);
             while let Some(call) = party.calls.pop_front_if(|_| calls.len() < settings.max_batch) {
                 parties.keys -= call.call.keys();
                 let waited = call.held_since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -99,10 +99,7 @@ impl WaitingRoom {
                     calls.push(call);
                 }
             }
-            if calls.len() + party.calls.len() < waiting {
-                party.forget_rows(&calls);
-            }
-            party.tried = calls.len();
+            party.tried = !calls.is_empty();
             parties.waiting.push_back(party);
             if !calls.is_empty() {
                 return Some((calls, patience.min(TURN)));
@@ -115,19 +112,18 @@ impl WaitingRoom {
     /// Ends a party's turn. Somebody still holds the rows of these calls.
     fn put_back(&self, held: Vec<QueuedCall>) {
         let mut parties = self.parties();
-        let Some(place) = parties.waiting.iter().position(|party| party.tried > 0) else { return };
+        let Some(place) = parties.waiting.iter().position(|party| party.tried) else { return };
         parties.keys += held.iter().map(|call| call.call.keys()).sum::<usize>();
         let party = &mut parties.waiting[place];
-        let decided = std::mem::take(&mut party.tried) - held.len();
+        party.tried = false;
         if !held.is_empty() {
             party.held_at = Instant::now();
             held.into_iter().rev().for_each(|call| party.calls.push_front(call));
-        } else if party.calls.is_empty() {
-            parties.waiting.remove(place);
-            return;
         }
-        if decided > 0 {
-            party.forget_rows(&[]);
+        // Those of calls that are gone are forgotten.
+        party.rows = party.calls.iter().flat_map(|call| call.call.first_rows()).cloned().collect();
+        if party.calls.is_empty() {
+            parties.waiting.remove(place);
         }
     }
 
@@ -149,7 +145,7 @@ impl Parties {
         call.held_since.get_or_insert(now);
         let place = call.call.first_rows().find_map(|row| self.of(row)).unwrap_or_else(|| {
             let (rows, calls) = (HashSet::new(), VecDeque::new());
-            self.waiting.push_back(Party { rows, calls, tried: 0, held_at: now });
+            self.waiting.push_back(Party { rows, calls, tried: false, held_at: now });
             self.waiting.len() - 1
         });
         let party = &mut self.waiting[place];
@@ -165,18 +161,6 @@ impl Parties {
     /// The place of the next party that has calls.
     fn next(&self) -> Option<usize> {
         self.waiting.iter().position(|party| !party.calls.is_empty())
-    }
-}
-
-impl Party {
-    /// Keeps the rows of its calls only, of these that are tried as well.
-    fn forget_rows(&mut self, tried: &[QueuedCall]) {
-        let asked = tried.iter().chain(&self.calls).flat_map(|call| call.call.first_rows());
-        let asked: HashSet<Row> = asked.cloned().collect();
-        // Who waits for nobody any longer may be followed by others.
-        if !asked.is_empty() {
-            self.rows = asked;
-        }
     }
 }
 
