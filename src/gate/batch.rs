@@ -23,14 +23,14 @@ use crate::store::Found;
 /// Calls of many callers that are decided together, in the order in which they came.
 ///
 /// One statement reads all rows, without a lock. Another writes what changed, if each row still is the version that was
-/// read. It needs no transaction around it, so nobody holds a lock across a round trip. Calls that lost a race in
-/// between, and calls of missing rows, are decided once more in a transaction that locks. If somebody holds one of
+/// read. It needs no transaction around it, so no lock is kept across a round trip. Calls that lost a race in
+/// between, and calls of missing rows, are decided once more in a transaction that locks. If somebody else locks one of
 /// their rows for longer than a moment, they are set aside.
 pub(super) struct Batch {
     plan: Plan,
     callers: Vec<Caller>,
-    /// Calls of rows that somebody holds.
-    held: Vec<QueuedCall>,
+    /// Calls whose rows somebody else locks.
+    blocked: Vec<QueuedCall>,
     /// When a statement outside of a transaction was sent that the server did not answer in time.
     silent_since: Option<Instant>,
 }
@@ -48,17 +48,17 @@ pub(super) enum Left {
 struct Caller {
     /// `None` once it is answered.
     reply: Option<Reply>,
-    held_since: Option<Instant>,
+    blocked_since: Option<Instant>,
 }
 
 impl Batch {
     pub(super) fn new(queued: Vec<QueuedCall>) -> Self {
-        let caller = |QueuedCall { call, reply, held_since }| (call, Caller { reply: Some(reply), held_since });
+        let caller = |QueuedCall { call, reply, blocked_since }| (call, Caller { reply: Some(reply), blocked_since });
         let (calls, callers) = queued.into_iter().map(caller).unzip();
-        Self { plan: Plan::of(calls), callers, held: Vec::new(), silent_since: None }
+        Self { plan: Plan::of(calls), callers, blocked: Vec::new(), silent_since: None }
     }
 
-    /// Decides and answers. Returns the calls whose rows somebody holds. `divide` puts those whose rows others wait for
+    /// Decides and answers. Returns the calls whose rows somebody else locks. `divide` puts those whose rows others wait for
     /// already before the rest: they are not tried.
     pub(super) async fn run(
         mut self,
@@ -78,12 +78,12 @@ impl Batch {
             shared.width.saw(calls);
         }
         meter::batch(calls, started.elapsed());
-        let held = std::mem::take(&mut self.held);
-        (self.leave(shared, connection, decided), held)
+        let blocked = std::mem::take(&mut self.blocked);
+        (self.leave(shared, connection, decided), blocked)
     }
 
-    /// Decides and answers under locks, and waits a little for rows that somebody holds. Returns the calls whose rows
-    /// are held for longer, and the connection to the pool.
+    /// Decides and answers under locks, and waits a little for rows that somebody locks. Returns the calls whose rows
+    /// are locked for longer, and the connection to the pool.
     pub(super) async fn run_locked(
         mut self,
         shared: &Shared,
@@ -93,11 +93,11 @@ impl Batch {
         self.begin(&mut connection);
         let (groups, everyone) = (Groups::of(&self.plan), self.everyone());
         let decided = self.decide_lost(shared, &mut connection, &groups, &everyone, patience).await;
-        let held = std::mem::take(&mut self.held);
+        let blocked = std::mem::take(&mut self.blocked);
         if let Left::Sound(connection) = self.leave(shared, connection, decided) {
             connection.give_back(shared).await;
         }
-        held
+        blocked
     }
 
     /// From here on the calls count.
@@ -164,8 +164,8 @@ impl Batch {
         if lost.is_empty() {
             return Ok(());
         }
-        let (held, lost) = divide(&self.plan, lost);
-        self.hold(&held);
+        let (blocked, lost) = divide(&self.plan, lost);
+        self.set_aside(&blocked);
         self.decide_lost(shared, connection, &groups, &lost, A_MOMENT).await
     }
 
@@ -220,7 +220,7 @@ impl Batch {
 
     /// Decides calls once more, in a transaction that locks.
     ///
-    /// Where somebody holds one of their rows, or something is wrong with one, it tries group by group: those who ask
+    /// Where somebody locks one of their rows, or something is wrong with one, it tries group by group: those who ask
     /// for other rows do not suffer.
     async fn decide_lost(
         &mut self,
@@ -243,7 +243,7 @@ impl Batch {
                 self.decide_apart(shared, connection, &divided, patience).await
             }
             Err(Error::Locked { .. }) => {
-                self.hold(calls);
+                self.set_aside(calls);
                 Ok(())
             }
             decided => decided,
@@ -260,7 +260,7 @@ impl Batch {
     ) -> Result<(), Error> {
         for calls in groups {
             match self.decide_locked(shared, connection, calls, patience).await {
-                Err(Error::Locked { .. }) => self.hold(calls),
+                Err(Error::Locked { .. }) => self.set_aside(calls),
                 Err(error) => {
                     for call in calls {
                         self.forget(shared, *call);
@@ -325,14 +325,14 @@ impl Batch {
         self.plan.places_of(call).for_each(|place| refusals.forget(&self.plan.rows()[place]));
     }
 
-    /// Sets calls aside whose rows somebody holds. Nothing of them is carried out.
-    fn hold(&mut self, calls: &[usize]) {
+    /// Sets calls aside whose rows somebody locks. Nothing of them is carried out.
+    fn set_aside(&mut self, calls: &[usize]) {
         for place in calls {
-            let Caller { reply, held_since, .. } = &mut self.callers[*place];
+            let Caller { reply, blocked_since, .. } = &mut self.callers[*place];
             if let Some(mut reply) = reply.take() {
                 reply.undo();
-                let (call, held_since) = (self.plan.call(*place).clone(), *held_since);
-                self.held.push(QueuedCall { call, reply, held_since });
+                let (call, blocked_since) = (self.plan.call(*place).clone(), *blocked_since);
+                self.blocked.push(QueuedCall { call, reply, blocked_since });
             }
         }
     }
@@ -358,8 +358,8 @@ impl Batch {
     }
 }
 
-/// How long a batch waits for rows that somebody holds, while its lane waits for it. The statements of another gate
-/// hold them for less.
+/// How long a batch waits for rows that somebody locks, while its lane waits for it. The statements of another gate
+/// lock them for less.
 const A_MOMENT: Duration = Duration::from_millis(5);
 
 /// A refusal by so many limits is not worth remembering.

@@ -14,29 +14,30 @@ use sqlx::Connection as _;
 use tokio::runtime::Handle;
 
 use super::batch::{Batch, Left};
+use super::blocked::Blocked;
 use super::connection::{Connection, cut_off};
 use super::queue::Queue;
 use super::reply::QueuedCall;
 use super::shared::Shared;
-use super::waiting_room::WaitingRoom;
+use super::worker::Worker;
 use crate::error::Error;
 use crate::plan::Plan;
 use crate::text::Text;
 
-/// A queue of calls, and the task that works on it while there are any.
+/// A queue of calls, and the worker that takes them while there are any.
 ///
-/// The task takes all that is queued as one batch; on Citus, all that is queued for one part. Callers that come
+/// The worker takes all that is queued as one batch; on Citus, all that is queued for one part. Callers that come
 /// meanwhile form the next batch: nobody waits for a timer, and a lone caller is a batch of one. An idle lane has no
-/// task and holds no connection.
+/// worker and no connection.
 pub(super) struct Lane {
     shared: Arc<Shared>,
-    waiting_room: Arc<WaitingRoom>,
+    blocked: Arc<Blocked>,
     queue: Mutex<Queue>,
 }
 
 impl Lane {
-    pub(super) fn new(shared: Arc<Shared>, waiting_room: Arc<WaitingRoom>) -> Self {
-        Self { shared, waiting_room, queue: Mutex::default() }
+    pub(super) fn new(shared: Arc<Shared>, blocked: Arc<Blocked>) -> Self {
+        Self { shared, blocked, queue: Mutex::default() }
     }
 
     /// Queues a call, or says that the queue is full.
@@ -46,27 +47,32 @@ impl Lane {
             return Err(call.reply.overloaded());
         }
         queue.push(call);
-        let attended = std::mem::replace(&mut queue.attended, true);
+        let has_worker = std::mem::replace(&mut queue.has_worker, true);
         drop(queue);
-        if !attended {
-            self.attend();
+        if !has_worker {
+            self.start_worker();
         }
         Ok(())
     }
 
-    /// Starts the task that works on the queue, where there is a runtime to run it.
-    fn attend(self: &Arc<Self>) {
-        let attendant = Attendant { lane: Some(self.clone()) };
+    /// Starts a worker, where there is a runtime to run it.
+    fn start_worker(self: &Arc<Self>) {
+        let lane = self.clone();
+        let worker = Worker::new(move || {
+            // Everybody who waits hears it, once the lock is free.
+            let dismissed = std::mem::take(&mut *lane.queue());
+            drop(dismissed);
+        });
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(work(attendant));
+            runtime.spawn(work(self.clone(), worker));
         }
     }
 
-    /// The limit that the next call is about; `None`, and nobody attends any longer, if there is no next call.
+    /// The limit that the next call is about; `None`, and there is no worker any longer, if there is none.
     fn next_limit(&self) -> Option<Text> {
         let mut queue = self.queue();
         let limit = queue.first().map(|next| next.reply.limit().clone());
-        queue.attended = limit.is_some();
+        queue.has_worker = limit.is_some();
         limit
     }
 
@@ -120,8 +126,7 @@ impl Lane {
 }
 
 /// Works on a lane until its queue is empty.
-async fn work(mut attendant: Attendant) {
-    let Some(lane) = attendant.lane.clone() else { return };
+async fn work(lane: Arc<Lane>, worker: Worker<impl FnMut()>) {
     let mut idle = None;
     while let Some(limit) = lane.next_limit() {
         // First the connection, then the batch: whoever comes while the lane waits for the one is in the other.
@@ -131,12 +136,12 @@ async fn work(mut attendant: Attendant) {
         };
         match connection {
             Ok(connection) => {
-                let divide = |plan: &Plan, calls| lane.waiting_room.divide(plan, calls);
+                let divide = |plan: &Plan, calls| lane.blocked.divide(plan, calls);
                 let decided = async { lane.next_batch().run(&lane.shared, divide, connection).await };
                 // A batch that panics has told its callers by being dropped. Those behind it go on.
                 let decided = AssertUnwindSafe(decided).catch_unwind().await;
-                let (left, held) = decided.unwrap_or((Left::Gone, Vec::new()));
-                lane.waiting_room.admit(held);
+                let (left, blocked) = decided.unwrap_or((Left::Gone, Vec::new()));
+                lane.blocked.add(blocked);
                 idle = match left {
                     Left::Sound(connection) => connection.unless_wanted(&lane.shared).await,
                     Left::Silent(connection, since, error) => lane.wait_out(connection, since, &error).await,
@@ -151,25 +156,9 @@ async fn work(mut attendant: Attendant) {
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
     }
-    attendant.lane = None;
+    worker.done();
     if let Some(connection) = idle {
         connection.give_back(&lane.shared).await;
-    }
-}
-
-/// Keeps callers from waiting for a task whose runtime has ended.
-struct Attendant {
-    /// `None` once the queue is found empty, and is another task's affair.
-    lane: Option<Arc<Lane>>,
-}
-
-impl Drop for Attendant {
-    fn drop(&mut self) {
-        if let Some(lane) = self.lane.take() {
-            // Everybody who waits hears it, once the lock is free. Whoever comes next starts another task.
-            let dismissed = std::mem::take(&mut *lane.queue());
-            drop(dismissed);
-        }
     }
 }
 

@@ -1,4 +1,5 @@
 mod batch;
+mod blocked;
 mod buckets;
 mod builder;
 mod clock;
@@ -8,7 +9,6 @@ mod groups;
 mod hand_over;
 mod lane;
 mod lease;
-mod line;
 mod meter;
 mod queue;
 mod refusals;
@@ -16,8 +16,9 @@ mod reply;
 mod shared;
 mod switchboard;
 mod transaction;
-mod waiting_room;
+mod waiters;
 mod width;
+mod worker;
 
 use std::fmt;
 use std::sync::Arc;
@@ -40,10 +41,10 @@ use crate::tokens::{Tokens, TokensError};
 pub use builder::GateBuilder;
 pub use fallback::OnFailure;
 pub use lease::Lease;
-use line::Lines;
 use reply::{QueuedCall, Reply};
 use shared::Shared;
 use switchboard::Switchboard;
+use waiters::{Waiters, out_of_turn};
 
 /// Decides **in transactions of its own**: what it answers is committed, whatever the caller does afterwards.
 ///
@@ -106,7 +107,7 @@ pub struct Gate {
 struct Inner {
     shared: Arc<Shared>,
     switchboard: Switchboard,
-    lines: Lines,
+    waiters: Waiters,
     built: Instant,
 }
 
@@ -124,7 +125,7 @@ impl Gate {
     fn with(shared: Shared, lanes: usize) -> Self {
         let shared = Arc::new(shared);
         let switchboard = Switchboard::new(&shared, lanes);
-        Self { inner: Arc::new(Inner { shared, switchboard, lines: Lines::default(), built: Instant::now() }) }
+        Self { inner: Arc::new(Inner { shared, switchboard, waiters: Waiters::default(), built: Instant::now() }) }
     }
 
     /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).
@@ -173,11 +174,11 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn wait(&self, request: Request, timeout: Duration) -> Result<Decision, Error> {
-        self.wait_in_line(request, timeout).await.map(|(decision, _)| decision)
+        self.wait_in_turn(request, timeout).await.map(|(decision, _)| decision)
     }
 
     /// As [`wait`](Self::wait), and when the call that was decided was sent.
-    async fn wait_in_line(&self, request: Request, timeout: Duration) -> Result<(Decision, Instant), Error> {
+    async fn wait_in_turn(&self, request: Request, timeout: Duration) -> Result<(Decision, Instant), Error> {
         // Its timers need one.
         runtime()?;
         let call = self.checked(Call::consume([request.clone()]))?;
@@ -191,11 +192,11 @@ impl Gate {
             let ready = Instant::now().checked_add(wait);
             ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
         };
-        let number = self.inner.lines.draw_number();
+        let number = self.inner.waiters.draw_number();
         if is_released {
-            self.inner.lines.leave_to_others(item, deadline).await;
+            self.inner.waiters.leave_to_others(item, deadline).await;
         }
-        let mut place = self.inner.lines.join(item, number);
+        let mut place = self.inner.waiters.join(item, number);
         if place.is_some() && (!is_released || item.action.is_once()) {
             match self.check(request.clone()).await? {
                 // It takes nothing from those who wait.
@@ -211,7 +212,7 @@ impl Gate {
             if let Some(place) = &place {
                 is_in_time = place.turn(deadline, jitter.mul_f64(fastrand::f64())).await;
                 if !is_in_time && !place.is_first() {
-                    let denied = line::out_of_turn(item, self.check(request).await?);
+                    let denied = out_of_turn(item, self.check(request).await?);
                     return Ok((Decision::Denied(denied), Instant::now()));
                 }
             }
@@ -226,7 +227,7 @@ impl Gate {
             if !is_in_time || is_too_late(&denied) {
                 return Ok((Decision::Denied(denied), sent));
             }
-            place.get_or_insert_with(|| self.inner.lines.join_refused(item, number, &denied));
+            place.get_or_insert_with(|| self.inner.waiters.join_refused(item, number, &denied));
         }
     }
 
@@ -267,7 +268,7 @@ impl Gate {
     /// Those of [`consume`](Self::consume).
     pub async fn acquire_within(&self, request: Request, timeout: Duration) -> Result<Decision<Lease>, Error> {
         let runtime = runtime()?;
-        let (decision, sent) = self.wait_in_line(request, timeout).await?;
+        let (decision, sent) = self.wait_in_turn(request, timeout).await?;
         Ok(self.leased(decision, sent, &runtime))
     }
 
@@ -405,7 +406,7 @@ impl Gate {
         let call = self.checked(call)?;
         let freed: Vec<_> = call.releases().cloned().collect();
         let answer = self.ask(call).await?;
-        self.inner.lines.wake(&freed);
+        self.inner.waiters.wake(&freed);
         Ok(answer.lowest())
     }
 
@@ -433,7 +434,7 @@ impl Gate {
 
     async fn queue(&self, call: CheckedCall, limit: &Text) -> Result<Answer, Error> {
         let (reply, answer) = Reply::new(limit.clone());
-        self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply, held_since: None })?;
+        self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply, blocked_since: None })?;
         answer.await.expect("a reply is sent even when it is dropped")
     }
 }

@@ -11,8 +11,7 @@ pub(super) struct Queue {
     keys: usize,
     /// How many of them were there at an instant.
     there: Option<(Instant, usize)>,
-    /// Whether a task works on it.
-    pub(super) attended: bool,
+    pub(super) has_worker: bool,
 }
 
 impl Queue {
@@ -103,7 +102,7 @@ mod tests {
             queue.push(QueuedCall {
                 call: Call::consume([LIMIT.global()]).checked().unwrap(),
                 reply,
-                held_since: None,
+                blocked_since: None,
             });
         };
         // After each batch of one: who is late at this second?

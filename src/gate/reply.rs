@@ -10,8 +10,8 @@ use crate::text::Text;
 pub(super) struct QueuedCall {
     pub(super) call: CheckedCall,
     pub(super) reply: Reply,
-    /// Since when somebody is known to hold a row that it asks for.
-    pub(super) held_since: Option<Instant>,
+    /// Since when somebody is known to lock a row that it asks for.
+    pub(super) blocked_since: Option<Instant>,
 }
 
 /// The way back to one caller. A reply that is dropped says what is known by then, so every caller gets an answer.

@@ -32,7 +32,7 @@ impl Shared {
 pub(super) struct Settings {
     /// How many calls one batch takes at most.
     pub(super) max_batch: usize,
-    /// For how many keys calls wait in one lane at most, and for rows that others hold.
+    /// For how many keys calls wait in one lane at most, and for rows that others lock.
     pub(super) queue: usize,
     pub(super) lock_timeout: Duration,
     pub(super) statement_timeout: Duration,

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::blocked::Blocked;
 use super::lane::Lane;
 use super::refusals::hash;
 use super::shared::Shared;
-use super::waiting_room::WaitingRoom;
 use crate::plan::CheckedCall;
 
 /// Sends calls to lanes, so that calls for one row meet in one lane as far as possible.
@@ -27,8 +27,8 @@ pub(super) struct Switchboard {
 
 impl Switchboard {
     pub(super) fn new(shared: &Arc<Shared>, lanes: usize) -> Self {
-        let waiting_room = Arc::new(WaitingRoom::new(shared.clone()));
-        let lane = || Arc::new(Lane::new(shared.clone(), waiting_room.clone()));
+        let blocked = Arc::new(Blocked::new(shared.clone()));
+        let lane = || Arc::new(Lane::new(shared.clone(), blocked.clone()));
         let heat = (0..CELLS).map(|_| AtomicU32::new(0)).collect();
         Self { shared: shared.clone(), lanes: (0..lanes).map(|_| lane()).collect(), crossing: lane(), heat }
     }

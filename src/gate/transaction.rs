@@ -12,7 +12,7 @@ use crate::store::{PASS_ON, by_table_and_part, database, millis};
 
 /// Decides all calls of a plan in a transaction of their own, under locks.
 ///
-/// Waits for `patience` for each row that somebody else holds. Tries again where it lost a race that only the whole
+/// Waits for `patience` for each row that somebody else locks. Tries again where it lost a race that only the whole
 /// transaction can run again. An error of one call is its answer. An error of the database is the error of all, and
 /// then nothing is taken, unless it is [`Error::OutcomeUnknown`].
 pub(super) async fn run(

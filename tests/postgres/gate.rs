@@ -2,13 +2,13 @@
 
 mod agreement;
 mod behind;
+mod blocked;
 mod cancellation;
 mod contention;
 mod cost;
 mod crash;
 mod failover;
 mod failure;
-mod held;
 mod hygiene;
 mod memory;
 pub(crate) mod observed;

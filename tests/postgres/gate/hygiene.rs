@@ -138,9 +138,9 @@ async fn a_full_queue_is_busy_at_once_and_those_in_it_are_answered() {
     soon(gate.consume(LIMIT.key("third"))).await.unwrap().granted().unwrap();
 }
 
-/// A row that somebody holds: its callers are told that it is busy, and all others are served.
+/// A row that somebody locks: its callers are told so, and all others are served.
 #[tokio::test]
-async fn a_row_held_for_longer_than_the_lock_timeout_is_busy_and_other_keys_go_on() {
+async fn a_row_locked_for_longer_than_the_lock_timeout_is_an_error_and_other_keys_go_on() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 1).await).lock_timeout(Duration::from_millis(50)).build();
     for limit in [LIMIT, LIMIT.ephemeral()] {
@@ -169,9 +169,9 @@ async fn a_row_held_for_longer_than_the_lock_timeout_is_busy_and_other_keys_go_o
     }
 }
 
-/// Those who share a batch with a row that is held do not share its fate.
+/// Those who share a batch with a row that is locked do not share its fate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_of_other_rows_in_the_batch_of_a_held_row_are_served() {
+async fn callers_of_other_rows_in_the_batch_of_a_locked_row_are_served() {
     let world = World::new().await;
     let proxy = Proxy::new(&world.url());
     let pool = one_connection(proxy.options()).await;
@@ -199,7 +199,7 @@ async fn callers_of_other_rows_in_the_batch_of_a_held_row_are_served() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_held_for_a_moment_is_waited_for() {
+async fn a_row_that_is_locked_for_a_moment_is_waited_for() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 1).await).build();
     gate.consume(LIMIT.key("held")).await.unwrap().granted().unwrap();

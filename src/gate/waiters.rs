@@ -17,9 +17,9 @@ use crate::decision::{Decision, Denied, Grant};
 use crate::plan::{Item, Row};
 use crate::tokens::Tokens;
 
-/// The lines of callers that wait for tokens, one for each row, in the order in which they came.
+/// The callers that wait for tokens, row by row, in the order in which they came.
 ///
-/// Only the first of a line sleeps until its tokens are there. Then it asks, and the next one comes forward, which goes
+/// Only the first one of a row sleeps until its tokens are there. Then it asks, and the next one comes forward, which goes
 /// by what the first one leaves: so all whose tokens are there ask at once, and each caller asks once more than it is
 /// refused. Who is refused, because others took tokens, goes back to its place.
 ///
@@ -28,26 +28,27 @@ use crate::tokens::Tokens;
 /// What a concurrency limit grants comes back when somebody releases it, and nobody knows when. There the first one asks
 /// now and then, and when this gate has released something that it does not leave to other processes.
 #[derive(Default)]
-pub(super) struct Lines {
-    lines: Mutex<HashMap<Row, Line>>,
+pub(super) struct Waiters {
+    by_row: Mutex<HashMap<Row, Waiting>>,
     hand_overs: HandOvers,
     /// How many callers have come.
     arrived: AtomicU64,
 }
 
-/// Somewhere in a line. Dropped, it is left.
-pub(super) struct Waiter<'l> {
-    lines: &'l Lines,
-    item: &'l Item<Ask>,
+/// One of them. Dropped, it waits no longer.
+pub(super) struct Waiter<'w> {
+    waiters: &'w Waiters,
+    item: &'w Item<Ask>,
     number: u64,
     /// Wakes the one who waits here when it comes first.
     first: Arc<Notify>,
 }
 
-struct Line {
+/// Those who wait for one row.
+struct Waiting {
     expected: Expected,
-    /// Those who wait, by their numbers.
-    waiting: BTreeMap<u64, Arc<Notify>>,
+    /// By their numbers.
+    callers: BTreeMap<u64, Arc<Notify>>,
     /// What the last refusal said, and when the row was first seen so.
     told: (Tokens, DateTime<Utc>),
     changed: Instant,
@@ -71,7 +72,7 @@ struct Expected {
     asks_at: Option<Instant>,
 }
 
-impl Lines {
+impl Waiters {
     /// Waits while the row is left to other processes.
     pub(super) async fn leave_to_others(&self, item: &Item<Ask>, deadline: Option<tokio::time::Instant>) {
         if let Some(until) = self.hand_overs.left_until(&item.target.first) {
@@ -80,58 +81,58 @@ impl Lines {
         }
     }
 
-    /// The number of a caller that comes. It is drawn before the caller asks: one that is refused while a line forms
-    /// stands before those who came later and joined it at once.
+    /// The number of a caller that comes. It is drawn before the caller asks: one that is refused while others begin to
+    /// wait comes before those who came later and joined them at once.
     pub(super) fn draw_number(&self) -> u64 {
         self.arrived.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A place in the line for the row, if there is one.
-    pub(super) fn join<'l>(&'l self, item: &'l Item<Ask>, number: u64) -> Option<Waiter<'l>> {
-        let mut lines = self.lock();
-        let line = lines.get_mut(&item.target.first)?;
-        Some(self.place(line, item, number))
+    /// A place among those who wait for the row, if there are any.
+    pub(super) fn join<'w>(&'w self, item: &'w Item<Ask>, number: u64) -> Option<Waiter<'w>> {
+        let mut by_row = self.lock();
+        let waiting = by_row.get_mut(&item.target.first)?;
+        Some(self.place(waiting, item, number))
     }
 
     /// A place for somebody who was refused.
-    pub(super) fn join_refused<'l>(&'l self, item: &'l Item<Ask>, number: u64, denied: &Denied) -> Waiter<'l> {
-        let mut lines = self.lock();
-        let line = lines.entry(item.target.first.clone()).or_insert_with(|| Line {
+    pub(super) fn join_refused<'w>(&'w self, item: &'w Item<Ask>, number: u64, denied: &Denied) -> Waiter<'w> {
+        let mut by_row = self.lock();
+        let waiting = by_row.entry(item.target.first.clone()).or_insert_with(|| Waiting {
             expected: Expected::after(item, denied, Duration::ZERO),
-            waiting: BTreeMap::new(),
+            callers: BTreeMap::new(),
             told: (denied.remaining, denied.retry_at),
             changed: Instant::now(),
             is_released: false,
             places: 0,
         });
-        line.hear(item, denied);
-        self.place(line, item, number)
+        waiting.hear(item, denied);
+        self.place(waiting, item, number)
     }
 
-    fn place<'l>(&'l self, line: &mut Line, item: &'l Item<Ask>, number: u64) -> Waiter<'l> {
+    fn place<'w>(&'w self, waiting: &mut Waiting, item: &'w Item<Ask>, number: u64) -> Waiter<'w> {
         let first = Arc::new(Notify::new());
-        line.places += 1;
-        line.waiting.insert(number, first.clone());
-        Waiter { lines: self, item, number, first }
+        waiting.places += 1;
+        waiting.callers.insert(number, first.clone());
+        Waiter { waiters: self, item, number, first }
     }
 
-    /// Something was released: the first ones of these lines ask.
+    /// Something was released: the first ones of these rows ask.
     pub(super) fn wake(&self, rows: &[Row]) {
         if rows.is_empty() {
             return;
         }
-        let mut lines = self.lock();
+        let mut by_row = self.lock();
         for row in rows {
             self.hand_overs.count(row);
-            if let Some(line) = lines.get_mut(row) {
-                line.release(self.hand_overs.left_until(row));
+            if let Some(waiting) = by_row.get_mut(row) {
+                waiting.release(self.hand_overs.left_until(row));
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Row, Line>> {
-        // Nothing that runs under the lock leaves a line half changed.
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Row, Waiting>> {
+        // Nothing that runs under the lock leaves it half changed.
+        self.by_row.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -166,16 +167,16 @@ impl Waiter<'_> {
 
     /// Goes back to where it was, after a refusal.
     pub(super) fn refused(&self, denied: &Denied) {
-        let mut lines = self.lines.lock();
-        if let Some(line) = lines.get_mut(&self.item.target.first) {
-            line.hear(self.item, denied);
-            line.waiting.insert(self.number, self.first.clone());
+        let mut by_row = self.waiters.lock();
+        if let Some(waiting) = by_row.get_mut(&self.item.target.first) {
+            waiting.hear(self.item, denied);
+            waiting.callers.insert(self.number, self.first.clone());
         }
     }
 
     pub(super) fn is_first(&self) -> bool {
-        let lines = self.lines.lock();
-        lines.get(&self.item.target.first).is_none_or(|line| line.is_first(self.number))
+        let by_row = self.waiters.lock();
+        by_row.get(&self.item.target.first).is_none_or(|waiting| waiting.is_first(self.number))
     }
 
     fn waits_for_release(&self) -> bool {
@@ -183,23 +184,23 @@ impl Waiter<'_> {
     }
 
     fn look(&self) -> Turn {
-        let mut lines = self.lines.lock();
-        let Some(line) = lines.get_mut(&self.item.target.first) else { return Turn::Ask };
-        if !line.is_first(self.number) {
+        let mut by_row = self.waiters.lock();
+        let Some(waiting) = by_row.get_mut(&self.item.target.first) else { return Turn::Ask };
+        if !waiting.is_first(self.number) {
             return Turn::Queue;
         }
-        let pause = line.expected.pause(self.item);
+        let pause = waiting.expected.pause(self.item);
         if !pause.is_zero() {
             return Turn::Sleep(pause);
         }
-        line.expected.take(self.item);
-        line.is_released = false;
-        line.leave(self.number);
+        waiting.expected.take(self.item);
+        waiting.is_released = false;
+        waiting.leave(self.number);
         Turn::Ask
     }
 }
 
-/// What somebody in a line does next.
+/// What somebody who waits does next.
 enum Turn {
     Ask,
     Queue,
@@ -208,25 +209,25 @@ enum Turn {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut lines = self.lines.lock();
-        if let Some(line) = lines.get_mut(&self.item.target.first) {
-            let has_asked = !line.waiting.contains_key(&self.number);
-            if let (true, Some(asks_at)) = (has_asked, &mut line.expected.asks_at) {
+        let mut by_row = self.waiters.lock();
+        if let Some(waiting) = by_row.get_mut(&self.item.target.first) {
+            let has_asked = !waiting.callers.contains_key(&self.number);
+            if let (true, Some(asks_at)) = (has_asked, &mut waiting.expected.asks_at) {
                 // It has what it waited for, and more may be there.
                 *asks_at = Instant::now();
             }
-            line.leave(self.number);
-            line.places -= 1;
-            if line.places == 0 {
-                lines.remove(&self.item.target.first);
+            waiting.leave(self.number);
+            waiting.places -= 1;
+            if waiting.places == 0 {
+                by_row.remove(&self.item.target.first);
             }
         }
     }
 }
 
-impl Line {
+impl Waiting {
     fn is_first(&self, number: u64) -> bool {
-        self.waiting.first_key_value().is_none_or(|(first, _)| *first == number)
+        self.callers.first_key_value().is_none_or(|(first, _)| *first == number)
     }
 
     /// Somebody was refused.
@@ -248,12 +249,12 @@ impl Line {
 
     /// Lets the next one come forward.
     fn leave(&mut self, number: u64) {
-        self.waiting.remove(&number);
+        self.callers.remove(&number);
         self.call_first();
     }
 
     fn call_first(&self) {
-        if let Some((_, first)) = self.waiting.first_key_value() {
+        if let Some((_, first)) = self.callers.first_key_value() {
             first.notify_one();
         }
     }

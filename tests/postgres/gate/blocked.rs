@@ -1,4 +1,4 @@
-//! Rows that somebody else's transaction holds: those who ask for others do not wait for them.
+//! Rows that somebody else's transaction locks: those who ask for others do not wait for them.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -15,7 +15,7 @@ use crate::world::World;
 const LIMIT: Limit = Limit::stepped_bucket("hot", 1_000_000, EVER);
 
 /// Begins a transaction, in which it locks the rows of some keys.
-async fn hold(world: &World, keys: &str) -> PgConnection {
+async fn lock(world: &World, keys: &str) -> PgConnection {
     let mut holder = world.connect().await;
     for sql in ["begin".to_owned(), format!("select from tollgate.durable where key like '{keys}' for update")] {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut holder).await.unwrap();
@@ -23,7 +23,7 @@ async fn hold(world: &World, keys: &str) -> PgConnection {
     holder
 }
 
-async fn release(mut holder: PgConnection) {
+async fn unlock(mut holder: PgConnection) {
     sqlx::raw_sql("commit").execute(&mut holder).await.unwrap();
 }
 
@@ -34,15 +34,15 @@ fn ask(gate: &Gate, request: Request) -> JoinHandle<Result<Decision, Error>> {
 
 /// Also over a pool of one connection, which nobody keeps while they wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_of_other_rows_go_on_while_rows_are_held() {
+async fn callers_of_other_rows_go_on_while_rows_are_locked() {
     let world = World::new().await;
     for connections in [1, 4] {
         let gate = patient(&pool(&world.url(), connections).await).build();
         for key in 0..40 {
             gate.consume(LIMIT.key(key)).await.unwrap().granted().unwrap();
         }
-        let holder = hold(&world, "_").await;
-        let held: Vec<_> = (0..10).map(|key| ask(&gate, LIMIT.key(key))).collect();
+        let holder = lock(&world, "_").await;
+        let blocked: Vec<_> = (0..10).map(|key| ask(&gate, LIMIT.key(key))).collect();
         world.until_anyone_is_blocked().await;
         let mut others = JoinSet::new();
         for key in 10..40 {
@@ -54,9 +54,9 @@ async fn callers_of_other_rows_go_on_while_rows_are_held() {
             });
         }
         others.join_all().await;
-        assert!(held.iter().all(|call| !call.is_finished()));
-        release(holder).await;
-        for call in held {
+        assert!(blocked.iter().all(|call| !call.is_finished()));
+        unlock(holder).await;
+        for call in blocked {
             call.await.unwrap().unwrap().granted().unwrap();
         }
         for key in 0..10 {
@@ -67,14 +67,14 @@ async fn callers_of_other_rows_go_on_while_rows_are_held() {
     }
 }
 
-/// Those who ask for a held row are served in the order in which they came.
+/// Those who ask for a locked row are served in the order in which they came.
 #[tokio::test]
-async fn who_comes_later_for_a_held_row_queues_behind_those_who_wait() {
+async fn who_comes_later_for_a_locked_row_queues_behind_those_who_wait() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 2).await).build();
     let limit = Limit::stepped_bucket("three", 3, EVER);
     gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
-    let holder = hold(&world, "k").await;
+    let holder = lock(&world, "k").await;
     let mut calls = Vec::new();
     for _ in 0..4 {
         calls.push(ask(&gate, limit.key("k")));
@@ -82,7 +82,7 @@ async fn who_comes_later_for_a_held_row_queues_behind_those_who_wait() {
         // Its batch has ended: what another asks meanwhile is answered.
         gate.consume(LIMIT.key("fence")).await.unwrap().granted().unwrap();
     }
-    release(holder).await;
+    unlock(holder).await;
     let mut granted = Vec::new();
     for call in calls {
         granted.push(call.await.unwrap().unwrap().is_granted());
@@ -92,32 +92,32 @@ async fn who_comes_later_for_a_held_row_queues_behind_those_who_wait() {
 
 /// A refusal that the row proves needs no lock, so it waits for nobody.
 #[tokio::test]
-async fn a_held_row_that_is_short_refuses_at_once() {
+async fn a_locked_row_that_is_short_refuses_at_once() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 2).await).build();
     let limit = Limit::stepped_bucket("two", 2, EVER);
     gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
-    let holder = hold(&world, "k").await;
+    let holder = lock(&world, "k").await;
     let waiting = ask(&gate, limit.key("k"));
     world.until_anyone_is_blocked().await;
     for _ in 0..3 {
         assert!(!soon(gate.consume(limit.key("k").cost(2))).await.unwrap().is_granted());
     }
     assert!(!waiting.is_finished());
-    release(holder).await;
+    unlock(holder).await;
     waiting.await.unwrap().unwrap().granted().unwrap();
 }
 
-/// A crowd on a held row is no reason to take the database for one that is away.
+/// A crowd on a locked row is no reason to take the database for one that is away.
 #[tokio::test]
 async fn waits_that_take_longer_than_a_statement_may_are_busy_and_open_no_gate() {
     let world = World::new().await;
     let pool = pool(&world.url(), 2).await;
-    for key in ["held", "other"] {
+    for key in ["locked", "other"] {
         soon(patient(&pool).build().consume(LIMIT.key(key))).await.unwrap().granted().unwrap();
     }
-    let holder = hold(&world, "held").await;
-    let both = [LIMIT.key("held"), LIMIT.key("other")];
+    let holder = lock(&world, "locked").await;
+    let both = [LIMIT.key("locked"), LIMIT.key("other")];
     let mut answers = Vec::new();
     // Where a statement itself takes that long, the gate opens rightly: then longer spans in the same ratio.
     for unit in [200, 1_000, 5_000, 25_000].map(Duration::from_millis) {
@@ -125,11 +125,11 @@ async fn waits_that_take_longer_than_a_statement_may_are_busy_and_open_no_gate()
             patient(&pool).lock_timeout(3 * unit).statement_timeout(2 * unit).on_failure(OnFailure::Open).build();
         answers.clear();
         for _ in 0..2 {
-            let (one, several) = tokio::join!(gate.consume(LIMIT.key("held")), gate.consume_all(both.clone()));
+            let (one, several) = tokio::join!(gate.consume(LIMIT.key("locked")), gate.consume_all(both.clone()));
             answers.extend([one, several]);
         }
         if answers.iter().all(|answer| matches!(answer, Err(Error::Locked { .. }))) {
-            return release(holder).await;
+            return unlock(holder).await;
         }
     }
     panic!("{answers:?}");
@@ -137,17 +137,17 @@ async fn waits_that_take_longer_than_a_statement_may_are_busy_and_open_no_gate()
 
 /// A caller who gives up while it waits is not charged once the row is free.
 #[tokio::test]
-async fn who_gives_up_while_a_row_is_held_takes_nothing() {
+async fn who_gives_up_while_a_row_is_locked_takes_nothing() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 2).await).build();
     gate.consume(LIMIT.key("k")).await.unwrap().granted().unwrap();
-    let holder = hold(&world, "k").await;
+    let holder = lock(&world, "k").await;
     let given_up = ask(&gate, LIMIT.key("k"));
     world.until_anyone_is_blocked().await;
     let waiting = ask(&gate, LIMIT.key("k"));
     given_up.abort();
     assert!(given_up.await.unwrap_err().is_cancelled());
-    release(holder).await;
+    unlock(holder).await;
     let remaining = waiting.await.unwrap().unwrap().granted().unwrap().remaining;
     // Unless it was being decided at that very moment.
     assert!([999_997, 999_998].map(Tokens::new).contains(&remaining), "{remaining:?}");

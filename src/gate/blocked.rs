@@ -1,0 +1,230 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "measures how long calls wait on this machine's monotonic clock; no decision depends on it"
+)]
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use super::batch::Batch;
+use super::connection::Connection;
+use super::reply::QueuedCall;
+use super::shared::Shared;
+use super::worker::Worker;
+use crate::error::Error;
+use crate::plan::{Plan, Row};
+
+/// Calls whose rows somebody else locks for longer than a moment, set aside so that the lanes go on.
+///
+/// One worker tries them in turn: calls that share rows in a short transaction, which gives up soon. Between two turns it
+/// locks no row. A call that asks for one of these rows meanwhile, and would wait for it, queues behind those who do.
+pub(super) struct Blocked {
+    shared: Arc<Shared>,
+    turns: Mutex<Turns>,
+}
+
+#[derive(Default)]
+struct Turns {
+    groups: VecDeque<Group>,
+    /// How many keys the calls ask for that wait for their turn.
+    keys: usize,
+    has_worker: bool,
+}
+
+/// Calls that share rows.
+struct Group {
+    rows: HashSet<Row>,
+    calls: VecDeque<QueuedCall>,
+    /// Whether it is its turn: some of its calls are being decided.
+    is_tried: bool,
+    /// When somebody was last seen to lock one of the rows.
+    locked_at: Instant,
+}
+
+impl Blocked {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, turns: Mutex::default() }
+    }
+
+    /// Sets calls aside whose rows somebody locks.
+    pub(super) fn add(self: &Arc<Self>, calls: Vec<QueuedCall>) {
+        if calls.is_empty() {
+            return;
+        }
+        let mut turns = self.turns();
+        for call in calls {
+            turns.add(call, self.shared.settings.queue);
+        }
+        if turns.next().is_some() && !std::mem::replace(&mut turns.has_worker, true) {
+            drop(turns);
+            self.start_worker();
+        }
+    }
+
+    /// Starts a worker, where there is a runtime to run it.
+    fn start_worker(self: &Arc<Self>) {
+        let blocked = self.clone();
+        let worker = Worker::new(move || *blocked.turns() = Turns::default());
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(work(self.clone(), worker));
+        }
+    }
+
+    /// Divides calls of a plan into those that ask a row which somebody was seen to lock a moment ago, and the others.
+    pub(super) fn divide(&self, plan: &Plan, calls: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
+        let mut turns = self.turns();
+        let is_locked = |group: &Group| group.locked_at.elapsed() < REMEMBERED;
+        turns.groups.retain(|group| group.is_tried || !group.calls.is_empty() || is_locked(group));
+        calls.into_iter().partition(|call| plan.call(*call).first_rows().any(|row| turns.of(row).is_some()))
+    }
+
+    /// The calls of the next group, and how long to wait for their rows; `None`, and there is no worker any longer, if
+    /// there are none. Those whose patience has ended are told.
+    fn take(&self) -> Option<(Vec<QueuedCall>, Duration)> {
+        let (settings, mut turns) = (&self.shared.settings, self.turns());
+        while let Some(place) = turns.next() {
+            let mut group = turns.groups.remove(place)?;
+            let (mut calls, mut patience) = (Vec::new(), Duration::ZERO);
+            while let Some(call) = group.calls.pop_front_if(|_| calls.len() < settings.max_batch) {
+                turns.keys -= call.call.keys();
+                let waited = call.blocked_since.map_or(Duration::ZERO, |since| since.elapsed());
+                let left = settings.lock_timeout.saturating_sub(waited);
+                if left.is_zero() {
+                    let limit = call.reply.limit().clone().into();
+                    call.reply.send(Err(Error::Locked { limit }));
+                } else if !call.reply.is_abandoned() {
+                    patience = patience.max(left);
+                    calls.push(call);
+                }
+            }
+            group.is_tried = !calls.is_empty();
+            turns.groups.push_back(group);
+            if !calls.is_empty() {
+                return Some((calls, patience.min(TURN)));
+            }
+        }
+        turns.has_worker = false;
+        None
+    }
+
+    /// Ends a group's turn. Somebody still locks the rows of these calls.
+    fn put_back(&self, still: Vec<QueuedCall>) {
+        let mut turns = self.turns();
+        let Some(place) = turns.groups.iter().position(|group| group.is_tried) else { return };
+        turns.keys += still.iter().map(|call| call.call.keys()).sum::<usize>();
+        let group = &mut turns.groups[place];
+        group.is_tried = false;
+        if !still.is_empty() {
+            group.locked_at = Instant::now();
+            still.into_iter().rev().for_each(|call| group.calls.push_front(call));
+        }
+        // Those of calls that are gone are forgotten.
+        group.rows = group.calls.iter().flat_map(|call| call.call.first_rows()).cloned().collect();
+        if group.calls.is_empty() {
+            turns.groups.remove(place);
+        }
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        // Nothing that runs under the lock leaves the groups half changed.
+        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turns {
+    /// Adds a call, behind those who ask for one of its rows; all of them for so many keys at most.
+    fn add(&mut self, mut call: QueuedCall, most: usize) {
+        let keys = call.call.keys();
+        if self.keys > 0 && self.keys + keys > most {
+            return call.reply.refuse();
+        }
+        self.keys += keys;
+        let now = Instant::now();
+        call.blocked_since.get_or_insert(now);
+        let place = call.call.first_rows().find_map(|row| self.of(row)).unwrap_or_else(|| {
+            let (rows, calls) = (HashSet::new(), VecDeque::new());
+            self.groups.push_back(Group { rows, calls, is_tried: false, locked_at: now });
+            self.groups.len() - 1
+        });
+        let group = &mut self.groups[place];
+        group.rows.extend(call.call.first_rows().cloned());
+        group.calls.push_back(call);
+    }
+
+    /// The place of the group of a row.
+    fn of(&self, row: &Row) -> Option<usize> {
+        self.groups.iter().position(|group| group.rows.contains(row))
+    }
+
+    /// The place of the next group that has calls.
+    fn next(&self) -> Option<usize> {
+        self.groups.iter().position(|group| !group.calls.is_empty())
+    }
+}
+
+/// Tries the groups in turn until nobody waits.
+async fn work(blocked: Arc<Blocked>, worker: Worker<impl FnMut()>) {
+    let shared = &blocked.shared;
+    while let Some((calls, patience)) = blocked.take() {
+        let limit = calls[0].reply.limit().clone();
+        let still = match Connection::acquire(shared, limit.as_str()).await {
+            Ok(connection) => Batch::new(calls).run_locked(shared, connection, patience).await,
+            Err(error) => {
+                for call in calls {
+                    call.reply.send(Err(error.clone()));
+                }
+                Vec::new()
+            }
+        };
+        blocked.put_back(still);
+    }
+    worker.done();
+}
+
+/// How long a turn waits for rows, at most: well below the `deadlock_timeout` of PostgreSQL.
+const TURN: Duration = Duration::from_millis(20);
+
+/// How long a row that was locked is taken for one that still is: who would wait for it does so here at once.
+const REMEMBERED: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::Gate;
+    use crate::gate::reply::Reply;
+    use crate::plan::Call;
+    use crate::{Limit, MINUTE};
+
+    const LIMIT: Limit = Limit::token_bucket("one", 1, MINUTE);
+
+    fn call(keys: &[i64]) -> QueuedCall {
+        let call = Call::consume(keys.iter().map(|key| LIMIT.key(*key))).checked().unwrap();
+        let (reply, answer) = Reply::new("one".to_owned().into());
+        std::mem::forget(answer);
+        QueuedCall { call, reply, blocked_since: None }
+    }
+
+    #[tokio::test]
+    async fn a_row_leaves_with_the_last_call_that_asks_for_it() {
+        let pool = sqlx::PgPool::connect_lazy("postgres://nobody@localhost/none").unwrap();
+        let blocked = Blocked::new(Gate::new(pool).inner.shared.clone());
+        for keys in [&[1][..], &[1, 2], &[1, 3]] {
+            blocked.turns().add(call(keys), 10);
+        }
+        let knows =
+            || [1, 2, 3].map(|key| blocked.turns().of(call(&[key]).call.first_rows().next().unwrap()).is_some());
+        let (mut tried, _) = blocked.take().unwrap();
+        assert_eq!((tried.len(), knows()), (3, [true; 3]));
+        tried.pop();
+        blocked.put_back(tried);
+        assert_eq!(knows(), [true, true, false]);
+        assert_eq!(blocked.turns().keys, 3);
+        let (tried, _) = blocked.take().unwrap();
+        drop(tried);
+        blocked.put_back(Vec::new());
+        assert_eq!(knows(), [false; 3]);
+    }
+}
