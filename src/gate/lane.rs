@@ -83,7 +83,9 @@ impl Lane {
         let batch = queue.take_batch(settings.max_batch, MAX_ROWS);
         let late = queue.take_late(Instant::now(), settings.acquire_timeout);
         drop(queue);
-        late.into_iter().for_each(|call| call.reply.refuse());
+        for call in late {
+            call.reply.refuse();
+        }
         Batch::new(batch)
     }
 
