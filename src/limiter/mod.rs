@@ -40,10 +40,10 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// # Time
 ///
-/// A call waits for rows that others hold for as long as PostgreSQL does. [`lock_timeout`](Self::lock_timeout) bounds the
-/// wait for each row. PostgreSQL's `statement_timeout` bounds each statement of the rest of the transaction, whatever it
-/// waits for. Where it strikes the transaction is aborted, and the error is an [`Error::Database`] (57014) for which
-/// [`Error::is_retryable`] is true:
+/// A call waits for rows that others hold for as long as PostgreSQL does. [`lock_timeout`](Self::lock_timeout) bounds
+/// the wait for each row. PostgreSQL's `statement_timeout` bounds each statement of the rest of the transaction,
+/// whatever it waits for. Where it strikes the transaction is aborted, and the error is an [`Error::Database`] (57014)
+/// for which [`Error::is_retryable`] is true:
 ///
 /// ```
 /// # use tollgate::{Limit, Limiter, MINUTE};
@@ -99,7 +99,8 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// async fn send(pool: &sqlx::PgPool, user: i64, text: &str) -> Result<(), Box<dyn std::error::Error>> {
 ///     let mut tx = pool.begin().await?;
 ///     Limiter::new().consume(&mut tx, SEND_MESSAGE.key(user)).await?.granted()?;
-///     sqlx::query("insert into messages (author, body) values ($1, $2)").bind(user).bind(text).execute(&mut *tx).await?;
+///     let insert = sqlx::query("insert into messages (author, body) values ($1, $2)").bind(user).bind(text);
+///     insert.execute(&mut *tx).await?;
 ///     tx.commit().await?;
 ///     Ok(())
 /// }
@@ -156,8 +157,8 @@ impl Limiter {
     /// call by the latest of them: keep the nodes' clocks in step (NTP). For a call of one row the clock may be read up
     /// to five milliseconds before the row is locked.
     ///
-    /// A process with a wrong number gets [`Error::WrongParts`] at its first call, and one with none at its first insert:
-    /// until then [`check`](Self::check) and [`balance`](Self::balance) find no rows, and say full.
+    /// A process with a wrong number gets [`Error::WrongParts`] at its first call, and one with none at its first
+    /// insert: until then [`check`](Self::check) and [`balance`](Self::balance) find no rows, and say full.
     ///
     /// # Panics
     ///

@@ -287,7 +287,8 @@ fn settle(pool: &Pool<'_>, target: &Target, held: Held, charge: Settled) -> Resu
     Ok(vec![portion.map_err(|TooDeep| too_deep(target))?])
 }
 
-/// Whether a receipt may be of the hold that has its id now: an id of the caller's begins anew when its hold has lapsed.
+/// Whether a receipt may be of the hold that has its id now: an id of the caller's begins anew when its hold has
+/// lapsed.
 fn is_of_this_life(pool: &Pool<'_>, held: Held) -> bool {
     !held.id.is_once() || pool.now() < held.lapses_at.into()
 }

@@ -127,8 +127,8 @@ impl Plan {
 
     /// What the plan's only row must hold for the plan's only call not to be refused.
     ///
-    /// `None` where a low balance proves nothing: for a plan of several calls or rows, for calls that give, take or look
-    /// whatever is there, and for those that may have been granted before.
+    /// `None` where a low balance proves nothing: for a plan of several calls or rows, for calls that give, take or
+    /// look whatever is there, and for those that may have been granted before.
     #[must_use]
     pub fn need(&self) -> Option<Need> {
         let [Planned { call: CheckedCall::Take(items), .. }] = self.calls.as_slice() else { return None };

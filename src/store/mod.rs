@@ -111,8 +111,8 @@ impl<'c> Store<'c> {
         if marked { Ok(()) } else { Err(Error::NotInTransaction) }
     }
 
-    /// Fails if the tables have other parts than the backend says. Whoever asked the wrong part finds no row there, and an
-    /// insert is refused; for a row that is missing and is not to be inserted, only this tells.
+    /// Fails if the tables have other parts than the backend says. Whoever asked the wrong part finds no row there, and
+    /// an insert is refused; for a row that is missing and is not to be inserted, only this tells.
     ///
     /// In the simple protocol, as above.
     pub(crate) async fn expect_parts(&mut self, limit: &str) -> Result<(), Error> {
@@ -125,8 +125,8 @@ impl<'c> Store<'c> {
         Err(Error::WrongParts { source: source.into() })
     }
 
-    /// The same for whoever remembers nothing of an earlier answer, and so would pay for each look. A process that was told
-    /// of no parts learns it at its first insert.
+    /// The same for whoever remembers nothing of an earlier answer, and so would pay for each look. A process that was
+    /// told of no parts learns it at its first insert.
     pub(crate) async fn expect_parts_if_distributed(&mut self, limit: &str) -> Result<(), Error> {
         if self.backend.parts.is_distributed() { self.expect_parts(limit).await } else { Ok(()) }
     }

@@ -1,6 +1,6 @@
--- Inserts the missing ones of some rows as full ones and locks the others, row by row in the order given, which is the lock
--- order; then reads those that were there: columns as arrays, with the number of each. To insert after locking the rest would
--- be another order, and deadlock. The clock is read after the last lock.
+-- Inserts the missing ones of some rows as full ones and locks the others, row by row in the order given, which is the
+-- lock order; then reads those that were there: columns as arrays, with the number of each. To insert after locking the
+-- rest would be another order, and deadlock. The clock is read after the last lock.
 --
 -- A row that somebody else inserted while this statement ran is locked, but not visible to it: it is neither read nor
 -- among the inserted ones.
@@ -9,8 +9,8 @@
 -- $6 the instant to take for now; null for the clock
 with wanted as materialized (
     select u.*, pg_catalog.row_number() over ()::int4 as number
-      from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard,
-                   pg_catalog.unnest(p.capacities) as capacity
+      from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
+                   pg_catalog.unnest(p.shards) as shard, pg_catalog.unnest(p.capacities) as capacity
               from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards, $5::int8[] as capacities
                     offset 0) p) u
 ),

@@ -17,7 +17,9 @@ found as materialized (
       from tollgate.durable r
      where r.ctid >= $1::text::tid
        and r.ctid < $2::text::tid
-       and r.full_at <= (select now - pg_catalog.make_interval(secs => $5::int8::float8 / 1000000::float8) from observed)
+       and r.full_at <= (
+           select now - pg_catalog.make_interval(secs => $5::int8::float8 / 1000000::float8) from observed
+       )
        and r.full_at >= r.ts
        and (select alone from observed)
      order by r.ctid

@@ -1,5 +1,5 @@
--- Reads one row without a lock, on Citus; no row where it is missing. A fast-path query: Citus plans a statement without
--- CTE, join or sub-select once, and every other one at each call.
+-- Reads one row without a lock, on Citus; no row where it is missing. A fast-path query: Citus plans a statement
+-- without CTE, join or sub-select once, and every other one at each call.
 --
 -- $1 part, $2 name, $3 key, $4 shard
 -- $5 the instant to take for now; null for the clock

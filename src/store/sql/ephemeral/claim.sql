@@ -1,8 +1,8 @@
 -- Generated from ../claim.sql by `./dev sqlx`.
 with wanted as materialized (
     select u.*, pg_catalog.row_number() over ()::int4 as number
-      from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard,
-                   pg_catalog.unnest(p.capacities) as capacity
+      from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
+                   pg_catalog.unnest(p.shards) as shard, pg_catalog.unnest(p.capacities) as capacity
               from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards, $5::int8[] as capacities
                     offset 0) p) u
 ),

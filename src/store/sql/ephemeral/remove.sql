@@ -2,7 +2,8 @@
 delete from tollgate.ephemeral r
  using (
      select f.of, f.tid
-       from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.shards) as shard
+       from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
+                    pg_catalog.unnest(p.shards) as shard
                from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) w
       cross join lateral (
           select r.tableoid as of, r.ctid as tid
