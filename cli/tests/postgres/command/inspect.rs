@@ -132,9 +132,9 @@ async fn a_row_whose_calls_are_errors_is_said_to_be_corrupt_and_hides_no_other()
     for limits in [None, Some(EXAMPLE)] {
         let told = stdout(&inspect(&world, limits, &["sign_ups"]));
         assert_eq!((told.lines().count(), told.matches("corrupt").count()), (8, 5), "{told}");
-        let list = page(&inspect(&world, limits, &["sign_ups", "--json"]));
-        let faults = list["keys"].as_array().unwrap().iter().filter(|key| key["rows"][0]["fault"].is_string());
-        assert_eq!(faults.count(), 5, "{list}");
+        let page = page(&inspect(&world, limits, &["sign_ups", "--json"]));
+        let faults = page["keys"].as_array().unwrap().iter().filter(|key| key["rows"][0]["fault"].is_string());
+        assert_eq!(faults.count(), 5, "{page}");
     }
     let told = stdout(&run(tollgate()
         .args(["top", "--once", "--interval", "100ms", "--limits", EXAMPLE])
