@@ -77,9 +77,9 @@ enum Command {
     Reset(reset::ResetArgs),
     /// Run a program if the limit grants it.
     ///
-    /// What a concurrency limit grants is held and renewed until the program ends. So at any time no more programs run
-    /// than the limit allows. A program whose lease could not be renewed is asked to end (SIGTERM). If this command
-    /// itself is killed by SIGKILL, its program goes on, and the lease lapses.
+    /// Under a concurrency limit no more programs run at once than it allows: this command renews the lease until the
+    /// program ends. If it cannot renew the lease, it sends SIGTERM to the program. If this command is killed (SIGKILL),
+    /// the program is killed too, but not what the program has started.
     ///
     /// Exit status: the program's own; 2 refused, 1 failed; 126 and 127 for a program that cannot be run or is not
     /// there.

@@ -1,11 +1,12 @@
 //! `tollgate run`: a program that is limited.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
 use std::fs::File;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -70,11 +71,12 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
 /// Starts the program, and holds the lease while it runs. If the lease is lost, the program is asked to end.
 async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -> Result<Exit, CommandError> {
     // Before there is a program that they could miss.
-    let mut signals = Signals::listen()?;
+    let (mut signals, mut watchdog) = (Signals::listen()?, Watchdog::start()?);
     let mut child = match program.spawn() {
         Ok(child) => child,
         Err(error) => return Err(not_started(gate, lease.into_receipt(), program.as_std().get_program(), &error).await),
     };
+    child.id().inspect(|id| watchdog.tell(id));
     let mut is_lost = false;
     let status = loop {
         tokio::select! {
@@ -87,6 +89,7 @@ async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -
             }
         }
     };
+    watchdog.tell("ended");
     // No signal ends the wait: the one that has ended the program may come late.
     tokio::select! {
         released = lease.release() => if let Err(error) = released {
@@ -97,6 +100,25 @@ async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -
     // As shells have it, for a program that a signal has ended.
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     std::process::exit(code)
+}
+
+/// A shell that kills the program if this process is killed, which passes no signal on then: its input ends before it is
+/// told that the program has ended.
+struct Watchdog(std::process::Child);
+
+impl Watchdog {
+    fn start() -> io::Result<Self> {
+        let script =
+            "trap '' HUP INT QUIT TERM USR1 USR2; read -r program && ! read -r ended && kill -KILL \"$program\"";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        shell.spawn().map(Self)
+    }
+
+    fn tell(&mut self, line: impl Display) {
+        // One that has gone watches nothing, and the program runs all the same.
+        let _ = self.0.stdin.as_mut().map(|input| writeln!(input, "{line}"));
+    }
 }
 
 /// The signals that are for the program.

@@ -28,8 +28,8 @@ use crate::storage;
 /// It goes by the database's clock. Where that differs from this machine's by more than a minute, it deletes nothing and
 /// fails; with --every it waits until the two have kept step for the margin.
 ///
-/// On Citus, where rows lie on other servers, it goes by the definition that wrote a row alone, and compares no clocks:
-/// after a limit has become slower, wait for as long as it takes to fill up.
+/// On Citus, where rows lie on other servers, it goes by the definition that wrote a row alone, and compares no clocks.
+/// After you lower a rate or raise a capacity, wait for as long as the limit takes to fill up.
 ///
 /// Exit status: 0 done or ended by a signal, 1 failed, 130 ended at once by a second signal.
 #[derive(Debug, clap::Args)]
@@ -57,8 +57,8 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
     share: u8,
 
-    /// How long a row stays once it is full. It absorbs steps of the database's clock back, and for limits that are in
-    /// no limits file a definition that takes so much longer to fill up.
+    /// How long a row stays once it is full. This makes up for a database clock that steps back by so much. For limits
+    /// that are in no limits file, it also makes up for a definition that takes so much longer to fill up.
     #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = humantime::parse_duration)]
     margin: Duration,
 

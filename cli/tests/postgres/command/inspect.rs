@@ -125,10 +125,10 @@ async fn a_row_whose_calls_are_errors_is_said_to_be_corrupt_and_hides_no_other()
         let call = ["check", "sign_ups", &key.to_string(), "--limits", EXAMPLE, "--database-url", &world.command_url()];
         assert!(failure(&run(tollgate().args(call))).contains("is corrupt: its holds cannot be read"), "{holds}");
     }
-    let last = "insert into tollgate.durable values
+    let extremes = "insert into tollgate.durable values
                 (0, 'sign_ups', 'last', 0, 0, now(), '262142-12-31 23:59:59.999999+00'),
                 (0, 'sign_ups', 'first', 0, -9223372036854775808, '4713-01-01 BC', '4713-01-01 BC')";
-    world.sql(last).await;
+    world.sql(extremes).await;
     for limits in [None, Some(EXAMPLE)] {
         let told = stdout(&inspect(&world, limits, &["sign_ups"]));
         assert_eq!((told.lines().count(), told.matches("corrupt").count()), (8, 5), "{told}");

@@ -1,12 +1,12 @@
 //! Leases: of `tollgate run`, and of those who never released one.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
 use super::limits::Scratch;
 use super::{run, signal, stdout, text, tollgate};
-use crate::world::World;
+use crate::world::{World, soon};
 
 #[tokio::test]
 async fn run_holds_a_lease_until_its_program_ends() {
@@ -78,6 +78,28 @@ async fn run_holds_a_lease_until_its_program_ends() {
         .args(["--", "/nonexistent/program"]));
     assert_eq!(failed.status.code(), Some(127));
     assert_eq!(run(&mut asking(&["check", "slots", "--global"])).status.code(), Some(0));
+}
+
+/// Without the one that holds its lease, a program would be one more than the limit allows.
+#[tokio::test]
+async fn a_program_does_not_outlive_a_run_that_is_killed() {
+    let world = World::new().await;
+    let file = Scratch::new("leases_killed.toml", LIMITS);
+    let mut command = tollgate();
+    command.args(["run", "slots", "--global", "--limits"]).arg(&file.0).env("DATABASE_URL", world.command_url());
+    let script = "trap 'echo passed on' USR1; echo ready; while :; do sleep 0.02; done";
+    let mut child = command.args(["--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut String::new()).unwrap();
+    // Whoever passes signals on has all in place.
+    signal("USR1", child.id());
+    out.read_line(&mut String::new()).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The program had the other end of it, too.
+    let (tell, ended) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || tell.send(out.read_to_end(&mut Vec::new())));
+    assert_eq!(soon(ended).await.unwrap().unwrap(), 0);
 }
 
 #[tokio::test]
