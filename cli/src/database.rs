@@ -107,13 +107,13 @@ fn remedy(error: &sqlx::Error) -> &'static str {
     }
 }
 
-/// A transaction that cannot write, and whose statements take no longer than `timeout`. Its settings end with it: a
-/// pooler would hand them on to others.
+/// A transaction that cannot write, whose statements see one state of the database, and take no longer than `timeout`
+/// each. Its settings end with it: a pooler would hand them on to others.
 pub(crate) async fn read_only(
     conn: &mut PgConnection,
     timeout: Duration,
 ) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
-    let mut tx = conn.begin_with("begin read only").await?;
+    let mut tx = conn.begin_with("begin isolation level repeatable read read only").await?;
     let millis = timeout.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
     let settings = "select pg_catalog.set_config('search_path', 'pg_catalog', true),
                            pg_catalog.set_config('statement_timeout', $1, true)";

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tollgate::Sweeper;
 
-/// At full speed, and by the rows' own word.
+/// At full speed, and without a margin: a row goes at its `full_at`.
 fn quick() -> Sweeper {
     Sweeper::new().share(100).margin(Duration::ZERO)
 }

@@ -53,35 +53,50 @@ impl Sample {
     pub(super) async fn take(conn: &mut PgConnection, args: &TopArgs) -> Result<Self, CommandError> {
         let mut away = Away::of_tables(conn, LONGEST).await?;
         let at = clock(&mut *read_only(conn, LONGEST).await?).await?;
-        let mut sample = Self { at, totals: BTreeMap::new(), rows: BTreeMap::new(), away: None };
-        for (part, storage) in away.parts().flat_map(|part| STORAGES.map(|storage| (part, storage))) {
+        let none = Totals { percent: 100.0, not_full: 0, in_debt: 0 };
+        let totals = STORAGES.map(|storage| (storage, none)).into();
+        let mut sample = Self { at, totals, rows: BTreeMap::new(), away: None };
+        for part in away.parts() {
             let mut tx = read_only(conn, LONGEST).await?;
-            let sql = include_str!("rows.sql").replace(storage::table(Storage::Durable), storage::table(storage));
-            let found = sqlx::query_as::<_, Found>(AssertSqlSafe(sql))
-                .bind(MOST_PAGES)
-                .bind(i64::from(args.rows))
-                .bind(storage::name(storage))
-                .bind(part)
-                .persistent(false)
-                .fetch_all(&mut *tx)
-                .await;
-            tx.rollback().await?;
-            let found = away.answer(part, found)?.unwrap_or_default();
-            let totals = sample.totals.entry(storage).or_insert(Totals { percent: 100.0, not_full: 0, in_debt: 0 });
-            if let Some(Found { totals: more, .. }) = found.first() {
-                totals.percent = totals.percent.min(more.percent);
-                totals.not_full += more.not_full;
-                totals.in_debt += more.in_debt;
-            }
-            for Found { row, .. } in found {
-                if row.name.contains(&args.filter) || row.key.contains(&args.filter) {
-                    sample.rows.insert((row.name.clone(), row.key.clone(), row.shard, storage), row);
-                }
+            let found = tables(&mut tx, args, part).await;
+            tx.commit().await?;
+            for (storage, found) in away.answer(part, found)?.into_iter().flatten() {
+                sample.add(storage, found, &args.filter);
             }
         }
         sample.away = away.check().err().map(|away| away.to_string());
         Ok(sample)
     }
+
+    fn add(&mut self, storage: Storage, found: Vec<Found>, filter: &str) {
+        if let (Some(Found { totals: more, .. }), Some(totals)) = (found.first(), self.totals.get_mut(&storage)) {
+            totals.percent = totals.percent.min(more.percent);
+            totals.not_full += more.not_full;
+            totals.in_debt += more.in_debt;
+        }
+        for Found { row, .. } in found {
+            if row.name.contains(filter) || row.key.contains(filter) {
+                self.rows.insert((row.name.clone(), row.key.clone(), row.shard, storage), row);
+            }
+        }
+    }
+}
+
+/// What a part has in both tables: a call that writes to both is seen in both or in neither.
+async fn tables(tx: &mut PgConnection, args: &TopArgs, part: i16) -> Result<[(Storage, Vec<Found>); 2], sqlx::Error> {
+    let mut found = STORAGES.map(|storage| (storage, Vec::new()));
+    for (storage, rows) in &mut found {
+        let sql = include_str!("rows.sql").replace(storage::table(Storage::Durable), storage::table(*storage));
+        *rows = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(MOST_PAGES)
+            .bind(i64::from(args.rows))
+            .bind(storage::name(*storage))
+            .bind(part)
+            .persistent(false)
+            .fetch_all(&mut *tx)
+            .await?;
+    }
+    Ok(found)
 }
 
 /// What is to be shown: one look at the tables, and what has changed since the one before it.
@@ -213,4 +228,4 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// Eight megabytes of each table, some ninety thousand rows: tens of milliseconds for each look at most.
 const MOST_PAGES: f64 = 1024.0;
 
-const STORAGES: [Storage; 2] = [Storage::Ephemeral, Storage::Durable];
+const STORAGES: [Storage; 2] = [Storage::Durable, Storage::Ephemeral];

@@ -2,6 +2,7 @@
 
 use std::process::{Command, Stdio};
 
+use sqlx::{AssertSqlSafe, Connection};
 use tollgate::{DAY, HOUR, Limit};
 
 use crate::command::limits::Scratch;
@@ -173,10 +174,9 @@ async fn looked_twice(limits: &[&str], interval: &str) -> serde_json::Value {
     let mut admin = world.admin().await;
     let mut top = once_after(&world, interval, &["--json"]);
     let mut top = top.args(limits).stdout(Stdio::piped()).spawn().unwrap();
-    // It asks for the number of parts before it looks, and goes on at once: only after the look it rests.
+    // What it asks before it looks ends by a rollback.
     let looked = "select exists (select from pg_stat_activity where datname = current_database()
-                                    and application_name = 'tollgate' and state = 'idle' and query ~* 'rollback'
-                                    and state_change < clock_timestamp() - interval '1 second')";
+                                    and application_name = 'tollgate' and state = 'idle' and query ~* 'commit')";
     soon(async {
         while !sqlx::query_scalar::<_, bool>(looked).fetch_one(&mut admin).await.unwrap()
             && top.try_wait().unwrap().is_none()
@@ -186,6 +186,28 @@ async fn looked_twice(limits: &[&str], interval: &str) -> serde_json::Value {
     let take = "update tollgate.durable set value = 5000000, ts = '2020-01-01 00:00:01Z'";
     sqlx::raw_sql(take).execute(&mut admin).await.unwrap();
     serde_json::from_slice(&top.wait_with_output().unwrap().stdout).unwrap()
+}
+
+/// Somebody has locked the table that is read last, and writes to both before it is read.
+#[tokio::test]
+async fn both_tables_are_seen_in_one_state() {
+    let world = World::new().await;
+    let row = "(0, 'messages', 'ada', 0, 15000000, now(), now() + interval '1 hour')";
+    for table in ["ephemeral", "durable"] {
+        world.sql(&format!("insert into tollgate.{table} values {row}")).await;
+    }
+    let mut admin = world.admin().await;
+    let mut writing = admin.begin().await.unwrap();
+    sqlx::raw_sql("lock table tollgate.ephemeral").execute(&mut *writing).await.unwrap();
+    let top = once(&world, &["--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    world.until_anyone_is_blocked().await;
+    let take = ["ephemeral", "durable"].map(|table| format!("update tollgate.{table} set value = 5000000"));
+    sqlx::raw_sql(AssertSqlSafe(take.join(";"))).execute(&mut *writing).await.unwrap();
+    writing.commit().await.unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&top.wait_with_output().unwrap().stdout).unwrap();
+    for key in json["keys"].as_array().unwrap() {
+        assert_eq!(key["written"], true, "{json}");
+    }
 }
 
 /// So many pages that only some of them are looked at.

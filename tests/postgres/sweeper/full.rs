@@ -1,5 +1,4 @@
-//! When a row goes: at the instant at which it is full, by its own word and by all that is known, so that no answer
-//! changes.
+//! When a row goes: at its `full_at`, or once all known definitions find it full, so that no answer changes.
 
 use std::collections::BTreeMap;
 use std::slice;
