@@ -240,11 +240,14 @@ impl Waiting {
         self.expected = Expected::after(item, denied, pause);
     }
 
-    /// Something was released: the first one asks, once it is no longer left to other processes.
+    /// Something was released: the first one asks, once it is no longer left to other processes. Where one is asking
+    /// already, nobody overtakes it: it asks once more if it is refused, and else the next one does.
     fn release(&mut self, left_until: Option<Instant>) {
         (self.is_released, self.changed) = (left_until.is_none(), Instant::now());
-        self.expected.asks_at = Some(left_until.unwrap_or(self.changed));
-        self.call_first();
+        if self.callers.len() == self.places {
+            self.expected.asks_at = Some(left_until.unwrap_or(self.changed));
+            self.call_first();
+        }
     }
 
     /// Lets the next one come forward.
