@@ -434,7 +434,8 @@ async fn never_over_while_charges_lapse_and_are_settled() {
             .filter(|(name, ..)| name == limit.name())
             .map(|(_, at, kept)| (at.timestamp_micros(), *kept))
             .collect();
-        assert!(kept.len() > 30, "only {} grants of {limit:?}", kept.len());
+        // A starved machine grants few in three seconds.
+        assert!(kept.len() > 10, "only {} grants of {limit:?}", kept.len());
         kept.sort_unstable();
         let refilled = |instant: i64| match limit.name() {
             "window" => 30_000_000 * (instant - 30_000).div_euclid(100_000),
@@ -449,7 +450,7 @@ async fn never_over_while_charges_lapse_and_are_settled() {
             assert!(sum - refilled(instant) <= allowed, "over at {instant}: {limit:?}");
         }
     }
-    assert!(spent.iter().filter(|(.., kept)| *kept == 0).count() > 20, "charges come back");
+    assert!(spent.iter().filter(|(.., kept)| *kept == 0).count() > 5, "charges come back");
 }
 
 /// What was granted, when, and what of it was kept in the end.
