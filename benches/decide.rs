@@ -92,7 +92,7 @@ fn plans(c: &mut Criterion) {
                 |calls| {
                     let plan = Plan::new(calls).expect("the calls are right");
                     let rows = vec![row.clone(); plan.rows().len()];
-                    plan.decide(&rows, now)
+                    plan.decide(&rows, &[], now)
                 },
                 BatchSize::SmallInput,
             );

@@ -88,18 +88,20 @@ async fn burst(pool: &PgPool) -> Result<(), Error> {
         say("the eleventh", "granted: this machine was too slow for the burst");
         return Ok(());
     };
-    let answer = format!("refused: retry in {:?}, at {}", denied.retry_after(), clock(denied.retry_at));
+    let (Some(wait), Some(retry_at)) = (denied.retry_after(), denied.retry_at) else {
+        return Err("a bucket fills up".into());
+    };
+    let answer = format!("refused: retry in {wait:?}, at {}", clock(retry_at));
     say("the eleventh", &answer);
     let mut tx = pool.begin().await?;
-    for (asked, at) in [
-        ("one microsecond before that", denied.retry_at - TimeDelta::microseconds(1)),
-        ("at that microsecond", denied.retry_at),
-    ] {
+    for (asked, at) in
+        [("one microsecond before that", retry_at - TimeDelta::microseconds(1)), ("at that microsecond", retry_at)]
+    {
         let decision = LIMITER.at(at).check(&mut tx, DASHBOARD.global()).await?;
         say(asked, if decision.is_granted() { "would be granted" } else { "would be refused" });
     }
     drop(tx);
-    tokio::time::sleep(denied.retry_after()).await;
+    tokio::time::sleep(wait).await;
     let answer =
         one_call(pool.clone()).await?.granted().map(|grant| format!("granted, {} left", short(grant.remaining)));
     say("after sleeping so long, for real", &answer.unwrap_or_else(|denied| denied.to_string()));
@@ -187,7 +189,8 @@ async fn run_due_job(pool: &PgPool) -> Result<(), Error> {
     .await?;
     say(&format!("a worker runs '{prompt}'"), &format!("at {now} UTC"));
     let receipt: Receipt = serde_json::from_str(&receipt)?;
-    let balance = LIMITER.settle(&mut tx, receipt, 950).await?;
+    LIMITER.settle(&mut tx, receipt, 950).await?;
+    let balance = LIMITER.balance(&mut tx, LLM_TOKENS.global()).await?;
     tx.commit().await?;
     say("the job took 950, so 250 come back", "settled");
     show(&balance);

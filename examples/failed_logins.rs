@@ -46,7 +46,7 @@ async fn log_in(gate: &Gate, user: &str, password: &str) -> Result<String, tollg
     // A refused guess is not verified, so a locked-out client does not learn whether it was right.
     let grant = match gate.consume(FAILED_LOGINS.key(user)).await? {
         Decision::Granted(grant) => grant,
-        Decision::Denied(denied) => return Ok(format!("locked until {}", denied.retry_at)),
+        Decision::Denied(denied) => return Ok(format!("locked: {denied}")),
     };
     if password != "correct horse" {
         return Ok(format!("wrong; guesses left: {}", grant.remaining));

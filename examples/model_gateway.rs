@@ -1,21 +1,39 @@
-//! A gateway to a language model. A request is charged an estimate before its answer streams, and settled to what it
-//! used afterwards. A client that dies in mid-stream settles nothing: its estimate lapses, and the budget is whole.
+//! A gateway to a language model. An organisation has bought tokens, and each of its teams and users has a budget of its
+//! own: a request is charged to all three. It is charged an estimate before its answer streams, what streams is counted,
+//! and at its end it is settled at that. Clients that die in mid-stream settle nothing: what they have not reported comes
+//! back. At the end the books balance.
 //!
 //! `cargo run --example model_gateway`
 
 use std::time::Duration;
 
 use sqlx::PgPool;
-use tollgate::{DAY, Decision, Gate, Limit, migrate};
+use tokio::task::JoinSet;
+use tollgate::{Gate, Limit, Request, Tokens, migrate};
 use tollgate_embedded::Server;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What each customer may use in a day.
-const BUDGET: Limit = Limit::fixed_window("model_budget", 10_000, DAY).start(Duration::ZERO);
+const MONTH: Duration = Duration::from_hours(30 * 24);
 
-/// Longer than any answer streams. So long the estimate of a client that died is missing from the budget.
+/// What the organisation has bought.
+const ORG: Limit = Limit::wallet("org_tokens");
+/// What each team and each user may use in a month.
+const TEAM: Limit = Limit::fixed_window("team_tokens", TEAM_BUDGET, MONTH);
+const USER: Limit = Limit::fixed_window("user_tokens", USER_BUDGET, MONTH);
+
+const BOUGHT: u64 = 1_000_000;
+const TEAM_BUDGET: u64 = 400_000;
+const USER_BUDGET: u64 = 50_000;
+
+/// Longer than any answer streams. So long the estimate of a client that died is missing.
 const LONGEST: Duration = Duration::from_secs(5);
+const ESTIMATE: u32 = 2_000;
+const CHUNK: u64 = 100;
+
+const CLIENTS: u64 = 200;
+const TEAMS: u64 = 4;
+const USERS: u64 = 20;
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
@@ -23,31 +41,86 @@ async fn main() -> Result<(), Error> {
     let pool = PgPool::connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
     let gate = Gate::new(pool);
-    let left = async || gate.balance(BUDGET.key("acme")).await.map(|balance| balance.value);
+    // Who hears twice of a payment credits it once.
+    for _ in 0..2 {
+        gate.credit(ORG.key("acme").cost(BOUGHT).once("payment 17")).await?;
+    }
 
-    answer(&gate, 6_000, 1_500).await?;
-    println!("an answer used 1500 of an estimate of 6000: {} are left", left().await?);
+    let mut clients = JoinSet::new();
+    for client in 0..CLIENTS {
+        clients.spawn(answer(gate.clone(), client));
+    }
+    let mut bills = Vec::new();
+    while let Some(bill) = clients.join_next().await {
+        bills.push(bill??);
+    }
 
-    // The client goes away: its future is dropped while the answer streams.
-    let dies = tokio::time::timeout(Duration::from_millis(200), answer(&gate, 8_000, 80_000)).await;
-    assert!(dies.is_err(), "it never settles");
-    println!("a client died in mid-stream: {} are left", left().await?);
-
-    let Decision::Denied(denied) = gate.consume(BUDGET.key("acme").cost(5_000)).await? else {
-        return Err("the estimate is still held".into());
-    };
-    println!("refused for {:?}, until the estimate lapses", denied.retry_after());
-    gate.wait(BUDGET.key("acme").cost(5_000), LONGEST).await?.granted()?;
-    println!("granted: the estimate came back, and {} are left", left().await?);
+    println!("acme: {}", balanced(&gate, ORG.key("acme"), BOUGHT, bills.iter()).await?);
+    for team in 0..TEAMS {
+        let of_team = bills.iter().filter(|bill| bill.client % TEAMS == team);
+        println!("team {team}: {}", balanced(&gate, TEAM.key(team), TEAM_BUDGET, of_team).await?);
+    }
+    for user in 0..USERS {
+        let of_user = bills.iter().filter(|bill| bill.client % USERS == user);
+        balanced(&gate, USER.key(user), USER_BUDGET, of_user).await?;
+    }
+    println!("the books of {USERS} users balance, too");
     Ok(())
 }
 
-/// Streams one answer, and settles its estimate to what it used.
-async fn answer(gate: &Gate, estimate: u32, used: u32) -> Result<(), Error> {
-    let estimated = BUDGET.key("acme").cost(estimate).lapses_after(LONGEST);
-    let granted = gate.consume(estimated).await?.granted()?;
-    // Stands in for the stream: a hundred tokens in a millisecond.
-    tokio::time::sleep(Duration::from_millis(u64::from(used) / 100)).await;
-    gate.settle(granted, used).await?;
-    Ok(())
+/// What one client is to pay.
+struct Bill {
+    client: u64,
+    /// `None` if it died.
+    settled: Option<u64>,
+    reported: u64,
+}
+
+/// Streams one answer; or a part of it, to one client in ten.
+async fn answer(gate: Gate, client: u64) -> Result<Bill, Error> {
+    let asked = [ORG.key("acme"), TEAM.key(client % TEAMS), USER.key(client % USERS)];
+    let stream = gate.stream(asked.map(|request| request.cost(ESTIMATE).lapses_after(LONGEST))).await?.granted()?;
+    // Some answers are longer than the estimate.
+    let (chunks, mut reported) = (10 + client % 23, 0);
+    for chunk in 1..=chunks {
+        // Stands in for the model.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        stream.add(Tokens::try_from(CHUNK)?);
+        if chunk % 4 == 0 {
+            stream.report().await?;
+            reported = chunk * CHUNK;
+        }
+        if client / TEAMS % 10 == 3 && chunk == chunks / 2 {
+            // It dies, as with a process that is killed: nothing is settled. To drop the stream would settle it.
+            std::mem::forget(stream);
+            return Ok(Bill { client, settled: None, reported });
+        }
+    }
+    stream.settle().await?;
+    Ok(Bill { client, settled: Some(chunks * CHUNK), reported })
+}
+
+/// Waits until a budget has what its bills leave of it: the estimates of those who died come back by themselves.
+async fn balanced(
+    gate: &Gate,
+    budget: Request,
+    before: u64,
+    bills: impl Iterator<Item = &Bill>,
+) -> Result<String, Error> {
+    let (mut settled, mut reported) = (0, 0);
+    for bill in bills {
+        match bill.settled {
+            Some(used) => settled += used,
+            None => reported += bill.reported,
+        }
+    }
+    let left = Tokens::try_from(before - settled - reported)?;
+    let comes_back = async {
+        while gate.balance(budget.clone()).await?.value != left {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok::<_, Error>(())
+    };
+    tokio::time::timeout(2 * LONGEST, comes_back).await.map_err(|_| "the books do not balance")??;
+    Ok(format!("{before} - {settled} settled - {reported} reported by the dead = {left} left"))
 }

@@ -8,7 +8,7 @@ create unlogged table tollgate.ephemeral (
     value   bigint           not null,
     ts      timestamptz      not null,
     full_at timestamptz      not null,
-    holds   bigint[],
+    list    bigint[],
 
     constraint ephemeral_pkey primary key (part, name, key, shard),
     -- `tollgate distribute` swaps this one: a process that binds other parts inserts no row.
@@ -29,12 +29,12 @@ with (fillfactor = 90, vacuum_truncate = off);
 
 -- An empty first megabyte, which vacuum leaves. A session keeps its plans, and goes by the size of the table: what it
 -- planned for a few pages would read all rows instead of the index once there are thousands.
-alter table tollgate.ephemeral alter holds set storage plain;
-insert into tollgate.ephemeral (part, name, key, shard, value, ts, full_at, holds)
+alter table tollgate.ephemeral alter list set storage plain;
+insert into tollgate.ephemeral (part, name, key, shard, value, ts, full_at, list)
 select 0, '-', n::text, 0, 0, 'epoch', 'epoch', pg_catalog.array_fill(0::int8, array[1000])
   from pg_catalog.generate_series(1, 128) n;
 delete from tollgate.ephemeral;
-alter table tollgate.ephemeral alter holds set storage extended;
+alter table tollgate.ephemeral alter list set storage extended;
 
 comment on table  tollgate.ephemeral         is 'balances of ephemeral limits; a missing row means a full bucket';
 comment on column tollgate.ephemeral.part is '0 on plain PostgreSQL; once distributed over N parts by Citus, one of N numbers from 8N to 16N - 1, by the hash of the key';
@@ -44,4 +44,4 @@ comment on column tollgate.ephemeral.shard is 'which of the limit''s rows for th
 comment on column tollgate.ephemeral.value is 'balance at ts, in micro-tokens (1 token = 1 000 000); negative for a debt';
 comment on column tollgate.ephemeral.ts is 'when the balance was that: the last write, or the last step of a stepped refill';
 comment on column tollgate.ephemeral.full_at is 'when the row is full again by the definition that wrote it: a hint for the sweeper';
-comment on column tollgate.ephemeral.holds is 'tokens that may come back, null for none: for each hold the instant in microseconds since 1970 at which it lapses, and micro-tokens; of one with a receipt -1 - micro-tokens, and twice its id, plus 1 if its tokens stay spent; the least number for the amount of one that was used';
+comment on column tollgate.ephemeral.list is 'null for what only a balance tells; else a mark of its kind, and of a sliding window (1) for each grant the instant at which it leaves in microseconds since 1970, and micro-tokens; of a concurrency limit (2) for each lease its end, micro-tokens, and the two halves of its id; of a wallet (3) nothing more';

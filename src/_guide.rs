@@ -10,6 +10,7 @@ macro_rules! guides {
         #[doc = "[README.md]: crate"]
         #[doc = "[DESIGN.md]: crate::_guide::design"]
         #[doc = "[benchmarks.md]: crate::_guide::benchmarks"]
+        #[doc = "[budgets.md]: crate::_guide::budgets"]
         #[doc = "[choosing.md]: crate::_guide::choosing"]
         #[doc = "[citus.md]: crate::_guide::citus"]
         #[doc = "[compare.md]: crate::_guide::compare"]
@@ -28,6 +29,7 @@ macro_rules! guides {
 
 guides! {
     choosing = "../docs/choosing.md",
+    budgets = "../docs/budgets.md",
     http = "../docs/http.md",
     reservations = "../docs/reservations.md",
     testing = "../docs/testing.md",

@@ -4,7 +4,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::decision::span;
+use crate::decision::{Source, span};
 use crate::key::Key;
 use crate::tokens::Tokens;
 
@@ -18,15 +18,17 @@ pub struct Balance {
     pub key: Key,
     /// What can be spent now; negative for a debt.
     pub value: Tokens,
-    /// The most that it can hold.
+    /// The most that it can hold; of a [wallet](crate::Limit::wallet) the largest amount.
     pub capacity: Tokens,
-    /// When it will be full if nobody spends.
-    pub full_at: DateTime<Utc>,
+    /// When it will be full if nobody spends; of a wallet when it is empty and forgotten. `None` for never.
+    pub full_at: Option<DateTime<Utc>>,
     /// When it was read, by the database's clock.
     pub observed_at: DateTime<Utc>,
     /// The instant that the row stands at: [`observed_at`](Self::observed_at) unless the clock has gone back since it
     /// was written.
     pub as_of: DateTime<Utc>,
+    /// Who decided: [`Source::Repeated`] where the same [id](crate::Request::once) was credited or debited before.
+    pub source: Source,
 }
 
 impl Balance {

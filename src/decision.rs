@@ -7,7 +7,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::key::Key;
-use crate::receipt::{Charge, Receipt};
+use crate::receipt::Receipt;
 use crate::standing::Standings;
 use crate::tokens::Tokens;
 
@@ -73,8 +73,8 @@ pub struct Grant {
     pub decided_at: DateTime<Utc>,
     /// Who decided.
     pub source: Source,
-    /// What was taken from where; a [`Receipt`] is made of it.
-    pub charges: Vec<Charge>,
+    /// What was taken from where.
+    pub receipt: Receipt,
     /// Where each limit stands now.
     #[serde(default)]
     pub standings: Standings,
@@ -82,7 +82,7 @@ pub struct Grant {
 
 impl From<Grant> for Receipt {
     fn from(grant: Grant) -> Self {
-        Self { charges: grant.charges }
+        grant.receipt
     }
 }
 
@@ -96,8 +96,8 @@ pub struct Reservation {
     pub observed_at: DateTime<Utc>,
     /// The instant of the decision, as in [`Grant`].
     pub decided_at: DateTime<Utc>,
-    /// What was taken from where; a [`Receipt`] is made of it.
-    pub charges: Vec<Charge>,
+    /// What was taken from where.
+    pub receipt: Receipt,
     /// Where each limit stands now.
     #[serde(default)]
     pub standings: Standings,
@@ -122,7 +122,7 @@ impl Reservation {
 
 impl From<Reservation> for Receipt {
     fn from(reservation: Reservation) -> Self {
-        Self { charges: reservation.charges }
+        reservation.receipt
     }
 }
 
@@ -138,8 +138,9 @@ pub struct Denied {
     pub key: Key,
     /// What that limit has left; negative for a debt.
     pub remaining: Tokens,
-    /// The first microsecond at which the same call, alone, would be granted.
-    pub retry_at: DateTime<Utc>,
+    /// The first microsecond at which the same call, alone, would be granted; `None` where that is never, because only
+    /// a credit brings tokens back.
+    pub retry_at: Option<DateTime<Utc>>,
     /// The clock that decided, as it was read.
     pub observed_at: DateTime<Utc>,
     /// The instant of the decision: [`observed_at`](Self::observed_at), or where the clock has gone back behind a row
@@ -158,12 +159,12 @@ pub struct Denied {
 
 impl Denied {
     /// How long to wait from the answer on: a span of the database's clock. A caller can sleep for it without trusting
-    /// its own clock. Never zero.
+    /// its own clock. Never zero; `None` where no wait helps.
     ///
     /// Where the clock has gone back behind a row, the span includes the time until the clock has caught up.
     #[must_use]
-    pub fn retry_after(&self) -> Duration {
-        span(self.observed_at, self.retry_at)
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_at.map(|retry_at| span(self.observed_at, retry_at))
     }
 
     /// The refusal of a call, if any of its limits refuses: the one to wait for longest, and the others.
@@ -174,7 +175,7 @@ impl Denied {
         decided_at: DateTime<Utc>,
         source: Source,
     ) -> Option<Self> {
-        let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| refusal.retry_at)?;
+        let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| latest(refusal.retry_at))?;
         let DeniedBy { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
         let (others, standings) = (refusals.into(), standings());
         Some(Self { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings })
@@ -187,7 +188,10 @@ impl fmt::Display for Denied {
         for other in &self.others {
             write!(f, " and {:?}", other.limit)?;
         }
-        write!(f, " exhausted (retry in {:?})", self.retry_after())
+        match self.retry_after() {
+            Some(wait) => write!(f, " exhausted (retry in {wait:?})"),
+            None => f.write_str(" exhausted (only a credit fills it)"),
+        }
     }
 }
 
@@ -203,8 +207,8 @@ pub struct DeniedBy {
     pub key: Key,
     /// What it has left.
     pub remaining: Tokens,
-    /// When it alone would no longer refuse.
-    pub retry_at: DateTime<Utc>,
+    /// When it alone would no longer refuse, if ever.
+    pub retry_at: Option<DateTime<Utc>>,
 }
 
 /// Who made a decision.
@@ -228,9 +232,14 @@ pub(crate) fn span(from: DateTime<Utc>, to: DateTime<Utc>) -> Duration {
     (to - from).to_std().unwrap_or_default()
 }
 
+/// An instant in its order, which never is after all others.
+fn latest(at: Option<DateTime<Utc>>) -> DateTime<Utc> {
+    at.unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
+
 /// Whole milliseconds, rounded up: a caller who waits that long does not come too early.
-fn millis_up(span: Duration) -> u64 {
-    u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+fn millis_up(span: impl Into<Option<Duration>>) -> Option<u64> {
+    span.into().map(|span| u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
 }
 
 /// Writes all fields, and for people the wait in milliseconds. A format without field names would read what nobody
@@ -253,7 +262,7 @@ macro_rules! written_with_wait {
     )*};
 }
 written_with_wait! {
-    Reservation { ready_at, observed_at, decided_at, charges, standings } and "wait_ms" from wait;
+    Reservation { ready_at, observed_at, decided_at, receipt, standings } and "wait_ms" from wait;
     Denied { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings }
         and "retry_after_ms" from retry_after;
 }

@@ -2,7 +2,7 @@ use std::borrow::Cow;
 #[cfg(feature = "postgres")]
 use std::{fmt, sync::Arc};
 
-use crate::hold::HoldError;
+use crate::call_name::CallError;
 use crate::key::KeyError;
 use crate::tokens::{Tokens, TokensError};
 
@@ -18,9 +18,23 @@ use crate::tokens::{Tokens, TokensError};
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// A request that cannot be kept as it asks, or not in its call.
+    #[error("the request for limit {limit:?} cannot be kept as it asks")]
+    Call {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+        /// What is wrong with it.
+        source: CallError,
+    },
     /// The definitions of one limit differ within one call.
     #[error("limit {limit:?} is asked under two definitions in one call (use one)")]
     ConflictingDefinitions {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+    },
+    /// A charge that no release writes, or one that a later release wrote, which this one does not understand.
+    #[error("a charge of limit {limit:?} cannot be read (settle it by the release that wrote it, or credit by hand)")]
+    CorruptReceipt {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
@@ -44,13 +58,13 @@ pub enum Error {
         /// The most that can be granted: the capacity, and for a reservation `max_reserved` on top.
         max: Tokens,
     },
-    /// A hold that a request cannot have.
-    #[error("the hold asked of limit {limit:?} is invalid")]
-    Hold {
-        /// The limit's name.
-        limit: Cow<'static, str>,
-        /// What is wrong with it.
-        source: HoldError,
+    /// Not one cost for each request of a receipt.
+    #[error("{costs} costs cannot settle a receipt of {requests} requests (give one for each, in the order asked)")]
+    CostsMissing {
+        /// How many costs there are.
+        costs: usize,
+        /// How many requests.
+        requests: usize,
     },
     /// A key that cannot name anybody.
     #[error("the key asked of limit {limit:?} is invalid")]
@@ -60,13 +74,22 @@ pub enum Error {
         /// What is wrong with the key.
         source: KeyError,
     },
-    /// Several charges of different costs, settled for one actual cost.
-    #[error("a receipt with different costs cannot be settled for one (use `Receipt::split`, and settle each)")]
+    /// Several requests of different costs, settled for one actual cost.
+    #[error(
+        "a receipt with different costs cannot be settled for one (use `settle_each`, or mark what stays as `flat`)"
+    )]
     MixedCosts,
     /// A call that asks nothing. An empty list of limits grants nothing; skip the call where nothing is limited.
     #[error("no limit was asked (skip the call where nothing is limited)")]
     NothingAsked,
 
+    /// A wallet would hold more than fits, about nine million million tokens: storing less would lose the rest. Nothing
+    /// was changed.
+    #[error("limit {limit:?} cannot hold a balance this large (debit it first, and try again)")]
+    BalanceTooLarge {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+    },
     /// A row holds what the limiter never writes, such as an infinite instant.
     #[error("a row of limit {limit:?} is corrupt: {fault} (repair or delete it)")]
     CorruptRow {
@@ -81,8 +104,9 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// The receipt came too late: its charge has lapsed, or stands for good. Nothing was changed.
-    #[error("the receipt of limit {limit:?} has lapsed (debit what was spent after all)")]
+    /// The receipt came too late: its charge has lapsed, or stands for good, or a lease has ended. Or it was used, which
+    /// after the lapse nobody knows any more. Nothing was changed.
+    #[error("the receipt of limit {limit:?} has lapsed, or was used before (debit what was spent after all)")]
     Lapsed {
         /// The limit's name.
         limit: Cow<'static, str>,
@@ -98,21 +122,35 @@ pub enum Error {
         /// The limit's name; of several the first in lock order.
         limit: Cow<'static, str>,
     },
+    /// A wallet's definition meets the row of another kind of limit, or the reverse: capacity is not money. Nothing was
+    /// changed.
+    #[error("limit {limit:?} is a wallet in its row or in its definition, and not in the other (use another name)")]
+    MixedMoney {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+    },
     /// The connection is in no transaction, whatever its caller said by [`BegunByHand`](crate::BegunByHand), or sqlx
     /// counts one that was ended by hand. So nothing could be locked for long enough to decide. Nothing was taken.
     #[error("the connection is in no transaction (call `begin` first)")]
     NotInTransaction,
-    /// The same id was granted another cost or another hold before, and that grant has not lapsed. Nothing was taken.
-    #[error("the id of the request for limit {limit:?} was granted another cost or hold (use an id for each)")]
+    /// The same id was granted another call before: other limits, keys, costs or options. Nothing was taken.
+    #[error("the id of the call for limit {limit:?} was granted another call (use an id for each)")]
     OnceMismatch {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// The receipt was settled or cancelled before, or its row is gone, as after a crash in an
-    /// [`ephemeral`](crate::Limit::ephemeral) limit. Or a request asks anew with the [id](crate::Request::once) of a
-    /// lease that was released. Nothing was changed.
-    #[error("the receipt of limit {limit:?} stands for no charge: it was used before, or its row is gone")]
+    /// The receipt was settled or cancelled before, or its call or its lease is not known any more: swept, rolled back,
+    /// reset, or lost in a crash with an [`ephemeral`](crate::Limit::ephemeral) row. Or a call asks anew with the
+    /// [id](crate::Request::once) of a lease that is over. Nothing was changed.
+    #[error("the receipt of limit {limit:?} stands for no charge: it was used before, or is not known any more")]
     ReceiptUsed {
+        /// The limit's name.
+        limit: Cow<'static, str>,
+    },
+    /// A charge that lapses is ready, so it may have been spent and cannot be cancelled. Nothing was changed, and it
+    /// lapses as before.
+    #[error("the charge of limit {limit:?} is ready, and too late to cancel (settle it at what was spent, maybe 0)")]
+    TooLateToCancel {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
@@ -224,16 +262,20 @@ impl Error {
     #[must_use]
     pub fn limit(&self) -> Option<&str> {
         match self {
-            Self::ConflictingDefinitions { limit }
+            Self::BalanceTooLarge { limit }
+            | Self::Call { limit, .. }
+            | Self::ConflictingDefinitions { limit }
+            | Self::CorruptReceipt { limit }
             | Self::CorruptRow { limit, .. }
             | Self::Cost { limit, .. }
             | Self::CostExceedsCapacity { limit, .. }
             | Self::DebtTooDeep { limit }
-            | Self::Hold { limit, .. }
             | Self::Key { limit, .. }
             | Self::Lapsed { limit }
+            | Self::MixedMoney { limit }
             | Self::OnceMismatch { limit }
-            | Self::ReceiptUsed { limit } => Some(limit),
+            | Self::ReceiptUsed { limit }
+            | Self::TooLateToCancel { limit } => Some(limit),
             #[cfg(feature = "postgres")]
             Self::Database { limit, .. }
             | Self::Locked { limit }
@@ -249,10 +291,12 @@ impl Error {
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,
-            Self::ConflictingDefinitions { .. }
+            Self::Call { .. }
+                | Self::ConflictingDefinitions { .. }
+                | Self::CorruptReceipt { .. }
                 | Self::Cost { .. }
                 | Self::CostExceedsCapacity { .. }
-                | Self::Hold { .. }
+                | Self::CostsMissing { .. }
                 | Self::Key { .. }
                 | Self::MixedCosts
                 | Self::NothingAsked

@@ -1,8 +1,10 @@
 //! Carries a plan out over the tables, under locks. Nothing else locks rows, decides and writes.
 
 use crate::algebra::State;
+use crate::decision::Source;
 use crate::error::Error;
-use crate::plan::{Answer, Change, Outcome, Plan, Row};
+use crate::parts::Parts;
+use crate::plan::{Answer, Call, Change, CheckedCall, Outcome, Plan, Row};
 use crate::store::{Found, Store, unwritten};
 
 /// One answer for each call of a plan, in their order.
@@ -35,14 +37,15 @@ impl<'a> Execution<'a> {
         let (plan, rows) = (self.plan, self.plan.rows());
         let seen = match rows {
             _ if !self.looks => None,
-            [row] => Some(self.store.lock_one(row, plan.need().as_ref()).await?),
-            _ if plan.takes() => Some(self.store.peek(rows).await?),
+            [row] if !plan.may_repeat() => Some(self.store.lock_one(row, plan.need().as_ref()).await?),
+            _ if plan.takes() || plan.may_repeat() => Some(self.store.peek(rows).await?),
             _ => None,
         };
         match seen {
             Some(seen) if !seen.locked => {
-                let Outcome { answers, .. } = plan.decide(&seen.states, seen.now);
-                if answers.iter().all(is_refused) {
+                let known = self.store.peek_calls(plan).await?;
+                let Outcome { answers, .. } = plan.decide(&seen.states, &known.calls, seen.now);
+                if answers.iter().all(is_settled) {
                     return Ok(answers);
                 }
             }
@@ -68,9 +71,11 @@ impl<'a> Execution<'a> {
         for (place, state) in sorted(&chosen).into_iter().zip(found.states) {
             states[place] = state;
         }
-        let Outcome { answers, changes } = self.plan.decide_in(&chosen, &states, found.now);
+        let known = self.store.lock_calls(self.plan).await?;
+        let Outcome { answers, changes, calls } = self.plan.decide_in(&chosen, &states, &known.calls, found.now);
         let Ok(answer @ Answer::Granted { .. }) = only(answers) else { return Ok(None) };
         self.save(&changes, found.xid).await?;
+        self.store.save_calls(self.plan.names(), &calls).await?;
         Ok(Some(answer))
     }
 
@@ -110,9 +115,14 @@ impl<'a> Execution<'a> {
         if self.plan.trusts_absence(&found.states) {
             self.store.expect_parts_if_distributed(rows[0].name()).await?;
         }
-        let Outcome { answers, changes } = self.plan.decide(&found.states, found.now);
+        let known = self.store.lock_calls(self.plan).await?;
+        let Outcome { answers, changes, calls } = self.plan.decide(&found.states, &known.calls, found.now);
         if !changes.is_empty() {
             self.save(&changes, found.xid).await?;
+        }
+        if !calls.is_empty() {
+            self.store.expect_transaction(rows[0].name()).await?;
+            self.store.save_calls(self.plan.names(), &calls).await?;
         }
         let is_vain = |place: &&usize| changes.binary_search_by_key(*place, |change| change.row).is_err();
         let vain: Vec<_> = found.inserted.iter().filter(is_vain).map(|place| rows[*place].clone()).collect();
@@ -135,6 +145,19 @@ impl<'a> Execution<'a> {
     }
 }
 
+/// The call, if it is right, over tables with so many parts, and with an id if it needs one.
+pub(crate) fn checked(call: Call, parts: Parts) -> Result<CheckedCall, Error> {
+    let call = if call.needs_id() { call.with_id(draw_id()) } else { call };
+    call.checked_for(parts)
+}
+
+fn draw_id() -> u128 {
+    let mut bytes = [0; 16];
+    // There is one on each system that tokio runs on, and the standard library's own hash maps panic without it.
+    getrandom::fill(&mut bytes).expect("the system has a random generator");
+    u128::from_ne_bytes(bytes)
+}
+
 /// The row to wait for: the best one where it is missing, else the better of two random ones, so that not all wait for
 /// the same.
 fn choose(seen: &[Option<State>], candidates: &[usize]) -> usize {
@@ -153,6 +176,10 @@ pub(crate) fn only(answers: Answers) -> Result<Answer, Error> {
     answers.into_iter().next().expect("a plan has one answer for each call")
 }
 
-fn is_refused(answer: &Result<Answer, Error>) -> bool {
-    matches!(answer, Ok(Answer::Denied(_)) | Err(_))
+/// Whether nothing is left to lock or to write: the call is refused, or repeats another.
+pub(crate) fn is_settled(answer: &Result<Answer, Error>) -> bool {
+    match answer {
+        Ok(answer) => matches!(answer, Answer::Denied(_)) || answer.source() == Source::Repeated,
+        Err(_) => true,
+    }
 }

@@ -71,6 +71,7 @@
 pub mod _guide;
 pub mod algebra;
 mod balance;
+mod call_name;
 mod decision;
 mod error;
 #[cfg(feature = "postgres")]
@@ -78,7 +79,6 @@ mod execution;
 #[cfg(feature = "postgres")]
 mod gate;
 mod hash;
-mod hold;
 #[cfg(feature = "http")]
 pub mod http;
 mod key;
@@ -92,11 +92,14 @@ pub mod migrate;
 #[cfg(any(feature = "postgres", feature = "migrate"))]
 mod parts;
 pub mod plan;
+#[cfg(feature = "postgres")]
+mod reaper;
 mod receipt;
 mod request;
 mod standing;
 #[cfg(feature = "postgres")]
 mod store;
+mod stored_call;
 #[cfg(feature = "postgres")]
 mod sweeper;
 mod text;
@@ -107,22 +110,23 @@ pub mod tower;
 use std::time::Duration;
 
 pub use balance::Balance;
+pub use call_name::{CallError, CallName};
 pub use decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source};
 pub use error::Error;
 #[cfg(feature = "postgres")]
 pub use error::{DriverError, Step};
 #[cfg(feature = "postgres")]
-pub use gate::{Gate, GateBuilder, Lease, OnFailure};
-pub use hold::{Held, HoldError, HoldId};
+pub use gate::{Gate, GateBuilder, Lease, OnFailure, Stream};
 pub use key::{Key, KeyError, KeyWriter, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, LimitKind, LimitSpec, Storage};
 #[cfg(feature = "postgres")]
 pub use limiter::{BegunByHand, InTransaction, Limiter};
 #[cfg(feature = "limits-file")]
 pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, UnknownLimit};
-pub use receipt::{Charge, Receipt};
+pub use receipt::{Charge, Receipt, Settlement};
 pub use request::Request;
 pub use standing::{Standing, Standings};
+pub use stored_call::{CallRow, Given};
 #[cfg(feature = "postgres")]
 pub use sweeper::{SweepPass, Sweeper, Sweeping, Swept};
 pub use tokens::{Tokens, TokensError};

@@ -53,7 +53,6 @@ impl Parts {
     }
 
     /// All numbers, in the order of the shards.
-    #[cfg(feature = "migrate")]
     pub(crate) fn all(self) -> impl Iterator<Item = u16> {
         (0..u64::from(self.0).max(1)).map(move |shard| self.number(shard))
     }

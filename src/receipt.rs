@@ -1,19 +1,48 @@
+#[cfg(feature = "postgres")]
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::hold::Held;
+use crate::algebra::Timestamp;
+use crate::call_name::{CallName, Drawn};
 use crate::key::Key;
-use crate::limit::Limit;
+use crate::limit::{Limit, Storage, name_fault};
+use crate::text::Text;
 use crate::tokens::Tokens;
 #[cfg(feature = "postgres")]
 use crate::{error::Error, tokens::TokensError};
 
+/// Writes the fields of a record, in their order. What is not set is left out where fields have names: a format without
+/// them would take the next one for it.
+macro_rules! lean {
+    ($record:ident { $($always:ident),* } and { $($field:ident),* }) => {
+        impl serde::Serialize for $record {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeStruct;
+                let whole = !serializer.is_human_readable();
+                let fields = [$(stringify!($always),)* $(stringify!($field)),*].len();
+                let mut record = serializer.serialize_struct(stringify!($record), fields)?;
+                $(record.serialize_field(stringify!($always), &self.$always)?;)*
+                $(if whole || !$crate::receipt::is_unset(&self.$field) {
+                    record.serialize_field(stringify!($field), &self.$field)?;
+                })*
+                record.end()
+            }
+        }
+    };
+}
+pub(crate) use lean;
+
 /// What was taken, and from where: a value to keep with the job that it pays for, and to settle or cancel by.
 ///
-/// A receipt holds the definitions that it was charged under, so a worker of a later release can settle it. Settling
-/// uses it up by move. A stored receipt could be read twice: take it out of its row in the transaction that settles it
-/// (`delete from jobs … returning receipt`), or ask for one that is used once
-/// ([`Request::tracked_for`](crate::Request::tracked_for), [`Request::lapses_after`](crate::Request::lapses_after)).
+/// A receipt needs no definition: what it gives back, it gives to the rows that were charged, whatever their limits
+/// have become. So a worker of a later release can settle it. Settling uses it up by move. A stored receipt could be
+/// read twice: take it out of its row in the transaction that settles it (`delete from jobs … returning receipt`), or
+/// ask for one that is used once ([`Request::tracked_for`](crate::Request::tracked_for),
+/// [`Request::lapses_after`](crate::Request::lapses_after)).
+///
+/// It is no credential, so sign a receipt that you hand to a client.
 ///
 /// # Example
 ///
@@ -25,75 +54,170 @@ use crate::{error::Error, tokens::TokensError};
 /// assert_eq!(later, receipt);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[must_use = "a receipt that is dropped can no longer be settled"]
 #[non_exhaustive]
 pub struct Receipt {
     /// One charge for each row that was charged.
     pub charges: Vec<Charge>,
+    /// The stored call that it belongs to, if it does: so it is used once.
+    #[serde(default)]
+    pub(crate) call: Option<CallName>,
+    /// Until when the stored call is there at least.
+    #[serde(default)]
+    pub(crate) lapses_at: Option<Timestamp>,
 }
+
+lean!(Receipt { charges } and { call, lapses_at });
 
 impl From<Vec<Charge>> for Receipt {
     fn from(charges: Vec<Charge>) -> Self {
-        Self { charges }
+        Self { charges, ..Self::default() }
     }
 }
 
 impl Receipt {
-    /// One receipt for each limit, for those whose true costs differ.
-    pub fn split(self) -> impl Iterator<Item = Self> {
-        let receipts: Vec<_> = self.by_request().map(|charges| Self { charges: charges.to_vec() }).collect();
-        receipts.into_iter()
+    /// Until when it can be settled for sure, where it is used once; see
+    /// [`Request::lapses_after`](crate::Request::lapses_after).
+    #[must_use]
+    pub fn lapses_at(&self) -> Option<DateTime<Utc>> {
+        self.lapses_at.map(Into::into)
     }
 
-    /// The charges, request by request: of a limit with shards, one request may have charged several.
-    pub(crate) fn by_request(&self) -> impl Iterator<Item = &[Charge]> {
-        self.charges.chunk_by(Charge::is_of_one_request)
+    /// The charges, request by request: of a limit with shards, one request may have charged several rows.
+    pub fn by_request(&self) -> impl Iterator<Item = &[Charge]> {
+        by_request(&self.charges)
     }
 
     /// The charges of concurrency limits.
-    pub(crate) fn leases(&self) -> impl Iterator<Item = (&Charge, Held)> {
-        let leases = self.charges.iter().filter(|charge| charge.limit.lease().is_some());
-        leases.filter_map(|charge| Some((charge, charge.hold?)))
+    pub(crate) fn leases(&self) -> impl Iterator<Item = &Charge> {
+        self.charges.iter().filter(|charge| charge.lease.is_some())
     }
 
-    /// One actual cost for requests that were all the same.
+    /// One actual cost for all requests that are counted, which were all the same.
     #[cfg(feature = "postgres")]
     pub(crate) fn actual_cost(&self, actual: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, Error> {
         let [first, ..] = self.charges.as_slice() else { return Err(Error::NothingAsked) };
         let cost = |charges: &[Charge]| charges.iter().map(|charge| i128::from(charge.cost.micros())).sum::<i128>();
-        let mut costs = self.by_request().map(cost);
+        let mut costs = self.by_request().filter(|charges| charges[0].is_counted()).map(cost);
         let one = costs.next();
         if costs.any(|other| Some(other) != one) {
             return Err(Error::MixedCosts);
         }
-        actual.try_into().map_err(|error| Error::Cost { limit: first.limit.name.clone().into(), source: error.into() })
+        actual.try_into().map_err(|error| Error::Cost { limit: first.limit.clone().into(), source: error.into() })
     }
 }
 
-/// Tokens taken from one row.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+/// Tokens taken from one row. It says all that giving them back needs, and no definition.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Charge {
-    /// The definition that was charged.
-    pub limit: Limit,
+    pub(crate) limit: Text,
     /// Whom it was charged to.
     pub key: Key,
-    /// Which of the limit's rows, from 0.
-    pub shard: u16,
     /// How much.
     pub cost: Tokens,
-    /// From when on all that was charged together may be spent; cancelling gives tokens back until then.
-    pub ready_at: DateTime<Utc>,
-    /// What using the receipt removes from the row, if the request asked for it; see
-    /// [`Request::tracked_for`](crate::Request::tracked_for).
+    pub(crate) ready_at: Timestamp,
+    /// What its writer knows that this release must know too; 0 for nothing.
     #[serde(default)]
-    pub hold: Option<Held>,
+    pub(crate) version: u8,
+    #[serde(default)]
+    pub(crate) storage: Storage,
+    /// Which of the limit's rows, from 0.
+    #[serde(default)]
+    pub shard: u16,
+    /// What earlier charges of its request took.
+    #[serde(default)]
+    pub(crate) before: Tokens,
+    /// Whether one cost for all requests is not that of this one; see [`Request::flat`](crate::Request::flat).
+    #[serde(default)]
+    pub(crate) flat: bool,
+    #[serde(default)]
+    pub(crate) kind: ChargeKind,
+    /// Until when the row gives back what was charged, where that is not `ready_at`; when a lease ends.
+    #[serde(default)]
+    pub(crate) until: Option<Timestamp>,
+    /// What comes back to the row in each period.
+    #[serde(default)]
+    pub(crate) refill: Tokens,
+    /// In microseconds.
+    #[serde(default)]
+    pub(crate) period: i64,
+    /// Names a lease in its row.
+    #[serde(default)]
+    pub(crate) lease: Option<Drawn>,
+}
+
+lean!(Charge { limit, key, cost, ready_at } and { version, storage, shard, before, flat, kind, until, refill, period, lease });
+
+/// How a row takes a charge back.
+#[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ChargeKind {
+    #[default]
+    Bucket,
+    Window,
+    Sliding,
+    Lease,
+    Wallet,
 }
 
 impl Charge {
-    /// Whether both belong to one request.
-    fn is_of_one_request(&self, other: &Self) -> bool {
-        self.limit.shards > 1 && self.limit == other.limit && self.key == other.key
+    /// The name of the limit that was charged.
+    #[must_use]
+    pub fn limit(&self) -> &str {
+        self.limit.as_str()
     }
+
+    /// From when on all that was charged together may be spent; cancelling gives tokens back until then.
+    #[must_use]
+    pub fn ready_at(&self) -> DateTime<Utc> {
+        self.ready_at.into()
+    }
+
+    /// When its lease ends, if it is one of a concurrency limit that holds something.
+    #[must_use]
+    pub fn lease_ends_at(&self) -> Option<DateTime<Utc>> {
+        self.lease.and(self.until).map(Into::into)
+    }
+
+    /// Whether this release writes such charges.
+    pub(crate) fn is_right(&self) -> bool {
+        let amounts = [self.cost, self.before, self.refill];
+        self.version == 0
+            && self.shard < Limit::MAX_SHARDS
+            && self.period >= 0
+            && !amounts.iter().any(|amount| amount.is_negative())
+            && name_fault(self.limit()).is_none()
+    }
+
+    /// Of a lease, how long it lasts from its last renewal on.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn period(&self) -> Duration {
+        Duration::from_micros(self.period.unsigned_abs())
+    }
+
+    /// Whether one cost for all requests is that of its request, too.
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.flat && self.kind != ChargeKind::Lease
+    }
+}
+
+/// What a receipt stands for after it was settled, cancelled, released or renewed.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Settlement {
+    /// The charges at what they are settled at: no less than what came back to their rows leaves of them.
+    pub charges: Vec<Charge>,
+    /// When it was decided, by the database's clock.
+    pub observed_at: DateTime<Utc>,
+}
+
+/// The charges of each request: its first one comes before nothing.
+pub(crate) fn by_request(charges: &[Charge]) -> impl Iterator<Item = &[Charge]> {
+    charges.chunk_by(|_, next| next.before > Tokens::ZERO)
+}
+
+pub(crate) fn is_unset<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }

@@ -2,8 +2,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
+use crate::DAY;
+use crate::call_name::{CallError, Keeping, Once, checked_span};
 use crate::error::Error;
-use crate::hold::{HoldError, Holding};
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::Limit;
 use crate::tokens::{Tokens, TokensError};
@@ -31,8 +32,9 @@ pub struct Request {
     limit: Limit,
     key: Result<Key, KeyError>,
     cost: Result<Tokens, TokensError>,
-    holding: Result<Option<Holding>, HoldError>,
-    once: Option<Box<str>>,
+    keeping: Option<Keeping>,
+    once: Option<Once>,
+    flat: bool,
 }
 
 impl Limit {
@@ -50,7 +52,7 @@ impl Limit {
     }
 
     fn ask(&self, key: Result<Key, KeyError>) -> Request {
-        Request { limit: self.clone(), key, cost: Ok(Tokens::ONE), holding: Ok(None), once: None }
+        Request { limit: self.clone(), key, cost: Ok(Tokens::ONE), keeping: None, once: None, flat: false }
     }
 }
 
@@ -67,73 +69,57 @@ impl Request {
         self
     }
 
-    /// Lets the charge lapse: its tokens come back `span` after they are ready, unless it is settled or cancelled
-    /// before.
+    /// Lets the call lapse: its tokens come back `span` after they are ready, unless it is settled or cancelled before.
     ///
-    /// For an estimate that nobody settles if its owner dies. A charge that is settled in time keeps what it settled
-    /// at, and it is settled once: see [`tracked_for`](Self::tracked_for). What a refill has brought back meanwhile
-    /// does not come back twice.
+    /// For an estimate that nobody settles if its owner dies. One request says it for its whole call, which is stored in
+    /// a row of its own: `tollgate.calls`. It comes back within a second after the lapse, where some process sweeps: a
+    /// `Sweeper`'s task, or a gate that makes such calls. Until then a settlement still succeeds.
     ///
-    /// The row keeps a hold of 24 bytes until then, and at most 1 000 of them: one more is refused until the first
-    /// lapses. A charge of several limits keeps one in each. Of this and `tracked_for` the last one counts.
-    ///
-    /// A zero span, one longer than [`Limit::MAX_PERIOD`], one of a fraction of a microsecond, a limit with
-    /// [`shards`](Limit::shards) and a [concurrency](Limit::concurrency) limit are reported by the verb that the request
-    /// is given to, as [`Error::Hold`].
+    /// Of this and [`tracked_for`](Self::tracked_for) the last one counts. A zero span, one longer than
+    /// [`Limit::MAX_PERIOD`], one of a fraction of a microsecond, a [concurrency](Limit::concurrency) limit, and two
+    /// spans in one call are reported by the verb that the request is given to, as [`Error::Call`].
     pub fn lapses_after(mut self, span: Duration) -> Self {
-        self.holding = Holding::LapsesAfter(span).checked().map(Some);
+        self.keeping = Some(Keeping::LapsesAfter(span));
         self
     }
 
-    /// Makes the receipt good for one use: it can be settled or cancelled once, until `span` after the tokens are
-    /// ready. Then the charge stands.
+    /// Makes the receipt of the call good for one use: it can be settled or cancelled once, until `span` after the
+    /// tokens are ready. Then the charges stand.
     ///
-    /// A second use is [`Error::ReceiptUsed`], a late one [`Error::Lapsed`]; neither changes anything. An undo is
-    /// exact: what a refill has brought back meanwhile does not come back twice. So a receipt of a window that is
-    /// settled at 0 after the window's end does not lift the next window above its capacity.
-    ///
-    /// In a [sliding window](Limit::sliding_window) the charge leaves by itself one period after the grant, and its hold
-    /// with it: there a receipt, and the id of [`once`](Self::once), are good until then, whatever the span.
-    ///
-    /// The row keeps a hold, as that of [`lapses_after`](Self::lapses_after), whose errors are the same. Jobs that
-    /// outnumber it keep their receipts in a table of their own (`delete from jobs … returning receipt`).
+    /// A second use is [`Error::ReceiptUsed`], a late one [`Error::Lapsed`]; neither changes anything. The call is stored
+    /// as for [`lapses_after`](Self::lapses_after), whose errors are the same.
     pub fn tracked_for(mut self, span: Duration) -> Self {
-        self.holding = Holding::TrackedFor(span).checked().map(Some);
+        self.keeping = Some(Keeping::TrackedFor(span));
         self
     }
 
-    /// Charges once under an id of yours, however often it is asked, as long as the hold of the first grant lives.
+    /// Carries the call out once under an id of yours, however often it is asked: for 24 hours, or for as long as
+    /// [`once_for`](Self::once_for), [`lapses_after`](Self::lapses_after) or [`tracked_for`](Self::tracked_for) say, if
+    /// that is longer.
     ///
-    /// Whoever asks again with the same id is granted again: nothing more is taken, whatever the balance is, and the
-    /// receipt names the same hold. This is so in every process, before and after the receipt is used, until the hold
-    /// lapses; then the id is new. A grant for which nothing at all was taken has [`Source::Repeated`]. Of several
-    /// limits, those that have the id take nothing, and the others take, all or none. So the remedy for
-    /// [`Error::OutcomeUnknown`] is to ask again.
+    /// One request says it for its whole call. Whoever asks the same call again with the same id is granted again, with
+    /// [`Source::Repeated`]: nothing more is taken, whatever the balances are, and the receipt is the same. This is so in
+    /// every process, before and after the receipt is used. So the remedy for [`Error::OutcomeUnknown`] is to ask again.
+    /// A credit and a debit are carried out once, too: say the id of the payment or of the webhook.
     ///
-    /// The id is any text: of a job, of a client's retries (`Idempotency-Key`). It counts for each limit and key apart.
-    /// Rows keep 48 bits of its hash, never the text, so two ids of one row are taken for one about once in 3·10¹⁴
-    /// pairs; whoever can choose ids can make such pairs on purpose. So do the work itself once for each id, too.
-    ///
-    /// It needs a hold: [`lapses_after`](Self::lapses_after), [`tracked_for`](Self::tracked_for), or a
-    /// [concurrency](Limit::concurrency) limit. The hold keeps its place among the 1 000 of a row until it lapses, used
-    /// or not. A repeated reservation is ready when the first one was, a repeated lease ends when the first one does.
+    /// The id is any text of up to 255 bytes: of a job, of a client's retries (`Idempotency-Key`). It counts for each
+    /// limit and key apart, and nothing refuses to use it anew when it is forgotten.
     ///
     /// # Errors
     ///
-    /// Reported by the verb that the request is given to: [`Error::Hold`] for an empty id and for one without a hold,
-    /// which a credit and a debit never have; [`Error::OnceMismatch`] for an id that was granted another cost, or
-    /// another hold (by 13 bits of a hash: one difference in 8 192 is not noticed, and the charge stays what it was);
-    /// [`Error::ReceiptUsed`] for that of a lease that was released, until it would have ended.
+    /// Reported by the verb that the request is given to: [`Error::Call`] for an id that is empty or too long, and for
+    /// two in one call; [`Error::OnceMismatch`] for an id under which another call was granted: other limits, keys,
+    /// costs or options; [`Error::ReceiptUsed`] for that of a lease that is over.
     ///
     /// # Example
     ///
     /// ```
-    /// use tollgate::{DAY, Error, Gate, HOUR, Limit};
+    /// use tollgate::{DAY, Error, Gate, Limit};
     ///
     /// const MAILS: Limit = Limit::fixed_window("mails", 1_000, DAY);
     ///
     /// async fn charge(gate: &Gate, tenant: i64, job: i64) -> Result<bool, Error> {
-    ///     let request = MAILS.key(tenant).tracked_for(HOUR).once(job);
+    ///     let request = MAILS.key(tenant).once(job);
     ///     match gate.consume(request.clone()).await {
     ///         // It was charged, or it was not. Now it is, once.
     ///         Err(Error::OutcomeUnknown { .. }) => gate.consume(request).await,
@@ -145,9 +131,21 @@ impl Request {
     /// ```
     ///
     /// [`Source::Repeated`]: crate::Source::Repeated
+    pub fn once(self, id: impl ToString) -> Self {
+        self.once_for(id, DAY)
+    }
+
+    /// The same, with the span for which the id is kept at least.
     #[expect(clippy::needless_pass_by_value, reason = "a number or a literal needs no `&`")]
-    pub fn once(mut self, id: impl ToString) -> Self {
-        self.once = Some(id.to_string().into());
+    pub fn once_for(mut self, id: impl ToString, span: Duration) -> Self {
+        self.once = Some(Once { id: id.to_string().into(), span });
+        self
+    }
+
+    /// Leaves this request as it is charged where its call is settled for one cost, or lapses: of a stream that counts
+    /// tokens, the request for the call itself.
+    pub fn flat(mut self) -> Self {
+        self.flat = true;
         self
     }
 
@@ -157,45 +155,45 @@ impl Request {
         &self.limit
     }
 
-    /// The request, if its key, cost and hold are right.
+    /// The request, if its key, cost and options are right.
     pub(crate) fn checked(self) -> Result<CheckedRequest, Error> {
-        let Self { limit, key, cost, holding, once } = self;
+        let Self { limit, key, cost, keeping, once, flat } = self;
         let name = || limit.name.clone().into();
         let key = key.map_err(|source| Error::Key { limit: name(), source })?;
         let cost = cost.map_err(|source| Error::Cost { limit: name(), source })?;
-        let holding = match holding {
-            Ok(Some(_)) if limit.shards > 1 => Err(HoldError::Shards),
-            Ok(Some(_)) if limit.lease().is_some() => Err(HoldError::Leased),
-            Ok(_) if once.as_deref() == Some("") => Err(HoldError::IdEmpty),
-            Ok(None) if once.is_some() && limit.lease().is_none() => Err(HoldError::IdWithoutHold),
-            holding => holding,
+        let kept = match keeping {
+            Some(_) if limit.lease().is_some() => Err(CallError::Leased),
+            Some(keeping) => checked_span(keeping.span()).map(drop),
+            None => Ok(()),
         };
-        let holding = holding.map_err(|source| Error::Hold { limit: name(), source })?;
-        Ok(CheckedRequest { limit, key, cost, holding, once })
+        let once = kept.and_then(|()| once.map(Once::checked).transpose());
+        let once = once.map_err(|source| Error::Call { limit: name(), source })?;
+        Ok(CheckedRequest { limit, key, cost, keeping, once, flat })
     }
 }
 
-/// A request whose key, cost and hold are right.
+/// A request whose key, cost and options are right.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct CheckedRequest {
     pub(crate) limit: Limit,
     pub(crate) key: Key,
     pub(crate) cost: Tokens,
-    #[serde(default, rename = "hold")]
-    pub(crate) holding: Option<Holding>,
     #[serde(default)]
-    pub(crate) once: Option<Box<str>>,
+    pub(crate) keeping: Option<Keeping>,
+    #[serde(default)]
+    pub(crate) once: Option<Once>,
+    #[serde(default)]
+    pub(crate) flat: bool,
 }
 
 impl From<CheckedRequest> for Request {
-    fn from(CheckedRequest { limit, key, cost, holding, once }: CheckedRequest) -> Self {
-        let holding = holding.map(Holding::checked).transpose();
-        Self { limit, key: Ok(key), cost: Ok(Tokens::ZERO), holding, once }.cost(cost)
+    fn from(CheckedRequest { limit, key, cost, keeping, once, flat }: CheckedRequest) -> Self {
+        Self { limit, key: Ok(key), cost: Ok(Tokens::ZERO), keeping, once, flat }.cost(cost)
     }
 }
 
 impl Serialize for Request {
-    /// Fails for a request whose key, cost or hold is wrong.
+    /// Fails for a request whose key, cost or options are wrong.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.clone().checked().map_err(ser::Error::custom)?.serialize(serializer)
     }

@@ -7,8 +7,8 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
 use sqlx::{FromRow, PgConnection};
-use tollgate::algebra::{Hold, Pool, Terms, Timestamp};
-use tollgate::{Key, Limit, LimitKind, Tokens};
+use tollgate::algebra::{Ask, Entry, List, Pool, Terms, Timestamp, Verdict};
+use tollgate::{Charge, Key, Limit, LimitKind, SECOND, Tokens};
 
 use crate::database::{DatabaseArgs, clock, read_only};
 use crate::error::CommandError;
@@ -18,7 +18,7 @@ use crate::output::{
     tell,
 };
 use crate::parts::Away;
-use crate::row::{Row, until};
+use crate::row::{Row, live_leases, until};
 use crate::storage;
 use crate::target::key;
 
@@ -47,7 +47,7 @@ pub(crate) struct InspectArgs {
     #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true)]
     cost: Tokens,
 
-    /// How many keys to list at most, or holds of one key.
+    /// How many keys to list at most, or leases of one key, or calls with a name.
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: u32,
 
@@ -71,12 +71,15 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
     let key = if args.global { Some(Key::GLOBAL) } else { args.key.clone() };
     let mut conn = args.database.connect().await?;
     let mut away = Away::of_tables(&mut conn, args.timeout).await?;
-    let (mut now, mut rows) = (None, Vec::new());
+    let (mut now, mut rows, mut calls) = (None, Vec::new(), Vec::new());
     for part in away.parts() {
         let mut tx = read_only(&mut conn, args.timeout).await?;
         let found = read(&mut tx, &args, limit, key.as_ref(), part).await;
         if let Some(found) = away.answer(part, found)? {
             rows.extend(found);
+            if let Some(key) = &key {
+                calls.extend(stored_calls(&mut tx, &args, key, part).await?);
+            }
             now = Some(clock(&mut tx).await?);
         }
     }
@@ -93,7 +96,7 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
     match key {
         Some(key) if rows.is_empty() && limit.is_none() => return Err(no_row(&args.name, &key)),
         Some(key) => {
-            let holding = Holding::of(&args, limit, key, &rows, now);
+            let holding = Holding { calls: Some(calls), ..Holding::of(&args, limit, key, &rows, now) };
             args.output.print(&holding, || holding.text(limit, args.limit as usize))?;
         }
         None => {
@@ -131,7 +134,11 @@ async fn read(
     key: Option<&Key>,
     part: i16,
 ) -> Result<Vec<Listed>, sqlx::Error> {
-    let spec = limit.map(Limit::spec);
+    let spec = limit.map(Limit::spec).map(|spec| match spec.kind {
+        // What is missing of a wallet is missing of the largest amount.
+        LimitKind::Wallet => spec.with(|spec| (spec.capacity, spec.period) = (Some(Tokens::MAX), SECOND)),
+        _ => spec,
+    });
     let spec = spec.as_ref();
     let share = |tokens: Tokens, shards: u16| about(tokens) / f64::from(shards);
     sqlx::query_as(include_str!("inspect.sql"))
@@ -147,6 +154,65 @@ async fn read(
         .persistent(false)
         .fetch_all(conn)
         .await
+}
+
+/// The calls that a limit and a key name, those that can still be settled first.
+async fn stored_calls(
+    conn: &mut PgConnection,
+    args: &InspectArgs,
+    key: &Key,
+    part: i16,
+) -> Result<Vec<StoredCall>, sqlx::Error> {
+    let sql = "select id, charges::text as charges, reported,
+                      (extract(epoch from charged_at) * 1000000)::int8 as charged_at,
+                      (extract(epoch from lapses_at) * 1000000)::int8 as lapses_at,
+                      (extract(epoch from kept_until) * 1000000)::int8 as kept_until, used
+                 from tollgate.calls
+                where part = $1 and name = $2 and key = $3
+                order by used, calls.lapses_at, calls.kept_until
+                limit $4";
+    let query = sqlx::query_as(sql).bind(part).bind(&args.name).bind(key.as_str()).bind(i64::from(args.limit));
+    let calls: Vec<FoundCall> = query.persistent(false).fetch_all(conn).await?;
+    Ok(calls.into_iter().map(|call| call.of(&args.name, key)).collect())
+}
+
+#[derive(FromRow)]
+struct FoundCall {
+    id: String,
+    /// As text: a charge that somebody else wrote may be one that no type reads.
+    charges: String,
+    reported: i64,
+    charged_at: i64,
+    lapses_at: Option<i64>,
+    kept_until: i64,
+    used: bool,
+}
+
+impl FoundCall {
+    fn of(self, limit: &str, key: &Key) -> StoredCall {
+        let Self { id, charges, reported, charged_at, lapses_at, kept_until, used } = self;
+        let charged = serde_json::from_str::<Vec<Charge>>(&charges).ok().map(|charges| {
+            let of_limit = charges.iter().filter(|charge| charge.limit() == limit && charge.key == *key);
+            Tokens::from_micros(of_limit.fold(0, |sum, charge| charge.cost.micros().saturating_add(sum)))
+        });
+        let reported = Tokens::from_micros(reported);
+        let at = |micros| Timestamp::from_micros(micros).into();
+        let [charged_at, kept_until] = [charged_at, kept_until].map(at);
+        StoredCall { id, charged, reported, charged_at, lapses_at: lapses_at.map(at), kept_until, used }
+    }
+}
+
+/// A call that is known by its name, and what it has charged of the limit.
+#[derive(Serialize)]
+struct StoredCall {
+    id: String,
+    /// Null where its charges cannot be read.
+    charged: Option<Tokens>,
+    reported: Tokens,
+    charged_at: DateTime<Utc>,
+    lapses_at: Option<DateTime<Utc>>,
+    kept_until: DateTime<Utc>,
+    used: bool,
 }
 
 fn no_row(name: &str, key: &Key) -> CommandError {
@@ -167,6 +233,9 @@ struct Holding<'a> {
     standing: Option<Standing>,
     /// What is on disk. A missing row means a full bucket.
     rows: &'a [Row],
+    /// Of one key that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<Vec<StoredCall>>,
 }
 
 /// What the rows of a key mean by the definition.
@@ -175,8 +244,9 @@ struct Standing {
     balance: Tokens,
     capacity: Tokens,
     debt: Tokens,
-    full_at: DateTime<Utc>,
-    full_in_ms: u64,
+    /// Null for never, as of a wallet.
+    full_at: Option<DateTime<Utc>>,
+    full_in_ms: Option<u64>,
     next: Next,
 }
 
@@ -184,7 +254,7 @@ struct Standing {
 #[derive(Serialize)]
 struct Next {
     cost: Tokens,
-    /// Null for never: the cost is beyond the capacity.
+    /// Null for never: the cost is beyond the capacity, or only a credit helps.
     at: Option<DateTime<Utc>>,
     wait_ms: Option<u64>,
 }
@@ -199,13 +269,20 @@ impl Standing {
             }
         }
         let pool = Pool::new(&Terms::of(limit, key), &states, now);
-        let (balance, capacity) = (pool.balance(), spec.capacity.unwrap_or(spec.rate));
-        let full_at = pool.full_at().max(now);
+        let capacity = if spec.kind == LimitKind::Wallet { Tokens::MAX } else { spec.capacity.unwrap_or(spec.rate) };
+        let ever = |at: Timestamp| Some(at.max(now)).filter(|at| *at < Timestamp::MAX);
+        let (balance, full_at) = (pool.balance(), ever(pool.full_at()));
         let debt = Tokens::ZERO.checked_sub(balance).unwrap_or(Tokens::MAX).max(Tokens::ZERO);
-        let granted_at = (cost <= capacity).then(|| pool.first_instant(cost).max(now));
+        let granted_at = match pool.decide(Ask::consume(cost)) {
+            _ if cost > capacity => None,
+            Ok(Verdict::Granted { .. }) => Some(now),
+            Ok(Verdict::Denied { retry_at, .. }) => ever(retry_at),
+            Err(_) => None,
+        };
         let wait_ms = granted_at.map(|at| millis(until(at, now)));
         let next = Next { cost, at: granted_at.map(Into::into), wait_ms };
-        Self { balance, capacity, debt, full_at: full_at.into(), full_in_ms: millis(until(full_at, now)), next }
+        let full_in_ms = full_at.map(|at| millis(until(at, now)));
+        Self { balance, capacity, debt, full_at: full_at.map(Into::into), full_in_ms, next }
     }
 }
 
@@ -213,7 +290,7 @@ impl<'a> Holding<'a> {
     fn of(args: &'a InspectArgs, limit: Option<&Limit>, key: Key, rows: &'a [Row], now: Timestamp) -> Self {
         let is_corrupt = rows.iter().any(|row| row.fault().is_some());
         let standing = limit.filter(|_| !is_corrupt).map(|limit| Standing::of(limit, &key, rows, now, args.cost));
-        Self { limit: &args.name, key, observed_at: now.into(), standing, rows }
+        Self { limit: &args.name, key, observed_at: now.into(), standing, rows, calls: None }
     }
 
     /// All that is known of one key.
@@ -227,26 +304,35 @@ impl<'a> Holding<'a> {
             let is_full = balance >= capacity;
             let owed = if balance.is_negative() { format!(" (owes {debt})") } else { String::new() };
             let style = [CAUTION, GOOD, BAD][usize::from(is_full) + 2 * usize::from(balance.is_negative())];
-            line("balance", format!("{} of {capacity}{owed}", styled(style, balance)));
-            line("full", if is_full { "now".to_owned() } else { self.later(standing.full_at) });
+            let of = if *capacity == Tokens::MAX { String::new() } else { format!(" of {capacity}") };
+            line("balance", format!("{}{of}{owed}", styled(style, balance)));
+            match standing.full_at {
+                _ if is_full => line("full", "now".to_owned()),
+                Some(full_at) if *capacity < Tokens::MAX => line("full", self.later(full_at)),
+                _ => {}
+            }
             let granted = match next.at {
-                None => styled(BAD, "never: more than the capacity"),
+                None if next.cost > *capacity => styled(BAD, "never: more than the capacity"),
+                None => styled(BAD, "only after a credit"),
                 Some(at) if at <= self.observed_at => styled(GOOD, "would be granted now"),
                 Some(at) => format!("{} {}", styled(CAUTION, "granted"), self.later(at)),
             };
             line(&format!("cost {}", next.cost), granted);
         }
         if self.rows.is_empty() {
-            line("row", "none, which means full".to_owned());
+            let is_wallet = limit.is_some_and(|limit| limit.spec().kind == LimitKind::Wallet);
+            line("row", format!("none, which means {}", if is_wallet { "empty" } else { "full" }));
         }
         for row in self.rows {
             line("row", self.row(row, limit));
         }
         for state in self.rows.iter().map(Row::state) {
-            let is_live = |hold: &&Hold| hold.id.is_some() && hold.lapses_at > self.observed_at.into();
-            for hold in state.holds.iter().filter(is_live).take(most) {
-                line("hold", self.hold(hold));
+            for Entry { ends_at, amount, .. } in live_leases(&state, self.observed_at.into()).take(most) {
+                line("lease", format!("{amount}, ends {}", self.later((*ends_at).into())));
             }
+        }
+        for call in self.calls.iter().flatten() {
+            line("call", self.call(call));
         }
         lines.join("\n")
     }
@@ -265,9 +351,11 @@ impl<'a> Holding<'a> {
             (None, Some(full_at)) => parts.push(format!("full {}", self.later(full_at.into()))),
             _ => {}
         }
-        if let Some(first) = state.holds.iter().min_by_key(|hold| hold.lapses_at) {
-            let held = counted(state.holds.len().try_into().unwrap_or(i64::MAX), "hold");
-            parts.push(format!("{held}, the first until {}", instant(first.lapses_at)));
+        if let (List::Grants(entries) | List::Leases(entries), Some(first)) =
+            (&state.list, state.list.entries().first())
+        {
+            let thing = if matches!(state.list, List::Grants(_)) { "grant" } else { "lease" };
+            parts.push(format!("{}, the first until {}", counted(entries.len(), thing), instant(first.ends_at)));
         }
         if state.ts > now {
             parts.push(styled(BAD, format!("{} in the future (reset mends it)", span(until(state.ts, now)))));
@@ -280,15 +368,18 @@ impl<'a> Holding<'a> {
         parts.join(", ")
     }
 
-    /// What somebody has a receipt or a lease for.
-    fn hold(&self, hold: &Hold) -> String {
-        let end = match hold {
-            Hold { used: true, .. } => "used, and known until",
-            Hold { keeps: true, .. } => "good until",
-            _ => "back",
+    /// A call that is known by its name.
+    fn call(&self, call: &StoredCall) -> String {
+        let StoredCall { id, charged, reported, lapses_at, kept_until, used, .. } = call;
+        let reported = if *reported > Tokens::ZERO { format!(" ({reported} reported)") } else { String::new() };
+        let end = match lapses_at {
+            Some(at) if *at <= self.observed_at => format!("has lapsed at {}, not given back yet", instant(*at)),
+            Some(at) => format!("lapses {}", self.later(*at)),
+            None if *used => format!("used, known until {}", instant(*kept_until)),
+            None => format!("known until {}", instant(*kept_until)),
         };
-        let id = hold.id.map_or_else(String::new, |id| format!(", id {id}"));
-        format!("{}, {end} {}{id}", hold.amount, self.later(hold.lapses_at.into()))
+        let charged = charged.map_or_else(|| "charges that cannot be read".to_owned(), |sum| format!("{sum} charged"));
+        format!("{charged}{reported}, {end}, id {}", printable(id))
     }
 
     fn later(&self, at: DateTime<Utc>) -> String {
@@ -301,7 +392,7 @@ impl<'a> Holding<'a> {
             return vec![shown(&self.key), "corrupt".to_owned(), String::new(), String::new()];
         }
         let (balance, of, full_at) = if let Some(Standing { balance, capacity, full_at, .. }) = &self.standing {
-            (*balance, capacity.to_string(), Some(*full_at))
+            (*balance, if *capacity == Tokens::MAX { String::new() } else { capacity.to_string() }, *full_at)
         } else {
             let sum = self.rows.iter().fold(0_i64, |sum, row| sum.saturating_add(row.value));
             let as_of = self.rows.iter().map(|row| row.state().ts).max().unwrap_or(Timestamp::MIN);

@@ -32,12 +32,12 @@ select b.name,
        (b.balance * 1000000)::int8                                                            as value,
        (extract(epoch from b.as_of) * 1000000)::int8                                          as as_of,
        case when isfinite(b.full_at) then (extract(epoch from b.full_at) * 1000000)::int8 end as full_at,
-       b.holds::text                                                                          as holds,
+       b.list::text                                                                           as list,
        keys.missing
   from keys
   -- Key by key, by the primary keys: a join would read all rows again.
  cross join lateral (
-     select r.name, r.key, r.shard, r.storage, r.balance, r.as_of, r.full_at, r.holds
+     select r.name, r.key, r.shard, r.storage, r.balance, r.as_of, r.full_at, r.list
        from tollgate.balances r
       where r.part = $9 and r.name = $1 and r.key = keys.key
      offset 0

@@ -62,7 +62,7 @@ pub(crate) fn run(command: LimitsCommand) -> Result<Exit, CommandError> {
 /// What is probably not meant, though it is a limit.
 fn hint(limit: &Limit) -> Option<String> {
     let spec = limit.spec();
-    let (capacity, rate) = (spec.capacity?, spec.rate);
+    let (capacity, rate) = (spec.capacity.filter(|_| spec.kind != LimitKind::Wallet)?, spec.rate);
     let fills_in = spec.period.checked_mul(whole_periods(capacity, rate)).unwrap_or(Duration::MAX);
     let time = span(fills_in);
     if fills_in > YEAR {

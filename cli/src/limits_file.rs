@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate::{Limit, Limits, LimitsError, Storage, Tokens};
+use tollgate::{Limit, LimitKind, Limits, LimitsError, Storage, Tokens};
 
 use crate::error::CommandError;
 use crate::output::printable;
@@ -56,14 +56,16 @@ pub(crate) fn describe(limit: &Limit) -> String {
     let spec = limit.spec();
     let span = humantime::format_duration;
     let mut words = vec![format!("{}: {}", printable(spec.name()), spec.kind)];
-    words.push(match limit.lease() {
-        Some(lease) => format!("{} at once, leases of {}", spec.rate, span(lease)),
-        None => format!("{} each {}", spec.rate, span(spec.period)),
+    words.extend(match limit.lease() {
+        Some(lease) => Some(format!("{} at once, leases of {}", spec.rate, span(lease))),
+        None if spec.kind == LimitKind::Wallet => None,
+        None => Some(format!("{} each {}", spec.rate, span(spec.period))),
     });
     words.extend(spec.capacity.filter(|capacity| *capacity != spec.rate).map(|capacity| format!("at most {capacity}")));
     words.extend(spec.start.map(|start| format!("steps from {} after the epoch on", span(start))));
     match spec.max_reserved {
         Tokens::ZERO => {}
+        overdraft if spec.kind == LimitKind::Wallet => words.push(format!("overdraft of {overdraft}")),
         Tokens::MAX => words.push("reservations without bound".to_owned()),
         bound => words.push(format!("reservations down to -{bound}")),
     }

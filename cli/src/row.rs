@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 use sqlx::FromRow;
-use tollgate::algebra::{Hold, Holds, State, Timestamp};
+use tollgate::algebra::{Entry, List, State, Timestamp};
 use tollgate::{Limit, Storage, Tokens};
 
 use crate::output::instant;
@@ -23,24 +23,24 @@ pub(crate) struct Row {
     /// When it is full again, by the definition that wrote it; null for never.
     full_at: Option<i64>,
     /// As text: a list that somebody else wrote may be one that no type reads.
-    holds: Option<String>,
+    list: Option<String>,
 }
 
 impl Row {
     /// The balance at `ts`: what came back since is not in it.
     pub(crate) fn state(&self) -> State {
-        let holds = self.holds.as_deref().and_then(Holds::from_text).unwrap_or_default();
-        State { value: Tokens::from_micros(self.value), ts: Timestamp::from_micros(self.as_of), holds }
+        let list = self.list.as_deref().and_then(List::from_text).unwrap_or_default();
+        State { value: Tokens::from_micros(self.value), ts: Timestamp::from_micros(self.as_of), list }
     }
 
     /// Why each call that asks the row is an error, if it is.
     pub(crate) fn fault(&self) -> Option<&'static str> {
-        let is_readable = self.holds.as_deref().is_none_or(|holds| Holds::from_text(holds).is_some());
-        (!is_readable).then_some("its holds cannot be read")
+        let is_readable = self.list.as_deref().is_none_or(|list| List::from_text(list).is_some());
+        (!is_readable).then_some("its list cannot be read")
     }
 
     pub(crate) fn full_at(&self) -> Option<Timestamp> {
-        self.full_at.map(Timestamp::from_micros)
+        self.full_at.map(Timestamp::from_micros).filter(|at| *at < Timestamp::MAX)
     }
 
     pub(crate) fn storage(&self) -> Storage {
@@ -56,6 +56,12 @@ impl Row {
     }
 }
 
+/// The leases of a row that have not ended.
+pub(crate) fn live_leases(state: &State, now: Timestamp) -> impl Iterator<Item = &Entry> {
+    let leases = if let List::Leases(leases) = &state.list { leases.as_slice() } else { &[] };
+    leases.iter().filter(move |lease| lease.ends_at > now)
+}
+
 /// How long it is until an instant; zero for one that has passed.
 pub(crate) fn until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(at.micros().saturating_sub(now.micros())).unwrap_or(0))
@@ -63,20 +69,16 @@ pub(crate) fn until(at: Timestamp, now: Timestamp) -> Duration {
 
 impl Serialize for Row {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let State { value, ts, holds } = self.state();
+        let State { value, ts, list } = self.state();
         let full_at = self.full_at().map(instant);
         let Self { storage, shard, .. } = self;
         let as_of = instant(ts);
-        let hold = |hold: &Hold| {
-            let lapses_at = instant(hold.lapses_at);
-            json!({
-                "id": hold.id, "amount": hold.amount, "lapses_at": lapses_at, "keeps": hold.keeps, "used": hold.used
-            })
-        };
-        let holds: Vec<_> = holds.iter().map(hold).collect();
+        let entry = |entry: &Entry| json!({ "amount": entry.amount, "ends_at": instant(entry.ends_at) });
+        let entries = |is_listed: bool| list.entries().iter().filter(|_| is_listed).map(entry).collect::<Vec<_>>();
+        let (grants, leases) = (entries(matches!(list, List::Grants(_))), entries(matches!(list, List::Leases(_))));
         json!({
-            "storage": storage, "shard": shard, "value": value, "as_of": as_of, "full_at": full_at, "holds": holds,
-            "fault": self.fault()
+            "storage": storage, "shard": shard, "value": value, "as_of": as_of, "full_at": full_at, "grants": grants,
+            "leases": leases, "fault": self.fault()
         })
         .serialize(serializer)
     }

@@ -1,4 +1,4 @@
-//! `tollgate sweep`: rows that are full again go, once or again and again.
+//! `tollgate sweep`: calls that lapsed give back, and rows that are full again go, once or again and again.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,6 +20,9 @@ use crate::parts::Away;
 use crate::storage;
 
 /// Delete rows that are full again, in small batches beside those who decide.
+///
+/// First it gives back what calls have charged that lapsed. Last it forgets the ids of calls that need not be known any
+/// more, a margin later. A dry run counts neither.
 ///
 /// A row goes when it has been full for a margin, by the definition that wrote it and by the limits files. SIGINT (Ctrl-C)
 /// and SIGTERM end it after the current batch; it then says what it did, and that is no failure. With --json there is one
@@ -151,38 +154,49 @@ async fn sweep_parts(
 ) -> (Report, Result<(), tollgate::Error>) {
     let (began, mut swept, mut away) = (Instant::now(), Swept::default(), Away::of(parts));
     let mut ended = Ok(());
+    let reaped = if args.dry_run { Ok(0) } else { Sweeper::new().unnamed_statements().parts(parts).reap(pool).await };
     for part in away.parts() {
-        for (storage, rows) in [(Storage::Ephemeral, &mut swept.ephemeral), (Storage::Durable, &mut swept.durable)] {
-            let answer = sweep_part(args, pool, storage, part, rows, stop).await;
+        let tables = [
+            (storage::table(Storage::Ephemeral), FULL, &mut swept.ephemeral),
+            (storage::table(Storage::Durable), FULL, &mut swept.durable),
+            ("tollgate.calls", FORGOTTEN, &mut swept.calls),
+        ];
+        // A dry run counts no calls, as elsewhere.
+        for (table, condition, rows) in tables.into_iter().take(if args.dry_run { 2 } else { 3 }) {
+            let answer = sweep_part(args, pool, [table, condition], part, rows, stop).await;
             if let Err(error) = away.answer(part, answer) {
-                let table = storage::table(storage);
                 ended = ended.and(Err(tollgate::Error::Sweep { table, source: error.into() }));
             }
         }
     }
     let away = away.check().err();
+    match reaped {
+        Ok(calls) => swept.lapsed = calls,
+        // It is said that a part is away.
+        Err(_) if away.is_some() => {}
+        Err(error) => ended = ended.and(Err(error)),
+    }
     let complete = ended.is_ok() && away.is_none() && !*stop.borrow();
     (Report { swept, complete, away, ..Report::new(args, began) }, ended)
 }
 
-/// Deletes the rows of one part that are full, a batch at a time, and counts them; or counts those that it would delete.
+/// Deletes the rows of a table that go, in one part, a batch at a time, and counts them; or counts those that it would
+/// delete.
 async fn sweep_part(
     args: &SweepArgs,
     pool: &PgPool,
-    storage: Storage,
+    [table, condition]: [&str; 2],
     part: i16,
     rows: &mut u64,
     stop: &watch::Receiver<bool>,
 ) -> Result<(), sqlx::Error> {
-    let table = storage::table(storage);
-    let full = format!(
-        "from {table} where part = $1 and full_at <= now() - make_interval(secs => $2) and full_at >= ts limit $3"
-    );
+    let going = format!("from {table} where part = $1 and {condition} limit $3");
     let sql = if args.dry_run {
-        format!("select {full}")
+        format!("select {going}")
     } else {
-        let full = format!("array(select ctid {full} for update skip locked)");
-        format!("delete from {table} where part = $1 and ctid = any ({full})")
+        format!(
+            "delete from {table} where part = $1 and ctid = any (array(select ctid {going} for update skip locked))"
+        )
     };
     let most = if args.dry_run { i64::MAX } else { args.batch.into() };
     while !*stop.borrow() {
@@ -243,9 +257,15 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let Swept { ephemeral, durable, kept, missed, pages, yielded, shut_out, .. } = self.swept;
+        let Swept { ephemeral, durable, calls, lapsed, kept, missed, pages, yielded, shut_out, .. } = self.swept;
         let verb = if self.dry_run { "would delete" } else { "deleted" };
         let mut parts = vec![format!("{verb} {durable} durable and {ephemeral} ephemeral rows")];
+        if lapsed > 0 {
+            parts.push(format!("gave {} back that had lapsed", counted(lapsed, "call")));
+        }
+        if calls > 0 {
+            parts.push(format!("forgot {}", counted(calls, "call")));
+        }
         parts.push(format!("looked at {} in {:.1} s", counted(pages, "page"), self.seconds));
         if kept > 0 {
             parts.push(format!("kept {}, not full for the margin by the limits file", counted(kept, "row")));
@@ -276,6 +296,10 @@ impl Report {
         self.away.or_else(|| self.swept.shut_out.then(kept))
     }
 }
+
+/// Which rows of a limit go, and which calls, where it says so by SQL: after a margin of so many seconds, $2.
+const FULL: &str = "full_at <= now() - make_interval(secs => $2) and full_at >= ts";
+const FORGOTTEN: &str = "lapses_at is null and kept_until <= now() - make_interval(secs => $2)";
 
 /// How long a sweeper's statement may have the lock: many times as long as it usually takes.
 const A_MOMENT: Duration = Duration::from_millis(100);

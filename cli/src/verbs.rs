@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::{Connection, PgTransaction};
 use tollgate::{Balance, Decision, Denied, Error, Limiter, Reservation, Tokens, migrate};
 
@@ -115,9 +116,12 @@ fn what(ask: &AskArgs) -> String {
 /// Why there is no grant, and when there will be one.
 pub(crate) fn refusal(cost: Tokens, denied: &Denied) -> String {
     let Denied { limit, key, remaining, retry_at, .. } = denied;
-    let (refused, wait) = (styled(BAD, "refused"), span(denied.retry_after()));
-    let (key, at) = (shown(key), instant(*retry_at));
-    format!("{refused}: {cost} of {limit:?} for {key}; it has {remaining}, retry in {wait}, at {at}")
+    let (refused, key) = (styled(BAD, "refused"), shown(key));
+    let retry = match (denied.retry_after(), retry_at) {
+        (Some(wait), Some(at)) => format!("retry in {}, at {}", span(wait), instant(*at)),
+        _ => "only a credit helps".to_owned(),
+    };
+    format!("{refused}: {cost} of {limit:?} for {key}; it has {remaining}, {retry}")
 }
 
 /// What a key has after a change.
@@ -125,10 +129,16 @@ pub(crate) fn changed(output: OutputArgs, done: &str, balance: &Balance) -> Resu
     output.print(balance, || {
         let Balance { limit, key, value, capacity, .. } = balance;
         let (done, key) = (styled(GOOD, done), shown(key));
-        let missing = (balance.full_at - balance.observed_at).to_std().unwrap_or_default();
-        let full = format!("full in {}, at {}", span(missing), instant(balance.full_at));
-        let full = if balance.is_full() { "full" } else { &full };
-        format!("{done}: {limit:?} for {key} has {value} of {capacity}; {full}")
+        let has = format!("{done}: {limit:?} for {key} has {value}");
+        if *capacity == Tokens::MAX {
+            // A wallet.
+            return has;
+        }
+        let missing = |at: DateTime<Utc>| (at - balance.observed_at).to_std().unwrap_or_default();
+        match balance.full_at.filter(|_| !balance.is_full()) {
+            Some(at) => format!("{has} of {capacity}; full in {}, at {}", span(missing(at)), instant(at)),
+            None => format!("{has} of {capacity}; full"),
+        }
     })?;
     Ok(Exit::Done)
 }

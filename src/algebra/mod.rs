@@ -1,7 +1,8 @@
 //! **Unstable**: any release may change this module. The algebra of limits: pure functions over integers, without IO
 //! and without a clock.
 //!
-//! A row is a [`State`]: a balance, which may be negative, an instant, and [`Holds`]: what may come back. [`Terms`] are
+//! A row is a [`State`]: a balance, which may be negative, an instant, and for some kinds
+//! a [`List`]: what comes back by itself. [`Terms`] are
 //! the numbers of a limit for one key: [`Terms::refill`] brings a row to an instant. A [`Pool`] is a limit's rows for
 //! one key: it decides what a call takes, and gives tokens back. A missing row means a full one.
 //!
@@ -47,22 +48,21 @@
 //! ```
 
 mod ask;
-mod holds;
+mod list;
 mod pool;
+mod settle;
 mod shard;
 mod state;
 mod terms;
 mod timestamp;
 
 pub use ask::Ask;
-pub use holds::{Hold, Holds};
-pub(crate) use pool::Settled;
+pub use list::{Entry, List};
 pub use pool::{Pool, TooDeep, Verdict};
+pub(crate) use settle::{Settled, Unsettled};
 pub use shard::Portion;
-pub use state::State;
-#[cfg(feature = "postgres")]
+pub use state::{FullAt, State};
 pub(crate) use terms::Flow;
 pub use terms::Terms;
-#[cfg(feature = "http")]
 pub(crate) use terms::div_ceil;
 pub use timestamp::Timestamp;

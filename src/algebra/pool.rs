@@ -2,12 +2,11 @@ use std::cmp::Reverse;
 use std::slice;
 
 use super::ask::Ask;
-use super::holds::{Hold, unnamed};
+use super::list::List;
 use super::shard::{Portion, Shard};
 use super::state::{State, cut, wide};
 use super::terms::{Flow, Terms};
 use super::timestamp::Timestamp;
-use crate::hold::HoldId;
 use crate::tokens::Tokens;
 
 /// A limit's rows for one key, asked as one at an instant. Most limits have one row; one with shards has several.
@@ -46,8 +45,6 @@ pub struct Pool<'r> {
     clock: Timestamp,
     /// The latest of the clock and the rows' own instants.
     now: Timestamp,
-    /// Whether credits and debits cut a row that holds more than its share of the capacity.
-    cuts: bool,
     /// What the rows hold together.
     sum: i128,
 }
@@ -57,7 +54,7 @@ pub struct Pool<'r> {
 pub enum Verdict {
     /// The cost is taken, to be spent from `ready_at` on.
     Granted {
-        /// What to write; empty where nothing changes, for a cost of zero without a hold.
+        /// What to write; empty where nothing changes, for a cost of zero.
         portions: Vec<Portion>,
         /// The balance after the call; negative for a reservation that is not ready.
         remaining: Tokens,
@@ -73,15 +70,6 @@ pub enum Verdict {
     },
 }
 
-/// A charge with a hold that is brought to its actual cost.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Settled {
-    pub(crate) id: HoldId,
-    pub(crate) cost: Tokens,
-    pub(crate) actual: Tokens,
-    pub(crate) granted_at: Timestamp,
-}
-
 /// A debt that no balance can hold, of about nine million million tokens. A smaller one in its place would forgive the
 /// rest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -93,13 +81,7 @@ impl<'r> Pool<'r> {
     #[must_use]
     pub fn new(terms: &Terms, rows: &'r [Option<State>], now: Timestamp) -> Self {
         let latest = rows.iter().flatten().fold(now, |latest, row| latest.max(row.ts));
-        Self { terms: *terms, rows, clock: now, now: latest, cuts: true, sum: 0 }.summed()
-    }
-
-    /// The same rows, for a receipt that was charged under these terms. The rows may hold more by now, under other
-    /// terms: credits and debits do not cut them.
-    pub(crate) fn keeping(self) -> Self {
-        Self { cuts: false, ..self }.summed()
+        Self { terms: *terms, rows, clock: now, now: latest, sum: 0 }.summed()
     }
 
     fn summed(self) -> Self {
@@ -137,7 +119,8 @@ impl<'r> Pool<'r> {
     #[must_use]
     pub fn first_instant(&self, target: Tokens) -> Timestamp {
         if let [row] = self.rows {
-            return row.as_ref().map_or(self.terms.full(self.now).ts, |row| self.terms.first_instant(row, target));
+            let first = |row: &State| self.terms.first_instant(row, target);
+            return row.as_ref().map_or_else(|| first(&self.terms.full(self.now)), first);
         }
         let shards: Vec<_> = self.shards().collect();
         let sum = |at| shards.iter().map(|shard| wide(shard.terms.refill(&shard.read, at).value)).sum::<i128>();
@@ -148,14 +131,14 @@ impl<'r> Pool<'r> {
     ///
     /// A cost of zero is granted where the balance is not negative, and changes nothing. What is there is taken from
     /// the fullest rows first, so that few rows change. A reservation's debt is laid on the rows that repay it
-    /// soonest. The cost must not be negative. A hold is refused while the row has no room for it.
+    /// soonest. The cost must not be negative. A lease is refused while the row lists a thousand.
     ///
     /// # Errors
     ///
     /// [`TooDeep`] for an unbounded reservation whose debt no row can hold.
     pub fn decide(&self, ask: Ask) -> Result<Verdict, TooDeep> {
         let (cost, max_debt) = (wide(ask.cost()), i128::from(ask.max_debt(&self.terms)));
-        let (left, room_at) = (self.sum - cost, self.room_for_hold_at(ask));
+        let (left, room_at) = (self.sum - cost, self.room_for_lease_at(ask));
         if left < -max_debt && max_debt == i128::from(i64::MAX) {
             return Err(TooDeep);
         }
@@ -163,27 +146,19 @@ impl<'r> Pool<'r> {
             let retry_at = self.first_instant(ask.needs(&self.terms)).max(room_at);
             return Ok(Verdict::Denied { remaining: self.balance(), retry_at });
         }
-        let portions = if ask.writes(&self.terms) { self.take(ask, cost) } else { Vec::new() };
+        let portions = if cost > 0 { self.take(ask, cost) } else { Vec::new() };
         let ready_at = if portions.is_empty() { self.repaid_at() } else { self.ready_at(&portions) };
         Ok(Verdict::Granted { portions, remaining: cut(left), ready_at: ready_at.max(self.now) })
     }
 
-    /// When the row has room for the hold that is asked for, if it is.
-    fn room_for_hold_at(&self, ask: Ask) -> Timestamp {
-        if !ask.keeps_hold(&self.terms) {
+    /// When the row has room for the lease that is asked for, if it is.
+    fn room_for_lease_at(&self, ask: Ask) -> Timestamp {
+        if self.terms.flow != Flow::Leased || ask.cost() == Tokens::ZERO {
             return self.now;
         }
-        self.shards().find_map(|shard| shard.refilled.holds.room_at()).unwrap_or(self.now)
-    }
-
-    /// The hold that the row has of a call that its caller has named, whatever it asked, and when its tokens were ready.
-    pub(crate) fn granted_before(&self, ask: Ask) -> Option<(Hold, Timestamp)> {
-        if !ask.is_once() {
-            return None;
-        }
-        let shard = self.shards().next()?;
-        let hold = shard.refilled.holds.namesake(ask.id)?;
-        Some((hold, ask.ready_at(&shard.terms, &shard.read, hold)))
+        let leases = self.shards().next().map(|shard| shard.refilled.list);
+        let full = leases.filter(|leases| leases.entries().len() >= List::MAX_LEASES);
+        full.map_or(self.now, |leases| leases.entries()[0].ends_at)
     }
 
     /// When the balance is no debt, by refill alone.
@@ -265,68 +240,21 @@ impl<'r> Pool<'r> {
         Ok(portions.filter(|portion| portion.taken != Tokens::ZERO).collect())
     }
 
-    /// Brings a charge with a hold to its actual cost, and removes the hold; `None` where the row has no such hold.
-    /// What a refill has brought back meanwhile does not come back twice.
-    ///
-    /// # Errors
-    ///
-    /// [`TooDeep`] where the debt would not fit.
-    pub(crate) fn settle(&self, charge: Settled) -> Option<Result<Portion, TooDeep>> {
-        let Settled { id, cost, actual, granted_at } = charge;
-        let shard = self.shards().next()?;
-        let mut next = shard.refilled.clone();
-        let hold = next.holds.use_up(id)?;
-        match shard.terms.flow {
-            Flow::Sliding { .. } => {
-                // What was spent since the grant counts from now on: the later is the safe one.
-                let more = cut((wide(actual) - wide(cost)).max(0));
-                let kept = [(granted_at, actual.min(hold.amount)), (next.ts, more)];
-                for (from, amount) in kept.into_iter().filter(|(_, amount)| *amount > Tokens::ZERO) {
-                    next.holds.insert(unnamed(shard.terms.leaves_at(from), amount));
-                }
-                next.holds.retain(|hold| hold.is_live(next.ts));
-                next = shard.terms.counted(next.holds, next.ts);
-            }
-            Flow::Leased => unreachable!("a lease is released"),
-            Flow::Continuous | Flow::FirstUse | Flow::Grid { .. } => {
-                let value = wide(next.value) + (wide(cost) - wide(actual)).min(wide(hold.amount));
-                if value < i128::from(i64::MIN) {
-                    return Some(Err(TooDeep));
-                }
-                (next.value, next.holds) = (cut(value), next.holds.uncounted());
-            }
-        }
-        Some(Ok(shard.becoming(next)))
-    }
-
-    /// Lets a hold lapse a period from now; `None` where the row has no such hold.
-    pub(crate) fn renew(&self, id: HoldId) -> Option<Portion> {
-        let shard = self.shards().next()?;
-        let mut next = shard.refilled.clone();
-        let hold = next.holds.use_up(id)?;
-        next.holds.retain(|other| other.id != Some(id));
-        next.holds.insert(Hold { lapses_at: shard.terms.leaves_at(self.now), ..hold });
-        Some(shard.becoming(next))
-    }
-
-    /// Ends a lease; `None` where the row has no such hold.
-    pub(crate) fn release(&self, id: HoldId) -> Option<Portion> {
-        let shard = self.shards().next()?;
-        let mut holds = shard.refilled.holds.clone();
-        holds.use_up(id)?;
-        Some(shard.becoming(shard.terms.counted(holds, shard.refilled.ts)))
-    }
-
-    /// Fills up each row that is there, by the clock: a row from the future comes back to the present. Its holds stay,
-    /// for those who have a receipt, and give nothing back.
+    /// Fills up each row that is there, by the clock: a row from the future comes back to the present. Its leases stay,
+    /// for those who have a receipt, and give nothing back. A wallet is emptied.
     #[must_use]
     pub fn reset(&self) -> Vec<Portion> {
         let there = self.shards().filter(|shard| self.rows[shard.index].is_some());
         there
             .map(|shard| {
-                let mut next = State { holds: shard.refilled.holds.clone(), ..shard.terms.full(self.clock) };
-                next.holds.retain(|hold| hold.id.is_some());
-                next.holds.iter_mut().for_each(|hold| hold.amount = Tokens::ZERO);
+                let mut next = shard.terms.full(self.clock);
+                if let List::Leases(mut leases) = shard.refilled.list.clone() {
+                    leases.retain(|lease| lease.lease.is_some());
+                    for lease in &mut leases {
+                        lease.amount = Tokens::ZERO;
+                    }
+                    next.list = List::Leases(leases);
+                }
                 shard.becoming(next)
             })
             .collect()
@@ -373,7 +301,7 @@ impl<'r> Pool<'r> {
         self.rows.iter().enumerate().map(|(index, row)| {
             let terms = self.terms.shard(index, self.rows.len());
             let read = row.clone().unwrap_or_else(|| terms.full(self.now));
-            let refilled = terms.grown(&read, self.now, self.cuts);
+            let refilled = terms.refill(&read, self.now);
             Shard { index, terms, read, refilled }
         })
     }

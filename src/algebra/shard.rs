@@ -1,5 +1,5 @@
 use super::ask::Ask;
-use super::holds::unnamed;
+use super::list::{Entry, List};
 use super::state::{State, cut, wide};
 use super::terms::Terms;
 use super::timestamp::Timestamp;
@@ -30,10 +30,10 @@ impl Shard {
     /// What it is after a charge that it can bear alone.
     pub(super) fn charged(&self, ask: Ask, cost: i128) -> Portion {
         let mut portion = self.portion(cost);
-        if self.terms.flow.counts() && !ask.keeps_hold(&self.terms) {
-            let mut holds = portion.next.holds;
-            holds.insert(unnamed(self.terms.leaves_at(portion.next.ts), cut(cost)));
-            portion.next = self.terms.counted(holds, portion.next.ts);
+        if let List::Grants(entries) | List::Leases(entries) = &mut portion.next.list {
+            let ends_at = self.terms.leaves_at(portion.next.ts);
+            entries.push(Entry { ends_at, amount: cut(cost), lease: ask.lease });
+            portion.next = self.terms.counted(std::mem::take(entries), portion.next.ts);
         }
         portion
     }
@@ -51,19 +51,18 @@ impl Shard {
     /// What it is after a credit for which it has room.
     pub(super) fn credited(&self, given: i128) -> State {
         let mut next = self.refilled.clone();
-        if !self.terms.flow.counts() {
-            next.fill(given, self.terms.capacity, false);
-            return next;
+        if let List::Grants(entries) = &mut next.list {
+            // Of what leaves soonest: of whatever was not used, no more than this is free at any later instant.
+            let mut left = given;
+            for entry in &mut *entries {
+                let free = left.min(wide(entry.amount));
+                entry.amount = cut(wide(entry.amount) - free);
+                left -= free;
+            }
+            entries.retain(|entry| entry.amount > Tokens::ZERO);
         }
-        // Of what lapses soonest: of whatever was not used, no more than this is free at any later instant.
-        let mut left = given;
-        for hold in next.holds.iter_mut().filter(|hold| hold.id.is_none()) {
-            let free = left.min(wide(hold.amount));
-            hold.amount = cut(wide(hold.amount) - free);
-            left -= free;
-        }
-        next.holds.retain(|hold| hold.id.is_some() || hold.amount > Tokens::ZERO);
-        self.terms.counted(next.holds, next.ts)
+        next.value = cut(wide(next.value) + given);
+        next
     }
 
     /// The most that it can be charged and be out of debt at an instant, within its share of `max_reserved`. What is

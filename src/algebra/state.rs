@@ -1,54 +1,61 @@
-use super::holds::Holds;
+use super::list::List;
 use super::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
-/// What a row holds: a balance, the instant at which the balance was that, and what may come back to it.
+/// What a row holds: a balance, the instant at which the balance was that, and for some kinds of limits a list.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct State {
-    /// The balance, after all holds were taken from it; negative for a debt.
+    /// The balance; negative for a debt. It is above the capacity where tokens came back to a full row, until the next
+    /// write.
     pub value: Tokens,
     /// When the balance was that: the last write of a continuous refill, the last grid step of a stepped one.
     pub ts: Timestamp,
-    /// What may come back.
-    pub holds: Holds,
+    /// What comes back by itself, or whose money it is.
+    pub list: List,
 }
 
 impl State {
-    /// A row without holds.
+    /// A row without a list.
     #[must_use]
     pub const fn new(value: Tokens, ts: Timestamp) -> Self {
-        Self { value, ts, holds: Holds::NONE }
+        Self { value, ts, list: List::None }
     }
 
-    /// Adds tokens, up to a capacity, to the value and to each sum of the value and the first holds.
-    ///
-    /// A sum is what the row would hold if these holds came back, and it stops at the capacity like any balance. What
-    /// a refill has brought meanwhile, a hold brings no second time. A sum above the capacity is cut or stays.
-    pub(super) fn fill(&mut self, gained: i128, capacity: i64, cuts: bool) {
-        let capacity = i128::from(capacity);
-        let fill = |sum: i128| {
-            let filled = (sum + gained).min(capacity);
-            if cuts { filled } else { filled.max(sum) }
-        };
-        let mut sum = wide(self.value);
-        let mut filled = fill(sum);
-        self.value = cut(filled);
-        for hold in self.holds.iter_mut() {
-            sum += wide(hold.amount);
-            let before = filled;
-            filled = fill(sum);
-            hold.amount = cut(filled - before);
-        }
-    }
-
-    /// Ends the holds that have lapsed: those that give back do so. No sum changes.
-    pub(super) fn lapse(&mut self, now: Timestamp) {
-        if !self.holds.is_empty() {
-            let back = self.holds.lapse(now);
-            self.value = cut(wide(self.value) + back);
+    /// Whether it is money, and was to be capacity, or the reverse. A row that was inserted for a wallet, and never
+    /// written, is an empty one.
+    pub(super) fn mixes_money(&self, is_wallet: bool) -> bool {
+        match self.list {
+            List::Wallet => !is_wallet,
+            List::None => is_wallet && self.value != Tokens::ZERO,
+            List::Grants(_) | List::Leases(_) => is_wallet,
         }
     }
 }
+
+/// When a row that is written will be full, and may be swept away.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum FullAt {
+    /// When it was to be full before.
+    Keep,
+    /// At an instant; at [`Timestamp::MAX`] never.
+    At(Timestamp),
+    /// So many microseconds later than it was to be full before, or than the row's own instant if that is later.
+    Later(i64),
+}
+
+impl FullAt {
+    /// So much later, for a row that stands at an instant.
+    pub(crate) fn later(self, ts: Timestamp, span: i64) -> Self {
+        match self {
+            Self::Keep => Self::Later(span.min(LONGEST)),
+            Self::At(at) => Self::At(at.max(ts).after(span)),
+            Self::Later(before) => Self::Later(before.saturating_add(span).min(LONGEST)),
+        }
+    }
+}
+
+/// Thirty thousand years, in microseconds. For so much PostgreSQL has room behind the last instant of a row.
+const LONGEST: i64 = 30_000 * 365 * 86_400_000_000;
 
 pub(super) fn wide(tokens: Tokens) -> i128 {
     i128::from(tokens.micros())

@@ -1,11 +1,12 @@
 use std::time::Duration;
 
-use super::holds::{Holds, unnamed};
+use super::list::{Entry, List};
 use super::state::{State, cut, wide};
 use super::timestamp::Timestamp;
 use crate::hash::spread;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, micros};
+use crate::receipt::ChargeKind;
 use crate::tokens::Tokens;
 
 /// The numbers of a limit for one key: rate, period, capacity, and where its steps lie.
@@ -36,9 +37,22 @@ pub(crate) enum Flow {
     /// What was granted comes back when it is released, or after a period. What is left is the capacity less what is
     /// held.
     Leased,
+    /// Nothing comes back by itself.
+    Wallet,
 }
 
 impl Flow {
+    /// How a row of it takes a charge back.
+    pub(crate) fn charges(self) -> ChargeKind {
+        match self {
+            Self::Continuous | Self::FirstUse => ChargeKind::Bucket,
+            Self::Grid { .. } => ChargeKind::Window,
+            Self::Sliding { .. } => ChargeKind::Sliding,
+            Self::Leased => ChargeKind::Lease,
+            Self::Wallet => ChargeKind::Wallet,
+        }
+    }
+
     /// Whether the balance is the capacity less what is held: no refill brings anything.
     pub(crate) fn counts(self) -> bool {
         matches!(self, Self::Sliding { .. } | Self::Leased)
@@ -59,9 +73,12 @@ impl Terms {
                 Flow::Sliding { tick: limit.resolution.map_or(1, |steps| (period - 1) / i64::from(steps) + 1) }
             }
             LimitKind::Concurrency => Flow::Leased,
+            LimitKind::Wallet => Flow::Wallet,
         };
-        let [rate, capacity, max_reserved] = [limit.rate, limit.most(), limit.max_reserved].map(Tokens::micros);
-        Self { rate, period, capacity, max_reserved, flow }
+        let most = if flow == Flow::Wallet { Tokens::MAX } else { limit.most() };
+        let [rate, capacity, max_reserved] = [limit.rate, most, limit.max_reserved].map(Tokens::micros);
+        // A wallet has no period, and some statement divides by it.
+        Self { rate, period: period.max(1), capacity, max_reserved, flow }
     }
 
     /// The terms of one of `shards` rows that share the limit: an equal share of rate, capacity and `max_reserved`.
@@ -93,33 +110,37 @@ impl Terms {
         Self { rate: of(self.rate).max(1), capacity: of(self.capacity), ..self }
     }
 
-    /// What a missing row means: a full one, at `now` or at the last grid step before it.
+    /// What a missing row means: a full one, at `now` or at the last grid step before it; of a wallet an empty one.
     #[must_use]
     pub fn full(&self, now: Timestamp) -> State {
-        let ts = match self.flow {
-            Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } | Flow::Leased => now,
-            Flow::Grid { phase } => self.step(phase, self.step_number(phase, now)),
-        };
-        State::new(Tokens::from_micros(self.capacity), ts)
+        match self.flow {
+            Flow::Wallet => State { value: Tokens::ZERO, ts: now, list: List::Wallet },
+            Flow::Grid { phase } => State::new(self.rest(), self.step(phase, self.step_number(phase, now))),
+            _ => State::new(self.rest(), now),
+        }
+    }
+
+    /// The balance of a missing row.
+    pub(crate) fn rest(&self) -> Tokens {
+        if self.flow == Flow::Wallet { Tokens::ZERO } else { Tokens::from_micros(self.capacity) }
+    }
+
+    /// Whether a row is money to one of the two, itself and these terms, and not to the other.
+    pub(crate) fn mixes_money(&self, row: &State) -> bool {
+        row.mixes_money(self.flow == Flow::Wallet)
     }
 
     /// The row at `now`. Where `now` lies before the row's own instant, time stands still.
     #[must_use]
     pub fn refill(&self, row: &State, now: Timestamp) -> State {
-        self.grown(row, now, true)
-    }
-
-    /// The same. Where it does not cut, what lies above the capacity stays.
-    pub(super) fn grown(&self, row: &State, now: Timestamp, cuts: bool) -> State {
         let now = now.max(row.ts);
         if self.flow.counts() {
             return self.recounted(row, now);
         }
         let (gained, ts) = self.gained(row.ts, now);
-        let mut next = State { ts, ..row.clone() };
-        next.fill(gained, self.capacity, cuts);
-        next.lapse(now);
-        State { holds: next.holds.uncounted(), ..next }
+        let value = cut((wide(row.value) + gained).min(i128::from(self.capacity)));
+        // What another kind has listed ends here.
+        State { value, ts, list: if self.flow == Flow::Wallet { List::Wallet } else { List::None } }
     }
 
     /// The row of a limit that counts, at an instant.
@@ -127,26 +148,40 @@ impl Terms {
         // Nothing was granted after the row's instant. So nothing counts for longer than a period from there, whatever
         // definition wrote it; and what another kind of limit found to be spent counts for so long.
         let last = self.leaves_at(row.ts);
-        let mut holds = row.holds.clone();
-        let spent = i128::from(self.capacity) - wide(row.value);
-        if holds.is_none() && spent > 0 {
-            holds.insert(unnamed(last, cut(spent)));
+        let mut entries = match (&row.list, self.flow) {
+            (List::Grants(entries), Flow::Sliding { .. }) | (List::Leases(entries), Flow::Leased) => entries.clone(),
+            _ => {
+                let spent = cut(i128::from(self.capacity) - wide(row.value));
+                Vec::from_iter((spent > Tokens::ZERO).then(|| Entry::of(last, spent)))
+            }
+        };
+        for entry in entries.iter_mut().filter(|entry| entry.lease.is_none()) {
+            entry.ends_at = entry.ends_at.min(last);
         }
-        for hold in holds.iter_mut().filter(|hold| hold.id.is_none()) {
-            hold.lapses_at = hold.lapses_at.min(last);
-        }
-        holds.retain(|hold| hold.is_live(now));
-        self.counted(holds, now)
+        entries.retain(|entry| entry.is_live(now));
+        self.counted(entries, now)
     }
 
-    /// The row of a limit that counts, with these holds.
-    pub(super) fn counted(&self, mut holds: Holds, ts: Timestamp) -> State {
-        holds.merge(self.period);
-        State { value: cut(i128::from(self.capacity) - holds.sum()), ts, holds: holds.counted() }
+    /// The row of a limit that counts, with these entries.
+    pub(super) fn counted(&self, mut entries: Vec<Entry>, ts: Timestamp) -> State {
+        let list = if self.flow == Flow::Leased {
+            entries.sort_by_key(|entry| entry.ends_at);
+            List::Leases(entries)
+        } else {
+            List::grants(entries, self.period)
+        };
+        let sum: i128 = list.entries().iter().map(|entry| wide(entry.amount)).sum();
+        State { value: cut(i128::from(self.capacity) - sum), ts, list }
+    }
+
+    /// Until when a row gives back what was charged at an instant, where it stands in steps: as long as nothing was
+    /// refilled since, and what is booked ahead until it is ready.
+    pub(crate) fn same_step_until(&self, charged: &State, now: Timestamp) -> Timestamp {
+        if charged.value.is_negative() { self.repaid_at(charged).after(-1).max(now) } else { now }
     }
 
     /// When what is granted at an instant leaves the window, or what nobody renews ends.
-    pub(super) fn leaves_at(&self, granted_at: Timestamp) -> Timestamp {
+    pub(crate) fn leaves_at(&self, granted_at: Timestamp) -> Timestamp {
         let tick = if let Flow::Sliding { tick } = self.flow { tick } else { 1 };
         let end = i128::from(Timestamp::from_micros(granted_at.micros() + 1).round_up(tick).micros()) - 1;
         Timestamp::saturating(end + i128::from(self.period))
@@ -162,7 +197,7 @@ impl Terms {
         let elapsed = i128::from(now.micros()) - i128::from(ts.micros());
         match self.flow {
             Flow::Continuous => (rate * elapsed / period, now),
-            Flow::Sliding { .. } | Flow::Leased => (0, now),
+            Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => (0, now),
             Flow::FirstUse => {
                 let steps = elapsed / period;
                 (steps * rate, Timestamp::saturating(i128::from(ts.micros()) + steps * period))
@@ -178,34 +213,24 @@ impl Terms {
     /// The first instant at which `row` holds `target`, if nobody spends. The target counts as within capacity.
     #[must_use]
     pub fn first_instant(&self, row: &State, target: Tokens) -> Timestamp {
-        if self.flow.counts() {
-            let row = self.recounted(row, row.ts);
-            let mut missing = wide(target) - wide(row.value);
-            if missing <= 0 {
-                return row.ts;
-            }
-            // Here none keeps.
-            let mut holds: Vec<_> = row.holds.iter().collect();
-            holds.sort_by_key(|hold| hold.lapses_at);
-            let last = holds.into_iter().find(|hold| {
-                missing -= wide(hold.amount);
-                missing <= 0
-            });
-            return last.map_or(Timestamp::MAX, |hold| hold.lapses_at);
+        if !self.flow.counts() {
+            return self.refilled_at(wide(row.value), row.ts, target);
         }
-        let mut sum = wide(row.value);
-        let mut first = self.refilled_at(sum, row.ts, target);
-        for hold in row.holds.returning() {
-            sum += wide(hold.amount);
-            first = first.min(self.refilled_at(sum, row.ts, target).max(hold.lapses_at));
+        let row = self.recounted(row, row.ts);
+        let mut missing = wide(target) - wide(row.value);
+        if missing <= 0 {
+            return row.ts;
         }
-        first
+        let last = row.list.entries().iter().find(|entry| {
+            missing -= wide(entry.amount);
+            missing <= 0
+        });
+        last.map_or(Timestamp::MAX, |entry| entry.ends_at)
     }
 
-    /// The first instant at which `row` is out of debt by refill alone. Holds count for nothing: what is settled does
-    /// not come back.
+    /// The first instant at which `row` is out of debt. A wallet's is spent at once.
     pub(super) fn repaid_at(&self, row: &State) -> Timestamp {
-        self.refilled_at(wide(row.value), row.ts, Tokens::ZERO)
+        if self.flow == Flow::Wallet { row.ts } else { self.refilled_at(wide(row.value), row.ts, Tokens::ZERO) }
     }
 
     /// The first instant at which a value that stood at `ts` has grown to `target`.
@@ -218,20 +243,23 @@ impl Terms {
         let from = i128::from(ts.micros());
         match self.flow {
             Flow::Continuous => Timestamp::saturating(from + div_ceil(missing * period, rate)),
-            Flow::Sliding { .. } | Flow::Leased => Timestamp::MAX,
+            Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => Timestamp::MAX,
             Flow::FirstUse => Timestamp::saturating(from + div_ceil(missing, rate) * period),
             Flow::Grid { phase } => self.step(phase, self.step_number(phase, ts) + div_ceil(missing, rate)),
         }
     }
 
-    /// When `row` will be full and without holds, if nobody spends. From then on it equals a missing row.
+    /// When `row` will be full, if nobody spends: from then on it equals a missing row. A wallet is so when it holds
+    /// nothing, and else never.
     #[must_use]
     pub fn full_at(&self, row: &State) -> Timestamp {
-        if self.flow.counts() {
-            return self.recounted(row, row.ts).holds.last_lapse().unwrap_or(row.ts);
+        if self.flow == Flow::Wallet || row.list.is_wallet() {
+            return if row.value == Tokens::ZERO { row.ts } else { Timestamp::MAX };
         }
-        let full_at = self.first_instant(row, Tokens::from_micros(self.capacity));
-        row.holds.last_lapse().map_or(full_at, |lapse| lapse.max(full_at))
+        if self.flow.counts() {
+            return self.recounted(row, row.ts).list.end().unwrap_or(row.ts);
+        }
+        self.first_instant(row, Tokens::from_micros(self.capacity))
     }
 
     /// The number of the last grid step at or before an instant.

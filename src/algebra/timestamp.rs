@@ -1,12 +1,14 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 /// An instant in whole microseconds since the Unix epoch.
 ///
 /// It stays within what PostgreSQL and chrono can both hold, from 4714 BC to the year 262142: arithmetic beyond that
 /// saturates.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(from = "i64", into = "i64")]
 pub struct Timestamp(i64);
 
 impl Timestamp {
@@ -42,10 +44,9 @@ impl Timestamp {
         Self::saturating(i128::from(self.0) + span)
     }
 
-    /// The instant so much earlier, in whole microseconds.
-    pub(super) fn minus(self, span: Duration) -> Self {
-        let span = i128::try_from(span.as_micros()).expect("a duration has less than 2^84 microseconds");
-        Self::saturating(i128::from(self.0) - span)
+    /// The instant so many microseconds later.
+    pub(crate) fn after(self, micros: i64) -> Self {
+        Self::saturating(i128::from(self.0) + i128::from(micros))
     }
 
     /// The first instant from this one on that is a multiple of a step.
@@ -58,6 +59,18 @@ impl Timestamp {
     pub(super) fn saturating(micros: i128) -> Self {
         let clamped = micros.clamp(i128::from(Self::MIN.0), i128::from(Self::MAX.0));
         Self(i64::try_from(clamped).expect("the line above cuts it to the range of i64"))
+    }
+}
+
+impl From<i64> for Timestamp {
+    fn from(micros: i64) -> Self {
+        Self::from_micros(micros)
+    }
+}
+
+impl From<Timestamp> for i64 {
+    fn from(Timestamp(micros): Timestamp) -> Self {
+        micros
     }
 }
 

@@ -15,10 +15,11 @@ use super::refusals::Reading;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
 use super::transaction;
+use crate::algebra::Timestamp;
 use crate::decision::Denied;
 use crate::error::{Error, Step};
-use crate::plan::{Answer, Change, Plan, Row};
-use crate::store::Found;
+use crate::plan::{Answer, Change, Outcome, Plan, Row};
+use crate::store::{Found, KnownCalls};
 
 /// Calls of many callers that are decided together, in the order in which they came.
 ///
@@ -129,7 +130,7 @@ impl Batch {
         let asked = Instant::now();
         let mut groups = Groups::of(&self.plan);
         groups.lose_resets(&self.plan);
-        let found = match self.peek(shared, connection).await {
+        let (found, known) = match self.peek(shared, connection).await {
             // One row that cannot be read is no reason to refuse those who ask others.
             Err(error) if error.is_about_data() => {
                 let divided = groups.divide(&self.everyone());
@@ -141,8 +142,9 @@ impl Batch {
             found => found?,
         };
         let reading = Reading { now: found.now, asked, answered: Instant::now() };
-        let outcome = self.plan.decide(&found.states, found.now);
-        let broken = self.swap(shared, connection, &found, &outcome.changes, &mut groups).await;
+        let outcome = self.plan.decide(&found.states, &known.calls, found.now);
+        groups.lose_errors(&self.plan, &outcome.answers);
+        let broken = self.swap(shared, connection, (&found, &known), &outcome, &mut groups).await;
         if let Some(refusals) = &shared.refusals {
             let written = outcome.changes.iter().filter(|change| groups.is_done(change.row));
             refusals.follow(written.map(|change| (&self.plan.rows()[change.row], change.state.clone())), reading);
@@ -169,7 +171,7 @@ impl Batch {
         self.decide_lost(shared, connection, &groups, &lost, A_MOMENT).await
     }
 
-    async fn peek(&mut self, shared: &Shared, connection: &mut Connection) -> Result<Found, Error> {
+    async fn peek(&mut self, shared: &Shared, connection: &mut Connection) -> Result<(Found, KnownCalls), Error> {
         let (rows, patience) = (self.plan.rows(), shared.settings.statement_timeout);
         let (asked, limit, mut store) = (Instant::now(), rows[0].name(), shared.store(connection));
         let peek = async {
@@ -178,7 +180,8 @@ impl Batch {
                 store.expect_parts(limit).await?;
                 shared.has_parts.store(true, Ordering::Relaxed);
             }
-            Ok(found)
+            let known = store.peek_calls(&self.plan).await?;
+            Ok((found, known))
         };
         let found = within(patience, Step::Read, limit, peek).await;
         self.silent_since = found.as_ref().is_err_and(Error::is_timeout).then_some(asked);
@@ -191,27 +194,28 @@ impl Batch {
         &mut self,
         shared: &Shared,
         connection: &mut Connection,
-        found: &Found,
-        changes: &[Change],
+        (found, known): (&Found, &KnownCalls),
+        outcome: &Outcome,
         groups: &mut Groups,
     ) -> Option<Error> {
         let rows = self.plan.rows();
+        let is_distributed = shared.settings.backend.parts.is_distributed();
         let mut broken = None;
-        for portion in groups.portions(rows, &found.states, changes) {
+        for swap in groups.swaps(&self.plan, &found.states, outcome, is_distributed) {
             if let Some(error) = &broken {
-                groups.fail(&portion, error);
+                groups.fail(&swap, error);
                 continue;
             }
-            let limit = rows[portion[0].change.row].name();
+            let limit = rows[swap.first()].name();
             let mut store = shared.store(connection);
             let (asked, patience) = (Instant::now(), shared.settings.statement_timeout);
-            match within(patience, Step::Save, limit, store.swap(rows, found, &portion)).await {
-                Ok(written) => groups.note_written(rows, &portion, &written),
-                Err(error) if error.is_lost_swap() => groups.note_written(rows, &portion, &[]),
+            match within(patience, Step::Save, limit, store.swap(rows, found, known, &swap)).await {
+                Ok(written) => groups.note_written(rows, &swap, &written),
+                Err(error) if error.is_lost_swap() => groups.note_written(rows, &swap, &[]),
                 Err(error) => {
                     self.silent_since = error.is_timeout().then_some(asked);
                     broken = (!error.leaves_connection()).then(|| error.clone());
-                    groups.fail(&portion, &error.of_commit());
+                    groups.fail(&swap, &error.of_commit());
                 }
             }
         }
@@ -308,8 +312,9 @@ impl Batch {
                 for row in rows.filter(|row| names(denied, row)) {
                     let place = self.plan.rows().binary_search(row).expect("a plan has the rows of its calls");
                     let change = changes.iter().find(|change| change.row == place);
+                    let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);
                     if let Some(state) = change.map(|change| &change.state).or(found.states[place].as_ref()) {
-                        refusals.note(row, state.clone(), reading, denied.retry_at.into(), &shared.settings.clock);
+                        refusals.note(row, state.clone(), reading, retry_at, &shared.settings.clock);
                     }
                 }
             }

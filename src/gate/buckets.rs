@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, HashMap};
 
-use crate::algebra::{State, Timestamp};
+use crate::algebra::{FullAt, State, Timestamp};
 use crate::plan::{Change, Row};
 
 /// Rows in this process's memory, at most so many.
@@ -37,12 +37,14 @@ impl LocalBuckets {
             self.by_full_at.remove(&full);
             self.rows.remove(&full.1);
         }
-        for Change { row, state, full_at, .. } in changes {
-            let (row, bucket) = (rows[*row].clone(), Bucket { state: state.clone(), full_at: *full_at });
+        for Change { row, state, full_at } in changes {
+            // Only a settlement, which memory never sees, leaves it open when a row is full.
+            let full_at = if let FullAt::At(instant) = full_at { *instant } else { Timestamp::MAX };
+            let (row, bucket) = (rows[*row].clone(), Bucket { state: state.clone(), full_at });
             if let Some(old) = self.rows.insert(row.clone(), bucket) {
                 self.by_full_at.remove(&(old.full_at, row.clone()));
             }
-            self.by_full_at.insert((*full_at, row));
+            self.by_full_at.insert((full_at, row));
         }
         true
     }
@@ -80,7 +82,7 @@ mod tests {
             let change = |(row, at): &(usize, i64)| Change {
                 row: *row,
                 state: state.clone(),
-                full_at: Timestamp::from_micros(*at),
+                full_at: FullAt::At(Timestamp::from_micros(*at)),
             };
             let changes: Vec<_> = full_at.iter().map(change).collect();
             self.buckets.write(&self.rows, &changes, now)

@@ -9,6 +9,7 @@ use crate::algebra::Timestamp;
 use crate::decision::{Decision, Denied, Grant, Source};
 use crate::error::{Error, chain};
 use crate::plan::{CheckedCall, Plan};
+use crate::receipt::Receipt;
 use crate::standing::Standings;
 use crate::tokens::Tokens;
 
@@ -75,7 +76,7 @@ impl Fallback {
     /// The answer to a call that the database did not answer.
     pub(super) fn answer(&self, kept: Option<CheckedCall>, error: Error) -> Result<Decision, Error> {
         let Some(call) = kept.filter(|_| error.is_outage()) else { return Err(error) };
-        let limit = call.limit().name.clone();
+        let limit = call.limit().clone();
         let Some(decision) = self.decide(call) else { return Err(error) };
         let (limit, outcome) = (limit.as_str(), if decision.is_granted() { "granted" } else { "denied" });
         tracing::warn!(limit, outcome, degraded = true, error = %chain(&error), "decided without the database");
@@ -95,7 +96,7 @@ impl Fallback {
     fn decide_locally(&self, call: CheckedCall) -> Option<Decision> {
         let (plan, now) = (Plan::of(vec![call]), self.now());
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let outcome = plan.decide(&buckets.states(plan.rows()), now);
+        let outcome = plan.decide(&buckets.states(plan.rows()), &vec![None; plan.names().len()], now);
         if !buckets.write(plan.rows(), &outcome.changes, now) {
             return None;
         }
@@ -108,8 +109,8 @@ impl Fallback {
 
     fn degraded(&self, remaining: Tokens, standings: Standings) -> Grant {
         let now = self.now().into();
-        let (source, charges) = (Source::Degraded, Vec::new());
-        Grant { remaining, observed_at: now, decided_at: now, source, charges, standings }
+        let (source, receipt) = (Source::Degraded, Receipt::default());
+        Grant { remaining, observed_at: now, decided_at: now, source, receipt, standings }
     }
 
     fn now(&self) -> Timestamp {

@@ -1,13 +1,15 @@
+use std::collections::BTreeMap;
+
 use crate::algebra::State;
 use crate::error::Error;
-use crate::plan::{Change, Plan, Row};
-use crate::store::{GroupedChange, unwritten};
+use crate::plan::{Answer, Outcome, Plan, Row};
+use crate::store::{Grouped, Swap, unwritten};
 
-/// The rows of a plan, divided so that no call asks rows of two groups. A group is written whole or not at all, and the
-/// calls that ask its rows stand or fall with it.
+/// The rows and names of a plan, divided so that no call asks those of two groups. A group is written whole or not at
+/// all, and its calls stand or fall with it.
 #[derive(Debug)]
 pub(super) struct Groups {
-    /// The group of each row, named by the least of its rows.
+    /// The group of each row, and behind them of each name. It is named by the least of its rows.
     of_row: Vec<usize>,
     /// The group of each call.
     of_call: Vec<usize>,
@@ -28,13 +30,15 @@ pub(super) enum Written {
 
 impl Groups {
     pub(super) fn of(plan: &Plan) -> Self {
-        let mut of_row: Vec<_> = (0..plan.rows().len()).collect();
+        let rows = plan.rows().len();
+        let mut of_row: Vec<_> = (0..rows + plan.names().len()).collect();
         let mut first_rows = Vec::new();
         for call in 0..plan.len() {
             let mut places = plan.places_of(call);
             let first = places.next().expect("every call asks a row");
             first_rows.push(first);
             places.for_each(|other| unite(&mut of_row, first, other));
+            plan.names_of(call).for_each(|name| unite(&mut of_row, first, rows + name));
         }
         for row in 0..of_row.len() {
             of_row[row] = root(&of_row, row);
@@ -48,6 +52,15 @@ impl Groups {
     pub(super) fn lose_resets(&mut self, plan: &Plan) {
         for call in (0..self.of_call.len()).filter(|call| plan.resets(*call)) {
             self.outcomes[self.of_call[call]] = Written::Lost;
+        }
+    }
+
+    /// Loses the groups of settlements that fail: nobody is told so by a look without a lock.
+    pub(super) fn lose_errors(&mut self, plan: &Plan, answers: &[Result<Answer, Error>]) {
+        for (call, _) in answers.iter().enumerate().filter(|(_, answer)| answer.is_err()) {
+            if plan.call(call).settles() {
+                self.outcomes[self.of_call[call]] = Written::Lost;
+            }
         }
     }
 
@@ -69,46 +82,65 @@ impl Groups {
 
     /// The changes as statements can write them: those of one table and part together, group by group.
     ///
-    /// Loses the groups that no such statement can write: those with a missing row, and those over several tables or
-    /// parts.
-    pub(super) fn portions<'c>(
+    /// Loses the groups that no such statement can write: those with a missing row, those over several tables or parts,
+    /// and on Citus those with calls.
+    pub(super) fn swaps<'c>(
         &mut self,
-        rows: &[Row],
+        plan: &Plan,
         found: &[Option<State>],
-        changes: &'c [Change],
-    ) -> Vec<Vec<GroupedChange<'c>>> {
+        outcome: &'c Outcome,
+        is_distributed: bool,
+    ) -> Vec<Swap<'c>> {
+        let rows = plan.rows();
         let place = |row: usize| (rows[row].storage, rows[row].part);
-        for change in changes {
+        for change in &outcome.changes {
             let group = self.of_row[change.row];
             // Rows in lock order come table by table and part by part, and a group is named by its least row.
             if found[change.row].is_none() || place(change.row) != place(group) {
                 self.outcomes[group] = Written::Lost;
             }
         }
-        let standing = changes.iter().filter(|change| self.is_done(change.row));
-        let mut standing: Vec<_> =
-            standing.map(|change| GroupedChange { change, group: self.of_row[change.row] }).collect();
-        standing.sort_by_key(|change| change.group);
-        standing.chunk_by(|one, other| place(one.group) == place(other.group)).map(<[_]>::to_vec).collect()
+        for change in &outcome.calls {
+            let group = self.of_call[change.call()];
+            if is_distributed || plan.names()[change.name()].part != rows[group].part {
+                self.outcomes[group] = Written::Lost;
+            }
+        }
+        let mut swaps: BTreeMap<_, Swap<'c>> = BTreeMap::new();
+        for change in outcome.changes.iter().filter(|change| self.is_done(change.row)) {
+            let group = self.of_row[change.row];
+            swaps.entry(place(group)).or_default().rows.push(Grouped { change, group });
+        }
+        for change in outcome.calls.iter().filter(|change| self.is_done(self.of_call[change.call()])) {
+            let group = self.of_call[change.call()];
+            swaps.entry(place(group)).or_default().calls.push(Grouped { change, group });
+        }
+        let mut swaps: Vec<_> = swaps.into_values().collect();
+        for swap in &mut swaps {
+            swap.rows.sort_by_key(|row| row.group);
+        }
+        swaps
     }
 
-    /// Loses the groups of a portion of which no row is among the written ones. A group that is written in part fails:
-    /// a trigger or a policy keeps a row from being written.
-    pub(super) fn note_written(&mut self, rows: &[Row], portion: &[GroupedChange<'_>], written: &[usize]) {
-        for group in portion.chunk_by(|one, other| one.group == other.group) {
-            let id = group[0].group;
-            let count = written.iter().filter(|written| **written == id).count();
-            if count == 0 {
-                self.outcomes[id] = Written::Lost;
-            } else if count < group.len() {
-                self.outcomes[id] = Written::Failed(unwritten(&rows[group[0].change.row]));
+    /// Loses the groups of a swap that are not among the written ones. A group that is written in part fails: a
+    /// trigger or a policy keeps a row from being written.
+    pub(super) fn note_written(&mut self, rows: &[Row], swap: &Swap<'_>, written: &[usize]) {
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        for group in written {
+            *counts.entry(*group).or_default() += 1;
+        }
+        for (group, size) in swap.sizes() {
+            match counts.get(&group) {
+                None => self.outcomes[group] = Written::Lost,
+                Some(count) if *count < size.rows => self.outcomes[group] = Written::Failed(unwritten(&rows[group])),
+                Some(_) => {}
             }
         }
     }
 
-    pub(super) fn fail(&mut self, portion: &[GroupedChange<'_>], error: &Error) {
-        for change in portion {
-            self.outcomes[change.group] = Written::Failed(error.clone());
+    pub(super) fn fail(&mut self, swap: &Swap<'_>, error: &Error) {
+        for group in swap.sizes().into_keys() {
+            self.outcomes[group] = Written::Failed(error.clone());
         }
     }
 }

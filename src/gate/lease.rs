@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::Gate;
 use crate::decision::{Grant, span};
 use crate::error::{Error, chain};
-use crate::receipt::Receipt;
+use crate::receipt::{Charge, Receipt};
 
 /// What a [concurrency limit](crate::Limit::concurrency) has granted, for as long as this lives. Made by
 /// [`Gate::acquire`].
@@ -73,9 +73,9 @@ struct Held {
 impl Lease {
     /// Keeps what was granted by a call that was sent at this instant.
     pub(super) fn new(gate: &Gate, grant: Grant, sent: Instant, runtime: &Handle) -> Self {
-        let receipt = Receipt { charges: grant.charges.clone() };
-        let shortest = receipt.leases().filter_map(|(charge, _)| charge.limit.lease()).min();
-        let ends = receipt.leases().map(|(_, held)| held.lapses_at).min();
+        let receipt = grant.receipt.clone();
+        let shortest = receipt.leases().map(Charge::period).min();
+        let ends = receipt.leases().filter_map(|charge| charge.until).min().map(Into::into);
         let keeper = shortest.zip(ends).map(|(lease, ends)| {
             // Of one that was granted before a part has passed.
             let left = span(grant.observed_at, ends).min(lease);
@@ -126,7 +126,7 @@ impl Lease {
     /// ([`Gate::renew`], [`Gate::release`]), else it lapses.
     pub fn into_receipt(mut self) -> Receipt {
         let Some(Keeper { held, kept, .. }) = self.keeper.take() else {
-            return Receipt { charges: self.grant.charges.clone() };
+            return self.grant.receipt.clone();
         };
         let _ = kept.send(());
         let held = held.borrow();
@@ -182,9 +182,9 @@ async fn renew_until_lost(gate: &Gate, lease: Duration, mut due: Instant, held: 
 async fn release_each(gate: &Gate, Held { receipt, deadline }: Held) -> Result<(), Error> {
     let released = release(gate, &receipt, deadline).await;
     if receipt.leases().count() > 1 && released.as_ref().is_err_and(is_lost) {
-        for receipt in receipt.split().filter(|receipt| receipt.leases().next().is_some()) {
+        for lease in receipt.leases() {
             // The first error tells what was lost.
-            let _ = release(gate, &receipt, deadline).await;
+            let _ = release(gate, &Receipt::from(vec![lease.clone()]), deadline).await;
         }
     }
     released

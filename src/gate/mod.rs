@@ -11,9 +11,11 @@ mod lane;
 mod lease;
 mod meter;
 mod queue;
+mod reaping;
 mod refusals;
 mod reply;
 mod shared;
+mod stream;
 mod switchboard;
 mod transaction;
 mod waiters;
@@ -30,19 +32,23 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::balance::Balance;
+use crate::call_name::CallName;
 use crate::decision::{Decision, Denied, Grant, Reservation, Source};
-use crate::error::Error;
-use crate::hold::HoldId;
+use crate::error::{Error, Step};
+use crate::execution::checked;
 use crate::plan::{Answer, Call, CheckedCall};
-use crate::receipt::Receipt;
+use crate::receipt::{Receipt, Settlement};
 use crate::request::Request;
 use crate::text::Text;
 use crate::tokens::{Tokens, TokensError};
 pub use builder::GateBuilder;
+use connection::{Connection, within};
 pub use fallback::OnFailure;
 pub use lease::Lease;
+use reaping::Reaping;
 use reply::{QueuedCall, Reply};
 use shared::Shared;
+pub use stream::Stream;
 use switchboard::Switchboard;
 use waiters::{Waiters, out_of_turn};
 
@@ -108,6 +114,7 @@ struct Inner {
     shared: Arc<Shared>,
     switchboard: Switchboard,
     waiters: Waiters,
+    reaping: Reaping,
     built: Instant,
 }
 
@@ -125,7 +132,15 @@ impl Gate {
     fn with(shared: Shared, lanes: usize) -> Self {
         let shared = Arc::new(shared);
         let switchboard = Switchboard::new(&shared, lanes);
-        Self { inner: Arc::new(Inner { shared, switchboard, waiters: Waiters::default(), built: Instant::now() }) }
+        Self {
+            inner: Arc::new(Inner {
+                shared,
+                switchboard,
+                waiters: Waiters::default(),
+                reaping: Reaping::default(),
+                built: Instant::now(),
+            }),
+        }
     }
 
     /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).
@@ -188,8 +203,8 @@ impl Gate {
         // What is held may be released at any time.
         let is_released = item.target.limit.lease().is_some();
         let is_too_late = |denied: &Denied| {
-            let wait = if is_released { Duration::ZERO } else { denied.retry_after() };
-            let ready = Instant::now().checked_add(wait);
+            let wait = if is_released { Some(Duration::ZERO) } else { denied.retry_after() };
+            let ready = wait.and_then(|wait| Instant::now().checked_add(wait));
             ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
         };
         let number = self.inner.waiters.draw_number();
@@ -197,7 +212,7 @@ impl Gate {
             self.inner.waiters.leave_to_others(item, deadline).await;
         }
         let mut place = self.inner.waiters.join(item, number);
-        if place.is_some() && (!is_released || item.action.is_once()) {
+        if place.is_some() && (!is_released || call.is_once()) {
             match self.check(request.clone()).await? {
                 // It takes nothing from those who wait.
                 Decision::Granted(Grant { source: Source::Repeated, .. }) => place = None,
@@ -315,7 +330,7 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn balance(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::look(request)).await
+        self.change(Call::look(request)).await.map(Answer::balance)
     }
 
     /// Gives tokens, up to the capacity.
@@ -324,7 +339,7 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn credit(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::credit(request)).await
+        self.change(Call::credit(request)).await.map(Answer::balance)
     }
 
     /// Takes tokens whatever is there. As [`Limiter::debit`](crate::Limiter::debit).
@@ -333,7 +348,7 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
     pub async fn debit(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::debit(request)).await
+        self.change(Call::debit(request)).await.map(Answer::balance)
     }
 
     /// Fills a key up, forgives its debts, and deletes stale shards. The request's cost does not matter.
@@ -342,7 +357,7 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn reset(&self, request: Request) -> Result<Balance, Error> {
-        self.change(Call::reset(request)).await
+        self.change(Call::reset(request)).await.map(Answer::balance)
     }
 
     /// Brings what was charged to its actual cost, in either direction. As [`Limiter::settle`](crate::Limiter::settle).
@@ -355,19 +370,59 @@ impl Gate {
         &self,
         receipt: impl Into<Receipt>,
         actual: impl TryInto<Tokens, Error: Into<TokensError>>,
-    ) -> Result<Balance, Error> {
+    ) -> Result<Settlement, Error> {
         let receipt = receipt.into();
         let actual = receipt.actual_cost(actual)?;
-        self.change(Call::settle(receipt, actual)).await
+        self.change(Call::settle(receipt, actual)).await.map(Answer::settlement)
+    }
+
+    /// The same with an actual cost for each request, in the order asked. As
+    /// [`Limiter::settle_each`](crate::Limiter::settle_each).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::settle_each`](crate::Limiter::settle_each) and of [`Gate`].
+    pub async fn settle_each(&self, receipt: impl Into<Receipt>, costs: &[Tokens]) -> Result<Settlement, Error> {
+        self.change(Call::settle_each(receipt.into(), costs)).await.map(Answer::settlement)
     }
 
     /// Gives back what was charged, if it is not ready to be spent. As [`Limiter::cancel`](crate::Limiter::cancel).
     ///
     /// # Errors
     ///
-    /// Those of [`settle`](Self::settle).
-    pub async fn cancel(&self, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
-        self.change(Call::cancel(receipt.into())).await
+    /// Those of [`Limiter::cancel`](crate::Limiter::cancel) and of [`Gate`].
+    pub async fn cancel(&self, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
+        self.change(Call::cancel(receipt.into())).await.map(Answer::settlement)
+    }
+
+    /// Takes an estimate from every limit, or from none, for a call whose cost is known when it has ended: the
+    /// [`Stream`] counts what is used, and settles the call at that when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume_all`](Self::consume_all).
+    pub async fn stream(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Stream>, Error> {
+        // Its settlement needs one.
+        let runtime = runtime()?;
+        Ok(match self.consume_all(requests).await? {
+            Decision::Granted(grant) => Decision::Granted(Stream::new(self, grant, runtime)),
+            Decision::Denied(denied) => Decision::Denied(denied),
+        })
+    }
+
+    /// Notes how much of a stored call is used so far.
+    async fn report(&self, call: &CallName, used: Tokens) -> Result<(), Error> {
+        let shared = &self.inner.shared;
+        let call = CallName { part: shared.settings.backend.parts.of(call.key()), ..call.clone() };
+        let mut connection = Connection::acquire(shared, call.name()).await?;
+        connection.begin();
+        let reporting = async { shared.store(&mut connection).report_call(&call, used).await };
+        let reported = within(shared.settings.statement_timeout, Step::Save, call.name(), reporting).await;
+        if reported.as_ref().err().is_none_or(Error::leaves_connection) {
+            connection.finished();
+            connection.give_back(shared).await;
+        }
+        reported
     }
 
     /// Lets each lease of a receipt last anew. As [`Limiter::renew`](crate::Limiter::renew).
@@ -384,8 +439,8 @@ impl Gate {
     /// # Errors
     ///
     /// Those of [`Limiter::release`](crate::Limiter::release) and of [`Gate`].
-    pub async fn release(&self, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
-        self.change(Call::release(&receipt.into())).await
+    pub async fn release(&self, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
+        self.change(Call::release(&receipt.into())).await.map(Answer::settlement)
     }
 
     /// Decides from memory, else by the database, else by the failure policy.
@@ -402,25 +457,29 @@ impl Gate {
         }
     }
 
-    async fn change(&self, call: Call) -> Result<Balance, Error> {
+    async fn change(&self, call: Call) -> Result<Answer, Error> {
         let call = self.checked(call)?;
         let freed: Vec<_> = call.releases().cloned().collect();
         let answer = self.ask(call).await?;
         self.inner.waiters.wake(&freed);
-        Ok(answer.lowest())
+        Ok(answer)
     }
 
     fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
-        call.with_id(HoldId::new(fastrand::u64(..))).checked_for(self.inner.shared.settings.backend.parts)
+        checked(call, self.inner.shared.settings.backend.parts)
     }
 
     /// Queues a call, and waits for its answer.
     async fn ask(&self, call: CheckedCall) -> Result<Answer, Error> {
-        let limit = call.limit().name.clone();
+        let (limit, lapses) = (call.limit().clone(), call.lapses());
         let span = tracing::debug_span!("tollgate", limit = limit.as_str(), outcome = tracing::field::Empty);
         let answer = self.queue(call, &limit).instrument(span.clone()).await;
         match &answer {
             Ok(answer) => {
+                if let (true, Some(lapses_in)) = (lapses, answer.stored_for()) {
+                    let Shared { pool, settings, .. } = &*self.inner.shared;
+                    self.inner.reaping.note(lapses_in, pool, settings);
+                }
                 span.record("outcome", answer.outcome());
                 meter::decided(limit.as_str(), answer.outcome(), answer.source());
             }

@@ -181,10 +181,13 @@ fn refusal(
     let earliest = pool(earliest);
     let Ok(Verdict::Denied { remaining, retry_at }) = earliest.decide(item.action) else { return None };
     let (limit, key) = (target.limit.clone(), target.first.key.clone());
+    // Of a wallet neither is ever.
+    let ever = |at: Timestamp| Some(at).filter(|at| *at < Timestamp::MAX).map(Into::into);
     let more_at = earliest.more_at().map_or(retry_at, |more_at| more_at.min(retry_at));
-    let standing = Standing { limit, key, cost: item.action.cost(), remaining, more_at: Some(more_at.into()) };
+    let retry_at = ever(retry_at);
+    let standing = Standing { limit, key, cost: item.action.cost(), remaining, more_at: ever(more_at) };
     let (limit, key) = (target.limit.name.clone().into(), target.first.key.clone());
-    Some((earliest.now(), DeniedBy { limit, key, remaining, retry_at: retry_at.into() }, standing))
+    Some((earliest.now(), DeniedBy { limit, key, remaining, retry_at }, standing))
 }
 
 /// So few readings are under way at once that hardly any meets a row of another key that is raised meanwhile.
@@ -251,7 +254,7 @@ mod tests {
         note(&refusals, holds(-10), reading(2 * SECOND, SECOND));
         let denied = refusals.refuse(&call(), &Clock::Database).unwrap();
         // And speaks as of the earliest: eleven seconds in all, of which one has passed for certain.
-        assert!((1..=10).contains(&denied.retry_after().as_secs()), "{denied:?}");
+        assert!((1..=10).contains(&denied.retry_after().unwrap().as_secs()), "{denied:?}");
     }
 
     #[test]

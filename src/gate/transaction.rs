@@ -1,14 +1,14 @@
 use std::time::Duration;
 
 use futures_util::TryFutureExt;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, Postgres, Transaction};
+use sqlx::{PgConnection, Postgres, Transaction};
 
 use super::connection::{Connection, within};
 use super::shared::Shared;
 use crate::error::{Error, Step};
 use crate::execution::{Answers, Execution};
 use crate::plan::Plan;
-use crate::store::{PASS_ON, by_table_and_part, database, millis};
+use crate::store::{self, by_table_and_part, database};
 
 /// Decides all calls of a plan in a transaction of their own, under locks.
 ///
@@ -57,21 +57,14 @@ async fn attempt(
     }
 }
 
-/// Begins at READ COMMITTED, whatever the database's default, with timeouts for locks and statements, in one round
-/// trip. The server rolls back by itself where the gate is cut off from it, since nobody else could free the rows.
 async fn begin<'c>(
     shared: &Shared,
     connection: &'c mut PgConnection,
     patience: Duration,
     limit: &str,
 ) -> Result<Transaction<'c, Postgres>, Error> {
-    let (lock, statement) = (millis(patience), millis(shared.settings.statement_timeout));
-    let pass_on = if shared.settings.backend.parts.is_distributed() { PASS_ON } else { "" };
-    let sql = format!(
-        "begin isolation level read committed read write; set local idle_in_transaction_session_timeout = {statement}; \
-         {pass_on}set local lock_timeout = {lock}; set local statement_timeout = {statement}"
-    );
-    connection.begin_with(AssertSqlSafe(sql)).await.map_err(|source| database(Step::Begin, limit, source))
+    let begun = store::begin(connection, shared.settings.backend, patience, shared.settings.statement_timeout).await;
+    begun.map_err(|source| database(Step::Begin, limit, source))
 }
 
 /// No table and part of a plan takes as many.

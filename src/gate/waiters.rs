@@ -50,7 +50,7 @@ struct Waiting {
     /// By their numbers.
     callers: BTreeMap<u64, Arc<Notify>>,
     /// What the last refusal said, and when the row was first seen so.
-    told: (Tokens, DateTime<Utc>),
+    told: (Tokens, Option<DateTime<Utc>>),
     changed: Instant,
     /// Whether something was released since somebody asked last.
     is_released: bool,
@@ -267,22 +267,25 @@ impl Expected {
     /// What a refusal tells of the row; who waits for a release asks again after the pause.
     fn after(item: &Item<Ask>, denied: &Denied, pause: Duration) -> Self {
         let now = Timestamp::from(denied.decided_at);
+        let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);
         let ts = match item.target.terms.flow {
             // Its steps lie whole periods before the one at which it would grant.
             Flow::FirstUse => {
-                let (retry_at, period) = (Timestamp::from(denied.retry_at), item.target.terms.period);
+                let period = item.target.terms.period;
                 let until_step = retry_at.micros().saturating_sub(now.micros()).rem_euclid(period);
                 Timestamp::from_micros(now.micros().saturating_add(until_step).saturating_sub(period))
             }
-            Flow::Continuous | Flow::Grid { .. } | Flow::Sliding { .. } | Flow::Leased => now,
+            Flow::Continuous | Flow::Grid { .. } | Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => now,
         };
-        let (terms, cost, retry_at) = (&item.target.terms, item.action.cost(), Timestamp::from(denied.retry_at));
+        let (terms, cost) = (&item.target.terms, item.action.cost());
         let state = State::new(denied.remaining, ts);
         // What is left was rounded, in each of the rows.
-        let rounding = (terms.period / terms.rate + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
+        let rounding =
+            (terms.period / terms.rate.max(1) + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
         let difference = terms.first_instant(&state, cost).micros().abs_diff(retry_at.micros());
         let (is_known, now) = (difference <= rounding.unsigned_abs(), Instant::now());
-        let asks_at = (terms.flow == Flow::Leased).then(|| now + pause.min(denied.retry_after()));
+        let asks_at =
+            (terms.flow == Flow::Leased).then(|| now + denied.retry_after().map_or(pause, |wait| pause.min(wait)));
         Self { state, refused: Some((cost, retry_at)), is_known, read: (denied.observed_at.into(), now), asks_at }
     }
 
@@ -327,7 +330,7 @@ pub(super) fn out_of_turn(item: &Item<Ask>, checked: Decision) -> Denied {
             limit: item.target.limit.name.clone().into(),
             key: item.target.first.key.clone(),
             remaining,
-            retry_at: observed_at + chrono::TimeDelta::microseconds(1),
+            retry_at: Some(observed_at + chrono::TimeDelta::microseconds(1)),
             observed_at,
             decided_at,
             source,

@@ -115,7 +115,7 @@ pub(super) fn up(span: Duration) -> u64 {
     span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
 }
 
-/// The seconds of `Retry-After`, at least 1.
-pub(super) fn retry_after(denied: &Denied) -> u64 {
-    up(denied.retry_after()).max(1)
+/// The seconds of `Retry-After`, at least 1; none where no wait helps.
+pub(super) fn retry_after(denied: &Denied) -> Option<u64> {
+    denied.retry_after().map(|wait| up(wait).max(1))
 }

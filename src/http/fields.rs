@@ -81,7 +81,7 @@ impl Fields {
     pub fn write<'d>(self, facts: impl Into<Facts<'d>>, headers: &mut HeaderMap) {
         let mut facts = facts.into();
         facts.late = fastrand::u64(0..=up(self.jitter));
-        if let Some(wait) = facts.wait.or(facts.denied.map(retry_after)) {
+        if let Some(wait) = facts.wait.or(facts.denied.and_then(retry_after)) {
             put(headers, RETRY_AFTER, &wait.saturating_add(facts.late));
         }
         match self.format {
@@ -159,7 +159,7 @@ fn three_fields(facts: &Facts<'_>, headers: &mut HeaderMap, names: [&'static str
 /// seconds since this instant, or since the decision.
 fn nearest(facts: &Facts<'_>, since: Option<DateTime<Utc>>) -> Option<[u64; 3]> {
     let DatedStanding { standing, observed_at } = *facts.nearest()?;
-    let reset_at = facts.denied.map(|denied| denied.retry_at).or(standing.more_at).unwrap_or(observed_at);
+    let reset_at = facts.denied.and_then(|denied| denied.retry_at).or(standing.more_at).unwrap_or(observed_at);
     let reset = up(span(since.unwrap_or(observed_at), reset_at));
     Some([Policy::from(&standing.limit).quota, standing.whole(), reset.saturating_add(facts.late)])
 }

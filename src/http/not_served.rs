@@ -64,7 +64,7 @@ impl NotServed {
     #[must_use]
     pub fn retry_after(&self) -> Option<u64> {
         match self {
-            Self::Denied(denied) => Some(facts::retry_after(denied)),
+            Self::Denied(denied) => facts::retry_after(denied),
             #[cfg(feature = "postgres")]
             Self::Failed(Error::Locked { .. } | Error::Overloaded { .. } | Error::PoolExhausted { .. }) => {
                 Some(CROWDED_SECONDS)
@@ -142,17 +142,21 @@ fn failure(error: &Error) -> Problem {
         Error::CostExceedsCapacity { .. } | Error::Key { .. } => {
             (StatusCode::BAD_REQUEST, "The request asks for what can never be granted")
         }
-        Error::Lapsed { .. } | Error::ReceiptUsed { .. } => {
-            (StatusCode::CONFLICT, "The charge was settled before, or has lapsed")
+        Error::Lapsed { .. } | Error::ReceiptUsed { .. } | Error::TooLateToCancel { .. } => {
+            (StatusCode::CONFLICT, "The charge was settled before, has lapsed, or is spent")
         }
         Error::OnceMismatch { .. } => {
             (StatusCode::UNPROCESSABLE_ENTITY, "The id of the request was used for another request")
         }
-        Error::ConflictingDefinitions { .. }
+        Error::BalanceTooLarge { .. }
+        | Error::Call { .. }
+        | Error::ConflictingDefinitions { .. }
+        | Error::CorruptReceipt { .. }
         | Error::Cost { .. }
+        | Error::CostsMissing { .. }
         | Error::DebtTooDeep { .. }
-        | Error::Hold { .. }
         | Error::MixedCosts
+        | Error::MixedMoney { .. }
         | Error::NothingAsked
         | Error::NotInTransaction => (StatusCode::INTERNAL_SERVER_ERROR, "The server asks its limiter wrongly"),
         Error::CorruptRow { .. } => (StatusCode::SERVICE_UNAVAILABLE, NO_ANSWER),

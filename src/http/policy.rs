@@ -30,7 +30,7 @@ fn window(limit: &Limit) -> Option<u64> {
     let period = i128::try_from(limit.period.as_micros()).expect("it is at most a thousand years");
     let micros = match limit.kind {
         // What is held comes back when it is released.
-        LimitKind::Concurrency => return None,
+        LimitKind::Concurrency | LimitKind::Wallet => return None,
         LimitKind::SlidingWindow => period,
         LimitKind::TokenBucket => div_ceil(capacity * period, rate),
         LimitKind::FixedWindow | LimitKind::SteppedBucket => div_ceil(capacity, rate) * period,

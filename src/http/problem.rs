@@ -59,7 +59,7 @@ impl From<&Denied> for Problem {
         Self {
             detail: Some(denied.to_string()),
             violated_policies: violated.map(|name| printable(name)).collect(),
-            retry_at: Some(denied.retry_at),
+            retry_at: denied.retry_at,
             ..Self::new(StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, title)
         }
     }

@@ -32,12 +32,14 @@ faults! {
     CapacityTooLarge = "the capacity is too large (at most 9223372036854 tokens)",
     ConcurrencyTooLarge = "at most 1000 can be held at once (use several keys)",
     EphemeralReservations = "an ephemeral limit takes no reservations: a crash would forget them (drop one of the two)",
+    EphemeralWallet = "a wallet is durable: a crash would forget money (drop one of the two)",
     MaxReservedTooLarge = "`max_reserved` is too large (use unbounded reservations)",
     NameEmpty = "the name is empty",
     NameNul = "the name contains a NUL character",
     NameTooLong = "the name is longer than 255 bytes",
     NegativeCapacity = "the capacity is negative",
     NegativeMaxReserved = "`max_reserved` is negative",
+    OverdraftWithoutWallet = "only a wallet has an overdraft (use `max_reserved`)",
     PeriodNotWholeMicros = "the period is not a whole number of microseconds",
     PeriodTooLong = "the period is longer than 1000 years",
     PeriodZero = "the period is zero",
@@ -55,6 +57,7 @@ faults! {
     StartOfContinuous = "a token bucket refills all the time and has no start (use a fixed window)",
     StartOfCounting = "a sliding window or a concurrency limit has no start (use a fixed window)",
     StartOfFirstUse = "a stepped bucket starts at a key's first use (use a fixed window)",
+    WalletWithMore = "a wallet has a name and an overdraft: no rate, period, capacity, start or shards (drop it)",
 }
 
 impl LimitFault {

@@ -22,6 +22,7 @@ pub(crate) use spec::{micros, period_fault};
 /// | [`stepped_bucket`](Self::stepped_bucket) | `rate` at once, each whole period after the key's first use | the rate, unless set |
 /// | [`sliding_window`](Self::sliding_window) | each grant, one `period` later | `n`: never more in any period |
 /// | [`concurrency`](Self::concurrency) | each grant, when it is released or its `lease` ends | `n`: never more at once |
+/// | [`wallet`](Self::wallet) | by credits alone | none |
 ///
 /// Every `Limit` is valid. The constructors are `const`: a wrong limit in a `const` item does not compile, and the
 /// error points at the line of that item. What is read at run time is a [`LimitSpec`] first; its conversion makes the
@@ -122,7 +123,8 @@ impl Limit {
     /// bytes for each remembered instant.
     ///
     /// A sliding window takes no reservations and no shards. A changed `n` or a shorter period counts at once; a longer
-    /// period counts for what is granted from then on.
+    /// period counts for what is granted from then on. While two definitions of different periods are live, each cuts
+    /// what the other has listed to its own period.
     ///
     /// # Panics
     ///
@@ -154,6 +156,37 @@ impl Limit {
     #[track_caller]
     pub const fn concurrency(name: &'static str, n: u64, lease: Duration) -> Self {
         Self::define(name, LimitKind::Concurrency, n, lease)
+    }
+
+    /// Money: what was credited, less what was spent. A missing row holds nothing, and time brings nothing.
+    ///
+    /// A purchase credits it (`credit(WALLET.key(tenant).cost(500).once(payment))`), and a call that it cannot pay is
+    /// refused with no instant to come back at. It has no capacity: what does not fit is
+    /// [`Error::BalanceTooLarge`](crate::Error::BalanceTooLarge), and never cut. A settlement gives back to a missing
+    /// row, too. It is durable, and its row is read by no definition of another kind
+    /// ([`Error::MixedMoney`](crate::Error::MixedMoney)).
+    ///
+    /// # Panics
+    ///
+    /// Where a [`LimitFault`] applies.
+    #[must_use]
+    #[track_caller]
+    pub const fn wallet(name: &'static str) -> Self {
+        Self::define(name, LimitKind::Wallet, 0, Duration::ZERO)
+    }
+
+    /// How far below zero every call may take a wallet, in whole tokens; 0 unless set.
+    ///
+    /// # Panics
+    ///
+    /// For another kind of limit.
+    #[must_use]
+    #[track_caller]
+    pub const fn overdraft(self, tokens: u64) -> Self {
+        if !matches!(self.0.kind, LimitKind::Wallet) {
+            LimitFault::OverdraftWithoutWallet.panic()
+        }
+        self.max_reserved(tokens)
     }
 
     /// In how many steps a sliding window slides, 1 to 63. Fewer steps make smaller rows, and a stricter limit.
@@ -352,7 +385,7 @@ impl TryFrom<LimitSpec> for Limit {
 }
 
 /// What is wrong with a name, if anything.
-const fn name_fault(name: &str) -> Option<LimitFault> {
+pub(crate) const fn name_fault(name: &str) -> Option<LimitFault> {
     let bytes = name.as_bytes();
     if bytes.is_empty() {
         return Some(LimitFault::NameEmpty);

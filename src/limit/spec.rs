@@ -36,11 +36,13 @@ pub struct LimitSpec {
     pub(crate) name: Text,
     /// How tokens come back.
     pub kind: LimitKind,
-    /// How many tokens come back in each period; for a concurrency limit, how many can be held at once. Positive.
+    /// How many tokens come back in each period; for a concurrency limit, how many can be held at once. Positive, but
+    /// for a wallet, which has neither a rate nor a period.
+    #[serde(default)]
     pub rate: Tokens,
     /// The period, or the lease of a concurrency limit, from one microsecond to a thousand years, in whole
     /// microseconds.
-    #[serde(with = "written::span", alias = "per", alias = "lease")]
+    #[serde(default, with = "written::span", alias = "per", alias = "lease")]
     pub period: Duration,
     /// The most that a rested key can spend at once; the rate if not given.
     #[serde(default)]
@@ -51,8 +53,9 @@ pub struct LimitSpec {
     /// For a sliding window: in how many steps it slides; as finely as can be if not given.
     #[serde(default)]
     pub resolution: Option<u16>,
-    /// How deep reservations may take the balance below zero. [`Tokens::MAX`], in files `"unbounded"`, is no bound.
-    #[serde(default, with = "written::bound")]
+    /// How deep reservations may take the balance below zero; for a wallet, how deep every call may.
+    /// [`Tokens::MAX`], in files `"unbounded"`, is no bound.
+    #[serde(default, with = "written::bound", alias = "overdraft")]
     pub max_reserved: Tokens,
     /// How many rows share the limit for each key; 1 if not given.
     #[serde(default = "one")]
@@ -122,6 +125,9 @@ impl LimitSpec {
 
     /// What is wrong with it besides its name.
     pub(super) const fn fault(&self) -> Option<LimitFault> {
+        if matches!(self.kind, LimitKind::Wallet) {
+            return self.wallet_fault();
+        }
         if let Some(fault) = period_fault(self.period) {
             return Some(fault);
         }
@@ -162,6 +168,19 @@ impl LimitSpec {
         }
         None
     }
+
+    const fn wallet_fault(&self) -> Option<LimitFault> {
+        let sized = self.rate.micros() != 0 || !self.period.is_zero() || self.most().micros() != 0;
+        if sized || self.start.is_some() || self.resolution.is_some() || self.shards != 1 {
+            Some(LimitFault::WalletWithMore)
+        } else if matches!(self.storage, Storage::Ephemeral) {
+            Some(LimitFault::EphemeralWallet)
+        } else if self.max_reserved.is_negative() {
+            Some(LimitFault::NegativeMaxReserved)
+        } else {
+            None
+        }
+    }
 }
 
 /// How tokens come back; see [`Limit`]'s constructors of the same names.
@@ -179,6 +198,8 @@ pub enum LimitKind {
     SteppedBucket,
     /// [`Limit::token_bucket`].
     TokenBucket,
+    /// [`Limit::wallet`].
+    Wallet,
 }
 
 impl fmt::Display for LimitKind {
@@ -189,6 +210,7 @@ impl fmt::Display for LimitKind {
             Self::SlidingWindow => "sliding window",
             Self::SteppedBucket => "stepped bucket",
             Self::TokenBucket => "token bucket",
+            Self::Wallet => "wallet",
         })
     }
 }

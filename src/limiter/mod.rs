@@ -11,11 +11,10 @@ use crate::algebra::Timestamp;
 use crate::balance::Balance;
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
-use crate::execution::{Execution, only};
-use crate::hold::HoldId;
+use crate::execution::{Execution, checked, only};
 use crate::parts::Parts;
 use crate::plan::{Answer, Call, Plan};
-use crate::receipt::Receipt;
+use crate::receipt::{Receipt, Settlement};
 use crate::request::Request;
 use crate::store::{Backend, Store, by_table_and_part};
 use crate::tokens::{Tokens, TokensError};
@@ -30,8 +29,8 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// # Locks
 ///
-/// A call that takes or gives tokens locks its rows until the transaction ends, in one order for all callers. So calls
-/// never deadlock with each other, however many limits each asks at once. Two calls in one transaction lock outside of
+/// A call that takes or gives tokens locks its rows until the transaction ends, in one order for all callers; the row of
+/// a call with an id comes last. So calls never deadlock with each other, however many limits each asks at once. Two calls in one transaction lock outside of
 /// that order: ask limits together ([`consume_all`](Self::consume_all)), or in the same order everywhere. Consume late
 /// and commit soon: whoever asks the same key waits meanwhile.
 ///
@@ -63,6 +62,9 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// grant of several limits takes three: look, insert or lock, write. A grant of a limit with shards takes four, with
 /// the savepoint. A refusal takes one. Other verbs take two: lock, write.
 ///
+/// A call that lapses or is tracked takes one more, to insert its row, and its settlement two: lock it, delete it. One
+/// with an id takes six: look at rows and call, lock both, write both. A repeat takes the first two.
+///
 /// # Shards
 ///
 /// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all rows, without a lock. If the
@@ -85,7 +87,8 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// # Cancellation
 ///
 /// Futures may be dropped at any await point. One statement writes what a call takes, so a dropped call was carried out
-/// whole or not at all. Only the database knows which of the two, so let the transaction roll back. If it commits after
+/// whole or not at all; the row of a call with an id is written after that. Only the database knows what was done, so
+/// let the transaction roll back. If it commits after
 /// all, a call that was not carried out leaves at most a full row, which means the same as a missing one. A dropped
 /// call with a [lock timeout](Self::lock_timeout) leaves that timeout set for the rest of the transaction.
 ///
@@ -250,7 +253,7 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn balance(&self, conn: &mut PgConnection, request: Request) -> Result<Balance, Error> {
-        self.look(conn, Call::look(request)).await.map(Answer::lowest)
+        self.look(conn, Call::look(request)).await.map(Answer::balance)
     }
 
     /// Gives tokens, up to the capacity.
@@ -259,7 +262,7 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn credit(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Call::credit(request)).await.map(Answer::lowest)
+        self.decide(tx.connection(), Call::credit(request)).await.map(Answer::balance)
     }
 
     /// Takes tokens whatever is there. What is missing becomes a debt, beyond `max_reserved` if need be.
@@ -268,7 +271,7 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
     pub async fn debit(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Call::debit(request)).await.map(Answer::lowest)
+        self.decide(tx.connection(), Call::debit(request)).await.map(Answer::balance)
     }
 
     /// Fills a key up, forgives its debts, and mends a row whose instant lies in the future. Deletes stale shards: rows
@@ -278,39 +281,56 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn reset(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Call::reset(request)).await.map(Answer::lowest)
+        self.decide(tx.connection(), Call::reset(request)).await.map(Answer::balance)
     }
 
-    /// Brings what was charged to its actual cost. An estimate that was too high gives tokens back, up to the capacity;
-    /// one that was too low takes the rest, beyond `max_reserved` if need be. Works before and after the tokens are
-    /// ready. Returns the balance; of several charges the lowest.
+    /// Brings what was charged to its actual cost. An estimate that was too high gives tokens back; one that was too low
+    /// takes the rest, beyond `max_reserved` if need be. Works before and after the tokens are ready. Leases end.
+    ///
+    /// A bucket gets back what fits into its capacity; a fixed window only while the window that was charged still runs;
+    /// a sliding window only what has not left it. Needs no definition: what has become of the limit does not matter.
     ///
     /// # Errors
     ///
-    /// [`Error::MixedCosts`] for charges of different costs ([`Receipt::split`] them); [`Error::NothingAsked`] for a
-    /// receipt without charges; those of [`debit`](Self::debit).
+    /// [`Error::MixedCosts`] for charges of different costs ([`settle_each`](Self::settle_each));
+    /// [`Error::NothingAsked`] for a receipt without charges; [`Error::ReceiptUsed`] and [`Error::Lapsed`] for a stored
+    /// call that was settled or has lapsed; [`Error::BalanceTooLarge`] for a wallet; those of [`debit`](Self::debit).
     pub async fn settle(
         &self,
         tx: &mut impl InTransaction,
         receipt: impl Into<Receipt>,
         actual: impl TryInto<Tokens, Error: Into<TokensError>>,
-    ) -> Result<Balance, Error> {
+    ) -> Result<Settlement, Error> {
         let receipt = receipt.into();
         let actual = receipt.actual_cost(actual)?;
-        self.decide(tx.connection(), Call::settle(receipt, actual)).await.map(Answer::lowest)
+        self.decide(tx.connection(), Call::settle(receipt, actual)).await.map(Answer::settlement)
     }
 
-    /// Gives back what was charged, up to `ready_at`, and not later. Returns the balance; of several charges the
-    /// lowest.
+    /// The same with an actual cost for each request, in the order asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CostsMissing`] for another number of costs than of requests; those of [`settle`](Self::settle).
+    pub async fn settle_each(
+        &self,
+        tx: &mut impl InTransaction,
+        receipt: impl Into<Receipt>,
+        costs: &[Tokens],
+    ) -> Result<Settlement, Error> {
+        self.decide(tx.connection(), Call::settle_each(receipt.into(), costs)).await.map(Answer::settlement)
+    }
+
+    /// Gives back what was charged, up to `ready_at`, and not later.
     ///
     /// Tokens that are ready may have been spent. To give those back, say what was spent: `settle(receipt, 0)`. A grant
     /// is ready when it is decided.
     ///
     /// # Errors
     ///
-    /// [`Error::NothingAsked`] for a receipt without charges; those of [`credit`](Self::credit).
-    pub async fn cancel(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Call::cancel(receipt.into())).await.map(Answer::lowest)
+    /// [`Error::TooLateToCancel`] for a call that lapses and is ready: it lapses as before. Those of
+    /// [`settle`](Self::settle).
+    pub async fn cancel(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
+        self.decide(tx.connection(), Call::cancel(receipt.into())).await.map(Answer::settlement)
     }
 
     /// Lets each lease of a receipt last for its limit's period from now on, and returns the receipt with the new ends.
@@ -325,13 +345,12 @@ impl Limiter {
     }
 
     /// Ends each lease of a receipt: what it held is free when the transaction commits. Other charges stay as they are.
-    /// Returns the balance; of several leases the lowest.
     ///
     /// # Errors
     ///
     /// Those of [`renew`](Self::renew).
-    pub async fn release(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Balance, Error> {
-        self.decide(tx.connection(), Call::release(&receipt.into())).await.map(Answer::lowest)
+    pub async fn release(&self, tx: &mut impl InTransaction, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
+        self.decide(tx.connection(), Call::release(&receipt.into())).await.map(Answer::settlement)
     }
 
     /// Decides without a lock, and changes nothing. Touches no table but those it asks: a standby has only the durable
@@ -344,7 +363,8 @@ impl Limiter {
         if plan.trusts_absence(&found.states) {
             store.expect_parts_if_distributed(plan.rows()[0].name()).await?;
         }
-        only(plan.decide(&found.states, found.now).answers)
+        let known = store.peek_calls(&plan).await?;
+        only(plan.decide(&found.states, &known.calls, found.now).answers)
     }
 
     async fn decide(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
@@ -359,8 +379,7 @@ impl Limiter {
     }
 
     fn plan(&self, call: Call) -> Result<Plan, Error> {
-        let call = call.with_id(HoldId::new(fastrand::u64(..)));
-        Ok(Plan::of(vec![call.checked_for(self.backend.parts)?]))
+        Ok(Plan::of(vec![checked(call, self.backend.parts)?]))
     }
 
     /// Locks, decides and writes. Where there is a lock timeout, or a call takes its statements once for each part, it
@@ -391,7 +410,7 @@ impl Default for Limiter {
 fn trace(plan: &Plan, answer: &Answer) {
     let limit = match answer {
         Answer::Denied(denied) => &*denied.limit,
-        Answer::Granted { .. } | Answer::Done(_) => plan.rows()[0].name(),
+        Answer::Granted { .. } | Answer::Done(_) | Answer::Settled(_) => plan.rows()[0].name(),
     };
     tracing::debug!(limit, rows = plan.rows().len(), outcome = answer.outcome());
 }

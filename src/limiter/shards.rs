@@ -4,7 +4,7 @@ use sqlx::PgConnection;
 
 use super::Limiter;
 use crate::error::Error;
-use crate::execution::{Execution, only};
+use crate::execution::{Execution, is_settled, only};
 use crate::plan::{Answer, Outcome, Plan};
 
 impl Limiter {
@@ -17,9 +17,11 @@ impl Limiter {
         let mut store = self.tables(conn);
         store.expect_transaction_if_unnamed(plan.rows()[0].name()).await?;
         let seen = store.peek(plan.rows()).await?;
-        let Outcome { answers, .. } = plan.decide(&seen.states, seen.now);
-        if let refusal @ (Ok(Answer::Denied(_)) | Err(_)) = only(answers) {
-            return refusal;
+        let known = store.peek_calls(plan).await?;
+        let Outcome { answers, .. } = plan.decide(&seen.states, &known.calls, seen.now);
+        let answer = only(answers);
+        if is_settled(&answer) {
+            return answer;
         }
         if let Some(candidates) = plan.candidates(&seen.states, seen.now, &mut fastrand::Rng::new()) {
             let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;

@@ -17,7 +17,7 @@ pub use fault::{FileFault, FileFaultKind, FileFaults, LimitsError, UnknownLimit}
 ///
 /// ```toml
 /// [send_message]
-/// kind = "token_bucket"      # or "fixed_window", "stepped_bucket", "sliding_window", "concurrency"
+/// kind = "token_bucket"      # or "fixed_window", "stepped_bucket", "sliding_window", "concurrency", "wallet"
 /// rate = 10                  # tokens per period; fractions are allowed: 0.5 or "0.5"
 /// per = "1m"                 # the period: "10s", "1m 30s", "1h", "1d"; also spelled `period`
 /// capacity = 20              # the most at once; default: the rate
@@ -38,6 +38,10 @@ pub use fault::{FileFault, FileFaultKind, FileFaults, LimitsError, UnknownLimit}
 /// kind = "concurrency"
 /// rate = 8                   # how many at once
 /// lease = "30s"              # when a dead holder's ends; the same field as `per`
+///
+/// [credits]
+/// kind = "wallet"            # holds what is credited to it, and has neither a rate nor a period
+/// overdraft = 50             # how deep calls may take it below zero; the same field as `max_reserved`
 ///
 /// [llm_tokens]
 /// kind = "token_bucket"

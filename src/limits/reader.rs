@@ -50,10 +50,7 @@ impl Reader<'_> {
 
     fn limit(&mut self, name: &str, name_at: usize, fields: LimitFields) -> Limit {
         let mut fields = self.known_fields(name, fields);
-        let mut draft = Draft {
-            fields: json!({ "name": "valid", "kind": "fixed_window", "rate": 1, "per": "1s" }),
-            limit: Limit::fixed_window("valid", 1, Duration::from_secs(1)),
-        };
+        let (mut draft, required) = Draft::of_kind(fields.get("kind").map(|kind| &kind.value));
         if let Err(kind) = draft.set("name", &Ok(name.into())) {
             self.fault(name_at, Some(name), kind, None);
         }
@@ -65,7 +62,7 @@ impl Reader<'_> {
                         self.fault(value_at, Some(name), kind, suggestion);
                     }
                 }
-                None if nth < REQUIRED => {
+                None if nth < required => {
                     let suggestion = Some(format!("add {example}"));
                     self.fault(name_at, Some(name), FileFaultKind::MissingField(field), suggestion);
                 }
@@ -78,7 +75,11 @@ impl Reader<'_> {
     fn known_fields(&mut self, limit: &str, fields: LimitFields) -> BTreeMap<&'static str, FileEntry<FieldValue>> {
         let mut known = BTreeMap::new();
         for entry in fields {
-            let canonical = if ["period", "lease"].contains(&entry.key.as_str()) { "per" } else { &entry.key };
+            let canonical = match entry.key.as_str() {
+                "period" | "lease" => "per",
+                "overdraft" => "max_reserved",
+                other => other,
+            };
             let key_at = entry.key_at;
             match FIELDS.into_iter().find(|(field, _)| *field == canonical) {
                 None => {
@@ -109,6 +110,16 @@ struct Draft {
 }
 
 impl Draft {
+    /// One to begin with, and how many fields must be there: a wallet has neither a rate nor a period.
+    fn of_kind(kind: Option<&FieldValue>) -> (Self, usize) {
+        if matches!(kind, Some(Ok(Scalar::String(kind))) if kind == "wallet") {
+            let fields = json!({ "name": "valid", "kind": "wallet" });
+            return (Self { fields, limit: Limit::wallet("valid") }, 1);
+        }
+        let fields = json!({ "name": "valid", "kind": "fixed_window", "rate": 1, "per": "1s" });
+        (Self { fields, limit: Limit::fixed_window("valid", 1, Duration::from_secs(1)) }, REQUIRED)
+    }
+
     fn set(&mut self, field: &'static str, value: &FieldValue) -> Result<(), FileFaultKind> {
         let wrong = |reason| FileFaultKind::WrongValue { field, reason };
         let mut fields = self.fields.clone();
@@ -163,17 +174,17 @@ fn line_and_column(text: &str, at: usize) -> (usize, usize) {
 /// The fields of a limit, and an example of each. In the order in which people write them: what the kind of limit does
 /// not take is a fault of the later field.
 const FIELDS: [(&str, &str); 9] = [
-    ("kind", r#"kind = "token_bucket", "fixed_window", "stepped_bucket", "sliding_window" or "concurrency""#),
+    ("kind", r#"kind = "token_bucket", "fixed_window", "stepped_bucket", "sliding_window", "concurrency" or "wallet""#),
     ("rate", NUMBER),
     ("per", SPAN),
     ("capacity", NUMBER),
     ("start", SPAN),
     ("resolution", "a number of steps, such as resolution = 10"),
-    ("max_reserved", r#"a number of tokens, or max_reserved = "unbounded""#),
+    ("max_reserved", r#"a number of tokens, or max_reserved = "unbounded"; of a wallet, overdraft"#),
     ("shards", "a number of rows, such as shards = 16"),
     ("storage", r#"storage = "durable" or "ephemeral""#),
 ];
-/// So many of them must be there.
+/// So many of them must be there, but for a wallet.
 const REQUIRED: usize = 3;
 const NUMBER: &str = "a number of tokens, such as rate = 10";
 const SPAN: &str = r#"a span of time with its unit, such as per = "1h 30m""#;

@@ -12,13 +12,13 @@ pub const DEFAULT_PARTS: u16 = 8;
 /// Which rows lie on one node with which.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Buckets {
-    /// The ephemeral and the durable rows of a part lie on one node: a call that asks both commits on one node.
+    /// All rows of a part lie on one node: a call that asks ephemeral and durable limits commits on one node.
     ///
-    /// Citus then moves durable rows to another node only while nothing is written (`block_writes`): it moves both
+    /// Citus then moves durable rows to another node only while nothing is written (`block_writes`): it moves all
     /// tables together, and cannot move an unlogged table otherwise.
     #[default]
     Colocated,
-    /// Ephemeral rows lie where they fall, so durable ones can be moved while they are written.
+    /// Ephemeral rows lie where they fall, so durable ones and calls can be moved while they are written.
     Apart,
 }
 
@@ -49,8 +49,8 @@ pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -
     let wanted = Parts::new(parts);
     expect_citus(conn).await?;
     let mut did = false;
-    for (table, colocated) in [("durable", "none"), ("ephemeral", "tollgate.durable")] {
-        let colocated = if buckets == Buckets::Apart { "none" } else { colocated };
+    let of_ephemeral = if buckets == Buckets::Apart { "none" } else { DURABLE };
+    for (table, colocated) in [("durable", "none"), ("calls", DURABLE), ("ephemeral", of_ephemeral)] {
         match (column(conn, table).await?.as_deref(), parts_of(conn, table).await?) {
             (None, _) => {
                 let shards = if colocated == "none" { format!(", shard_count => {parts}") } else { String::new() };
@@ -83,7 +83,7 @@ pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -
 pub async fn undistribute(conn: &mut PgConnection) -> Result<bool, MigrateError> {
     expect_citus(conn).await?;
     let mut did = false;
-    for table in ["ephemeral", "durable"] {
+    for table in ["ephemeral", "calls", "durable"] {
         let column = column(conn, table).await?;
         if column.is_some() || parts_of(conn, table).await? > 0 {
             let undistribute = format!("select pg_catalog.undistribute_table('tollgate.{table}')");
@@ -182,6 +182,8 @@ async fn parts_of(conn: &mut PgConnection, table: &str) -> Result<u16, MigrateEr
     let parts = parts.map_err(failed("read the catalogue"))?;
     Ok(u16::try_from(parts).expect("a part is a number of 16 bits"))
 }
+
+const DURABLE: &str = "tollgate.durable";
 
 /// How many keys are read at a time.
 const PAGE: u32 = 1_000;

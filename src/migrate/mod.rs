@@ -76,9 +76,9 @@ pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
     let present = sqlx::raw_sql(COLUMNS_PRESENT).fetch_all(conn).await;
     let present = present.and_then(|rows| rows.iter().map(<(String, String, String)>::from_row).collect());
     let present: Vec<_> = present.map_err(failed("read the catalogue"))?;
-    for (table, persistence) in TABLES {
+    for (table, persistence, columns) in TABLES {
         let found = |column: &&str| present.iter().any(|(t, c, p)| t == table && c == column && p == persistence);
-        if let Some(column) = COLUMNS.iter().find(|&column| !found(column)) {
+        if let Some(column) = columns.iter().find(|&column| !found(column)) {
             return Err(MigrateError::Damaged { table, column });
         }
     }
@@ -348,8 +348,23 @@ const LOCKED: &str = "another session keeps the lock of the migrations, a runner
                       and granted and locktype = 'advisory' and objid = '1734440037')";
 
 /// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and their columns.
-const TABLES: [(&str, &str); 2] = [("ephemeral", "u"), ("durable", "p")];
-const COLUMNS: [&str; 8] = ["part", "name", "key", "shard", "value", "ts", "full_at", "holds"];
+const TABLES: [(&str, &str, &[&str]); 3] =
+    [("ephemeral", "u", &OF_ROWS), ("durable", "p", &OF_ROWS), ("calls", "p", &OF_CALLS)];
+const OF_ROWS: [&str; 8] = ["part", "name", "key", "shard", "value", "ts", "full_at", "list"];
+const OF_CALLS: [&str; 12] = [
+    "part",
+    "name",
+    "key",
+    "id",
+    "asked",
+    "charges",
+    "answer",
+    "charged_at",
+    "reported",
+    "lapses_at",
+    "kept_until",
+    "used",
+];
 
 const COLUMNS_PRESENT: &str = "
     select c.relname::text, a.attname::text, c.relpersistence::text

@@ -1,11 +1,12 @@
+#[cfg(feature = "postgres")]
+use std::time::Duration;
+
 use crate::algebra::Timestamp;
 use crate::balance::Balance;
 #[cfg(feature = "postgres")]
-use crate::decision::{Decision, Grant, Reservation};
+use crate::decision::{Decision, Grant, Reservation, span};
 use crate::decision::{Denied, Source};
-use crate::receipt::Charge;
-#[cfg(feature = "postgres")]
-use crate::receipt::Receipt;
+use crate::receipt::{Receipt, Settlement};
 use crate::standing::Standings;
 use crate::tokens::Tokens;
 
@@ -25,14 +26,16 @@ pub enum Answer {
         /// When all of it may be spent; the clock as it was read, if at once.
         ready_at: Timestamp,
         /// What was taken from which row, in the order asked.
-        charges: Vec<Charge>,
+        receipt: Receipt,
         /// Where each limit stands now, in the order asked.
         standings: Standings,
     },
     /// Nothing was taken.
     Denied(Denied),
-    /// The balances after a change or a look, in the order asked.
-    Done(Vec<Balance>),
+    /// The balance after a change or a look.
+    Done(Balance),
+    /// What was settled, cancelled, released, renewed, or has lapsed.
+    Settled(Settlement),
 }
 
 #[cfg(feature = "postgres")]
@@ -40,50 +43,61 @@ impl Answer {
     /// The answer of a call that takes or checks.
     pub(crate) fn grant(self) -> Decision {
         match self {
-            Self::Granted { observed_at, decided_at, source, remaining, charges, standings, .. } => {
+            Self::Granted { observed_at, decided_at, source, remaining, receipt, standings, .. } => {
                 let (observed_at, decided_at) = (observed_at.into(), decided_at.into());
-                Decision::Granted(Grant { remaining, observed_at, decided_at, source, charges, standings })
+                Decision::Granted(Grant { remaining, observed_at, decided_at, source, receipt, standings })
             }
             Self::Denied(denied) => Decision::Denied(denied),
-            Self::Done(_) => unreachable!("a call that takes is granted or denied"),
+            Self::Done(_) | Self::Settled(_) => unreachable!("a call that takes is granted or denied"),
         }
     }
 
     /// The answer of a call that reserves.
     pub(crate) fn reservation(self) -> Decision<Reservation> {
         match self {
-            Self::Granted { observed_at, decided_at, ready_at, charges, standings, .. } => {
+            Self::Granted { observed_at, decided_at, ready_at, receipt, standings, .. } => {
                 let [ready_at, observed_at, decided_at] = [ready_at, observed_at, decided_at].map(Into::into);
-                Decision::Granted(Reservation { ready_at, observed_at, decided_at, charges, standings })
+                Decision::Granted(Reservation { ready_at, observed_at, decided_at, receipt, standings })
             }
             Self::Denied(denied) => Decision::Denied(denied),
-            Self::Done(_) => unreachable!("a call that takes is granted or denied"),
+            Self::Done(_) | Self::Settled(_) => unreachable!("a call that takes is granted or denied"),
         }
     }
 
     /// The receipt whose leases a call has renewed.
     pub(crate) fn renewal(self, receipt: &Receipt) -> Receipt {
-        let Self::Done(balances) = self else { unreachable!("a call that changes is neither granted nor denied") };
         let mut receipt = receipt.clone();
-        let leases = receipt.charges.iter_mut().filter_map(|charge| {
-            let lease = charge.limit.lease()?;
-            Some((charge.hold.as_mut()?, lease))
-        });
-        for ((held, lease), balance) in leases.zip(balances) {
-            held.lapses_at = Timestamp::from(balance.as_of).plus(lease).into();
+        let leases = receipt.charges.iter_mut().filter(|charge| charge.lease.is_some());
+        for (charge, renewed) in leases.zip(self.settlement().charges) {
+            *charge = renewed;
         }
         receipt
     }
 
-    /// The lowest balance of a call that changes or looks.
-    pub(crate) fn lowest(self) -> Balance {
-        let Self::Done(balances) = self else { unreachable!("a call that changes is neither granted nor denied") };
-        balances.into_iter().min_by_key(|balance| balance.value).expect("a call asks at least one row")
+    /// What a call that settles has come to.
+    pub(crate) fn settlement(self) -> Settlement {
+        let Self::Settled(settlement) = self else { unreachable!("a call that settles is not granted or denied") };
+        settlement
+    }
+
+    /// The balance of a call that changes or looks.
+    pub(crate) fn balance(self) -> Balance {
+        let Self::Done(balance) = self else { unreachable!("a call that changes is neither granted nor denied") };
+        balance
+    }
+
+    /// For how long from the decision on the stored call is there at least.
+    pub(crate) fn stored_for(&self) -> Option<Duration> {
+        let Self::Granted { observed_at, receipt, .. } = self else { return None };
+        receipt.lapses_at.map(|lapses_at| span((*observed_at).into(), lapses_at.into()))
     }
 
     /// Who decided.
     pub(crate) fn source(&self) -> Source {
-        if let Self::Granted { source, .. } = self { *source } else { Source::Database }
+        match self {
+            Self::Granted { source, .. } | Self::Done(Balance { source, .. }) => *source,
+            Self::Denied(_) | Self::Settled(_) => Source::Database,
+        }
     }
 
     /// How traces and metrics name the answer.
@@ -91,7 +105,7 @@ impl Answer {
         match self {
             Self::Granted { .. } => "granted",
             Self::Denied(_) => "denied",
-            Self::Done(_) => "changed",
+            Self::Done(_) | Self::Settled(_) => "changed",
         }
     }
 }

@@ -1,17 +1,18 @@
 use std::collections::HashMap;
 
-use super::item::{Alteration, Item, Target};
-#[cfg(feature = "postgres")]
+use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
 use super::row::Row;
-use crate::algebra::Ask;
+use crate::algebra::{Ask, Timestamp};
+use crate::call_name::{CallError, CallName, Drawn, Keeping, Once};
 use crate::error::Error;
-use crate::hold::{Held, HoldError, HoldId, Holding};
+use crate::hash::stable_hash;
 use crate::key::Key;
-use crate::limit::Limit;
+use crate::limit::LimitKind;
 #[cfg(feature = "postgres")]
 use crate::parts::Parts;
-use crate::receipt::{Charge, Receipt};
+use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::request::{CheckedRequest, Request};
+use crate::stored_call::CallRow;
 use crate::text::Text;
 use crate::tokens::{Tokens, TokensError};
 
@@ -27,142 +28,117 @@ pub struct Call {
 impl Call {
     /// Takes tokens from every limit, or from none.
     pub fn consume(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { checked: asks(requests, Ask::consume).map(CheckedCall::Take) }
+        Self { checked: asks(requests, Ask::consume, Action::Take) }
     }
 
     /// Takes tokens from every limit, now or for later, or from none.
     pub fn reserve(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { checked: asks(requests, Ask::reserve).map(CheckedCall::Take) }
+        Self { checked: asks(requests, Ask::reserve, Action::Take) }
     }
 
     /// Says whether tokens could be taken from every limit, and takes none.
     pub fn check(requests: impl IntoIterator<Item = Request>) -> Self {
-        Self { checked: asks(requests, Ask::consume).map(CheckedCall::Check) }
+        Self { checked: asks(requests, Ask::consume, Action::Check) }
     }
 
     /// Gives tokens back, up to the capacity.
     pub fn credit(request: Request) -> Self {
-        Self::alter(request.checked().and_then(unheld), Alteration::Credit)
+        Self { checked: request.checked().and_then(|request| alter(request, Alteration::Credit)) }
     }
 
     /// Takes tokens, whatever is there.
     pub fn debit(request: Request) -> Self {
-        Self::alter(request.checked().and_then(unheld), Alteration::Debit)
+        Self { checked: request.checked().and_then(|request| alter(request, Alteration::Debit)) }
     }
 
     /// Fills a key up, and brings a row from the future back to the present.
     pub fn reset(request: Request) -> Self {
-        Self::alter(request.checked(), |_| Alteration::Reset)
+        Self { checked: request.checked().map(|request| CheckedCall::of_one(request, Alteration::Reset)) }
     }
 
     /// Reads a balance.
     pub fn look(request: Request) -> Self {
-        Self::alter(request.checked(), |_| Alteration::Look)
+        Self { checked: request.checked().map(|request| CheckedCall::of_one(request, Alteration::Look)) }
     }
 
-    /// Brings each charge of a receipt to its actual cost: the difference is given back or taken, whatever is there. A
-    /// lease ends.
+    /// Brings each request of a receipt to its actual cost: the difference is given back or taken, whatever is there. A
+    /// lease ends, and what is [flat](Request::flat) stays as it is.
     ///
-    /// One request may have charged several shards. An excess is given back to each of them, up to what it was charged;
-    /// a shortage is taken from the first.
+    /// One request may have charged several rows. Each is settled at what earlier ones leave of the cost, up to what it
+    /// was charged; the last one takes what lies above.
     #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
-    #[expect(clippy::missing_panics_doc, reason = "both differences fit")]
     pub fn settle(receipt: Receipt, actual: Tokens) -> Self {
-        Self::amend(&receipt, |charges| {
-            if let [Charge { limit, cost, hold: Some(held), ready_at, .. }] = charges {
-                let (cost, actual) = (not_negative(limit, *cost)?, not_negative(limit, actual)?);
-                let granted_at = (*ready_at).into();
-                let settled = Alteration::Settle { held: *held, cost, actual, granted_at };
-                return Ok(vec![limit.lease().map_or(settled, |_| Alteration::Release(*held))]);
-            }
-            let mut excess = -i128::from(not_negative(&charges[0].limit, actual)?.micros());
-            for charge in charges {
-                excess += i128::from(not_negative(&charge.limit, charge.cost)?.micros());
-            }
-            if excess < 0 {
-                let shortage = i64::try_from(-excess).expect("it is no larger than the actual cost");
-                return Ok(vec![Alteration::Debit(Tokens::from_micros(shortage))]);
-            }
-            let mut give = |charge: &Charge| {
-                let given = excess.min(charge.cost.micros().into());
-                excess -= given;
-                let given = i64::try_from(given).expect("it is no larger than the charge");
-                Alteration::Credit(Tokens::from_micros(given))
-            };
-            Ok(charges.iter().map(&mut give).collect())
+        settle(&receipt, |_, charges| Ok(charges[0].is_counted().then_some(actual)))
+    }
+
+    /// The same with a cost for each request, in the order asked.
+    #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
+    pub fn settle_each(receipt: Receipt, costs: &[Tokens]) -> Self {
+        let requests = receipt.by_request().count();
+        settle(&receipt, |request, _| {
+            let missing = Error::CostsMissing { costs: costs.len(), requests };
+            if costs.len() == requests { Ok(Some(costs[request])) } else { Err(missing) }
         })
     }
 
     /// Gives back each charge of a receipt that is not ready to be spent. A lease ends.
-    #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
     pub fn cancel(receipt: Receipt) -> Self {
-        let give = |charge: &Charge| {
-            let (cost, until) = (not_negative(&charge.limit, charge.cost)?, charge.ready_at.into());
-            Ok(match charge.hold {
-                Some(held) if charge.limit.lease().is_some() => Alteration::Release(held),
-                Some(held) => Alteration::SettleUntil { held, cost, until },
-                None => Alteration::CreditUntil(cost, until),
-            })
-        };
-        Self::amend(&receipt, |charges| charges.iter().map(give).collect())
+        Self {
+            checked: Settling::of(receipt.charges, End::Cancelled)
+                .and_then(|call| call.using(receipt.call, receipt.lapses_at)),
+        }
     }
 
     /// Lets each lease of a receipt last for its limit's period from now on. Its other charges stay as they are.
     pub fn renew(receipt: &Receipt) -> Self {
-        Self::of_leases(receipt, Alteration::Renew)
+        Self { checked: Settling::of(receipt.leases().cloned().collect(), End::Renewed) }
     }
 
     /// Ends each lease of a receipt. Its other charges stay as they are.
     pub fn release(receipt: &Receipt) -> Self {
-        Self::of_leases(receipt, Alteration::Release)
+        Self { checked: Settling::of(receipt.leases().cloned().collect(), End::Released) }
     }
 
-    /// Names the holds of this call, but for those that [`Request::once`] names. Ids must differ as long as receipts
-    /// live, so they are random: a `Limiter` and a `Gate` draw one for each call. Where a row has a hold of that name,
-    /// the next free one is used.
-    pub fn with_id(mut self, id: HoldId) -> Self {
-        if let Ok(CheckedCall::Take(items) | CheckedCall::Check(items)) = &mut self.checked {
-            for item in items {
-                item.action = item.action.named(id);
+    /// Gives back what a stored call took and did not report, if it is due. Otherwise nothing changes.
+    pub fn lapse(row: CallRow) -> Self {
+        let lapse = |call| CheckedCall { stored: Some(Box::new(OwnRow { name: row.name, role: Role::Lapse })), ..call };
+        Self { checked: Settling::of(row.charges, End::Reported).map(lapse) }
+    }
+
+    /// Whether [`with_id`](Self::with_id) must name something: a lease, or a stored call without an id of its caller's.
+    #[must_use]
+    pub fn needs_id(&self) -> bool {
+        self.checked.as_ref().is_ok_and(|call| {
+            let leases = |item: &Item<Ask>| item.target.limit.lease().is_some();
+            matches!(&call.action, Action::Take(items) if call.is_fresh() || items.iter().any(leases))
+        })
+    }
+
+    /// Names the leases of this call, and its row where [`Request::once`] does not. An id is never used again, so it is
+    /// random: a `Limiter` and a `Gate` draw one for each call.
+    pub fn with_id(mut self, id: u128) -> Self {
+        if let Ok(call) = &mut self.checked
+            && let Action::Take(items) = &mut call.action
+        {
+            for item in items.iter_mut().filter(|item| item.target.limit.lease().is_some()) {
+                item.action = item.action.named(Drawn(id));
+            }
+            if call.is_fresh()
+                && let Some(stored) = &mut call.stored
+            {
+                stored.name.id = Drawn(id).to_string().into();
             }
         }
         self
     }
 
-    fn alter(request: Result<CheckedRequest, Error>, alteration: impl Fn(Tokens) -> Alteration) -> Self {
-        let altered = |CheckedRequest { limit, key, cost, .. }| {
-            CheckedCall::Alter(vec![Item { target: Target::new(limit, key), action: alteration(cost) }])
-        };
-        Self { checked: request.map(altered) }
-    }
-
-    /// Changes the rows of a receipt's leases.
-    fn of_leases(receipt: &Receipt, alteration: fn(Held) -> Alteration) -> Self {
-        let item = |(charge, held)| Item { target: Target::of_charge(charge), action: alteration(held) };
-        Self { checked: Ok(CheckedCall::Alter(receipt.leases().map(item).collect())) }
-    }
-
-    /// Changes the rows of a receipt's charges: `alterations` says how, for the charges of one request.
-    fn amend(receipt: &Receipt, alterations: impl Fn(&[Charge]) -> Result<Vec<Alteration>, Error>) -> Self {
-        let items = || {
-            let mut items = Vec::with_capacity(receipt.charges.len());
-            for charges in receipt.by_request() {
-                let alterations = alterations(charges)?;
-                let of_charge = |(charge, action)| Item { target: Target::of_charge(charge), action };
-                items.extend(charges.iter().zip(alterations).map(of_charge));
-            }
-            Ok(CheckedCall::Alter(items))
-        };
-        Self { checked: items() }
-    }
-
     /// The call, if it is right.
     pub(crate) fn checked(self) -> Result<CheckedCall, Error> {
         let call = self.checked?;
-        if call.targets().next().is_none() {
+        if call.first_rows().next().is_none() {
             return Err(Error::NothingAsked);
         }
-        if let CheckedCall::Take(items) | CheckedCall::Check(items) = &call {
+        if let Action::Take(items) | Action::Check(items) = &call.action {
             items.iter().try_for_each(possible)?;
         }
         Ok(call)
@@ -173,7 +149,10 @@ impl Call {
     pub(crate) fn checked_for(self, parts: Parts) -> Result<CheckedCall, Error> {
         let mut call = self.checked()?;
         if parts.is_distributed() {
-            call.targets_mut().for_each(|target| target.first.part = parts.of(&target.first.key));
+            call.first_rows_mut().for_each(|row| row.part = parts.of(&row.key));
+            if let Some(stored) = &mut call.stored {
+                stored.name.part = parts.of(&stored.name.key);
+            }
         }
         Ok(call)
     }
@@ -181,48 +160,130 @@ impl Call {
 
 /// A call that can be decided: nothing is wrong with what it asks.
 #[derive(Clone, Debug)]
-pub(crate) enum CheckedCall {
+pub(crate) struct CheckedCall {
+    pub(super) action: Action,
+    /// The row that it has for itself, if it has one.
+    pub(super) stored: Option<Box<OwnRow>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Action {
     /// All or nothing; each limit and key once.
     Take(Vec<Item<Ask>>),
     /// What a `Take` would come to.
     Check(Vec<Item<Ask>>),
-    /// One after another.
-    Alter(Vec<Item<Alteration>>),
+    Alter(Item<Alteration>),
+    /// All or nothing.
+    Settle(Settling),
 }
 
 impl CheckedCall {
-    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
-        let (asks, alterations) = match self {
-            Self::Take(items) | Self::Check(items) => (items.as_slice(), [].as_slice()),
-            Self::Alter(items) => ([].as_slice(), items.as_slice()),
-        };
-        asks.iter().map(|item| &item.target).chain(alterations.iter().map(|item| &item.target))
+    fn of_one(CheckedRequest { limit, key, .. }: CheckedRequest, action: Alteration) -> Self {
+        Self { action: Action::Alter(Item { target: Target::new(limit, key), action }), stored: None }
     }
 
-    /// Whether it may insert a row: whether it takes more than nothing, or keeps a hold.
+    /// The same, which uses up a stored call.
+    fn using(mut self, name: Option<CallName>, lapses_at: Option<Timestamp>) -> Result<Self, Error> {
+        if let Some(name) = name {
+            if !name.is_right() {
+                return Err(Error::CorruptReceipt { limit: name.name.into() });
+            }
+            self.stored = Some(Box::new(OwnRow { name, role: Role::Use { lapses_at } }));
+        }
+        Ok(self)
+    }
+
+    /// The name of its row.
+    pub(super) fn name(&self) -> Option<&CallName> {
+        self.stored.as_ref().map(|stored| &stored.name)
+    }
+
+    /// Whether its row has no id of its caller's, so that nobody has written it before.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.stored.as_ref().is_some_and(|stored| matches!(stored.role, Role::Write { once: None, .. }))
+    }
+
+    /// Whether it settles what was charged before.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn settles(&self) -> bool {
+        matches!(self.action, Action::Settle(_))
+    }
+
+    /// Whether what it takes comes back by itself.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn lapses(&self) -> bool {
+        let role = self.stored.as_ref().map(|stored| stored.role);
+        matches!(role, Some(Role::Write { keeping: Some(keeping), .. }) if keeping.lapses())
+    }
+
+    /// Whether it was perhaps carried out before.
+    pub(crate) fn is_once(&self) -> bool {
+        self.stored.is_some() && !self.is_fresh()
+    }
+
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Target> {
+        let (asks, altered) = match &self.action {
+            Action::Take(items) | Action::Check(items) => (items.as_slice(), None),
+            Action::Alter(item) => ([].as_slice(), Some(&item.target)),
+            Action::Settle(_) => ([].as_slice(), None),
+        };
+        asks.iter().map(|item| &item.target).chain(altered)
+    }
+
+    /// The rows that it settles.
+    pub(super) fn settled(&self) -> &[Row] {
+        if let Action::Settle(settling) = &self.action { &settling.rows } else { &[] }
+    }
+
+    /// The first row of each limit and key that it asks, or each row that it settles.
+    pub(crate) fn first_rows(&self) -> impl Iterator<Item = &Row> {
+        self.targets().map(|target| &target.first).chain(self.settled())
+    }
+
+    /// How many rows it asks for behind each of these, and with it.
+    pub(super) fn widths(&self) -> impl Iterator<Item = usize> {
+        self.targets().map(|target| target.rows).chain(self.settled().iter().map(|_| 1))
+    }
+
+    /// Whether it may insert a row: whether it takes more than nothing, or gives money back.
     pub(super) fn inserts(&self) -> bool {
-        let takes = |alteration: &Alteration| matches!(alteration, Alteration::Debit(cost) if *cost > Tokens::ZERO);
-        match self {
-            Self::Take(items) => items.iter().any(|item| item.action.writes(&item.target.terms)),
-            Self::Check(_) => false,
-            Self::Alter(items) => items.iter().any(|item| takes(&item.action)),
+        match &self.action {
+            Action::Take(items) => items.iter().any(|item| item.action.cost() > Tokens::ZERO),
+            Action::Check(_) => false,
+            Action::Alter(Item { target, action }) => match action {
+                Alteration::Debit(cost) => *cost > Tokens::ZERO,
+                Alteration::Credit(_) => target.limit.kind == LimitKind::Wallet,
+                Alteration::Look | Alteration::Reset => false,
+            },
+            Action::Settle(settling) => settling.charges.iter().any(|charge| charge.kind == ChargeKind::Wallet),
+        }
+    }
+
+    /// The limit that stands for the call in traces and errors: the first that was asked.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn limit(&self) -> &Text {
+        &self.first_rows().next().expect("a checked call asks something").name
+    }
+
+    /// The first stale shard of the limit and key that it resets.
+    #[cfg(feature = "postgres")]
+    pub(super) fn stale(&self) -> Option<Row> {
+        match &self.action {
+            Action::Alter(Item { target, action: Alteration::Reset }) => Some(target.first.after(target.rows)),
+            _ => None,
         }
     }
 }
 
 #[cfg(feature = "postgres")]
 impl CheckedCall {
-    fn targets_mut(&mut self) -> impl Iterator<Item = &mut Target> {
-        let (asks, alterations) = match self {
-            Self::Take(items) | Self::Check(items) => (items.as_mut_slice(), [].as_mut_slice()),
-            Self::Alter(items) => ([].as_mut_slice(), items.as_mut_slice()),
+    fn first_rows_mut(&mut self) -> impl Iterator<Item = &mut Row> {
+        let (asks, altered, settled) = match &mut self.action {
+            Action::Take(items) | Action::Check(items) => (items.as_mut_slice(), None, [].as_mut_slice()),
+            Action::Alter(item) => ([].as_mut_slice(), Some(&mut item.target.first), [].as_mut_slice()),
+            Action::Settle(settling) => ([].as_mut_slice(), None, settling.rows.as_mut_slice()),
         };
-        asks.iter_mut().map(|item| &mut item.target).chain(alterations.iter_mut().map(|item| &mut item.target))
-    }
-
-    /// The first row of each limit and key that it asks.
-    pub(crate) fn first_rows(&self) -> impl Iterator<Item = &Row> {
-        self.targets().map(|target| &target.first)
+        asks.iter_mut().map(|item| &mut item.target.first).chain(altered).chain(settled)
     }
 
     /// The part that all its rows lie in; `None` for a call over several parts.
@@ -234,104 +295,192 @@ impl CheckedCall {
 
     /// What a call of one request takes.
     pub(crate) fn only(&self) -> &Item<Ask> {
-        match self {
-            Self::Take(items) if items.len() == 1 => &items[0],
+        match &self.action {
+            Action::Take(items) if items.len() == 1 => &items[0],
             _ => unreachable!("only a call that takes from one limit has one"),
         }
     }
 
     /// The rows of concurrency limits in which it may free something.
     pub(crate) fn releases(&self) -> impl Iterator<Item = &Row> {
-        let items = if let Self::Alter(items) = self { items.as_slice() } else { [].as_slice() };
-        let frees =
-            |item: &&Item<Alteration>| item.target.limit.lease().is_some() && !matches!(item.action, Alteration::Look);
-        items.iter().filter(frees).map(|item| &item.target.first)
+        let reset = self.targets().filter(|target| self.raises_balance() && target.limit.lease().is_some());
+        let settling = if let Action::Settle(settling) = &self.action { Some(settling) } else { None };
+        let charges = settling.filter(|_| self.raises_balance()).into_iter();
+        let charges = charges.flat_map(|settling| settling.charges.iter().zip(&settling.rows));
+        let leases = charges.filter(|(charge, _)| charge.kind == ChargeKind::Lease);
+        reset.map(|target| &target.first).chain(leases.map(|(_, row)| row))
     }
 
     /// How many rows it asks for.
     pub(crate) fn rows(&self) -> usize {
-        self.targets().map(|target| target.rows).sum()
+        self.widths().sum()
     }
 
     /// How many keys of limits it asks for.
     pub(crate) fn keys(&self) -> usize {
-        self.targets().count()
-    }
-
-    /// The limit that stands for the call in traces and errors: the first that was asked.
-    pub(crate) fn limit(&self) -> &Limit {
-        &self.targets().next().expect("a checked call asks something").limit
-    }
-
-    /// The first stale shard of each limit and key that it resets.
-    pub(super) fn stale(&self) -> impl Iterator<Item = Row> {
-        let items = if let Self::Alter(items) = self { items.as_slice() } else { [].as_slice() };
-        let resets = items.iter().filter(|item| matches!(item.action, Alteration::Reset));
-        resets.map(|item| item.target.first.after(item.target.rows))
+        self.first_rows().count()
     }
 
     /// Whether it may raise a balance.
     pub(crate) fn raises_balance(&self) -> bool {
-        let raises = |alteration: &Alteration| {
-            !matches!(alteration, Alteration::Debit(_) | Alteration::Look | Alteration::Renew(_))
-        };
-        matches!(self, Self::Alter(items) if items.iter().any(|item| raises(&item.action)))
+        match &self.action {
+            Action::Take(_) | Action::Check(_) => false,
+            Action::Alter(item) => matches!(item.action, Alteration::Credit(_) | Alteration::Reset),
+            Action::Settle(settling) => !matches!(settling.end, End::Renewed),
+        }
     }
 
     /// The same call on a fraction of each limit, from 0 to 1, in one row each: nobody waits for a lock in memory.
-    /// `None` where the fraction could never grant it.
+    /// `None` where the fraction could never grant it, and for what memory cannot take back: leases and money.
     pub(crate) fn fraction(mut self, fraction: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
         let millionths = (fraction.clamp(0.0, 1.0) * 1e6).floor() as i64;
-        let (Self::Take(items) | Self::Check(items)) = &mut self else { return None };
-        // Nobody could release what memory has granted.
-        if items.iter().any(|item| item.target.limit.lease().is_some()) {
+        let (Action::Take(items) | Action::Check(items)) = &mut self.action else { return None };
+        if items.iter().any(|item| matches!(item.target.limit.kind, LimitKind::Concurrency | LimitKind::Wallet)) {
             return None;
         }
         for item in items.iter_mut() {
             item.target.terms = item.target.terms.fraction(millionths);
             (item.target.rows, item.target.limit) = (1, item.target.limit.clone().shards(1));
         }
-        items.iter().all(|item| possible(item).is_ok()).then_some(self)
+        items.iter().all(|item| possible(item).is_ok()).then_some(Self { stored: None, ..self })
     }
 
     /// What it asks, where one row's balance can refuse it: it takes or checks without reserving, has not been granted
     /// before, and the limit has one row, from which nothing is released.
     pub(crate) fn refusable(&self) -> Option<impl Iterator<Item = &Item<Ask>>> {
-        let (Self::Take(items) | Self::Check(items)) = self else { return None };
-        let escapes = items.iter().any(|item| item.action.is_reserving() || item.action.is_once());
+        let (Action::Take(items) | Action::Check(items)) = &self.action else { return None };
+        let escapes = self.is_once() || items.iter().any(|item| item.action.is_reserving());
         let is_certain = |item: &&Item<Ask>| item.target.rows == 1 && item.target.limit.lease().is_none();
         (!escapes).then(|| items.iter().filter(is_certain))
     }
 }
 
-/// A cost that came from outside: from a caller, or in a receipt that was stored.
-fn not_negative(limit: &Limit, cost: Tokens) -> Result<Tokens, Error> {
-    if cost.is_negative() {
-        return Err(Error::Cost { limit: limit.name.clone().into(), source: TokensError::Negative });
+impl Settling {
+    fn of(charges: Vec<Charge>, end: End) -> Result<CheckedCall, Error> {
+        if let Some(charge) = charges.iter().find(|charge| !charge.is_right()) {
+            return Err(Error::CorruptReceipt { limit: charge.limit.clone().into() });
+        }
+        let rows = charges.iter().map(Row::of_charge).collect();
+        Ok(CheckedCall { action: Action::Settle(Self { charges, rows, end }), stored: None })
     }
-    Ok(cost)
 }
 
-/// A request that gives or takes, and leaves no hold: of no limit that counts who holds it, and without an id.
-fn unheld(request: CheckedRequest) -> Result<CheckedRequest, Error> {
-    let source = match &request {
-        CheckedRequest { limit, .. } if limit.lease().is_some() => HoldError::Counted,
-        CheckedRequest { once: Some(_), .. } => HoldError::IdWithoutHold,
-        _ => return Ok(request),
+/// What each charge comes to, where each request comes to a cost: at most what was charged, but the last charge of a
+/// request takes what lies above. A request without a cost stays as it is.
+pub(super) fn line(charges: &[Charge], costs: impl Iterator<Item = Option<Tokens>>) -> Vec<Tokens> {
+    let of_request = |(charges, cost): (&[Charge], Option<Tokens>)| {
+        let last = charges.len() - 1;
+        let of_charge = move |(place, charge): (usize, &Charge)| {
+            let Some(cost) = cost else { return charge.cost };
+            // Neither is negative: the difference fits.
+            let left = Tokens::from_micros((cost.micros() - charge.before.micros()).max(0));
+            if place == last { left } else { left.min(charge.cost) }
+        };
+        charges.iter().enumerate().map(of_charge).collect::<Vec<_>>()
     };
-    Err(Error::Hold { limit: request.limit.name.clone().into(), source })
+    by_request(charges).zip(costs).flat_map(of_request).collect()
 }
 
-fn asks(requests: impl IntoIterator<Item = Request>, ask: fn(Tokens) -> Ask) -> Result<Vec<Item<Ask>>, Error> {
+fn settle(receipt: &Receipt, cost: impl Fn(usize, &[Charge]) -> Result<Option<Tokens>, Error>) -> Call {
+    let costs = || {
+        let of_request = |(place, charges): (usize, &[Charge])| {
+            let cost = cost(place, charges)?;
+            cost.map_or(Ok(()), |cost| not_negative(&charges[0].limit, cost)).map(|()| cost)
+        };
+        let costs = receipt.by_request().enumerate().map(of_request).collect::<Result<Vec<_>, Error>>()?;
+        let costs = line(&receipt.charges, costs.into_iter());
+        Settling::of(receipt.charges.clone(), End::Costs(costs))?.using(receipt.call.clone(), receipt.lapses_at)
+    };
+    Call { checked: costs() }
+}
+
+/// A cost that came from outside.
+fn not_negative(limit: &Text, cost: Tokens) -> Result<(), Error> {
+    if cost.is_negative() {
+        return Err(Error::Cost { limit: limit.clone().into(), source: TokensError::Negative });
+    }
+    Ok(())
+}
+
+/// A credit or a debit: of no limit that counts who holds it, and with nothing to settle.
+fn alter(request: CheckedRequest, alteration: fn(Tokens) -> Alteration) -> Result<CheckedCall, Error> {
+    let source = match &request {
+        CheckedRequest { limit, .. } if limit.lease().is_some() => CallError::Counted,
+        CheckedRequest { keeping: Some(_), .. } => CallError::WithoutReceipt,
+        _ => {
+            let (cost, once) = (request.cost, request.once.clone());
+            let mut call = CheckedCall::of_one(request, alteration(cost));
+            if let (Some(Once { id, span }), Action::Alter(item)) = (once, &call.action) {
+                let verb = if matches!(item.action, Alteration::Credit(_)) { b'c' } else { b'd' };
+                let asked = print(verb, None, [(&item.target.first, cost, false)].into_iter());
+                let name = name(&item.target.first, String::from(id).into());
+                let role = Role::Write { asked, keeping: None, once: Some(span) };
+                call.stored = Some(Box::new(OwnRow { name, role }));
+            }
+            return Ok(call);
+        }
+    };
+    Err(Error::Call { limit: request.limit.name.clone().into(), source })
+}
+
+fn asks(
+    requests: impl IntoIterator<Item = Request>,
+    ask: fn(Tokens) -> Ask,
+    action: fn(Vec<Item<Ask>>) -> Action,
+) -> Result<CheckedCall, Error> {
     let requests = requests.into_iter();
     let (mut items, mut places) = (Vec::with_capacity(requests.size_hint().0.min(FEW)), HashMap::new());
+    // What some request says for the whole call.
+    let (mut keeping, mut once) = (None, None);
     for request in requests {
-        let CheckedRequest { limit, key, cost, holding, once } = request.checked()?;
-        let action = ask(cost).holding(limit.lease().map(Holding::LapsesAfter).or(holding)).once(once.as_deref());
-        add_up(&mut items, &mut places, Item { target: Target::new(limit, key), action })?;
+        let CheckedRequest { limit, key, cost, keeping: kept, once: id, flat } = request.checked()?;
+        let conflict = |source| Error::Call { limit: limit.name.clone().into(), source };
+        if let Some(kept) = kept
+            && *keeping.get_or_insert(kept) != kept
+        {
+            return Err(conflict(CallError::Conflicting));
+        }
+        if id.is_some() && once.is_some() {
+            return Err(conflict(CallError::TwoIds));
+        }
+        let item = Item { target: Target::new(limit, key), action: ask(cost).flat(flat) };
+        once = once.or(id.map(|id| (item.target.first.clone(), id)));
+        add_up(&mut items, &mut places, item)?;
     }
-    Ok(items)
+    let stored = stored(&items, keeping, once).map(Box::new);
+    Ok(CheckedCall { action: action(items), stored })
+}
+
+/// The row of a call that takes, if it asks for one.
+fn stored(items: &[Item<Ask>], keeping: Option<Keeping>, once: Option<(Row, Once)>) -> Option<OwnRow> {
+    if keeping.is_none() && once.is_none() {
+        return None;
+    }
+    let verb = if items.iter().any(|item| item.action.is_reserving()) { b'r' } else { b't' };
+    let asked = items.iter().map(|item| (&item.target.first, item.action.cost(), item.action.flat));
+    let asked = print(verb, keeping, asked);
+    let (name, once) = match once {
+        Some((row, Once { id, span })) => (name(&row, String::from(id).into()), Some(span)),
+        None => (name(items.iter().map(|item| &item.target.first).min()?, Drawn::default().to_string().into()), None),
+    };
+    Some(OwnRow { name, role: Role::Write { asked, keeping, once } })
+}
+
+fn name(row: &Row, id: Text) -> CallName {
+    CallName { part: row.part, name: row.name.clone(), key: row.key.clone(), id }
+}
+
+/// The fingerprint of a call, in whatever order it names its requests. Rows keep it, so every release and platform must
+/// compute the same one.
+fn print<'r>(verb: u8, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r Row, Tokens, bool)>) -> i64 {
+    let kept = keeping.map_or((0, 0), |keeping| (keeping.span().as_micros(), u8::from(keeping.lapses()) + 1));
+    let of_call = stable_hash([verb, kept.1].into_iter().chain(kept.0.to_le_bytes()));
+    let of_request = |(row, cost, flat): (&Row, Tokens, bool)| {
+        let names = row.name().bytes().chain([0xFF]).chain(row.key.as_str().bytes()).chain([0xFF, flat.into()]);
+        stable_hash(names.chain(cost.micros().to_le_bytes()))
+    };
+    requests.map(of_request).fold(of_call, u64::wrapping_add).cast_signed()
 }
 
 /// Adds an item, or adds its cost to the item that asks the same limit and key already.
@@ -354,8 +503,8 @@ fn add_up(items: &mut Vec<Item<Ask>>, places: &mut HashMap<(Text, Key), usize>, 
     if other.target.limit != item.target.limit {
         return Err(Error::ConflictingDefinitions { limit: item.target.limit.name.clone().into() });
     }
-    if !other.action.holds_as(item.action) {
-        return Err(Error::Hold { limit: item.target.limit.name.clone().into(), source: HoldError::Conflicting });
+    if other.action.flat != item.action.flat {
+        return Err(Error::Call { limit: item.target.limit.name.clone().into(), source: CallError::Conflicting });
     }
     // A sum that does not fit is beyond every capacity.
     other.action = other.action.checked_add(item.action).ok_or_else(|| exceeded(other, Tokens::MAX))?;

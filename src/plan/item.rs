@@ -1,6 +1,8 @@
+use std::time::Duration;
+
 use super::row::Row;
 use crate::algebra::{Terms, Timestamp};
-use crate::hold::Held;
+use crate::call_name::{CallName, Keeping};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::receipt::Charge;
@@ -22,23 +24,13 @@ pub(crate) struct Target {
     pub(crate) rows: usize,
     /// The terms of all these rows together.
     pub(crate) terms: Terms,
-    /// Whether they are the terms of a receipt, under which no row is cut.
-    pub(crate) is_of_receipt: bool,
 }
 
 impl Target {
     /// All rows of a limit and key.
     pub(super) fn new(limit: Limit, key: Key) -> Self {
         let terms = Terms::of(&limit, &key);
-        Self { first: Row::new(&limit, key, 0), rows: limit.shards.into(), terms, limit, is_of_receipt: false }
-    }
-
-    /// The row of a charge alone, under the definition that was charged.
-    pub(super) fn of_charge(charge: &Charge) -> Self {
-        let (limit, key) = (charge.limit.clone(), charge.key.clone());
-        let shard = charge.shard % limit.shards;
-        let terms = Terms::of(&limit, &key).shard(shard.into(), limit.shards.into());
-        Self { first: Row::new(&limit, key, shard), rows: 1, terms, limit, is_of_receipt: true }
+        Self { first: Row::new(&limit, key, 0), rows: limit.shards.into(), terms, limit }
     }
 
     pub(super) fn key(&self) -> &Key {
@@ -51,30 +43,58 @@ impl Target {
 }
 
 /// A change that takes or gives whatever the balance is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Alteration {
     Credit(Tokens),
-    /// A credit up to an instant; later it changes nothing.
-    CreditUntil(Tokens, Timestamp),
     Debit(Tokens),
     /// Changes nothing.
     Look,
     Reset,
-    /// Lets a lease last from now on.
-    Renew(Held),
-    /// Ends a lease.
-    Release(Held),
-    /// Brings a charge that has a hold, but no lease, to its actual cost, and ends the hold.
-    Settle {
-        held: Held,
-        cost: Tokens,
-        actual: Tokens,
-        granted_at: Timestamp,
+}
+
+/// Charges that are brought to what they come to, all or none, each in its own row.
+#[derive(Clone, Debug)]
+pub(crate) struct Settling {
+    pub(super) charges: Vec<Charge>,
+    pub(super) rows: Vec<Row>,
+    pub(super) end: End,
+}
+
+/// What charges come to.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// A cost for each charge. A lease ends.
+    Costs(Vec<Tokens>),
+    /// Nothing, as long as they are not ready. A lease ends.
+    Cancelled,
+    /// What their stored call says that was used. A lease stays.
+    Reported,
+    /// Leases end.
+    Released,
+    /// Leases last from now on.
+    Renewed,
+}
+
+/// The row that a call has for itself.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnRow {
+    pub(super) name: CallName,
+    pub(super) role: Role,
+}
+
+/// What a call does with its row.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Role {
+    /// Writes it, unless it is there.
+    Write {
+        /// The fingerprint of the call.
+        asked: i64,
+        keeping: Option<Keeping>,
+        /// For how long its caller's id is kept, if it has one.
+        once: Option<Duration>,
     },
-    /// The same at no cost up to an instant; later at what it cost.
-    SettleUntil {
-        held: Held,
-        cost: Tokens,
-        until: Timestamp,
-    },
+    /// Uses it up.
+    Use { lapses_at: Option<Timestamp> },
+    /// Uses it up if it is due.
+    Lapse,
 }

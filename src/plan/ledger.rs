@@ -1,14 +1,16 @@
 use super::Planned;
 use super::answer::Answer;
-use super::call::CheckedCall;
-use super::item::{Alteration, Item, Target};
-use crate::algebra::{Ask, Hold, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Verdict};
+use super::call::{Action, line};
+use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
+use crate::algebra::{Ask, Flow, FullAt, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Unsettled, Verdict};
 use crate::balance::Balance;
+use crate::call_name::Keeping;
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::error::Error;
-use crate::hold::Held;
-use crate::receipt::Charge;
+use crate::receipt::{Charge, ChargeKind, Receipt, Settlement, by_request};
 use crate::standing::Standing;
+use crate::stored_call::{CallRow, Given};
+use crate::text::Text;
 use crate::tokens::Tokens;
 
 /// A row to write.
@@ -19,71 +21,156 @@ pub struct Change {
     /// What it holds from now on.
     pub state: State,
     /// When it will be full, and may be swept away.
-    pub full_at: Timestamp,
+    pub full_at: FullAt,
+}
+
+/// What becomes of a stored call; `name` is its place in [`Plan::names`](super::Plan::names), and `call` the last call of
+/// the plan that changed it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(missing_docs, reason = "said above")]
+pub enum CallChange {
+    /// It was not there.
+    Insert { call: usize, name: usize, row: CallRow },
+    /// Its receipt is used, and it no longer lapses.
+    Use { call: usize, name: usize },
+    /// It is gone.
+    Delete { call: usize, name: usize },
+}
+
+#[cfg(feature = "postgres")]
+impl CallChange {
+    /// The call of the plan that it stands or falls with.
+    pub(crate) fn call(&self) -> usize {
+        let (Self::Insert { call, .. } | Self::Use { call, .. } | Self::Delete { call, .. }) = self;
+        *call
+    }
+
+    /// Its place in [`Plan::names`](super::Plan::names).
+    pub(crate) fn name(&self) -> usize {
+        let (Self::Insert { name, .. } | Self::Use { name, .. } | Self::Delete { name, .. }) = self;
+        *name
+    }
+
+    /// What is inserted, if something is.
+    pub(crate) fn row(&self) -> Option<&CallRow> {
+        if let Self::Insert { row, .. } = self { Some(row) } else { None }
+    }
 }
 
 /// The rows while calls are decided over them, one after another.
 pub(super) struct Ledger {
     states: Vec<Option<State>>,
-    /// The terms under which each row was written last, if it was.
-    written: Vec<Option<Terms>>,
+    /// How each row was written last, if it was.
+    written: Vec<Option<Basis>>,
+    calls: Vec<Option<CallRow>>,
+    /// By which call each stored call was changed last.
+    changed: Vec<Option<usize>>,
     now: Timestamp,
 }
 
+/// How a row was written.
+#[derive(Clone, Copy)]
+enum Basis {
+    /// Under these terms.
+    Under(Terms),
+    /// Under no terms.
+    Settled(FullAt),
+}
+
+impl Basis {
+    fn full_at(self, state: &State) -> FullAt {
+        match self {
+            Self::Under(terms) => FullAt::At(terms.full_at(state)),
+            Self::Settled(full_at) => full_at,
+        }
+    }
+}
+
 impl Ledger {
-    pub(super) fn new(found: &[Option<State>], now: Timestamp) -> Self {
-        Self { states: found.to_vec(), written: vec![None; found.len()], now }
+    pub(super) fn new(found: &[Option<State>], known: &[Option<CallRow>], now: Timestamp) -> Self {
+        let (written, changed) = (vec![None; found.len()], vec![None; known.len()]);
+        Self { states: found.to_vec(), written, calls: known.to_vec(), changed, now }
     }
 
     /// Decides a call. Where rows are `chosen`, one for each item, each item takes from its chosen row alone.
-    pub(super) fn answer(&mut self, Planned { call, places }: &Planned, chosen: &[usize]) -> Result<Answer, Error> {
-        match call {
-            CheckedCall::Take(items) => self.take(items, places, chosen),
-            CheckedCall::Check(items) => {
-                let before = self.saved(items, places);
-                let answer = self.take(items, places, chosen);
-                self.restore(before);
-                answer.map(|mut answer| {
-                    if let Answer::Granted { charges, .. } = &mut answer {
-                        charges.clear();
-                    }
-                    answer
-                })
+    pub(super) fn answer(&mut self, call: usize, planned: &Planned, chosen: &[usize]) -> Result<Answer, Error> {
+        let Planned { call: checked, places, name } = planned;
+        let stored = checked.stored.as_deref().zip(*name);
+        let before = stored.map(|(_, name)| self.calls[name].clone());
+        let answer = match &checked.action {
+            Action::Take(items) => self.take(items, places, stored, chosen),
+            Action::Check(items) => {
+                let saved = self.saved(checked.widths().zip(places));
+                let mut answer = self.take(items, places, stored, chosen);
+                self.restore(saved);
+                if let Some((before, (_, name))) = before.clone().zip(stored) {
+                    self.calls[name] = before;
+                }
+                if let Ok(Answer::Granted { receipt, .. }) = &mut answer {
+                    *receipt = Receipt::default();
+                }
+                answer
             }
-            CheckedCall::Alter(items) => self.alter(items, places).map(Answer::Done),
+            Action::Alter(item) => self.alter(item, places[0], stored).map(Answer::Done),
+            Action::Settle(settling) => {
+                let saved = self.saved(checked.widths().zip(places));
+                let settled = self.settle(settling, places, stored);
+                if settled.is_err() {
+                    self.restore(saved);
+                }
+                settled.map(Answer::Settled)
+            }
+        };
+        if let Some((before, (_, name))) = before.zip(stored)
+            && self.calls[name] != before
+        {
+            self.changed[name] = Some(call);
         }
+        answer
     }
 
-    /// The rows that differ from what was found.
-    pub(super) fn changes(self, found: &[Option<State>]) -> Vec<Change> {
+    /// The rows, and the stored calls, that differ from what was found.
+    pub(super) fn changes(self, found: &[Option<State>], known: &[Option<CallRow>]) -> (Vec<Change>, Vec<CallChange>) {
         let rows = self.states.into_iter().zip(self.written).zip(found).enumerate();
-        let changed = rows.filter_map(|(row, ((state, terms), found))| {
-            let (state, terms) = (state.filter(|state| Some(state) != found.as_ref())?, terms?);
-            Some(Change { row, full_at: terms.full_at(&state), state })
+        let changed = rows.filter_map(|(row, ((state, written), found))| {
+            let (state, written) = (state.filter(|state| Some(state) != found.as_ref())?, written?);
+            Some(Change { row, full_at: written.full_at(&state), state })
         });
-        changed.collect()
+        let calls = self.calls.into_iter().zip(self.changed).zip(known).enumerate();
+        let calls = calls.filter_map(|(name, ((now, call), known))| match (known, now, call?) {
+            (None, Some(row), call) => Some(CallChange::Insert { call, name, row }),
+            (Some(known), Some(row), call) => (*known != row).then_some(CallChange::Use { call, name }),
+            (Some(_), None, call) => Some(CallChange::Delete { call, name }),
+            (None, None, _) => None,
+        });
+        (changed.collect(), calls.collect())
     }
 
     /// Takes from every limit or from none.
-    fn take(&mut self, items: &[Item<Ask>], places: &[usize], chosen: &[usize]) -> Result<Answer, Error> {
+    fn take(
+        &mut self,
+        items: &[Item<Ask>],
+        places: &[usize],
+        stored: Option<(&OwnRow, usize)>,
+        chosen: &[usize],
+    ) -> Result<Answer, Error> {
+        if let Some(row) = self.repeated(stored)? {
+            return self.repeat(row, items, places);
+        }
         let (mut verdicts, mut refusals) = (Vec::with_capacity(items.len()), Vec::new());
         // Of a refusal the latest instant among the limits that refuse: each grants after its own.
         let (mut decided_at, mut refused_at) = (self.now, self.now);
         for (index, (item, place)) in items.iter().zip(places).enumerate() {
+            self.expect_one_money(&item.target, *place)?;
             let pool = self.pool(&item.target, *place);
-            if let Some(before) = Taken::before(item, &pool)? {
-                decided_at = decided_at.max(pool.now());
-                verdicts.push(before);
-                continue;
-            }
             let verdict = match chosen.get(index) {
                 Some(row) => pool.decide_in(row - place, item.action),
                 None => pool.decide(item.action),
             };
-            match verdict.map_err(|TooDeep| too_deep(&item.target))? {
+            match verdict.map_err(|TooDeep| too_deep(&item.target.limit.name))? {
                 Verdict::Granted { portions, remaining, ready_at } => {
                     decided_at = decided_at.max(pool.now());
-                    verdicts.push(Taken { portions, remaining, ready_at, at: pool.now(), hold: None });
+                    verdicts.push(Taken { portions, remaining, ready_at, at: pool.now() });
                 }
                 Verdict::Denied { remaining, retry_at } => {
                     refused_at = refused_at.max(pool.now());
@@ -99,22 +186,64 @@ impl Ledger {
         // What is ready at the instant of its row is ready at once, also where the clock stands behind the row.
         let waits = verdicts.iter().filter(|taken| taken.ready_at > taken.at);
         let waits = waits.map(|taken| taken.ready_at).max();
-        let ready_at = waits.unwrap_or(self.now);
-        let is_new = verdicts.iter().any(|taken| !taken.portions.is_empty());
-        let is_repeated = !is_new && verdicts.iter().any(|taken| taken.hold.is_some());
-        let source = if is_repeated { Source::Repeated } else { Source::Database };
         let mut charges = Vec::with_capacity(items.len());
         for ((item, place), mut taken) in items.iter().zip(places).zip(verdicts) {
-            // None of it is spent before all of it may be: until then each charge can be cancelled. What was taken
-            // before was ready then.
-            let at = taken.ready_at.min(taken.at);
-            let ready_at = waits.map_or(at, |latest| latest.max(at));
-            let held = taken.keep(item, ready_at);
-            taken.charge(item, ready_at, held, &mut charges);
+            // None of it is spent before all of it may be: until then each charge can be cancelled.
+            let ready_at = waits.map_or(taken.at, |latest| latest.max(taken.at));
+            taken.charge(item, ready_at, &mut charges);
             self.write(&item.target, *place, taken.portions);
         }
+        let mut receipt = Receipt::from(charges);
+        if let Some((stored, name)) = stored {
+            let row = stored.row(receipt.charges.clone(), decided_at, waits);
+            (receipt.call, receipt.lapses_at) = (Some(row.name.clone()), Some(row.lapses_at.unwrap_or(row.kept_until)));
+            self.calls[name] = Some(row);
+        }
         let standings = items.iter().zip(places).map(|(item, place)| self.standing(item, *place)).collect();
-        Ok(Answer::Granted { observed_at: self.now, decided_at, source, remaining, ready_at, charges, standings })
+        let (observed_at, ready_at) = (self.now, waits.unwrap_or(self.now));
+        let source = Source::Database;
+        Ok(Answer::Granted { observed_at, decided_at, source, remaining, ready_at, receipt, standings })
+    }
+
+    /// The stored call that a call repeats, if it does.
+    fn repeated(&self, stored: Option<(&OwnRow, usize)>) -> Result<Option<&CallRow>, Error> {
+        let Some((stored, name)) = stored else { return Ok(None) };
+        let (Role::Write { asked, .. }, Some(row)) = (stored.role, &self.calls[name]) else { return Ok(None) };
+        if row.asked == asked {
+            Ok(Some(row))
+        } else {
+            Err(Error::OnceMismatch { limit: stored.name.name.clone().into() })
+        }
+    }
+
+    /// What was granted before. The balances are those of now.
+    fn repeat(&self, row: &CallRow, items: &[Item<Ask>], places: &[usize]) -> Result<Answer, Error> {
+        let mut receipt = Receipt {
+            call: Some(row.name.clone()),
+            lapses_at: Some(row.lapses_at.unwrap_or(row.kept_until)),
+            ..Receipt::from(row.charges.clone())
+        };
+        // Who was granted a lease that is over would work beside those who hold all of the limit.
+        for lease in receipt.charges.iter_mut().filter(|charge| charge.lease.is_some()) {
+            let of_limit = |item: &Item<Ask>| item.target.limit.name == lease.limit && *item.target.key() == lease.key;
+            let place = items.iter().position(of_limit).map(|item| places[item]);
+            let row = place.and_then(|place| self.states[place].as_ref());
+            let ends_at = lease.held_until(row, self.now);
+            lease.until = Some(ends_at.ok_or_else(|| Error::ReceiptUsed { limit: lease.limit.clone().into() })?);
+        }
+        let standings: Vec<_> = items.iter().zip(places).map(|(item, place)| self.standing(item, *place)).collect();
+        let remaining = standings.iter().map(|standing| standing.remaining).min().unwrap_or(Tokens::MAX);
+        let ready_at =
+            row.answer.as_ref().and_then(|given| given.ready_at).map_or(self.now, |ready_at| ready_at.max(self.now));
+        Ok(Answer::Granted {
+            observed_at: self.now,
+            decided_at: row.charged_at.max(self.now),
+            source: Source::Repeated,
+            remaining,
+            ready_at,
+            receipt,
+            standings: standings.into(),
+        })
     }
 
     /// Where an item's limit stands.
@@ -125,7 +254,7 @@ impl Ledger {
             key: item.target.key().clone(),
             cost: item.action.cost(),
             remaining: pool.balance(),
-            more_at: pool.more_at().map(Into::into),
+            more_at: pool.more_at().and_then(ever).map(Into::into),
         }
     }
 
@@ -134,48 +263,140 @@ impl Ledger {
         let (pool, needs) = (self.pool(&item.target, place), item.action.needs(&item.target.terms));
         let mut standing = self.standing(item, place);
         if standing.remaining < needs {
-            let retry_at = pool.first_instant(needs).into();
-            standing.more_at = Some(standing.more_at.map_or(retry_at, |more_at| more_at.min(retry_at)));
+            let retry_at = ever(pool.first_instant(needs)).map(Into::into);
+            standing.more_at = standing.more_at.into_iter().chain(retry_at).min();
         }
         standing
     }
 
-    /// Changes rows one after another; all or, where a debt does not fit, none.
-    fn alter(&mut self, items: &[Item<Alteration>], places: &[usize]) -> Result<Vec<Balance>, Error> {
-        let before = self.saved(items, places);
-        let changed = items.iter().zip(places).map(|(item, place)| self.alter_one(item, *place)).collect();
-        if Result::is_err(&changed) {
-            self.restore(before);
+    fn alter(
+        &mut self,
+        item: &Item<Alteration>,
+        place: usize,
+        stored: Option<(&OwnRow, usize)>,
+    ) -> Result<Balance, Error> {
+        let limit = &item.target.limit.name;
+        if self.repeated(stored)?.is_some() {
+            return Ok(Balance { source: Source::Repeated, ..self.balance(&item.target, place) });
         }
-        changed
-    }
-
-    fn alter_one(&mut self, item: &Item<Alteration>, place: usize) -> Result<Balance, Error> {
+        self.expect_one_money(&item.target, place)?;
         let pool = self.pool(&item.target, place);
         let portions = match item.action {
-            Alteration::Credit(amount) => pool.credit(amount),
-            Alteration::CreditUntil(amount, until) if pool.now() <= until => pool.credit(amount),
-            Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| too_deep(&item.target))?,
+            Alteration::Credit(amount) => {
+                if item.target.terms.flow == Flow::Wallet && pool.balance().checked_add(amount).is_none() {
+                    return Err(Error::BalanceTooLarge { limit: limit.clone().into() });
+                }
+                pool.credit(amount)
+            }
+            Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| too_deep(limit))?,
             Alteration::Reset => pool.reset(),
-            Alteration::CreditUntil(..) | Alteration::Look => Vec::new(),
-            Alteration::Renew(held) => {
-                let renewed = pool.renew(held.id).filter(|_| is_of_this_life(&pool, held));
-                vec![renewed.ok_or_else(|| gone(&pool, &item.target, held))?]
-            }
-            Alteration::Release(held) => {
-                let released = pool.release(held.id).filter(|_| is_of_this_life(&pool, held));
-                vec![released.ok_or_else(|| gone(&pool, &item.target, held))?]
-            }
-            Alteration::Settle { held, cost, actual, granted_at } => {
-                settle(&pool, &item.target, held, Settled { id: held.id, cost, actual, granted_at })?
-            }
-            Alteration::SettleUntil { held, cost, until } => {
-                let actual = if pool.now() <= until { Tokens::ZERO } else { cost };
-                settle(&pool, &item.target, held, Settled { id: held.id, cost, actual, granted_at: until })?
-            }
+            Alteration::Look => Vec::new(),
         };
+        let decided_at = pool.now();
         self.write(&item.target, place, portions);
+        if let Some((stored, name)) = stored {
+            self.calls[name] = Some(stored.row(Vec::new(), decided_at, None));
+        }
         Ok(self.balance(&item.target, place))
+    }
+
+    /// Brings the charges of a receipt, or of a stored call, to what they come to.
+    fn settle(
+        &mut self,
+        settling: &Settling,
+        places: &[usize],
+        stored: Option<(&OwnRow, usize)>,
+    ) -> Result<Settlement, Error> {
+        let Settling { charges, end, .. } = settling;
+        let known = stored.and_then(|(_, name)| self.calls[name].as_ref());
+        let known = known.filter(|row| !row.used && is_of(charges, row));
+        match (stored.map(|(stored, _)| (stored, stored.role)), known) {
+            (Some((stored, Role::Use { lapses_at })), None) => {
+                return Err(gone(&stored.name.name, lapses_at, self.now));
+            }
+            (Some((_, Role::Lapse)), row) if !row.is_some_and(|row| row.is_due(self.now)) => {
+                return Ok(Settlement { charges: Vec::new(), observed_at: self.now.into() });
+            }
+            _ => {}
+        }
+        let lapses = known.is_some_and(|row| row.lapses_at.is_some());
+        let costs = match (end, known) {
+            (End::Costs(costs), _) => costs.clone(),
+            (End::Reported, Some(row)) => {
+                let reported = by_request(charges).map(|charges| charges[0].is_counted().then_some(row.reported));
+                line(charges, reported)
+            }
+            _ => vec![Tokens::ZERO; charges.len()],
+        };
+        let mut settled = Vec::with_capacity(charges.len());
+        for ((charge, place), cost) in charges.iter().zip(places).zip(costs) {
+            settled.push(self.settle_one(charge, *place, cost, end, stored.is_some(), lapses)?);
+        }
+        if let Some((_, name)) = stored {
+            self.calls[name] = self.calls[name].take().and_then(CallRow::spent);
+        }
+        Ok(Settlement { charges: settled, observed_at: self.now.into() })
+    }
+
+    /// Brings a charge to its cost; a lease to its end. What it is then.
+    fn settle_one(
+        &mut self,
+        charge: &Charge,
+        place: usize,
+        cost: Tokens,
+        end: &End,
+        is_stored: bool,
+        lapses: bool,
+    ) -> Result<Charge, Error> {
+        let row = self.states[place].as_ref();
+        let limit = || charge.limit.clone().into();
+        let mut charge = charge.clone();
+        let settled = match (charge.kind, end) {
+            (ChargeKind::Lease, End::Reported) => return Ok(charge),
+            (ChargeKind::Lease, _) if charge.lease.is_none() => return Ok(charge),
+            (ChargeKind::Lease, End::Renewed) => {
+                let renewed = charge.renew(row, self.now);
+                let (next, full_at, ends_at) = renewed.ok_or_else(|| gone(&charge.limit, charge.until, self.now))?;
+                charge.until = Some(ends_at);
+                Settled { next: Some((next, full_at)), kept: charge.cost }
+            }
+            (ChargeKind::Lease, _) => match charge.release(row, self.now) {
+                Some(released) => released,
+                // Its stored call says that the receipt was not used.
+                None if is_stored => return Ok(charge),
+                None => return Err(gone(&charge.limit, charge.until, self.now)),
+            },
+            (_, End::Cancelled) if row.map_or(self.now, |row| row.ts.max(self.now)) > charge.ready_at => {
+                return if lapses { Err(Error::TooLateToCancel { limit: limit() }) } else { Ok(charge) };
+            }
+            _ => charge.settle(row, self.now, cost).map_err(|fault| match fault {
+                Unsettled::MixedMoney => Error::MixedMoney { limit: limit() },
+                Unsettled::TooDeep => too_deep(&charge.limit),
+                Unsettled::TooLarge => Error::BalanceTooLarge { limit: limit() },
+            })?,
+        };
+        charge.cost = settled.kept;
+        if let Some((next, full_at)) = settled.next {
+            self.written[place] = match (self.written[place], full_at) {
+                (Some(Basis::Under(terms)), _) => Some(Basis::Under(terms)),
+                (Some(before), FullAt::Keep) => Some(before),
+                (Some(Basis::Settled(before)), FullAt::Later(span)) => {
+                    Some(Basis::Settled(before.later(next.ts, span)))
+                }
+                (_, full_at) => Some(Basis::Settled(full_at)),
+            };
+            self.states[place] = Some(next);
+        }
+        Ok(charge)
+    }
+
+    /// That a row is money to both, itself and the definition, or to neither.
+    fn expect_one_money(&self, target: &Target, place: usize) -> Result<(), Error> {
+        let rows = self.states[place..place + target.rows].iter().flatten();
+        if rows.clone().any(|row| target.terms.mixes_money(row)) {
+            return Err(Error::MixedMoney { limit: target.limit.name.clone().into() });
+        }
+        Ok(())
     }
 
     fn balance(&self, target: &Target, place: usize) -> Balance {
@@ -183,34 +404,33 @@ impl Ledger {
         Balance {
             limit: target.limit.name.clone().into(),
             key: target.key().clone(),
-            // Under a receipt's own definition a row may hold more than its capacity.
-            value: pool.balance().min(Tokens::from_micros(target.terms.capacity)),
+            value: pool.balance(),
             capacity: Tokens::from_micros(target.terms.capacity),
-            full_at: pool.full_at().max(pool.now()).into(),
+            full_at: ever(pool.full_at().max(pool.now())).map(Into::into),
             observed_at: self.now.into(),
             as_of: pool.now().into(),
+            source: Source::Database,
         }
     }
 
     fn pool(&self, target: &Target, place: usize) -> Pool<'_> {
-        let pool = Pool::new(&target.terms, &self.states[place..place + target.rows], self.now);
-        if target.is_of_receipt { pool.keeping() } else { pool }
+        Pool::new(&target.terms, &self.states[place..place + target.rows], self.now)
     }
 
     fn write(&mut self, target: &Target, place: usize, portions: Vec<Portion>) {
         for portion in portions {
             self.states[place + portion.shard] = Some(portion.next);
-            self.written[place + portion.shard] = Some(target.terms.shard(portion.shard, target.rows));
+            self.written[place + portion.shard] = Some(Basis::Under(target.terms.shard(portion.shard, target.rows)));
         }
     }
 
-    /// What the rows of some items hold now.
-    fn saved<A>(&self, items: &[Item<A>], places: &[usize]) -> Vec<(usize, Option<State>, Option<Terms>)> {
-        let places = items.iter().zip(places).flat_map(|(item, place)| *place..place + item.target.rows);
+    /// What some rows hold now, by their number and their first place.
+    fn saved<'p>(&self, rows: impl Iterator<Item = (usize, &'p usize)>) -> Vec<(usize, Option<State>, Option<Basis>)> {
+        let places = rows.flat_map(|(rows, place)| *place..place + rows);
         places.map(|place| (place, self.states[place].clone(), self.written[place])).collect()
     }
 
-    fn restore(&mut self, saved: Vec<(usize, Option<State>, Option<Terms>)>) {
+    fn restore(&mut self, saved: Vec<(usize, Option<State>, Option<Basis>)>) {
         for (place, state, terms) in saved {
             (self.states[place], self.written[place]) = (state, terms);
         }
@@ -224,81 +444,110 @@ struct Taken {
     ready_at: Timestamp,
     /// The instant of its rows: the clock, or the latest that one of them stands at.
     at: Timestamp,
-    /// The hold that it keeps; at first only where an earlier call of the same name has taken it.
-    hold: Option<Hold>,
 }
 
 impl Taken {
-    /// What an earlier call of the same name took, if there was one.
-    fn before(item: &Item<Ask>, pool: &Pool<'_>) -> Result<Option<Self>, Error> {
-        let Some((hold, ready_at)) = pool.granted_before(item.action) else { return Ok(None) };
-        let limit = || item.target.limit.name.clone().into();
-        if hold.id != Some(item.action.hold_id(&item.target.terms)) {
-            return Err(Error::OnceMismatch { limit: limit() });
-        }
-        // Nothing is held any more: who was granted that would work beside those who hold all of the limit.
-        if hold.used && item.target.limit.lease().is_some() {
-            return Err(Error::ReceiptUsed { limit: limit() });
-        }
-        let (remaining, at) = (pool.balance(), pool.now());
-        Ok(Some(Self { portions: Vec::new(), remaining, ready_at, at, hold: Some(hold) }))
-    }
-
-    /// Keeps the hold that was asked for, now that it is known when all of the call is ready.
-    fn keep(&mut self, item: &Item<Ask>, ready_at: Timestamp) -> Option<Held> {
-        if self.hold.is_none() {
-            // A limit that keeps holds has one row.
-            let row = &mut self.portions.first_mut()?.next;
-            let hold = item.action.hold(&item.target.terms, row, ready_at)?;
-            row.holds.insert(hold);
-            self.hold = Some(hold);
-        }
-        let hold = self.hold?;
-        Some(Held { id: hold.id?, lapses_at: hold.lapses_at.into() })
-    }
-
-    /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing.
-    fn charge(&self, item: &Item<Ask>, ready_at: Timestamp, hold: Option<Held>, charges: &mut Vec<Charge>) {
-        let Target { limit, first, .. } = &item.target;
-        let charge = |shard: usize, cost| Charge {
-            limit: limit.clone(),
+    /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing. A
+    /// lease counts from when all of the call is ready.
+    fn charge(&mut self, item: &Item<Ask>, ready_at: Timestamp, charges: &mut Vec<Charge>) {
+        let Target { limit, first, rows, terms } = &item.target;
+        let mut charge = Charge {
+            version: 0,
+            storage: limit.storage,
+            limit: limit.name.clone(),
             key: first.key.clone(),
-            shard: first.after(shard).shard,
-            cost,
-            ready_at: ready_at.into(),
-            hold,
+            shard: 0,
+            cost: Tokens::ZERO,
+            before: Tokens::ZERO,
+            flat: item.action.flat,
+            kind: terms.flow.charges(),
+            until: None,
+            refill: Tokens::ZERO,
+            period: if terms.flow == Flow::Wallet { 0 } else { terms.period },
+            lease: None,
+            ready_at,
         };
         if self.portions.is_empty() {
-            charges.push(charge(0, item.action.cost()));
+            charges.push(charge.clone());
         }
-        charges.extend(self.portions.iter().map(|portion| charge(portion.shard, portion.taken)));
+        for Portion { shard, next, taken } in &mut self.portions {
+            let terms = terms.shard(*shard, *rows);
+            (charge.shard, charge.cost, charge.refill) =
+                (first.after(*shard).shard, *taken, Tokens::from_micros(terms.rate));
+            match charge.kind {
+                ChargeKind::Window => {
+                    let until = terms.same_step_until(next, self.at);
+                    charge.until = (until != ready_at).then_some(until);
+                }
+                ChargeKind::Sliding => charge.until = Some(terms.leaves_at(self.at)),
+                ChargeKind::Lease => {
+                    charge.lease = item.action.lease;
+                    let ends_at = ready_at.after(terms.period);
+                    charge.until = Some(ends_at);
+                    next.list.last_until(charge.lease, ends_at);
+                }
+                ChargeKind::Bucket | ChargeKind::Wallet => {}
+            }
+            charges.push(charge.clone());
+            charge.before = charge.before.checked_add(*taken).unwrap_or(Tokens::MAX);
+        }
     }
+}
+
+impl OwnRow {
+    /// The row of a call that is carried out now.
+    fn row(&self, charges: Vec<Charge>, charged_at: Timestamp, waits: Option<Timestamp>) -> CallRow {
+        let Role::Write { asked, keeping, once } = self.role else {
+            unreachable!("only a call that is carried out writes its row")
+        };
+        let kept = keeping.map(|keeping| waits.unwrap_or(charged_at).plus(keeping.span()));
+        CallRow {
+            name: self.name.clone(),
+            asked,
+            charges,
+            charged_at,
+            reported: Tokens::ZERO,
+            lapses_at: kept.filter(|_| keeping.is_some_and(Keeping::lapses)),
+            kept_until: once.map_or(charged_at, |span| charged_at.plus(span)).max(kept.unwrap_or(charged_at)),
+            used: false,
+            answer: once.map(|_| Given { ready_at: waits }),
+        }
+    }
+}
+
+impl CallRow {
+    /// What is left of it when its receipt is used: its id, where somebody may ask for it again.
+    fn spent(self) -> Option<Self> {
+        self.answer.is_some().then_some(Self { used: true, lapses_at: None, ..self })
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.lapses_at.is_some_and(|lapses_at| lapses_at <= now)
+    }
+}
+
+/// Whether charges are those of a stored call, and not of one that had its id before. Leases may have been renewed.
+fn is_of(charges: &[Charge], row: &CallRow) -> bool {
+    let facts = |charge: &Charge| (charge.cost, charge.before, charge.ready_at, charge.lease);
+    charges.iter().map(facts).eq(row.charges.iter().map(facts))
 }
 
 fn refusal(target: &Target, remaining: Tokens, retry_at: Timestamp) -> DeniedBy {
     let limit = target.limit.name.clone().into();
-    DeniedBy { limit, key: target.key().clone(), remaining, retry_at: retry_at.into() }
+    DeniedBy { limit, key: target.key().clone(), remaining, retry_at: ever(retry_at).map(Into::into) }
 }
 
-/// Settles a charge that has a hold.
-fn settle(pool: &Pool<'_>, target: &Target, held: Held, charge: Settled) -> Result<Vec<Portion>, Error> {
-    let settled = pool.settle(charge).filter(|_| is_of_this_life(pool, held));
-    let portion = settled.ok_or_else(|| gone(pool, target, held))?;
-    Ok(vec![portion.map_err(|TooDeep| too_deep(target))?])
+/// What is due after the end of time never is.
+fn ever(at: Timestamp) -> Option<Timestamp> {
+    Some(at).filter(|at| *at < Timestamp::MAX)
 }
 
-/// Whether a receipt may be of the hold that has its id now: an id of the caller's begins anew when its hold has
-/// lapsed.
-fn is_of_this_life(pool: &Pool<'_>, held: Held) -> bool {
-    !held.id.is_once() || pool.now() < held.lapses_at.into()
+/// Why a row does not list a lease, or a call is not stored.
+fn gone(limit: &Text, until: Option<Timestamp>, now: Timestamp) -> Error {
+    let limit = limit.clone().into();
+    if until.is_some_and(|until| until <= now) { Error::Lapsed { limit } } else { Error::ReceiptUsed { limit } }
 }
 
-/// Why a row does not have a hold any more.
-fn gone(pool: &Pool<'_>, target: &Target, held: Held) -> Error {
-    let limit = target.limit.name.clone().into();
-    if pool.now() >= held.lapses_at.into() { Error::Lapsed { limit } } else { Error::ReceiptUsed { limit } }
-}
-
-fn too_deep(target: &Target) -> Error {
-    Error::DebtTooDeep { limit: target.limit.name.clone().into() }
+fn too_deep(limit: &Text) -> Error {
+    Error::DebtTooDeep { limit: limit.clone().into() }
 }

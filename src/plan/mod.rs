@@ -21,7 +21,7 @@
 //! assert_eq!(plan.rows()[0].name(), "per_user", "rows come in lock order");
 //!
 //! // Both rows are missing, hence full: the first call is granted, the second refused by the total, and takes nothing.
-//! let outcome = plan.decide(&[None, None], Timestamp::from_micros(0));
+//! let outcome = plan.decide(&[None, None], &[], Timestamp::from_micros(0));
 //! assert!(matches!(outcome.answers[0], Ok(Answer::Granted { .. })));
 //! assert!(matches!(&outcome.answers[1], Ok(Answer::Denied(denied)) if denied.limit == "total"));
 //! assert_eq!(outcome.changes[0].state.value, tollgate::Tokens::ONE);
@@ -38,17 +38,20 @@ mod row;
 use std::cmp::Reverse;
 
 pub use answer::Answer;
+use call::Action;
 pub use call::Call;
 pub(crate) use call::CheckedCall;
 #[cfg(feature = "postgres")]
 pub(crate) use item::Item;
-pub use ledger::Change;
+pub use ledger::{CallChange, Change};
 pub use row::Row;
 
 #[cfg(feature = "postgres")]
 use crate::algebra::{Ask, Pool, Verdict};
 use crate::algebra::{State, Terms, Timestamp};
+use crate::call_name::CallName;
 use crate::error::Error;
+use crate::stored_call::CallRow;
 use crate::tokens::Tokens;
 use item::Target;
 use ledger::Ledger;
@@ -57,14 +60,16 @@ use ledger::Ledger;
 #[derive(Debug)]
 pub struct Plan {
     rows: Vec<Row>,
+    names: Vec<CallName>,
     calls: Vec<Planned>,
 }
 
-/// A call, and the place in the plan of the first row of each of its items.
+/// A call, the place in the plan of the first row of each of its items, and that of its own row.
 #[derive(Debug)]
 struct Planned {
     call: CheckedCall,
     places: Vec<usize>,
+    name: Option<usize>,
 }
 
 /// What follows from the rows.
@@ -74,6 +79,8 @@ pub struct Outcome {
     pub answers: Vec<Result<Answer, Error>>,
     /// The rows to write; empty where nothing changes.
     pub changes: Vec<Change>,
+    /// The stored calls to write, in the order of [`Plan::names`].
+    pub calls: Vec<CallChange>,
 }
 
 /// What a row must hold for a call not to be refused.
@@ -100,13 +107,21 @@ impl Plan {
     /// Plans calls that are known to be right.
     pub(crate) fn of(calls: Vec<CheckedCall>) -> Self {
         let mut rows: Vec<Row> = calls.iter().flat_map(CheckedCall::targets).flat_map(Target::rows).collect();
+        rows.extend(calls.iter().flat_map(CheckedCall::settled).cloned());
         rows.sort_unstable();
         rows.dedup();
-        let place =
-            |target: &Target| rows.binary_search(&target.first).expect("the rows were collected from these calls");
-        let planned = |call: CheckedCall| Planned { places: call.targets().map(place).collect(), call };
+        let mut names: Vec<CallName> = calls.iter().filter_map(CheckedCall::name).cloned().collect();
+        names.sort_unstable();
+        names.dedup();
+        let place = |row: &Row| rows.binary_search(row).expect("the rows were collected from these calls");
+        let place_of = |name: &CallName| names.binary_search(name).expect("the names were collected from these calls");
+        let planned = |call: CheckedCall| Planned {
+            places: call.first_rows().map(place).collect(),
+            name: call.name().map(place_of),
+            call,
+        };
         let calls = calls.into_iter().map(planned).collect();
-        Self { rows, calls }
+        Self { rows, names, calls }
     }
 
     /// The rows to lock, in lock order.
@@ -115,14 +130,28 @@ impl Plan {
         &self.rows
     }
 
-    /// Decides the calls over the states found for [`Plan::rows`], in the same order, `None` where a row is missing.
+    /// The stored calls to read and to write, in the order in which they are locked, after all rows.
+    #[must_use]
+    pub fn names(&self) -> &[CallName] {
+        &self.names
+    }
+
+    /// Whether a stored call must be read before the plan is decided: it may be there. A name that was just drawn is
+    /// not.
+    #[must_use]
+    pub fn must_know(&self, name: usize) -> bool {
+        self.calls.iter().any(|planned| planned.name == Some(name) && !planned.call.is_fresh())
+    }
+
+    /// Decides the calls over the states found for [`Plan::rows`] and the stored calls that are known for
+    /// [`Plan::names`], in the same order, `None` where one is missing.
     ///
     /// # Panics
     ///
-    /// If there are fewer states than rows.
+    /// If there are fewer states than rows, or fewer stored calls than names.
     #[must_use]
-    pub fn decide(&self, found: &[Option<State>], now: Timestamp) -> Outcome {
-        self.decide_in(&[], found, now)
+    pub fn decide(&self, found: &[Option<State>], known: &[Option<CallRow>], now: Timestamp) -> Outcome {
+        self.decide_in(&[], found, known, now)
     }
 
     /// What the plan's only row must hold for the plan's only call not to be refused.
@@ -131,21 +160,22 @@ impl Plan {
     /// look whatever is there, and for those that may have been granted before.
     #[must_use]
     pub fn need(&self) -> Option<Need> {
-        let [Planned { call: CheckedCall::Take(items), .. }] = self.calls.as_slice() else { return None };
+        let [Planned { call, .. }] = self.calls.as_slice() else { return None };
+        let Action::Take(items) = &call.action else { return None };
         let [item] = items.as_slice() else { return None };
         let terms = item.target.terms;
-        let proves = item.target.rows == 1 && !item.action.is_once();
+        let proves = item.target.rows == 1 && !call.is_once();
         proves.then(|| Need { balance: item.action.needs(&terms), terms })
     }
 
-    /// What a missing row means, in micro-tokens, in the order of [`Plan::rows`].
+    /// What a missing row is inserted with, in micro-tokens, in the order of [`Plan::rows`].
     #[must_use]
     pub fn capacities(&self) -> Vec<i64> {
         let mut capacities = vec![0; self.rows.len()];
-        for Planned { call, places } in &self.calls {
+        for Planned { call, places, .. } in &self.calls {
             for (target, place) in call.targets().zip(places) {
                 for shard in 0..target.rows {
-                    capacities[place + shard] = target.terms.shard(shard, target.rows).capacity;
+                    capacities[place + shard] = target.terms.shard(shard, target.rows).rest().micros();
                 }
             }
         }
@@ -167,10 +197,18 @@ impl Plan {
 
     /// Decides as [`decide`](Self::decide) does. Where rows are chosen, one for each item of the plan's only call, each
     /// item takes from its chosen row alone.
-    pub(crate) fn decide_in(&self, chosen: &[usize], found: &[Option<State>], now: Timestamp) -> Outcome {
-        let mut ledger = Ledger::new(found, now);
-        let answers = self.calls.iter().map(|planned| ledger.answer(planned, chosen)).collect();
-        Outcome { answers, changes: ledger.changes(found) }
+    pub(crate) fn decide_in(
+        &self,
+        chosen: &[usize],
+        found: &[Option<State>],
+        known: &[Option<CallRow>],
+        now: Timestamp,
+    ) -> Outcome {
+        let mut ledger = Ledger::new(found, known, now);
+        let calls = self.calls.iter().enumerate();
+        let answers = calls.map(|(call, planned)| ledger.answer(call, planned, chosen)).collect();
+        let (changes, calls) = ledger.changes(found, known);
+        Outcome { answers, changes, calls }
     }
 }
 
@@ -188,8 +226,27 @@ impl Plan {
 
     /// The places in [`Plan::rows`] of one call's rows.
     pub(crate) fn places_of(&self, call: usize) -> impl Iterator<Item = usize> {
-        let Planned { call, places } = &self.calls[call];
-        call.targets().zip(places).flat_map(|(target, place)| *place..place + target.rows)
+        let Planned { call, places, .. } = &self.calls[call];
+        call.widths().zip(places).flat_map(|(rows, place)| *place..place + rows)
+    }
+
+    /// The places in [`Plan::names`] of one call's names.
+    pub(crate) fn names_of(&self, call: usize) -> impl Iterator<Item = usize> {
+        self.calls[call].name.into_iter()
+    }
+
+    /// The places of the names that must be read before the plan is decided. A name that was just drawn is not there.
+    pub(crate) fn asked_names(&self) -> Vec<usize> {
+        let asked = self.calls.iter().filter(|planned| !planned.call.is_fresh());
+        let mut asked: Vec<_> = asked.filter_map(|planned| planned.name).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        asked
+    }
+
+    /// Whether the plan's only call may repeat another.
+    pub(crate) fn may_repeat(&self) -> bool {
+        matches!(self.calls.as_slice(), [planned] if planned.call.is_once() && !planned.call.settles())
     }
 
     /// How many calls there are.
@@ -199,25 +256,24 @@ impl Plan {
 
     /// For each limit and key that some call resets the first shard that is stale, in lock order.
     pub(crate) fn stale(&self) -> Vec<Row> {
-        let mut stale: Vec<_> = self.calls.iter().flat_map(|planned| planned.call.stale()).collect();
+        let mut stale: Vec<_> = self.calls.iter().filter_map(|planned| planned.call.stale()).collect();
         stale.sort_unstable();
         stale
     }
 
     /// Whether a call resets something.
     pub(crate) fn resets(&self, call: usize) -> bool {
-        self.calls[call].call.stale().next().is_some()
+        self.calls[call].call.stale().is_some()
     }
 
     /// Whether the plan's only call takes, so that what is there may refuse it.
     pub(crate) fn takes(&self) -> bool {
-        matches!(self.calls.as_slice(), [Planned { call: CheckedCall::Take(_), .. }])
+        matches!(self.calls.as_slice(), [Planned { call: CheckedCall { action: Action::Take(_), .. }, .. }])
     }
 
     /// Whether the plan's only call takes from a limit with several rows.
     pub(crate) fn takes_from_shards(&self) -> bool {
-        matches!(self.calls.as_slice(), [Planned { call: call @ CheckedCall::Take(items), .. }]
-            if call.inserts() && items.iter().any(|item| item.target.rows > 1))
+        self.takes() && self.inserts() && self.calls[0].call.widths().any(|rows| rows > 1)
     }
 
     /// For each item of the plan's only call the places of the rows that could grant it alone, by what was seen of
@@ -232,7 +288,10 @@ impl Plan {
         now: Timestamp,
         random: &mut fastrand::Rng,
     ) -> Option<Vec<Vec<usize>>> {
-        let [Planned { call: CheckedCall::Take(items), places }] = self.calls.as_slice() else { return None };
+        let [Planned { call: CheckedCall { action: Action::Take(items), .. }, places, .. }] = self.calls.as_slice()
+        else {
+            return None;
+        };
         let of_item = |(item, place): (&Item<Ask>, &usize)| {
             let rows = item.target.rows;
             let pool = Pool::new(&item.target.terms, &found[*place..place + rows], now);

@@ -1,5 +1,6 @@
 use crate::key::Key;
 use crate::limit::{Limit, Storage};
+use crate::receipt::Charge;
 use crate::text::Text;
 
 /// One row: a limit's name, a key and a shard, in one of the two tables. Rows order as they are locked.
@@ -16,6 +17,12 @@ pub struct Row {
 impl Row {
     pub(super) fn new(limit: &Limit, key: Key, shard: u16) -> Self {
         Self { storage: limit.storage, part: 0, name: limit.name.clone(), key, shard }
+    }
+
+    /// The row that was charged.
+    pub(super) fn of_charge(charge: &Charge) -> Self {
+        let Charge { storage, shard, .. } = *charge;
+        Self { storage, part: 0, name: charge.limit.clone(), key: charge.key.clone(), shard }
     }
 
     /// So many rows further on.

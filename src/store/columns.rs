@@ -1,4 +1,6 @@
-use crate::algebra::{Flow, Timestamp};
+use sqlx::postgres::types::PgInterval;
+
+use crate::algebra::{Flow, FullAt, Timestamp};
 use crate::plan::{Change, Need, Row};
 
 /// Rows as the arrays that statements bind.
@@ -20,11 +22,13 @@ impl<'r> Columns<'r> {
 pub(super) struct Values {
     pub(super) amounts: Vec<i64>,
     pub(super) instants: Vec<Timestamp>,
-    pub(super) full_at: Vec<Timestamp>,
-    pub(super) holds: Slices,
+    /// When each row will be full; `None` where that is not known, but how much later than by now.
+    pub(super) full_at: Vec<Option<Timestamp>>,
+    pub(super) later: Vec<PgInterval>,
+    pub(super) lists: Slices,
 }
 
-/// The holds of several rows in one array, for PostgreSQL has no array of arrays of different lengths.
+/// The lists of several rows in one array, for PostgreSQL has no array of arrays of different lengths.
 #[derive(Default)]
 pub(super) struct Slices {
     pub(super) numbers: Vec<i64>,
@@ -38,8 +42,9 @@ impl Values {
         Self {
             amounts: changes.clone().map(|change| change.state.value.micros()).collect(),
             instants: changes.clone().map(|change| change.state.ts).collect(),
-            full_at: changes.clone().map(|change| change.full_at).collect(),
-            holds: Slices::of(changes),
+            full_at: changes.clone().map(|change| full_at(change).0).collect(),
+            later: changes.clone().map(|change| full_at(change).1).collect(),
+            lists: Slices::of(changes),
         }
     }
 }
@@ -49,10 +54,10 @@ impl Slices {
         let mut slices = Self::default();
         let count = |numbers: &[i64]| i32::try_from(numbers.len()).expect("a statement has room for less");
         for change in changes {
-            let holds = change.state.holds.to_column();
-            slices.firsts.push(holds.is_some().then(|| count(&slices.numbers) + 1));
-            slices.numbers.extend(holds.iter().flatten());
-            slices.lasts.push(holds.is_some().then(|| count(&slices.numbers)));
+            let list = change.state.list.to_column();
+            slices.firsts.push(list.is_some().then(|| count(&slices.numbers) + 1));
+            slices.numbers.extend(list.iter().flatten());
+            slices.lasts.push(list.is_some().then(|| count(&slices.numbers)));
         }
         slices
     }
@@ -83,19 +88,34 @@ impl Hint {
         Self {
             balance: Some(balance.micros()),
             rate: if terms.flow.counts() { 0.0 } else { float(terms.rate) },
-            period: seconds(terms.period),
+            // Of a wallet, which has none, any will do.
+            period: seconds(terms.period.max(1)),
             stepped: matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. }),
             phase: match terms.flow {
-                Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } | Flow::Leased => None,
+                Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => None,
                 Flow::Grid { phase } => Some(seconds(phase)),
             },
         }
     }
 }
 
+/// When a row will be full: an instant, or how much later than by now.
+pub(super) fn full_at(change: &Change) -> (Option<Timestamp>, PgInterval) {
+    let later = |microseconds| PgInterval { months: 0, days: 0, microseconds };
+    match change.full_at {
+        FullAt::At(instant) => (Some(instant), later(0)),
+        FullAt::Keep => (None, later(0)),
+        FullAt::Later(micros) => (None, later(micros)),
+    }
+}
+
 /// A part as its column holds it.
 pub(super) fn part(row: &Row) -> i16 {
-    i16::try_from(row.part).expect("parts are numbered up to 32767")
+    part_number(row.part)
+}
+
+pub(super) fn part_number(part: u16) -> i16 {
+    i16::try_from(part).expect("parts are numbered up to 32767")
 }
 
 /// A shard as its column holds it.

@@ -7,6 +7,7 @@ use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
 use super::wire::Corrupt;
+use crate::call_name::CallName;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
 use crate::plan::Row;
@@ -42,27 +43,45 @@ fn corrupt(error: &sqlx::Error) -> Option<&Corrupt> {
     source.downcast_ref()
 }
 
-/// An error of the driver during a sweep.
-pub(crate) fn unswept(table: Storage, source: sqlx::Error) -> Error {
+/// An error of the driver during a sweep of a table.
+pub(crate) fn unswept(table: &'static str, source: sqlx::Error) -> Error {
     if is_missing(&source) {
-        return Error::Schema { source: source.into() };
+        Error::Schema { source: source.into() }
+    } else {
+        Error::Sweep { table, source: source.into() }
     }
-    let table = match table {
+}
+
+/// An error of the driver while lapsed calls are given back.
+pub(crate) fn unreaped(source: sqlx::Error) -> Error {
+    unswept("tollgate.calls", source)
+}
+
+/// The name of the table that keeps what a storage says.
+pub(crate) fn table_of(storage: Storage) -> &'static str {
+    match storage {
         Storage::Ephemeral => "tollgate.ephemeral",
         Storage::Durable => "tollgate.durable",
-    };
-    Error::Sweep { table, source: source.into() }
+    }
 }
 
 /// The error of a row that is locked or missing, and was not written all the same.
 pub(crate) fn unwritten(row: &Row) -> Error {
-    Error::CorruptRow { limit: row.name.clone().into(), fault: "a trigger or a policy keeps it from being written" }
+    Error::CorruptRow { limit: row.name.clone().into(), fault: KEPT }
 }
+
+/// The same of a call.
+pub(super) fn unwritten_call(call: &CallName) -> Error {
+    Error::CorruptRow { limit: call.name.clone().into(), fault: KEPT }
+}
+
+const KEPT: &str = "a trigger or a policy keeps it from being written";
 
 impl Error {
     /// Whether the same call may succeed when the whole transaction is tried again.
     ///
-    /// True for lost races (serialization failures 40001, deadlocks 40P01), for waits that were cut short
+    /// True for lost races (serialization failures 40001, deadlocks 40P01, an id that another call used first 23505), for
+    /// waits that were cut short
     /// ([`Error::Locked`], lock timeouts 55P03, cancelled statements 57014), for crowds ([`Error::Overloaded`],
     /// [`Error::PoolExhausted`], too many connections 53300), for servers that shut down or start up, and for lost
     /// connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which may have been carried
@@ -156,10 +175,11 @@ impl Error {
         )
     }
 
-    /// Whether another transaction won a race that only the whole transaction can run again.
+    /// Whether another transaction won a race that only the whole transaction can run again: also the one to be the first
+    /// to use an id (23505).
     pub(crate) fn is_lost_race(&self) -> bool {
         matches!(self, Self::Database { source, .. } | Self::Sweep { source, .. }
-            if matches!(code(source).as_deref(), Some("40001" | "40P01")))
+            if matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505")))
     }
 
     /// Whether a failed compare-and-swap is worth a try in a transaction: it lost a race, or sessions are read-only
@@ -207,7 +227,7 @@ fn is_passing(error: &sqlx::Error) -> bool {
         sqlx::Error::Database(_) => {
             is_about_the_connection(error)
                 || is_about_a_node(error)
-                || matches!(code(error).as_deref(), Some("40001" | "40P01" | "53300" | "55P03" | "57014"))
+                || matches!(code(error).as_deref(), Some("40001" | "40P01" | "23505" | "53300" | "55P03" | "57014"))
         }
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
         _ => false,
@@ -287,7 +307,9 @@ fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
 /// Whether a row was to be inserted in a part that the tables do not have. Citus names the constraint in the message
 /// only.
 fn is_wrong_part(error: &(dyn DatabaseError + 'static)) -> bool {
-    let names_it = |text: &str| ["ephemeral_part", "durable_part"].iter().any(|constraint| text.contains(constraint));
+    let names_it = |text: &str| {
+        ["ephemeral_part", "durable_part", "calls_part"].iter().any(|constraint| text.contains(constraint))
+    };
     error.code().as_deref() == Some("23514") && (error.constraint().is_some_and(names_it) || names_it(error.message()))
 }
 

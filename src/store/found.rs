@@ -2,7 +2,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
 use super::wire::{Corrupt, Stored};
-use crate::algebra::{Holds, State, Timestamp};
+use crate::algebra::{List, State, Timestamp};
 use crate::tokens::Tokens;
 
 /// What a statement found for a plan's rows.
@@ -73,11 +73,11 @@ impl Found {
         let mut found = Self { now: row.try_get(0)?, xid: row.try_get(1)?, states: vec![None; asked], ..Self::none() };
         let numbers: Option<Vec<i32>> = row.try_get(2)?;
         let (values, instants): (Option<Vec<i64>>, Option<Vec<Stored>>) = (row.try_get(3)?, row.try_get(4)?);
-        let holds: Option<Vec<Option<String>>> = row.try_get(5)?;
-        let states = values.into_iter().flatten().zip(instants.into_iter().flatten()).zip(holds.into_iter().flatten());
-        for (number, ((value, ts), holds)) in numbers.into_iter().flatten().zip(states) {
+        let lists: Option<Vec<Option<String>>> = row.try_get(5)?;
+        let states = values.into_iter().flatten().zip(instants.into_iter().flatten()).zip(lists.into_iter().flatten());
+        for (number, ((value, ts), list)) in numbers.into_iter().flatten().zip(states) {
             let place = index(number)?;
-            found.states[place] = state(Some(value), Some(ts), holds).map_err(corrupt(place))?;
+            found.states[place] = state(Some(value), Some(ts), list).map_err(corrupt(place))?;
         }
         Ok(found)
     }
@@ -94,9 +94,9 @@ impl Found {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let (values, instants): (Vec<Option<i64>>, Vec<Option<Stored>>) = (row.try_get(1)?, row.try_get(2)?);
         let (tids, xmins): (Vec<Option<String>>, Vec<Option<String>>) = (row.try_get(3)?, row.try_get(4)?);
-        let holds: Vec<Option<String>> = row.try_get(5)?;
-        let states = values.into_iter().zip(instants).zip(holds).enumerate();
-        let state = |(place, ((value, ts), holds))| state(value, ts, holds).map_err(corrupt(place));
+        let lists: Vec<Option<String>> = row.try_get(5)?;
+        let states = values.into_iter().zip(instants).zip(lists).enumerate();
+        let state = |(place, ((value, ts), list))| state(value, ts, list).map_err(corrupt(place));
         let version = |(tid, xmin): (Option<String>, Option<String>)| Some(Version { tid: tid?, xmin: xmin? });
         Ok(Self {
             now: row.try_get(0)?,
@@ -114,15 +114,15 @@ pub(super) fn index(number: i32) -> Result<usize, sqlx::Error> {
     usize::try_from(number - 1).map_err(|error| sqlx::Error::Decode(error.into()))
 }
 
-/// The state of a row, or what is wrong with it; `None` where it is missing. Holds come as text: PostgreSQL gathers no
+/// The state of a row, or what is wrong with it; `None` where it is missing. Lists come as text: PostgreSQL gathers no
 /// arrays of different lengths.
-fn state(value: Option<i64>, ts: Option<Stored>, holds: Option<String>) -> Result<Option<State>, &'static str> {
+fn state(value: Option<i64>, ts: Option<Stored>, list: Option<String>) -> Result<Option<State>, &'static str> {
     let (Some(value), Some(ts)) = (value, ts) else { return Ok(None) };
-    let holds = match holds {
-        Some(text) => Holds::from_text(&text).ok_or("its holds cannot be read")?,
-        None => Holds::NONE,
+    let list = match list {
+        Some(text) => List::from_text(&text).ok_or("its list cannot be read")?,
+        None => List::None,
     };
-    Ok(Some(State { value: Tokens::from_micros(value), ts: ts.instant()?, holds }))
+    Ok(Some(State { value: Tokens::from_micros(value), ts: ts.instant()?, list }))
 }
 
 fn corrupt(place: usize) -> impl Fn(&'static str) -> sqlx::Error {

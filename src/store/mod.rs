@@ -8,6 +8,7 @@
 //! Arrays are unnested from a sub-select with `offset 0`. PostgreSQL estimates the length of a bare parameter and plans
 //! anew for each length, which takes longer than the call.
 
+mod calls;
 mod columns;
 mod fault;
 mod found;
@@ -16,13 +17,14 @@ mod wire;
 use std::time::Duration;
 
 use sqlx::postgres::PgRow;
-use sqlx::{Connection as _, Execute, Executor, PgConnection, Postgres, Row as _};
+use sqlx::{AssertSqlSafe, Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, Transaction};
 
 use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
 use crate::parts::Parts;
 use crate::plan::Row;
-pub(crate) use fault::{database, unswept, unwritten};
+pub(crate) use calls::KnownCalls;
+pub(crate) use fault::{database, table_of, unreaped, unswept, unwritten};
 pub(crate) use found::Found;
 use wire::Statement;
 
@@ -42,7 +44,7 @@ mod save;
 mod swap;
 mod sweep;
 
-pub(crate) use swap::GroupedChange;
+pub(crate) use swap::{Grouped, Swap};
 pub(crate) use sweep::{FullRow, FullRows, Place};
 
 /// The tables, over one connection.
@@ -141,6 +143,23 @@ impl<'c> Store<'c> {
         tx.commit().await?;
         Ok(rows)
     }
+}
+
+/// Begins at READ COMMITTED, whatever the database's default, with timeouts for locks and statements, in one round
+/// trip. The server rolls back by itself where we are cut off from it, since nobody else could free the rows.
+pub(crate) async fn begin(
+    conn: &mut PgConnection,
+    backend: Backend,
+    lock_timeout: Duration,
+    statement_timeout: Duration,
+) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
+    let (lock, statement) = (millis(lock_timeout), millis(statement_timeout));
+    let pass_on = if backend.parts.is_distributed() { PASS_ON } else { "" };
+    let sql = format!(
+        "begin isolation level read committed read write; set local idle_in_transaction_session_timeout = {statement}; \
+         {pass_on}set local lock_timeout = {lock}; set local statement_timeout = {statement}"
+    );
+    conn.begin_with(AssertSqlSafe(sql)).await
 }
 
 /// A timeout as PostgreSQL takes it, in milliseconds, rounded up; zero would be none.

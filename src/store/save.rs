@@ -38,6 +38,7 @@ impl Store<'_> {
     }
 
     async fn save_one(&mut self, row: &Row, change: &Change, xid: Option<i64>) -> Result<usize, sqlx::Error> {
+        let (full_at, later) = columns::full_at(change);
         let rows = fetch!(
             self,
             row.storage(),
@@ -49,9 +50,10 @@ impl Store<'_> {
             columns::shard(row),
             change.state.value.micros(),
             change.state.ts as Timestamp,
-            change.full_at as Timestamp,
+            full_at as Option<Timestamp>,
             xid as Option<i64>,
-            change.state.holds.to_column() as Option<Vec<i64>>
+            change.state.list.to_column() as Option<Vec<i64>>,
+            later
         );
         Ok(rows?.len())
     }
@@ -72,20 +74,22 @@ impl Store<'_> {
                 &ephemeral.shards,
                 &ephemeral_values.amounts,
                 &ephemeral_values.instants as &[Timestamp],
-                &ephemeral_values.full_at as &[Timestamp],
+                &ephemeral_values.full_at as &[Option<Timestamp>],
                 &durable.names as &[&str],
                 &durable.keys as &[&str],
                 &durable.shards,
                 &durable_values.amounts,
                 &durable_values.instants as &[Timestamp],
-                &durable_values.full_at as &[Timestamp],
+                &durable_values.full_at as &[Option<Timestamp>],
                 xid as Option<i64>,
-                &ephemeral_values.holds.numbers,
-                &ephemeral_values.holds.firsts as &[Option<i32>],
-                &ephemeral_values.holds.lasts as &[Option<i32>],
-                &durable_values.holds.numbers,
-                &durable_values.holds.firsts as &[Option<i32>],
-                &durable_values.holds.lasts as &[Option<i32>]
+                &ephemeral_values.lists.numbers,
+                &ephemeral_values.lists.firsts as &[Option<i32>],
+                &ephemeral_values.lists.lasts as &[Option<i32>],
+                &durable_values.lists.numbers,
+                &durable_values.lists.firsts as &[Option<i32>],
+                &durable_values.lists.lasts as &[Option<i32>],
+                &ephemeral_values.later,
+                &durable_values.later
             ))
             .await?;
         let written: i64 = written.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;

@@ -1,22 +1,31 @@
 //! Statements that read rows without a lock, and write those that still are the version that was read.
 
+use std::collections::BTreeMap;
 use std::iter;
 
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
+use super::calls::{KnownCalls, NewCalls};
 use super::columns::{self, Columns, Values};
 use super::fault::{failed, failed_among};
 use super::found::{Found, Version};
 use super::{Store, by_table_and_part};
-use crate::algebra::Timestamp;
+use crate::algebra::{FullAt, List, Timestamp};
 use crate::error::{Error, Step};
-use crate::plan::{Change, Row};
+use crate::plan::{CallChange, Change, Row};
 
-/// A change of a row that was read without a lock, and the group that it stands or falls with.
+/// What one statement writes: changes of rows of one table and part, and of calls, group by group.
+#[derive(Debug, Default)]
+pub(crate) struct Swap<'c> {
+    pub(crate) rows: Vec<Grouped<&'c Change>>,
+    pub(crate) calls: Vec<Grouped<&'c CallChange>>,
+}
+
+/// A change of what was read without a lock, and the group that it stands or falls with, named by one of its rows.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupedChange<'c> {
-    pub(crate) change: &'c Change,
+pub(crate) struct Grouped<C> {
+    pub(crate) change: C,
     pub(crate) group: usize,
 }
 
@@ -43,70 +52,192 @@ impl Store<'_> {
         Ok(found)
     }
 
-    /// Writes what changed in rows of one table and part that still are as they were found, group by group; the groups
-    /// that are written.
+    /// Writes the changes of rows and calls that still are as they were found, group by group; the groups that are
+    /// written, as often as they have rows, and at least once.
     ///
-    /// `changes` must not be empty. It holds all changes of each of its groups, group by group, of rows that are there.
+    /// A swap is not empty. It holds all changes of each of its groups, of rows that are there.
     pub(crate) async fn swap(
         &mut self,
         rows: &[Row],
         found: &Found,
-        changes: &[GroupedChange<'_>],
+        known: &KnownCalls,
+        swap: &Swap<'_>,
     ) -> Result<Vec<usize>, Error> {
-        let first = &rows[changes[0].change.row];
-        let (tids, xmins) = versions(found, changes.iter().map(|grouped| grouped.change));
-        let Values { amounts, instants, full_at, holds } = Values::of(changes.iter().map(|grouped| grouped.change));
-        let group = |grouped: &GroupedChange<'_>| i32::try_from(grouped.group).expect("no batch has 2^31 groups");
-        let groups: Vec<_> = changes.iter().map(group).collect();
-        let has_none = |GroupedChange { change, .. }: &GroupedChange<'_>| {
-            change.state.holds.is_none() && found.states[change.row].as_ref().is_none_or(|state| state.holds.is_none())
+        let groups: Vec<_> = swap.rows.iter().map(|row| number(row.group)).collect();
+        let has_none = |Grouped { change, .. }: &Grouped<&Change>| {
+            let was_none = found.states[change.row].as_ref().is_none_or(|state| state.list == List::None);
+            was_none && change.state.list == List::None && matches!(change.full_at, FullAt::At(_))
         };
         let each_stands_alone = groups.windows(2).all(|pair| pair[0] != pair[1]);
-        let written = if each_stands_alone && changes.iter().all(has_none) {
-            fetch!(
-                self,
-                first.storage(),
-                "src/store/sql/swap.sql",
-                "src/store/sql/ephemeral/swap.sql",
-                columns::part(first),
-                &tids as &[&str],
-                &xmins as &[&str],
-                &amounts,
-                &instants as &[Timestamp],
-                &full_at as &[Timestamp],
-                &groups
-            )
+        let first = &rows[swap.first()];
+        let written = if !swap.calls.is_empty() {
+            self.swap_calls(first, found, known, swap, &groups).await
+        } else if each_stands_alone && swap.rows.iter().all(has_none) {
+            self.swap_rows(first, found, swap, &groups).await
         } else {
-            let size = |group: &[i32]| {
-                iter::repeat_n(i64::try_from(group.len()).expect("a batch fits in memory"), group.len())
-            };
-            let sizes: Vec<_> = groups.chunk_by(i32::eq).flat_map(size).collect();
-            fetch!(
-                self,
-                first.storage(),
-                "src/store/sql/swap_groups.sql",
-                "src/store/sql/ephemeral/swap_groups.sql",
-                columns::part(first),
-                &tids as &[&str],
-                &xmins as &[&str],
-                &amounts,
-                &instants as &[Timestamp],
-                &full_at as &[Timestamp],
-                &groups,
-                &sizes,
-                &holds.numbers,
-                &holds.firsts as &[Option<i32>],
-                &holds.lasts as &[Option<i32>]
-            )
+            self.swap_groups(first, found, swap, &groups).await
         };
         let group = |row: &PgRow| row.try_get::<i32, _>(0).map(i32::unsigned_abs).map(|group| group as usize);
         let groups = written.and_then(|rows| rows.iter().map(group).collect());
         groups.map_err(failed(Step::Save, first))
     }
+
+    /// Rows without a list, each for itself.
+    async fn swap_rows(
+        &mut self,
+        first: &Row,
+        found: &Found,
+        swap: &Swap<'_>,
+        groups: &[i32],
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
+        let Values { amounts, instants, full_at, .. } = Values::of(swap.rows.iter().map(|row| row.change));
+        fetch!(
+            self,
+            first.storage(),
+            "src/store/sql/swap.sql",
+            "src/store/sql/ephemeral/swap.sql",
+            columns::part(first),
+            &tids as &[&str],
+            &xmins as &[&str],
+            &amounts,
+            &instants as &[Timestamp],
+            &full_at as &[Option<Timestamp>],
+            groups
+        )
+    }
+
+    /// Rows that are written all or none with others.
+    async fn swap_groups(
+        &mut self,
+        first: &Row,
+        found: &Found,
+        swap: &Swap<'_>,
+        groups: &[i32],
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
+        let Values { amounts, instants, full_at, later, lists } = Values::of(swap.rows.iter().map(|row| row.change));
+        let sizes = groups.chunk_by(i32::eq).flat_map(|group| iter::repeat_n(count(group.len()), group.len()));
+        let sizes: Vec<_> = sizes.collect();
+        fetch!(
+            self,
+            first.storage(),
+            "src/store/sql/swap_groups.sql",
+            "src/store/sql/ephemeral/swap_groups.sql",
+            columns::part(first),
+            &tids as &[&str],
+            &xmins as &[&str],
+            &amounts,
+            &instants as &[Timestamp],
+            &full_at as &[Option<Timestamp>],
+            groups,
+            &sizes,
+            &lists.numbers,
+            &lists.firsts as &[Option<i32>],
+            &lists.lasts as &[Option<i32>],
+            &later
+        )
+    }
+
+    /// Rows, and the names of the calls that write them.
+    async fn swap_calls(
+        &mut self,
+        first: &Row,
+        found: &Found,
+        known: &KnownCalls,
+        swap: &Swap<'_>,
+        groups: &[i32],
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
+        let Values { amounts, instants, full_at, later, lists } = Values::of(swap.rows.iter().map(|row| row.change));
+        let (new, read): (Vec<_>, Vec<_>) = swap.calls.iter().partition(|call| call.change.row().is_some());
+        let version = |call: &Grouped<&CallChange>| known.versions[call.change.name()].as_ref();
+        let (call_tids, call_xmins) = versions(read.iter().copied().map(version));
+        let of_read: Vec<_> = read.iter().map(|call| number(call.group)).collect();
+        let kept: Vec<_> = read.iter().map(|call| matches!(call.change, CallChange::Use { .. })).collect();
+        let of_new: Vec<_> = new.iter().map(|call| number(call.group)).collect();
+        let new = NewCalls::of(new.iter().filter_map(|call| call.change.row()));
+        let (mut all, mut row_counts, mut call_counts) = (Vec::new(), Vec::new(), Vec::new());
+        for (group, Size { rows, read_calls }) in swap.sizes() {
+            all.push(number(group));
+            row_counts.push(count(rows));
+            call_counts.push(count(read_calls));
+        }
+        fetch!(
+            self,
+            first.storage(),
+            "src/store/sql/swap_calls.sql",
+            "src/store/sql/ephemeral/swap_calls.sql",
+            columns::part(first),
+            &tids as &[&str],
+            &xmins as &[&str],
+            &amounts,
+            &instants as &[Timestamp],
+            &full_at as &[Option<Timestamp>],
+            &later,
+            groups,
+            &lists.numbers,
+            &lists.firsts as &[Option<i32>],
+            &lists.lasts as &[Option<i32>],
+            &all,
+            &row_counts,
+            &call_counts,
+            &call_tids as &[&str],
+            &call_xmins as &[&str],
+            &of_read,
+            &kept,
+            &of_new,
+            &new.names as &[&str],
+            &new.keys as &[&str],
+            &new.ids as &[&str],
+            &new.asked,
+            &new.charges,
+            &new.charged_at as &[Timestamp],
+            &new.lapses_at as &[Option<Timestamp>],
+            &new.kept_until as &[Timestamp],
+            &new.used,
+            &new.answers as &[Option<String>]
+        )
+    }
 }
 
-/// The versions of rows that are to be written. Each of them was found.
-fn versions<'f>(found: &'f Found, changes: impl Iterator<Item = &'f Change>) -> (Vec<&'f str>, Vec<&'f str>) {
-    let version = |change: &Change| found.versions[change.row].as_ref().expect("only rows that are there are swapped");
-    changes.map(version).map(|Version { tid, xmin }| (tid.as_str(), xmin.as_str())).unzip()
+/// How many rows, and calls that were read, a group changes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Size {
+    pub(crate) rows: usize,
+    read_calls: usize,
+}
+
+impl Swap<'_> {
+    /// Its groups.
+    pub(crate) fn sizes(&self) -> BTreeMap<usize, Size> {
+        let mut sizes: BTreeMap<_, Size> = BTreeMap::new();
+        for row in &self.rows {
+            sizes.entry(row.group).or_default().rows += 1;
+        }
+        for call in &self.calls {
+            sizes.entry(call.group).or_default().read_calls += usize::from(call.change.row().is_none());
+        }
+        sizes
+    }
+
+    /// A row of one of its groups: all of them are of one table and part.
+    pub(crate) fn first(&self) -> usize {
+        let groups = self.rows.iter().map(|row| row.group).chain(self.calls.iter().map(|call| call.group));
+        groups.min().expect("a swap is not empty")
+    }
+}
+
+fn number(group: usize) -> i32 {
+    i32::try_from(group).expect("no batch has 2^31 groups")
+}
+
+fn count(count: usize) -> i64 {
+    i64::try_from(count).expect("a batch fits in memory")
+}
+
+/// The versions of what is to be written. All of it was found.
+fn versions<'f>(found: impl Iterator<Item = Option<&'f Version>>) -> (Vec<&'f str>, Vec<&'f str>) {
+    let version = |version: Option<&'f Version>| version.expect("only what is there is swapped");
+    found.map(version).map(|Version { tid, xmin }| (tid.as_str(), xmin.as_str())).unzip()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, query_file};
 
+use super::fault::table_of;
 use super::{Store, unswept};
 use crate::algebra::{State, Timestamp};
 use crate::error::Error;
@@ -42,14 +43,25 @@ pub(crate) struct Place {
 }
 
 impl Store<'_> {
-    /// How many pages a table has.
-    pub(crate) async fn count_pages(&mut self, table: Storage) -> Result<u32, Error> {
+    /// How many pages the tables have: that of ephemeral rows, that of durable ones, that of calls.
+    pub(crate) async fn count_pages(&mut self) -> Result<[u32; 3], Error> {
         let rows = self.fetch(query_file!("src/store/sql/count_pages.sql")).await;
         let count = |rows: Vec<PgRow>| {
-            rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(usize::from(table == Storage::Durable))
+            let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+            Ok([row.try_get(0)?, row.try_get(1)?, row.try_get(2)?])
         };
-        let pages: i64 = rows.and_then(count).map_err(|source| unswept(table, source))?;
-        Ok(u32::try_from(pages).expect("PostgreSQL counts pages in 32 bits"))
+        let pages: [i64; 3] = rows.and_then(count).map_err(|source| unswept("tollgate.durable", source))?;
+        Ok(pages.map(|pages| u32::try_from(pages).expect("PostgreSQL counts pages in 32 bits")))
+    }
+
+    /// Deletes the calls between two places that need not be known any more, for a margin, and that nobody holds; how
+    /// many.
+    pub(crate) async fn forget_calls(&mut self, [from, to]: [Place; 2], margin: Duration) -> Result<u64, Error> {
+        let (from, to, at) = (from.to_string(), to.to_string(), self.at);
+        let statement =
+            query_file!("src/store/sql/forget_calls.sql", &from, &to, at as Option<Timestamp>, micros(margin));
+        let deleted = self.fetch(statement).await.map_err(|source| unswept("tollgate.calls", source))?;
+        Ok(deleted.len() as u64)
     }
 
     /// The first rows between two places that have been full for a margin by the definition that wrote each. Locks
@@ -62,7 +74,6 @@ impl Store<'_> {
         margin: Duration,
     ) -> Result<FullRows, Error> {
         let (from, to, at) = (from.to_string(), to.to_string(), self.at);
-        let margin = i64::try_from(margin.as_micros()).expect("a margin is at most the longest period");
         let rows = fetch!(
             self,
             table,
@@ -72,10 +83,10 @@ impl Store<'_> {
             &to,
             i64::from(most),
             at as Option<Timestamp>,
-            margin
+            micros(margin)
         );
         let read = |rows: Vec<PgRow>| FullRows::read(rows.first().ok_or(sqlx::Error::RowNotFound)?);
-        rows.and_then(read).map_err(|source| unswept(table, source))
+        rows.and_then(read).map_err(|source| unswept(table_of(table), source))
     }
 
     /// Deletes the found rows that still are the versions that were found and that nobody holds; how many.
@@ -90,8 +101,12 @@ impl Store<'_> {
             &places,
             &versions as &[&str]
         );
-        Ok(deleted.map_err(|source| unswept(table, source))?.len() as u64)
+        Ok(deleted.map_err(|source| unswept(table_of(table), source))?.len() as u64)
     }
+}
+
+fn micros(margin: Duration) -> i64 {
+    i64::try_from(margin.as_micros()).expect("a margin is at most the longest period")
 }
 
 impl FullRows {

@@ -13,6 +13,8 @@ use sqlx::PgPool;
 use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::{Limit, Storage};
+use crate::parts::Parts;
+use crate::reaper::Reaper;
 use crate::store::Backend;
 use known::Known;
 pub use pass::{SweepPass, Swept};
@@ -35,6 +37,11 @@ use watch::Watch;
 /// A sweeper that finds another at work [leaves it the rest](Swept::yielded). Each statement tries an advisory lock,
 /// which any role that may log in can hold; the sweeper [says so](Swept::shut_out) if it is held all along. It looks at
 /// the pages of the server that it is connected to: on Citus, which keeps the rows on other servers, it finds nothing.
+///
+/// # Calls
+///
+/// It gives back what calls have charged that [lapsed](crate::Request::lapses_after): as a task each second, else when a
+/// sweep begins. It forgets the ids of calls that need not be known any more, a [margin](Self::margin) later.
 ///
 /// # When a row goes
 ///
@@ -79,6 +86,8 @@ use watch::Watch;
 pub struct Sweeper {
     known: Known,
     tables: Vec<Storage>,
+    /// Whether it sees to calls, too.
+    forgets: bool,
     batch: u32,
     share: u8,
     deletes: bool,
@@ -90,11 +99,12 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// A sweeper of both tables, by the database's clock, that knows no limit.
+    /// A sweeper of all tables, by the database's clock, that knows no limit.
     pub fn new() -> Self {
         Self {
             known: Known::default(),
             tables: vec![Storage::Ephemeral, Storage::Durable],
+            forgets: true,
             batch: 500,
             share: 25,
             deletes: true,
@@ -136,9 +146,9 @@ impl Sweeper {
         self
     }
 
-    /// Sweeps one table only: that of durable limits, or that of ephemeral ones.
+    /// Sweeps one table only: that of durable limits, or that of ephemeral ones; and no calls.
     pub fn only(mut self, table: Storage) -> Self {
-        self.tables = vec![table];
+        (self.tables, self.forgets) = (vec![table], false);
         self
     }
 
@@ -151,6 +161,18 @@ impl Sweeper {
     /// As [`Limiter::unnamed_statements`](crate::Limiter::unnamed_statements).
     pub fn unnamed_statements(mut self) -> Self {
         self.backend.unnamed = true;
+        self
+    }
+
+    /// As [`Limiter::parts`](crate::Limiter::parts): where Citus keeps the rows on other servers, for
+    /// [`reap`](Self::reap).
+    ///
+    /// # Panics
+    ///
+    /// As [`Limiter::parts`](crate::Limiter::parts).
+    #[track_caller]
+    pub fn parts(mut self, parts: u16) -> Self {
+        self.backend.parts = Parts::new(parts);
         self
     }
 
@@ -175,6 +197,20 @@ impl Sweeper {
         let mut pass = self.pass(pool);
         while pass.step().await? {}
         Ok(pass.swept())
+    }
+
+    /// Gives back what calls have charged that [lapsed](crate::Request::lapses_after); how many calls that were. A
+    /// [`sweep`](Self::sweep) begins with it, and a [task](Self::spawn) does so each second.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`sweep`](Self::sweep).
+    pub async fn reap(&self, pool: &PgPool) -> Result<u64, Error> {
+        self.reaper(pool).reap(self.at).await
+    }
+
+    fn reaper(&self, pool: &PgPool) -> Reaper {
+        Reaper::new(pool.clone(), self.backend)
     }
 
     /// A pass to be made step by step, for callers who show its progress or end it early.

@@ -15,7 +15,7 @@ use super::walk::Walk;
 use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::Storage;
-use crate::store::{FullRow, FullRows, Place, Store, unswept};
+use crate::store::{FullRow, FullRows, Place, Store, table_of, unreaped, unswept};
 
 /// One walk over the tables, made step by step; from [`Sweeper::pass`].
 ///
@@ -25,8 +25,10 @@ use crate::store::{FullRow, FullRows, Place, Store, unswept};
 pub struct SweepPass {
     sweeper: Sweeper,
     pool: PgPool,
-    /// One for each table, in order; set out by the first step.
+    /// One for each table of limits, in order; set out by the first step.
     walks: Option<Vec<(Storage, Walk)>>,
+    /// Through the table of calls, behind the others.
+    calls: Option<Walk>,
     swept: Swept,
     rest: Duration,
 }
@@ -39,6 +41,10 @@ pub struct Swept {
     pub ephemeral: u64,
     /// Rows deleted from `tollgate.durable`, or to be deleted in a dry run.
     pub durable: u64,
+    /// Calls whose ids were forgotten; in a dry run none.
+    pub calls: u64,
+    /// Calls that had lapsed, whose charges were given back; in a dry run none.
+    pub lapsed: u64,
     /// Rows that are full for the margin by the definition that wrote them, and not under all that the sweeper knows.
     pub kept: u64,
     /// Rows that somebody held or changed in between; another sweep will see them.
@@ -67,9 +73,12 @@ impl Swept {
 
     /// Adds what a further sweep did.
     pub(super) fn add(&mut self, more: Self) {
-        let Self { ephemeral, durable, kept, missed, batches, pages, yielded, clock_stepped, shut_out } = more;
+        let Self { ephemeral, durable, calls, lapsed, kept, missed, batches, pages, yielded, clock_stepped, shut_out } =
+            more;
         self.ephemeral += ephemeral;
         self.durable += durable;
+        self.calls += calls;
+        self.lapsed += lapsed;
         self.kept += kept;
         self.missed += missed;
         self.batches += batches;
@@ -82,7 +91,7 @@ impl Swept {
 
 impl SweepPass {
     pub(super) fn new(sweeper: Sweeper, pool: PgPool) -> Self {
-        Self { sweeper, pool, walks: None, swept: Swept::default(), rest: Duration::ZERO }
+        Self { sweeper, pool, walks: None, calls: None, swept: Swept::default(), rest: Duration::ZERO }
     }
 
     /// Rests, then looks at some pages and deletes what is full in them, over a connection that goes back to the pool;
@@ -105,8 +114,8 @@ impl SweepPass {
     /// How many pages are behind it, and how many there are in all; nothing before the first step.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
-        let walks = self.walks.iter().flatten();
-        walks.fold((0, 0), |(done, all), (_, walk)| (done + u64::from(walk.done()), all + u64::from(walk.pages())))
+        let walks = self.walks.iter().flatten().map(|(_, walk)| walk).chain(&self.calls);
+        walks.fold((0, 0), |(done, all), walk| (done + u64::from(walk.done()), all + u64::from(walk.pages())))
     }
 
     /// How long to rest before the next step.
@@ -118,10 +127,10 @@ impl SweepPass {
     pub(super) async fn work(&mut self) -> Result<bool, Error> {
         let began = Instant::now();
         if self.walks.is_none() {
-            self.walks = Some(self.set_out().await?);
+            self.set_out().await?;
         }
-        let Some((table, range)) = self.next() else { return Ok(false) };
-        let mut conn = self.pool.acquire().await.map_err(|source| unswept(table, source))?;
+        let Some((table, range)) = self.next() else { return self.forget_calls(began).await };
+        let mut conn = self.pool.acquire().await.map_err(|source| unswept(table_of(table), source))?;
         let Sweeper { batch, known, .. } = &self.sweeper;
         let found = self.store(&mut conn).find_full(table, range, *batch, known.margin).await?;
         self.note(&found);
@@ -130,7 +139,22 @@ impl SweepPass {
         }
         self.clear(&mut conn, table, found).await?;
         self.rest = rest_after(began.elapsed(), self.sweeper.share);
-        Ok(self.next().is_some())
+        Ok(self.next().is_some() || self.calls.is_some())
+    }
+
+    /// Looks at some pages of the table of calls. The clock was found to be right on the way there.
+    async fn forget_calls(&mut self, began: Instant) -> Result<bool, Error> {
+        let Some(range) = self.calls.as_ref().and_then(Walk::next) else { return Ok(false) };
+        if self.sweeper.deletes {
+            let mut conn = self.pool.acquire().await.map_err(unreaped)?;
+            self.swept.calls += self.store(&mut conn).forget_calls(range, self.sweeper.known.margin).await?;
+        }
+        let calls = self.calls.as_mut().expect("the line above has asked it");
+        let before = calls.done();
+        calls.advance(None);
+        self.swept.pages += u64::from(calls.done() - before);
+        self.rest = rest_after(began.elapsed(), self.sweeper.share);
+        Ok(calls.next().is_some())
     }
 
     /// Notes whether to go by the instant at which rows were found, and whether they were left to another sweeper.
@@ -143,13 +167,17 @@ impl SweepPass {
         self.swept.shut_out = watch.is_shut_out(found.alone);
     }
 
-    async fn set_out(&self) -> Result<Vec<(Storage, Walk)>, Error> {
-        let mut walks = Vec::new();
-        for table in self.sweeper.tables.iter().copied() {
-            let mut conn = self.pool.acquire().await.map_err(|source| unswept(table, source))?;
-            walks.push((table, Walk::new(self.store(&mut conn).count_pages(table).await?)));
+    /// Gives back what has lapsed, and counts the pages.
+    async fn set_out(&mut self) -> Result<(), Error> {
+        if self.sweeper.deletes && self.sweeper.forgets {
+            self.swept.lapsed += self.sweeper.reap(&self.pool).await?;
         }
-        Ok(walks)
+        let mut conn = self.pool.acquire().await.map_err(unreaped)?;
+        let [ephemeral, durable, calls] = self.store(&mut conn).count_pages().await?;
+        let walk = |table| Walk::new(if table == Storage::Durable { durable } else { ephemeral });
+        self.walks = Some(self.sweeper.tables.iter().map(|table| (*table, walk(*table))).collect());
+        self.calls = self.sweeper.forgets.then(|| Walk::new(calls));
+        Ok(())
     }
 
     /// The table that it is in, and the places to look at next.

@@ -1,5 +1,9 @@
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use sqlx::PgPool;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -7,7 +11,10 @@ use tokio::time::timeout;
 
 use super::Sweeper;
 use super::pass::{SweepPass, Swept};
+use crate::SECOND;
+use crate::algebra::Timestamp;
 use crate::error::{Error, chain};
+use crate::reaper::Reaper;
 
 /// Sweeping in the background, from [`Sweeper::spawn`]. Ends when it is dropped, after the batch at hand.
 #[derive(Debug)]
@@ -20,7 +27,7 @@ pub struct Sweeping {
 impl Sweeping {
     pub(super) fn start(sweeper: Sweeper, pool: PgPool, every: Duration) -> Self {
         let (stop, stopped) = oneshot::channel();
-        Self { stop, task: tokio::spawn(sweep(sweeper, pool, every, stopped)) }
+        Self { stop, task: tokio::spawn(work(sweeper, pool, every, stopped)) }
     }
 
     /// Ends it after the batch at hand, and returns what was done in all.
@@ -30,6 +37,29 @@ impl Sweeping {
         // A task that has ended needs no telling.
         let _ = self.stop.send(());
         self.task.await.unwrap_or_default()
+    }
+}
+
+/// Sweeps now and then, and gives back what has lapsed each second.
+async fn work(sweeper: Sweeper, pool: PgPool, every: Duration, stopped: oneshot::Receiver<()>) -> Swept {
+    let lapsed = AtomicU64::new(0);
+    let reaping = pin!(reap(sweeper.reaper(&pool), sweeper.at, &lapsed));
+    let mut swept = match select(pin!(sweep(sweeper, pool, every, stopped)), reaping).await {
+        Either::Left((swept, _)) => swept,
+        Either::Right((never, _)) => match never {},
+    };
+    swept.lapsed += lapsed.load(Ordering::Relaxed);
+    swept
+}
+
+async fn reap(mut reaper: Reaper, at: Option<Timestamp>, lapsed: &AtomicU64) -> Infallible {
+    loop {
+        // Not all processes at the same time.
+        tokio::time::sleep(SECOND.mul_f64(0.5 + fastrand::f64())).await;
+        match reaper.reap(at).await {
+            Ok(more) => drop(lapsed.fetch_add(more, Ordering::Relaxed)),
+            Err(error) => tracing::warn!(error = %chain(&error), "could not give back what has lapsed"),
+        }
     }
 }
 

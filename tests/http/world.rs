@@ -17,7 +17,7 @@ impl World {
     pub(crate) fn consume(&mut self, requests: impl IntoIterator<Item = Request>, now: Timestamp) -> Decision {
         let plan = Plan::new([Call::consume(requests)]).unwrap();
         let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
-        let mut outcome = plan.decide(&found, now);
+        let mut outcome = plan.decide(&found, &[], now);
         for Change { row, state, .. } in outcome.changes {
             self.rows.insert(plan.rows()[row].clone(), state);
         }
@@ -27,13 +27,13 @@ impl World {
                 let [observed_at, decided_at] = [observed_at, decided_at].map(DateTime::<Utc>::from);
                 let grant: Grant = serde_json::from_value(json!({
                     "observed_at": observed_at, "decided_at": decided_at, "remaining": remaining, "source": "database",
-                    "charges": [],
+                    "receipt": { "charges": [] },
                     "standings": standings,
                 }))
                 .unwrap();
                 Decision::Granted(grant)
             }
-            Answer::Done(_) => unreachable!(),
+            Answer::Done(_) | Answer::Settled(_) => unreachable!(),
         }
     }
 }

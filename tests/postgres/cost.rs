@@ -48,7 +48,11 @@ async fn each_verb_takes_so_many_round_trips() {
         ("settle", 2),
         ("cancel", 2),
         ("cancel, in vain", 1),
-        ("cancel three of one table", 2),
+        ("settle three of one table", 2),
+        ("consume, tracked", 3),
+        ("settle, tracked", 4),
+        ("consume, with an id", 6),
+        ("consume, repeated", 2),
     ];
     // The first call of each statement on a connection prepares it.
     count(&proxy, &mut conn, LIMITER, "cold").await;
@@ -104,10 +108,12 @@ async fn count(proxy: &Proxy, conn: &mut PgConnection, limiter: Limiter, key: &s
     let before = proxy.trips();
     spent.cancel(&mut tx, grant).await.unwrap();
     counts.push(("cancel, in vain", proxy.trips() - before));
-    // As if reserved: not ready yet.
-    let mut reserved = three_granted;
-    reserved.charges.iter_mut().for_each(|charge| charge.ready_at = second(1e9));
-    trips!("cancel three of one table", cancel(reserved));
+    trips!("settle three of one table", settle(three_granted, 0));
+    let stored = trips!("consume, tracked", consume(A.key(key).tracked_for(EVER))).granted().unwrap();
+    trips!("settle, tracked", settle(stored, 0));
+    let once = || A.key(key).once("job");
+    assert!(trips!("consume, with an id", consume(once())).is_granted());
+    assert!(trips!("consume, repeated", consume(once())).is_granted());
     tx.commit().await.unwrap();
     counts
 }

@@ -35,7 +35,7 @@ async fn until_refused(gate: &Gate, proxy: &Proxy, asked: u64) {
 
 /// When the only lease of a limit lapses, as its row says.
 async fn lapse(pool: &PgPool) -> Option<i64> {
-    sqlx::query_scalar("select holds[1] from tollgate.durable").fetch_one(pool).await.unwrap()
+    sqlx::query_scalar("select list[2] from tollgate.durable").fetch_one(pool).await.unwrap()
 }
 
 #[tokio::test]
@@ -70,8 +70,9 @@ async fn a_transaction_holds_renews_and_releases() {
     assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());
     let mut tx = world.begin().await;
     let renewed = limiter().renew(&mut tx, &receipt).await.unwrap();
-    assert!(renewed.charges[0].hold.unwrap().lapses_at > receipt.charges[0].hold.unwrap().lapses_at);
-    assert_eq!(limiter().release(&mut tx, renewed).await.unwrap().value, tollgate::Tokens::ONE);
+    assert!(renewed.charges[0].lease_ends_at() > receipt.charges[0].lease_ends_at());
+    limiter().release(&mut tx, renewed).await.unwrap();
+    assert_eq!(limiter().balance(&mut tx, ONE.global()).await.unwrap().value, tollgate::Tokens::ONE);
     tx.rollback().await.unwrap();
     // What was rolled back is held as before.
     assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());
@@ -393,13 +394,13 @@ async fn hold(gate: Gate, pool: PgPool, mut dice: Rng) -> Vec<Held> {
                 receipt = renewed;
             }
         }
-        let lapses_at = receipt.charges[0].hold.unwrap().lapses_at;
+        let lapses_at = receipt.charges[0].lease_ends_at().unwrap();
         let until = match dice.u32(0..3) {
             // It dies.
             0 => lapses_at,
             // A release whose answer is lost may have happened when it was asked for, which nobody knows the instant of.
             _ => match gate.release(receipt).await {
-                Ok(balance) => balance.as_of,
+                Ok(released) => released.observed_at,
                 Err(Error::Lapsed { .. }) => lapses_at,
                 Err(_) => from,
             },

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 mod bad_input;
+mod calls;
 mod cancellation;
 mod conformance;
 mod consume;
@@ -13,11 +14,9 @@ mod cost;
 mod crash;
 mod distributed;
 mod gate;
-mod holds;
 mod http;
 mod leases;
 mod migrate;
-mod once;
 mod pgbouncer;
 mod plans;
 mod pooler;
@@ -26,6 +25,7 @@ mod receipts;
 mod regressions;
 mod replay;
 mod shards;
+mod sliding;
 mod standby;
 mod strangers;
 mod sweeper;

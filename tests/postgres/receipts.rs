@@ -33,7 +33,7 @@ async fn a_reservation_is_cancelled_until_it_is_ready() {
         for (at, value) in [(0.0, 6), (59.999_999, shortly_before), (60.0, 10), (60.000_001, 0)] {
             teller.put(&limit, "", tokens(6), second(0.0)).await;
             let booked = teller.reserve(0.0, limit.global().cost(16)).await.granted().unwrap();
-            assert_eq!((booked.wait(), booked.charges[0].ready_at), (MINUTE, second(60.0)));
+            assert_eq!((booked.wait(), booked.receipt.charges[0].ready_at()), (MINUTE, second(60.0)));
             assert_eq!(teller.row(&limit, "").await, Some((tokens(-10), second(0.0))));
             assert_eq!(teller.cancel(at, booked).await, tokens(value), "{} at {at} s", limit.name());
         }
@@ -73,12 +73,12 @@ async fn settling_gives_back_what_was_spared_and_takes_what_was_missing() {
             let grant = teller.consume(0.0, limit.global().cost(10)).await.granted().unwrap();
             assert_eq!(teller.settle(0.0, grant, actual).await, tokens(value));
         }
-        // A row that was swept in between was full: only what is missing counts.
+        // A row that was swept in between was full: there is nothing to give back, and nobody knows its capacity.
         let grant = teller.consume(0.0, limit.key("swept").cost(3)).await.granted().unwrap();
         teller.tx.execute("delete from tollgate.ephemeral").await.unwrap();
         teller.tx.execute("delete from tollgate.durable").await.unwrap();
         assert_eq!(teller.settle(0.0, grant.clone(), 1).await, tokens(10));
-        assert_eq!(teller.settle(0.0, grant, 5).await, tokens(8));
+        assert_eq!(teller.settle(0.0, grant, 5).await, tokens(10));
     }
 }
 
@@ -143,6 +143,7 @@ async fn a_receipt_goes_with_the_job_that_it_pays_for() {
         let take = "delete from jobs where id = $1 returning receipt";
         for (is_committed, value) in [(false, 8), (true, 8)] {
             let mut teller = Teller::of(&world).await;
+            teller.limits.push(limit.clone());
             let Json(stored): Json<Receipt> =
                 sqlx::query_scalar(take).persistent(false).bind(id).fetch_one(&mut *teller.tx).await.unwrap();
             assert_eq!(stored, receipt);
@@ -160,7 +161,7 @@ async fn a_receipt_goes_with_the_job_that_it_pays_for() {
 }
 
 #[tokio::test]
-async fn charges_of_different_costs_are_split_and_settled_each() {
+async fn requests_of_different_costs_are_settled_at_a_cost_each() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     let [user, tenant] =
@@ -172,18 +173,20 @@ async fn charges_of_different_costs_are_split_and_settled_each() {
     let error = limiter.settle(&mut teller.tx, mixed.clone(), 1).await.unwrap_err();
     assert!(matches!(error, Error::MixedCosts), "{error:?}");
     assert_eq!(teller.rows().await, before);
-    for (receipt, value) in mixed.split().zip([9, 19]) {
-        assert_eq!(teller.settle(0.0, receipt, 1).await, tokens(value), "in the order asked");
-    }
+    let error = limiter.settle_each(&mut teller.tx, mixed.clone(), &[tokens(1)]).await.unwrap_err();
+    assert!(matches!(error, Error::CostsMissing { costs: 1, requests: 2 }), "{error:?}");
+    limiter.settle_each(&mut teller.tx, mixed, &[tokens(1), tokens(2)]).await.unwrap();
+    assert_eq!(teller.row(&user, "1").await.unwrap().0, tokens(9), "in the order asked");
+    assert_eq!(teller.row(&tenant, "2").await.unwrap().0, tokens(18));
 
     let alike = limiter.consume_all(&mut teller.tx, ask(3)).await.unwrap().granted().unwrap();
-    let balance = limiter.settle(&mut teller.tx, alike, 5).await.unwrap();
-    assert_eq!((&*balance.limit, balance.value), ("user", tokens(4)), "the lowest");
-    assert_eq!(teller.row(&tenant, "2").await.unwrap().0, tokens(14));
+    limiter.settle(&mut teller.tx, alike, 5).await.unwrap();
+    assert_eq!(teller.row(&user, "1").await.unwrap().0, tokens(4));
+    assert_eq!(teller.row(&tenant, "2").await.unwrap().0, tokens(13));
     let mixed = limiter.consume_all(&mut teller.tx, ask(4)).await.unwrap().granted().unwrap();
     limiter.cancel(&mut teller.tx, mixed).await.unwrap();
-    assert_eq!(teller.row(&user, "1").await.unwrap().0, tokens(4), "cancelling needs no split");
-    assert_eq!(teller.row(&tenant, "2").await.unwrap().0, tokens(14));
+    assert_eq!(teller.row(&user, "1").await.unwrap().0, tokens(4), "cancelling needs no costs");
+    assert_eq!(teller.row(&tenant, "2").await.unwrap().0, tokens(13));
 }
 
 /// Six workers with a connection each try to take each of fifty jobs, and its receipt with it, at the same moment.

@@ -17,7 +17,7 @@ async fn listen_to_strangers(conn: &mut PgConnection) {
 /// Whether a statement would call a stranger's function, or an operator that fits better. A plan that is not run looks up
 /// all rights to execute.
 async fn is_led_astray(conn: &mut PgConnection, sql: &str) -> bool {
-    let parameters = (1..=20).rev().find(|number| sql.contains(&format!("${number}"))).unwrap_or(0);
+    let parameters = (1..=40).rev().find(|number| sql.contains(&format!("${number}"))).unwrap_or(0);
     let nulls = vec!["null"; parameters].join(", ");
     let nulls = if parameters > 0 { format!("({nulls})") } else { nulls };
     let mut tx = conn.begin().await.unwrap();

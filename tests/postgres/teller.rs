@@ -4,25 +4,29 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, Transaction};
-use tollgate::{Balance, Decision, Limit, Receipt, Request, Reservation, Storage, Tokens};
+use tollgate::{Balance, Decision, Limit, Receipt, Request, Reservation, Settlement, Storage, Tokens};
 
 use crate::world::{World, limiter, second};
 
 /// The verbs at an instant, in seconds, where only the answer is of interest.
 pub(crate) struct Teller {
     pub(crate) tx: Transaction<'static, Postgres>,
+    /// The limits that were charged: receipts do not know them.
+    pub(crate) limits: Vec<Limit>,
 }
 
 impl Teller {
     pub(crate) async fn of(world: &World) -> Self {
-        Self { tx: world.begin().await }
+        Self { tx: world.begin().await, limits: Vec::new() }
     }
 
     pub(crate) async fn consume(&mut self, at: f64, request: Request) -> Decision {
+        self.limits.push(request.limit().clone());
         limiter().at(second(at)).consume(&mut self.tx, request).await.unwrap()
     }
 
     pub(crate) async fn reserve(&mut self, at: f64, request: Request) -> Decision<Reservation> {
+        self.limits.push(request.limit().clone());
         limiter().at(second(at)).reserve(&mut self.tx, request).await.unwrap()
     }
 
@@ -47,11 +51,26 @@ impl Teller {
     }
 
     pub(crate) async fn settle(&mut self, at: f64, receipt: impl Into<Receipt>, actual: u32) -> Tokens {
-        limiter().at(second(at)).settle(&mut self.tx, receipt, actual).await.unwrap().value
+        let settled = limiter().at(second(at)).settle(&mut self.tx, receipt, actual).await.unwrap();
+        self.lowest(at, &settled).await
     }
 
     pub(crate) async fn cancel(&mut self, at: f64, receipt: impl Into<Receipt>) -> Tokens {
-        limiter().at(second(at)).cancel(&mut self.tx, receipt).await.unwrap().value
+        let settled = limiter().at(second(at)).cancel(&mut self.tx, receipt).await.unwrap();
+        self.lowest(at, &settled).await
+    }
+
+    /// The lowest balance of those that were settled.
+    async fn lowest(&mut self, at: f64, settled: &Settlement) -> Tokens {
+        let mut lowest = Tokens::MAX;
+        for charge in &settled.charges {
+            let limit = self.limits.iter().rev().find(|limit| limit.name() == charge.limit()).unwrap();
+            let request: Request =
+                serde_json::from_value(serde_json::json!({ "limit": limit, "key": charge.key, "cost": Tokens::ONE }))
+                    .unwrap();
+            lowest = lowest.min(limiter().at(second(at)).balance(&mut self.tx, request).await.unwrap().value);
+        }
+        lowest
     }
 
     /// A row by hand.
@@ -143,7 +162,7 @@ pub(crate) fn left(decision: Decision) -> Tokens {
 /// How long a refusal says to wait.
 #[track_caller]
 pub(crate) fn retry<T: std::fmt::Debug>(decision: Decision<T>) -> Duration {
-    decision.granted().unwrap_err().retry_after()
+    decision.granted().unwrap_err().retry_after().unwrap()
 }
 
 /// How long a reservation says to wait.

@@ -52,7 +52,7 @@ impl World {
                     16 * parts - 1
                 )
             };
-            world.sql(&["ephemeral", "durable"].map(swap).join(";")).await;
+            world.sql(&["ephemeral", "durable", "calls"].map(swap).join(";")).await;
         }
         world
     }
@@ -377,7 +377,7 @@ impl Templates {
             owner.close().await.unwrap();
             run(conn, grants).await;
             // As autovacuum does soon.
-            run(conn, "vacuum tollgate.ephemeral, tollgate.durable").await;
+            run(conn, "vacuum tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
         })
         .await;
         conn.close().await.unwrap();

@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use tollgate::algebra::{Ask, State, Timestamp, Verdict};
+use tollgate::algebra::{Ask, FullAt, State, Timestamp, Verdict};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{DAY, Error, HOUR, Limit, MINUTE, SECOND};
 
-use crate::world::{World, at, credit, decide, micros, ms, sec, terms_of, tokens};
+use crate::world::{World, at, credit, decide, due, micros, ms, sec, terms_of, tokens};
 
 // A: one row, one call.
 
@@ -94,7 +94,7 @@ fn windows_can_be_aligned_to_the_epoch() {
 fn a_plain_call_waits_to_the_microsecond_although_the_balance_is_no_whole_micro_token() {
     let mut world = World::holding(&BUCKET.global(), State::new(tokens(-10), sec(0)));
     let denied = world.denied(BUCKET.global(), sec(59));
-    assert_eq!(Timestamp::from(denied.retry_at), sec(66), "computed from the row as read");
+    assert_eq!(due(denied.retry_at), sec(66), "computed from the row as read");
     // A write rounds the debt up to a whole micro-token, and a third of one takes 2 µs.
     let owing = BUCKET.unbounded_reservations();
     assert_eq!(world.reserved(owing.global(), sec(59)), (micros(-1_166_667), at(66_000_002)));
@@ -120,7 +120,7 @@ fn waits_round_up() {
     ] {
         let mut world = World::holding(&limit.global(), empty.clone());
         let denied = world.denied(limit.global(), sec(0));
-        assert_eq!(Timestamp::from(denied.retry_at), at(wait), "{}", limit.name());
+        assert_eq!(due(denied.retry_at), at(wait), "{}", limit.name());
         assert_eq!(serde_json::to_value(&denied).unwrap()["retry_after_ms"], millis, "{}", limit.name());
         assert_eq!(world.reserved(limit.unbounded_reservations().global(), sec(0)), (tokens(-1), at(wait)));
     }
@@ -155,11 +155,11 @@ fn who_waits_as_told_is_granted_and_a_millisecond_earlier_is_not() {
 fn the_first_call_writes_one_row() {
     for limit in both(1, SECOND) {
         let plan = Plan::new([Call::consume([limit.global()])]).unwrap();
-        let outcome = plan.decide(&[None], sec(7));
+        let outcome = plan.decide(&[None], &[], sec(7));
         assert!(matches!(outcome.answers[0], Ok(Answer::Granted { .. })));
         let [change] = &outcome.changes[..] else { panic!("{:?}", outcome.changes) };
         assert_eq!((plan.rows()[0].shard(), change.state.clone()), (0, State::new(tokens(0), sec(7))));
-        assert_eq!(change.full_at, sec(8));
+        assert_eq!(change.full_at, FullAt::At(sec(8)));
     }
 }
 
@@ -167,7 +167,7 @@ fn the_first_call_writes_one_row() {
 fn a_refusal_writes_nothing_and_names_the_wait() {
     for limit in both(1, SECOND) {
         let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(7)));
-        assert_eq!(world.denied(limit.global(), sec(7)).retry_after(), SECOND);
+        assert_eq!(world.denied(limit.global(), sec(7)).retry_after().unwrap(), SECOND);
     }
 }
 
@@ -187,7 +187,7 @@ fn keys_do_not_touch_each_other() {
         for request in [limit.key("key"), limit.global(), limit.key("otherKey")] {
             world.put(&request, owing.clone());
         }
-        assert_eq!(world.denied(limit.key("key"), sec(7)).retry_after(), 2 * SECOND);
+        assert_eq!(world.denied(limit.key("key"), sec(7)).retry_after().unwrap(), 2 * SECOND);
         assert_eq!(world.granted(limit.key("fresh"), sec(7)), tokens(0));
     }
 }
@@ -209,7 +209,7 @@ fn half_is_spent_and_comes_back() {
         let mut world = World::default();
         assert_eq!(world.granted(limit.global().cost(5), sec(0)), tokens(5));
         assert_eq!(world.granted(limit.global().cost(6), later), tokens(left));
-        assert_eq!(world.denied(limit.global().cost(10), later).retry_after(), MINUTE);
+        assert_eq!(world.denied(limit.global().cost(10), later).retry_after().unwrap(), MINUTE);
     }
 }
 
@@ -231,7 +231,7 @@ fn a_plain_call_waits_behind_every_reservation() {
     for limit in both(1, HOUR).map(Limit::unbounded_reservations) {
         let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
         assert_eq!(world.reserved(limit.global().cost(100), sec(0)), (tokens(-100), sec(100 * 3_600)));
-        assert_eq!(world.denied(limit.global(), sec(0)).retry_after(), 101 * HOUR);
+        assert_eq!(world.denied(limit.global(), sec(0)).retry_after().unwrap(), 101 * HOUR);
     }
 }
 
@@ -240,7 +240,7 @@ fn a_reservation_up_to_the_bound_is_accepted() {
     for limit in both(1, HOUR).map(|limit| limit.max_reserved(1)) {
         let mut world = World::holding(&limit.global(), State::new(tokens(1), sec(0)));
         assert_eq!(world.reserved(limit.global().cost(2), sec(0)), (tokens(-1), sec(3_600)));
-        assert_eq!(world.denied(limit.global(), sec(0)).retry_after(), 2 * HOUR);
+        assert_eq!(world.denied(limit.global(), sec(0)).retry_after().unwrap(), 2 * HOUR);
     }
 }
 
@@ -260,7 +260,7 @@ fn a_reservation_beyond_the_bound_writes_nothing() {
         let Ok(Answer::Denied(denied)) = world.call(Call::reserve([limit.global().cost(3)]), sec(0)) else {
             panic!("accepted")
         };
-        assert_eq!((denied.retry_after(), world), (SECOND, before));
+        assert_eq!((denied.retry_after().unwrap(), world), (SECOND, before));
     }
 }
 
@@ -269,7 +269,7 @@ fn a_limit_that_allows_no_reservations_owes_nothing() {
     for limit in both(1, SECOND).map(|limit| limit.max_reserved(0)) {
         let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
         let answer = world.call(Call::reserve([limit.global()]), sec(0));
-        assert!(matches!(&answer, Ok(Answer::Denied(denied)) if denied.retry_after() == SECOND), "{answer:?}");
+        assert!(matches!(&answer, Ok(Answer::Denied(denied)) if denied.retry_after().unwrap() == SECOND), "{answer:?}");
     }
 }
 
@@ -302,7 +302,7 @@ fn refusals_do_not_reach_into_the_next_window() {
 #[test]
 fn a_window_is_full_again_as_the_next_one_starts() {
     let world = spent(&FIVE, 1);
-    assert_eq!(Timestamp::from(world.look(FIVE.global(), T0).full_at), seconds_after(T0, 60));
+    assert_eq!(due(world.look(FIVE.global(), T0).full_at), seconds_after(T0, 60));
 }
 
 #[test]
@@ -342,7 +342,7 @@ fn a_long_rest_fills_to_the_capacity() {
 #[test]
 fn twenty_calls_and_the_next_in_ten_seconds() {
     let denied = spent(&UPLOADS, 20).denied(UPLOADS.global(), T0);
-    assert_eq!((denied.remaining, denied.retry_after()), (tokens(0), 10 * SECOND));
+    assert_eq!((denied.remaining, denied.retry_after().unwrap()), (tokens(0), 10 * SECOND));
 }
 
 #[test]
@@ -364,7 +364,7 @@ fn and_f16x_only_whole_steps_count_and_none_is_lost() {
 #[test]
 fn a_late_refusal_waits_for_the_rest_of_the_step() {
     let mut world = spent(&UPLOADS, 20);
-    assert_eq!(world.denied(UPLOADS.global(), seconds_after(T0, 9)).retry_after(), SECOND);
+    assert_eq!(world.denied(UPLOADS.global(), seconds_after(T0, 9)).retry_after().unwrap(), SECOND);
     assert_eq!(world.granted(UPLOADS.global(), seconds_after(T0, 10)), tokens(4));
 }
 
@@ -395,7 +395,7 @@ fn the_seed_example_goes_20_15_20_2_7() {
 
 #[test]
 fn ten_spent_of_ten_a_minute_leave_exactly_six_seconds_to_wait() {
-    assert_eq!(spent(&BUCKET, 10).denied(BUCKET.global(), T0).retry_after(), 6 * SECOND);
+    assert_eq!(spent(&BUCKET, 10).denied(BUCKET.global(), T0).retry_after().unwrap(), 6 * SECOND);
 }
 
 #[test]
@@ -580,7 +580,7 @@ fn table(limit: &Limit, cases: &[Case]) {
             assert_eq!(plain, reserving, "{id} writes the same");
         } else {
             let denied = plain.denied(asking(limit), ms(*now));
-            assert_eq!(Timestamp::from(denied.retry_at), ms(now + wait), "{id} is refused");
+            assert_eq!(due(denied.retry_at), ms(now + wait), "{id} is refused");
             plain.denied(asking(limit), at((now + wait) * 1_000 - 1));
             plain.granted(asking(limit), ms(now + wait));
         }

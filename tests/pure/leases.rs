@@ -6,12 +6,10 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call};
-use tollgate::{
-    Charge, Error, HoldError, HoldId, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND, Tokens,
-};
+use tollgate::{CallError, Charge, Error, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND, Tokens};
 
 use crate::story::config;
-use crate::world::{World, at, micros, receipt, sec, terms_of, tokens};
+use crate::world::{World, at, due, micros, receipt, sec, terms_of, tokens};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -85,7 +83,6 @@ proptest! {
     fn never_more_is_held_than_the_limit(first in 1_i64..8, story in stories()) {
         let (mut n, mut now, mut row_at) = (first, 1_000, Timestamp::MIN);
         let (mut world, mut held) = (World::default(), Vec::<Held>::new());
-        let mut ids = (1..).map(HoldId::new);
         for (gap, op) in story {
             now += gap;
             let limit = limit(n);
@@ -96,24 +93,24 @@ proptest! {
                 Op::Acquire(cost) if cost > n => {}
                 Op::Acquire(cost) => {
                     let request = limit.global().cost(micros(cost));
-                    let call = Call::consume([request.clone()]).with_id(ids.next().unwrap());
+                    let call = Call::consume([request.clone()]);
                     match world.call(call, at(now)).unwrap() {
-                        Answer::Granted { charges, remaining, .. } => {
+                        Answer::Granted { receipt: Receipt { charges, .. }, remaining, .. } => {
                             prop_assert!(live + cost <= n, "{live} and {cost} of {n}");
                             prop_assert_eq!(remaining, micros(n - live - cost));
                             let lapses_at = clock.plus(Duration::from_micros(LEASE.unsigned_abs()));
-                            prop_assert_eq!(charges[0].hold.unwrap().lapses_at, lapses_at.into());
+                            prop_assert_eq!(charges[0].lease_ends_at(), Some(lapses_at.into()));
                             held.push(Held { charge: charges[0].clone(), amount: cost, lapses_at, is_released: false });
                             row_at = clock;
                         }
                         Answer::Denied(denied) => {
                             prop_assert!(live + cost > n, "{live} and {cost} of {n}");
-                            let retry_at = Timestamp::from(denied.retry_at);
+                            let retry_at = due(denied.retry_at);
                             prop_assert!(retry_at > clock);
                             world.clone().granted(request.clone(), retry_at);
                             world.clone().denied(request, at(retry_at.micros() - 1));
                         }
-                        Answer::Done(_) => unreachable!(),
+                        Answer::Done(_) | Answer::Settled(_) => unreachable!(),
                     }
                 }
                 Op::Release { which, verb } => {
@@ -165,11 +162,9 @@ proptest! {
 
 const RENDERS: Limit = Limit::concurrency("renders", 2, MINUTE);
 
-/// One for each instant.
 fn acquired(world: &mut World, now: Timestamp) -> Charge {
-    let id = HoldId::new(now.micros().unsigned_abs());
-    match world.call(Call::consume([RENDERS.global()]).with_id(id), now).unwrap() {
-        Answer::Granted { mut charges, .. } => charges.remove(0),
+    match world.call(Call::consume([RENDERS.global()]), now).unwrap() {
+        Answer::Granted { receipt: Receipt { mut charges, .. }, .. } => charges.remove(0),
         other => panic!("not granted: {other:?}"),
     }
 }
@@ -178,9 +173,9 @@ fn acquired(world: &mut World, now: Timestamp) -> Charge {
 fn what_is_released_is_free_at_once_and_what_nobody_renews_at_the_end_of_its_lease() {
     let mut world = World::default();
     let (first, second) = (acquired(&mut world, sec(0)), acquired(&mut world, sec(10)));
-    assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(20)).retry_at), sec(60));
+    assert_eq!(due(world.denied(RENDERS.global(), sec(20)).retry_at), sec(60));
     world.call(Call::renew(&paid(&first)), sec(50)).unwrap();
-    assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(55)).retry_at), sec(70));
+    assert_eq!(due(world.denied(RENDERS.global(), sec(55)).retry_at), sec(70));
     world.call(Call::release(&paid(&first)), sec(56)).unwrap();
     acquired(&mut world, sec(56));
     let gone = |charge: &Charge, call: fn(&Receipt) -> Call, now, world: &mut World| {
@@ -204,7 +199,7 @@ fn a_changed_number_counts_at_once() {
         world.denied(RENDERS.global(), sec(3));
         world.call(Call::release(&paid(&charge)), sec(3)).unwrap();
     }
-    assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(3)).retry_at), sec(62));
+    assert_eq!(due(world.denied(RENDERS.global(), sec(3)).retry_at), sec(62));
 }
 
 #[test]
@@ -226,10 +221,11 @@ fn a_lease_and_a_rate_are_taken_together_and_the_rate_stays_spent() {
     const RATE: Limit = Limit::token_bucket("rate", 3, MINUTE);
     let mut world = World::default();
     let both = || [RENDERS.global(), RATE.global()];
-    let Ok(Answer::Granted { charges, .. }) = world.call(Call::consume(both()), sec(0)) else { panic!("granted") };
+    let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) = world.call(Call::consume(both()), sec(0)) else {
+        panic!("granted")
+    };
     let paid = receipt(&charges);
-    let Ok(Answer::Done(balances)) = world.call(Call::renew(&paid), sec(1)) else { panic!("renewed") };
-    assert_eq!(balances.len(), 1);
+    assert_eq!(world.settled(Call::renew(&paid), sec(1)).unwrap().charges.len(), 1);
     world.call(Call::release(&paid), sec(2)).unwrap();
     assert_eq!(world.look(RENDERS.global(), sec(2)).value, tokens(2));
     assert!(world.look(RATE.global(), sec(2)).value < tokens(3));
@@ -247,18 +243,20 @@ fn a_lease_and_a_rate_are_taken_together_and_the_rate_stays_spent() {
 fn who_asks_for_nothing_holds_nothing() {
     let mut world = World::default();
     let nothing = || RENDERS.global().cost(0);
-    for request in [nothing(), nothing().once("twice"), nothing().once("twice")] {
-        let Ok(Answer::Granted { charges, remaining, .. }) = world.call(Call::consume([request]), sec(0)) else {
+    for request in [nothing(), nothing()] {
+        let Ok(Answer::Granted { receipt: Receipt { charges, .. }, remaining, .. }) =
+            world.call(Call::consume([request]), sec(0))
+        else {
             panic!("granted")
         };
-        assert_eq!((remaining, charges[0].hold), (tokens(2), None));
+        assert_eq!((remaining, charges[0].lease_ends_at()), (tokens(2), None));
         assert!(matches!(world.call(Call::release(&receipt(&charges)), sec(0)), Err(Error::NothingAsked)));
     }
-    assert_eq!(world, World::default(), "no row is left behind");
+    assert_eq!(world.state(&RENDERS.global()), None, "no row is left behind");
     // Nothing more fits into a row of a thousand holders, and nothing still does.
     let crowded = Limit::concurrency("crowded", 1_000, MINUTE);
-    for id in 1..=1_000 {
-        world.call(Call::consume([crowded.global().cost(0.5)]).with_id(HoldId::new(id)), sec(0)).unwrap();
+    for _ in 1..=1_000 {
+        world.call(Call::consume([crowded.global().cost(0.5)]), sec(0)).unwrap();
     }
     world.denied(crowded.global().cost(0.5), sec(0));
     assert_eq!(world.granted(crowded.global().cost(0), sec(0)), tokens(500));
@@ -269,7 +267,7 @@ fn a_row_that_another_kind_of_limit_wrote_counts_for_a_lease() {
     let bucket = Limit::token_bucket("renders", 2, MINUTE);
     let mut world = World::default();
     world.granted(bucket.global().cost(2), sec(0));
-    assert_eq!(Timestamp::from(world.denied(RENDERS.global(), sec(1)).retry_at), sec(60));
+    assert_eq!(due(world.denied(RENDERS.global(), sec(1)).retry_at), sec(60));
     acquired(&mut world, sec(60));
 }
 
@@ -297,14 +295,14 @@ fn what_is_no_concurrency_limit_is_a_fault_with_a_name() {
 #[test]
 fn what_a_concurrency_limit_does_not_do_is_an_error_before_anything_is_taken() {
     for (call, expected) in [
-        (Call::consume([RENDERS.global().lapses_after(MINUTE)]), HoldError::Leased),
-        (Call::consume([RENDERS.global().tracked_for(MINUTE)]), HoldError::Leased),
-        (Call::credit(RENDERS.global()), HoldError::Counted),
-        (Call::debit(RENDERS.global()), HoldError::Counted),
+        (Call::consume([RENDERS.global().lapses_after(MINUTE)]), CallError::Leased),
+        (Call::consume([RENDERS.global().tracked_for(MINUTE)]), CallError::Leased),
+        (Call::credit(RENDERS.global()), CallError::Counted),
+        (Call::debit(RENDERS.global()), CallError::Counted),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(
-            matches!(&error, Error::Hold { limit, source } if limit == "renders" && *source == expected),
+            matches!(&error, Error::Call { limit, source } if limit == "renders" && *source == expected),
             "{error}"
         );
     }

@@ -80,7 +80,7 @@ storge = 'durable'
 [empty]
 ";
     let expected = r#"
-2:8: limit "uploads": kind: unknown variant `steped_bucket`, expected one of `concurrency`, `fixed_window`, `sliding_window`, `stepped_bucket`, `token_bucket` (did you mean "stepped_bucket"?)
+2:8: limit "uploads": kind: unknown variant `steped_bucket`, expected one of `concurrency`, `fixed_window`, `sliding_window`, `stepped_bucket`, `token_bucket`, `wallet` (did you mean "stepped_bucket"?)
 3:8: limit "uploads": the rate must be positive
 4:7: limit "uploads": per: invalid type: integer `10`, expected a string (did you mean "10s"?)
 5:1: limit "uploads": unknown field "capcity" (did you mean "capacity"?)
@@ -90,7 +90,7 @@ storge = 'durable'
 12:9: limit "mail": a token bucket refills all the time and has no start (use a fixed window)
 14:11: limit "mail": an ephemeral limit takes no reservations: a crash would forget them (drop one of the two)
 15:1: limit "mail": unknown field "storge" (did you mean "storage"?)
-17:2: limit "empty": the field "kind" is missing (add kind = "token_bucket", "fixed_window", "stepped_bucket", "sliding_window" or "concurrency")
+17:2: limit "empty": the field "kind" is missing (add kind = "token_bucket", "fixed_window", "stepped_bucket", "sliding_window", "concurrency" or "wallet")
 17:2: limit "empty": the field "rate" is missing (add a number of tokens, such as rate = 10)
 17:2: limit "empty": the field "per" is missing (add a span of time with its unit, such as per = "1h 30m")"#;
     assert_eq!(format!("\n{}", toml_faults(text)), expected);
@@ -181,6 +181,16 @@ fn names_inside_are_told_what_to_do() {
         ),
         "{told}"
     );
+}
+
+#[test]
+fn a_wallet_has_neither_a_rate_nor_a_period() {
+    let read = |text: &str| Limits::from_toml(text).map(|limits| limits.get("credits").unwrap().clone());
+    assert_eq!(read("[credits]\nkind = 'wallet'").unwrap(), Limit::wallet("credits"));
+    assert_eq!(read("[credits]\noverdraft = 50\nkind = 'wallet'").unwrap(), Limit::wallet("credits").overdraft(50));
+    for more in ["rate = 5", "per = '1h'", "storage = 'ephemeral'", "max_reserved = 5\noverdraft = 5"] {
+        assert!(read(&format!("[credits]\nkind = 'wallet'\n{more}")).is_err(), "{more}");
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod calls;
 mod conformance;
-mod holds;
 mod leases;
 #[cfg(feature = "limits-file")]
 mod limits_file;
@@ -11,6 +11,7 @@ mod model;
 mod properties;
 mod regressions;
 mod shards;
+mod sliding;
 mod story;
 mod values;
 mod world;

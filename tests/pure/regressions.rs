@@ -2,7 +2,7 @@
 
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Call};
-use tollgate::{DAY, Error, Limit, MINUTE, SECOND, TokensError};
+use tollgate::{DAY, Error, Limit, MINUTE, Receipt, SECOND, TokensError};
 
 use crate::world::{World, at, micros, receipt, sec, tokens};
 
@@ -16,7 +16,7 @@ fn a_row_from_the_future_that_grants_does_not_shorten_the_wait_for_one_that_refu
     world.put(&empty.global(), State::new(tokens(0), sec(0)));
     let answer = world.call(Call::consume([ahead.global(), empty.global()]), sec(0));
     let Ok(Answer::Denied(denied)) = answer else { panic!("{answer:?}") };
-    assert_eq!(denied.retry_after(), SECOND);
+    assert_eq!(denied.retry_after().unwrap(), SECOND);
 }
 
 /// A reservation of nothing writes nothing, so its instant must follow from the row as it stays, not as it was refilled:
@@ -34,7 +34,11 @@ fn a_free_reservation_on_a_debt_is_ready_at_the_exact_instant() {
 fn a_receipt_cannot_be_settled_for_less_than_nothing() {
     let limit = Limit::token_bucket("settled", 1, MINUTE).capacity(10);
     let mut world = World::default();
-    let Ok(Answer::Granted { charges, .. }) = world.call(Call::consume([limit.global()]), sec(0)) else { panic!() };
+    let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) =
+        world.call(Call::consume([limit.global()]), sec(0))
+    else {
+        panic!()
+    };
     let settled = world.call(Call::settle(receipt(&charges), micros(-5_000_000)), sec(0));
     assert!(matches!(settled, Err(Error::Cost { source: TokensError::Negative, .. })), "{settled:?}");
 }

@@ -14,9 +14,9 @@ use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Call};
-use tollgate::{Charge, DAY, Error, Limit, LimitKind, LimitSpec, MINUTE, Request, SECOND, Tokens};
+use tollgate::{Charge, DAY, Error, Limit, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND, Tokens};
 
-use crate::world::{World, at, micros, receipt, terms_of};
+use crate::world::{World, at, due, micros, receipt, terms_of};
 
 /// A line of a script: a plain call at a plain instant.
 #[derive(Clone, Debug)]
@@ -59,6 +59,10 @@ pub(crate) struct Event {
 }
 
 impl Event {
+    pub(crate) fn line(&self) -> Line {
+        Line { id: self.id, now: self.now, step: self.step.clone() }
+    }
+
     pub(crate) fn asked(&self) -> Option<(Tokens, bool)> {
         match self.step {
             Step::Take { cost, reserving } => Some((cost, reserving)),
@@ -71,10 +75,19 @@ impl Event {
         self.asked().filter(|_| matches!(self.answer, Ok(Answer::Granted { .. }))).map(|(cost, _)| cost)
     }
 
-    /// What the balance gained, for moves that give.
+    /// Whether a receipt was used: the row is written as it was read, whatever has come back to it meanwhile.
+    pub(crate) fn settles(&self) -> bool {
+        matches!(self.step, Step::Cancel(_) | Step::Settle(..))
+    }
+
+    /// What was handed back by a receipt, or what the balance gained by other moves that give.
     pub(crate) fn given_back(&self) -> BigInt {
         if self.asked().is_some() {
             return BigInt::zero();
+        }
+        if self.settles() {
+            let given = if self.before == self.after { Tokens::ZERO } else { self.change().max(Tokens::ZERO) };
+            return given.micros().into();
         }
         let [before, after] = self.balances.map(|balance| BigInt::from(balance.micros()));
         (after - before).max(BigInt::zero())
@@ -101,7 +114,7 @@ pub(crate) struct Told {
 
 impl Told {
     pub(crate) fn script(&self) -> Vec<Line> {
-        self.events.iter().map(|Event { id, now, step, .. }| Line { id: *id, now: *now, step: step.clone() }).collect()
+        self.events.iter().map(Event::line).collect()
     }
 
     /// Answers have no equality of their own; what they show is all that they hold.
@@ -140,7 +153,7 @@ impl Stage {
         if let (Step::Cancel(taken) | Step::Settle(taken, _), Ok(_)) = (&step, &answer) {
             self.charges.remove(taken); // A receipt is used up, unless it failed.
         }
-        if let Ok(Answer::Granted { charges, .. }) = &answer {
+        if let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) = &answer {
             self.charges.insert(id, charges[0].clone());
         }
         let (after, holds) = (self.world.state(&request), self.world.look(request, now).value);
@@ -254,7 +267,7 @@ impl Gap {
             }
             Self::Retry(off) => {
                 let named = events.iter().rev().find_map(|event| match &event.answer {
-                    Ok(Answer::Denied(denied)) => Some(Timestamp::from(denied.retry_at).micros()),
+                    Ok(Answer::Denied(denied)) => Some(due(denied.retry_at).micros()),
                     _ => None,
                 });
                 named.unwrap_or(from).saturating_add(*off)

@@ -4,14 +4,28 @@
 
 use std::collections::BTreeMap;
 
+use chrono::{DateTime, Utc};
 use serde_json::json;
-use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, TooDeep, Verdict};
-use tollgate::plan::{Answer, Call, Change, Plan, Row};
-use tollgate::{Balance, Charge, Denied, Error, Receipt, Request, Tokens};
+use tollgate::algebra::{Ask, FullAt, Pool, State, Terms, Timestamp, TooDeep, Verdict};
+use tollgate::plan::{Answer, Call, CallChange, Change, Plan, Row};
+use tollgate::{Balance, CallName, CallRow, Charge, Denied, Error, Receipt, Request, Settlement, Tokens};
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     rows: BTreeMap<Row, State>,
+    /// When each row that is written will be full.
+    full_at: BTreeMap<Row, Timestamp>,
+    /// The stored calls.
+    pub(crate) calls: BTreeMap<CallName, CallRow>,
+    /// What was drawn so far.
+    ids: u128,
+}
+
+/// What calls can tell apart: neither when a row is swept, nor what was drawn.
+impl PartialEq for World {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.rows, &self.calls) == (&other.rows, &other.calls)
+    }
 }
 
 impl World {
@@ -45,13 +59,45 @@ impl World {
         calls: impl IntoIterator<Item = Call>,
         now: Timestamp,
     ) -> Result<Vec<Result<Answer, Error>>, Error> {
-        let plan = Plan::new(calls)?;
+        let mut named = |call: Call| {
+            self.ids += u128::from(call.needs_id());
+            if call.needs_id() { call.with_id(self.ids) } else { call }
+        };
+        let plan = Plan::new(calls.into_iter().map(&mut named).collect::<Vec<_>>())?;
         let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
-        let outcome = plan.decide(&found, now);
-        for Change { row, state, .. } in outcome.changes {
-            self.rows.insert(plan.rows()[row].clone(), state);
+        let known: Vec<_> = plan.names().iter().map(|name| self.calls.get(name).cloned()).collect();
+        let outcome = plan.decide(&found, &known, now);
+        for change in outcome.calls {
+            let name = |name: usize| &plan.names()[name];
+            match change {
+                CallChange::Insert { row, .. } => drop(self.calls.insert(row.name.clone(), row)),
+                CallChange::Use { name: used, .. } => {
+                    let row = self.calls.get_mut(name(used)).unwrap();
+                    (row.used, row.lapses_at) = (true, None);
+                }
+                CallChange::Delete { name: gone, .. } => drop(self.calls.remove(name(gone))),
+            }
+        }
+        for Change { row, state, full_at } in outcome.changes {
+            let row = plan.rows()[row].clone();
+            let before = self.full_at.get(&row).copied().unwrap_or(Timestamp::MIN);
+            let full_at = match full_at {
+                FullAt::Keep => before,
+                FullAt::At(at) => at,
+                FullAt::Later(span) => at(before.max(state.ts).micros().saturating_add(span)),
+            };
+            self.full_at.insert(row.clone(), full_at);
+            self.rows.insert(row, state);
         }
         Ok(outcome.answers)
+    }
+
+    /// The receipt of a call that must be granted.
+    pub(crate) fn taken(&mut self, call: Call, now: Timestamp) -> Receipt {
+        match self.call(call, now).unwrap() {
+            Answer::Granted { receipt, .. } => receipt,
+            other => panic!("not granted: {other:?}"),
+        }
     }
 
     /// What is left after a plain call that must be granted.
@@ -85,8 +131,33 @@ impl World {
     /// The balance after a call that changes or looks at one row.
     pub(crate) fn balance(&mut self, call: Call, now: Timestamp) -> Balance {
         match self.call(call, now).unwrap() {
-            Answer::Done(mut balances) => balances.remove(0),
+            Answer::Done(balance) => balance,
             other => panic!("no balance: {other:?}"),
+        }
+    }
+
+    /// What a call has come to that settles.
+    pub(crate) fn settled(&mut self, call: Call, now: Timestamp) -> Result<Settlement, Error> {
+        match self.call(call, now)? {
+            Answer::Settled(settlement) => Ok(settlement),
+            other => panic!("not settled: {other:?}"),
+        }
+    }
+
+    /// Deletes the rows that are full, as a sweeper does.
+    pub(crate) fn sweep(&mut self, now: Timestamp) {
+        self.rows.retain(|row, _| self.full_at.get(row).is_none_or(|full_at| *full_at > now));
+    }
+
+    /// The stored calls that lapse.
+    pub(crate) fn lapsing(&self) -> Vec<CallRow> {
+        self.calls.values().filter(|row| row.lapses_at.is_some()).cloned().collect()
+    }
+
+    /// Settles what has lapsed, as a sweeper does.
+    pub(crate) fn reap(&mut self, now: Timestamp) {
+        for row in self.lapsing() {
+            self.settled(Call::lapse(row), now).unwrap();
         }
     }
 
@@ -130,6 +201,11 @@ pub(crate) fn debit(
 /// A receipt as it comes back from where it was stored.
 pub(crate) fn receipt(charges: &[Charge]) -> Receipt {
     serde_json::from_value(json!({ "charges": charges })).unwrap()
+}
+
+/// When something happens, if ever.
+pub(crate) fn due(at: Option<DateTime<Utc>>) -> Timestamp {
+    at.map_or(Timestamp::MAX, Into::into)
 }
 
 pub(crate) fn at(micros: i64) -> Timestamp {

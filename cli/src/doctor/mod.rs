@@ -1,5 +1,6 @@
 //! `tollgate doctor`: what is wrong or risky, in plain words.
 
+mod calls;
 mod finding;
 mod rows;
 mod schema;

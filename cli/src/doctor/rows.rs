@@ -3,9 +3,10 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use sqlx::{FromRow, PgConnection};
-use tollgate::algebra::Holds;
+use tollgate::algebra::List;
 use tollgate::{Limit, LimitSpec, Limits, Tokens};
 
+use super::calls::Overdue;
 use super::finding::Finding;
 use crate::database::read_only;
 use crate::output::{about, counted, printable, span};
@@ -19,16 +20,19 @@ pub(super) async fn look(
     limits: Option<&Limits>,
 ) -> Result<Vec<Finding>, sqlx::Error> {
     let (mut away, mut rows, mut corrupt) = (Away::of_tables(conn, timeout).await?, Vec::new(), Corrupt::new());
+    let mut overdue = Overdue::default();
     for part in away.parts() {
         let mut tx = read_only(conn, timeout).await?;
         let found = seen(&mut tx, part, limits).await;
         if let Some(found) = away.answer(part, found)? {
             rows.extend(found);
             note_corrupt(&mut tx, part, &mut corrupt).await?;
+            overdue.note(&mut tx, part).await?;
         }
     }
     let mut findings = findings(&merged(rows), limits);
     findings.extend(corrupt.iter().map(|((name, storage), (rows, key))| unreadable(name, storage, *rows, key)));
+    findings.extend(overdue.finding());
     if let Err(away) = away.check() {
         let remedy = away.remedy.unwrap_or_default();
         findings.push(Finding::error("parts", away.what, "Calls of their keys fail.", remedy));
@@ -41,7 +45,7 @@ async fn seen(conn: &mut PgConnection, part: i16, limits: Option<&Limits>) -> Re
     let share = |tokens: Tokens, shards: u16| about(tokens) / f64::from(shards);
     sqlx::query_as(include_str!("sql/rows.sql"))
         .bind(known.iter().map(LimitSpec::name).collect::<Vec<_>>())
-        .bind(known.iter().map(|spec| share(spec.rate, spec.shards) / spec.period.as_secs_f64()).collect::<Vec<_>>())
+        .bind(known.iter().map(per_second).collect::<Vec<_>>())
         .bind(known.iter().map(|spec| share(spec.max_reserved, spec.shards)).collect::<Vec<_>>())
         .bind(part)
         .persistent(false)
@@ -49,14 +53,20 @@ async fn seen(conn: &mut PgConnection, part: i16, limits: Option<&Limits>) -> Re
         .await
 }
 
+/// What one row gets; nothing for a wallet, which has no period.
+fn per_second(spec: &LimitSpec) -> f64 {
+    let period = spec.period.max(Duration::from_micros(1)).as_secs_f64();
+    about(spec.rate) / f64::from(spec.shards) / period
+}
+
 /// By name and storage, how many rows the limiter cannot read, and the key of one.
 type Corrupt = BTreeMap<(String, String), (u64, String)>;
 
 async fn note_corrupt(conn: &mut PgConnection, part: i16, corrupt: &mut Corrupt) -> Result<(), sqlx::Error> {
-    let sql = "select name, storage, key, holds::text from tollgate.balances where part = $1 and holds is not null";
+    let sql = "select name, storage, key, list::text from tollgate.balances where part = $1 and list is not null";
     let mut rows = sqlx::query_as::<_, (_, _, _, String)>(sql).bind(part).persistent(false).fetch(conn);
-    while let Some((name, storage, key, holds)) = rows.try_next().await? {
-        if Holds::from_text(&holds).is_none() {
+    while let Some((name, storage, key, list)) = rows.try_next().await? {
+        if List::from_text(&list).is_none() {
             corrupt.entry((name, storage)).or_insert((0, key)).0 += 1;
         }
     }
@@ -96,11 +106,11 @@ fn findings(seen: &[Seen], limits: Option<&Limits>) -> Vec<Finding> {
 
 fn unreadable(name: &str, storage: &str, rows: u64, key: &str) -> Finding {
     let what =
-        format!("{} of {:?} whose holds cannot be read", counted(rows, &format!("{storage} row")), printable(name));
+        format!("{} of {:?} whose list cannot be read", counted(rows, &format!("{storage} row")), printable(name));
     let quoted = |text: &str| format!("'{}'", printable(text).replace('\'', "''"));
     let (table, name, key) = (storage::table(storage::of(storage)), quoted(name), quoted(key));
     let remedy =
-        format!("Free what they hold, such as: update {table} set holds = null where name = {name} and key = {key};");
+        format!("Drop their lists, such as: update {table} set list = null where name = {name} and key = {key};");
     Finding::error("corrupt_rows", what, "Somebody else wrote them, and each call of their keys is an error.", remedy)
 }
 
@@ -141,11 +151,10 @@ impl Seen {
                 Finding::warning("deep_debts", what, meaning, forgive(&name))
             }),
             (self.laden > 0).then(|| {
-                let what = format!("{} of {name:?} with more than 200 holds", self.counted(self.laden));
-                let meaning =
-                    "Each call of such a key copies them all; from 1000 on calls that want a hold are refused.";
-                let remedy = "Settle sooner, ask for shorter spans, or keep receipts in a table of your own.";
-                Finding::warning("many_holds", what, meaning, remedy)
+                let what = format!("{} of {name:?} with more than 200 leases", self.counted(self.laden));
+                let meaning = "Each call of such a key copies them all; with 1000 of them it is refused.";
+                let remedy = "Release sooner, or limit smaller groups: a key for each of them.";
+                Finding::warning("many_leases", what, meaning, remedy)
             }),
             (self.lapsed > 0 && limit.is_some_and(|limit| limit.lease().is_some())).then(|| {
                 let what =

@@ -12,7 +12,7 @@ impl RowMap {
     /// Does what the limiter does with a plan of one call: finds the rows, decides, writes the changes.
     pub(super) fn decide(&mut self, plan: &Plan, now: Timestamp) -> Result<Answer, Error> {
         let found: Vec<_> = plan.rows().iter().map(|row| self.0.get(row).cloned()).collect();
-        let mut outcome = plan.decide(&found, now);
+        let mut outcome = plan.decide(&found, &[], now);
         for Change { row, state, .. } in outcome.changes {
             self.0.insert(plan.rows()[row].clone(), state);
         }

@@ -76,24 +76,23 @@ impl<'t> Run<'t> {
         self.series.count(matches!(answer, Answer::Granted { .. }));
         self.series.observe(&mut self.rows, call.at)?;
         match answer {
-            Answer::Granted { ready_at, charges, .. } => {
+            Answer::Granted { ready_at, receipt, .. } => {
                 self.tally.granted(&call.key, until(ready_at, call.at));
-                self.hold(charges, call.at);
+                self.hold(receipt, call.at);
             }
             Answer::Denied(denied) => self.tally.denied(denied.retry_after()),
-            Answer::Done(_) => unreachable!("a call that takes is granted or denied"),
+            Answer::Done(_) | Answer::Settled(_) => unreachable!("a call that takes is granted or denied"),
         }
         Ok(())
     }
 
     /// Remembers to release what a call holds, unless that has lapsed by then.
-    fn hold(&mut self, charges: Vec<Charge>, at: Timestamp) {
-        let lapses_at =
-            charges.iter().filter_map(|charge| charge.limit.lease().and(charge.hold)).map(|held| held.lapses_at);
-        if let (Some(work), Some(lapses_at)) = (self.trial.work, lapses_at.min())
-            && at.plus(work) < lapses_at.into()
+    fn hold(&mut self, receipt: Receipt, at: Timestamp) {
+        let ends_at = receipt.charges.iter().filter_map(Charge::lease_ends_at).min();
+        if let (Some(work), Some(ends_at)) = (self.trial.work, ends_at)
+            && at.plus(work) < ends_at.into()
         {
-            self.held.push_back((at.plus(work), charges.into()));
+            self.held.push_back((at.plus(work), receipt));
         }
     }
 

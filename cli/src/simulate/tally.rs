@@ -57,9 +57,9 @@ impl Tally {
         self.callers.entry(key.clone()).or_default()[1] += 1;
     }
 
-    pub(super) fn denied(&mut self, retry_after: Duration) {
+    pub(super) fn denied(&mut self, retry_after: Option<Duration>) {
         self.figures.refused += 1;
-        self.figures.worst_retry_after = self.figures.worst_retry_after.max(retry_after);
+        self.figures.worst_retry_after = self.figures.worst_retry_after.max(retry_after.unwrap_or_default());
     }
 
     pub(super) fn finish(self) -> Figures {
@@ -142,10 +142,8 @@ impl Series {
     fn note(&mut self, rows: &mut RowMap, at: Timestamp) -> Result<(), Error> {
         let Some(bin) = self.bins.last_mut() else { return Ok(()) };
         for (place, look) in self.looks.iter().enumerate() {
-            let Answer::Done(balances) = rows.decide(look, at)? else {
-                unreachable!("a look is answered by a balance")
-            };
-            let level = Level { low: balances[0].value, high: balances[0].value };
+            let Answer::Done(balance) = rows.decide(look, at)? else { unreachable!("a look is answered by a balance") };
+            let level = Level { low: balance.value, high: balance.value };
             match bin.levels.get_mut(place) {
                 Some(other) => *other = other.and(level),
                 None => bin.levels.push(level),

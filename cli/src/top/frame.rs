@@ -14,7 +14,7 @@ use crate::database::{clock, read_only};
 use crate::error::CommandError;
 use crate::output::about;
 use crate::parts::Away;
-use crate::row::{Row, until};
+use crate::row::{Row, live_leases, until};
 use crate::storage;
 
 /// One look at the tables, at one instant or as near as several statements come.
@@ -123,8 +123,8 @@ pub(super) struct KeyLine {
     pub(super) balance: Tokens,
     /// The most that it can hold, if the limit is known.
     pub(super) capacity: Option<Tokens>,
-    /// How many receipts and leases it holds.
-    pub(super) held: usize,
+    /// How many leases it has granted that have not ended.
+    pub(super) leases: usize,
     /// Until a debt is cleared, if the limit is known.
     #[serde(rename = "clears_in_seconds", serialize_with = "seconds")]
     pub(super) clears_in: Option<Duration>,
@@ -185,7 +185,11 @@ impl KeyLine {
         let (balance, clears_at, full_at) = match &terms {
             Some(terms) => {
                 let clears_at = (state.value < Tokens::ZERO).then(|| terms.first_instant(&state, Tokens::ZERO));
-                (terms.refill(&state, now).value, clears_at, Some(terms.full_at(&state)))
+                (
+                    terms.refill(&state, now).value,
+                    clears_at,
+                    Some(terms.full_at(&state)).filter(|at| *at < Timestamp::MAX),
+                )
             }
             None => (state.value, None, row.full_at()),
         };
@@ -200,8 +204,8 @@ impl KeyLine {
             key: row.key.clone(),
             shard: row.shard,
             balance,
-            capacity: terms.map(|terms| terms.full(Timestamp::MIN).value),
-            held: state.holds.iter().filter(|hold| hold.id.is_some() && !hold.used && hold.lapses_at > now).count(),
+            capacity: terms.map(|terms| terms.full(Timestamp::MIN).value).filter(|_| !state.list.is_wallet()),
+            leases: live_leases(&state, now).count(),
             clears_in: clears_at.map(|at| until(at, now)).filter(|span| !span.is_zero()),
             full_in: full_at.map(|at| until(at, now)),
             written: before.map(|before| before.state() != state),

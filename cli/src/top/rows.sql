@@ -9,7 +9,7 @@ with share as materialized (
                       / greatest(pg_relation_size('tollgate.durable'), 1)) as percent
 ),
 sampled as materialized (
-    select r.name, r.key, r.shard, r.value, r.ts, r.full_at, r.holds, r.xmin
+    select r.name, r.key, r.shard, r.value, r.ts, r.full_at, r.list, r.xmin
       from tollgate.durable as r
            tablesample system ((select percent from share)) repeatable (0)
      where r.part = $4 and r.full_at > clock_timestamp()
@@ -28,7 +28,7 @@ select c.name,
        c.value,
        (extract(epoch from c.ts) * 1000000)::int8                                             as as_of,
        case when isfinite(c.full_at) then (extract(epoch from c.full_at) * 1000000)::int8 end as full_at,
-       c.holds::text                                                                          as holds,
+       c.list::text                                                                           as list,
        share.percent,
        t.not_full,
        t.in_debt

@@ -90,8 +90,8 @@ fn total(storage: Storage, totals: &Totals) -> Line<'static> {
 }
 
 fn key_lines(lines: &[&KeyLine], height: u16) -> Table<'static> {
-    let heads = ["LIMIT", "KEY", "BALANCE", "OF", "TAKEN/s", "HELD", "FULL IN", "CLEARS IN", "STORAGE"];
-    let lengths = [14, 10, 11, 5, 11, 11, 9].map(Constraint::Length);
+    let heads = ["LIMIT", "KEY", "BALANCE", "OF", "TAKEN/s", "LEASES", "FULL IN", "CLEARS IN", "STORAGE"];
+    let lengths = [14, 10, 11, 6, 11, 11, 9].map(Constraint::Length);
     let widths = [Constraint::Fill(2), Constraint::Fill(3)].into_iter().chain(lengths);
     let lines = lines.iter().take(usize::from(height)).map(|line| key_line(line));
     Table::new(lines, widths).header(header(heads))
@@ -108,7 +108,7 @@ fn key_line(line: &KeyLine) -> Row<'static> {
         line.balance.to_string(),
         line.capacity.map_or_else(unknown, |capacity| capacity.to_string()),
         taken,
-        if line.held > 0 { line.held.to_string() } else { String::new() },
+        if line.leases > 0 { line.leases.to_string() } else { String::new() },
         line.full_in.map_or_else(|| "never".to_owned(), span),
         line.clears_in.map(span).unwrap_or_default(),
     ];

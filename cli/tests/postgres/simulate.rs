@@ -56,7 +56,7 @@ async fn agree(name: &str, reserving: bool) {
         tx.commit().await.unwrap();
         match denied {
             None => granted += 1,
-            Some(denied) => worst_retry_after = worst_retry_after.max(denied.retry_after()),
+            Some(denied) => worst_retry_after = worst_retry_after.max(denied.retry_after().unwrap()),
         }
     }
     assert!((10..CALLS - 10).contains(&granted), "{granted} granted: both must be told apart");

@@ -2,8 +2,9 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use tollgate::MINUTE;
+use tollgate::{HOUR, Limit, Limiter, MINUTE};
 
 use crate::command::{failure, run, signal, stdout, text, tollgate};
 use crate::world::{NUMBERS, PARTS, World, soon};
@@ -145,6 +146,36 @@ async fn where_somebody_keeps_the_lock_of_the_sweepers_it_fails_and_says_how_to_
     until_fewer_than(&world, 1).await;
     signal("TERM", child.id());
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn it_gives_back_what_lapsed_and_forgets_ids() {
+    const QUOTA: Limit = Limit::token_bucket("quota", 10, HOUR);
+    for parts in [0, PARTS] {
+        let world = World::of_parts(parts).await;
+        let (limiter, moment) = (Limiter::new().parts(parts), Duration::from_millis(1));
+        for n in 0..5 {
+            let request = QUOTA.key(n).cost(10);
+            let request = if n < 2 { request.lapses_after(moment) } else { request.once_for(n, moment) };
+            let mut tx = world.begin().await;
+            limiter.consume(&mut tx, request).await.unwrap().granted().unwrap();
+            tx.commit().await.unwrap();
+        }
+        let left = async || {
+            let sql = "select count(*) from tollgate.calls";
+            sqlx::query_scalar::<_, i64>(sql).fetch_one(&world.pool).await.unwrap()
+        };
+        let counted = stdout(&run(&mut sweep(&world, &["--dry-run", "--margin", "0s"])));
+        assert!(!counted.contains("call") && left().await == 5, "{counted}");
+        let swept = stdout(&run(&mut sweep(&world, &["--batch", "2", "--share", "100", "--margin", "0s"])));
+        assert!(swept.contains("; gave 2 calls back that had lapsed; forgot 3 calls; "), "{swept}");
+        assert_eq!(left().await, 0);
+        for (n, back) in [(1, true), (2, false)] {
+            let mut conn = world.pool.acquire().await.unwrap();
+            let balance = limiter.balance(&mut conn, QUOTA.key(n)).await.unwrap();
+            assert_eq!(balance.is_full(), back, "{balance:?}");
+        }
+    }
 }
 
 /// By the definitions that wrote the rows, part by part.

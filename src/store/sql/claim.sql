@@ -24,10 +24,10 @@ inserted as (
     returning r.name, r.key, r.shard
 ),
 held as materialized (
-    select w.number, r.value, r.ts, r.holds
+    select w.number, r.value, r.ts, r.list
       from wanted w
      cross join lateral (
-         select r.value, r.ts, r.holds
+         select r.value, r.ts, r.list
            from tollgate.durable r
           where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
          offset 0
@@ -40,12 +40,12 @@ select coalesce($6, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        h.numbers                                  as "numbers?",
        h.amounts                                  as "values?",
        h.instants                                 as "instants?: Vec<Timestamp>",
-       h.holds                                    as "holds?: Vec<Option<String>>",
+       h.list                                    as "list?: Vec<Option<String>>",
        i.numbers                                  as "inserted?"
   from (select pg_catalog.array_agg(held.number) as numbers,
                pg_catalog.array_agg(held.value)  as amounts,
                pg_catalog.array_agg(held.ts)     as instants,
-               pg_catalog.array_agg(held.holds::text) as holds
+               pg_catalog.array_agg(held.list::text) as list
           from held
         offset 0) h
  cross join (select pg_catalog.array_agg(w.number) as numbers

@@ -1,7 +1,7 @@
 -- Locks one row and reads it; no value where the row is missing. A row whose committed balance is evidently too low is
 -- read without a lock. The clock is read after the lock.
 --
--- "Evidently too low" is an estimate in floats, and no row whose first hold may have lapsed is. It only decides whether
+-- "Evidently too low" is an estimate in floats, and no row whose first entry may have left is. It only decides whether
 -- to lock; the caller decides on the state that comes back.
 --
 -- $1 part, $2 name, $3 key, $4 shard
@@ -13,24 +13,24 @@
 with peeked as materialized (
     select r.value,
            r.ts,
-           r.holds,
+           r.list,
            pg_catalog.date_part('epoch', r.ts) as since,
            pg_catalog.date_part('epoch', greatest(coalesce($10, pg_catalog.clock_timestamp()), r.ts)) as now
       from tollgate.durable r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
 ),
 short as materialized (
-    select p.value, p.ts, p.holds
+    select p.value, p.ts, p.list
       from peeked p
      where p.value::float8 + $6::float8 * case
                when $8 then pg_catalog.floor((p.now - coalesce($9, p.since)) / $7::float8)
                           - pg_catalog.floor((p.since - coalesce($9, p.since)) / $7::float8)
                else (p.now - p.since) / $7::float8
            end < $5::int8::float8
-       and (p.holds is null or p.holds[1]::float8 > p.now * 1e6::float8)
+       and (p.list is null or p.list[2]::float8 > p.now * 1e6::float8)
 ),
 held as materialized (
-    select r.value, r.ts, r.holds
+    select r.value, r.ts, r.list
       from tollgate.durable r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
        and not exists (select from short)
@@ -49,7 +49,7 @@ select o.now                      as "now!: Timestamp",
        o.locked                   as "locked!",
        coalesce(h.value, s.value) as "value?",
        coalesce(h.ts, s.ts)       as "ts?: Timestamp",
-       coalesce(h.holds, s.holds)::text as "holds?"
+       coalesce(h.list, s.list)::text as "list?"
   from observed o
   left join held h on true
   left join short s on true

@@ -11,12 +11,12 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        pg_catalog.array_agg(f.ts)                 as "instants!: Vec<Option<Timestamp>>",
        pg_catalog.array_agg(f.tid)                as "tids!: Vec<Option<String>>",
        pg_catalog.array_agg(f.version)            as "versions!: Vec<Option<String>>",
-       pg_catalog.array_agg(f.holds)              as "holds!: Vec<Option<String>>"
+       pg_catalog.array_agg(f.list)               as "list!: Vec<Option<String>>"
   from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
                pg_catalog.unnest(p.shards) as shard
           from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) w
   left join lateral (
-      select r.value, r.ts, r.ctid::text as tid, r.xmin::text as version, r.holds::text as holds
+      select r.value, r.ts, r.ctid::text as tid, r.xmin::text as version, r.list::text as list
         from tollgate.durable r
        where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
       offset 0

@@ -8,7 +8,7 @@ use std::task::Poll;
 use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
-use tollgate::{Charge, Decision, Error, Gate, Limit, MINUTE, Receipt, Request, SECOND, Tokens};
+use tollgate::{Charge, Decision, Error, Gate, Limit, MINUTE, Receipt, Request, SECOND, Settlement, Tokens};
 
 use super::stage::{one_connection, patient, soon};
 use crate::proxy::Proxy;
@@ -101,15 +101,19 @@ impl Told {
     fn grant(answer: Result<Decision, Error>) -> Self {
         match answer {
             Ok(Decision::Granted(grant)) => {
-                Self::new(&(grant.remaining, grant.decided_at, grant.source), grant.charges)
+                Self::new(&(grant.remaining, grant.decided_at, grant.source), grant.receipt.charges)
             }
             other => Self::new(&other.map_err(|error| error.to_string()), Vec::new()),
         }
     }
 
+    fn settlement(answer: Result<Settlement, Error>) -> Self {
+        Self::new(&answer.map_err(|error| error.to_string()), Vec::new())
+    }
+
     fn booking(answer: Result<Decision<tollgate::Reservation>, Error>) -> Self {
         match answer {
-            Ok(Decision::Granted(booked)) => Self::new(&(booked.ready_at, booked.decided_at), booked.charges),
+            Ok(Decision::Granted(booked)) => Self::new(&(booked.ready_at, booked.decided_at), booked.receipt.charges),
             other => Self::new(&other.map_err(|error| error.to_string()), Vec::new()),
         }
     }
@@ -131,8 +135,8 @@ async fn ask_gate(gate: Gate, ask: Ask, receipt: Option<Receipt>) -> Told {
         (Ask::Debit(request), _) => Told::change(gate.debit(request).await),
         (Ask::Reserve(requests), _) => Told::booking(gate.reserve_all(requests).await),
         (Ask::Reset(request), _) => Told::change(gate.reset(request).await),
-        (Ask::Cancel(_), Some(receipt)) => Told::change(gate.cancel(receipt).await),
-        (Ask::Settle(_, actual), Some(receipt)) => Told::change(gate.settle(receipt, actual).await),
+        (Ask::Cancel(_), Some(receipt)) => Told::settlement(gate.cancel(receipt).await),
+        (Ask::Settle(_, actual), Some(receipt)) => Told::settlement(gate.settle(receipt, actual).await),
         (Ask::Cancel(_) | Ask::Settle(..), None) => unreachable!(),
     }
 }
@@ -149,8 +153,8 @@ async fn ask_limiter(conn: &mut PgConnection, now: DateTime<Utc>, ask: Ask, rece
         (Ask::Debit(request), _) => Told::change(limiter.debit(&mut tx, request).await),
         (Ask::Reserve(requests), _) => Told::booking(limiter.reserve_all(&mut tx, requests).await),
         (Ask::Reset(request), _) => Told::change(limiter.reset(&mut tx, request).await),
-        (Ask::Cancel(_), Some(receipt)) => Told::change(limiter.cancel(&mut tx, receipt).await),
-        (Ask::Settle(_, actual), Some(receipt)) => Told::change(limiter.settle(&mut tx, receipt, actual).await),
+        (Ask::Cancel(_), Some(receipt)) => Told::settlement(limiter.cancel(&mut tx, receipt).await),
+        (Ask::Settle(_, actual), Some(receipt)) => Told::settlement(limiter.settle(&mut tx, receipt, actual).await),
         (Ask::Cancel(_) | Ask::Settle(..), None) => unreachable!(),
     };
     tx.commit().await.unwrap();
@@ -232,11 +236,13 @@ async fn agree(chunk: usize, seeds: std::ops::Range<u64>, chunks: usize, key: &s
     assert!(granted > 100 && denied > 20, "{granted} granted, {denied} denied");
 }
 
-/// All rows, but for where they lie.
+/// All rows, but for where they lie, and when they are full: of a row that a batch has charged and settled, it knows that
+/// better.
 async fn stored(conn: &mut PgConnection) -> Vec<crate::teller::Stored> {
     let mut rows = rows(conn).await;
     for row in &mut rows {
         row.place.clear();
+        row.full_at = DateTime::UNIX_EPOCH;
     }
     rows
 }

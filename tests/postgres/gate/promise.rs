@@ -83,7 +83,7 @@ async fn never_over_between_any_two_grants_of_two_processes() {
         let (storage, spec) = (limit.spec().storage, limit.spec());
         for key in 0..KEYS {
             let key = key.to_string();
-            let grants = &grants[&(format!("{storage:?}"), limit.name().to_owned(), key.clone())];
+            let grants = &grants[&(storage.to_string(), limit.name().to_owned(), key.clone())];
             assert!(grants.len() > 30, "only {} grants of {limit:?}", grants.len());
             let (_, step) = world.row(storage, limit.name(), &key).await.unwrap();
             let refilled = |instant: i64| match limit.name() {
@@ -117,8 +117,8 @@ type Tally = Mutex<BTreeMap<(String, String), u32>>;
 impl Until {
     fn is_over(&self, charges: &[Charge], decided_at: DateTime<Utc>) -> bool {
         let mut tally = self.tally.lock().unwrap();
-        for Charge { limit, key, .. } in charges {
-            *tally.entry((limit.name().to_owned(), key.to_string())).or_default() += 1;
+        for charge in charges {
+            *tally.entry((charge.limit().to_owned(), charge.key.to_string())).or_default() += 1;
         }
         let is_enough = || tally.len() == ROWS && tally.values().all(|granted| *granted >= self.grants);
         decided_at >= self.end && (self.grants == 0 || is_enough())
@@ -160,8 +160,11 @@ async fn spend(url: &str, until: Until, seed: u64) {
     sqlx::query(
         "insert into granted select * from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::int8[])",
     )
-    .bind(column(|charge| format!("{:?}", charge.limit.spec().storage)))
-    .bind(column(|charge| charge.limit.name().to_owned()))
+    .bind(column(|charge| {
+        // What is durable leaves it out.
+        serde_json::to_value(charge).unwrap()["storage"].as_str().unwrap_or("durable").to_owned()
+    }))
+    .bind(column(|charge| charge.limit().to_owned()))
     .bind(column(|charge| charge.key.to_string()))
     .bind(charges.iter().map(|(_, decided_at)| *decided_at).collect::<Vec<_>>())
     .bind(charges.iter().map(|(charge, _)| charge.cost.micros()).collect::<Vec<_>>())
@@ -179,12 +182,12 @@ async fn ask(gate: Gate, until: Arc<Until>, seed: u64) -> Charges {
         let reserving = dice.bool();
         let (charges, decided_at) = if reserving {
             match gate.reserve_all(asks).await.unwrap() {
-                Decision::Granted(booked) => (booked.charges, booked.decided_at),
+                Decision::Granted(booked) => (booked.receipt.charges, booked.decided_at),
                 Decision::Denied(denied) => (Vec::new(), denied.decided_at),
             }
         } else {
             match gate.consume_all(asks).await.unwrap() {
-                Decision::Granted(grant) => (grant.charges, grant.decided_at),
+                Decision::Granted(grant) => (grant.receipt.charges, grant.decided_at),
                 Decision::Denied(denied) => (Vec::new(), denied.decided_at),
             }
         };
@@ -206,7 +209,7 @@ async fn join_in(url: String, until: Arc<Until>, seed: u64) -> Charges {
         let mut tx = conn.begin().await.unwrap();
         let decision = limiter().consume_all(&mut tx, asks(&mut dice)).await.unwrap();
         let (charges, decided_at) = match decision {
-            Decision::Granted(grant) => (grant.charges, grant.decided_at),
+            Decision::Granted(grant) => (grant.receipt.charges, grant.decided_at),
             Decision::Denied(denied) => (Vec::new(), denied.decided_at),
         };
         if dice.u32(..4) == 0 {

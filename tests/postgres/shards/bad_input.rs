@@ -70,7 +70,7 @@ async fn a_shard_from_the_future_is_followed_and_mended_by_reset() {
         assert_eq!((balance.ahead(), balance.value), (DAY, whole(4)));
         let denied = teller.consume(0.0, limit.global().cost(5)).await.denied().unwrap();
         assert_eq!(denied.decided_at, second(86_400.0), "time does not go back");
-        assert_eq!(denied.retry_at, second(86_405.0), "one more at twelve a minute");
+        assert_eq!(denied.retry_at, Some(second(86_405.0)), "one more at twelve a minute");
         assert_eq!(left(teller.consume(0.0, limit.global().cost(4)).await), Tokens::ZERO);
         assert_eq!(teller.balance(3_600.0, limit.global()).await.value, Tokens::ZERO, "nothing refills meanwhile");
         assert_eq!(teller.reset(0.0, limit.global()).await, tokens(12));

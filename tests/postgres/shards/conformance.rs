@@ -149,9 +149,10 @@ async fn a_hundred_calls_at_one_instant_are_exactly_a_hundred() {
             let Decision::Denied(denied) = limiter().check(&mut conn, limit.global()).await.unwrap() else {
                 panic!("none is left")
             };
-            let then = limiter().at(denied.retry_at);
+            let retry_at = denied.retry_at.unwrap();
+            let then = limiter().at(retry_at);
             assert!(then.check(&mut conn, limit.global()).await.unwrap().is_granted());
-            let early = limiter().at(denied.retry_at - Duration::from_micros(1));
+            let early = limiter().at(retry_at - Duration::from_micros(1));
             assert!(!early.check(&mut conn, limit.global()).await.unwrap().is_granted());
         }
     }
@@ -234,11 +235,11 @@ async fn every_change_is_one_of_the_whole_limit() {
     assert_eq!(teller.credit(0.0, limit.global().cost(3)).await, tokens(1));
     assert_eq!(teller.reset(0.0, limit.global()).await, tokens(8));
     let spent = teller.consume(0.0, limit.global().cost(8)).await.granted().unwrap();
-    assert_eq!(spent.charges.len(), 4, "more than a share is taken from all that are needed");
+    assert_eq!(spent.receipt.charges.len(), 4, "more than a share is taken from all that are needed");
     teller.settle(0.0, spent, 3).await;
     assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(5));
     let booked = teller.reserve(0.0, limit.global().cost(30)).await.granted().unwrap();
-    assert!(booked.charges.len() > 1);
+    assert!(booked.receipt.charges.len() > 1);
     assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(-25));
     teller.cancel(0.0, booked).await;
     assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(5));
@@ -256,7 +257,7 @@ async fn a_gate_answers_as_the_whole_limit() {
         assert!(!gate.consume(limit.key("k")).await.unwrap().is_granted());
         assert_eq!(gate.credit(limit.key("k").cost(7)).await.unwrap().value, whole(7));
         let grant = gate.consume(limit.key("k").cost(6)).await.unwrap().granted().unwrap();
-        assert!(grant.charges.len() > 1);
+        assert!(grant.receipt.charges.len() > 1);
         gate.settle(grant, 1).await.unwrap();
         assert_eq!(gate.balance(limit.key("k")).await.unwrap().value, whole(6));
         assert_eq!(gate.reset(limit.key("k")).await.unwrap().value, whole(10));

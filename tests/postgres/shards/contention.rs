@@ -132,9 +132,9 @@ async fn the_fullest_shard_is_taken_from_and_of_equal_ones_any() {
     for _ in 0..40 {
         let mut tx = conn.begin().await.unwrap();
         let grant = limiter.consume(&mut tx, two.global()).await.unwrap().granted().unwrap();
-        assert_eq!(grant.charges[0].shard, 1);
+        assert_eq!(grant.receipt.charges[0].shard, 1);
         let grant = limiter.consume(&mut tx, eight.global()).await.unwrap().granted().unwrap();
-        taken_from.insert(grant.charges[0].shard);
+        taken_from.insert(grant.receipt.charges[0].shard);
         tx.rollback().await.unwrap();
     }
     assert!(taken_from.len() > 4, "{taken_from:?}");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::{Decision, Gate, Limit, Limiter, Request, Storage, Tokens};
+use tollgate::{Gate, Limit, Limiter, Request, Storage, Tokens};
 
 use super::quick;
 use crate::gate::observed::traced;
@@ -214,24 +214,25 @@ async fn sweepers_beside_limiters_and_gates_never_deadlock_and_lose_no_token() {
 
 /// Whether it was granted; given back unless it is to be kept.
 async fn through_a_gate(gate: &Gate, asks: Vec<Request>, keeps: bool) -> bool {
-    let Decision::Granted(grant) = gate.consume_all(asks).await.unwrap() else { return false };
-    if !keeps {
-        gate.settle(grant, 0).await.unwrap();
+    if !gate.consume_all(asks.clone()).await.unwrap().is_granted() {
+        return false;
+    }
+    for ask in asks.into_iter().filter(|_| !keeps) {
+        gate.credit(ask).await.unwrap();
     }
     true
 }
 
 async fn through_a_transaction(conn: &mut PgConnection, asks: Vec<Request>, keeps: bool) -> bool {
     let mut tx = conn.begin().await.unwrap();
-    let decision = LIMITER.consume_all(&mut tx, asks).await.unwrap();
+    let decision = LIMITER.consume_all(&mut tx, asks.clone()).await.unwrap();
     tx.commit().await.unwrap();
-    let Decision::Granted(grant) = decision else { return false };
-    if !keeps {
+    for ask in asks.into_iter().filter(|_| !keeps && decision.is_granted()) {
         let mut tx = conn.begin().await.unwrap();
-        LIMITER.settle(&mut tx, grant, 0).await.unwrap();
+        LIMITER.credit(&mut tx, ask).await.unwrap();
         tx.commit().await.unwrap();
     }
-    true
+    decision.is_granted()
 }
 
 #[tokio::test]

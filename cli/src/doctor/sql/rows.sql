@@ -1,5 +1,8 @@
 -- All rows of a part, by limit and storage: how many lie in the future, what they owe now, how many have more than 200
--- holds, and in how many a hold with a name has lapsed that nobody used. Reads them all.
+-- leases, and in how many a lease has ended that nobody released. Reads them all.
+--
+-- A list begins with a mark: that of leases (2), which have four numbers each, in the order of their ends; or that of a
+-- wallet (3), whose debt no time repays.
 --
 -- The definitions that are known: $1 names, $2 tokens that one row gets each second, $3 how deep reservations may take
 -- one row; $4 the part
@@ -13,9 +16,10 @@ seen as (
            extract(epoch from b.as_of - clock_timestamp())::float8                                                as ahead,
            k.rate,
            k.max_reserved,
-           coalesce(pg_catalog.array_length(b.holds, 1), 0) > 600                                                 as is_laden,
-           b.holds[2] < 0::int8 and b.holds[2] > (-9223372036854775808)::int8
-             and b.holds[1]::float8 < extract(epoch from clock_timestamp())::float8 * 1e6::float8                 as has_lapsed,
+           b.list[1] = 2::int8 and pg_catalog.array_length(b.list, 1) > 801                                       as is_laden,
+           b.list[1] = 2::int8
+             and b.list[2]::float8 < extract(epoch from clock_timestamp())::float8 * 1e6::float8                  as has_lapsed,
+           b.list[1] is not distinct from 3::int8                                                                 as is_wallet,
            b.debt > 0                                                                                             as is_debt,
            -b.balance::float8
              - coalesce(k.rate * greatest(extract(epoch from clock_timestamp() - b.as_of), 0)::float8, 0)         as owed,
@@ -33,7 +37,7 @@ select s.name,
        count(*) filter (where s.is_laden)                                     as laden,
        count(*) filter (where s.has_lapsed)                                   as lapsed,
        -- Without a definition by what the row itself says.
-       max(coalesce(s.owed / s.rate, s.full_in)) filter (where s.is_debt and s.owed > 0) as clears_in
+       max(coalesce(s.owed / s.rate, s.full_in)) filter (where s.is_debt and s.owed > 0 and not s.is_wallet) as clears_in
   from seen s
  group by s.name, s.storage
  order by s.name, s.storage

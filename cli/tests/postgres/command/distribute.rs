@@ -46,7 +46,10 @@ async fn tables_are_distributed_once_and_their_rows_get_parts() {
         stdout(&distribute(&world, &[])),
         "distributed the tables over 8 parts; say `parts(8)` to every limiter and gate\n"
     );
-    assert_eq!(asked(&world).await, "tollgate.durable part none 8, tollgate.ephemeral part tollgate.durable");
+    assert_eq!(
+        asked(&world).await,
+        "tollgate.durable part none 8, tollgate.calls part tollgate.durable, tollgate.ephemeral part tollgate.durable"
+    );
     assert_eq!(stdout(&distribute(&world, &[])), "nothing to do: the tables are distributed over 8 parts\n");
     let told: Value = serde_json::from_str(&stdout(&distribute(&world, &["--json"]))).unwrap();
     assert_eq!(told, json!({ "parts": 8, "distributed": false }));
@@ -64,7 +67,10 @@ async fn ephemeral_rows_may_lie_apart_and_the_number_of_parts_may_be_another() {
     let world = World::new().await;
     world.sql(STAND_IN).await;
     stdout(&distribute(&world, &["--parts", "32", "--buckets-apart"]));
-    assert_eq!(asked(&world).await, "tollgate.durable part none 32, tollgate.ephemeral part none 32");
+    assert_eq!(
+        asked(&world).await,
+        "tollgate.durable part none 32, tollgate.calls part tollgate.durable, tollgate.ephemeral part none 32"
+    );
     for wrong in [&["--parts", "12"][..], &["--parts", "4096"], &["--parts", "8", "--undo"]] {
         assert_eq!(distribute(&world, wrong).status.code(), Some(64), "{wrong:?}");
     }
@@ -92,7 +98,10 @@ async fn another_number_of_parts_takes_an_undo() {
     let undone = "the tables are the coordinator's again; say no `parts` to any limiter or gate\n";
     assert_eq!(undo(), undone);
     stdout(&distribute(&world, &["--parts", "16"]));
-    assert_eq!(asked(&world).await, "tollgate.durable part none 16, tollgate.ephemeral part tollgate.durable");
+    assert_eq!(
+        asked(&world).await,
+        "tollgate.durable part none 16, tollgate.calls part tollgate.durable, tollgate.ephemeral part tollgate.durable"
+    );
     // The old rows are found: no new ones are made.
     consume_each();
     assert_eq!(rows("between 128 and 255").await, (9, 9));

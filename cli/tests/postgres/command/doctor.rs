@@ -56,7 +56,7 @@ async fn missing_rights_are_named_with_the_grants() {
         .sql(&format!(
             "grant usage on schema tollgate to {role};
              grant select, insert, update on tollgate.durable to {role};
-             grant select, insert, update, delete on tollgate.ephemeral to {role}"
+             grant select, insert, update, delete on tollgate.ephemeral, tollgate.calls to {role}"
         ))
         .await;
     for findings in [findings(&world.command_url(), &["--role", &role]), findings(&as_role(&world, &role), &[])] {
@@ -149,7 +149,7 @@ async fn rows_are_compared_with_the_limits_file() {
              (0, 'llm_tokens', 'long ago', 0, -300000000000, '2020-01-01', '2020-01-01'),
              (0, 'sign_ups', 'slow', 0, -4000000000, clock_timestamp(), clock_timestamp());
              insert into tollgate.ephemeral values
-             (0, 'all_traffic', 'laden', 0, 0, '2020-01-01', '2020-01-01', (select array_agg(number) from generate_series(1, 201) n, unnest(array[1, -1, 2 * n + 2]) number))",
+             (0, 'all_traffic', 'laden', 0, 0, '2020-01-01', '2020-01-01', (select array[2] || array_agg(number) from generate_series(1, 201) n, unnest(array[1, 1, 0, n]) number))",
         )
         .await;
     let with = ["--limits", EXAMPLE];
@@ -169,7 +169,7 @@ async fn rows_are_compared_with_the_limits_file() {
         "1 durable row of \"llm_tokens\" with a debt deeper than it lets anybody reserve",
     );
     expect(&world, &with, "old_debts", "warning", "a debt of \"sign_ups\" is repaid only in 1month 9days");
-    expect(&world, &with, "many_holds", "warning", "1 ephemeral row of \"all_traffic\" with more than 200 holds");
+    expect(&world, &with, "many_leases", "warning", "1 ephemeral row of \"all_traffic\" with more than 200 leases");
     assert_eq!(examine(&world.command_url(), &with).status.code(), Some(0), "warnings are no errors");
     expect(&world, &[], "unknown_limit", "note", "the rows were not compared with a limits file");
 }
@@ -236,14 +236,35 @@ async fn rows_that_cannot_be_read_are_an_error_and_the_remedy_mends_them() {
     world
         .sql(
             "insert into tollgate.durable values
-             (0, 'sign_ups', 'it''s', 0, 0, now(), now(), '{{1, 2}}'), (0, 'sign_ups', 'fine', 0, 0, now(), now(), '{}')",
+             (0, 'sign_ups', 'it''s', 0, 0, now(), now(), '{{1, 2}}'), (0, 'sign_ups', 'fine', 0, 0, now(), now(), '{1}')",
         )
         .await;
-    expect(&world, &[], "corrupt_rows", "error", "1 durable row of \"sign_ups\" whose holds cannot be read");
+    expect(&world, &[], "corrupt_rows", "error", "1 durable row of \"sign_ups\" whose list cannot be read");
     let found = findings(&world.command_url(), &[]);
     let remedy = found.iter().find(|finding| finding["check"] == "corrupt_rows").unwrap()["remedy"].as_str().unwrap();
     world.sql(remedy.split_once(": ").unwrap().1).await;
     assert!(findings(&world.command_url(), &[]).iter().all(|finding| finding["check"] != "corrupt_rows"));
+}
+
+#[tokio::test]
+async fn calls_that_nobody_gives_back_are_named() {
+    let world = World::new().await;
+    let lapsed = async |id: &str, ago: &str| {
+        world
+            .sql(&format!(
+                "insert into tollgate.calls (part, name, key, id, asked, charges, charged_at, lapses_at, kept_until)
+                 select 0, 'sign_ups', 'ada', '{id}', 0, '[]', lapse, lapse, lapse
+                   from (select clock_timestamp() - interval '{ago}') l (lapse)"
+            ))
+            .await;
+    };
+    lapsed("young", "20 seconds").await;
+    assert!(findings(&world.command_url(), &[]).iter().all(|finding| finding["check"] != "overdue_calls"));
+    lapsed("older", "2 hours").await;
+    lapsed("oldest", "3 hours").await;
+    let what = "2 calls lapsed more than a minute ago, the first 3h";
+    expect(&world, &[], "overdue_calls", "warning", what);
+    expect(&world, &[], "overdue_calls", "warning", "ago (\"oldest\" of \"sign_ups\", key \"ada\")");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::process::Output;
 
 use serde_json::{Value, json};
+use tollgate::{HOUR, Limit};
 
 use super::limits::Scratch;
 use super::{EXAMPLE, failure, run, stdout, text, tollgate};
@@ -92,39 +93,97 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
 }
 
 #[tokio::test]
-async fn holds_are_counted_and_listed() {
+async fn what_rows_list_is_counted() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.durable values (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
-                 '{1577840400000000, -1500001, 14, 1577838600000000, -500001, 17}')",
+            "insert into tollgate.durable values
+             (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
+                 '{1, 1577838600000000, 500000, 1577840400000000, 1500000}'),
+             (0, 'slots', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z', '{2, 1577838600000000, 500000, 0, 84}')",
         )
         .await;
     let told = stdout(&inspect(&world, None, &["quota", "ada"]));
-    assert!(told.contains("durable, full by now, 2 holds, the first until 2020-01-01T00:30:00.000000Z\n"), "{told}");
-    let rows = page(&inspect(&world, None, &["quota", "ada", "--json"]))["rows"].take();
-    let hold = |id: &str, amount, lapses_at: &str, keeps| json!({ "id": id, "amount": amount, "lapses_at": lapses_at, "keeps": keeps, "used": false });
-    let holds =
-        [hold("7", 1.5, "2020-01-01T01:00:00.000000Z", false), hold("8", 0.5, "2020-01-01T00:30:00.000000Z", true)];
-    assert_eq!(rows[0]["holds"], json!(holds));
+    assert!(told.ends_with("durable, full by now, 2 grants, the first until 2020-01-01T00:30:00.000000Z\n"), "{told}");
+    let told = stdout(&inspect(&world, None, &["slots", "ada"]));
+    // It has ended.
+    assert!(told.ends_with("durable, full by now, 1 lease, the first until 2020-01-01T00:30:00.000000Z\n"), "{told}");
+    let row = |name| page(&inspect(&world, None, &[name, "ada", "--json"]))["rows"][0].take();
+    let half = json!({ "amount": 0.5, "ends_at": "2020-01-01T00:30:00.000000Z" });
+    let more = json!({ "amount": 1.5, "ends_at": "2020-01-01T01:00:00.000000Z" });
+    let (quota, slots) = (row("quota"), row("slots"));
+    assert_eq!((&quota["grants"], &quota["leases"]), (&json!([half, more]), &json!([])));
+    assert_eq!((&slots["grants"], &slots["leases"]), (&json!([]), &json!([half])));
+}
+
+#[tokio::test]
+async fn calls_with_a_name_are_listed_with_what_they_have_charged() {
+    let world = World::new().await;
+    let (gate, quota) = (world.gate(), Limit::token_bucket("quota", 100, HOUR));
+    let other = Limit::token_bucket("quota_of_all", 100, HOUR).global().cost(9);
+    let lapsing = quota.key("ada").cost(7).once("first").lapses_after(HOUR);
+    gate.consume_all([lapsing, other]).await.unwrap().granted().unwrap();
+    let used = gate.consume(quota.key("ada").cost(5).once("second").tracked_for(HOUR)).await.unwrap();
+    gate.settle(used.granted().unwrap(), 5).await.unwrap();
+    let told = stdout(&inspect(&world, None, &["quota", "ada"]));
+    let calls: Vec<_> = told.lines().filter(|line| line.starts_with("call ")).collect();
+    let [first, second] = calls[..] else { panic!("{told}") };
+    assert!(first.starts_with("call      7 charged, lapses in ") && first.ends_with("id first"), "{told}");
+    assert!(second.starts_with("call      5 charged, used, known until ") && second.ends_with("id second"), "{told}");
+    let told = page(&inspect(&world, None, &["quota", "ada", "--json", "--limit", "1"]))["calls"].take();
+    assert_eq!((told.as_array().unwrap().len(), &told[0]["charged"], &told[0]["used"]), (1, &json!(7), &json!(false)));
+    assert_eq!(told[0]["id"], "first");
+    let of_all = page(&inspect(&world, None, &["quota", "--json"]));
+    assert!(of_all["keys"][0].get("calls").is_none(), "{of_all}");
+
+    world.sql("update tollgate.calls set charges = '[7]' where id = 'first'").await;
+    let told = stdout(&inspect(&world, None, &["quota", "ada"]));
+    assert!(
+        told.contains("\ncall      charges that cannot be read, lapses in ") && told.contains("id second"),
+        "{told}"
+    );
+}
+
+#[tokio::test]
+async fn a_wallet_has_no_capacity_and_grants_only_after_a_credit() {
+    let file = Scratch::new("wallet.toml", "[credits]\nkind = 'wallet'\noverdraft = 5\n");
+    let world = World::new().await;
+    let inspect = |args: &[&str]| inspect(&world, file.0.to_str(), args);
+    let told = stdout(&inspect(&["credits", "ada", "--cost", "5"]));
+    assert_eq!(
+        told,
+        "limit     credits: wallet, overdraft of 5\n\
+         key       ada\n\
+         balance   0\n\
+         cost 5    would be granted now\n\
+         row       none, which means empty\n"
+    );
+    world.gate().credit(Limit::wallet("credits").key("ada").cost(20)).await.unwrap();
+    let told = stdout(&inspect(&["credits", "ada", "--cost", "26"]));
+    assert!(told.contains("\nbalance   20\ncost 26   only after a credit\nrow       20 at "), "{told}");
+    let told = stdout(&inspect(&["credits"]));
+    let listed: Vec<_> = told.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(listed, ["ada", "20", "never"], "{told}");
+    let report = page(&inspect(&["credits", "ada", "--json"]));
+    assert_eq!((&report["full_at"], &report["next"]["wait_ms"]), (&json!(null), &json!(0)), "{report}");
 }
 
 /// Whatever a hand has written, the rows of others are shown.
 #[tokio::test]
 async fn a_row_whose_calls_are_errors_is_said_to_be_corrupt_and_hides_no_other() {
     let world = World::new().await;
-    let lists = ["{5, null}", "{{1, 2}}", "{5}", "{1, -5, 1}", "[2:3]={1, 2}"];
-    for (key, holds) in lists.into_iter().enumerate() {
+    let lists = ["{5, null}", "{{1, 2}}", "{5}", "{1, 5, -1}", "[2:3]={1, 2}"];
+    for (key, list) in lists.into_iter().enumerate() {
         world
             .sql(&format!(
-                "insert into tollgate.durable values (0, 'sign_ups', '{key}', 0, 100000000, now(), now(), '{holds}')"
+                "insert into tollgate.durable values (0, 'sign_ups', '{key}', 0, 100000000, now(), now(), '{list}')"
             ))
             .await;
         let told = stdout(&inspect(&world, Some(EXAMPLE), &["sign_ups", &key.to_string()]));
-        let corrupt = "durable, corrupt: its holds cannot be read, so each call of it is an error\n";
-        assert!(told.ends_with(corrupt) && !told.contains("balance"), "{holds}: {told}");
+        let corrupt = "durable, corrupt: its list cannot be read, so each call of it is an error\n";
+        assert!(told.ends_with(corrupt) && !told.contains("balance"), "{list}: {told}");
         let call = ["check", "sign_ups", &key.to_string(), "--limits", EXAMPLE, "--database-url", &world.command_url()];
-        assert!(failure(&run(tollgate().args(call))).contains("is corrupt: its holds cannot be read"), "{holds}");
+        assert!(failure(&run(tollgate().args(call))).contains("is corrupt: its list cannot be read"), "{list}");
     }
     let extremes = "insert into tollgate.durable values
                 (0, 'sign_ups', 'last', 0, 0, now(), '262142-12-31 23:59:59.999999+00'),

@@ -31,9 +31,9 @@ async fn run_holds_a_lease_until_its_program_ends() {
     assert_eq!(run(&mut asking(&["check", "slots", "--global"])).status.code(), Some(2));
     let told = stdout(&run(&mut asking(&["inspect", "slots", "--global"])));
     assert!(told.starts_with("limit     slots: concurrency limit, 1 at once, leases of 1day\n"), "{told}");
-    assert!(told.contains("hold      1, back in "), "{told}");
+    assert!(told.contains("lease     1, ends in "), "{told}");
     let told = stdout(&run(&mut asking(&["top", "--once", "--json", "--interval", "100ms"])));
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&told).unwrap()["keys"][0]["held"], 1, "{told}");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&told).unwrap()["keys"][0]["leases"], 1, "{told}");
     child.stdin.take().unwrap().write_all(b"done\n").unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(7));
 
@@ -118,7 +118,7 @@ async fn the_doctor_names_leases_that_nobody_released() {
                 "delete from tollgate.durable;
                  insert into tollgate.durable
                  select 0, 'slots', '', 0, 0, lapse - interval '1 day', lapse,
-                        array[(extract(epoch from lapse) * 1000000)::int8, -1000001, 84]
+                        array[2, (extract(epoch from lapse) * 1000000)::int8, 1000000, 0, 84]
                    from (select clock_timestamp() + interval '{lapses_in}') as l (lapse)"
             ))
             .await;

@@ -1,0 +1,158 @@
+use super::timestamp::Timestamp;
+use crate::call_name::Drawn;
+use crate::tokens::Tokens;
+
+/// Tokens that come back to a row by themselves.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Entry {
+    /// When they come back.
+    pub ends_at: Timestamp,
+    /// How many.
+    pub amount: Tokens,
+    /// Names a lease; `None` for what nobody gives back by name.
+    pub(crate) lease: Option<Drawn>,
+}
+
+/// What a row keeps besides its two numbers. It says which kind of limit wrote it, and another kind ignores it.
+#[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
+pub enum List {
+    /// Nothing: a bucket or a fixed window.
+    #[default]
+    None,
+    /// What a sliding window counts, by the instants at which it leaves.
+    Grants(Vec<Entry>),
+    /// What a concurrency limit has granted, by the ends of the leases.
+    Leases(Vec<Entry>),
+    /// Nothing, but its value is money: no other kind may read it.
+    Wallet,
+}
+
+impl List {
+    /// The most leases of a row, so that fractions of a token do not make it as long as they like.
+    pub(super) const MAX_LEASES: usize = 1_000;
+
+    /// Of more grants than these, neighbours become one.
+    pub(super) const MAX_GRANTS: usize = 64;
+
+    /// What a sliding window counts, in its order. Those that leave together become one. Where there are too many, the
+    /// instants are rounded up to a 63rd of the period: later is never too much.
+    pub(super) fn grants(mut entries: Vec<Entry>, period: i64) -> Self {
+        join_equals(&mut entries);
+        if entries.len() > Self::MAX_GRANTS {
+            let step = period.unsigned_abs().div_ceil(Self::MAX_GRANTS as u64 - 1);
+            let step = i64::try_from(step).expect("it is shorter than the period");
+            for entry in &mut entries {
+                entry.ends_at = entry.ends_at.round_up(step);
+            }
+            join_equals(&mut entries);
+        }
+        Self::Grants(entries)
+    }
+
+    /// Whether it is that of a wallet.
+    #[must_use]
+    pub fn is_wallet(&self) -> bool {
+        *self == Self::Wallet
+    }
+
+    /// Its entries, in their order.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        match self {
+            Self::Grants(entries) | Self::Leases(entries) => entries,
+            Self::None | Self::Wallet => &[],
+        }
+    }
+
+    /// When the last of them ends.
+    pub(super) fn end(&self) -> Option<Timestamp> {
+        self.entries().last().map(|entry| entry.ends_at)
+    }
+
+    /// As the column `list` has it, `None` for null: the mark of its kind, and for each entry the instant of its end in
+    /// microseconds since the Unix epoch, its micro-tokens, and of a lease the two halves of its name.
+    #[must_use]
+    pub fn to_column(&self) -> Option<Vec<i64>> {
+        let (mark, is_named) = match self {
+            Self::None => return None,
+            Self::Grants(_) => (GRANTS, false),
+            Self::Leases(_) => (LEASES, true),
+            Self::Wallet => (WALLET, false),
+        };
+        let mut column = vec![mark];
+        for entry in self.entries() {
+            column.extend([entry.ends_at.micros(), entry.amount.micros()]);
+            if is_named {
+                let Drawn(name) = entry.lease.unwrap_or_default();
+                let halves = name.to_be_bytes();
+                column.extend(halves.as_chunks().0.iter().map(|half| i64::from_be_bytes(*half)));
+            }
+        }
+        Some(column)
+    }
+
+    /// Reads what [`to_column`](Self::to_column) wrote; `None` for anything else.
+    #[must_use]
+    pub fn from_column(column: &[i64]) -> Option<Self> {
+        let [mark, rest @ ..] = column else { return None };
+        match *mark {
+            GRANTS => sorted(rest.as_chunks::<2>(), |&[ends_at, amount]| entry(ends_at, amount, 0)).map(Self::Grants),
+            LEASES => sorted(rest.as_chunks::<4>(), |&[ends_at, amount, high, low]| {
+                entry(ends_at, amount, u128::from(high.cast_unsigned()) << 64 | u128::from(low.cast_unsigned()))
+            })
+            .map(Self::Leases),
+            WALLET if rest.is_empty() => Some(Self::Wallet),
+            _ => None,
+        }
+    }
+
+    /// Reads the same as PostgreSQL has it as text, `{1,2,3}`.
+    #[must_use]
+    pub fn from_text(column: &str) -> Option<Self> {
+        let numbers = column.strip_prefix('{')?.strip_suffix('}')?.split_terminator(',');
+        Self::from_column(&numbers.map(str::parse).collect::<Result<Vec<_>, _>>().ok()?)
+    }
+}
+
+impl Entry {
+    pub(super) fn of(ends_at: Timestamp, amount: Tokens) -> Self {
+        Self { ends_at, amount, lease: None }
+    }
+
+    /// Whether it has not ended yet. What would end after the end of time never does.
+    pub(super) fn is_live(&self, now: Timestamp) -> bool {
+        self.ends_at > now || self.ends_at == Timestamp::MAX
+    }
+}
+
+fn join_equals(entries: &mut Vec<Entry>) {
+    entries.sort_by_key(|entry| entry.ends_at);
+    entries.dedup_by(|next, entry| {
+        let is_one = next.ends_at == entry.ends_at;
+        if is_one {
+            entry.amount = entry.amount.checked_add(next.amount).unwrap_or(Tokens::MAX);
+        }
+        is_one
+    });
+}
+
+fn entry(ends_at: i64, amount: i64, lease: u128) -> Entry {
+    let lease = (lease != 0).then_some(Drawn(lease));
+    Entry { ends_at: Timestamp::from_micros(ends_at), amount: Tokens::from_micros(amount), lease }
+}
+
+/// Entries in their order, each of some amount, with nothing behind them.
+fn sorted<const N: usize>(
+    (entries, rest): (&[[i64; N]], &[i64]),
+    read: impl Fn(&[i64; N]) -> Entry,
+) -> Option<Vec<Entry>> {
+    let entries: Vec<_> = entries.iter().map(read).collect();
+    let is_right = rest.is_empty()
+        && entries.is_sorted_by_key(|entry| entry.ends_at)
+        && entries.iter().all(|entry| !entry.amount.is_negative());
+    is_right.then_some(entries)
+}
+
+const GRANTS: i64 = 1;
+const LEASES: i64 = 2;
+const WALLET: i64 = 3;

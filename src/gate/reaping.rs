@@ -1,0 +1,63 @@
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use sqlx::PgPool;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
+
+use super::clock::Clock;
+use super::shared::Settings;
+use crate::error::chain;
+use crate::reaper::Reaper;
+
+/// Looks each second for calls that have lapsed, as long as one that this gate has made may lapse.
+#[derive(Debug, Default)]
+pub(super) struct Reaping {
+    /// Until when there is a task that looks.
+    until: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Reaping {
+    /// Notes a call that lapses after so long.
+    pub(super) fn note(&self, lapses_in: Duration, pool: &PgPool, settings: &Settings) {
+        let Some(until) = Instant::now().checked_add(lapses_in.saturating_add(LATE)) else { return };
+        let mut latest = lock(&self.until);
+        match (*latest, Handle::try_current()) {
+            (Some(before), _) => *latest = Some(before.max(until)),
+            (None, Ok(runtime)) => {
+                *latest = Some(until);
+                let reaper = Reaper::new(pool.clone(), settings.backend);
+                runtime.spawn(reap(reaper, settings.clock.clone(), Arc::downgrade(&self.until)));
+            }
+            // Nobody can look.
+            (None, Err(_)) => {}
+        }
+    }
+}
+
+/// Looks until the last call has lapsed, or the gate is gone.
+async fn reap(mut reaper: Reaper, clock: Clock, until: Weak<Mutex<Option<Instant>>>) {
+    loop {
+        // Not all processes at the same time.
+        sleep(EVERY.mul_f64(0.5 + fastrand::f64())).await;
+        let Some(until) = until.upgrade() else { return };
+        let reaped = reaper.reap(clock.at()).await;
+        if let Err(error) = &reaped {
+            tracing::warn!(error = %chain(error), "could not give back what has lapsed");
+        }
+        let mut until = lock(&until);
+        if reaped.is_ok() && until.is_none_or(|until| Instant::now() >= until) {
+            *until = None;
+            return;
+        }
+    }
+}
+
+fn lock(until: &Mutex<Option<Instant>>) -> MutexGuard<'_, Option<Instant>> {
+    until.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How long it looks on after the last lapse.
+const LATE: Duration = Duration::from_secs(3);

@@ -1,0 +1,160 @@
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::Gate;
+use crate::decision::{Grant, Source, span};
+use crate::error::{Error, chain};
+use crate::receipt::Receipt;
+use crate::tokens::Tokens;
+
+/// A call whose cost is known only when it has ended: an estimate was charged, what is used is counted, and the call is
+/// settled at that. Made by [`Gate::stream`].
+///
+/// Dropped, it is settled in the background at what was counted, if the runtime still runs. So a client that goes away
+/// in the middle of its answer pays for what it got.
+///
+/// # Crashes and lost answers
+///
+/// A call that [lapses](crate::Request::lapses_after) or is [tracked](crate::Request::tracked_for) is settled exactly
+/// once: where no answer comes, the settlement is asked again. If this process dies, it lapses, less what was
+/// [reported](Self::report). Any other call needs no row of its own, and is settled at most once: where no answer comes,
+/// nobody asks again, and an event at level `warn` says so. If this process dies, its estimate stays charged.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Gate, HOUR, Limit, MINUTE};
+///
+/// const TOKENS: Limit = Limit::sliding_window("llm_tokens", 40_000, MINUTE);
+///
+/// async fn answer(gate: &Gate, user: i64, mut chunks: Vec<String>) -> Result<(), Box<dyn std::error::Error>> {
+///     let estimate = TOKENS.key(user).cost(2_000).lapses_after(HOUR);
+///     let stream = gate.stream([estimate]).await?.granted()?;
+///     for chunk in chunks.drain(..) {
+///         stream.add(chunk.split_whitespace().count() as u32);
+///     }
+///     stream.settle().await?;
+///     Ok(())
+/// }
+/// # let _ = answer;
+/// ```
+#[derive(Debug)]
+#[must_use = "a stream that is dropped is settled at what was counted"]
+pub struct Stream {
+    grant: Grant,
+    used: AtomicI64,
+    /// `None` once it is settled, and where nothing was charged.
+    open: Option<(Gate, Handle)>,
+}
+
+impl Stream {
+    pub(super) fn new(gate: &Gate, grant: Grant, runtime: Handle) -> Self {
+        let open = (grant.source != Source::Degraded).then(|| (gate.clone(), runtime));
+        Self { grant, used: AtomicI64::new(0), open }
+    }
+
+    /// What was granted, as it was then.
+    #[must_use]
+    pub fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// Counts what was used: tokens, in each limit that the call asked, but for those that are
+    /// [flat](crate::Request::flat). The count stops at the largest amount, and an amount below zero counts nothing.
+    pub fn add(&self, tokens: impl Into<Tokens>) {
+        let more = tokens.into().micros().max(0);
+        let add = |used: i64| Some(used.saturating_add(more));
+        // It never fails: there always is a sum.
+        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn used(&self) -> Tokens {
+        Tokens::from_micros(self.used.load(Ordering::Relaxed))
+    }
+
+    /// Stores what was counted so far, for a process that may die: a lapse gives back the rest only. Touches no limit.
+    ///
+    /// A call that does not lapse has nowhere to store it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ReceiptUsed`] for a call that is over, as after a lapse; those of [`Gate`].
+    pub async fn report(&self) -> Result<(), Error> {
+        match &self.open {
+            Some((gate, _)) => match &self.grant.receipt.call {
+                Some(call) => gate.report(call, self.used()).await,
+                None => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Settles at what was counted, and waits until that is done.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Gate::settle`]. An error that leaves things as they were is tried again first: until the call lapses,
+    /// or for a minute.
+    pub async fn settle(mut self) -> Result<(), Error> {
+        let Some(settling) = self.settling() else { return Ok(()) };
+        // A task goes on where this future is dropped. Where the runtime has ended there is none.
+        settling.await.unwrap_or(Err(Error::Stopped))
+    }
+
+    /// Gives up the guard, and settles nothing: the receipt is the caller's to settle.
+    pub fn into_receipt(mut self) -> Receipt {
+        self.open = None;
+        std::mem::take(&mut self.grant.receipt)
+    }
+}
+
+impl Stream {
+    /// Settles in the background, once.
+    fn settling(&mut self) -> Option<JoinHandle<Result<(), Error>>> {
+        let (gate, runtime) = self.open.take()?;
+        let (receipt, used) = (std::mem::take(&mut self.grant.receipt), self.used());
+        let patience = receipt.lapses_at().map_or(GIVE_UP, |lapses_at| span(self.grant.observed_at, lapses_at));
+        Some(runtime.spawn(async move { settle(&gate, &receipt, used, patience).await }))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // It goes on without its handle.
+        drop(self.settling());
+    }
+}
+
+/// Settles a receipt; again after an error that leaves it as it was, and of a stored call also where no answer came.
+async fn settle(gate: &Gate, receipt: &Receipt, used: Tokens, patience: Duration) -> Result<(), Error> {
+    let (until, mut pause, mut may_be_done) = (Instant::now() + patience, FIRST_PAUSE, false);
+    loop {
+        let error = match gate.settle(receipt.clone(), used).await {
+            Ok(_) => return Ok(()),
+            // By the try whose answer was lost.
+            Err(Error::ReceiptUsed { .. }) if may_be_done => return Ok(()),
+            Err(error) => error,
+        };
+        let is_unknown = matches!(error, Error::OutcomeUnknown { .. });
+        let is_worth_it = error.is_retryable() || error.is_outage() || is_unknown && receipt.call.is_some();
+        if !is_worth_it || Instant::now() + pause >= until {
+            tracing::warn!(error = %chain(&error), "could not settle a stream");
+            return Err(error);
+        }
+        may_be_done |= is_unknown;
+        sleep(pause).await;
+        pause = (pause * 2).min(LAST_PAUSE);
+    }
+}
+
+/// How long until a settlement is tried again, at first and at most, and for how long one that does not lapse is tried.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LAST_PAUSE: Duration = Duration::from_secs(5);
+const GIVE_UP: Duration = Duration::from_mins(1);

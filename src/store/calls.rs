@@ -1,0 +1,232 @@
+//! Statements about calls with a name. Whoever writes a call has locked the rows of its limits before, as everybody does.
+
+use std::iter;
+
+use serde::Serialize;
+use sqlx::postgres::PgRow;
+use sqlx::{Row as _, query_file};
+
+use super::Store;
+use super::columns::part_number;
+use super::fault::{database, unreaped, unwritten_call};
+use super::found::{Version, index};
+use super::wire::Corrupt;
+use crate::algebra::Timestamp;
+use crate::call_name::CallName;
+use crate::error::{Error, Step};
+use crate::key::Key;
+use crate::plan::{CallChange, Plan};
+use crate::stored_call::CallRow;
+use crate::tokens::Tokens;
+
+/// What a statement found for a plan's names.
+#[derive(Debug)]
+pub(crate) struct KnownCalls {
+    /// The call of each name, `None` where there is none.
+    pub(crate) calls: Vec<Option<CallRow>>,
+    /// The version of each call that was found.
+    pub(super) versions: Vec<Option<Version>>,
+}
+
+/// New calls, as the arrays that statements bind.
+#[derive(Default)]
+pub(super) struct NewCalls<'c> {
+    pub(super) names: Vec<&'c str>,
+    pub(super) keys: Vec<&'c str>,
+    pub(super) ids: Vec<&'c str>,
+    pub(super) asked: Vec<i64>,
+    pub(super) charges: Vec<String>,
+    pub(super) charged_at: Vec<Timestamp>,
+    pub(super) lapses_at: Vec<Option<Timestamp>>,
+    pub(super) kept_until: Vec<Timestamp>,
+    pub(super) used: Vec<bool>,
+    pub(super) answers: Vec<Option<String>>,
+}
+
+/// Runs a statement on the calls of some names of one part, and yields its rows.
+macro_rules! on_calls {
+    ($store:ident, $names:expr, $file:literal) => {{
+        let names = $names;
+        let limits: Vec<_> = names.iter().map(|name| name.name()).collect();
+        let keys: Vec<_> = names.iter().map(|name| name.key().as_str()).collect();
+        let ids: Vec<_> = names.iter().map(|name| name.id()).collect();
+        let part = part_number(names[0].part);
+        $store.fetch(query_file!($file, part, &limits as &[&str], &keys as &[&str], &ids as &[&str])).await
+    }};
+}
+
+impl Store<'_> {
+    /// Reads the calls that a plan must know, without a lock.
+    pub(crate) async fn peek_calls(&mut self, plan: &Plan) -> Result<KnownCalls, Error> {
+        let (mut known, asked) = KnownCalls::of(plan);
+        for (names, places) in by_part(plan, &asked) {
+            let rows = on_calls!(self, &names, "src/store/sql/peek_calls.sql");
+            known.add(&names, places, rows).map_err(failed(Step::Read, names[0]))?;
+        }
+        Ok(known)
+    }
+
+    /// Locks the calls that a plan must know, and reads them.
+    pub(crate) async fn lock_calls(&mut self, plan: &Plan) -> Result<KnownCalls, Error> {
+        let (mut known, asked) = KnownCalls::of(plan);
+        for (names, places) in by_part(plan, &asked) {
+            let rows = on_calls!(self, &names, "src/store/sql/lock_calls.sql");
+            known.add(&names, places, rows).map_err(failed(Step::Lock, names[0]))?;
+        }
+        Ok(known)
+    }
+
+    /// Writes what became of calls that the transaction has locked, and of new ones.
+    pub(crate) async fn save_calls(&mut self, names: &[CallName], changes: &[CallChange]) -> Result<(), Error> {
+        let mut changes: Vec<_> = changes.iter().collect();
+        changes.sort_by_key(|change| change.name());
+        for piece in changes.chunk_by(|one, other| names[one.name()].part == names[other.name()].part) {
+            let some = |wanted: fn(&CallChange) -> bool| -> Vec<&CallName> {
+                piece.iter().filter(|change| wanted(change)).map(|change| &names[change.name()]).collect()
+            };
+            let new = NewCalls::of(piece.iter().filter_map(|change| change.row()));
+            let used = some(|change| matches!(change, CallChange::Use { .. }));
+            let gone = some(|change| matches!(change, CallChange::Delete { .. }));
+            let first = &names[piece[0].name()];
+            if !new.names.is_empty() {
+                expect(self.insert_calls(first.part, &new).await, new.names.len(), first)?;
+            }
+            if !used.is_empty() {
+                expect(on_calls!(self, &used, "src/store/sql/use_calls.sql"), used.len(), first)?;
+            }
+            if !gone.is_empty() {
+                expect(on_calls!(self, &gone, "src/store/sql/delete_calls.sql"), gone.len(), first)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn insert_calls(&mut self, part: u16, new: &NewCalls<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+        self.fetch(query_file!(
+            "src/store/sql/insert_calls.sql",
+            part_number(part),
+            &new.names as &[&str],
+            &new.keys as &[&str],
+            &new.ids as &[&str],
+            &new.asked,
+            &new.charges,
+            &new.charged_at as &[Timestamp],
+            &new.lapses_at as &[Option<Timestamp>],
+            &new.kept_until as &[Timestamp],
+            &new.used,
+            &new.answers as &[Option<String>]
+        ))
+        .await
+    }
+
+    /// Notes how much of a call is used so far, in no transaction.
+    pub(crate) async fn report_call(&mut self, call: &CallName, used: Tokens) -> Result<(), Error> {
+        let (part, key) = (part_number(call.part), call.key().as_str());
+        let reported = query_file!("src/store/sql/report_call.sql", part, call.name(), key, call.id(), used.micros());
+        let reported = self.fetch(reported).await.map_err(failed(Step::Save, call))?;
+        if reported.is_empty() { Err(Error::ReceiptUsed { limit: call.name.clone().into() }) } else { Ok(()) }
+    }
+
+    /// The first calls of a part that have lapsed since an instant. Locks none.
+    pub(crate) async fn find_lapsed(&mut self, part: u16, since: Timestamp, most: u32) -> Result<Vec<CallRow>, Error> {
+        let at = self.at;
+        let rows = query_file!(
+            "src/store/sql/find_lapsed.sql",
+            part_number(part),
+            since as Timestamp,
+            i64::from(most),
+            at as Option<Timestamp>
+        );
+        let rows = self.fetch(rows).await;
+        let name = |row: &PgRow| {
+            let (name, key, id): (String, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            let key = Key::try_from(key).map_err(|error| sqlx::Error::Decode(error.into()))?;
+            Ok::<_, sqlx::Error>(CallName { part, name: name.into(), key, id: id.into() })
+        };
+        let calls = rows.and_then(|rows| rows.iter().map(|row| call(name(row)?, row, 3)).collect());
+        calls.map_err(unreaped)
+    }
+}
+
+impl KnownCalls {
+    /// Nothing is known of a plan's names, and these are to be asked for.
+    fn of(plan: &Plan) -> (Self, Vec<usize>) {
+        let names = plan.names().len();
+        (
+            Self { calls: vec![None; names], versions: iter::repeat_with(|| None).take(names).collect() },
+            plan.asked_names(),
+        )
+    }
+
+    /// Adds what was found of some names, with numbers that count from 1.
+    fn add(
+        &mut self,
+        names: &[&CallName],
+        places: &[usize],
+        found: Result<Vec<PgRow>, sqlx::Error>,
+    ) -> Result<(), sqlx::Error> {
+        for row in found? {
+            let number = index(row.try_get(0)?)?;
+            self.calls[places[number]] = Some(call(names[number].clone(), &row, 1)?);
+            self.versions[places[number]] = Some(Version { tid: row.try_get(9)?, xmin: row.try_get(10)? });
+        }
+        Ok(())
+    }
+}
+
+impl<'c> NewCalls<'c> {
+    pub(super) fn of(rows: impl Iterator<Item = &'c CallRow>) -> Self {
+        let mut new = Self::default();
+        for row in rows {
+            new.names.push(row.name.name());
+            new.keys.push(row.name.key().as_str());
+            new.ids.push(row.name.id());
+            new.asked.push(row.asked);
+            new.charges.push(json(&row.charges));
+            new.answers.push(row.answer.as_ref().map(json));
+            new.charged_at.push(row.charged_at);
+            new.lapses_at.push(row.lapses_at);
+            new.kept_until.push(row.kept_until);
+            new.used.push(row.used);
+        }
+        new
+    }
+}
+
+/// Reads a call, whose columns begin at a number.
+fn call(name: CallName, row: &PgRow, first: usize) -> Result<CallRow, sqlx::Error> {
+    let (charges, answer): (String, Option<String>) = (row.try_get(first + 1)?, row.try_get(first + 2)?);
+    let unreadable = |_| sqlx::Error::Decode(Box::new(Corrupt { fault: "a call cannot be read", place: 0 }));
+    Ok(CallRow {
+        name,
+        asked: row.try_get(first)?,
+        charges: serde_json::from_str(&charges).map_err(unreadable)?,
+        answer: answer.as_deref().map(serde_json::from_str).transpose().map_err(unreadable)?,
+        charged_at: row.try_get(first + 3)?,
+        reported: Tokens::from_micros(row.try_get(first + 4)?),
+        lapses_at: row.try_get(first + 5)?,
+        kept_until: row.try_get(first + 6)?,
+        used: row.try_get(first + 7)?,
+    })
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("records of numbers and texts become JSON")
+}
+
+/// Some names of a plan, in lock order, and their places, divided by part: each piece is one statement's affair.
+fn by_part<'p>(plan: &'p Plan, places: &'p [usize]) -> impl Iterator<Item = (Vec<&'p CallName>, &'p [usize])> {
+    let name = |place: &usize| &plan.names()[*place];
+    let pieces = places.chunk_by(move |one, other| name(one).part == name(other).part);
+    pieces.map(move |places| (places.iter().map(name).collect(), places))
+}
+
+fn failed(step: Step, name: &CallName) -> impl FnOnce(sqlx::Error) -> Error {
+    move |source| database(step, name.name(), source)
+}
+
+/// Fails where a trigger or a policy keeps a call from being written.
+fn expect(written: Result<Vec<PgRow>, sqlx::Error>, count: usize, name: &CallName) -> Result<(), Error> {
+    let written = written.map_err(failed(Step::Save, name))?;
+    if written.len() == count { Ok(()) } else { Err(unwritten_call(name)) }
+}

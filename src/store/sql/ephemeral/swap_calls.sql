@@ -1,0 +1,78 @@
+-- Generated from ../swap_calls.sql by `./dev sqlx`.
+with h as materialized (
+    select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.in_group, ($9::int8[])[w.first : w.last] as list,
+           coalesce(w.full_at, least(greatest(r.full_at, r.ts) + w.later, '262142-12-31 23:59:59.999999+00')) as full_at
+      from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
+                   pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
+                   pg_catalog.unnest(p.full_at) as full_at, pg_catalog.unnest(p.later) as later,
+                   pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.firsts) as first,
+                   pg_catalog.unnest(p.lasts) as last
+              from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
+                           $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::interval[] as later,
+                           $8::int4[] as groups, $10::int4[] as firsts, $11::int4[] as lasts offset 0) p) w
+      join tollgate.ephemeral r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
+     where w.in_group between 0 and 2147483647
+       for no key update of r skip locked
+),
+c as materialized (
+    select c.tableoid as of, c.ctid as tid, w.in_group, w.is_kept
+      from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
+                   pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.kept) as is_kept
+              from (select $15::text[]::tid[] as tids, $16::text[]::xid[] as versions, $17::int4[] as groups,
+                           $18::bool[] as kept offset 0) p) w
+      join tollgate.calls c on c.part = $1 and c.ctid = w.tid and c.xmin = w.version
+     where w.in_group between 0 and 2147483647
+       and (select pg_catalog.count(*) from h) >= 0
+       for update of c skip locked
+),
+whole as materialized (
+    select w.in_group, w.rows
+      from (select pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.rows) as rows,
+                   pg_catalog.unnest(p.calls) as calls
+              from (select $12::int4[] as groups, $13::int8[] as rows, $14::int8[] as calls offset 0) p) w
+      left join (select h.in_group, pg_catalog.count(*) as locked from h group by h.in_group) r
+        on r.in_group = w.in_group
+      left join (select c.in_group, pg_catalog.count(*) as locked from c group by c.in_group) k
+        on k.in_group = w.in_group
+     where coalesce(r.locked, 0) = w.rows and coalesce(k.locked, 0) = w.calls
+),
+written as (
+    update tollgate.ephemeral r
+       set value = h.value, ts = h.ts, full_at = h.full_at, list = h.list
+      from h
+     where r.part = $1 and r.ctid = h.tid and r.tableoid = h.of and h.in_group in (select in_group from whole)
+    returning h.in_group
+),
+used as (
+    update tollgate.calls k
+       set used = true, lapses_at = null
+      from c
+     where k.part = $1 and k.ctid = c.tid and k.tableoid = c.of and c.is_kept
+       and c.in_group in (select in_group from whole)
+),
+gone as (
+    delete from tollgate.calls k
+     using c
+     where k.part = $1 and k.ctid = c.tid and k.tableoid = c.of and not c.is_kept
+       and c.in_group in (select in_group from whole)
+),
+named as (
+    insert into tollgate.calls (part, name, key, id, asked, charges, charged_at, lapses_at, kept_until, used,
+                                answer)
+    select $1, w.name, w.key, w.id, w.asked, w.charges::json, w.charged_at, w.lapses_at, w.kept_until, w.used,
+           w.answer::json
+      from (select pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.names) as name,
+                   pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.ids) as id,
+                   pg_catalog.unnest(p.asked) as asked, pg_catalog.unnest(p.charges) as charges,
+                   pg_catalog.unnest(p.charged_at) as charged_at, pg_catalog.unnest(p.lapses_at) as lapses_at,
+                   pg_catalog.unnest(p.kept_until) as kept_until, pg_catalog.unnest(p.used) as used,
+                   pg_catalog.unnest(p.answers) as answer
+              from (select $19::int4[] as groups, $20::text[] as names, $21::text[] as keys, $22::text[] as ids,
+                           $23::int8[] as asked, $24::text[] as charges, $25::timestamptz[] as charged_at,
+                           $26::timestamptz[] as lapses_at, $27::timestamptz[] as kept_until, $28::bool[] as used,
+                           $29::text[] as answers offset 0) p) w
+     where w.in_group in (select in_group from whole)
+)
+select in_group as "in_group!" from written
+ union all
+select in_group from whole where rows = 0

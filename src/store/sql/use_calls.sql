@@ -1,0 +1,20 @@
+-- Marks calls as used, for a transaction that has locked them.
+--
+-- $1 part, $2 names, $3 keys, $4 ids
+update tollgate.calls c
+   set used = true, lapses_at = null
+  from (
+      select f.tid, f.of
+        from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
+                     pg_catalog.unnest(p.ids) as id
+                from (select $2::text[] as names, $3::text[] as keys, $4::text[] as ids offset 0) p) w
+       cross join lateral (
+           select c.tableoid as of, c.ctid as tid
+             from tollgate.calls c
+            where c.part = $1 and c.name = w.name and c.key = w.key and c.id = w.id
+           offset 0
+       ) f
+       where w.id > ''
+  ) h
+ where c.part = $1 and c.ctid = h.tid and c.tableoid = h.of and not c.used
+returning 1 as "written!"

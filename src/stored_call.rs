@@ -1,0 +1,39 @@
+use serde::Deserialize;
+
+use crate::algebra::Timestamp;
+use crate::call_name::CallName;
+use crate::receipt::Charge;
+use crate::tokens::Tokens;
+
+/// A call as it is stored, so that it is charged once, settled once, or lapses.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct CallRow {
+    /// Its name.
+    pub name: CallName,
+    /// A fingerprint of what was asked: a repeat must ask the same.
+    pub asked: i64,
+    /// What was charged.
+    pub charges: Vec<Charge>,
+    /// The instant of the decision.
+    pub charged_at: Timestamp,
+    /// What is known to be used, and does not come back in a lapse.
+    pub reported: Tokens,
+    /// When its charges come back; `None` where they stay, or where the receipt was used.
+    pub lapses_at: Option<Timestamp>,
+    /// Until when the row is there at least.
+    pub kept_until: Timestamp,
+    /// Whether its receipt was used.
+    pub used: bool,
+    /// What a repeat must answer besides; `None` where nobody can repeat the call.
+    pub answer: Option<Given>,
+}
+
+/// What a stored call was answered, besides its charges.
+#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
+#[serde(default)]
+pub struct Given {
+    /// When all of it may be spent, where that was not at once.
+    pub(crate) ready_at: Option<Timestamp>,
+}
+
+crate::receipt::lean!(Given {} and { ready_at });

@@ -1,0 +1,183 @@
+//! Sliding windows, against a log of their grants.
+
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tollgate::plan::{Answer, Call};
+use tollgate::{DAY, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, SECOND};
+
+use crate::story::config;
+use crate::world::{World, at, due, micros, ms, sec, tokens};
+
+fn window(n: i64, period: u64, resolution: Option<u16>) -> Limit {
+    let spec = LimitSpec::new("limit", LimitKind::SlidingWindow, micros(n), Duration::from_micros(period));
+    spec.with(|spec| spec.resolution = resolution).try_into().unwrap()
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// A sliding window is the log of its grants: it grants if and only if they leave room, at what they are settled at. In
+    /// steps it is never over, and no stricter than a window that is a step longer.
+    #[test]
+    fn a_sliding_window_is_a_log_of_its_grants(
+        n in 1_i64..12,
+        period in 1_u64..20,
+        resolution in prop::option::of(1_u16..8),
+        story in vec((0_i64..6, 0_i64..8, prop::option::weighted(0.4, (0_usize..6, 0_i64..8))), 1..30),
+    ) {
+        let limit = window(n, period, resolution);
+        let span = i64::try_from(period).unwrap();
+        let tick = resolution.map_or(1, |steps| (span - 1) / i64::from(steps) + 1);
+        let (mut world, mut log, mut now) = (World::default(), Vec::new(), 0);
+        for (gap, cost, settle) in story {
+            now += gap;
+            if let Some((which, actual)) = settle {
+                let Some(which) = which.checked_rem(log.len()) else { continue };
+                let (_, kept, receipt) = &mut log[which];
+                let Some(receipt) = Option::take(receipt) else { continue };
+                let actual = actual.min(*kept);
+                let settled = world.settled(Call::settle(receipt, micros(actual)), at(now)).unwrap();
+                *kept = settled.charges[0].cost.micros();
+                continue;
+            }
+            let cost = cost.min(n);
+            let counted = |span| -> i64 { log.iter().filter(|(at, ..)| now < at + span).map(|(_, kept, _)| kept).sum() };
+            let (used, longer) = (counted(span), counted(span + tick - 1));
+            match world.call(Call::consume([limit.global().cost(micros(cost))]), at(now)).unwrap() {
+                Answer::Granted { receipt, .. } => {
+                    prop_assert!(used + cost <= n, "over: {used} + {cost} of {n} at {now}");
+                    log.push((now, cost, Some(receipt)));
+                }
+                _ => prop_assert!(longer + cost > n, "too strict: {longer} + {cost} of {n} at {now}"),
+            }
+        }
+    }
+
+    /// A sliding window whose n changes, whose period gets shorter, and whose clock goes back: each grant keeps within
+    /// the definition of its day, and nobody waits for longer than a period.
+    #[test]
+    fn a_changed_sliding_window_counts_at_once(
+        story in vec((0_i64..6, 1_i64..6, prop::option::weighted(0.2, (1_i64..9, 0_u64..6)), 0_i64..20), 1..30),
+    ) {
+        let (mut n, mut period) = (5_i64, 30_u64);
+        let (mut world, mut log, mut now) = (World::default(), Vec::<(i64, i64)>::new(), 100);
+        for (gap, cost, change, back) in story {
+            now += gap;
+            if let Some((other, shorter)) = change {
+                (n, period) = (other, period.saturating_sub(shorter).max(1));
+            }
+            let limit = window(n, period, None);
+            let row = world.state(&limit.global());
+            // For a row that is further on, time stands still.
+            let asked = if back == 0 { now - 15 } else { now };
+            let instant = row.as_ref().map_or(asked, |row| asked.max(row.ts.micros()));
+            let span = i64::try_from(period).unwrap();
+            match world.call(Call::consume([limit.global().cost(micros(cost.min(n)))]), at(asked)).unwrap() {
+                Answer::Granted { .. } => {
+                    log.push((instant, cost.min(n)));
+                    let used: i64 = log.iter().filter(|(at, _)| *at > instant - span).map(|(_, cost)| cost).sum();
+                    prop_assert!(used <= n, "{used} of {n} in {span} at {instant}");
+                }
+                Answer::Denied(denied) => {
+                    let retry_at = due(denied.retry_at).micros();
+                    prop_assert!(retry_at <= row.unwrap().ts.micros() + span, "{denied:?}");
+                }
+                Answer::Done(_) | Answer::Settled(_) => unreachable!(),
+            }
+        }
+    }
+}
+
+/// Ten in any minute.
+const SLIDING: Limit = Limit::sliding_window("sliding", 10, MINUTE);
+
+#[test]
+fn a_sliding_window_gives_back_each_grant_a_period_later() {
+    let mut world = World::default();
+    for (now, cost) in [(0, 4), (20, 4), (50, 2)] {
+        world.granted(SLIDING.global().cost(cost), sec(now));
+    }
+    for (cost, retry) in [(1, 60), (4, 60), (5, 80), (8, 80), (9, 110)] {
+        let denied = world.denied(SLIDING.global().cost(cost), sec(55));
+        assert_eq!(due(denied.retry_at), sec(retry), "{cost}");
+    }
+    assert_eq!(world.look(SLIDING.global(), sec(110)).value, tokens(10));
+    assert_eq!(due(world.look(SLIDING.global(), sec(55)).full_at), sec(110));
+}
+
+#[test]
+fn where_two_counts_let_a_window_pass_twice_a_sliding_window_lets_it_pass_once() {
+    // n at the end of a window, and as many as the fading count allows in the next one.
+    let hundred = Limit::sliding_window("hundred", 100, MINUTE);
+    let mut world = World::default();
+    world.granted(hundred.global().cost(100), sec(59));
+    assert_eq!(world.look(hundred.global(), at(118_999_999)).value, tokens(0));
+    assert_eq!(world.look(hundred.global(), sec(119)).value, tokens(100));
+}
+
+#[test]
+fn more_than_64_grants_in_a_period_count_for_a_63rd_of_it_longer_at_most() {
+    let wide = Limit::sliding_window("wide", 1_000, MINUTE);
+    let (mut world, step) = (World::default(), 60_000_000_i64 / 63 + 1);
+    for nth in 0..600 {
+        let _ = world.granted(wide.global(), ms(nth * 100));
+        let list = world.state(&wide.global()).unwrap().list;
+        assert!(list.entries().len() <= 65, "{} after {nth}", list.entries().len());
+    }
+    for nth in 1..=600 {
+        let left = |instant| world.look(wide.global(), instant).value;
+        let instant = ms(60_000 + (nth - 1) * 100);
+        assert!(left(instant) <= tokens(400 + nth), "never over");
+        assert!(left(at(instant.micros() + step)) >= tokens(400 + nth), "{nth}");
+    }
+}
+
+#[test]
+fn credits_debits_and_resets_of_a_sliding_window() {
+    let mut world = World::default();
+    let receipt = world.taken(Call::consume([SLIDING.global().cost(2).tracked_for(MINUTE)]), sec(0));
+    world.granted(SLIDING.global().cost(4), sec(10));
+    world.granted(SLIDING.global().cost(4), sec(20));
+    assert_eq!(world.balance(Call::credit(SLIDING.global().cost(5)), sec(30)).value, tokens(5));
+    assert_eq!(world.look(SLIDING.global(), sec(70)).value, tokens(6), "of what leaves soonest");
+    assert_eq!(world.balance(Call::debit(SLIDING.global().cost(9)), sec(30)).value, tokens(-4));
+    assert_eq!(world.look(SLIDING.global(), sec(89)).value, tokens(1));
+    assert_eq!(world.look(SLIDING.global(), sec(90)).value, tokens(10));
+    assert_eq!(world.balance(Call::reset(SLIDING.global()), sec(40)).value, tokens(10));
+    world.settled(Call::settle(receipt, tokens(1)), sec(40)).unwrap();
+    assert_eq!(world.look(SLIDING.global(), sec(40)).value, tokens(10), "it was forgiven");
+}
+
+#[test]
+fn a_row_that_another_kind_of_limit_wrote_counts_for_a_period() {
+    let bucket = Limit::token_bucket("sliding", 1, DAY).capacity(10);
+    let mut world = World::default();
+    world.granted(bucket.global().cost(9), sec(0));
+    assert_eq!(world.look(SLIDING.global(), sec(59)).value, tokens(1));
+    assert_eq!(world.look(SLIDING.global(), sec(60)).value, tokens(10));
+}
+
+#[test]
+fn what_is_no_sliding_window_is_a_fault_with_a_name() {
+    let spec = || SLIDING.spec();
+    for (spec, fault) in [
+        (spec().with(|spec| spec.shards = 2), LimitFault::ShardsOfCounting),
+        (spec().with(|spec| spec.max_reserved = tokens(1)), LimitFault::ReservationsOfCounting),
+        (spec().with(|spec| spec.capacity = Some(tokens(20))), LimitFault::CapacityOfCounting),
+        (spec().with(|spec| spec.start = Some(SECOND)), LimitFault::StartOfCounting),
+        (spec().with(|spec| spec.resolution = Some(0)), LimitFault::ResolutionOutOfRange),
+        (spec().with(|spec| spec.resolution = Some(64)), LimitFault::ResolutionOutOfRange),
+        (
+            Limit::token_bucket("ten", 10, MINUTE).spec().with(|spec| spec.resolution = Some(1)),
+            LimitFault::ResolutionWithoutSliding,
+        ),
+    ] {
+        assert_eq!(Limit::try_from(spec).unwrap_err().fault, fault);
+    }
+    let coarse = SLIDING.resolution(10).ephemeral();
+    assert_eq!(Limit::try_from(coarse.spec()).unwrap(), coarse);
+    let text = serde_json::to_string(&coarse).unwrap();
+    assert_eq!(serde_json::from_str::<Limit>(&text).unwrap(), coarse, "{text}");
+}
