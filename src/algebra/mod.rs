@@ -64,5 +64,6 @@ pub use shard::Portion;
 pub use state::{FullAt, State};
 pub(crate) use terms::Flow;
 pub use terms::Terms;
+#[cfg(feature = "http")]
 pub(crate) use terms::div_ceil;
 pub use timestamp::Timestamp;

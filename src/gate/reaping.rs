@@ -41,12 +41,12 @@ async fn reap(mut reaper: Reaper, clock: Clock, until: Weak<Mutex<Option<Instant
         // Not all processes at the same time.
         sleep(EVERY.mul_f64(0.5 + fastrand::f64())).await;
         let Some(until) = until.upgrade() else { return };
-        let reaped = reaper.reap(clock.at()).await;
-        if let Err(error) = &reaped {
+        let given_back = reaper.reap(clock.at()).await;
+        if let Err(error) = &given_back {
             tracing::warn!(error = %chain(error), "could not give back what has lapsed");
         }
         let mut until = lock(&until);
-        if reaped.is_ok() && until.is_none_or(|until| Instant::now() >= until) {
+        if given_back.is_ok() && until.is_none_or(|until| Instant::now() >= until) {
             *until = None;
             return;
         }
