@@ -4,6 +4,7 @@
 )]
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::time::{Duration, Instant};
 
 use sqlx::{PgConnection, PgPool};
@@ -72,14 +73,16 @@ impl Reaper {
         lapsed: &[CallRow],
         at: Option<Timestamp>,
     ) -> Result<u64, Error> {
-        match self.give_back(conn, lapsed, at).await {
-            Err(error) if error.leaves_connection() && lapsed.len() > 1 => {}
+        match self.give_back(conn, lapsed, at, PATIENCE).await {
+            Err(error) if error.leaves_connection() => {}
             done => return done,
         }
         let mut reaped = 0;
         for call in lapsed {
-            match self.give_back(conn, std::slice::from_ref(call), at).await {
+            match self.give_back(conn, slice::from_ref(call), at, A_MOMENT).await {
                 Ok(gone) => reaped += gone,
+                // Somebody has locked one of its rows. It is there the next time.
+                Err(error) if error.is_lost_wait() => {}
                 Err(error) if error.leaves_connection() => tell(call, &error),
                 Err(error) => return Err(error),
             }
@@ -92,10 +95,11 @@ impl Reaper {
         conn: &mut PgConnection,
         lapsed: &[CallRow],
         at: Option<Timestamp>,
+        lock_timeout: Duration,
     ) -> Result<u64, Error> {
         let calls = lapsed.iter().map(|call| Call::lapse(call.clone()).checked_for(self.backend.parts));
         let plan = Plan::of(calls.collect::<Result<_, _>>()?);
-        let mut tx = begin(conn, self.backend, PATIENCE, PATIENCE).await.map_err(unreaped)?;
+        let mut tx = begin(conn, self.backend, lock_timeout, PATIENCE).await.map_err(unreaped)?;
         let answers = Execution::new(Store::new(&mut tx, at, self.backend), &plan).run().await?;
         tx.commit().await.map_err(unreaped)?;
         let mut reaped = 0;
@@ -118,8 +122,11 @@ fn tell(call: &CallRow, error: &Error) {
 /// How many calls one transaction gives back at most.
 const MOST: u32 = 64;
 
-/// How long it waits for a row, and for a statement.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it waits for a statement, and for a row that somebody has locked.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long it waits for each row of one call: those of sixty-four calls must not keep the others waiting.
+const A_MOMENT: Duration = Duration::from_millis(20);
 
 /// How often it looks from the beginning.
 const A_WHILE: Duration = Duration::from_mins(1);

@@ -72,8 +72,8 @@ impl Request {
     /// Lets the call lapse: its tokens come back `span` after they are ready, unless it is settled or cancelled before.
     ///
     /// For an estimate that nobody settles if its owner dies. One request says it for its whole call, which is stored in
-    /// a row of its own: `tollgate.calls`. It comes back within a second after the lapse, where some process sweeps: a
-    /// `Sweeper`'s task, or a gate that makes such calls. Until then a settlement still succeeds.
+    /// a row of its own: `tollgate.calls`. It comes back a second or two after the lapse, where some process
+    /// sweeps: a `Sweeper`'s task, or a gate that makes such calls. Until then a settlement still succeeds.
     ///
     /// Of this and [`tracked_for`](Self::tracked_for) the last one counts. A zero span, one longer than
     /// [`Limit::MAX_PERIOD`], one of a fraction of a microsecond, a [concurrency](Limit::concurrency) limit, and two
@@ -86,7 +86,8 @@ impl Request {
     /// Makes the receipt of the call good for one use: it can be settled or cancelled once, until `span` after the
     /// tokens are ready. Then the charges stand.
     ///
-    /// A second use is [`Error::ReceiptUsed`], a late one [`Error::Lapsed`]; neither changes anything. The call is stored
+    /// A second use is [`Error::ReceiptUsed`], or after the span [`Error::Lapsed`]; neither changes anything. A late use
+    /// succeeds until a sweeper has forgotten the call. The call is stored
     /// as for [`lapses_after`](Self::lapses_after), whose errors are the same.
     pub fn tracked_for(mut self, span: Duration) -> Self {
         self.keeping = Some(Keeping::TrackedFor(span));

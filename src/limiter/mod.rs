@@ -186,8 +186,9 @@ impl Limiter {
     ///
     /// # Errors
     ///
-    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Then
-    /// [`Error::NotInTransaction`], [`Error::Locked`], [`Error::CorruptRow`], and the errors of the database.
+    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::Call`], [`Error::CostExceedsCapacity`]. Then
+    /// [`Error::NotInTransaction`], [`Error::Locked`], [`Error::CorruptRow`], [`Error::OnceMismatch`],
+    /// [`Error::MixedMoney`], [`Error::ReceiptUsed`] for the id of a lease that is over, and the errors of the database.
     pub async fn consume(&self, tx: &mut impl InTransaction, request: Request) -> Result<Decision, Error> {
         self.consume_all(tx, [request]).await
     }
@@ -256,7 +257,7 @@ impl Limiter {
         self.look(conn, Call::look(request)).await.map(Answer::balance)
     }
 
-    /// Gives tokens, up to the capacity.
+    /// Gives tokens, up to the capacity; a [wallet](crate::Limit::wallet) has none.
     ///
     /// # Errors
     ///

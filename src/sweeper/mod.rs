@@ -23,7 +23,8 @@ use watch::Watch;
 
 /// Deletes rows that are full again: a missing row means the same.
 ///
-/// Without a sweeper only the tables' size suffers: they hold a row for every key that was ever asked. Run it as a
+/// Without a sweeper the tables hold a row for every key that was ever asked, and what lapses comes back only by the gates
+/// that have charged it. Run it as a
 /// [task](Self::spawn) of each service, [in steps](Self::pass) of your own, or as `tollgate sweep`.
 ///
 /// # How it works

@@ -526,6 +526,33 @@ async fn who_waits_for_a_row_in_which_the_id_is_being_charged_is_charged_nothing
     }
 }
 
+/// Two calls of one id that write no common row meet only at the id: the second repeats the first, and nobody beside it
+/// in the batch is the worse for it.
+#[tokio::test]
+async fn who_meets_another_only_at_the_id_repeats_it() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).lanes(1).build();
+    for limit in ten() {
+        // Full: a credit writes nothing.
+        let pay = || limit.key("full").once("pay");
+        gate.credit(limit.key("full")).await.unwrap();
+        assert!(gate.consume(limit.key("other").cost(0)).await.unwrap().is_granted());
+        let mut tx = world.begin().await;
+        limiter().credit(&mut tx, pay()).await.unwrap();
+        let beside = tokio::spawn({
+            let gate = gate.clone();
+            let (one, two) = (pay(), limit.key("other").once("two"));
+            async move { tokio::join!(gate.credit(one), gate.consume(two)) }
+        });
+        world.until_anyone_is_blocked().await;
+        tx.commit().await.unwrap();
+        let (credited, consumed) = soon(beside).await.unwrap();
+        assert_eq!(credited.unwrap().source, Source::Repeated);
+        assert!(consumed.unwrap().is_granted());
+        world.sql("truncate tollgate.calls").await;
+    }
+}
+
 /// Several who ask for one lease share it: it counts once, and ends for all of them together.
 #[tokio::test]
 async fn a_lease_with_an_id_is_shared_and_ends_for_all_at_once() {
