@@ -4,7 +4,7 @@ use crate::algebra::State;
 use crate::decision::Source;
 use crate::error::Error;
 use crate::parts::Parts;
-use crate::plan::{Answer, Call, Change, CheckedCall, Outcome, Plan, Row};
+use crate::plan::{Answer, Call, CallChange, Change, CheckedCall, Outcome, Plan, Row};
 use crate::store::{Found, Store, unwritten};
 
 /// One answer for each call of a plan, in their order.
@@ -74,8 +74,7 @@ impl<'a> Execution<'a> {
         let known = self.store.lock_calls(self.plan).await?;
         let Outcome { answers, changes, calls } = self.plan.decide_in(&chosen, &states, &known.calls, found.now);
         let Ok(answer @ Answer::Granted { .. }) = only(answers) else { return Ok(None) };
-        self.save(&changes, found.xid).await?;
-        self.store.save_calls(self.plan.names(), &calls).await?;
+        self.save(&changes, &calls, found.xid).await?;
         Ok(Some(answer))
     }
 
@@ -117,13 +116,7 @@ impl<'a> Execution<'a> {
         }
         let known = self.store.lock_calls(self.plan).await?;
         let Outcome { answers, changes, calls } = self.plan.decide(&found.states, &known.calls, found.now);
-        if !changes.is_empty() {
-            self.save(&changes, found.xid).await?;
-        }
-        if !calls.is_empty() {
-            self.store.expect_transaction(rows[0].name()).await?;
-            self.store.save_calls(self.plan.names(), &calls).await?;
-        }
+        self.save(&changes, &calls, found.xid).await?;
         let is_vain = |place: &&usize| changes.binary_search_by_key(*place, |change| change.row).is_err();
         let vain: Vec<_> = found.inserted.iter().filter(is_vain).map(|place| rows[*place].clone()).collect();
         if let (Some(xid), false) = (found.xid, vain.is_empty()) {
@@ -133,15 +126,25 @@ impl<'a> Execution<'a> {
         Ok(answers)
     }
 
-    async fn save(&mut self, changes: &[Change], xid: Option<i64>) -> Result<(), Error> {
-        let rows = self.plan.rows();
+    async fn save(&mut self, changes: &[Change], calls: &[CallChange], xid: Option<i64>) -> Result<(), Error> {
+        let (rows, names) = (self.plan.rows(), self.plan.names());
+        if changes.is_empty() {
+            if !calls.is_empty() {
+                self.store.expect_transaction(rows[0].name()).await?;
+            }
+            return self.store.save_calls(names, calls).await;
+        }
         let Some(xid) = xid else {
             // Nothing is locked: what was inserted is not there.
             let row = &rows[changes[0].row];
             self.store.expect_transaction(row.name()).await?;
             return Err(unwritten(row));
         };
-        self.store.save(rows, changes, xid).await
+        if calls.is_empty() {
+            self.store.save(rows, changes, xid).await
+        } else {
+            self.store.save_with_calls(rows, changes, names, calls, xid).await
+        }
     }
 }
 

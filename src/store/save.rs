@@ -2,13 +2,15 @@
 
 use sqlx::{Row as _, query_file};
 
+use super::calls::NewCalls;
 use super::columns::{self, Columns, Values};
 use super::fault::{failed, unwritten};
 use super::{Store, by_table_and_part};
 use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
-use crate::plan::{Change, Row};
+use crate::plan::{CallChange, Change, Row};
+use crate::stored_call::CallName;
 
 impl Store<'_> {
     /// Writes what changed in rows that transaction `xid` holds. Where nothing is distributed it is one statement: all
@@ -33,6 +35,29 @@ impl Store<'_> {
                 self.prove_transaction(piece[0].name()).await?;
                 return Err(unwritten(&rows[changes[0].row]));
             }
+        }
+        Ok(())
+    }
+
+    /// Saves rows that are locked, and what became of calls that are locked or new, in one statement: whole or not at all,
+    /// even if the caller goes away. On Citus in several.
+    pub(crate) async fn save_with_calls(
+        &mut self,
+        rows: &[Row],
+        changes: &[Change],
+        names: &[CallName],
+        calls: &[CallChange],
+        xid: i64,
+    ) -> Result<(), Error> {
+        let Some(xid) = self.provable(xid) else {
+            self.save(rows, changes, xid).await?;
+            return self.save_calls(names, calls).await;
+        };
+        let first = &rows[changes[0].row];
+        let written = self.save_rows_and_calls(rows, changes, names, calls, Some(xid)).await;
+        if written.map_err(failed(Step::Save, first))? != changes.len() + calls.len() {
+            self.prove_transaction(first.name()).await?;
+            return Err(unwritten(first));
         }
         Ok(())
     }
@@ -90,6 +115,71 @@ impl Store<'_> {
                 &durable_values.lists.lasts as &[Option<i32>],
                 &ephemeral_values.later,
                 &durable_values.later
+            ))
+            .await?;
+        let written: i64 = written.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;
+        usize::try_from(written).map_err(|error| sqlx::Error::Decode(error.into()))
+    }
+
+    async fn save_rows_and_calls(
+        &mut self,
+        rows: &[Row],
+        changes: &[Change],
+        names: &[CallName],
+        calls: &[CallChange],
+        xid: Option<i64>,
+    ) -> Result<usize, sqlx::Error> {
+        let new = NewCalls::of(calls.iter().filter_map(CallChange::row));
+        let read: Vec<_> = calls.iter().filter(|call| call.row().is_none()).collect();
+        let of_read = || read.iter().map(|call| &names[call.name()]);
+        let limits: Vec<_> = of_read().map(CallName::name).collect();
+        let keys: Vec<_> = of_read().map(|name| name.key().as_str()).collect();
+        let ids: Vec<_> = of_read().map(CallName::id).collect();
+        let kept: Vec<_> = read.iter().map(|call| matches!(call, CallChange::Use { .. })).collect();
+        let of = |table| changes.iter().filter(move |change| rows[change.row].storage() == table);
+        let columns = |table| Columns::of(of(table).map(|change| &rows[change.row]));
+        let [ephemeral, durable] = [Storage::Ephemeral, Storage::Durable].map(columns);
+        let [ephemeral_values, durable_values] =
+            [Storage::Ephemeral, Storage::Durable].map(|table| Values::of(of(table)));
+        let written = self
+            .fetch(query_file!(
+                "src/store/sql/save_calls.sql",
+                columns::part(&rows[changes[0].row]),
+                &ephemeral.names as &[&str],
+                &ephemeral.keys as &[&str],
+                &ephemeral.shards,
+                &ephemeral_values.amounts,
+                &ephemeral_values.instants as &[Timestamp],
+                &ephemeral_values.full_at as &[Option<Timestamp>],
+                &durable.names as &[&str],
+                &durable.keys as &[&str],
+                &durable.shards,
+                &durable_values.amounts,
+                &durable_values.instants as &[Timestamp],
+                &durable_values.full_at as &[Option<Timestamp>],
+                xid as Option<i64>,
+                &ephemeral_values.lists.numbers,
+                &ephemeral_values.lists.firsts as &[Option<i32>],
+                &ephemeral_values.lists.lasts as &[Option<i32>],
+                &durable_values.lists.numbers,
+                &durable_values.lists.firsts as &[Option<i32>],
+                &durable_values.lists.lasts as &[Option<i32>],
+                &ephemeral_values.later,
+                &durable_values.later,
+                &limits as &[&str],
+                &keys as &[&str],
+                &ids as &[&str],
+                &kept,
+                &new.names as &[&str],
+                &new.keys as &[&str],
+                &new.ids as &[&str],
+                &new.asked,
+                &new.charges,
+                &new.charged_at as &[Timestamp],
+                &new.lapses_at as &[Option<Timestamp>],
+                &new.kept_until as &[Timestamp],
+                &new.used,
+                &new.answers as &[Option<String>]
             ))
             .await?;
         let written: i64 = written.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;

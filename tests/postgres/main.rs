@@ -17,6 +17,7 @@ mod gate;
 mod http;
 mod leases;
 mod migrate;
+mod odds;
 mod pgbouncer;
 mod plans;
 mod pooler;
