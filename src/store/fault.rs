@@ -81,10 +81,9 @@ impl Error {
     /// Whether the same call may succeed when the whole transaction is tried again.
     ///
     /// True for lost races (serialization failures 40001, deadlocks 40P01, an id that another call used first 23505), for
-    /// waits that were cut short
-    /// ([`Error::Locked`], lock timeouts 55P03, cancelled statements 57014), for crowds ([`Error::Overloaded`],
-    /// [`Error::PoolExhausted`], too many connections 53300), for servers that shut down or start up, and for lost
-    /// connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which may have been carried
+    /// waits that were cut short ([`Error::Locked`], lock timeouts 55P03, cancelled statements 57014), for crowds
+    /// ([`Error::Overloaded`], [`Error::PoolExhausted`], too many connections 53300), for servers that shut down or start
+    /// up, and for lost connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which may have been carried
     /// out, for [`Error::ReadOnly`], as the same connection leads to the same server again, and for a pool that is
     /// closed.
     #[must_use]
@@ -182,10 +181,10 @@ impl Error {
             if matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505")))
     }
 
-    /// Whether a failed compare-and-swap is worth a try in a transaction: it lost a race, or sessions are read-only
-    /// unless they say otherwise.
+    /// Whether a failed compare-and-swap is worth a try in a transaction: it lost a race, it would have waited for
+    /// somebody else's id, or sessions are read-only unless they say otherwise.
     pub(crate) fn is_lost_swap(&self) -> bool {
-        self.is_lost_race() || matches!(self, Self::ReadOnly { .. })
+        self.is_lost_race() || self.is_lock_timeout() || matches!(self, Self::ReadOnly { .. })
     }
 
     /// Whether one row or one key may be the cause: a corrupt row, or one that PostgreSQL finds fault with (classes 22

@@ -75,3 +75,80 @@ async fn a_call_dropped_anywhere_and_committed_counts_with_its_id_or_not_at_all(
     }
     assert!(bad.is_empty(), "{bad:#?}");
 }
+
+/// A full bucket takes no credit, so the two collide in the id alone.
+#[tokio::test]
+async fn who_loses_the_race_for_an_id_that_changes_no_row_is_told_so() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 3).await).build();
+    let ask = || BUCKET.key("k").cost(5).once("payment");
+    let mut tx = world.begin().await;
+    Limiter::new().credit(&mut tx, ask()).await.unwrap();
+    let second = tokio::spawn({
+        let mut tx = world.begin().await;
+        async move {
+            let answer = Limiter::new().credit(&mut tx, ask()).await;
+            drop(tx);
+            answer
+        }
+    });
+    let by_gate = tokio::spawn({
+        let gate = gate.clone();
+        async move { gate.credit(ask()).await }
+    });
+    world.until_anyone_is_blocked().await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    tx.commit().await.unwrap();
+    let by_gate = soon(by_gate).await.unwrap();
+    let second = soon(second).await.unwrap();
+    assert!(
+        by_gate.is_ok() && second.as_ref().is_ok_and(|b| b.source == Source::Repeated)
+            || second.as_ref().is_err_and(Error::is_retryable)
+    );
+}
+
+/// Each of the two takes from a row of its own, so they collide in the id alone.
+#[tokio::test]
+async fn an_id_in_an_open_transaction_holds_up_nobody_else() {
+    let world = World::new().await;
+    let sharded = Limit::token_bucket("sharded", 800, EVER).shards(8);
+    let wire = pool(&world.url(), 1).await;
+    let gate = patient(&wire).build();
+    // Make all rows there.
+    gate.consume(sharded.key("k").cost(80)).await.unwrap().granted().unwrap();
+    gate.reset(sharded.key("k")).await.unwrap();
+    for key in 0..4 {
+        gate.consume(BUCKET.key(key)).await.unwrap().granted().unwrap();
+    }
+    world.sql("insert into tollgate.durable (part, name, key, shard, value, ts, full_at) select 0, 'sharded', 'k', n, 100000000, now(), now() from generate_series(0,7) n on conflict do nothing").await;
+    let mut errors = Vec::new();
+    for round in 0..3 {
+        let mut tx = world.begin().await;
+        Limiter::new().consume(&mut tx, sharded.key("k").once(round)).await.unwrap().granted().unwrap();
+        // A plug lets the rest come together.
+        let began = Instant::now();
+        let mut plug = Vec::new();
+        for key in 0..4 {
+            let gate = gate.clone();
+            plug.push(tokio::spawn(async move { gate.consume(BUCKET.key(key)).await.map(|_| ()) }));
+        }
+        let (gate2, asked) = (gate.clone(), sharded.key("k").once(round));
+        let id = tokio::spawn(async move { gate2.consume(asked).await.map(|d| d.granted().unwrap().source) });
+        for key in 0..4 {
+            let gate = gate.clone();
+            plug.push(tokio::spawn(async move { gate.consume(BUCKET.key(key)).await.map(|_| ()) }));
+        }
+        for task in plug {
+            let answer = task.await.unwrap();
+            if answer.is_err() || began.elapsed() > SECOND / 2 {
+                errors.push(format!("round {round}: stranger after {:?}: {answer:?}", began.elapsed()));
+            }
+        }
+        tx.commit().await.unwrap();
+        let answer = soon(id).await.unwrap();
+        if !matches!(answer, Ok(Source::Repeated)) {
+            errors.push(format!("round {round}: the repeat: {answer:?}"));
+        }
+    }
+    assert!(errors.is_empty(), "{errors:#?}");
+}

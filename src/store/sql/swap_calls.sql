@@ -2,8 +2,9 @@
 -- rows, or not at all. A group is lost also where a call that was read has changed, is locked or is gone. An id that is
 -- there already is an error, and then no group is written.
 --
--- Rows are locked before calls, as everywhere. Neither is waited for; an insert of the same id by others may be, and
--- they wait for nobody who waits for this.
+-- Rows are locked before calls, as everywhere. Neither is waited for. An insert of the same id by others is, but for a
+-- moment only: a call that changes no row, or one shard of several, has its id as all that the two collide in, and the
+-- others may be in a long transaction.
 --
 -- Returns the group of each row that was written, and each group without rows.
 --
@@ -88,6 +89,7 @@ named as (
                            $26::timestamptz[] as lapses_at, $27::timestamptz[] as kept_until, $28::bool[] as used,
                            $29::text[] as answers offset 0) p) w
      where w.in_group in (select in_group from whole)
+       and (select pg_catalog.set_config('lock_timeout', '10ms', true)) is not null
 )
 select in_group as "in_group!" from written
  union all

@@ -72,6 +72,7 @@ named as (
                            $26::timestamptz[] as lapses_at, $27::timestamptz[] as kept_until, $28::bool[] as used,
                            $29::text[] as answers offset 0) p) w
      where w.in_group in (select in_group from whole)
+       and (select pg_catalog.set_config('lock_timeout', '10ms', true)) is not null
 )
 select in_group as "in_group!" from written
  union all
