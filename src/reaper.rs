@@ -27,20 +27,37 @@ pub(crate) struct Reaper {
     /// For each part when the last call that was given back had lapsed: what is dead in front of it is not read again.
     since: BTreeMap<u16, Timestamp>,
     from_the_beginning: Option<Instant>,
+    /// Whether the last look has left a call because somebody had locked its rows.
+    is_behind: bool,
+}
+
+/// What became of calls that had lapsed.
+#[derive(Clone, Copy, Default)]
+struct Given {
+    /// How many were given back.
+    back: u64,
+    /// How many are still there.
+    left: u64,
 }
 
 impl Reaper {
     pub(crate) fn new(pool: PgPool, backend: Backend) -> Self {
-        Self { pool, backend, since: BTreeMap::new(), from_the_beginning: None }
+        Self { pool, backend, since: BTreeMap::new(), from_the_beginning: None, is_behind: false }
     }
 
-    /// Gives back all that has lapsed by now, or by an instant; how many calls that were. A call that cannot be given back is left, and an
-    /// event says so.
+    /// Whether the last look has left a call because somebody had locked its rows.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// Gives back all that has lapsed by now, or by an instant; how many calls that were. A call that cannot be given
+    /// back is left, and an event says so.
     pub(crate) async fn reap(&mut self, at: Option<Timestamp>) -> Result<u64, Error> {
-        if self.from_the_beginning.is_none_or(|last| last.elapsed() >= A_WHILE) {
+        if self.is_behind || self.from_the_beginning.is_none_or(|last| last.elapsed() >= A_WHILE) {
             self.since.clear();
             self.from_the_beginning = Some(Instant::now());
         }
+        self.is_behind = false;
         let mut reaped = 0;
         for part in self.backend.parts.all() {
             reaped += self.reap_part(part, at).await?;
@@ -49,45 +66,55 @@ impl Reaper {
     }
 
     async fn reap_part(&mut self, part: u16, at: Option<Timestamp>) -> Result<u64, Error> {
-        let (mut reaped, mut since) = (0, self.since.get(&part).copied().unwrap_or(Timestamp::MIN));
+        let since = self.since.get(&part).copied().unwrap_or(Timestamp::MIN);
+        let (mut reaped, mut left) = (0, 0);
         loop {
             let mut conn = self.pool.acquire().await.map_err(unreaped)?;
-            let lapsed = Store::new(&mut conn, at, self.backend).wrapping().find_lapsed(part, since, MOST).await?;
-            let Some(last) = lapsed.last().and_then(|call| call.lapses_at) else { break };
-            let gone = self.give_back_all(&mut conn, &lapsed, at).await?;
-            reaped += gone;
+            let mut store = Store::new(&mut conn, at, self.backend).wrapping();
+            let lapsed = store.find_lapsed(part, since, left, MOST).await?;
+            let Some(last) = lapsed.last else { break };
+            let given = self.give_back_all(&mut conn, &lapsed.calls, at).await?;
+            reaped += given.back;
+            // What cannot be given back must not stand in front of the rest.
+            left += given.left + lapsed.unreadable;
             self.since.insert(part, last.after(-LOOK_BACK));
-            if lapsed.len() < MOST as usize {
+            if lapsed.calls.len() as u64 + lapsed.unreadable < u64::from(MOST) {
                 break;
             }
-            // What cannot be given back must not stand in front of the rest.
-            since = if gone == 0 { last } else { since };
         }
         Ok(reaped)
     }
 
     /// Gives calls back together, or one by one where something is wrong with one.
     async fn give_back_all(
-        &self,
+        &mut self,
         conn: &mut PgConnection,
         lapsed: &[CallRow],
         at: Option<Timestamp>,
-    ) -> Result<u64, Error> {
+    ) -> Result<Given, Error> {
+        if lapsed.is_empty() {
+            return Ok(Given::default());
+        }
         match self.give_back(conn, lapsed, at, PATIENCE).await {
             Err(error) if error.leaves_connection() => {}
             done => return done,
         }
-        let mut reaped = 0;
+        let mut all = Given::default();
         for call in lapsed {
             match self.give_back(conn, slice::from_ref(call), at, A_MOMENT).await {
-                Ok(gone) => reaped += gone,
-                // Somebody has locked one of its rows. It is there the next time.
-                Err(error) if error.is_lost_wait() => {}
-                Err(error) if error.leaves_connection() => tell(call, &error),
+                Ok(given) => {
+                    all.back += given.back;
+                    all.left += given.left;
+                }
+                Err(error) if error.leaves_connection() => {
+                    all.left += 1;
+                    self.is_behind |= error.is_retryable();
+                    tell(call, &error);
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(reaped)
+        Ok(all)
     }
 
     async fn give_back(
@@ -96,21 +123,24 @@ impl Reaper {
         lapsed: &[CallRow],
         at: Option<Timestamp>,
         lock_timeout: Duration,
-    ) -> Result<u64, Error> {
+    ) -> Result<Given, Error> {
         let calls = lapsed.iter().map(|call| Call::lapse(call.clone()).checked_for(self.backend.parts));
         let plan = Plan::of(calls.collect::<Result<_, _>>()?);
-        let mut tx = begin(conn, self.backend, lock_timeout, PATIENCE).await.map_err(unreaped)?;
+        let mut tx = begin(conn, self.backend, lock_timeout, TIMEOUT).await.map_err(unreaped)?;
         let answers = Execution::new(Store::new(&mut tx, at, self.backend), &plan).run().await?;
         tx.commit().await.map_err(unreaped)?;
-        let mut reaped = 0;
+        let mut given = Given::default();
         for (call, answer) in lapsed.iter().zip(answers) {
             match answer {
                 // Nothing is left where somebody else was faster.
-                Ok(answer) => reaped += u64::from(!answer.settlement().charges.is_empty()),
-                Err(error) => tell(call, &error),
+                Ok(answer) => given.back += u64::from(!answer.settlement().charges.is_empty()),
+                Err(error) => {
+                    given.left += 1;
+                    tell(call, &error);
+                }
             }
         }
-        Ok(reaped)
+        Ok(given)
     }
 }
 
@@ -122,11 +152,14 @@ fn tell(call: &CallRow, error: &Error) {
 /// How many calls one transaction gives back at most.
 const MOST: u32 = 64;
 
-/// How long it waits for a statement, and for a row that somebody has locked.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long it waits for a row that somebody has locked. Meanwhile it locks those in front of it, which all may need.
+const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long it waits for each row of one call: those of sixty-four calls must not keep the others waiting.
-const A_MOMENT: Duration = Duration::from_millis(20);
+/// The same for each of several calls that were not given back together.
+const A_MOMENT: Duration = Duration::from_millis(5);
+
+/// How long it waits for a statement.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often it looks from the beginning.
 const A_WHILE: Duration = Duration::from_mins(1);

@@ -473,12 +473,16 @@ impl Gate {
     async fn ask(&self, call: CheckedCall) -> Result<Answer, Error> {
         let (limit, lapses) = (call.limit().clone(), call.lapses());
         let span = tracing::debug_span!("tollgate", limit = limit.as_str(), outcome = tracing::field::Empty);
+        // Before anything is charged: the caller may be gone when the answer comes, and the answer may be lost.
+        if let Some(lapses_in) = lapses {
+            self.inner.note_lapse(lapses_in);
+        }
         let answer = self.queue(call, &limit).instrument(span.clone()).await;
         match &answer {
             Ok(answer) => {
-                if let (true, Some(lapses_in)) = (lapses, answer.stored_for()) {
-                    let Shared { pool, settings, .. } = &*self.inner.shared;
-                    self.inner.reaping.note(lapses_in, pool, settings);
+                // A reservation that has to wait lapses later.
+                if let (Some(_), Some(lapses_in)) = (lapses, answer.stored_for()) {
+                    self.inner.note_lapse(lapses_in);
                 }
                 span.record("outcome", answer.outcome());
                 meter::decided(limit.as_str(), answer.outcome(), answer.source());
@@ -495,6 +499,13 @@ impl Gate {
         let (reply, answer) = Reply::new(limit.clone());
         self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply, blocked_since: None })?;
         answer.await.expect("a reply is sent even when it is dropped")
+    }
+}
+
+impl Inner {
+    /// Sees to it that a call which lapses after so long is given back then.
+    fn note_lapse(&self, lapses_in: Duration) {
+        self.reaping.note(lapses_in, &self.shared.pool, &self.shared.settings);
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::clock::Clock;
 use super::shared::Settings;
+use super::worker::Worker;
 use crate::error::chain;
 use crate::reaper::Reaper;
 
@@ -35,20 +36,28 @@ impl Reaping {
     }
 }
 
-/// Looks until the last call has lapsed, or the gate is gone.
+/// Looks until the last call has lapsed and nothing is left, or the gate is gone.
 async fn reap(mut reaper: Reaper, clock: Clock, until: Weak<Mutex<Option<Instant>>>) {
+    // Where its runtime ends, the next call starts another.
+    let here = until.clone();
+    let worker = Worker::new(move || {
+        if let Some(until) = here.upgrade() {
+            *lock(&until) = None;
+        }
+    });
     loop {
         // Not all processes at the same time.
         sleep(EVERY.mul_f64(0.5 + fastrand::f64())).await;
-        let Some(until) = until.upgrade() else { return };
+        let Some(until) = until.upgrade() else { return worker.done() };
         let given_back = reaper.reap(clock.at()).await;
         if let Err(error) = &given_back {
             tracing::warn!(error = %chain(error), "could not give back what has lapsed");
         }
         let mut until = lock(&until);
-        if given_back.is_ok() && until.is_none_or(|until| Instant::now() >= until) {
+        let is_done = given_back.is_ok() && !reaper.is_behind();
+        if is_done && until.is_none_or(|until| Instant::now() >= until) {
             *until = None;
-            return;
+            return worker.done();
         }
     }
 }

@@ -62,8 +62,8 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// grant of several limits takes three: look, insert or lock, write. A grant of a limit with shards takes four, with
 /// the savepoint. A refusal takes one. Other verbs take two: lock, write.
 ///
-/// A call that lapses or is tracked takes one more, to insert its row, and its settlement two: lock it, delete it. One
-/// with an id takes six: look at rows and call, lock both, write both. A repeat takes the first two.
+/// A call that lapses or is tracked takes no more, and its settlement one: to lock the call. One with an id takes five:
+/// look at rows and call, lock both, write. A repeat takes the first two.
 ///
 /// # Shards
 ///
@@ -87,8 +87,7 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// # Cancellation
 ///
 /// Futures may be dropped at any await point. One statement writes what a call takes, so a dropped call was carried out
-/// whole or not at all; the row of a call with an id is written after that. Only the database knows what was done, so
-/// let the transaction roll back. If it commits after
+/// whole or not at all. Only the database knows which of the two, so let the transaction roll back. If it commits after
 /// all, a call that was not carried out leaves at most a full row, which means the same as a missing one. A dropped
 /// call with a [lock timeout](Self::lock_timeout) leaves that timeout set for the rest of the transaction.
 ///

@@ -1,4 +1,6 @@
 use std::collections::HashMap;
+#[cfg(feature = "postgres")]
+use std::time::Duration;
 
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
 use super::row::Row;
@@ -209,11 +211,11 @@ impl CheckedCall {
         matches!(self.action, Action::Settle(_))
     }
 
-    /// Whether what it takes comes back by itself.
+    /// After how long what it takes comes back by itself, if it does.
     #[cfg(feature = "postgres")]
-    pub(crate) fn lapses(&self) -> bool {
-        let role = self.stored.as_ref().map(|stored| stored.role);
-        matches!(role, Some(Role::Write { keeping: Some(keeping), .. }) if keeping.lapses())
+    pub(crate) fn lapses(&self) -> Option<Duration> {
+        let Role::Write { keeping: Some(keeping), .. } = self.stored.as_ref()?.role else { return None };
+        keeping.lapses().then(|| keeping.span())
     }
 
     /// Whether it was perhaps carried out before.

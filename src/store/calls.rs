@@ -28,6 +28,16 @@ pub(crate) struct KnownCalls {
     pub(super) versions: Vec<Option<Version>>,
 }
 
+/// What was found to have lapsed.
+#[derive(Debug)]
+pub(crate) struct Lapsed {
+    pub(crate) calls: Vec<CallRow>,
+    /// How many more there were.
+    pub(crate) unreadable: u64,
+    /// When the last of all had lapsed.
+    pub(crate) last: Option<Timestamp>,
+}
+
 /// New calls, as the arrays that statements bind.
 #[derive(Default)]
 pub(super) struct NewCalls<'c> {
@@ -127,24 +137,42 @@ impl Store<'_> {
         if reported.is_empty() { Err(Error::ReceiptUsed { limit: call.name.clone().into() }) } else { Ok(()) }
     }
 
-    /// The first calls of a part that have lapsed since an instant. Locks none.
-    pub(crate) async fn find_lapsed(&mut self, part: u16, since: Timestamp, most: u32) -> Result<Vec<CallRow>, Error> {
+    /// The first calls of a part that have lapsed since an instant, behind so many that are left. Locks none.
+    pub(crate) async fn find_lapsed(
+        &mut self,
+        part: u16,
+        since: Timestamp,
+        left: u64,
+        most: u32,
+    ) -> Result<Lapsed, Error> {
         let at = self.at;
         let rows = query_file!(
             "src/store/sql/find_lapsed.sql",
             part_number(part),
             since as Timestamp,
             i64::from(most),
-            at as Option<Timestamp>
+            at as Option<Timestamp>,
+            i64::try_from(left).unwrap_or(i64::MAX)
         );
-        let rows = self.fetch(rows).await;
+        let rows = self.fetch(rows).await.map_err(unreaped)?;
         let name = |row: &PgRow| {
             let (name, key, id): (String, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
             let key = Key::try_from(key).map_err(|error| sqlx::Error::Decode(error.into()))?;
             Ok::<_, sqlx::Error>(CallName { part, name: name.into(), key, id: id.into() })
         };
-        let calls = rows.and_then(|rows| rows.iter().map(|row| call(name(row)?, row, 3)).collect());
-        calls.map_err(unreaped)
+        let last = rows.last().map(|row| row.try_get(8)).transpose().map_err(unreaped)?;
+        let mut lapsed = Lapsed { calls: Vec::with_capacity(rows.len()), unreadable: 0, last };
+        for row in &rows {
+            match name(row).and_then(|name| call(name, row, 3)) {
+                Ok(call) => lapsed.calls.push(call),
+                // A later release may have written it.
+                Err(error) => {
+                    lapsed.unreadable += 1;
+                    tracing::warn!(%error, "a lapsed call cannot be read");
+                }
+            }
+        }
+        Ok(lapsed)
     }
 }
 

@@ -7,10 +7,10 @@ use super::columns::{self, Columns, Values};
 use super::fault::{failed, unwritten};
 use super::{Store, by_table_and_part};
 use crate::algebra::Timestamp;
+use crate::call_name::CallName;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
 use crate::plan::{CallChange, Change, Row};
-use crate::stored_call::CallName;
 
 impl Store<'_> {
     /// Writes what changed in rows that transaction `xid` holds. Where nothing is distributed it is one statement: all

@@ -49,9 +49,9 @@ async fn each_verb_takes_so_many_round_trips() {
         ("cancel", 2),
         ("cancel, in vain", 1),
         ("settle three of one table", 2),
-        ("consume, tracked", 3),
-        ("settle, tracked", 4),
-        ("consume, with an id", 6),
+        ("consume, tracked", 2),
+        ("settle, tracked", 3),
+        ("consume, with an id", 5),
         ("consume, repeated", 2),
     ];
     // The first call of each statement on a connection prepares it.

@@ -152,3 +152,85 @@ async fn an_id_in_an_open_transaction_holds_up_nobody_else() {
     }
     assert!(errors.is_empty(), "{errors:#?}");
 }
+
+/// As one that a later release has written.
+#[tokio::test]
+async fn a_call_that_cannot_be_read_leaves_the_others_alone() {
+    let world = World::new().await;
+    let mut tx = world.begin().await;
+    for key in 0..3 {
+        Limiter::new()
+            .consume(&mut tx, BUCKET.key(key).lapses_after(Duration::from_micros(1)))
+            .await
+            .unwrap()
+            .granted()
+            .unwrap();
+    }
+    tx.commit().await.unwrap();
+    world.sql("update tollgate.calls set charges = '[{\"kind\": \"later\"}]' where key = '1'").await;
+    let reaped = Sweeper::new().reap(&world.pool).await;
+    assert_eq!(reaped.map_err(|error| error.to_string()), Ok(2));
+}
+
+/// More than a look finds, all of one instant.
+#[tokio::test]
+async fn many_calls_that_cannot_be_given_back_leave_the_others_alone() {
+    let world = World::new().await;
+    let wallet = Limit::wallet("full");
+    let mut tx = world.begin().await;
+    Limiter::new().credit(&mut tx, wallet.global().cost(500)).await.unwrap();
+    for _ in 0..70 {
+        Limiter::new()
+            .consume(&mut tx, wallet.global().cost(5).lapses_after(Duration::from_micros(1)))
+            .await
+            .unwrap()
+            .granted()
+            .unwrap();
+    }
+    tx.commit().await.unwrap();
+    world.sql(&format!("update tollgate.durable set value = {} where name = 'full'", i64::MAX)).await;
+    world.sql("update tollgate.calls set lapses_at = '2020-01-01'").await;
+    world.sql("vacuum full tollgate.calls").await;
+    let mut tx = world.begin().await;
+    Limiter::new()
+        .consume(&mut tx, BUCKET.key("k").lapses_after(Duration::from_micros(1)))
+        .await
+        .unwrap()
+        .granted()
+        .unwrap();
+    tx.commit().await.unwrap();
+    world.sql("update tollgate.calls set lapses_at = '2020-01-01' where name = 'bucket'").await;
+    assert_eq!(Sweeper::new().reap(&world.pool).await.unwrap(), 1);
+}
+
+/// The row of the organisation comes before that of the user, which somebody holds.
+#[tokio::test]
+async fn who_gives_back_what_has_lapsed_holds_up_nobody() {
+    let world = World::new().await;
+    let [org, user] = [Limit::token_bucket("aorg", 1_000, EVER), Limit::token_bucket("zuser", 1_000, EVER)];
+    let mut tx = world.begin().await;
+    for key in 0..3 {
+        for _ in 0..2 {
+            Limiter::new()
+                .consume_all(&mut tx, [org.global(), user.key(key).lapses_after(Duration::from_micros(1))])
+                .await
+                .unwrap()
+                .granted()
+                .unwrap();
+        }
+    }
+    tx.commit().await.unwrap();
+    let mut held = world.begin().await;
+    Limiter::new().consume(&mut held, user.key(1)).await.unwrap().granted().unwrap();
+    let reaping = tokio::spawn({
+        let pool = world.pool.clone();
+        async move { Sweeper::new().reap(&pool).await }
+    });
+    world.until_anyone_is_blocked().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let began = Instant::now();
+    let answer = gate.consume(org.global()).await;
+    let took = began.elapsed();
+    let began = Instant::now();
+    assert!(took < SECOND, "{took:?}");
+}
