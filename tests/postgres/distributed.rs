@@ -633,6 +633,7 @@ fn statements() -> BTreeSet<String> {
         "is_marked",
         "mark_transaction",
         "parts",
+        "save_calls",
         "swap_calls",
     ];
     statement_files()
