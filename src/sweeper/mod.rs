@@ -208,15 +208,15 @@ impl Sweeper {
     /// Those of [`sweep`](Self::sweep).
     pub async fn reap(&self, pool: &PgPool) -> Result<u64, Error> {
         let mut reaper = self.reaper(pool);
-        let mut reaped = reaper.reap(self.at).await?;
+        let mut given_back = reaper.reap(self.at).await?;
         for _ in 0..TRIES {
             if !reaper.is_behind() {
                 break;
             }
             tokio::time::sleep(PAUSE).await;
-            reaped += reaper.reap(self.at).await?;
+            given_back += reaper.reap(self.at).await?;
         }
-        Ok(reaped)
+        Ok(given_back)
     }
 
     fn reaper(&self, pool: &PgPool) -> Reaper {
