@@ -18,7 +18,6 @@ use std::time::Duration;
 use std::{env, fs, process};
 
 use chrono::{DateTime, Utc};
-use sqlx::postgres::types::PgInterval;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use tollgate::{HOUR, Limit, Limiter};
 use tollgate_embedded::Server;
@@ -104,7 +103,7 @@ impl Caller {
                 let found = lock.bind(None::<f64>).bind(None::<DateTime<Utc>>).fetch_one(&mut *tx).await?;
                 let (value, ts): (i64, DateTime<Utc>) = (found.try_get(3)?, found.try_get(4)?);
                 let save = row(save).bind(value - 1).bind(ts).bind(ts).bind(found.try_get::<i64, _>(1)?);
-                save.bind(None::<Vec<i64>>).bind(None::<PgInterval>).fetch_one(&mut *tx).await?;
+                save.bind(None::<Vec<i64>>).fetch_one(&mut *tx).await?;
             }
         }
         Ok(tx.commit().await?)

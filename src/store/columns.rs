@@ -100,7 +100,7 @@ impl Hint {
 }
 
 /// When a row will be full: an instant, or how much later than by now.
-pub(super) fn full_at(change: &Change) -> (Option<Timestamp>, PgInterval) {
+fn full_at(change: &Change) -> (Option<Timestamp>, PgInterval) {
     let later = |microseconds| PgInterval { months: 0, days: 0, microseconds };
     match change.full_at {
         FullAt::At(instant) => (Some(instant), later(0)),

@@ -6,7 +6,7 @@ use super::calls::NewCalls;
 use super::columns::{self, Columns, Values};
 use super::fault::{failed, unwritten};
 use super::{Store, by_table_and_part};
-use crate::algebra::Timestamp;
+use crate::algebra::{FullAt, State, Timestamp};
 use crate::call_name::CallName;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
@@ -26,7 +26,9 @@ impl Store<'_> {
             rest = later;
             let written = match changes {
                 [] => continue,
-                [change] => self.save_one(&rows[change.row], change, xid).await,
+                [Change { row, state, full_at: FullAt::At(full_at) }] => {
+                    self.save_one(&rows[*row], state, *full_at, xid).await
+                }
                 _ => self.save_rows(rows, changes, xid).await,
             };
             if written.map_err(failed(Step::Save, &piece[0]))? != changes.len() {
@@ -62,8 +64,14 @@ impl Store<'_> {
         Ok(())
     }
 
-    async fn save_one(&mut self, row: &Row, change: &Change, xid: Option<i64>) -> Result<usize, sqlx::Error> {
-        let (full_at, later) = columns::full_at(change);
+    /// Of a row whose new `full_at` is known: Citus adds nothing to a column in a statement about one row.
+    async fn save_one(
+        &mut self,
+        row: &Row,
+        state: &State,
+        full_at: Timestamp,
+        xid: Option<i64>,
+    ) -> Result<usize, sqlx::Error> {
         let rows = fetch!(
             self,
             row.storage(),
@@ -73,12 +81,11 @@ impl Store<'_> {
             row.name(),
             row.key().as_str(),
             columns::shard(row),
-            change.state.value.micros(),
-            change.state.ts as Timestamp,
-            full_at as Option<Timestamp>,
+            state.value.micros(),
+            state.ts as Timestamp,
+            full_at as Timestamp,
             xid as Option<i64>,
-            change.state.list.to_column() as Option<Vec<i64>>,
-            later
+            state.list.to_column() as Option<Vec<i64>>
         );
         Ok(rows?.len())
     }

@@ -1,7 +1,6 @@
 -- Generated from ../save_one.sql by `./dev sqlx`.
 update tollgate.ephemeral
-   set value = $5, ts = $6, list = $9,
-       full_at = coalesce($7, least(greatest(full_at, ts) + $10::interval, '262142-12-31 23:59:59.999999+00'))
+   set value = $5, ts = $6, full_at = $7, list = $9
  where part = $1 and name = $2 and key = $3 and shard = $4
    and ($8::int8 is null or pg_catalog.txid_current_if_assigned() = $8::int8)
 returning 1 as "written!"
