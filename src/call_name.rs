@@ -150,9 +150,18 @@ pub enum CallError {
     /// The id is longer than [`CallName::MAX_ID_BYTES`].
     #[error("the id of `once` is longer than 255 bytes (hash it)")]
     IdTooLong,
+    /// The least part of [`Request::up_to`](crate::Request::up_to) is nothing, or more than the cost.
+    #[error("`up_to` asks for nothing, or for more than the cost (say from 1 up to the cost)")]
+    Least,
     /// The limit is a concurrency limit: what it grants lapses at the end of its lease.
     #[error("what a concurrency limit grants lapses at the end of its lease (drop the span, or change the lease)")]
     Leased,
+    /// [`up_to`](crate::Request::up_to) or [`leaving`](crate::Request::leaving) in a call that takes what is not there.
+    #[error("`up_to` and `leaving` go by what is there (say them in a call that consumes or checks)")]
+    NotConsumed,
+    /// Two requests of one call say [`up_to`](crate::Request::up_to) and ask for different costs or different parts.
+    #[error("two requests of one call take parts of different costs (give them one cost and one `up_to`)")]
+    PartsDiffer,
     /// The span has a fraction of a microsecond.
     #[error("the span is not a whole number of microseconds")]
     SpanNotWholeMicros,

@@ -64,6 +64,10 @@ impl<T> Decision<T> {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Grant {
+    /// How many tokens were granted: what each request got that says [`up_to`](crate::Request::up_to), else what was
+    /// asked of the first limit.
+    #[serde(default)]
+    pub amount: Tokens,
     /// What is left; with several limits, the least of what is left.
     pub remaining: Tokens,
     /// The clock that decided, as it was read.

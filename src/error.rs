@@ -53,9 +53,10 @@ pub enum Error {
     CostExceedsCapacity {
         /// The limit's name.
         limit: Cow<'static, str>,
-        /// What was asked for one key, summed over the call.
+        /// What was asked for one key, summed over the call; of [`up_to`](crate::Request::up_to) the least.
         asked: Tokens,
-        /// The most that can be granted: the capacity, and for a reservation `max_reserved` on top.
+        /// The most that can be granted: the capacity, and for a reservation `max_reserved` on top. Or the capacity less
+        /// what is [left](crate::Request::leaving).
         max: Tokens,
     },
     /// Not one cost for each request of a receipt.

@@ -32,6 +32,8 @@ pub struct Request {
     limit: Limit,
     key: Result<Key, KeyError>,
     cost: Result<Tokens, TokensError>,
+    least: Result<Option<Tokens>, TokensError>,
+    leaving: Result<Option<Tokens>, TokensError>,
     keeping: Option<Keeping>,
     once: Option<Once>,
     flat: bool,
@@ -52,7 +54,16 @@ impl Limit {
     }
 
     fn ask(&self, key: Result<Key, KeyError>) -> Request {
-        Request { limit: self.clone(), key, cost: Ok(Tokens::ONE), keeping: None, once: None, flat: false }
+        Request {
+            limit: self.clone(),
+            key,
+            cost: Ok(Tokens::ONE),
+            least: Ok(None),
+            leaving: Ok(None),
+            keeping: None,
+            once: None,
+            flat: false,
+        }
     }
 }
 
@@ -62,10 +73,56 @@ impl Request {
     ///
     /// A cost of 0 is granted as long as the balance is not negative, and writes nothing.
     pub fn cost(mut self, cost: impl TryInto<Tokens, Error: Into<TokensError>>) -> Self {
-        self.cost = cost
-            .try_into()
-            .map_err(Into::into)
-            .and_then(|cost: Tokens| if cost.is_negative() { Err(TokensError::Negative) } else { Ok(cost) });
+        self.cost = amount(cost);
+        self
+    }
+
+    /// Takes a part where not all is there: as many tokens as there are, at least `least`, at most the cost. The grant
+    /// says how many ([`Grant::amount`](crate::Grant::amount)).
+    ///
+    /// They are whole tokens where `least` and the cost are. A refusal names the instant at which `least` are there. All
+    /// requests of a call that say it are granted the same number: the least that any of them has. So they must agree in
+    /// cost and `least`. Two of them for one limit and key share what is there. Requests beside them that do not say it
+    /// are charged whole, or all is refused.
+    ///
+    /// # Errors
+    ///
+    /// Reported by the verb that the request is given to: [`Error::Call`] for no token or more than the cost, for
+    /// requests that do not agree, and for a verb other than to consume, wait, acquire or check;
+    /// [`Error::CostExceedsCapacity`] where not even `least` could ever be granted.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::{Error, Gate, Limit, Tokens, MINUTE};
+    ///
+    /// const EVENTS: Limit = Limit::token_bucket("events", 10_000, MINUTE);
+    ///
+    /// /// How many of a batch of events may be sent on now.
+    /// async fn claim(gate: &Gate, tenant: i64, batch: u32) -> Result<Tokens, Error> {
+    ///     let decision = gate.consume(EVENTS.key(tenant).cost(batch).up_to(1)).await?;
+    ///     Ok(decision.granted().map_or(Tokens::ZERO, |grant| grant.amount))
+    /// }
+    /// # let _ = claim;
+    /// ```
+    pub fn up_to(mut self, least: impl TryInto<Tokens, Error: Into<TokensError>>) -> Self {
+        self.least = amount(least).map(Some);
+        self
+    }
+
+    /// Is granted only if so many tokens stay behind: for background work that stops at a fifth of a limit.
+    ///
+    /// The tokens are kept from the grants of calls that say it, and from nothing else: other calls, debits and what is
+    /// used beyond a charge take them, and where these owe, such calls wait until it is repaid. Of several requests for
+    /// one limit and key the largest number stays behind the whole call. Of a wallet nothing is overdrawn.
+    ///
+    /// # Errors
+    ///
+    /// Reported by the verb that the request is given to: [`Error::Call`] for a verb other than to consume, wait,
+    /// acquire or check; [`Error::CostExceedsCapacity`] where the cost, or the least of [`up_to`](Self::up_to), and what
+    /// stays are more than the capacity.
+    pub fn leaving(mut self, tokens: impl TryInto<Tokens, Error: Into<TokensError>>) -> Self {
+        self.leaving = amount(tokens).map(Some);
         self
     }
 
@@ -158,19 +215,30 @@ impl Request {
 
     /// The request, if its key, cost and options are right.
     pub(crate) fn checked(self) -> Result<CheckedRequest, Error> {
-        let Self { limit, key, cost, keeping, once, flat } = self;
+        let Self { limit, key, cost, least, leaving, keeping, once, flat } = self;
         let name = || limit.name.clone().into();
         let key = key.map_err(|source| Error::Key { limit: name(), source })?;
-        let cost = cost.map_err(|source| Error::Cost { limit: name(), source })?;
+        let amounts = cost.and_then(|cost| Ok((cost, least?, leaving?)));
+        let (cost, least, leaving) = amounts.map_err(|source| Error::Cost { limit: name(), source })?;
         let kept = match keeping {
             Some(_) if limit.lease().is_some() => Err(CallError::Leased),
             Some(keeping) => checked_span(keeping.span()).map(drop),
             None => Ok(()),
         };
+        let kept = kept.and(match least {
+            Some(least) if least == Tokens::ZERO || least > cost => Err(CallError::Least),
+            _ => Ok(()),
+        });
         let once = kept.and_then(|()| once.map(Once::checked).transpose());
         let once = once.map_err(|source| Error::Call { limit: name(), source })?;
-        Ok(CheckedRequest { limit, key, cost, keeping, once, flat })
+        Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat })
     }
+}
+
+/// An amount that is no debt.
+fn amount(tokens: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, TokensError> {
+    let tokens = tokens.try_into().map_err(Into::into)?;
+    if tokens.is_negative() { Err(TokensError::Negative) } else { Ok(tokens) }
 }
 
 /// A request whose key, cost and options are right.
@@ -180,6 +248,10 @@ pub(crate) struct CheckedRequest {
     pub(crate) key: Key,
     pub(crate) cost: Tokens,
     #[serde(default)]
+    pub(crate) least: Option<Tokens>,
+    #[serde(default)]
+    pub(crate) leaving: Option<Tokens>,
+    #[serde(default)]
     pub(crate) keeping: Option<Keeping>,
     #[serde(default)]
     pub(crate) once: Option<Once>,
@@ -188,8 +260,10 @@ pub(crate) struct CheckedRequest {
 }
 
 impl From<CheckedRequest> for Request {
-    fn from(CheckedRequest { limit, key, cost, keeping, once, flat }: CheckedRequest) -> Self {
-        Self { limit, key: Ok(key), cost: Ok(Tokens::ZERO), keeping, once, flat }.cost(cost)
+    fn from(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat }: CheckedRequest) -> Self {
+        let checked = |tokens: Option<Tokens>| tokens.map(amount).transpose();
+        let (least, leaving) = (checked(least), checked(leaving));
+        Self { limit, key: Ok(key), cost: amount(cost), least, leaving, keeping, once, flat }
     }
 }
 

@@ -17,7 +17,7 @@ pub struct Standing {
     pub limit: Limit,
     /// Whom it applies to.
     pub key: Key,
-    /// What the call asked of it.
+    /// What the call asked of it: of [`up_to`](crate::Request::up_to) what it got, or after a refusal the least.
     pub cost: Tokens,
     /// What is left: after a grant without what was taken, after a refusal all that is there. Negative for a debt.
     pub remaining: Tokens,

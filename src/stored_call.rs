@@ -34,6 +34,8 @@ pub struct CallRow {
 pub struct Given {
     /// When all of it may be spent, where that was not at once.
     pub(crate) ready_at: Option<Timestamp>,
+    /// How many tokens each request got that took a part, if one did.
+    pub(crate) part: Option<Tokens>,
 }
 
-crate::receipt::lean!(Given {} and { ready_at });
+crate::receipt::lean!(Given {} and { ready_at, part });

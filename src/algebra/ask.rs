@@ -1,3 +1,4 @@
+use super::state::{cut, wide};
 use super::terms::{Flow, Terms};
 use crate::call_name::Drawn;
 use crate::tokens::Tokens;
@@ -5,7 +6,11 @@ use crate::tokens::Tokens;
 /// What a call asks of a limit for one key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Ask {
+    /// What is asked whole.
     cost: Tokens,
+    part: Option<Part>,
+    /// What must stay behind, where something must.
+    leaving: Option<Tokens>,
     reserving: bool,
     /// Whether one actual cost for all requests of the call is not that of this one.
     pub(crate) flat: bool,
@@ -13,17 +18,36 @@ pub struct Ask {
     pub(crate) lease: Option<Drawn>,
 }
 
+/// Requests each of which takes as many tokens as there are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Part {
+    requests: i64,
+    most: Tokens,
+    least: Tokens,
+}
+
 impl Ask {
     /// Tokens to spend now.
     #[must_use]
     pub const fn consume(cost: Tokens) -> Self {
-        Self { cost, reserving: false, flat: false, lease: None }
+        Self { cost, part: None, leaving: None, reserving: false, flat: false, lease: None }
     }
 
     /// Tokens to spend as soon as they are there, which may be later.
     #[must_use]
     pub const fn reserve(cost: Tokens) -> Self {
         Self { reserving: true, ..Self::consume(cost) }
+    }
+
+    /// The same, for as many tokens as there are, at least so many.
+    pub(crate) fn up_to(self, least: Option<Tokens>) -> Self {
+        let Some(least) = least else { return self };
+        Self { cost: Tokens::ZERO, part: Some(Part { requests: 1, most: self.cost, least }), ..self }
+    }
+
+    /// The same, granted only if so much stays behind.
+    pub(crate) fn leaving(self, leaving: Option<Tokens>) -> Self {
+        Self { leaving, ..self }
     }
 
     /// The same, flat or not.
@@ -36,10 +60,54 @@ impl Ask {
         Self { lease: Some(lease), ..self }
     }
 
-    /// The balance that grants this: the cost, less the debt that it may make.
+    /// The balance that grants this: the cost, less the debt that it may make, or with what must stay behind.
     pub(crate) fn needs(self, terms: &Terms) -> Tokens {
-        // Neither is negative: the difference fits.
-        Tokens::from_micros(self.cost.micros() - self.max_debt(terms))
+        cut(wide(self.cost()) + self.floor(terms))
+    }
+
+    /// The least balance that it may leave.
+    pub(super) fn floor(self, terms: &Terms) -> i128 {
+        self.leaving.map_or_else(|| -i128::from(self.max_debt(terms)), wide)
+    }
+
+    /// How many tokens each request gets that takes a part, if one does: as many as there are, or the least where there
+    /// are fewer. Whole ones where only such are asked for.
+    pub(super) fn part_of(self, balance: i128, terms: &Terms) -> Option<Tokens> {
+        let Part { requests, most, least } = self.part?;
+        let spare = balance - self.floor(terms) - wide(self.cost);
+        let (each, one) = (cut(spare / i128::from(requests)).min(most).micros(), Tokens::ONE.micros());
+        let fraction = if [most, least].iter().all(|amount| amount.micros() % one == 0) { each % one } else { 0 };
+        Some(Tokens::from_micros(each - fraction).max(least))
+    }
+
+    /// The same, where each request that takes a part gets so many.
+    pub(crate) fn granting(self, each: Tokens) -> Self {
+        let Some(Part { requests, .. }) = self.part else { return self };
+        Self { cost: cut(wide(self.cost) + i128::from(requests) * wide(each)), part: None, ..self }
+    }
+
+    /// What each request gets at most that takes a part, if one does.
+    pub(crate) fn most(self) -> Option<Tokens> {
+        self.part.map(|part| part.most)
+    }
+
+    /// The same, for what a row with this balance gives.
+    pub(crate) fn of_balance(self, balance: i128, terms: &Terms) -> Self {
+        self.part_of(balance, terms).map_or(self, |each| self.granting(each))
+    }
+
+    /// Whether it goes by all that a limit holds, and not by what one of its rows does.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_of_all_rows(self) -> bool {
+        self.part.is_some() || self.leaving.is_some()
+    }
+
+    /// All that a repeat must ask as well. Rows keep a hash of it.
+    pub(crate) fn print(self) -> impl Iterator<Item = u8> {
+        let part = self.part.map(|Part { requests, most, least }| [requests, most.micros(), least.micros()]);
+        let amounts = [self.cost.micros()].into_iter().chain(part.into_iter().flatten());
+        let amounts = amounts.chain(self.leaving.map(Tokens::micros));
+        [u8::from(self.flat)].into_iter().chain(amounts.flat_map(i64::to_le_bytes))
     }
 
     /// How deep a debt it may make. A wallet's overdraft is for every call.
@@ -49,7 +117,7 @@ impl Ask {
 
     /// The largest cost that can ever be granted at once.
     pub(crate) fn max_cost(self, terms: &Terms) -> Tokens {
-        Tokens::from_micros(terms.capacity.saturating_add(self.max_debt(terms)))
+        cut(i128::from(terms.capacity) - self.floor(terms))
     }
 
     /// Whether the tokens may be spent later.
@@ -57,14 +125,17 @@ impl Ask {
         self.reserving
     }
 
-    /// How much is asked.
+    /// How much is asked at least.
     pub(crate) fn cost(self) -> Tokens {
-        self.cost
+        self.part.map_or(self.cost, |part| self.granting(part.least).cost)
     }
 
-    /// The sum of two asks of one kind; `None` where the sum does not fit.
+    /// The sum of two asks of one kind; `None` where the sum does not fit. Parts are of one cost.
     pub(crate) fn checked_add(self, other: Self) -> Option<Self> {
+        self.cost().checked_add(other.cost())?;
+        let requests = self.part.map_or(0, |part| part.requests) + other.part.map_or(0, |part| part.requests);
+        let part = self.part.or(other.part).map(|part| Part { requests, ..part });
         let cost = self.cost.checked_add(other.cost)?;
-        Some(Self { cost, ..self })
+        Some(Self { cost, part, leaving: self.leaving.max(other.leaving), ..self })
     }
 }

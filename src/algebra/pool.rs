@@ -137,18 +137,24 @@ impl<'r> Pool<'r> {
     ///
     /// [`TooDeep`] for an unbounded reservation whose debt no row can hold.
     pub fn decide(&self, ask: Ask) -> Result<Verdict, TooDeep> {
-        let (cost, max_debt) = (wide(ask.cost()), i128::from(ask.max_debt(&self.terms)));
+        let (needs, ask) = (ask.needs(&self.terms), ask.of_balance(self.sum, &self.terms));
+        let (cost, floor) = (wide(ask.cost()), ask.floor(&self.terms));
         let (left, room_at) = (self.sum - cost, self.room_for_lease_at(ask));
-        if left < -max_debt && max_debt == i128::from(i64::MAX) {
+        if left < floor && floor == -i128::from(i64::MAX) {
             return Err(TooDeep);
         }
-        if left < -max_debt || room_at > self.now {
-            let retry_at = self.first_instant(ask.needs(&self.terms)).max(room_at);
+        if left < floor || room_at > self.now {
+            let retry_at = self.first_instant(needs).max(room_at);
             return Ok(Verdict::Denied { remaining: self.balance(), retry_at });
         }
         let portions = if cost > 0 { self.take(ask, cost) } else { Vec::new() };
         let ready_at = if portions.is_empty() { self.repaid_at() } else { self.ready_at(&portions) };
         Ok(Verdict::Granted { portions, remaining: cut(left), ready_at: ready_at.max(self.now) })
+    }
+
+    /// How many tokens each request gets that takes a part, if one does.
+    pub(crate) fn part(&self, ask: Ask) -> Option<Tokens> {
+        ask.part_of(self.sum, &self.terms)
     }
 
     /// When the row has room for the lease that is asked for, if it is.

@@ -87,7 +87,7 @@ impl Fallback {
     fn decide(&self, call: CheckedCall) -> Option<Decision> {
         match self.policy {
             OnFailure::Closed => None,
-            OnFailure::Open => Some(Decision::Granted(self.degraded(Tokens::ZERO, Standings::default()))),
+            OnFailure::Open => Some(Decision::Granted(self.degraded(call.most(), Tokens::ZERO, Standings::default()))),
             OnFailure::Local(fraction) => self.decide_locally(call.fraction(fraction)?),
         }
     }
@@ -102,15 +102,17 @@ impl Fallback {
         }
         drop(buckets);
         Some(match outcome.answers.into_iter().next()?.ok()?.grant() {
-            Decision::Granted(grant) => Decision::Granted(self.degraded(grant.remaining, grant.standings)),
+            Decision::Granted(Grant { amount, remaining, standings, .. }) => {
+                Decision::Granted(self.degraded(amount, remaining, standings))
+            }
             Decision::Denied(denied) => Decision::Denied(Denied { source: Source::Degraded, ..denied }),
         })
     }
 
-    fn degraded(&self, remaining: Tokens, standings: Standings) -> Grant {
+    fn degraded(&self, amount: Tokens, remaining: Tokens, standings: Standings) -> Grant {
         let now = self.now().into();
         let (source, receipt) = (Source::Degraded, Receipt::default());
-        Grant { remaining, observed_at: now, decided_at: now, source, receipt, standings }
+        Grant { amount, remaining, observed_at: now, decided_at: now, source, receipt, standings }
     }
 
     fn now(&self) -> Timestamp {

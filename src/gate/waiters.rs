@@ -61,7 +61,7 @@ struct Waiting {
 /// What the row holds, as far as is known, when those who are asking have their tokens.
 struct Expected {
     state: State,
-    /// The cost that was refused last, and the instant at which it will be granted, until somebody takes tokens.
+    /// The balance that was missing last, and the instant at which it will be granted, until somebody takes tokens.
     refused: Option<(Tokens, Timestamp)>,
     /// Whether the instants of other costs follow from the state. Where holds lapse or are in the way they do not, so
     /// those who want less ask.
@@ -277,16 +277,17 @@ impl Expected {
             }
             Flow::Continuous | Flow::Grid { .. } | Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => now,
         };
-        let (terms, cost) = (&item.target.terms, item.action.cost());
+        let terms = &item.target.terms;
+        let needs = item.action.needs(terms);
         let state = State::new(denied.remaining, ts);
         // What is left was rounded, in each of the rows.
         let rounding =
             (terms.period / terms.rate.max(1) + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
-        let difference = terms.first_instant(&state, cost).micros().abs_diff(retry_at.micros());
+        let difference = terms.first_instant(&state, needs).micros().abs_diff(retry_at.micros());
         let (is_known, now) = (difference <= rounding.unsigned_abs(), Instant::now());
         let asks_at =
             (terms.flow == Flow::Leased).then(|| now + denied.retry_after().map_or(pause, |wait| pause.min(wait)));
-        Self { state, refused: Some((cost, retry_at)), is_known, read: (denied.observed_at.into(), now), asks_at }
+        Self { state, refused: Some((needs, retry_at)), is_known, read: (denied.observed_at.into(), now), asks_at }
     }
 
     /// How long until the row holds what is asked.
@@ -294,10 +295,10 @@ impl Expected {
         if let Some(at) = self.asks_at {
             return at.saturating_duration_since(Instant::now());
         }
-        let cost = item.action.cost();
+        let needs = item.action.needs(&item.target.terms);
         let instant = match self.refused {
-            Some((refused, retry_at)) if cost == refused || cost > refused && !self.is_known => retry_at,
-            _ if self.is_known => item.target.terms.first_instant(&self.state, cost),
+            Some((refused, retry_at)) if needs == refused || needs > refused && !self.is_known => retry_at,
+            _ if self.is_known => item.target.terms.first_instant(&self.state, needs),
             _ => return Duration::ZERO,
         };
         Duration::from_micros(instant.micros().saturating_sub(self.now().micros()).try_into().unwrap_or(0))
@@ -311,7 +312,8 @@ impl Expected {
         }
         self.refused = None;
         self.state = item.target.terms.refill(&self.state, self.now());
-        let left = self.state.value.micros().saturating_sub(item.action.cost().micros());
+        let taken = item.action.of_balance(self.state.value.micros().into(), &item.target.terms).cost();
+        let left = self.state.value.micros().saturating_sub(taken.micros());
         self.state.value = Tokens::from_micros(left);
     }
 

@@ -21,6 +21,8 @@ pub enum Answer {
         decided_at: Timestamp,
         /// The database, or an earlier call of the same name, if nothing was taken.
         source: Source,
+        /// How many tokens each request got that takes a part; without one what was asked of the first limit.
+        amount: Tokens,
         /// The least that any of the limits has left.
         remaining: Tokens,
         /// When all of it may be spent; the clock as it was read, if at once.
@@ -43,9 +45,9 @@ impl Answer {
     /// The answer of a call that takes or checks.
     pub(crate) fn grant(self) -> Decision {
         match self {
-            Self::Granted { observed_at, decided_at, source, remaining, receipt, standings, .. } => {
+            Self::Granted { observed_at, decided_at, source, amount, remaining, receipt, standings, .. } => {
                 let (observed_at, decided_at) = (observed_at.into(), decided_at.into());
-                Decision::Granted(Grant { remaining, observed_at, decided_at, source, receipt, standings })
+                Decision::Granted(Grant { amount, remaining, observed_at, decided_at, source, receipt, standings })
             }
             Self::Denied(denied) => Decision::Denied(denied),
             Self::Done(_) | Self::Settled(_) => unreachable!("a call that takes is granted or denied"),

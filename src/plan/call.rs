@@ -313,6 +313,13 @@ impl CheckedCall {
         reset.map(|target| &target.first).chain(leases.map(|(_, row)| row))
     }
 
+    /// What it is granted where everything is.
+    pub(crate) fn most(&self) -> Tokens {
+        let (Action::Take(items) | Action::Check(items)) = &self.action else { return Tokens::ZERO };
+        let part = items.iter().find_map(|item| item.action.most());
+        part.unwrap_or_else(|| items[0].action.cost())
+    }
+
     /// How many rows it asks for.
     pub(crate) fn rows(&self) -> usize {
         self.widths().sum()
@@ -408,6 +415,7 @@ fn not_negative(limit: &Text, cost: Tokens) -> Result<(), Error> {
 /// A credit or a debit: of no limit that counts who holds it, and with nothing to settle.
 fn alter(request: CheckedRequest, alteration: fn(Tokens) -> Alteration) -> Result<CheckedCall, Error> {
     let source = match &request {
+        CheckedRequest { least: Some(_), .. } | CheckedRequest { leaving: Some(_), .. } => CallError::NotConsumed,
         CheckedRequest { limit, .. } if limit.lease().is_some() => CallError::Counted,
         CheckedRequest { keeping: Some(_), .. } => CallError::WithoutReceipt,
         _ => {
@@ -415,7 +423,7 @@ fn alter(request: CheckedRequest, alteration: fn(Tokens) -> Alteration) -> Resul
             let mut call = CheckedCall::of_one(request, alteration(cost));
             if let (Some(Once { id, span }), Action::Alter(item)) = (once, &call.action) {
                 let verb = if matches!(item.action, Alteration::Credit(_)) { b'c' } else { b'd' };
-                let asked = print(verb, None, [(&item.target.first, cost, false)].into_iter());
+                let asked = print(verb, None, [(&item.target.first, Ask::consume(cost))].into_iter());
                 let name = name(&item.target.first, String::from(id).into());
                 let role = Role::Write { asked, keeping: None, once: Some(span) };
                 call.stored = Some(Box::new(OwnRow { name, role }));
@@ -434,9 +442,9 @@ fn asks(
     let requests = requests.into_iter();
     let (mut items, mut places) = (Vec::with_capacity(requests.size_hint().0.min(FEW)), HashMap::new());
     // What some request says for the whole call.
-    let (mut keeping, mut once) = (None, None);
+    let (mut keeping, mut once, mut part) = (None, None, None);
     for request in requests {
-        let CheckedRequest { limit, key, cost, keeping: kept, once: id, flat } = request.checked()?;
+        let CheckedRequest { limit, key, cost, least, leaving, keeping: kept, once: id, flat } = request.checked()?;
         let conflict = |source| Error::Call { limit: limit.name.clone().into(), source };
         if let Some(kept) = kept
             && *keeping.get_or_insert(kept) != kept
@@ -446,7 +454,14 @@ fn asks(
         if id.is_some() && once.is_some() {
             return Err(conflict(CallError::TwoIds));
         }
-        let item = Item { target: Target::new(limit, key), action: ask(cost).flat(flat) };
+        let asked = ask(cost).up_to(least).leaving(leaving).flat(flat);
+        if asked.is_reserving() && (least.is_some() || leaving.is_some()) {
+            return Err(conflict(CallError::NotConsumed));
+        }
+        if least.is_some() && *part.get_or_insert((cost, least)) != (cost, least) {
+            return Err(conflict(CallError::PartsDiffer));
+        }
+        let item = Item { target: Target::new(limit, key), action: asked };
         once = once.or(id.map(|id| (item.target.first.clone(), id)));
         add_up(&mut items, &mut places, item)?;
     }
@@ -460,7 +475,7 @@ fn stored(items: &[Item<Ask>], keeping: Option<Keeping>, once: Option<(Row, Once
         return None;
     }
     let verb = if items.iter().any(|item| item.action.is_reserving()) { b'r' } else { b't' };
-    let asked = items.iter().map(|item| (&item.target.first, item.action.cost(), item.action.flat));
+    let asked = items.iter().map(|item| (&item.target.first, item.action));
     let asked = print(verb, keeping, asked);
     let (name, once) = match once {
         Some((row, Once { id, span })) => (name(&row, String::from(id).into()), Some(span)),
@@ -475,12 +490,12 @@ fn name(row: &Row, id: Text) -> CallName {
 
 /// The fingerprint of a call, in whatever order it names its requests. Rows keep it, so every release and platform must
 /// compute the same one.
-fn print<'r>(verb: u8, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r Row, Tokens, bool)>) -> i64 {
+fn print<'r>(verb: u8, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r Row, Ask)>) -> i64 {
     let kept = keeping.map_or((0, 0), |keeping| (keeping.span().as_micros(), u8::from(keeping.lapses()) + 1));
     let of_call = stable_hash([verb, kept.1].into_iter().chain(kept.0.to_le_bytes()));
-    let of_request = |(row, cost, flat): (&Row, Tokens, bool)| {
-        let names = row.name().bytes().chain([0xFF]).chain(row.key.as_str().bytes()).chain([0xFF, flat.into()]);
-        stable_hash(names.chain(cost.micros().to_le_bytes()))
+    let of_request = |(row, ask): (&Row, Ask)| {
+        let names = row.name().bytes().chain([0xFF]).chain(row.key.as_str().bytes()).chain([0xFF]);
+        stable_hash(names.chain(ask.print()))
     };
     requests.map(of_request).fold(of_call, u64::wrapping_add).cast_signed()
 }

@@ -157,6 +157,8 @@ impl Ledger {
         if let Some(row) = self.repeated(stored)? {
             return self.repeat(row, items, places);
         }
+        let part = self.part(items, places);
+        let sized = |ask: Ask| part.map_or(ask, |part| ask.granting(part));
         let (mut verdicts, mut refusals) = (Vec::with_capacity(items.len()), Vec::new());
         // Of a refusal the latest instant among the limits that refuse: each grants after its own.
         let (mut decided_at, mut refused_at) = (self.now, self.now);
@@ -165,7 +167,7 @@ impl Ledger {
             let pool = self.pool(&item.target, *place);
             let verdict = match chosen.get(index) {
                 Some(row) => pool.decide_in(row - place, item.action),
-                None => pool.decide(item.action),
+                None => pool.decide(sized(item.action)),
             };
             match verdict.map_err(|TooDeep| too_deep(&item.target.limit.name))? {
                 Verdict::Granted { portions, remaining, ready_at } => {
@@ -195,14 +197,21 @@ impl Ledger {
         }
         let mut receipt = Receipt::from(charges);
         if let Some((stored, name)) = stored {
-            let row = stored.row(receipt.charges.clone(), decided_at, waits);
+            let row = stored.row(receipt.charges.clone(), decided_at, Given { ready_at: waits, part });
             (receipt.call, receipt.lapses_at) = (Some(row.name.clone()), Some(row.lapses_at.unwrap_or(row.kept_until)));
             self.calls[name] = Some(row);
         }
-        let standings = items.iter().zip(places).map(|(item, place)| self.standing(item, *place)).collect();
+        let standing = |(item, place): (&Item<Ask>, &usize)| self.standing(&item.target, sized(item.action), *place);
+        let standings = items.iter().zip(places).map(standing).collect();
         let (observed_at, ready_at) = (self.now, waits.unwrap_or(self.now));
-        let source = Source::Database;
-        Ok(Answer::Granted { observed_at, decided_at, source, remaining, ready_at, receipt, standings })
+        let (source, amount) = (Source::Database, part.unwrap_or_else(|| items[0].action.cost()));
+        Ok(Answer::Granted { observed_at, decided_at, source, amount, remaining, ready_at, receipt, standings })
+    }
+
+    /// How many tokens each request gets that takes a part, if one does: the least that any of them has.
+    fn part(&self, items: &[Item<Ask>], places: &[usize]) -> Option<Tokens> {
+        let parts = items.iter().zip(places).filter(|(item, _)| item.action.most().is_some());
+        parts.filter_map(|(item, place)| self.pool(&item.target, *place).part(item.action)).min()
     }
 
     /// The stored call that a call repeats, if it does.
@@ -231,14 +240,17 @@ impl Ledger {
             let ends_at = lease.held_until(row, self.now);
             lease.until = Some(ends_at.ok_or_else(|| Error::ReceiptUsed { limit: lease.limit.clone().into() })?);
         }
-        let standings: Vec<_> = items.iter().zip(places).map(|(item, place)| self.standing(item, *place)).collect();
+        let given = row.answer.clone().unwrap_or_default();
+        let sized = |ask: Ask| given.part.map_or(ask, |part| ask.granting(part));
+        let standing = |(item, place): (&Item<Ask>, &usize)| self.standing(&item.target, sized(item.action), *place);
+        let standings: Vec<_> = items.iter().zip(places).map(standing).collect();
         let remaining = standings.iter().map(|standing| standing.remaining).min().unwrap_or(Tokens::MAX);
-        let ready_at =
-            row.answer.as_ref().and_then(|given| given.ready_at).map_or(self.now, |ready_at| ready_at.max(self.now));
+        let ready_at = given.ready_at.map_or(self.now, |ready_at| ready_at.max(self.now));
         Ok(Answer::Granted {
             observed_at: self.now,
             decided_at: row.charged_at.max(self.now),
             source: Source::Repeated,
+            amount: given.part.unwrap_or_else(|| items[0].action.cost()),
             remaining,
             ready_at,
             receipt,
@@ -246,13 +258,13 @@ impl Ledger {
         })
     }
 
-    /// Where an item's limit stands.
-    fn standing(&self, item: &Item<Ask>, place: usize) -> Standing {
-        let pool = self.pool(&item.target, place);
+    /// Where a limit stands of which this was asked.
+    fn standing(&self, target: &Target, ask: Ask, place: usize) -> Standing {
+        let pool = self.pool(target, place);
         Standing {
-            limit: item.target.limit.clone(),
-            key: item.target.key().clone(),
-            cost: item.action.cost(),
+            limit: target.limit.clone(),
+            key: target.key().clone(),
+            cost: ask.cost(),
             remaining: pool.balance(),
             more_at: pool.more_at().and_then(ever).map(Into::into),
         }
@@ -261,7 +273,7 @@ impl Ledger {
     /// The same, of a call that some limit refuses. A limit that refuses has more at the latest when it would grant.
     fn untouched(&self, item: &Item<Ask>, place: usize) -> Standing {
         let (pool, needs) = (self.pool(&item.target, place), item.action.needs(&item.target.terms));
-        let mut standing = self.standing(item, place);
+        let mut standing = self.standing(&item.target, item.action, place);
         if standing.remaining < needs {
             let retry_at = ever(pool.first_instant(needs)).map(Into::into);
             standing.more_at = standing.more_at.into_iter().chain(retry_at).min();
@@ -295,7 +307,7 @@ impl Ledger {
         let decided_at = pool.now();
         self.write(&item.target, place, portions);
         if let Some((stored, name)) = stored {
-            self.calls[name] = Some(stored.row(Vec::new(), decided_at, None));
+            self.calls[name] = Some(stored.row(Vec::new(), decided_at, Given::default()));
         }
         Ok(self.balance(&item.target, place))
     }
@@ -496,11 +508,11 @@ impl Taken {
 
 impl OwnRow {
     /// The row of a call that is carried out now.
-    fn row(&self, charges: Vec<Charge>, charged_at: Timestamp, waits: Option<Timestamp>) -> CallRow {
+    fn row(&self, charges: Vec<Charge>, charged_at: Timestamp, given: Given) -> CallRow {
         let Role::Write { asked, keeping, once } = self.role else {
             unreachable!("only a call that is carried out writes its row")
         };
-        let kept = keeping.map(|keeping| waits.unwrap_or(charged_at).plus(keeping.span()));
+        let kept = keeping.map(|keeping| given.ready_at.unwrap_or(charged_at).plus(keeping.span()));
         CallRow {
             name: self.name.clone(),
             asked,
@@ -510,7 +522,7 @@ impl OwnRow {
             lapses_at: kept.filter(|_| keeping.is_some_and(Keeping::lapses)),
             kept_until: once.map_or(charged_at, |span| charged_at.plus(span)).max(kept.unwrap_or(charged_at)),
             used: false,
-            answer: once.map(|_| Given { ready_at: waits }),
+            answer: once.map(|_| given),
         }
     }
 }

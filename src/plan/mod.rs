@@ -277,7 +277,7 @@ impl Plan {
     }
 
     /// For each item of the plan's only call the places of the rows that could grant it alone, by what was seen of
-    /// them; none where some item needs several rows.
+    /// them; none where some item needs several rows, or goes by what all of them hold.
     ///
     /// The fullest row comes first, so that no row stays full, and wastes its refill, while another is low. Where all
     /// rows would owe, the row that is ready first comes first. Equal rows come in random order, so that callers
@@ -292,6 +292,9 @@ impl Plan {
         else {
             return None;
         };
+        if items.iter().any(|item| item.action.is_of_all_rows()) {
+            return None;
+        }
         let of_item = |(item, place): (&Item<Ask>, &usize)| {
             let rows = item.target.rows;
             let pool = Pool::new(&item.target.terms, &found[*place..place + rows], now);

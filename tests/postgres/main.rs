@@ -18,6 +18,7 @@ mod http;
 mod leases;
 mod migrate;
 mod odds;
+mod parts;
 mod pgbouncer;
 mod plans;
 mod pooler;

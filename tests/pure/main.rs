@@ -8,6 +8,7 @@ mod leases;
 #[cfg(feature = "limits-file")]
 mod limits_file;
 mod model;
+mod parts;
 mod properties;
 mod regressions;
 mod shards;

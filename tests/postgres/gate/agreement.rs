@@ -71,7 +71,13 @@ impl Ask {
             7..=9 if receipts > 0 => Self::Settle(dice.usize(..receipts), Tokens::new(dice.u32(..8))),
             10..=11 => Self::Reserve(vec![request(dice)]),
             12 => Self::Reserve(some(dice)),
-            13..=15 => Self::Consume(some(dice)),
+            13..=14 => Self::Consume(some(dice)),
+            15 => {
+                let (cost, least) = (dice.u32(2..=6), dice.u32(1..=2));
+                let part = |request: Request| request.cost(cost).up_to(least);
+                Self::Consume(some(dice).into_iter().map(part).collect())
+            }
+            16 => Self::Consume(vec![request(dice).leaving(dice.u32(0..=4))]),
             _ => Self::Consume(vec![request(dice)]),
         }
     }
@@ -101,7 +107,8 @@ impl Told {
     fn grant(answer: Result<Decision, Error>) -> Self {
         match answer {
             Ok(Decision::Granted(grant)) => {
-                Self::new(&(grant.remaining, grant.decided_at, grant.source), grant.receipt.charges)
+                let told = (grant.amount, grant.remaining, grant.decided_at, grant.source);
+                Self::new(&told, grant.receipt.charges)
             }
             other => Self::new(&other.map_err(|error| error.to_string()), Vec::new()),
         }
