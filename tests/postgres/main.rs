@@ -29,6 +29,7 @@ mod replay;
 mod shards;
 mod sliding;
 mod standby;
+mod storm;
 mod strangers;
 mod sweeper;
 mod teller;

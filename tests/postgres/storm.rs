@@ -1,0 +1,341 @@
+//! The books of budgets in a storm: answers get lost, connections break, clients and those who give lapsed calls back are
+//! killed, and the server crashes. At the end each row lacks what its calls cost, to the micro-token.
+//!
+//! `TOLLGATE_STORM_SECONDS` makes it last longer than the seconds of a daily run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection, PgConnection, PgPool};
+use tokio::task::{JoinSet, block_in_place};
+use tokio::time::{Instant, interval};
+use tollgate::{Error, Gate, Limit, Limiter, Receipt, Request, Settlement, Sweeper, Tokens, migrate};
+use tollgate_embedded::Server;
+
+use crate::proxy::Proxy;
+
+const EVER: Duration = Limit::MAX_PERIOD;
+const MOST: u64 = 1_000_000_000;
+/// Nothing comes back within the test.
+const ORG: Limit = Limit::token_bucket("org", 1, EVER).capacity(MOST).shards(4);
+const TEAM: Limit = Limit::fixed_window("team", MOST, EVER);
+const USER: Limit = Limit::wallet("user").overdraft(MOST);
+
+const USERS: u32 = 100;
+const TEAMS: u32 = 10;
+const CLIENTS: usize = 3;
+/// Of each client; one in four decides in transactions of its own.
+const CALLERS: u32 = 12;
+const LAPSE: Duration = Duration::from_secs(2);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_row_lacks_what_its_calls_cost() {
+    let seconds = std::env::var("TOLLGATE_STORM_SECONDS").map_or(8, |seconds| seconds.parse().unwrap());
+    let mut server = Server::builder().durable().setting("max_connections", "200").start().unwrap();
+    let mut conn = PgConnection::connect(server.url()).await.unwrap();
+    migrate::run(&mut conn).await.unwrap();
+    for table in ["jobs", "settled"] {
+        let sql = format!("create table {table} (id text primary key)");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
+    }
+    let proxy = Proxy::new(server.url());
+    let books = Books::default();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::start(server.url(), &proxy, &books)).collect();
+
+    let (mut faults, mut pace) = ([0_u32; 3], interval(Duration::from_millis(80)));
+    let end = Instant::now() + Duration::from_secs(seconds);
+    for round in 1.. {
+        pace.tick().await;
+        if Instant::now() >= end {
+            break;
+        }
+        let cut = || proxy.cut_after(fastrand::u64(1..40));
+        let [disconnects, kills, crashes] = &mut faults;
+        match round % 50 {
+            0 => {
+                block_in_place(|| server.crash().and_then(|()| server.restart())).unwrap();
+                *crashes += 1;
+            }
+            10 | 25 | 40 => {
+                let client = &mut clients[fastrand::usize(..CLIENTS)];
+                client.kill();
+                *client = Client::start(server.url(), &proxy, &books);
+                *kills += 1;
+            }
+            5 | 30 => {
+                proxy.cut().await;
+                *disconnects += 1;
+            }
+            _ => {
+                cut();
+                *disconnects += 1;
+            }
+        }
+    }
+    for mut client in clients {
+        client.kill();
+    }
+
+    let pool = PgPool::connect(server.url()).await.unwrap();
+    sqlx::query(
+        "select pg_sleep(greatest(0, extract(epoch from max(lapses_at) - clock_timestamp()))) from tollgate.calls",
+    )
+    .execute(&pool)
+    .await
+    .unwrap();
+    Sweeper::new().reap(&pool).await.unwrap();
+    let open: i64 = sqlx::query_scalar("select count(*) from tollgate.calls where lapses_at is not null")
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+    assert_eq!(open, 0);
+    let told = books.judge(&lacking(&pool).await);
+    let [disconnects, kills, crashes] = faults;
+    println!("{told}; {disconnects} disconnects, {kills} kills, {crashes} crashes");
+
+    // What a transaction does beside the limiter stands or falls with the charge.
+    let torn: i64 = sqlx::query_scalar(
+        "select count(*) from jobs full join (select * from tollgate.calls where id like 'joined%') c using (id)
+          where jobs.id is null or c.id is null",
+    )
+    .fetch_one(&pool)
+    .await
+    .unwrap();
+    assert_eq!(torn, 0);
+}
+
+/// By limit and key, what the rows lack of what they were at first, in micro-tokens.
+async fn lacking(pool: &PgPool) -> BTreeMap<(String, String), i64> {
+    let sql = "select name, key, (sum(case name when 'org' then $1 / 4 when 'team' then $1 else 0 end - value))::int8
+                 from tollgate.durable group by name, key";
+    let rows: Vec<(String, String, i64)> =
+        sqlx::query_as(sql).bind(i64::try_from(MOST).unwrap() * 1_000_000).fetch_all(pool).await.unwrap();
+    rows.into_iter().map(|(name, key, lacking)| ((name, key), lacking)).collect()
+}
+
+/// A process of callers.
+struct Client {
+    process: Child,
+    reading: Option<JoinHandle<()>>,
+}
+
+impl Client {
+    fn start(url: &str, proxy: &Proxy, books: &Books) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["storm::call_in_another_process", "--exact", "--ignored", "--nocapture"]);
+        command.env(DATABASE, url).env(SOCKET, proxy.options().get_socket().unwrap());
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let (said, books) = (BufReader::new(process.stdout.take().unwrap()), books.clone());
+        let reading = thread::spawn(move || said.lines().for_each(|line| books.note(&line.unwrap())));
+        Self { process, reading: Some(reading) }
+    }
+
+    /// With SIGKILL, in the middle of whatever it does.
+    fn kill(&mut self) {
+        assert!(self.process.try_wait().unwrap().is_none(), "a client has failed");
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.reading.take().unwrap().join().unwrap();
+    }
+}
+
+/// What clients said of their calls, which they did before and after each step.
+#[derive(Clone, Default)]
+struct Books(Arc<Mutex<BTreeMap<String, Entry>>>);
+
+struct Entry {
+    user: u32,
+    /// What it costs if it lapses: one of these.
+    lapsed: BTreeSet<i64>,
+    /// What it may be settled at.
+    settling: Option<i64>,
+    is_settled: bool,
+}
+
+impl Books {
+    /// A line such as `@settling joined7 1200000`.
+    fn note(&self, line: &str) {
+        let Some((_, line)) = line.split_once('@') else { return };
+        let [what, id, number] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let number: i64 = number.parse().unwrap();
+        let mut entries = self.0.lock().unwrap();
+        if what == "granted" {
+            let user = u32::try_from(number).unwrap();
+            let entry = Entry { user, lapsed: BTreeSet::from([0]), settling: None, is_settled: false };
+            entries.insert(id.to_owned(), entry);
+            return;
+        }
+        let entry = entries.get_mut(id).unwrap();
+        match what {
+            "reporting" => drop(entry.lapsed.insert(number)),
+            "reported" => entry.lapsed = BTreeSet::from([number]),
+            "settling" => entry.settling = Some(number),
+            "settled" => entry.is_settled = true,
+            "lapsed" => entry.settling = None,
+            other => panic!("{other}"),
+        }
+    }
+
+    /// Whether the rows lack what calls cost. Where a client did not hear what became of a call, any of its costs may be
+    /// true: they have so many digits that no wrong ones add up.
+    fn judge(&self, lacking: &BTreeMap<(String, String), i64>) -> String {
+        let entries = self.0.lock().unwrap();
+        let (mut settled, mut unknown) = (0, 0);
+        let mut sums = BTreeMap::<u32, BTreeSet<i64>>::new();
+        for entry in entries.values() {
+            let costs: BTreeSet<i64> = match (entry.is_settled, entry.settling) {
+                (true, Some(cost)) => BTreeSet::from([cost]),
+                (_, settling) => entry.lapsed.iter().copied().chain(settling).collect(),
+            };
+            settled += u32::from(entry.is_settled);
+            unknown += u32::from(costs.len() > 1);
+            let sums = sums.entry(entry.user).or_insert_with(|| BTreeSet::from([0]));
+            *sums = sums.iter().flat_map(|sum| costs.iter().map(move |cost| sum + cost)).collect();
+            assert!(sums.len() < 1_000_000, "too much is unknown");
+        }
+        let (mut all, mut teams) = (0, BTreeMap::<u32, i64>::new());
+        for (user, sums) in sums {
+            let lacks = lacking.get(&("user".to_owned(), user.to_string())).copied().unwrap_or(0);
+            assert!(sums.contains(&lacks), "user {user} lacks {lacks} instead of one of {} sums", sums.len());
+            all += lacks;
+            *teams.entry(user % TEAMS).or_default() += lacks;
+        }
+        for (team, lacks) in teams {
+            assert_eq!(lacking[&("team".to_owned(), team.to_string())], lacks, "team {team}");
+        }
+        assert_eq!(lacking[&("org".to_owned(), "acme".to_owned())], all);
+        assert!(settled > 0);
+        format!("{} calls granted, {settled} settled, of {unknown} the outcome was not heard", entries.len())
+    }
+}
+
+/// A client of the test above: it calls until it is killed.
+#[ignore = "a part of another test"]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_in_another_process() {
+    let (Ok(url), Ok(socket)) = (std::env::var(DATABASE), std::env::var(SOCKET)) else { return };
+    let options = url.parse::<PgConnectOptions>().unwrap().socket(socket);
+    let pool = PgPoolOptions::new().max_connections(12).acquire_timeout(5 * LAPSE).connect_lazy_with(options);
+    let gate = Gate::new(pool.clone());
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let (gate, pool) = (gate.clone(), pool.clone());
+        callers.spawn(async move {
+            loop {
+                if caller % 4 == 0 { call_joined(&pool).await } else { call(&gate).await }
+            }
+        });
+    }
+    // Only a panic ends one.
+    callers.join_next().await.unwrap().unwrap();
+}
+
+/// A user, and what a call of his asks.
+fn asked(id: &str) -> (u32, Tokens, Vec<Request>) {
+    let (user, cost) = (fastrand::u32(..USERS), Tokens::from_micros(fastrand::i64(1_000_000..10_000_000_000)));
+    let levels = [ORG.key("acme"), TEAM.key(user % TEAMS), USER.key(user)];
+    let mut requests: Vec<_> = levels.map(|request| request.cost(cost)).into();
+    requests[1] = requests[1].clone().once(id).lapses_after(LAPSE);
+    (user, cost, requests)
+}
+
+/// What was used: less than the estimate, and of one in ten more.
+fn used(cost: Tokens) -> Tokens {
+    let most = if fastrand::u8(..10) == 0 { 2 * cost.micros() } else { cost.micros() };
+    Tokens::from_micros(fastrand::i64(0..=most))
+}
+
+/// Through a gate: an estimate that is reported or not, and settled or left.
+async fn call(gate: &Gate) {
+    let id = format!("gate{:x}", fastrand::u64(..));
+    let (user, cost, requests) = asked(&id);
+    let stream = until_known(|| gate.stream(requests.clone())).await.unwrap().granted().unwrap();
+    println!("@granted {id} {user}");
+    if fastrand::u8(..4) == 0 {
+        stream.add(used(cost));
+        let count = stream.used().micros();
+        println!("@reporting {id} {count}");
+        match until_known(|| stream.report()).await {
+            Ok(()) => println!("@reported {id} {count}"),
+            // It has lapsed, before or after it was reported.
+            Err(Error::ReceiptUsed { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let receipt = stream.into_receipt();
+    if fastrand::u8(..10) > 0 {
+        let actual = used(cost);
+        println!("@settling {id} {}", actual.micros());
+        settled(&id, until_known(|| gate.settle(receipt.clone(), actual)).await);
+    }
+}
+
+/// Beside work of the caller's: a job is inserted with its charge, and another row with its settlement.
+async fn call_joined(pool: &PgPool) {
+    let id = format!("joined{:x}", fastrand::u64(..));
+    let (user, cost, requests) = asked(&id);
+    let receipt: Receipt = loop {
+        if let Ok(receipt) = charge(pool, &id, requests.clone()).await {
+            break receipt;
+        }
+    };
+    println!("@granted {id} {user}");
+    let actual = used(cost);
+    println!("@settling {id} {}", actual.micros());
+    // What it may say of a receipt is not heard: a transaction whose commit got lost may have used it.
+    while let Err(fault) = settle(pool, &id, receipt.clone(), actual).await {
+        if let Some(Error::ReceiptUsed { .. } | Error::Lapsed { .. }) = fault.downcast_ref() {
+            return;
+        }
+    }
+    println!("@settled {id} 0");
+}
+
+type Fault = Box<dyn std::error::Error + Send + Sync>;
+
+async fn charge(pool: &PgPool, id: &str, requests: Vec<Request>) -> Result<Receipt, Fault> {
+    let mut tx = pool.begin().await?;
+    let grant = Limiter::new().consume_all(&mut tx, requests).await?.granted()?;
+    let job = sqlx::query("insert into jobs values ($1) on conflict do nothing").bind(id);
+    job.execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(grant.into())
+}
+
+async fn settle(pool: &PgPool, id: &str, receipt: Receipt, actual: Tokens) -> Result<(), Fault> {
+    let mut tx = pool.begin().await?;
+    Limiter::new().settle(&mut tx, receipt, actual).await?;
+    sqlx::query("insert into settled values ($1)").bind(id).execute(&mut *tx).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+fn settled(id: &str, answer: Result<Settlement, Error>) {
+    match answer {
+        Ok(_) => println!("@settled {id} 0"),
+        Err(Error::Lapsed { .. }) => println!("@lapsed {id} 0"),
+        // By a try whose answer was lost, or by whoever gave it back when it had lapsed.
+        Err(Error::ReceiptUsed { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Asks until there is an answer.
+async fn until_known<T, A: Future<Output = Result<T, Error>>>(ask: impl Fn() -> A) -> Result<T, Error> {
+    loop {
+        match ask().await {
+            Err(error) if error.is_retryable() => {}
+            // No answer came, or nobody listens where the server was.
+            Err(Error::OutcomeUnknown { .. } | Error::Database { .. }) => {}
+            answer => return answer,
+        }
+    }
+}
+
+const DATABASE: &str = "TOLLGATE_TEST_STORM_DATABASE";
+const SOCKET: &str = "TOLLGATE_TEST_STORM_SOCKET";
