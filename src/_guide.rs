@@ -17,6 +17,7 @@ macro_rules! guides {
         #[doc = "[guarantees.md]: crate::_guide::guarantees"]
         #[doc = "[http.md]: crate::_guide::http"]
         #[doc = "[operating.md]: crate::_guide::operating"]
+        #[doc = "[plans.md]: crate::_guide::plans"]
         #[doc = "[poolers.md]: crate::_guide::poolers"]
         #[doc = "[reservations.md]: crate::_guide::reservations"]
         #[doc = "[scaling.md]: crate::_guide::scaling"]
@@ -29,6 +30,7 @@ macro_rules! guides {
 
 guides! {
     choosing = "../docs/choosing.md",
+    plans = "../docs/plans.md",
     budgets = "../docs/budgets.md",
     http = "../docs/http.md",
     reservations = "../docs/reservations.md",

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::mem;
 use std::time::Duration;
 
@@ -5,11 +6,14 @@ use http::response::Parts;
 
 use super::rule::AppliedRule;
 use crate::decision::{Grant, Source};
-use crate::error::{Error, chain};
+use crate::error::chain;
 use crate::gate::{Gate, Lease};
 use crate::http::NotServed;
-use crate::request::{CheckedRequest, Request};
+use crate::key::Key;
+use crate::receipt::Receipt;
+use crate::request::CheckedRequest;
 use crate::standing::Standing;
+use crate::text::Text;
 use crate::tokens::Tokens;
 
 /// A request that may be served: what its limits granted, and what remains to do when its response is known.
@@ -29,72 +33,69 @@ impl Admission {
         Ok(Self { gate: gate.clone(), lease, rules })
     }
 
-    /// Gives back what the response deserves. Returns the grant without it, and what is held until the body is sent.
+    /// Settles at what the response costs. Returns the grant as it is then, and what is held until the body is sent.
     ///
     /// The response waits, so that the client's next request finds the tokens, but not for a gate that hangs. A task of
-    /// its own gives them back even if the client goes away.
+    /// its own settles even if the client goes away.
     pub(super) async fn settle(self, response: &Parts) -> (Grant, Lease) {
         let Self { gate, lease, rules } = self;
         let mut grant = lease.grant().clone();
-        let is_due = |rule: &AppliedRule| {
-            let deserved = rule.refund_if.as_ref().is_some_and(|refunded| refunded(response));
-            // What is held is released, whatever the response.
-            deserved && rule.asked.limit.lease().is_none()
-        };
-        let refunds: Vec<_> = rules.into_iter().filter(is_due).map(|rule| rule.asked).collect();
+        let mut more = BTreeMap::new();
+        // What is held is released, whatever the response.
+        for rule in rules.iter().filter(|rule| rule.asked.limit.lease().is_none()) {
+            let CheckedRequest { limit, key, cost, .. } = &rule.asked;
+            let more = more.entry((&limit.name, key)).or_insert(0_i64);
+            // Neither is below zero.
+            *more = more.saturating_add(rule.cost(response).micros() - cost.micros());
+        }
         // A grant that did not come from the database charged nothing.
-        if !refunds.is_empty() && grant.source == Source::Database {
-            for refund in &refunds {
-                uncharge(&mut grant, refund);
-            }
-            let task = tokio::spawn(give_back(gate, refunds));
+        if grant.source == Source::Database && more.values().any(|more| *more != 0) {
+            let charges = grant.receipt.charges.iter().filter(|charge| charge.lease_ends_at().is_none());
+            let receipt = Receipt::from(charges.cloned().collect::<Vec<_>>());
+            let more_of = |limit: &Text, key: &Key| more.get(&(limit, key)).copied().unwrap_or(0);
+            let costs = receipt.by_request().map(|charges| {
+                let taken: i64 = charges.iter().map(|charge| charge.cost.micros()).sum();
+                Tokens::from_micros(taken.saturating_add(more_of(&charges[0].limit, &charges[0].key)))
+            });
+            let costs = costs.collect();
+            let standings = mem::take(&mut grant.standings).into_iter().map(|mut standing| {
+                let more = more_of(&standing.limit.name, &standing.key);
+                lower(&mut standing, Tokens::from_micros(more));
+                standing
+            });
+            grant.standings = standings.collect();
+            let task = tokio::spawn(bring_to(gate, receipt, costs));
             let _ = tokio::time::timeout(PATIENCE, task).await;
         }
         (grant, lease)
     }
 }
 
-async fn give_back(gate: Gate, refunds: Vec<CheckedRequest>) {
-    for refund in refunds {
-        if let Err(error) = credit(&gate, refund.into()).await {
-            tracing::warn!(error = %chain(&error), "could not give back a charge");
-        }
-    }
-}
-
 /// Tries again after an error that nothing was written by and that may pass, such as a full queue.
-async fn credit(gate: &Gate, refund: Request) -> Result<(), Error> {
+async fn bring_to(gate: Gate, receipt: Receipt, costs: Vec<Tokens>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        match gate.credit(refund.clone()).await {
+        match gate.settle_each(receipt.clone(), &costs).await {
             Err(error) if error.is_retryable() && pause <= LAST_PAUSE => tokio::time::sleep(pause).await,
-            done => return done.map(drop),
+            Err(error) => break tracing::warn!(error = %chain(&error), "could not settle a request"),
+            Ok(_) => break,
         }
         pause *= 2;
     }
 }
 
-/// Corrects the standing of a limit by a charge that is given back.
-fn uncharge(grant: &mut Grant, CheckedRequest { limit, key, cost, .. }: &CheckedRequest) {
-    let mut standings = Vec::from_iter(mem::take(&mut grant.standings));
-    for standing in &mut standings {
-        if standing.limit.name == limit.name && standing.key == *key {
-            raise(standing, *cost);
-        }
-    }
-    grant.standings = standings.into();
-}
-
-fn raise(standing: &mut Standing, charge: Tokens) {
-    let (had_debt, capacity) = (standing.remaining.is_negative(), standing.limit.most());
-    standing.remaining = standing.remaining.checked_add(charge).unwrap_or(Tokens::MAX).min(capacity);
+/// Corrects the standing of a limit by what is charged more, or less.
+fn lower(standing: &mut Standing, more: Tokens) {
+    let (before, capacity) = (standing.remaining, standing.limit.most());
+    standing.remaining = before.checked_sub(more).unwrap_or(before).min(capacity);
     // The next whole token comes at the same instant as before if the balance moved by whole tokens and it still fits.
-    let is_whole = charge.micros() % Tokens::ONE.micros() == 0;
+    let is_whole = more.micros() % Tokens::ONE.micros() == 0;
+    let has_debt = before.is_negative() || standing.remaining.is_negative();
     let fits = Tokens::from_whole(standing.whole() + 1).is_ok_and(|next| next <= capacity);
-    standing.more_at = standing.more_at.filter(|_| !had_debt && is_whole && fits);
+    standing.more_at = standing.more_at.filter(|_| !has_debt && is_whole && fits);
 }
 
-/// How long a response waits at most for what it gives back.
+/// How long a response waits at most until it is settled.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Ten tries within a minute: a queue is empty sooner, and most failovers are over.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);

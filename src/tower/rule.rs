@@ -5,35 +5,49 @@ use http::{request, response};
 
 use super::address::ClientAddress;
 use super::key::{ExtractKey, MissingKey};
+use crate::error::chain;
 use crate::http::{NoKey, NotServed};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::{CheckedRequest, Request};
 use crate::tokens::{Tokens, TokensError};
 
-/// One limit of a layer: which requests it applies to, whose bucket it charges, how much, and for which responses.
+/// One limit of a layer: which requests it applies to, whose bucket it charges, how much, and what responses cost.
 ///
 /// Defaults: all requests, the bucket of the peer's address, one token, whatever the response.
 #[derive(Clone)]
 #[must_use = "a rule limits nothing until it is given to a layer"]
 pub struct Rule {
     limit: Limit,
+    limit_by: Option<LimitOf>,
     /// `None` for the global key.
     key: Option<Arc<dyn ExtractKey>>,
     cost: CostOf,
     when: OnRequest,
-    refund_if: Option<OnResponse>,
+    settle: Option<OnResponse>,
 }
 
+type LimitOf = Arc<dyn Fn(&request::Parts) -> Limit + Send + Sync>;
 type CostOf = Arc<dyn Fn(Request, &request::Parts) -> Request + Send + Sync>;
 pub(super) type OnRequest = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
-type OnResponse = Arc<dyn Fn(&response::Parts) -> bool + Send + Sync>;
+/// The request at what its response costs, if that is not what was charged.
+type OnResponse = Arc<dyn Fn(&CheckedRequest, &response::Parts) -> Option<Request> + Send + Sync>;
 
 impl Rule {
     /// A limit by the peer's address: each request costs one token.
     pub fn new(limit: Limit) -> Self {
         let key = Some(Arc::new(ClientAddress::peer()) as Arc<dyn ExtractKey>);
-        Self { limit, key, cost: Arc::new(|asked, _| asked), when: Arc::new(|_| true), refund_if: None }
+        let (cost, when) = (Arc::new(|asked, _: &_| asked), Arc::new(|_: &_| true));
+        Self { limit, limit_by: None, key, cost, when, settle: None }
+    }
+
+    /// Chooses the limit by the request, for example by the plan that an earlier layer has put into its extensions.
+    ///
+    /// Limits of one name share the rows of their keys, whatever their numbers: a customer who changes his plan keeps his
+    /// balance, cut to the new capacity.
+    pub fn limit_by(mut self, limit: impl Fn(&request::Parts) -> Limit + Send + Sync + 'static) -> Self {
+        self.limit_by = Some(Arc::new(limit));
+        self
     }
 
     /// Sets whose bucket is charged.
@@ -73,12 +87,23 @@ impl Rule {
         self
     }
 
-    /// Charges before the request is served, and gives back if the predicate holds for the response.
+    /// Charges before the request is served, and settles at what its response says that it cost: of a language model the
+    /// tokens that it used. Of `None` the charge stays.
     ///
-    /// The [module](super) says what this means. Replaces an earlier [`charge_if`](Self::charge_if).
-    pub fn refund_if(mut self, refunded: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
-        self.refund_if = Some(Arc::new(refunded));
+    /// The difference is given back or taken, whatever is there, as by [`Gate::settle`](crate::Gate::settle). The
+    /// [module](super) says what this means. Of this, [`refund_if`](Self::refund_if) and [`charge_if`](Self::charge_if)
+    /// the last one counts.
+    pub fn settle_by<C>(mut self, actual: impl Fn(&response::Parts) -> Option<C> + Send + Sync + 'static) -> Self
+    where
+        C: TryInto<Tokens, Error: Into<TokensError>>,
+    {
+        self.settle = Some(Arc::new(move |asked, response| Some(Request::from(asked.clone()).cost(actual(response)?))));
         self
+    }
+
+    /// Charges before the request is served, and gives all of it back if the predicate holds for the response.
+    pub fn refund_if(self, refunded: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.settle_by(move |response| refunded(response).then_some(Tokens::ZERO))
     }
 
     /// [`refund_if`](Self::refund_if) the other way round: gives back unless the predicate holds for the response.
@@ -96,9 +121,10 @@ impl Rule {
             return Ok(None);
         }
         let Some(key) = self.key_of(request, missing_key)? else { return Ok(None) };
-        let asked = if key.is_global() { self.limit.global() } else { self.limit.key(key) };
+        let limit = self.limit_by.as_ref().map_or_else(|| self.limit.clone(), |limit| limit(request));
+        let asked = if key.is_global() { limit.global() } else { limit.key(key) };
         let asked = (self.cost)(asked, request).checked()?;
-        Ok(Some(AppliedRule { asked, refund_if: self.refund_if.clone() }))
+        Ok(Some(AppliedRule { asked, settle: self.settle.clone() }))
     }
 
     fn key_of(&self, request: &request::Parts, missing_key: MissingKey) -> Result<Option<Key>, NoKey> {
@@ -127,5 +153,17 @@ impl fmt::Debug for Rule {
 /// What one request asks of one limit.
 pub(super) struct AppliedRule {
     pub(super) asked: CheckedRequest,
-    pub(super) refund_if: Option<OnResponse>,
+    settle: Option<OnResponse>,
+}
+
+impl AppliedRule {
+    /// What the request costs now that its response is known. A cost that is none leaves the charge as it is.
+    pub(super) fn cost(&self, response: &response::Parts) -> Tokens {
+        let settled = self.settle.as_ref().and_then(|settle| settle(&self.asked, response));
+        let cost = settled.map_or(Ok(self.asked.cost), |request| request.checked().map(|asked| asked.cost));
+        cost.unwrap_or_else(|error| {
+            tracing::warn!(error = %chain(&error), "what a response costs is no cost");
+            self.asked.cost
+        })
+    }
 }

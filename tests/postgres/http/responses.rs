@@ -1,9 +1,10 @@
 //! Charges that depend on the response.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::routing::{get, post};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Semaphore;
@@ -12,7 +13,7 @@ use tollgate::{Gate, Limit, OnFailure};
 
 use super::served::{Served, field, http_1, left};
 use crate::gate::stage::{nowhere, patient, soon};
-use crate::world::World;
+use crate::world::{World, second};
 
 const GUESSES: Limit = Limit::fixed_window("guesses", 3, Limit::MAX_PERIOD);
 const US: (&str, &str) = ("ip", "127.0.0.1");
@@ -66,6 +67,56 @@ async fn what_deserves_no_charge_is_given_back() {
         assert_eq!(guess(&served, password).await, (status, told.to_owned()), "at {place}");
     }
     assert_eq!(left(&gate, &GUESSES, US).await, 1);
+}
+
+const TOKENS: Limit = Limit::fixed_window("tokens", 100, Limit::MAX_PERIOD);
+const HELD: Limit = Limit::concurrency("held", 1_000, tollgate::DAY);
+
+/// A model whose responses tell what they used, in words of the request's.
+#[tokio::test]
+async fn a_response_tells_what_it_cost() {
+    let world = World::new().await;
+    let gate = world.gate();
+    let used = |response: &http::response::Parts| {
+        let used = response.headers.get("x-used")?.to_str().ok()?;
+        Some(used.parse().unwrap_or(f64::NAN))
+    };
+    // Two rules about one bucket are one charge, and what the other limit holds is none of it.
+    let estimate = Rule::new(TOKENS).cost(10).settle_by(used);
+    let layer = TollgateLayer::new(gate.clone()).limit(estimate).limit(Rule::new(TOKENS).cost(1)).limit(HELD);
+    let answer = |used: String| async move {
+        let used = (!used.is_empty()).then(|| (HeaderName::from_static("x-used"), used.parse().unwrap()));
+        HeaderMap::from_iter(used)
+    };
+    let served = Served::new(Router::new().route("/login", post(answer)).layer(layer)).await;
+    let story = [("4", "r=95", 95), ("0", "r=94", 94), ("", "r=83", 83), ("-1", "r=72", 72), ("60.5", "r=10", 10)];
+    for (said, told, rest) in story {
+        assert_eq!(guess(&served, said).await, (200, told.to_owned()), "{said}");
+        assert_eq!(left(&gate, &TOKENS, US).await, rest, "{said}");
+    }
+    assert_eq!(guess(&served, "0").await, (429, "r=10".to_owned()));
+    gate.credit(TOKENS.key(US)).await.unwrap();
+    assert_eq!(guess(&served, "40").await, (200, "r=0".to_owned()));
+    assert_eq!(left(&gate, &TOKENS, US).await, -29, "more than was there is a debt");
+}
+
+/// What has come back with the next window is not given back once more.
+#[tokio::test]
+async fn a_window_that_is_over_gives_nothing_back() {
+    let world = World::new().await;
+    let seconds = Arc::new(AtomicU32::new(0));
+    let now = seconds.clone();
+    let gate = patient(&world.pool).clock(move || second(now.load(Ordering::SeqCst).into())).build();
+    let per_minute = Limit::fixed_window("per_minute", 3, tollgate::MINUTE);
+    let layer = TollgateLayer::new(gate.clone()).limit(Rule::new(per_minute.clone()).refund_if(|_| true));
+    let (others, all) = (gate.clone(), per_minute.key(US).cost(3));
+    let handler = move || async move {
+        seconds.store(60, Ordering::SeqCst);
+        others.consume(all).await.unwrap().granted().unwrap();
+    };
+    let served = Served::new(Router::new().route("/login", post(handler)).layer(layer)).await;
+    assert_eq!(guess(&served, "").await.0, 200);
+    assert_eq!(left(&gate, &per_minute, US).await, 0);
 }
 
 /// Fails where the first five all pass, on the last three tokens.

@@ -64,6 +64,20 @@ async fn costs_are_numbers_or_come_from_the_request() {
 }
 
 #[tokio::test]
+async fn a_limit_is_chosen_by_the_request_and_its_rows_are_shared() {
+    let world = World::new().await;
+    let pays = |request: &http::request::Parts| request.uri.path() == "/pro";
+    let (free, pro) = (TEN, Limit::fixed_window("ten", 12, Limit::MAX_PERIOD));
+    let rule = Rule::new(TEN).global().limit_by(move |request| if pays(request) { pro.clone() } else { free.clone() });
+    let served = Served::behind(TollgateLayer::new(world.gate()).limit(rule)).await;
+    assert_eq!(served.statuses("/pro", 3).await, [200; 3]);
+    let response = served.get("/free").await;
+    assert!(field(&response, "ratelimit").starts_with(r#""ten";r=8;"#));
+    assert!(field(&response, "ratelimit-policy").starts_with(r#""ten";q=10"#));
+    assert_eq!(world.rows().await, 1);
+}
+
+#[tokio::test]
 async fn what_is_skipped_is_served_without_asking() {
     let world = World::new().await;
     let layer = TollgateLayer::new(world.gate()).limit(ONE);
