@@ -11,6 +11,7 @@ use super::clock::Clock;
 use super::fallback::{Fallback, OnFailure};
 use super::refusals::Refusals;
 use super::shared::{Settings, Shared};
+use super::tally::Tally;
 use super::width::Width;
 use crate::parts::Parts;
 use crate::store::Backend;
@@ -25,6 +26,7 @@ pub struct GateBuilder {
     staleness: Option<Duration>,
     remembered_keys: usize,
     on_failure: OnFailure,
+    counted_keys: usize,
 }
 
 impl GateBuilder {
@@ -39,8 +41,9 @@ impl GateBuilder {
             backend: Backend::PLAIN,
             clock: Clock::Database,
         };
-        let (staleness, remembered_keys) = (None, 10_000);
-        Self { pool, lanes: None, settings, staleness, remembered_keys, on_failure: OnFailure::Closed }
+        let (staleness, remembered_keys, counted_keys) = (None, 10_000, 0);
+        let on_failure = OnFailure::Closed;
+        Self { pool, lanes: None, settings, staleness, remembered_keys, on_failure, counted_keys }
     }
 
     /// How many lanes work side by side, each on one connection while it has work; 1 to 64, and never more than the
@@ -86,6 +89,15 @@ impl GateBuilder {
     /// How many keys are remembered at most; 10 000 by default. Further ones ask the database.
     pub fn remembered_keys(mut self, keys: usize) -> Self {
         self.remembered_keys = keys;
+        self
+    }
+
+    /// Counts refusals by key, for [`Gate::most_refused`], of so many keys at once. Off unless asked for.
+    ///
+    /// A few hundred find whoever has more than a thousandth of all refusals. A key that is not counted yet takes the
+    /// place of the one refused least, which a scan over all of them finds. Keys stay in memory as they are.
+    pub fn count_refusals(mut self, keys: usize) -> Self {
+        self.counted_keys = keys;
         self
     }
 
@@ -184,6 +196,7 @@ impl GateBuilder {
             settings: self.settings,
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
             fallback: Fallback::new(self.on_failure),
+            tally: (self.counted_keys > 0).then(|| Tally::new(self.counted_keys)),
             has_parts: AtomicBool::new(false),
         };
         Gate::with(shared, most)

@@ -17,6 +17,7 @@ mod reply;
 mod shared;
 mod stream;
 mod switchboard;
+mod tally;
 mod transaction;
 mod waiters;
 mod width;
@@ -50,6 +51,7 @@ use reply::{QueuedCall, Reply};
 use shared::Shared;
 pub use stream::Stream;
 use switchboard::Switchboard;
+pub use tally::Refused;
 use waiters::{Waiters, out_of_turn};
 
 /// Decides **in transactions of its own**: what it answers is committed, whatever the caller does afterwards.
@@ -443,18 +445,33 @@ impl Gate {
         self.change(Call::release(&receipt.into())).await.map(Answer::settlement)
     }
 
+    /// The keys that this gate has refused most since it was built, most first: whom an operator asks about, or an
+    /// application warns. Empty unless [`GateBuilder::count_refusals`] asked for it.
+    ///
+    /// A key is counted under the limit that it has to wait for longest. Reservations are not counted.
+    #[must_use]
+    pub fn most_refused(&self, n: usize) -> Vec<Refused> {
+        self.inner.shared.tally.as_ref().map_or_else(Vec::new, |tally| tally.most(n))
+    }
+
     /// Decides from memory, else by the database, else by the failure policy.
     async fn decide(&self, call: CheckedCall) -> Result<Decision, Error> {
-        let Shared { refusals, fallback, settings, .. } = &*self.inner.shared;
-        if let Some(denied) = refusals.as_ref().and_then(|refusals| refusals.refuse(&call, &settings.clock)) {
+        let Shared { refusals, fallback, settings, tally, .. } = &*self.inner.shared;
+        let remembered = refusals.as_ref().and_then(|refusals| refusals.refuse(&call, &settings.clock));
+        let decision = if let Some(denied) = remembered {
             meter::decided(&denied.limit, "denied", Source::Memory);
-            return Ok(Decision::Denied(denied));
+            Ok(Decision::Denied(denied))
+        } else {
+            let kept = fallback.keep(&call);
+            match self.ask(call).await {
+                Ok(answer) => Ok(answer.grant()),
+                Err(error) => fallback.answer(kept, error),
+            }
+        };
+        if let (Some(tally), Ok(Decision::Denied(denied))) = (tally, &decision) {
+            tally.note(denied);
         }
-        let kept = fallback.keep(&call);
-        match self.ask(call).await {
-            Ok(answer) => Ok(answer.grant()),
-            Err(error) => fallback.answer(kept, error),
-        }
+        decision
     }
 
     async fn change(&self, call: Call) -> Result<Answer, Error> {

@@ -6,6 +6,7 @@ use sqlx::{PgConnection, PgPool};
 use super::clock::Clock;
 use super::fallback::Fallback;
 use super::refusals::Refusals;
+use super::tally::Tally;
 use super::width::Width;
 use crate::store::{Backend, Store};
 
@@ -15,6 +16,7 @@ pub(super) struct Shared {
     pub(super) settings: Settings,
     pub(super) refusals: Option<Refusals>,
     pub(super) fallback: Fallback,
+    pub(super) tally: Option<Tally>,
     pub(super) width: Width,
     /// Whether the tables were seen to have the parts that the settings say.
     pub(super) has_parts: AtomicBool,
