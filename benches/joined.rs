@@ -132,7 +132,7 @@ fn pgbench_script(storage: &str, keys: u32) -> Result<String, Fault> {
     );
     let save = bound(
         &statement(storage, "save_one")?,
-        &["0::int2", "'bench'", "(:key)::text", "0::int2", ":value::int8 - 1", ":ts", ":ts", ":xid", "null", "null"],
+        &["0::int2", "'bench'", "(:key)::text", "0::int2", ":value::int8 - 1", ":ts", ":ts", ":xid", "null"],
     );
     let mut script = format!("\\set key random(0, {})\nbegin;\n", keys - 1);
     write!(script, "{lock}\n\\gset\n{save};\ncommit;\n")?;
@@ -140,8 +140,8 @@ fn pgbench_script(storage: &str, keys: u32) -> Result<String, Fault> {
 }
 
 fn statement(storage: &str, name: &str) -> Result<String, Fault> {
-    let folder = if storage == "ephemeral" { "src/store/sql/ephemeral" } else { "src/store/sql" };
-    Ok(fs::read_to_string(format!("{folder}/{name}.sql"))?)
+    let folder = if storage == "ephemeral" { "ephemeral/" } else { "" };
+    Ok(fs::read_to_string(format!("{}/../src/store/sql/{folder}{name}.sql", env!("CARGO_MANIFEST_DIR")))?)
 }
 
 /// A statement with its placeholders filled in, its comments left out, and its columns named as variables can be.
