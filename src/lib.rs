@@ -39,10 +39,11 @@
 //! | `reserve`, `reserve_all` | takes tokens for now or later, and names the instant | likewise |
 //! | `check`, `balance` | looks | nothing |
 //! | `credit`, `debit`, `reset` | changes a balance, whatever it is | the rows |
-//! | `settle`, `cancel` | brings a receipt to its actual cost, or gives it back | the rows |
+//! | `settle`, `settle_each`, `cancel` | brings a receipt to its actual cost, or gives it back | the rows |
 //! | `renew`, `release` | lets what a concurrency limit granted last longer, or ends it | the rows |
 //!
-//! A gate also waits (`wait`), and holds what a concurrency limit grants as long as a guard lives (`acquire`).
+//! A gate also waits (`wait`), holds what a concurrency limit grants as long as a guard lives (`acquire`), and counts what
+//! a call uses until it ends (`stream`).
 //!
 //! The [guides](_guide) say how to choose a limit, put it in front of HTTP, reserve, test and operate. They include the
 //! design notes, which follow a decision step by step.
@@ -116,7 +117,7 @@ pub use error::Error;
 #[cfg(feature = "postgres")]
 pub use error::{DriverError, Step};
 #[cfg(feature = "postgres")]
-pub use gate::{Gate, GateBuilder, Lease, OnFailure, Stream};
+pub use gate::{Gate, GateBuilder, Lease, OnFailure, Refused, Stream};
 pub use key::{Key, KeyError, KeyWriter, Slash64, ToKey};
 pub use limit::{Limit, LimitError, LimitFault, LimitKind, LimitSpec, Storage};
 #[cfg(feature = "postgres")]

@@ -145,8 +145,9 @@ impl Terms {
 
     /// The row of a limit that counts, at an instant.
     fn recounted(&self, row: &State, now: Timestamp) -> State {
-        // Nothing was granted after the row's instant. So nothing counts for longer than a period from there, whatever
-        // definition wrote it; and what another kind of limit found to be spent counts for so long.
+        // No entry is of a grant after the row's instant. So none counts for longer than a period from there, whatever
+        // definition wrote it. What another kind of limit found to be spent counts for so long, too: a window's row
+        // stands at the start of its step, so that is up to a step less than since its grants.
         let last = self.leaves_at(row.ts);
         let mut entries = match (&row.list, self.flow) {
             (List::Grants(entries), Flow::Sliding { .. }) | (List::Leases(entries), Flow::Leased) => entries.clone(),

@@ -31,7 +31,7 @@ pub(super) async fn look(
         }
     }
     let mut findings = findings(&merged(rows), limits);
-    findings.extend(corrupt.iter().map(|((name, storage), (rows, key))| unreadable(name, storage, *rows, key)));
+    findings.extend(corrupt.iter().map(|((name, storage), corrupt)| unreadable(name, storage, corrupt)));
     findings.extend(overdue.finding());
     if let Err(away) = away.check() {
         let remedy = away.remedy.unwrap_or_default();
@@ -59,15 +59,15 @@ fn per_second(spec: &LimitSpec) -> f64 {
     about(spec.rate) / f64::from(spec.shards) / period
 }
 
-/// By name and storage, how many rows the limiter cannot read, and the key of one.
-type Corrupt = BTreeMap<(String, String), (u64, String)>;
+/// By name and storage, how many rows the limiter cannot read, and the key and the list of one.
+type Corrupt = BTreeMap<(String, String), (u64, String, String)>;
 
 async fn note_corrupt(conn: &mut PgConnection, part: i16, corrupt: &mut Corrupt) -> Result<(), sqlx::Error> {
     let sql = "select name, storage, key, list::text from tollgate.balances where part = $1 and list is not null";
     let mut rows = sqlx::query_as::<_, (_, _, _, String)>(sql).bind(part).persistent(false).fetch(conn);
     while let Some((name, storage, key, list)) = rows.try_next().await? {
         if List::from_text(&list).is_none() {
-            corrupt.entry((name, storage)).or_insert((0, key)).0 += 1;
+            corrupt.entry((name, storage)).or_insert((0, key, list)).0 += 1;
         }
     }
     Ok(())
@@ -104,13 +104,15 @@ fn findings(seen: &[Seen], limits: Option<&Limits>) -> Vec<Finding> {
     findings
 }
 
-fn unreadable(name: &str, storage: &str, rows: u64, key: &str) -> Finding {
+fn unreadable(name: &str, storage: &str, (rows, key, list): &(u64, String, String)) -> Finding {
     let what =
-        format!("{} of {:?} whose list cannot be read", counted(rows, &format!("{storage} row")), printable(name));
+        format!("{} of {:?} whose list cannot be read", counted(*rows, &format!("{storage} row")), printable(name));
+    // A wallet's mark stays: without it the row is none of a wallet.
+    let lean = if list.starts_with("{3,") { "'{3}'" } else { "null" };
     let quoted = |text: &str| format!("'{}'", printable(text).replace('\'', "''"));
     let (table, name, key) = (storage::table(storage::of(storage)), quoted(name), quoted(key));
     let remedy =
-        format!("Drop their lists, such as: update {table} set list = null where name = {name} and key = {key};");
+        format!("Drop their lists, such as: update {table} set list = {lean} where name = {name} and key = {key};");
     Finding::error("corrupt_rows", what, "Somebody else wrote them, and each call of their keys is an error.", remedy)
 }
 
