@@ -16,7 +16,7 @@ use tollgate::{
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::teller::{Teller, both, tokens};
-use crate::world::{World, limiter, second};
+use crate::world::{World, limiter, part, second, sweeper};
 
 /// Ten, of which none comes back while a test runs; in either table.
 fn ten() -> [Limit; 2] {
@@ -326,7 +326,8 @@ async fn a_wallet_is_credited_once_for_each_payment_and_pays_only_what_it_has() 
 async fn a_row_of_a_wallet_that_was_only_inserted_is_still_one() {
     let world = World::new().await;
     let wallet = Limit::wallet("credits");
-    world.sql("insert into tollgate.durable values (0, 'credits', '1', 0, 0, now(), now())").await;
+    let row = format!("insert into tollgate.durable values ({}, 'credits', '1', 0, 0, now(), now())", part("1"));
+    world.sql(&row).await;
     let gate = patient(&pool(&world.url(), 1).await).build();
     gate.credit(wallet.key(1).cost(5)).await.unwrap();
     assert_eq!(left(&world.pool, wallet.key(1)).await, 5);
@@ -430,7 +431,7 @@ async fn reapers_and_late_settlers_give_back_each_call_once() {
         let (pool, gate, receipts) = (pool(&world.url(), 2).await, gate.clone(), receipts.clone());
         workers.spawn(async move {
             if worker % 2 == 0 {
-                return i64::try_from(Sweeper::new().reap(&pool).await.unwrap()).unwrap() * 5;
+                return i64::try_from(sweeper().reap(&pool).await.unwrap()).unwrap() * 5;
             }
             let mut back = 0;
             for receipt in receipts {
@@ -463,10 +464,10 @@ async fn a_call_that_cannot_be_given_back_leaves_the_others_alone() {
     consume_in(&world.pool, [wallet.global().cost(5).lapses_after(Duration::from_micros(1))]).await;
     world.sql(&format!("update tollgate.durable set value = {}", i64::MAX)).await;
     world.sql("update tollgate.calls set lapses_at = 'epoch' where name = 'full'").await;
-    assert_eq!(Sweeper::new().reap(&world.pool).await.unwrap(), 100);
+    assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 100);
     assert_eq!(stored(&mut world.connect().await).await, 1, "it stays owed");
     world.sql("update tollgate.durable set value = 0").await;
-    assert_eq!(Sweeper::new().reap(&world.pool).await.unwrap(), 1);
+    assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 1);
     assert_eq!(left(&world.pool, wallet.global()).await, 5);
 }
 

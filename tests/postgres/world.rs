@@ -19,7 +19,7 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::OnceCell;
-use tollgate::{Gate, GateBuilder, Limiter, MINUTE, Storage, Tokens, migrate};
+use tollgate::{Gate, GateBuilder, Limiter, MINUTE, Storage, Sweeper, Tokens, migrate};
 use tollgate_embedded::Server;
 
 use crate::ROOT;
@@ -249,6 +249,11 @@ pub(crate) fn soon<T>(what: impl Future<Output = T>) -> impl Future<Output = T> 
 pub(crate) fn limiter() -> Limiter {
     let limiter = if is_unnamed() { Limiter::new().unnamed_statements() } else { Limiter::new() };
     limiter.parts(parts())
+}
+
+/// A sweeper of the world as it is.
+pub(crate) fn sweeper() -> Sweeper {
+    Sweeper::new().parts(parts())
 }
 
 /// Whether the tables have parts.
