@@ -54,10 +54,8 @@
 //!   browser too.
 //! - **`postgres`** (default): `Limiter`, `Gate` and `Sweeper`.
 //! - **`migrate`** (default): the `migrate` module, with the migrations of the tables embedded.
-//! - **`metrics`**: counters and histograms through the facade of that name. The gate counts `tollgate_decisions_total`
-//!   (by `limit`, `outcome`, `source`), `tollgate_errors_total` (by `limit`), `tollgate_batches_total`,
-//!   `tollgate_batch_calls`, `tollgate_batch_seconds` and `tollgate_locked_calls_total`; the sweeper's task counts
-//!   `tollgate_swept_rows_total` (by `table`).
+//! - **`metrics`**: counters and histograms of limiter, gate and sweeper, through the facade of that name
+//!   (`describe_metrics`).
 //! - **`limits-file`**: `Limits`, read from TOML or JSON, with all faults by line and column.
 //! - **`http`**: the `http` module: header fields and problem documents from decisions, and clients behind proxies.
 //! - **`tower`**: the `tower` module: a layer over a gate for axum, hyper, tonic and everything else that speaks tower.
@@ -88,6 +86,8 @@ mod limit;
 mod limiter;
 #[cfg(feature = "limits-file")]
 mod limits;
+#[cfg(feature = "postgres")]
+mod meter;
 #[cfg(feature = "migrate")]
 pub mod migrate;
 #[cfg(any(feature = "postgres", feature = "migrate"))]
@@ -124,6 +124,8 @@ pub use limit::{Limit, LimitError, LimitFault, LimitKind, LimitSpec, Storage};
 pub use limiter::{BegunByHand, InTransaction, Limiter};
 #[cfg(feature = "limits-file")]
 pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, UnknownLimit};
+#[cfg(feature = "metrics")]
+pub use meter::describe_metrics;
 pub use receipt::{Charge, Receipt, Settlement};
 pub use request::Request;
 pub use standing::{Standing, Standings};

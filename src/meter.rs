@@ -1,56 +1,162 @@
-//! What a gate tells the outside of its work: `tracing` events, and with the feature `metrics` counters and histograms.
-//! Labels are names of limits and a few words, never keys.
-//!
-//! | metric | kind | labels |
-//! | --- | --- | --- |
-//! | `tollgate_decisions_total` | counter | `limit`, `outcome` (`granted`, `denied`, `changed`), `source` (`database`, `repeated`, `memory`, `degraded`) |
-//! | `tollgate_errors_total` | counter: calls that the database did not answer, whatever the failure policy made of it | `limit` |
-//! | `tollgate_batches_total` | counter | |
-//! | `tollgate_batch_calls` | histogram | |
-//! | `tollgate_batch_seconds` | histogram | |
-//! | `tollgate_locked_calls_total` | counter: calls that were decided under a lock, as they lost a race or their row was new | |
+//! What decisions tell the outside: `tracing` events, and with the feature `metrics` counters and histograms. Labels are
+//! names of limits and a few words, never keys.
 
 use std::time::Duration;
 
 use crate::decision::Source;
 use crate::error::{Error, chain};
 
+/// Who decides.
+#[derive(Clone, Copy)]
+pub(crate) enum By {
+    Limiter,
+    Gate,
+}
+
+impl By {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Limiter => "limiter",
+            Self::Gate => "gate",
+        }
+    }
+}
+
 /// One call was answered.
-pub(super) fn decided(limit: &str, outcome: &'static str, source: Source) {
+pub(crate) fn decided(by: By, limit: &str, outcome: &'static str, source: Source) {
     let source = match source {
         Source::Database => "database",
         Source::Repeated => "repeated",
         Source::Memory => "memory",
         Source::Degraded => "degraded",
     };
-    tracing::debug!(limit, outcome, source, "decided");
+    tracing::debug!(by = by.as_str(), limit, outcome, source, "decided");
     #[cfg(feature = "metrics")]
-    metrics::counter!("tollgate_decisions_total", "limit" => limit.to_owned(), "outcome" => outcome, "source" => source)
-        .increment(1);
+    metrics::counter!(
+        DECISIONS, "by" => by.as_str(), "limit" => limit.to_owned(), "outcome" => outcome, "source" => source
+    )
+    .increment(1);
 }
 
 /// The database did not answer a call.
-pub(super) fn failed(limit: &str, error: &Error) {
-    tracing::debug!(limit, error = %chain(error), "not decided");
+pub(crate) fn failed(by: By, limit: &str, error: &Error) {
+    tracing::debug!(by = by.as_str(), limit, error = %chain(error), "not decided");
     #[cfg(feature = "metrics")]
-    metrics::counter!("tollgate_errors_total", "limit" => limit.to_owned()).increment(1);
+    metrics::counter!(ERRORS, "by" => by.as_str(), "limit" => limit.to_owned()).increment(1);
+}
+
+/// A caller of a gate waited for an answer of the database.
+pub(crate) fn waited(wait: Duration) {
+    tracing::trace!(?wait, "waited");
+    #[cfg(feature = "metrics")]
+    metrics::histogram!(WAIT).record(wait.as_secs_f64());
+}
+
+/// A batch is taken, and so many calls stay in the queue.
+pub(crate) fn queued(calls: usize) {
+    tracing::trace!(calls, "queued");
+    #[cfg(feature = "metrics")]
+    #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
+    metrics::histogram!(QUEUE).record(calls as f64);
 }
 
 /// A batch was worked off.
-pub(super) fn batch(calls: usize, took: Duration) {
+pub(crate) fn batch(calls: usize, took: Duration) {
     tracing::debug!(calls, ?took, "batch");
     #[cfg(feature = "metrics")]
     {
-        metrics::counter!("tollgate_batches_total").increment(1);
+        metrics::counter!(BATCHES).increment(1);
         #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
-        metrics::histogram!("tollgate_batch_calls").record(calls as f64);
-        metrics::histogram!("tollgate_batch_seconds").record(took.as_secs_f64());
+        metrics::histogram!(BATCH_CALLS).record(calls as f64);
+        metrics::histogram!(BATCH).record(took.as_secs_f64());
     }
 }
 
 /// Calls of a batch are decided under a lock.
-pub(super) fn locked(calls: usize) {
+pub(crate) fn locked(calls: usize) {
     tracing::debug!(calls, "decided under a lock");
     #[cfg(feature = "metrics")]
-    metrics::counter!("tollgate_locked_calls_total").increment(calls as u64);
+    metrics::counter!(LOCKED).increment(calls as u64);
 }
+
+/// Rows of a table were swept away.
+pub(crate) fn swept(ephemeral: u64, durable: u64) {
+    tracing::trace!(ephemeral, durable, "swept rows");
+    #[cfg(feature = "metrics")]
+    for (table, rows) in [("ephemeral", ephemeral), ("durable", durable)] {
+        metrics::counter!(SWEPT, "table" => table).increment(rows);
+    }
+}
+
+/// Describes the metrics of this crate, with their units, to the recorder that is installed, and says in two gauges what
+/// each of these limits is. So a board can show how much of a limit is used.
+///
+/// Call it once, after the recorder is installed, and again where limits change.
+///
+/// | metric | kind | labels |
+/// | --- | --- | --- |
+/// | `tollgate_decisions_total` | counter | `by` (`gate`, `limiter`), `limit`, `outcome` (`granted`, `denied`, `changed`), `source` (`database`, `repeated`, `memory`, `degraded`) |
+/// | `tollgate_errors_total` | counter: calls that the database did not answer, whatever the failure policy made of them | `by`, `limit` |
+/// | `tollgate_wait_seconds` | histogram: from a gate's call to the answer of the database | |
+/// | `tollgate_queue_calls` | histogram: calls that stay in a gate's queue as a batch is taken | |
+/// | `tollgate_batches_total` | counter | |
+/// | `tollgate_batch_calls` | histogram | |
+/// | `tollgate_batch_seconds` | histogram | |
+/// | `tollgate_locked_calls_total` | counter: a gate's calls that were decided under a lock, as they lost a race or their row was new | |
+/// | `tollgate_swept_rows_total` | counter | `table` (`ephemeral`, `durable`) |
+/// | `tollgate_limit_capacity_tokens` | gauge: the most that a limit holds for a key | `limit` |
+/// | `tollgate_limit_rate_tokens` | gauge: what comes back to a key in a second | `limit` |
+///
+/// A limiter counts what it has answered, whether its caller commits or not.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Limit, MINUTE};
+///
+/// const SIGN_UPS: Limit = Limit::token_bucket("sign_ups", 10, MINUTE);
+///
+/// tollgate::describe_metrics([&SIGN_UPS]);
+/// ```
+#[cfg(feature = "metrics")]
+pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::Limit>) {
+    use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
+
+    describe_counter!(DECISIONS, Unit::Count, "Calls that were decided.");
+    describe_counter!(ERRORS, Unit::Count, "Calls that the database did not answer.");
+    describe_histogram!(WAIT, Unit::Seconds, "From a call of a gate to the answer of the database.");
+    describe_histogram!(QUEUE, Unit::Count, "Calls that stay in the queue of a gate as a batch is taken.");
+    describe_counter!(BATCHES, Unit::Count, "Batches of a gate.");
+    describe_histogram!(BATCH_CALLS, Unit::Count, "Calls of a batch.");
+    describe_histogram!(BATCH, Unit::Seconds, "From the start of a batch to its last answer.");
+    describe_counter!(LOCKED, Unit::Count, "Calls of a gate that were decided under a lock.");
+    describe_counter!(SWEPT, Unit::Count, "Full rows that a sweeper has deleted.");
+    describe_gauge!(CAPACITY, Unit::Count, "The most that a limit holds for a key.");
+    describe_gauge!(RATE, Unit::CountPerSecond, "What comes back to a key of a limit.");
+    #[expect(clippy::cast_precision_loss, reason = "for a picture")]
+    for limit in limits {
+        let [capacity, rate] = [limit.most(), limit.rate].map(|tokens| tokens.micros() as f64 / 1e6);
+        gauge!(CAPACITY, "limit" => limit.name().to_owned()).set(capacity);
+        // Nothing comes back to a wallet.
+        if !limit.period.is_zero() {
+            gauge!(RATE, "limit" => limit.name().to_owned()).set(rate / limit.period.as_secs_f64());
+        }
+    }
+}
+
+#[cfg(feature = "metrics")]
+mod names {
+    pub(super) const DECISIONS: &str = "tollgate_decisions_total";
+    pub(super) const ERRORS: &str = "tollgate_errors_total";
+    pub(super) const WAIT: &str = "tollgate_wait_seconds";
+    pub(super) const QUEUE: &str = "tollgate_queue_calls";
+    pub(super) const BATCHES: &str = "tollgate_batches_total";
+    pub(super) const BATCH_CALLS: &str = "tollgate_batch_calls";
+    pub(super) const BATCH: &str = "tollgate_batch_seconds";
+    pub(super) const LOCKED: &str = "tollgate_locked_calls_total";
+    pub(super) const SWEPT: &str = "tollgate_swept_rows_total";
+    pub(super) const CAPACITY: &str = "tollgate_limit_capacity_tokens";
+    pub(super) const RATE: &str = "tollgate_limit_rate_tokens";
+}
+#[cfg(feature = "metrics")]
+use names::{BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, QUEUE, RATE, SWEPT, WAIT};

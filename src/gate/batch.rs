@@ -10,7 +10,6 @@ use tracing::Instrument;
 
 use super::connection::{Connection, within};
 use super::groups::{Groups, Written};
-use super::meter;
 use super::refusals::Reading;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
@@ -18,6 +17,7 @@ use super::transaction;
 use crate::algebra::Timestamp;
 use crate::decision::Denied;
 use crate::error::{Error, Step};
+use crate::meter;
 use crate::plan::{Answer, Change, Outcome, Plan, Row};
 use crate::store::{Found, KnownCalls};
 

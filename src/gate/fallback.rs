@@ -4,10 +4,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::buckets::LocalBuckets;
-use super::meter;
 use crate::algebra::Timestamp;
 use crate::decision::{Decision, Denied, Grant, Source};
 use crate::error::{Error, chain};
+use crate::meter::{self, By};
 use crate::plan::{CheckedCall, Plan};
 use crate::receipt::Receipt;
 use crate::standing::Standings;
@@ -80,7 +80,7 @@ impl Fallback {
         let Some(decision) = self.decide(call) else { return Err(error) };
         let (limit, outcome) = (limit.as_str(), if decision.is_granted() { "granted" } else { "denied" });
         tracing::warn!(limit, outcome, degraded = true, error = %chain(&error), "decided without the database");
-        meter::decided(limit, outcome, Source::Degraded);
+        meter::decided(By::Gate, limit, outcome, Source::Degraded);
         Ok(decision)
     }
 

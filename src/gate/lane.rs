@@ -21,6 +21,7 @@ use super::reply::QueuedCall;
 use super::shared::Shared;
 use super::worker::Worker;
 use crate::error::Error;
+use crate::meter;
 use crate::plan::Plan;
 use crate::text::Text;
 
@@ -82,6 +83,7 @@ impl Lane {
         let mut queue = self.queue();
         let batch = queue.take_batch(settings.max_batch, MAX_ROWS);
         let late = queue.take_late(Instant::now(), settings.acquire_timeout);
+        meter::queued(queue.len());
         drop(queue);
         for call in late {
             call.reply.refuse();

@@ -9,7 +9,6 @@ mod groups;
 mod hand_over;
 mod lane;
 mod lease;
-mod meter;
 mod queue;
 mod reaping;
 mod refusals;
@@ -37,6 +36,7 @@ use crate::call_name::CallName;
 use crate::decision::{Decision, Denied, Grant, Reservation, Source};
 use crate::error::{Error, Step};
 use crate::execution::checked;
+use crate::meter::{self, By};
 use crate::plan::{Answer, Call, CheckedCall};
 use crate::receipt::{Receipt, Settlement};
 use crate::request::Request;
@@ -459,7 +459,7 @@ impl Gate {
         let Shared { refusals, fallback, settings, tally, .. } = &*self.inner.shared;
         let remembered = refusals.as_ref().and_then(|refusals| refusals.refuse(&call, &settings.clock));
         let decision = if let Some(denied) = remembered {
-            meter::decided(&denied.limit, "denied", Source::Memory);
+            meter::decided(By::Gate, &denied.limit, "denied", Source::Memory);
             Ok(Decision::Denied(denied))
         } else {
             let kept = fallback.keep(&call);
@@ -494,7 +494,9 @@ impl Gate {
         if let Some(lapses_in) = lapses {
             self.inner.note_lapse(lapses_in);
         }
+        let asked_at = Instant::now();
         let answer = self.queue(call, &limit).instrument(span.clone()).await;
+        meter::waited(asked_at.elapsed());
         match &answer {
             Ok(answer) => {
                 // A reservation that has to wait lapses later.
@@ -502,11 +504,11 @@ impl Gate {
                     self.inner.note_lapse(lapses_in);
                 }
                 span.record("outcome", answer.outcome());
-                meter::decided(limit.as_str(), answer.outcome(), answer.source());
+                meter::decided(By::Gate, limit.as_str(), answer.outcome(), answer.source());
             }
             Err(error) => {
                 span.record("outcome", "error");
-                meter::failed(limit.as_str(), error);
+                meter::failed(By::Gate, limit.as_str(), error);
             }
         }
         answer

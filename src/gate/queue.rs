@@ -25,6 +25,10 @@ impl Queue {
         self.calls.push_back(call);
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
     /// The first call for which somebody waits.
     pub(super) fn first(&mut self) -> Option<&QueuedCall> {
         while self.calls.front().is_some_and(|first| first.reply.is_abandoned()) {

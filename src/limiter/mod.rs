@@ -12,6 +12,7 @@ use crate::balance::Balance;
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
 use crate::execution::{Execution, checked, only};
+use crate::meter::{self, By};
 use crate::parts::Parts;
 use crate::plan::{Answer, Call, Plan};
 use crate::receipt::{Receipt, Settlement};
@@ -370,12 +371,12 @@ impl Limiter {
     async fn decide(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
         let plan = self.plan(call)?;
         let answer = if plan.takes_from_shards() {
-            self.take_from_shards(conn, &plan).await?
+            self.take_from_shards(conn, &plan).await
         } else {
-            self.carry_out(conn, &plan, true).await?
+            self.carry_out(conn, &plan, true).await
         };
-        trace(&plan, &answer);
-        Ok(answer)
+        tell(&plan, &answer);
+        answer
     }
 
     fn plan(&self, call: Call) -> Result<Plan, Error> {
@@ -407,10 +408,11 @@ impl Default for Limiter {
     }
 }
 
-fn trace(plan: &Plan, answer: &Answer) {
-    let limit = match answer {
-        Answer::Denied(denied) => &*denied.limit,
-        Answer::Granted { .. } | Answer::Done(_) | Answer::Settled(_) => plan.rows()[0].name(),
-    };
-    tracing::debug!(limit, rows = plan.rows().len(), outcome = answer.outcome());
+fn tell(plan: &Plan, answer: &Result<Answer, Error>) {
+    let limit = plan.rows()[0].name();
+    match answer {
+        Ok(Answer::Denied(denied)) => meter::decided(By::Limiter, &denied.limit, "denied", denied.source),
+        Ok(answer) => meter::decided(By::Limiter, limit, answer.outcome(), answer.source()),
+        Err(error) => meter::failed(By::Limiter, limit, error),
+    }
 }

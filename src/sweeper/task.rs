@@ -14,6 +14,7 @@ use super::pass::{SweepPass, Swept};
 use crate::SECOND;
 use crate::algebra::Timestamp;
 use crate::error::{Error, chain};
+use crate::meter;
 use crate::reaper::Reaper;
 
 /// Sweeping in the background, from [`Sweeper::spawn`]. Ends when it is dropped, after the batch at hand.
@@ -96,10 +97,7 @@ fn tell(swept: Swept, error: Option<&Error>) {
     if let Some(error) = error {
         tracing::warn!(error = %chain(error), "a sweep ended early");
     }
-    #[cfg(feature = "metrics")]
-    for (table, rows) in [("ephemeral", ephemeral), ("durable", durable)] {
-        metrics::counter!("tollgate_swept_rows_total", "table" => table).increment(rows);
-    }
+    meter::swept(ephemeral, durable);
 }
 
 /// Between two passes at least, for whoever says that a pass is to begin every moment.

@@ -9,7 +9,7 @@ use sqlx::postgres::PgPoolOptions;
 use tollgate::{Gate, Limit, OnFailure};
 
 use super::stage::{EVER, patient};
-use crate::world::World;
+use crate::world::{World, limiter};
 
 const LIMIT: Limit = Limit::stepped_bucket("watched", 3, EVER);
 
@@ -31,6 +31,12 @@ fn decisions_are_counted_by_limit_outcome_and_source() {
             }
             gate.reset(LIMIT.key("ada")).await.unwrap();
             gate.balance(LIMIT.key("ada")).await.unwrap();
+            let mut tx = world.begin().await;
+            for _ in 0..4 {
+                drop(limiter().consume(&mut tx, LIMIT.key("joined")).await.unwrap());
+            }
+            limiter().consume(&mut tx, LIMIT.key("joined").cost(4)).await.unwrap_err();
+            tollgate::describe_metrics([&LIMIT, &Limit::wallet("money")]);
 
             let nobody = PgPoolOptions::new().connect_lazy("postgres://nobody@127.0.0.1:1/none").unwrap();
             let open =
@@ -46,19 +52,27 @@ fn decisions_are_counted_by_limit_outcome_and_source() {
         match snapshot.iter().find(|(key, ..)| same(key.key())) {
             Some((.., DebugValue::Counter(count))) => *count,
             Some((.., DebugValue::Histogram(values))) => values.len() as u64,
-            other => panic!("{name} {labels:?}: {other:?}"),
+            Some((.., DebugValue::Gauge(value))) => value.to_string().parse().unwrap(),
+            None => panic!("{name} {labels:?}"),
         }
     };
-    let decisions = |outcome, source| {
-        counted("tollgate_decisions_total", &[("limit", "watched"), ("outcome", outcome), ("source", source)])
+    let decisions_by = |by, outcome, source| {
+        let labels = [("by", by), ("limit", "watched"), ("outcome", outcome), ("source", source)];
+        counted("tollgate_decisions_total", &labels)
     };
+    let decisions = |outcome, source| decisions_by("gate", outcome, source);
     assert_eq!(decisions("granted", "database"), 3);
     assert_eq!(decisions("denied", "database"), 1);
     assert_eq!(decisions("denied", "memory"), 2);
     assert_eq!(decisions("changed", "database"), 2);
     assert_eq!(decisions("granted", "degraded"), 1);
-    assert_eq!(counted("tollgate_errors_total", &[("limit", "watched")]), 1);
-    for name in ["tollgate_batches_total", "tollgate_batch_calls", "tollgate_batch_seconds"] {
+    assert_eq!(["granted", "denied"].map(|outcome| decisions_by("limiter", outcome, "database")), [3, 1]);
+    assert_eq!(counted("tollgate_errors_total", &[("by", "gate"), ("limit", "watched")]), 1);
+    assert_eq!(counted("tollgate_limit_capacity_tokens", &[("limit", "watched")]), 3);
+    let described = |name| snapshot.iter().find(|(key, ..)| key.key().name() == name).unwrap().1;
+    assert_eq!(described("tollgate_batch_seconds"), Some(metrics::Unit::Seconds));
+    assert_eq!(counted("tollgate_wait_seconds", &[]), 7, "one was not answered");
+    for name in ["tollgate_batches_total", "tollgate_batch_calls", "tollgate_batch_seconds", "tollgate_queue_calls"] {
         assert_eq!(counted(name, &[]), 6, "{name}");
     }
     assert_eq!(
