@@ -33,7 +33,7 @@ pub(crate) struct Reaper {
 
 /// What became of calls that had lapsed.
 #[derive(Clone, Copy, Default)]
-struct Given {
+struct Reaped {
     /// How many were given back.
     back: u64,
     /// How many are still there.
@@ -91,15 +91,15 @@ impl Reaper {
         conn: &mut PgConnection,
         lapsed: &[CallRow],
         at: Option<Timestamp>,
-    ) -> Result<Given, Error> {
+    ) -> Result<Reaped, Error> {
         if lapsed.is_empty() {
-            return Ok(Given::default());
+            return Ok(Reaped::default());
         }
         match self.give_back(conn, lapsed, at, PATIENCE).await {
             Err(error) if error.leaves_connection() => {}
             done => return done,
         }
-        let mut all = Given::default();
+        let mut all = Reaped::default();
         for call in lapsed {
             match self.give_back(conn, slice::from_ref(call), at, A_MOMENT).await {
                 Ok(given) => {
@@ -123,13 +123,13 @@ impl Reaper {
         lapsed: &[CallRow],
         at: Option<Timestamp>,
         lock_timeout: Duration,
-    ) -> Result<Given, Error> {
+    ) -> Result<Reaped, Error> {
         let calls = lapsed.iter().map(|call| Call::lapse(call.clone()).checked_for(self.backend.parts));
         let plan = Plan::of(calls.collect::<Result<_, _>>()?);
         let mut tx = begin(conn, self.backend, lock_timeout, TIMEOUT).await.map_err(unreaped)?;
         let answers = Execution::new(Store::new(&mut tx, at, self.backend), &plan).run().await?;
         tx.commit().await.map_err(unreaped)?;
-        let mut given = Given::default();
+        let mut given = Reaped::default();
         for (call, answer) in lapsed.iter().zip(answers) {
             match answer {
                 // Nothing is left where somebody else was faster.
