@@ -26,7 +26,7 @@ const ORG: Limit = Limit::token_bucket("org", 1, EVER).capacity(MOST).shards(4);
 const TEAM: Limit = Limit::fixed_window("team", MOST, EVER);
 const USER: Limit = Limit::wallet("user").overdraft(MOST);
 
-const USERS: u32 = 100;
+const USERS: u32 = 1_000;
 const TEAMS: u32 = 10;
 const CLIENTS: usize = 3;
 /// Of each client; one in four decides in transactions of its own.
