@@ -1,6 +1,7 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
-use tollgate::migrate::{self, Migration, Status};
+use sqlx::AssertSqlSafe;
+use tollgate::migrate::{self, Callers, Migration, Status};
 
 use crate::database::DatabaseArgs;
 use crate::error::CommandError;
@@ -23,30 +24,59 @@ enum MigrateCommand {
     /// Apply what is missing, in one transaction; of several runners one applies and the others wait.
     Up {
         /// Apply it, say what was applied, and roll it back.
-        #[arg(long)]
+        #[arg(long, conflicts_with_all = ["grant", "grant_operator"])]
         dry_run: bool,
+
+        #[command(flatten)]
+        grants: GrantArgs,
     },
     /// Say what is applied and what is missing.
     Status,
     /// Print all migrations as SQL that is safe to run twice, for psql or another migration tool. Needs no database.
-    Sql,
+    Sql {
+        #[command(flatten)]
+        grants: GrantArgs,
+    },
     /// Check that nothing is missing, edited or damaged; fails with the first fault.
     Validate,
+}
+
+/// Who may call the SQL functions. Until then, nobody but the owner may.
+#[derive(Debug, clap::Args)]
+struct GrantArgs {
+    /// Let a role ask limits by SQL functions (`consume`, `reserve`, `check`, …), without any right on the tables.
+    #[arg(long, value_name = "ROLE")]
+    grant: Vec<String>,
+
+    /// Let a role define limits, give and take tokens, and settle by SQL functions: it can grant itself anything.
+    #[arg(long, value_name = "ROLE")]
+    grant_operator: Vec<String>,
+}
+
+impl GrantArgs {
+    fn sql(&self) -> String {
+        let asking = self.grant.iter().map(|role| migrate::grants(role, Callers::Applications));
+        asking.chain(self.grant_operator.iter().map(|role| migrate::grants(role, Callers::Operators))).collect()
+    }
 }
 
 pub(crate) async fn run(args: MigrateArgs) -> Result<(), CommandError> {
     let MigrateArgs { command, database, output } = args;
     match command {
-        MigrateCommand::Up { dry_run } => {
+        MigrateCommand::Up { dry_run, grants } => {
             let mut conn = database.connect().await?;
             let applied = if dry_run { migrate::dry_run(&mut conn).await? } else { migrate::run(&mut conn).await? };
+            sqlx::raw_sql(AssertSqlSafe(grants.sql())).execute(&mut conn).await?;
             report(output, &applied, if dry_run { "would apply" } else { "applied" })
         }
         MigrateCommand::Status => {
             let status = migrate::status(&mut database.connect().await?).await?;
             output.print(&document(&status), || list(&status))
         }
-        MigrateCommand::Sql => output.print(&json!({ "sql": migrate::sql() }), migrate::sql),
+        MigrateCommand::Sql { grants } => {
+            let sql = migrate::sql() + &grants.sql();
+            output.print(&json!({ "sql": sql }), || sql.clone())
+        }
         MigrateCommand::Validate => {
             migrate::validate(&mut database.connect().await?).await?;
             let version = env!("CARGO_PKG_VERSION");

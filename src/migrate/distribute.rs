@@ -27,7 +27,8 @@ pub enum Buckets {
 ///
 /// Carries over the rows that are there: each gets its part, one of `parts`. Then tell the number to each limiter and
 /// gate ([`Limiter::parts`](crate::Limiter::parts)). A process that was told nothing, or another number, fails with
-/// [`Error::WrongParts`](crate::Error::WrongParts) at its first call.
+/// [`Error::WrongParts`](crate::Error::WrongParts) at its first call. The functions of the schema decide nothing from then
+/// on: they ask part 0 alone.
 ///
 /// [Citus]: https://docs.citusdata.com
 ///
@@ -48,6 +49,7 @@ pub enum Buckets {
 pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -> Result<bool, MigrateError> {
     let wanted = Parts::new(parts);
     expect_citus(conn).await?;
+    tell_functions(conn, parts).await?;
     let mut did = false;
     let of_ephemeral = if buckets == Buckets::Apart { "none" } else { DURABLE };
     for (table, colocated) in [("durable", "none"), ("calls", DURABLE), ("ephemeral", of_ephemeral)] {
@@ -92,6 +94,7 @@ pub async fn undistribute(conn: &mut PgConnection) -> Result<bool, MigrateError>
             did = true;
         }
     }
+    tell_functions(conn, 0).await?;
     Ok(did)
 }
 
@@ -119,6 +122,12 @@ async fn expect_citus(conn: &mut PgConnection) -> Result<(), MigrateError> {
     validate(conn).await?;
     let is_there = "select pg_catalog.to_regclass('pg_catalog.pg_dist_partition') is not null";
     if ask(conn, is_there, "look for Citus").await? { Ok(()) } else { Err(MigrateError::NoCitus) }
+}
+
+/// Tells the functions of the schema over how many parts the tables are distributed: where there are any, they refuse.
+async fn tell_functions(conn: &mut PgConnection, parts: u16) -> Result<(), MigrateError> {
+    let told = "create or replace function tollgate._parts() returns int4 language sql immutable as";
+    run(conn, format!("{told} 'select {parts}'")).await
 }
 
 /// Begins a transaction that locks a table, and gives each of its rows the part that it has among so many; after a

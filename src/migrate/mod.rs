@@ -8,9 +8,13 @@
 //! Run them from the command line (`tollgate migrate up`), from a service at start-up
 //! (`tollgate::migrate::run(&mut *pool.acquire().await?).await?`), or take the SQL to the migration tool that you have
 //! ([`sql`]).
+//!
+//! They also make functions for callers without this library, such as `tollgate.consume('send_message', 'ada')`. Nobody
+//! but the owner may call them before [`grants`].
 
 mod distribute;
 mod driver;
+mod functions;
 
 use std::hash::{Hash, Hasher};
 
@@ -22,6 +26,7 @@ use time::format_description::well_known::Rfc3339;
 
 pub use distribute::{Buckets, DEFAULT_PARTS, distribute, part_numbers, parts, undistribute};
 use driver::OverSqlx;
+pub use functions::{Callers, grants};
 
 /// Applies what is missing, and returns it. Does nothing on a schema that is up to date, or newer.
 ///
@@ -62,18 +67,19 @@ pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
     Ok(Status { applied, pending, newer })
 }
 
-/// Checks that the schema is what this release needs: nothing missing, nothing edited, each table and column in place.
+/// Checks that the schema is what this release needs: nothing missing, nothing edited, each table, column and function in
+/// place.
 ///
 /// # Errors
 ///
 /// [`MigrateError`] with the first fault.
 pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
-    let Status { applied, pending, .. } = status(conn).await?;
+    let Status { applied, pending, newer } = status(conn).await?;
     refuse_edited(&applied)?;
     if let Some(missing) = pending.into_iter().next() {
         return Err(MigrateError::Missing(missing));
     }
-    let present = sqlx::raw_sql(COLUMNS_PRESENT).fetch_all(conn).await;
+    let present = sqlx::raw_sql(COLUMNS_PRESENT).fetch_all(&mut *conn).await;
     let present = present.and_then(|rows| rows.iter().map(<(String, String, String)>::from_row).collect());
     let present: Vec<_> = present.map_err(failed("read the catalogue"))?;
     for (table, persistence, columns) in TABLES {
@@ -82,7 +88,8 @@ pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
             return Err(MigrateError::Damaged { table, column });
         }
     }
-    Ok(())
+    // A newer release may have given them another text.
+    if newer.is_empty() { functions::refuse_edited(conn).await } else { Ok(()) }
 }
 
 /// All migrations as one SQL text, for psql or another migration tool.
@@ -228,6 +235,12 @@ pub enum MigrateError {
         /// Its title in this release.
         name: String,
     },
+    /// A function is missing, or somebody gave it another text than the migrations.
+    #[error("the function tollgate.{name} is missing, or was edited (restore it from `tollgate migrate sql`)")]
+    EditedFunction {
+        /// Its name.
+        name: String,
+    },
     /// refinery could not apply a migration.
     #[error("{0}")]
     Failed(#[from] Box<refinery_core::Error>),
@@ -348,8 +361,8 @@ const LOCKED: &str = "another session keeps the lock of the migrations, a runner
                       and granted and locktype = 'advisory' and objid = '1734440037')";
 
 /// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and their columns.
-const TABLES: [(&str, &str, &[&str]); 3] =
-    [("ephemeral", "u", &OF_ROWS), ("durable", "p", &OF_ROWS), ("calls", "p", &OF_CALLS)];
+const TABLES: [(&str, &str, &[&str]); 4] =
+    [("ephemeral", "u", &OF_ROWS), ("durable", "p", &OF_ROWS), ("calls", "p", &OF_CALLS), ("limits", "p", &OF_LIMITS)];
 const OF_ROWS: [&str; 8] = ["part", "name", "key", "shard", "value", "ts", "full_at", "list"];
 const OF_CALLS: [&str; 12] = [
     "part",
@@ -365,6 +378,9 @@ const OF_CALLS: [&str; 12] = [
     "kept_until",
     "used",
 ];
+
+const OF_LIMITS: [&str; 11] =
+    ["name", "kind", "rate", "period", "capacity", "max_reserved", "start", "resolution", "shards", "storage", "flow"];
 
 const COLUMNS_PRESENT: &str = "
     select c.relname::text, a.attname::text, c.relpersistence::text

@@ -13,6 +13,7 @@ mod contention;
 mod cost;
 mod crash;
 mod distributed;
+mod functions;
 mod gate;
 mod http;
 mod leases;

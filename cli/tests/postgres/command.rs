@@ -18,7 +18,7 @@ use std::process::{Command, Output, Stdio};
 
 use sqlx::AssertSqlSafe;
 
-use crate::world::World;
+use crate::world::{OWNER, World};
 
 #[tokio::test]
 async fn migrate_goes_from_nothing_to_valid() {
@@ -46,6 +46,24 @@ async fn the_sql_it_prints_is_the_schema_it_validates() {
     assert!(
         stdout(&run(tollgate().args(["migrate", "validate", "--database-url", &url]))).starts_with("the schema is")
     );
+}
+
+#[tokio::test]
+async fn roles_are_granted_the_functions_of_their_set() {
+    let world = World::new().await;
+    let role = world.role().await;
+    let may = async |function: &str| {
+        let sql = "select has_function_privilege($1, $2, 'execute')";
+        sqlx::query_scalar::<_, bool>(sql).bind(&role).bind(function).fetch_one(&world.pool).await.unwrap()
+    };
+    let (asks, mints) = ("tollgate.balance(text, text)", "tollgate.reset(text, text)");
+    assert_eq!((may(asks).await, may(mints).await), (false, false));
+    let owner = world.url_of(OWNER);
+    stdout(&run(tollgate().args(["migrate", "up", "--grant", &role, "--database-url", &owner])));
+    assert_eq!((may(asks).await, may(mints).await), (true, false));
+    let sql = stdout(&run(tollgate().args(["migrate", "sql", "--grant-operator", &role])));
+    world.sql(&sql).await;
+    assert_eq!((may(asks).await, may(mints).await), (true, true));
 }
 
 #[tokio::test]

@@ -1,0 +1,719 @@
+-- The limiter for callers without the library: functions over the same rows, by definitions in a table. Amounts are
+-- micro-tokens and instants microseconds since 1970, in int8. Products are numeric, for they pass 2^63.
+
+-- Bodies are parsed by the search path, in which strangers may have operators.
+do $$ begin
+    perform pg_catalog.set_config('tollgate.path', pg_catalog.current_setting('search_path'), true);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+end $$;
+
+create table tollgate.limits (
+    name         text collate "C" primary key,
+    kind         text not null,
+    rate         int8 not null,
+    period       int8 not null,
+    capacity     int8 not null,
+    max_reserved int8 not null default 0,
+    start        int8,
+    resolution   int2,
+    shards       int2 not null default 1,
+    storage      text not null default 'durable',
+    -- How tokens come back: c all the time, f in steps from the first use, g on a grid, w not at all. Of what is - only
+    -- the Rust library decides.
+    flow         "char" not null generated always as (
+        case when shards > 1 then '-' when kind = 'token_bucket' then 'c' when kind = 'stepped_bucket' then 'f'
+             when kind = 'fixed_window' then 'g' when kind = 'wallet' then 'w' else '-' end::"char") stored,
+
+    constraint a_name_has_1_to_255_bytes check (octet_length(name) between 1 and 255),
+    constraint a_kind_is_known check (kind in ('token_bucket', 'fixed_window', 'stepped_bucket', 'sliding_window',
+                                               'concurrency', 'wallet')),
+    constraint a_storage_is_ephemeral_or_durable check (storage in ('ephemeral', 'durable')),
+    constraint numbers_are_in_range check (capacity >= 0 and max_reserved >= 0 and shards between 1 and 64
+                                           and (kind <> 'concurrency' or rate <= 1000000000)),
+    constraint a_rate_and_a_period_are_positive check (
+        kind = 'wallet' or rate >= shards and period between 1 and 31536000000000000),
+    constraint a_wallet_has_no_size_and_is_durable check (
+        kind <> 'wallet' or rate = 0 and period = 0 and capacity = 0 and shards = 1 and storage = 'durable'),
+    constraint a_start_is_of_a_fixed_window check (
+        start is null or kind = 'fixed_window' and start between 0 and period - 1),
+    constraint a_resolution_is_of_a_sliding_window check (
+        resolution is null or kind = 'sliding_window' and resolution between 1 and 63),
+    constraint what_counts_has_no_capacity_and_no_reservations check (
+        kind not in ('sliding_window', 'concurrency') or capacity = rate and max_reserved = 0),
+    constraint shards_are_of_token_buckets_and_fixed_windows check (
+        shards = 1 or kind in ('token_bucket', 'fixed_window')),
+    constraint reservations_are_durable check (max_reserved = 0 or storage = 'durable')
+);
+comment on table tollgate.limits is
+    'definitions for callers of the functions, in micro-tokens and microseconds; Rust code may have its own';
+
+create type tollgate.decision as (granted bool, remaining numeric, ready_at timestamptz, retry_at timestamptz,
+                                  retry_after interval, refused_by text, decided_at timestamptz);
+comment on type tollgate.decision is 'an answer; look at granted, or pass it to tollgate.granted()';
+create type tollgate.request as (name text, key text, cost numeric, everybody bool);
+comment on type tollgate.request is 'one limit of several, by tollgate.request() or tollgate.request_global()';
+
+-- Over how many parts the tables are distributed. These functions ask part 0, so where there are others they refuse.
+-- `tollgate distribute` replaces this one.
+do $$ begin
+    execute pg_catalog.format('create function tollgate._parts() returns int4 language sql immutable as ''select %s''',
+        (select coalesce(max(substring(pg_get_constraintdef(c.oid), '>= ([0-9]+)')::int4), 0) / 8
+           from pg_constraint c where c.conrelid = 'tollgate.durable'::regclass and c.conname = 'durable_part'));
+end $$;
+
+-- Helpers of one expression are inlined, and others are parsed at each call. So a parameter that occurs twice takes no
+-- dear expression, and what calls something stable is stable.
+
+-- An amount of tokens in micro-tokens; null where it is none.
+create function tollgate._tokens(amount numeric) returns int8 language sql immutable as $$
+    select case when amount between 0 and 9223372036854.775807 and trunc(amount, 6) = amount
+                then (amount * 1000000)::int8 end $$;
+-- The same of a request; null also where its name or key is none. The empty key is everybody's row.
+create function tollgate._asked(limit_name text, key text, amount numeric) returns int8 language sql immutable as
+$$ select case when limit_name <> '' and octet_length(key) <= 512 then tollgate._tokens(amount) end $$;
+
+create function tollgate._micros(at timestamptz) returns int8 language sql stable as
+$$ select (extract(epoch from at) * 1000000)::int8 $$;
+create function tollgate._instant(micros int8) returns timestamptz language sql stable as $$
+    select timestamptz 'epoch' + (micros / 3600000000)::float8 * interval '1 hour'
+                               + (micros % 3600000000)::float8 * interval '1 microsecond' $$;
+-- The nearest instant. Not of null, which least() and greatest() pass over.
+create function tollgate._clamp(at numeric) returns int8 language sql immutable as
+$$ select greatest(-210866803200000000, least(8210266876799999999, at))::int8 $$;
+
+-- The number of the last step of a grid at or before an instant; `/` alone would round towards zero.
+create function tollgate._step(at int8, phase int8, period int8) returns int8 language sql immutable as
+$$ select (at - phase) / period - case when (at - phase) % period < 0 then 1 else 0 end $$;
+-- Where a missing row stands.
+create function tollgate._fresh(flow "char", period int8, phase int8, now int8) returns int8
+language sql immutable as $$
+    select case flow when 'g' then greatest(-210866803200000000, phase + tollgate._step(now, phase, period) * period)
+                     else now end $$;
+-- Where a row stands at a later instant.
+create function tollgate._stands(flow "char", period int8, phase int8, ts int8, at int8) returns int8
+language sql immutable as $$
+    select case flow when 'f' then ts + (at - ts) / period * period
+                     when 'g' then case when tollgate._step(at, phase, period) > tollgate._step(ts, phase, period)
+                                        then tollgate._fresh(flow, period, phase, at) else ts end
+                     else at end $$;
+-- What comes back until then.
+create function tollgate._gained(flow "char", rate int8, period int8, phase int8, ts int8, at int8) returns numeric
+language sql immutable as $$
+    select case flow when 'c' then div(rate::numeric * (at - ts), period)
+                     when 'f' then rate::numeric * ((at - ts) / period)
+                     when 'g' then rate::numeric
+                                   * (tollgate._step(at, phase, period) - tollgate._step(ts, phase, period))
+                     else 0 end $$;
+-- The first instant at which a value has grown to a target.
+create function tollgate._reached(flow "char", rate int8, period int8, phase int8, value numeric, ts int8,
+                                  target numeric) returns int8 language sql immutable as $$
+    select case when value >= target then ts
+        when flow = 'c' then tollgate._clamp(ts + div((target - value) * period + (rate - 1), rate))
+        when flow = 'f' then tollgate._clamp(ts + div(target - value + (rate - 1), rate) * period)
+        when flow = 'g' then tollgate._clamp(phase
+                + (tollgate._step(ts, phase, period) + div(target - value + (rate - 1), rate)) * period)
+        else 8210266876799999999 end $$;
+-- When a row is full, and may be swept.
+create function tollgate._full_at(flow "char", rate int8, period int8, most int8, phase int8, value int8, ts int8)
+returns int8 language sql immutable as $$
+    select case when flow = 'w' then case value when 0 then ts else 8210266876799999999 end
+                else tollgate._reached(flow, rate, period, phase, value, ts, most) end $$;
+-- Whether a definition may read a row: capacity is no money, and money no capacity. What another kind has listed does
+-- not count, and goes when the row is written.
+create function tollgate._fits(flow "char", value int8, list int8[]) returns bool language sql immutable as $$
+    select coalesce(case when list is null then value is null or value = 0 or flow <> 'w'
+                         else (list[1] = 3) = (flow = 'w') and list[1] between 1 and 3 end, false) $$;
+
+-- `instant` is when a grant is ready, or a refusal over. Where new_ts is null, there is nothing to write.
+create type tollgate._verdict as (granted bool, remaining int8, at int8, instant int8, new_value int8, new_ts int8,
+                                  full_at int8);
+
+-- Decides a call on a row; of a missing one the value is null. Few expressions: each is prepared in each transaction.
+create function tollgate._decide(flow "char", rate int8, period int8, most int8, phase int8, value int8, ts int8,
+                                 now int8, cost int8, max_debt int8) returns tollgate._verdict
+language plpgsql immutable as $$
+declare
+    at int8 := greatest(now, ts); balance numeric;
+begin
+    if value is null then
+        value := case flow when 'w' then 0 else most end;
+        ts := tollgate._fresh(flow, period, phase, now);
+    end if;
+    balance := least(value + tollgate._gained(flow, rate, period, phase, ts, at), most);
+    if balance - cost < -max_debt::numeric then
+        if max_debt = 9223372036854775807 then
+            raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
+        end if;
+        return row(false, balance::int8, at, greatest(at, tollgate._reached(flow, rate, period, phase, value, ts,
+                   cost::numeric - max_debt)), null::int8, null::int8, null::int8);
+    elsif cost = 0 then
+        return row(true, balance::int8, at, case when balance >= 0 or flow = 'w' then at else greatest(at,
+                   tollgate._reached(flow, rate, period, phase, value, ts, 0)) end, null::int8, null::int8, null::int8);
+    end if;
+    value := balance - cost;
+    ts := tollgate._stands(flow, period, phase, ts, at);
+    return row(true, value, at, case when value >= 0 or flow = 'w' then at else greatest(at,
+               tollgate._reached(flow, rate, period, phase, value, ts, 0)) end,
+               value, ts, tollgate._full_at(flow, rate, period, most, phase, value, ts));
+end $$;
+
+-- credit, debit and reset; any other verb looks.
+create function tollgate._alter(verb text, flow "char", rate int8, period int8, most int8, phase int8, value int8,
+                                ts int8, now int8, amount int8) returns tollgate._verdict
+language plpgsql immutable as $$
+declare
+    v tollgate._verdict; is_missing bool := value is null; rest int8 := case flow when 'w' then 0 else most end;
+    balance numeric; change numeric := 0;
+begin
+    if is_missing then
+        value := rest;
+        ts := tollgate._fresh(flow, period, phase, now);
+    end if;
+    v.at := greatest(now, ts);
+    balance := least(value + tollgate._gained(flow, rate, period, phase, ts, v.at), most);
+    if verb = 'credit' then
+        if flow = 'w' and balance + amount > most then
+            raise exception using errcode = 'TG007', message = 'a balance this large does not fit';
+        end if;
+        change := greatest(least(amount, most - balance), 0);
+    elsif verb = 'debit' then
+        change := -amount;
+    elsif verb = 'reset' and not is_missing then
+        v.new_value := rest;
+        v.new_ts := tollgate._fresh(flow, period, phase, now);
+    end if;
+    if change <> 0 then
+        if balance + change < -9223372036854775808 then
+            raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
+        end if;
+        v.new_value := balance + change;
+        v.new_ts := tollgate._stands(flow, period, phase, ts, v.at);
+    end if;
+    v.remaining := coalesce(v.new_value, balance);
+    v.full_at := tollgate._full_at(flow, rate, period, most, phase, v.new_value, v.new_ts);
+    return v;
+end $$;
+
+-- Gives back so much of a charge, or takes more where it is negative, on the row as it was read: the next reader
+-- refills and cuts it. A window gives back only in the step of the charge, and a row with another kind's list nothing.
+create function tollgate._settle(flow "char", rate int8, period int8, value int8, ts int8, is_listed bool, full_at int8,
+                                 now int8, until int8, back numeric) returns tollgate._verdict
+language plpgsql immutable as $$
+declare
+    v tollgate._verdict; total numeric := coalesce(value, 0) + back;
+begin
+    if back = 0 or flow <> 'w' and (value is null or back > 0 and (is_listed or flow = 'g' and ts > until)) then
+        return v;
+    elsif total < -9223372036854775808 then
+        raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
+    elsif flow = 'w' and total > 9223372036854775807 then
+        raise exception using errcode = 'TG007', message = 'a balance this large does not fit';
+    end if;
+    v.new_value := least(total, 9223372036854775807);
+    v.new_ts := coalesce(ts, now);
+    v.full_at := case when flow = 'w' then case total when 0 then v.new_ts else 8210266876799999999 end
+                      when back > 0 then greatest(full_at, ts)
+                      -- Later than need be is safe; thirty thousand years are the most.
+                      else tollgate._clamp(greatest(full_at, ts)
+                               + least(div(rate - 1 - back, rate) * period, 946080000000000000)) end;
+    return v;
+end $$;
+
+-- The hash of phases and fingerprints: 64-bit FNV-1a in two halves of 32 bits, and the finalizer of MurmurHash3.
+create function tollgate._hash(bytes bytea) returns numeric language plpgsql immutable as $$
+declare
+    hi int8 := 3421674724; lo int8 := 2216829733; h numeric; factor numeric;
+begin
+    for i in 0 .. octet_length(bytes) - 1 loop
+        lo := lo # get_byte(bytes, i);
+        hi := (hi * 435 + ((lo * 435) >> 32) + ((lo & 16777215) << 8)) & 4294967295;
+        lo := (lo * 435) & 4294967295;
+    end loop;
+    foreach factor in array array[18397679294719823053, 14181476777654086739] loop
+        h := mod((hi::numeric * 4294967296 + (lo # (hi >> 1))) * factor, 18446744073709551616);
+        hi := div(h, 4294967296);
+        lo := mod(h, 4294967296);
+    end loop;
+    return hi::numeric * 4294967296 + (lo # (hi >> 1));
+end $$;
+-- The phase of a key's windows.
+create function tollgate._spread(limit_name text, key text, period int8) returns int8 language sql immutable as $$
+    select div(tollgate._hash(convert_to(limit_name, 'UTF8') || '\xff'::bytea || convert_to(key, 'UTF8')) * period,
+               18446744073709551616)::int8 $$;
+-- What was asked under an id, as the library prints it: an id is one call's, whoever asks.
+create function tollgate._print(verb text, limit_name text, key text, micros int8) returns int8 language plpgsql as $$
+declare
+    h numeric; bytes bytea := '\xff00';
+begin
+    for i in reverse 8 .. 1 loop
+        bytes := bytes || substr(int8send(micros), i, 1);
+    end loop;
+    h := mod(tollgate._hash(convert_to(left(verb, 1), 'UTF8') || decode(repeat('00', 17), 'hex'))
+             + tollgate._hash(convert_to(limit_name, 'UTF8') || '\xff' || convert_to(key, 'UTF8') || bytes),
+             18446744073709551616);
+    return h - case when h >= 9223372036854775808 then 18446744073709551616 else 0 end;
+end $$;
+
+-- A definition and its row for a key, without a lock; no row where there is no definition. Part 0 and shard 0 of either
+-- table, here and below.
+create function tollgate._seen(limit_name text, of_key text)
+returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
+               phase int8, value int8, ts timestamptz, list int8[], full_at timestamptz) language sql stable as $$
+    select d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
+           case d.flow when 'w' then 9223372036854775807 else d.capacity end, d.max_reserved,
+           case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key, d.period)) else 0 end,
+           r.value, r.ts, r.list, r.full_at
+      from tollgate.limits d
+      left join lateral (
+          (select r.value, r.ts, r.list, r.full_at from tollgate.durable r where d.storage = 'durable'
+              and r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2 offset 0)
+          union all
+          (select r.value, r.ts, r.list, r.full_at from tollgate.ephemeral r where d.storage = 'ephemeral'
+              and r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2 offset 0)
+      ) r on true
+     where d.name = limit_name $$;
+
+-- Inserts a row, unless there is one.
+create function tollgate._insert(storage text, limit_name text, key text, flow "char", value int8, ts int8,
+                                 full_at int8) returns bool language plpgsql as $$
+begin
+    if storage = 'durable' then
+        insert into tollgate.durable (part, name, key, shard, value, ts, full_at, list)
+        values (0, limit_name, key, 0, value, tollgate._instant(ts), tollgate._instant(full_at),
+                case flow when 'w' then array[3]::int8[] end) on conflict do nothing;
+    else
+        insert into tollgate.ephemeral (part, name, key, shard, value, ts, full_at)
+        values (0, limit_name, key, 0, value, tollgate._instant(ts), tollgate._instant(full_at)) on conflict do nothing;
+    end if;
+    return found;
+end $$;
+
+-- Writes a row if it still is what was seen, or in any case where `seen` is null: it is locked.
+create function tollgate._write(storage text, limit_name text, of_key text, flow "char", seen_value int8,
+                                seen timestamptz, new_value int8, new_ts int8, new_full_at int8) returns bool
+language plpgsql as $$
+#variable_conflict use_column
+declare
+    mark int8[] := case flow when 'w' then array[3]::int8[] end;
+begin
+    if storage = 'durable' then
+        update tollgate.durable r
+           set value = new_value, ts = tollgate._instant(new_ts), full_at = tollgate._instant(new_full_at), list = mark
+         where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2
+           and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from mark);
+    else
+        update tollgate.ephemeral r
+           set value = new_value, ts = tollgate._instant(new_ts), full_at = tollgate._instant(new_full_at), list = mark
+         where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2
+           and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from mark);
+    end if;
+    return found;
+end $$;
+
+-- A locked row. One that is missing stays so, or is inserted where `rest` says what it holds: it is `mine` then, and
+-- still has no value.
+create type tollgate._row as (value int8, ts int8, list int8[], full_at int8, mine bool);
+create function tollgate._lock(storage text, limit_name text, of_key text, rest int8, as_of timestamptz)
+returns tollgate._row language plpgsql as $$
+#variable_conflict use_column
+declare
+    l tollgate._row; now int8;
+begin
+    loop
+        if storage = 'durable' then
+            select value, tollgate._micros(ts), list, tollgate._micros(full_at), false into l from tollgate.durable r
+             where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2 for update;
+        else
+            select value, tollgate._micros(ts), list, tollgate._micros(full_at), false into l from tollgate.ephemeral r
+             where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2 for update;
+        end if;
+        exit when found or rest is null;
+        now := tollgate._micros(coalesce(as_of, clock_timestamp()));
+        l.mine := tollgate._insert(storage, limit_name, of_key, 'c', rest, now, now);
+        exit when l.mine;
+    end loop;
+    return l;
+end $$;
+
+-- Deletes a row that was inserted in vain.
+create function tollgate._remove(storage text, limit_name text, of_key text) returns void language sql as $$
+    delete from tollgate.durable r where storage = 'durable'
+       and r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2;
+    delete from tollgate.ephemeral r where storage = 'ephemeral'
+       and r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2 $$;
+
+-- Says what is wrong with a request.
+create function tollgate._reject(limit_name text, key text, amount numeric) returns void language plpgsql as $$
+begin
+    raise exception using errcode = 'TG002', message = case
+        when limit_name is null or limit_name = '' then 'no limit is named'
+        else format('limit %L: ', limit_name) || case
+            when key is null then 'the key is null or empty (consume_global asks everybody''s row)'
+            when octet_length(key) > 512 then 'the key is longer than 512 bytes (hash it, and use the digest)'
+            else format('%s is no amount of tokens', coalesce(amount::text, 'null')) end end;
+end $$;
+
+-- Says why these functions cannot decide, or nobody ever grants it.
+create function tollgate._undecided(limit_name text, kind text, shards int2, flow "char", value int8, list int8[],
+                                    cost int8, possible numeric) returns void language plpgsql as $$
+begin
+    if flow is null then
+        raise exception using errcode = 'TG001', message = format('limit %L is not defined', limit_name),
+            hint = 'Run `tollgate limits push`, or call tollgate.define().';
+    elsif tollgate._parts() > 0 then
+        raise exception using errcode = 'TG005', message = 'the tables are distributed: only the Rust library decides';
+    elsif flow = '-' then
+        raise exception using errcode = 'TG005', message = format(
+            'limit %L is a %s with %s shards: only the Rust library decides', limit_name, kind, shards);
+    elsif (cost <= possible) is not true then
+        raise exception using errcode = 'TG004', message = format(
+            'limit %L can never grant so much at once, at most %s', limit_name, possible * 0.000001);
+    elsif not tollgate._fits(flow, value, list) then
+        raise exception using errcode = 'TG006', message = format(
+            'limit %L is a wallet in its row or in its definition, and not in the other', limit_name);
+    end if;
+end $$;
+
+create function tollgate._answer(v tollgate._verdict, refused_by text, clock timestamptz, ready int8, retry int8)
+returns tollgate.decision language sql stable as $$
+    select row(v.granted, v.remaining * 0.000001,
+               case when v.granted then coalesce(tollgate._instant(ready), clock) end, tollgate._instant(retry),
+               tollgate._instant(retry) - clock, refused_by, tollgate._instant(v.at))::tollgate.decision $$;
+
+-- Asks one limit. What is granted on the row as it was seen is written if the row still is that, so the decision could
+-- have been made then. Whoever finds it changed locks it, and decides again. A refusal locks nothing.
+create function tollgate._ask(limit_name text, key text, cost numeric, reserving bool, looking bool, as_of timestamptz)
+returns tollgate.decision language plpgsql as $$
+#variable_conflict use_variable
+declare
+    q record; v tollgate._verdict; l tollgate._row; micros int8 := tollgate._asked(limit_name, key, cost);
+begin
+    if micros is null then
+        perform tollgate._reject(limit_name, key, cost);
+    end if;
+    -- The clock is read after the snapshot. Else a refusal is dated before the grant that causes it.
+    select s.*, tollgate._micros(s.ts) as since, coalesce(as_of, clock_timestamp()) as clock,
+           case when reserving or s.flow = 'w' then s.max_reserved else 0 end as max_debt
+      into q from tollgate._seen(limit_name, key) s;
+    loop
+        if (tollgate._parts() = 0 and q.flow <> '-' and tollgate._fits(q.flow, q.value, q.list)
+            and micros <= q.most::numeric + q.max_debt) is not true then
+            perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, q.value, q.list, micros,
+                                        q.most::numeric + q.max_debt);
+        end if;
+        v := tollgate._decide(q.flow, q.rate, q.period, q.most, q.phase, q.value, q.since, tollgate._micros(q.clock),
+                              micros, q.max_debt);
+        exit when v.new_ts is null or looking;
+        if q.value is null then
+            exit when tollgate._insert(q.storage, limit_name, key, q.flow, v.new_value, v.new_ts, v.full_at);
+        else
+            exit when tollgate._write(q.storage, limit_name, key, q.flow, q.value, q.ts, v.new_value, v.new_ts,
+                                      v.full_at);
+        end if;
+        l := tollgate._lock(q.storage, limit_name, key, null, as_of);
+        q.value := l.value; q.since := l.ts; q.list := l.list; q.ts := null;
+        q.clock := coalesce(as_of, clock_timestamp());
+    end loop;
+    if v.granted then
+        return tollgate._answer(v, null, q.clock, case when v.instant > v.at then v.instant end, null);
+    end if;
+    return tollgate._answer(v, limit_name, q.clock, null, nullif(v.instant, 8210266876799999999));
+end $$;
+
+create type tollgate._item as (
+    place int8, name text, key text, micros int8, kind text, shards int2, storage text, flow "char", rate int8,
+    period int8, most int8, max_debt int8, phase int8, value int8, ts int8, seen timestamptz, list int8[], full_at int8,
+    clock timestamptz, mine bool);
+
+-- Asks several limits, all or none. Requests for one limit and key are added up. As above, each row is written if it
+-- still is what was seen, in lock order. From the first that is not, rows are locked, and all are decided again: then
+-- what was written is written anew, or put back.
+create function tollgate._ask_all(requests tollgate.request[], reserving bool, looking bool, as_of timestamptz)
+returns tollgate.decision language plpgsql as $$
+#variable_conflict use_variable
+declare
+    items tollgate._item[]; i tollgate._item; refused tollgate._item; vs tollgate._verdict[]; v tollgate._verdict;
+    all_in_all tollgate._verdict; l tollgate._row; clock timestamptz; ready int8; is_lost bool := false;
+begin
+    select array_agg(row(a.place, a.name, a.key, a.micros, s.kind, s.shards, s.storage, s.flow, s.rate, s.period,
+                         s.most, case when reserving or s.flow = 'w' then s.max_reserved else 0 end, s.phase, s.value,
+                         tollgate._micros(s.ts), s.ts, s.list, tollgate._micros(s.full_at),
+                         coalesce(as_of, c.clock), false)::tollgate._item
+                     order by s.storage = 'durable', a.name, a.key)
+      into items
+      from (select (u.a).name collate "C" as name, (u.a).key collate "C" as key, min(u.place) as place,
+                   case when bool_and(u.micros is not null) and sum(u.micros) <= 9223372036854775807
+                        then sum(u.micros)::int8 end as micros
+              from (select p.a, row_number() over () as place,
+                           case when (p.a).key <> '' or (p.a).everybody
+                                then tollgate._asked((p.a).name, (p.a).key, (p.a).cost) end as micros
+                      from (select unnest(p.requests) as a from (select requests offset 0) p) p offset 0) u
+             group by 1, 2 offset 0) a
+      left join lateral tollgate._seen(a.name, a.key) s on true
+     cross join (select clock_timestamp() as clock offset 0) c;
+    if items is null then
+        raise exception using errcode = 'TG002', message = 'no limit is asked';
+    end if;
+    clock := items[1].clock;
+    loop
+        vs := '{}'; refused := null; all_in_all := null; ready := null;
+        foreach i in array items loop
+            if (tollgate._parts() = 0 and i.flow <> '-' and tollgate._fits(i.flow, i.value, i.list)
+                and i.micros <= i.most::numeric + i.max_debt) is not true then
+                perform tollgate._reject(a.name, nullif(a.key, ''), a.cost) from unnest(requests) a
+                  where tollgate._asked(a.name, a.key, a.cost) is null or (a.key <> '' or a.everybody) is not true;
+                perform tollgate._undecided(i.name, i.kind, i.shards, i.flow, i.value, i.list, i.micros,
+                                            i.most::numeric + i.max_debt);
+            end if;
+            v := tollgate._decide(i.flow, i.rate, i.period, i.most, i.phase, i.value, i.ts, tollgate._micros(clock),
+                                  i.micros, i.max_debt);
+            vs := vs || v;
+            if not v.granted and (refused.place is null
+                                  or (v.instant, i.place) > (all_in_all.instant, refused.place)) then
+                all_in_all := v;
+                refused := i;
+            elsif v.granted and refused.place is null then
+                -- The earliest instant, by which each of them can be settled.
+                all_in_all.granted := true;
+                all_in_all.remaining := least(all_in_all.remaining, v.remaining);
+                all_in_all.at := least(all_in_all.at, v.at);
+                ready := greatest(ready, case when v.instant > v.at then v.instant end);
+            end if;
+        end loop;
+        exit when refused.place is not null or looking or is_lost;
+        for k in 1 .. cardinality(items) loop
+            i := items[k];
+            v := vs[k];
+            if not is_lost and i.micros > 0 and i.value is null then
+                items[k].mine := tollgate._insert(i.storage, i.name, i.key, i.flow, v.new_value, v.new_ts, v.full_at);
+                continue when items[k].mine;
+            elsif not is_lost and i.micros > 0 then
+                continue when tollgate._write(i.storage, i.name, i.key, i.flow, i.value, i.seen, v.new_value, v.new_ts,
+                                              v.full_at);
+            end if;
+            l := tollgate._lock(i.storage, i.name, i.key, case when i.micros = 0 then null when i.flow = 'w' then 0
+                                                               else i.most end, as_of);
+            is_lost := is_lost or i.micros > 0 or (l.value, l.ts) is distinct from (i.value, i.ts);
+            i.value := l.value; i.ts := l.ts; i.seen := null; i.list := l.list; i.mine := l.mine;
+            items[k] := i;
+        end loop;
+        exit when not is_lost;
+        clock := coalesce(as_of, clock_timestamp());
+    end loop;
+    for k in 1 .. case when is_lost then cardinality(items) else 0 end loop
+        i := items[k];
+        v := vs[k];
+        if refused.place is null and i.micros > 0 then
+            perform tollgate._write(i.storage, i.name, i.key, i.flow, null, null, v.new_value, v.new_ts, v.full_at);
+        elsif i.mine then
+            perform tollgate._remove(i.storage, i.name, i.key);
+        elsif i.seen is not null and i.micros > 0 then
+            perform tollgate._write(i.storage, i.name, i.key, i.flow, null, null, i.value, i.ts, i.full_at);
+        end if;
+    end loop;
+    return tollgate._answer(all_in_all, refused.name, clock, ready,
+                            case when not all_in_all.granted then nullif(all_in_all.instant, 8210266876799999999) end);
+end $$;
+
+-- credit, debit, reset, settle and cancel, which succeed whatever is there. The answer is the balance; of the last two,
+-- what the charge comes to.
+create function tollgate._change(verb text, limit_name text, key text, amount numeric, actual numeric,
+                                 decided_at timestamptz, ready_at timestamptz, once text, kept interval,
+                                 as_of timestamptz) returns numeric language plpgsql as $$
+#variable_conflict use_variable
+declare
+    q record; v tollgate._verdict; l tollgate._row; micros int8 := tollgate._asked(limit_name, key, amount);
+    clock timestamptz; now int8; back numeric := 0; print int8; is_repeat bool := false;
+begin
+    if micros is null or tollgate._tokens(actual) is null then
+        perform tollgate._reject(limit_name, key, case when micros is null then amount else actual end);
+    elsif verb in ('settle', 'cancel') and (isfinite(decided_at) and isfinite(ready_at)) is not true
+          or once is not null and (octet_length(once) between 1 and 255 and kept >= interval '0') is not true then
+        raise exception using errcode = 'TG002',
+            message = format('limit %L: this is no instant, or no id of 1 to 255 bytes', limit_name);
+    end if;
+    select s.* into q from tollgate._seen(limit_name, key) s;
+    if (tollgate._parts() = 0 and q.flow <> '-') is not true then
+        perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, null, null, 0, 0);
+    end if;
+    l := tollgate._lock(q.storage, limit_name, key, case when q.flow = 'w' and verb <> 'reset' then 0
+                                                         when verb = 'debit' and micros > 0 then q.most end, as_of);
+    clock := coalesce(as_of, clock_timestamp());
+    now := tollgate._micros(clock);
+    if not tollgate._fits(q.flow, l.value, l.list) then
+        perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, l.value, l.list, 0, 0);
+    end if;
+    -- The row first, then its call: the one lock order.
+    if once is not null then
+        print := tollgate._print(verb, limit_name, key, micros);
+        clock := greatest(clock, tollgate._instant(l.ts));
+        insert into tollgate.calls (part, name, key, id, asked, charges, answer, charged_at, kept_until)
+        values (0, limit_name, key, once, print, '[]', '{}', clock, clock + kept) on conflict do nothing;
+        is_repeat := not found;
+        if is_repeat and not exists (select from tollgate.calls c where c.part = 0::int2 and c.name = limit_name
+                                        and c.key = _change.key and c.id = once and c.asked = print) then
+            raise exception using errcode = 'TG008', message = format(
+                'limit %L: the id was granted another call before (use an id for each)', limit_name);
+        end if;
+    end if;
+    if verb in ('settle', 'cancel') then
+        if verb = 'settle' or greatest(now, l.ts) <= tollgate._micros(greatest(ready_at, decided_at)) then
+            back := (amount - actual) * 1000000;
+        end if;
+        v := tollgate._settle(q.flow, q.rate, q.period, l.value, l.ts, q.flow <> 'w' and l.list is not null, l.full_at,
+                              now, tollgate._micros(decided_at), back);
+        v.remaining := micros - case when v.new_ts is null then 0 else back end;
+    else
+        v := tollgate._alter(case when not is_repeat then verb end, q.flow, q.rate, q.period, q.most, q.phase, l.value,
+                             l.ts, now, micros);
+    end if;
+    if v.new_ts is not null then
+        perform tollgate._write(q.storage, limit_name, key, q.flow, null, null, v.new_value, v.new_ts, v.full_at);
+    elsif l.mine then
+        perform tollgate._remove(q.storage, limit_name, key);
+    end if;
+    return v.remaining * 0.000001;
+end $$;
+
+-- What callers use. They need no right on the tables, and nothing of their search path is run.
+
+create function tollgate.key(variadic parts text[]) returns text language sql immutable as $$
+    select case when pg_catalog.array_position(parts, null) is null then (
+        select pg_catalog.string_agg(pg_catalog.replace(pg_catalog.replace(part, '\', '\\'), '|', '\|'), '|'
+                                     order by place)
+          from pg_catalog.unnest(parts) with ordinality p (part, place)) end $$;
+create function tollgate.request(limit_name text, key text, cost numeric default 1) returns tollgate.request
+language sql immutable as $$ select row(limit_name, key, cost, false)::tollgate.request $$;
+create function tollgate.request_global(limit_name text, cost numeric default 1) returns tollgate.request
+language sql immutable as $$ select row(limit_name, '', cost, true)::tollgate.request $$;
+
+create function tollgate.consume(limit_name text, key text, cost numeric default 1) returns tollgate.decision
+language plpgsql security definer set search_path = pg_catalog, pg_temp as
+$$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, false, null); end $$;
+create function tollgate.consume_global(limit_name text, cost numeric default 1) returns tollgate.decision
+language plpgsql security definer set search_path = pg_catalog, pg_temp as
+$$ begin return tollgate._ask(limit_name, '', cost, false, false, null); end $$;
+create function tollgate.reserve(limit_name text, key text, cost numeric default 1) returns tollgate.decision
+language plpgsql security definer set search_path = pg_catalog, pg_temp as
+$$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, true, false, null); end $$;
+create function tollgate.check(limit_name text, key text, cost numeric default 1) returns tollgate.decision
+language plpgsql security definer set search_path = pg_catalog, pg_temp as
+$$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, true, null); end $$;
+create function tollgate.balance(limit_name text, key text) returns numeric
+language plpgsql security definer set search_path = pg_catalog, pg_temp as
+$$ begin return (tollgate._ask(limit_name, nullif(key, ''), 0, false, true, null)).remaining; end $$;
+create function tollgate.consume_all(requests tollgate.request[]) returns tollgate.decision
+language plpgsql security definer set search_path = pg_catalog, pg_temp as
+$$ begin return tollgate._ask_all(requests, false, false, null); end $$;
+create function tollgate.reserve_all(requests tollgate.request[]) returns tollgate.decision
+language plpgsql security definer set search_path = pg_catalog, pg_temp as
+$$ begin return tollgate._ask_all(requests, true, false, null); end $$;
+create function tollgate.check_all(requests tollgate.request[]) returns tollgate.decision
+language plpgsql security definer set search_path = pg_catalog, pg_temp as
+$$ begin return tollgate._ask_all(requests, false, true, null); end $$;
+
+create function tollgate.granted(decision tollgate.decision) returns tollgate.decision language plpgsql as $$
+begin
+    if decision.granted then
+        return decision;
+    end if;
+    raise exception using errcode = 'PT429',
+        message = pg_catalog.format('limit %L exhausted (%s)', decision.refused_by, coalesce(
+                  pg_catalog.format('retry in %s', decision.retry_after), 'only a credit fills it')),
+        detail = pg_catalog.json_build_object('limit', decision.refused_by, 'retry_at', decision.retry_at,
+                                              'remaining', decision.remaining)::text;
+end $$;
+
+create function tollgate.credit(limit_name text, key text, amount numeric, once text default null,
+                                kept interval default '24 hours') returns numeric
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$ begin
+    return tollgate._change('credit', limit_name, nullif(key, ''), amount, 0, null, null, once, kept, null);
+end $$;
+create function tollgate.debit(limit_name text, key text, amount numeric, once text default null,
+                               kept interval default '24 hours') returns numeric
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$ begin
+    return tollgate._change('debit', limit_name, nullif(key, ''), amount, 0, null, null, once, kept, null);
+end $$;
+create function tollgate.reset(limit_name text, key text) returns numeric
+language plpgsql security definer set search_path = pg_catalog, pg_temp as
+$$ begin return tollgate._change('reset', limit_name, nullif(key, ''), 0, 0, null, null, null, null, null); end $$;
+create function tollgate.settle(limit_name text, key text, charged numeric, actual numeric, decided_at timestamptz)
+returns numeric language plpgsql security definer set search_path = pg_catalog, pg_temp as $$ begin
+    return tollgate._change('settle', limit_name, nullif(key, ''), charged, actual, decided_at, decided_at, null, null,
+                            null);
+end $$;
+create function tollgate.cancel(limit_name text, key text, charged numeric, decided_at timestamptz,
+                                ready_at timestamptz) returns numeric
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$ begin
+    return tollgate._change('cancel', limit_name, nullif(key, ''), charged, 0, decided_at, ready_at, null, null, null);
+end $$;
+
+create function tollgate.define(limit_name text, kind text, rate numeric default 0, period interval default '0',
+                                capacity numeric default null, max_reserved numeric default 0,
+                                start interval default null, storage text default 'durable', shards int4 default 1,
+                                resolution int4 default null) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+begin
+    capacity := coalesce(capacity, rate);
+    if (tollgate._tokens(rate) + tollgate._tokens(capacity)::numeric + tollgate._tokens(max_reserved)) is null
+       or capacity = 0 and max_reserved = 0 and kind <> 'wallet'
+       or extract(year from period) <> 0 or extract(month from period) <> 0
+       or extract(year from start) <> 0 or extract(month from start) <> 0 then
+        raise exception using errcode = 'TG002', message = format('limit %L: this is no definition', limit_name),
+            hint = 'Amounts have at most six decimals, periods no months, and a capacity of 0 needs reservations.';
+    end if;
+    insert into tollgate.limits (name, kind, rate, period, capacity, max_reserved, start, resolution, shards, storage)
+    values (limit_name, kind, tollgate._tokens(rate), extract(epoch from period) * 1000000, tollgate._tokens(capacity),
+            tollgate._tokens(max_reserved), extract(epoch from start) * 1000000, resolution, shards, storage)
+        on conflict (name) do update set kind = excluded.kind, rate = excluded.rate, period = excluded.period,
+           capacity = excluded.capacity, max_reserved = excluded.max_reserved, start = excluded.start,
+           resolution = excluded.resolution, shards = excluded.shards, storage = excluded.storage;
+exception when integrity_constraint_violation or numeric_value_out_of_range then
+    raise exception using errcode = 'TG002', message = format('limit %L: this is no definition', limit_name),
+        detail = sqlerrm;
+end $$;
+
+-- The key that columns of a new row `i` name, as SQL; without columns, everybody's. By the types' output functions: a
+-- cast, which json would call, may be somebody else's, and these triggers have the owner's rights.
+create function tollgate._key_of(arguments text[]) returns text language plpgsql as $$ begin
+    return coalesce((select format('tollgate.key(%s)', string_agg(format(
+                         'case when i.%1$I is not null then format(''%%s'', i.%1$I) end', a.name), ', '
+                         order by a.place))
+                       from unnest(arguments) with ordinality a (name, place)
+                      where a.place > 1 having count(*) > 0), quote_literal(''));
+end $$;
+-- `create trigger … before insert on … for each row execute function tollgate.limit_rows('limit', 'column', …)`: each
+-- row takes a token of the key that its columns name.
+create function tollgate.limit_rows() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    key text;
+begin
+    execute 'select ' || tollgate._key_of(tg_argv) || ' from (select ($1).*) i' into key using new;
+    perform tollgate.granted(tollgate._ask(tg_argv[0], case when key <> '' or tg_nargs = 1 then key end, 1, false,
+                                           false, null));
+    return new;
+end $$;
+-- `create trigger … after insert on … referencing new table as inserted for each statement execute function
+-- tollgate.limit_inserts('limit', 'column', …)`: the same for all rows of a statement at once, in the one lock order.
+create function tollgate.limit_inserts() returns trigger
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    requests tollgate.request[];
+begin
+    execute 'select array_agg(row($1, k.key, k.count, $2)::tollgate.request)
+               from (select ' || tollgate._key_of(tg_argv) || ' as key, count(*) as count from inserted i group by 1) k'
+       into requests using tg_argv[0], tg_nargs = 1;
+    if requests is not null then
+        perform tollgate.granted(tollgate._ask_all(requests, false, false, null));
+    end if;
+    return null;
+end $$;
+
+-- Until somebody grants them (`tollgate migrate up --grant ROLE`), these are the owner's.
+revoke execute on all functions in schema tollgate from public;
+
+do $$ begin
+    perform pg_catalog.set_config('search_path', pg_catalog.current_setting('tollgate.path'), true);
+end $$;

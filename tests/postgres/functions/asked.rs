@@ -1,0 +1,495 @@
+//! What the functions answer to right and to wrong questions, and what they leave untouched.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use fastrand::Rng;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, PgConnection};
+use tollgate::migrate::{self, Callers, MigrateError};
+use tollgate::{Key, Limit, Limiter, MINUTE, SECOND, Tokens};
+use tollgate_embedded::find_programs;
+
+use super::{define, fails, owner};
+use crate::gate::stage::EVER;
+use crate::teller::run;
+use crate::world::{OWNER, World};
+
+async fn one<T>(conn: &mut PgConnection, sql: &str) -> T
+where
+    T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
+{
+    sqlx::query_scalar(AssertSqlSafe(sql.to_owned()))
+        .fetch_one(conn)
+        .await
+        .unwrap_or_else(|error| panic!("{error}: {sql}"))
+}
+
+/// Limits of each kind that SQL decides, and of those that it does not.
+async fn defined(conn: &mut PgConnection) {
+    for limit in [
+        Limit::token_bucket("ten", 10, EVER),
+        Limit::token_bucket("owing", 10, EVER).max_reserved(5),
+        Limit::fixed_window("window", 10, EVER),
+        Limit::wallet("money").overdraft(5),
+        Limit::sliding_window("sliding", 10, MINUTE),
+        Limit::concurrency("running", 10, MINUTE),
+        Limit::token_bucket("sharded", 10, MINUTE).shards(2),
+    ] {
+        define(conn, &limit).await;
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_question_is_an_error_of_our_class_and_charges_nothing() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    let long = format!("'{}'", "x".repeat(513));
+    let of_limits = [
+        ("'unknown'", "TG001"),
+        ("null", "TG002"),
+        ("''", "TG002"),
+        ("'sliding'", "TG005"),
+        ("'running'", "TG005"),
+        ("'sharded'", "TG005"),
+    ];
+    let of_keys = [("null", "TG002"), ("''", "TG002"), (&*long, "TG002")];
+    let of_costs = [
+        ("null", "TG002"),
+        ("'NaN'", "TG002"),
+        ("'Infinity'", "TG002"),
+        ("0.0000001", "TG002"),
+        ("-1", "TG002"),
+        ("9223372036855", "TG002"),
+    ];
+    for verb in ["consume", "reserve", "check", "credit", "debit"] {
+        for (limit, code) in of_limits {
+            assert_eq!(
+                fails(&mut conn, &format!("select tollgate.{verb}({limit}, 'k', 1)")).await,
+                code,
+                "{verb} {limit}"
+            );
+        }
+        for (key, code) in of_keys {
+            assert_eq!(
+                fails(&mut conn, &format!("select tollgate.{verb}('ten', {key}, 1)")).await,
+                code,
+                "{verb} {key}"
+            );
+        }
+        for (cost, code) in of_costs {
+            let sql = format!("select tollgate.{verb}('ten', 'k', {cost})");
+            assert_eq!(fails(&mut conn, &sql).await, code, "{verb} {cost}");
+        }
+    }
+    for (several, code) in [
+        ("null", "TG002"),
+        ("'{}'", "TG002"),
+        ("array[null]::tollgate.request[]", "TG002"),
+        ("array[tollgate.request('ten', '')]", "TG002"),
+        ("array[tollgate.request('ten', null)]", "TG002"),
+        ("array[tollgate.request('ten', 'k'), tollgate.request('ten', 'k', 'NaN')]", "TG002"),
+        ("array[tollgate.request('ten', 'k'), tollgate.request('unknown', 'k')]", "TG001"),
+        ("array[tollgate.request('ten', 'k'), tollgate.request('sliding', 'k')]", "TG005"),
+        ("array[tollgate.request('ten', 'k', 6), tollgate.request('ten', 'k', 6)]", "TG004"),
+        ("array[tollgate.request('ten', 'k', 9e12), tollgate.request('ten', 'k', 9e12)]", "TG004"),
+    ] {
+        for verb in ["consume_all", "reserve_all", "check_all"] {
+            assert_eq!(fails(&mut conn, &format!("select tollgate.{verb}({several})")).await, code, "{verb} {several}");
+        }
+    }
+    for (sql, code) in [
+        ("select tollgate.consume('ten', 'k', 11)", "TG004"),
+        ("select tollgate.consume_global('ten', 11)", "TG004"),
+        ("select tollgate.balance('ten', '')", "TG002"),
+        ("select tollgate.reset('ten', null)", "TG002"),
+        ("select tollgate.settle('ten', 'k', 1, null, now())", "TG002"),
+        ("select tollgate.settle('ten', 'k', 1, 0, null)", "TG002"),
+        ("select tollgate.settle('ten', 'k', 1, 0, 'infinity')", "TG002"),
+        ("select tollgate.cancel('ten', 'k', 1, now(), null)", "TG002"),
+        ("select tollgate.credit('ten', 'k', 1, '')", "TG002"),
+        ("select tollgate.credit('ten', 'k', 1, repeat('x', 256))", "TG002"),
+        ("select tollgate.credit('ten', 'k', 1, 'id', '-1s')", "TG002"),
+        ("select tollgate.granted(null)", "PT429"),
+        // No overload takes a cost for a key.
+        ("select tollgate.consume('ten', 1)", "42883"),
+    ] {
+        assert_eq!(fails(&mut conn, sql).await, code, "{sql}");
+    }
+    assert_eq!(world.rows().await, 0);
+}
+
+#[tokio::test]
+async fn a_definition_that_is_none_is_an_error_of_our_class() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    for wrong in [
+        "null, 'token_bucket', 1, '1s'",
+        "'', 'token_bucket', 1, '1s'",
+        "repeat('x', 256), 'token_bucket', 1, '1s'",
+        "'x', 'leaky', 1, '1s'",
+        "'x', null, 1, '1s'",
+        "'x', 'token_bucket'",
+        "'x', 'token_bucket', 1",
+        "'x', 'token_bucket', null, '1s'",
+        "'x', 'token_bucket', 'NaN', '1s'",
+        "'x', 'token_bucket', 0.0000001, '1s'",
+        "'x', 'token_bucket', -1, '1s'",
+        "'x', 'token_bucket', 0, '1s'",
+        "'x', 'token_bucket', 1, null",
+        "'x', 'token_bucket', 1, '1 month'",
+        "'x', 'token_bucket', 1, '1 year'",
+        "'x', 'token_bucket', 1, '-1s'",
+        "'x', 'token_bucket', 1, '400000 days'",
+        "'x', 'token_bucket', 1, '1s', capacity => 0",
+        "'x', 'token_bucket', 1, '1s', capacity => -1",
+        "'x', 'token_bucket', 1, '1s', max_reserved => -1",
+        "'x', 'token_bucket', 1, '1s', max_reserved => 1, storage => 'ephemeral'",
+        "'x', 'token_bucket', 1, '1s', storage => 'memory'",
+        "'x', 'token_bucket', 1, '1s', start => '0'",
+        "'x', 'fixed_window', 1, '1h', start => '1h'",
+        "'x', 'token_bucket', 1, '1s', shards => 0",
+        "'x', 'token_bucket', 1, '1s', shards => 65",
+        "'x', 'token_bucket', 1, '1s', shards => 100000",
+        "'x', 'stepped_bucket', 1, '1s', shards => 2",
+        "'x', 'sliding_window', 1, '1s', capacity => 2",
+        "'x', 'sliding_window', 1, '1s', resolution => 64",
+        "'x', 'concurrency', 1001, '1s'",
+        "'x', 'wallet', 1",
+        "'x', 'wallet', storage => 'ephemeral'",
+    ] {
+        assert_eq!(fails(&mut conn, &format!("select tollgate.define({wrong})")).await, "TG002", "{wrong}");
+    }
+    for right in [
+        "'x', 'token_bucket', 1, '1s', capacity => 0, max_reserved => 1",
+        "'x', 'wallet', max_reserved => 5",
+        "'x', 'fixed_window', 0.5, '1 day', start => '22h'",
+        "'x', 'sliding_window', 10, '1m', resolution => 10",
+    ] {
+        run(&mut conn, &format!("select tollgate.define({right})")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_a_row_and_granted_makes_it_an_error() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    run(&mut conn, "select tollgate.define('ten', 'token_bucket', 10, '10 minutes')").await;
+    run(&mut conn, "begin; select tollgate.granted(tollgate.consume('ten', 'ada', 8.5))").await;
+    let told: (bool, String, bool, String) = sqlx::query_as(
+        "select granted, remaining::text, retry_at = decided_at + retry_after, refused_by from tollgate.consume('ten', 'ada', 2)",
+    )
+    .fetch_one(&mut conn)
+    .await
+    .unwrap();
+    assert!(!told.0);
+    assert!(told.1.starts_with("1.5"), "{told:?}");
+    assert!(told.2);
+    assert_eq!(told.3, "ten");
+    let error = sqlx::raw_sql("select tollgate.granted(tollgate.consume('ten', 'ada', 2))").execute(&mut conn).await;
+    let error = error.unwrap_err();
+    let error = error.as_database_error().unwrap().downcast_ref::<sqlx::postgres::PgDatabaseError>();
+    assert_eq!(error.code(), "PT429");
+    assert!(error.message().starts_with("limit 'ten' exhausted (retry in 00:00:2"), "{error}");
+    let detail: Value = serde_json::from_str(error.detail().unwrap()).unwrap();
+    assert_eq!(detail["limit"], "ten");
+    assert!(detail["retry_at"].is_string() && detail["remaining"].is_number(), "{detail}");
+}
+
+/// A refusal leaves no transaction id, and no lock that outlasts its statement.
+#[tokio::test]
+async fn a_refusal_and_a_look_write_nothing_and_lock_nothing() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    run(&mut conn, "select tollgate.consume('ten', 'k', 8), tollgate.consume('window', 'k', 8)").await;
+    let mut other = owner(&world).await;
+    for sql in [
+        "select granted from tollgate.consume('ten', 'k', 3)",
+        "select granted from tollgate.consume('window', 'k', 3)",
+        "select granted from tollgate.consume('money', 'k', 6)",
+        "select granted from tollgate.consume_all(array[tollgate.request('owing', 'k'), tollgate.request('ten', 'k', 3)])",
+        "select not granted from tollgate.check('ten', 'k', 2)",
+        "select not granted from tollgate.check('ten', 'new', 2)",
+        "select not granted from tollgate.consume('ten', 'k', 0)",
+        "select tollgate.balance('ten', 'k') > 3",
+    ] {
+        run(&mut conn, "begin").await;
+        assert!(!one::<bool>(&mut conn, sql).await, "{sql}");
+        assert!(one::<bool>(&mut conn, "select txid_current_if_assigned() is null").await, "{sql}");
+        let rows = "select count(*) from (select from tollgate.durable for update nowait) r";
+        assert_eq!(one::<i64>(&mut other, rows).await, 2, "{sql}");
+        run(&mut conn, "rollback").await;
+    }
+    assert_eq!(world.rows().await, 2);
+}
+
+#[tokio::test]
+async fn where_a_snapshot_is_too_old_the_transaction_is_to_be_repeated() {
+    let world = World::new().await;
+    let (mut conn, mut other) = (owner(&world).await, owner(&world).await);
+    run(
+        &mut conn,
+        "select tollgate.define('ten', 'token_bucket', 10, '1 day'), tollgate.define('w', 'fixed_window', 10, '1 day')",
+    )
+    .await;
+    run(&mut conn, "select tollgate.consume('ten', 'there'), tollgate.consume('w', 'there')").await;
+    for (limit, key) in [("ten", "there"), ("ten", "new"), ("w", "there"), ("w", "new")] {
+        for sql in [
+            format!("select tollgate.consume('{limit}', '{key}')"),
+            format!("select tollgate.consume_all(array[tollgate.request('{limit}', '{key}')])"),
+            format!("select tollgate.debit('{limit}', '{key}', 1)"),
+        ] {
+            run(&mut conn, "begin isolation level repeatable read; select 1").await;
+            run(&mut other, &format!("select tollgate.consume('{limit}', '{key}')")).await;
+            assert_eq!(fails(&mut conn, &sql).await, "40001", "{sql}");
+            run(&mut conn, "rollback").await;
+            if key == "new" {
+                run(&mut other, "delete from tollgate.durable where key = 'new'").await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_are_those_of_the_library() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    let mut dice = Rng::new();
+    let mut parts = Vec::new();
+    for _ in 0..20_000 {
+        let part = |dice: &mut Rng| {
+            (0..dice.usize(1..6)).map(|_| dice.choice(['|', '\\', 'a', 'é', ' ']).unwrap()).collect::<String>()
+        };
+        parts.push((part(&mut dice), part(&mut dice)));
+    }
+    let (ones, others): (Vec<_>, Vec<_>) = parts.iter().cloned().unzip();
+    let sql = "select tollgate.key(a) || ' ' || tollgate.key(a, b) from unnest($1::text[], $2::text[]) with ordinality u (a, b, n) order by n";
+    let keys: Vec<String> = sqlx::query_scalar(sql).bind(ones).bind(others).fetch_all(&mut conn).await.unwrap();
+    for (key, (one, other)) in keys.into_iter().zip(parts) {
+        let (alone, both) = (Key::new(&one).unwrap(), Key::new((&one, &other)).unwrap());
+        assert_eq!(key, format!("{alone} {both}"));
+    }
+    assert!(one::<bool>(&mut conn, "select tollgate.key('a', null) is null and tollgate.key(null) is null").await);
+}
+
+#[tokio::test]
+async fn a_credit_with_an_id_is_given_once_whoever_repeats_it() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    let money = Limit::wallet("money");
+    define(&mut conn, &money).await;
+    let credit = |amount: &str, id: &str| format!("select tollgate.credit('money', 'ada', {amount}, '{id}')::text");
+    assert_eq!(one::<String>(&mut conn, &credit("5.5", "payment 1")).await, "5.500000");
+    assert_eq!(one::<String>(&mut conn, &credit("5.5", "payment 1")).await, "5.500000");
+    assert_eq!(fails(&mut conn, &credit("6", "payment 1")).await, "TG008");
+    assert_eq!(fails(&mut conn, "select tollgate.debit('money', 'ada', 5.5, 'payment 1')").await, "TG008");
+    // The library repeats it, and the function what the library has credited.
+    let mut tx = world.pool.begin().await.unwrap();
+    let request = |cost: f64, id: &str| money.key("ada").cost(cost).once(id);
+    let repeated = Limiter::new().credit(&mut tx, request(5.5, "payment 1")).await.unwrap();
+    assert_eq!(repeated.value, Tokens::try_from(5.5).unwrap());
+    Limiter::new().credit(&mut tx, request(2.0, "payment 2")).await.unwrap();
+    Limiter::new().debit(&mut tx, request(1.0, "refund 1")).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(one::<String>(&mut conn, &credit("2", "payment 2")).await, "6.500000");
+    assert_eq!(
+        one::<String>(&mut conn, "select tollgate.debit('money', 'ada', 1, 'refund 1')::text").await,
+        "6.500000"
+    );
+    // Under no other limit and key.
+    assert_eq!(
+        one::<String>(&mut conn, "select tollgate.credit('money', 'bob', 5.5, 'payment 1')::text").await,
+        "5.500000"
+    );
+}
+
+#[tokio::test]
+async fn a_charge_is_settled_and_a_window_gives_back_only_in_the_step_of_the_charge() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    for limit in [Limit::token_bucket("ten", 10, EVER).max_reserved(10), Limit::fixed_window("window", 10, SECOND)] {
+        define(&mut conn, &limit).await;
+    }
+    run(&mut conn, "create temporary table charged as select d.* from tollgate.consume('ten', 'k', 6) d").await;
+    let settle =
+        "select (tollgate.settle('ten', 'k', 6, 2, decided_at)) || ' ' || tollgate.balance('ten', 'k') from charged";
+    assert_eq!(one::<String>(&mut conn, settle).await, "2.000000 8.000000");
+    run(&mut conn, "create temporary table booked as select d.* from tollgate.reserve('ten', 'k', 12) d").await;
+    let cancel = "select (tollgate.cancel('ten', 'k', 12, decided_at, ready_at)) || ' ' || tollgate.balance('ten', 'k') from booked";
+    assert_eq!(one::<String>(&mut conn, cancel).await, "0.000000 8.000000");
+    let late = "select tollgate.cancel('ten', 'k', 6, decided_at, ready_at)::text from charged";
+    assert_eq!(one::<String>(&mut conn, late).await, "6.000000");
+    // What was charged in an earlier window is settled at what it was.
+    run(&mut conn, "select tollgate.consume('window', 'k', 6)").await;
+    let earlier = "select tollgate.settle('window', 'k', 6, 0, now() - interval '1 day')::text";
+    assert_eq!(one::<String>(&mut conn, earlier).await, "6.000000");
+}
+
+#[tokio::test]
+async fn triggers_limit_rows_for_each_key() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    run(&mut conn, "select tollgate.define('messages', 'token_bucket', 3, '1 day'), tollgate.define('all', 'token_bucket', 5, '1 day')").await;
+    run(
+        &mut conn,
+        "create table public.one (author int, room text);
+         create trigger limited before insert on public.one for each row execute function tollgate.limit_rows('messages', 'author', 'room');
+         create table public.many (author int, room text);
+         create trigger limited after insert on public.many referencing new table as inserted for each statement
+                execute function tollgate.limit_inserts('messages', 'author', 'room');
+         create trigger limited_together after insert on public.many referencing new table as inserted for each statement
+                execute function tollgate.limit_inserts('all')",
+    )
+    .await;
+    for table in ["one", "many"] {
+        run(&mut conn, "truncate tollgate.durable").await;
+        let insert = |rows: &str| format!("insert into public.{table} {rows}");
+        run(&mut conn, &insert("values (1, 'a|b'), (1, 'a|b'), (2, 'a|b')")).await;
+        let key = Key::new((1, "a|b")).unwrap();
+        assert_eq!(
+            one::<String>(&mut conn, &format!(r"select tollgate.balance('messages', '{key}')::int::text")).await,
+            "1"
+        );
+        assert_eq!(fails(&mut conn, &insert("values (1, 'a|b'), (1, 'a|b')")).await, "PT429");
+        run(&mut conn, &insert("values (1, 'a|b')")).await;
+        assert_eq!(fails(&mut conn, &insert("values (1, 'a|b')")).await, "PT429");
+        assert_eq!(fails(&mut conn, &insert("values (null, 'a|b')")).await, "TG002");
+        run(&mut conn, &insert("select where false")).await;
+        assert_eq!(one::<i64>(&mut conn, &format!("select count(*) from public.{table}")).await, 4);
+    }
+    assert_eq!(
+        one::<String>(
+            &mut conn,
+            "select (tollgate.check_all(array[tollgate.request_global('all', 0)])).remaining::int::text"
+        )
+        .await,
+        "1"
+    );
+}
+
+/// Two traps of the guide, as they are.
+#[tokio::test]
+async fn a_composite_that_is_taken_apart_calls_once_for_each_column() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    run(&mut conn, "select tollgate.define('ten', 'token_bucket', 10, '1 day')").await;
+    run(&mut conn, "select (tollgate.consume('ten', 'apart')).*").await;
+    run(&mut conn, "select * from tollgate.consume('ten', 'from')").await;
+    run(&mut conn, "select n from generate_series(1, 3) n where (tollgate.consume('ten', 'where')).granted and n > 2")
+        .await;
+    let left = "select concat_ws(' ', tollgate.balance('ten', 'apart')::int, tollgate.balance('ten', 'from')::int, tollgate.balance('ten', 'where')::int)";
+    assert_ne!(one::<String>(&mut conn, left).await, "9 9 9");
+    assert_eq!(one::<String>(&mut conn, left).await.split(' ').nth(1), Some("9"));
+}
+
+/// A helper that is not inlined is parsed and planned at each call.
+#[tokio::test]
+async fn the_helpers_are_inlined() {
+    let world = World::new().await;
+    world.sql(&format!("grant set on parameter track_functions to {OWNER}")).await;
+    let mut conn = world.admin().await;
+    run(&mut conn, "set search_path = pg_catalog; set track_functions = 'all'").await;
+    defined(&mut conn).await;
+    run(
+        &mut conn,
+        "select tollgate.define('steps', 'stepped_bucket', 10, '1s'), tollgate.define('grid', 'fixed_window', 10, '1s', start => '0', max_reserved => 9)",
+    )
+    .await;
+    for limit in ["ten", "steps", "grid", "owing"] {
+        run(
+            &mut conn,
+            &format!(
+                "select (tollgate.reserve('{limit}', n::text)).granted, (tollgate.reserve('{limit}', '1', 9)).granted,
+                        (tollgate.consume_all(array[tollgate.request('{limit}', n::text)])).granted,
+                        tollgate.credit('{limit}', '1', 2), tollgate.settle('{limit}', '1', 2, 1, now()), tollgate.debit('{limit}', '1', 1)
+                   from generate_series(1, 20) n"
+            ),
+        )
+        .await;
+    }
+    run(&mut conn, "select pg_stat_force_next_flush(); select 1").await;
+    let sql = "select s.funcname::text from pg_stat_user_functions s join pg_proc p on p.oid = s.funcid
+                 join pg_language l on l.oid = p.prolang where l.lanname = 'sql' and s.schemaname = 'tollgate' and s.calls >= 80 order by 1";
+    let called: Vec<String> = sqlx::query_scalar(sql).fetch_all(&mut conn).await.unwrap();
+    assert_eq!(called, Vec::<String>::new());
+    let sql = "select calls from pg_stat_user_functions where funcname = '_ask'";
+    assert_eq!(one::<i64>(&mut conn, sql).await, 160);
+}
+
+#[tokio::test]
+async fn an_edited_function_is_an_error_with_its_name() {
+    let world = World::new().await;
+    let mut conn = world.connect_as(OWNER).await;
+    migrate::validate(&mut conn).await.unwrap();
+    run(
+        &mut conn,
+        "create or replace function tollgate._step(at bigint, phase bigint, period bigint) returns bigint
+                    language sql immutable as 'select (at - phase) / period'",
+    )
+    .await;
+    let edited = migrate::validate(&mut conn).await;
+    assert!(matches!(&edited, Err(MigrateError::EditedFunction { name }) if name == "_step"), "{edited:?}");
+    run(&mut conn, "drop function tollgate.cancel").await;
+    let missing = migrate::validate(&mut conn).await;
+    assert!(
+        matches!(&missing, Err(MigrateError::EditedFunction { name }) if name == "_step" || name == "cancel"),
+        "{missing:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_dump_brings_all_of_it_back() {
+    let (world, restored) = (World::new().await, World::unmigrated().await);
+    let mut conn = owner(&world).await;
+    run(&mut conn, "select tollgate.define('ten', 'token_bucket', 10, '1 day'), tollgate.consume('ten', 'k', 4)").await;
+    let role = world.role().await;
+    world.sql(&migrate::grants(&role, Callers::Applications)).await;
+    let mut dump = Command::new(find_programs().unwrap().join("pg_dump"));
+    let dump = dump.args(["--schema=tollgate", "--inserts", "--dbname", &world.url_of(OWNER)]).output().unwrap();
+    assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+    let dump = String::from_utf8(dump.stdout).unwrap();
+    // What only psql understands.
+    let sql: Vec<_> = dump.lines().filter(|line| !line.starts_with('\\')).collect();
+    restored.sql(&sql.join("\n")).await;
+    let mut conn = owner(&restored).await;
+    migrate::validate(&mut conn).await.unwrap();
+    assert!(one::<bool>(&mut conn, "select not granted from tollgate.consume('ten', 'k', 7)").await);
+    let may = format!("select has_function_privilege('{role}', 'tollgate.balance(text, text)', 'execute')");
+    assert!(one::<bool>(&mut conn, &may).await);
+    assert_eq!(fails(&mut conn, "insert into tollgate.limits values ('x', 'leaky', 1, 1, 1)").await, "23514");
+}
+
+/// They ask part 0, where no row is any more: all keys would be full.
+#[tokio::test]
+async fn on_distributed_tables_the_functions_refuse() {
+    let world = World::unmigrated().await;
+    let mut conn = world.connect().await;
+    run(&mut conn, "create schema tollgate").await;
+    for version in 1..=5 {
+        let migrations = std::fs::read_dir("migrations").unwrap().map(|file| file.unwrap().path());
+        let is_next = |path: &PathBuf| path.to_str().unwrap().contains(&format!("/V{version}__"));
+        let sql = std::fs::read_to_string(migrations.into_iter().find(is_next).unwrap()).unwrap();
+        run(&mut conn, &sql).await;
+        if version == 4 {
+            run(
+                &mut conn,
+                "alter table tollgate.durable drop constraint durable_part;
+                 alter table tollgate.durable add constraint durable_part check (part between 64 and 127)",
+            )
+            .await;
+        }
+    }
+    run(&mut conn, "select tollgate.define('ten', 'token_bucket', 10, '1 day')").await;
+    for sql in [
+        "select tollgate.consume('ten', 'k')",
+        "select tollgate.check('ten', 'k')",
+        "select tollgate.balance('ten', 'k')",
+        "select tollgate.consume_all(array[tollgate.request('ten', 'k')])",
+        "select tollgate.credit('ten', 'k', 1)",
+        "select tollgate.settle('ten', 'k', 1, 0, now())",
+    ] {
+        assert_eq!(fails(&mut conn, sql).await, "TG005", "{sql}");
+    }
+}

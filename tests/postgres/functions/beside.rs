@@ -1,0 +1,257 @@
+//! Functions beside joined limiters and gates, on the same rows at the same time.
+
+use std::sync::{Arc, Mutex};
+
+use chrono::{DateTime, Utc};
+use fastrand::Rng;
+use sqlx::{Connection, PgConnection, Row as _};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tollgate::{Decision, Gate, Limit, Request, SECOND, Tokens};
+
+use super::{define, owner};
+use crate::gate::stage::{EVER, deadlocks, patient, pool, soon};
+use crate::teller::run;
+use crate::world::{World, limiter};
+
+/// The scene in which who selects, and then updates, lets all pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_twenty_five_callers_at_once_ten_are_granted() {
+    let world = World::new().await;
+    let start = Arc::new(Barrier::new(25));
+    let limits = [
+        Limit::token_bucket("drips", 10, EVER),
+        Limit::fixed_window("window", 10, EVER).ephemeral(),
+        Limit::stepped_bucket("steps", 10, EVER),
+    ];
+    for limit in &limits {
+        define(&mut owner(&world).await, limit).await;
+    }
+    let mut callers = JoinSet::new();
+    for _ in 0..25 {
+        let (mut conn, start) = (owner(&world).await, start.clone());
+        callers.spawn(async move {
+            let mut granted = Vec::new();
+            for sql in [
+                "select granted from tollgate.consume('drips', 'k')",
+                "select granted from tollgate.consume('window', 'k')",
+                "select granted from tollgate.consume_all(array[tollgate.request('steps', 'k')])",
+            ] {
+                start.wait().await;
+                granted.push(sqlx::query_scalar::<_, bool>(sql).fetch_one(&mut conn).await.unwrap());
+            }
+            granted
+        });
+    }
+    let granted = soon(callers.join_all()).await;
+    for which in 0..limits.len() {
+        assert_eq!(granted.iter().filter(|granted| granted[which]).count(), 10, "{:?}", limits[which]);
+    }
+}
+
+/// Whole micro-tokens come back in each microsecond, so that the judge computes without a rest.
+const RATE: i64 = 300;
+const CAPACITY: u32 = 20;
+const KEYS: [&str; 2] = ["a", "b"];
+/// Of each caller.
+const CALLS: usize = 400;
+
+fn limits() -> [Limit; 2] {
+    [
+        Limit::token_bucket("drip", 300, SECOND).capacity(CAPACITY.into()),
+        Limit::token_bucket("other_drip", 300, SECOND).capacity(CAPACITY.into()).ephemeral(),
+    ]
+}
+
+/// What somebody was told of a row.
+#[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Told {
+    row: (String, String),
+    at: DateTime<Utc>,
+    // After the grants of the same instant.
+    is_refused: bool,
+    cost: i64,
+    by: &'static str,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_limiters_and_gates_nothing_is_over_and_no_refusal_is_false() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    for limit in limits() {
+        define(&mut conn, &limit).await;
+    }
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let mut callers = JoinSet::new();
+    for _ in 0..2 {
+        let gate = patient(&pool(&world.url(), 4).await).build();
+        for _ in 0..2 {
+            callers.spawn(ask_gate(gate.clone(), told.clone()));
+        }
+        callers.spawn(ask_limiter(world.connect().await, told.clone()));
+        callers.spawn(call_functions(owner(&world).await, told.clone()));
+        callers.spawn(call_functions(owner(&world).await, told.clone()));
+    }
+    soon(callers.join_all()).await;
+    assert_eq!(deadlocks(&mut conn).await, 0);
+
+    let mut told = Arc::into_inner(told).unwrap().into_inner().unwrap();
+    told.sort();
+    for by in ["function", "gate", "limiter"] {
+        for is_refused in [false, true] {
+            assert!(told.iter().filter(|told| told.by == by && told.is_refused == is_refused).count() > 30, "{by}");
+        }
+    }
+    let most = i64::from(CAPACITY) * 1_000_000;
+    for row in told.chunk_by(|one, other| one.row == other.row) {
+        let (mut balance, mut since) = (most, row[0].at);
+        for Told { at, is_refused, cost, by, .. } in row {
+            balance = (balance + RATE * (*at - since).num_microseconds().unwrap()).min(most);
+            since = *at;
+            if *is_refused {
+                assert!(balance < *cost, "{balance} was there at {at} where a {by} refused {cost}");
+            } else {
+                balance -= cost;
+                assert!(balance >= 0, "{balance} is left of {:?} at {at} after a {by}", row[0].row);
+            }
+        }
+    }
+}
+
+/// One limit, or both in either order.
+fn ask(dice: &mut Rng) -> Vec<(usize, &'static str, u32)> {
+    let one = |dice: &mut Rng, limit| (limit, dice.choice(KEYS).unwrap(), dice.u32(1..=6));
+    match dice.u32(..4) {
+        0 => vec![one(dice, 0), one(dice, 1)],
+        1 => vec![one(dice, 1), one(dice, 0)],
+        _ => {
+            let limit = dice.usize(..2);
+            vec![one(dice, limit)]
+        }
+    }
+}
+
+fn requests(asked: &[(usize, &'static str, u32)]) -> Vec<Request> {
+    asked.iter().map(|(limit, key, cost)| limits()[*limit].key(*key).cost(*cost)).collect()
+}
+
+/// What a decision says of its rows; of a refusal of several, only of the one that it names.
+fn tell(
+    by: &'static str,
+    asked: &[(usize, &'static str, u32)],
+    at: DateTime<Utc>,
+    refused_by: Option<&str>,
+) -> Vec<Told> {
+    let row = |(limit, key, cost): &(usize, &'static str, u32)| Told {
+        row: (limits()[*limit].name().to_owned(), (*key).to_owned()),
+        at,
+        is_refused: refused_by.is_some(),
+        cost: i64::from(*cost) * 1_000_000,
+        by,
+    };
+    let rows = asked.iter().map(row);
+    rows.filter(|told| refused_by.is_none_or(|refused_by| refused_by == told.row.0)).collect()
+}
+
+fn tell_decision(by: &'static str, asked: &[(usize, &'static str, u32)], decision: &Decision) -> Vec<Told> {
+    match decision {
+        Decision::Granted(grant) => tell(by, asked, grant.decided_at, None),
+        Decision::Denied(denied) => tell(by, asked, denied.decided_at, Some(&denied.limit)),
+    }
+}
+
+async fn ask_gate(gate: Gate, told: Arc<Mutex<Vec<Told>>>) {
+    let mut dice = Rng::new();
+    for _ in 0..CALLS {
+        let asked = ask(&mut dice);
+        let decision = gate.consume_all(requests(&asked)).await.unwrap();
+        told.lock().unwrap().extend(tell_decision("gate", &asked, &decision));
+    }
+}
+
+async fn ask_limiter(mut conn: PgConnection, told: Arc<Mutex<Vec<Told>>>) {
+    let mut dice = Rng::new();
+    for _ in 0..CALLS {
+        let asked = ask(&mut dice);
+        let mut tx = conn.begin().await.unwrap();
+        let decision = limiter().consume_all(&mut tx, requests(&asked)).await.unwrap();
+        if decision.is_granted() && dice.u32(..4) == 0 {
+            tx.rollback().await.unwrap();
+            continue;
+        }
+        tx.commit().await.unwrap();
+        told.lock().unwrap().extend(tell_decision("limiter", &asked, &decision));
+    }
+}
+
+async fn call_functions(mut conn: PgConnection, told: Arc<Mutex<Vec<Told>>>) {
+    let mut dice = Rng::new();
+    for _ in 0..CALLS {
+        let asked = ask(&mut dice);
+        let [names, keys, costs] = [
+            asked.iter().map(|(limit, ..)| limits()[*limit].name().to_owned()).collect::<Vec<_>>(),
+            asked.iter().map(|(_, key, _)| (*key).to_owned()).collect(),
+            asked.iter().map(|(.., cost)| Tokens::new(*cost).to_string()).collect(),
+        ];
+        let sql = if asked.len() == 1 {
+            "select granted, decided_at, refused_by from tollgate.consume($1[1], $2[1], $3[1]::numeric)"
+        } else {
+            "select granted, decided_at, refused_by
+               from tollgate.consume_all((select array_agg(tollgate.request(n, k, c::numeric)) from unnest($1, $2, $3) u (n, k, c)))"
+        };
+        let rolls_back = dice.u32(..4) == 0;
+        if rolls_back {
+            run(&mut conn, "begin").await;
+        }
+        let answer = sqlx::query(sql).bind(&names).bind(&keys).bind(&costs).fetch_one(&mut conn).await.unwrap();
+        if rolls_back {
+            run(&mut conn, "rollback").await;
+        }
+        if answer.get("granted") && rolls_back {
+            continue;
+        }
+        let refused_by: Option<&str> = answer.get("refused_by");
+        told.lock().unwrap().extend(tell("function", &asked, answer.get("decided_at"), refused_by));
+    }
+}
+
+/// Whoever has lost a race decides again, and puts back what was written before.
+#[tokio::test]
+async fn where_a_later_row_was_lost_an_earlier_one_stays_as_it_was() {
+    let world = World::new().await;
+    let (mut one, mut other) = (owner(&world).await, owner(&world).await);
+    define(&mut one, &Limit::token_bucket("first", 10, EVER)).await;
+    define(&mut one, &Limit::token_bucket("second", 10, EVER)).await;
+    run(
+        &mut one,
+        "select tollgate.consume_all(array[tollgate.request('first', 'k'), tollgate.request('second', 'k')])",
+    )
+    .await;
+    let both = "select (granted, refused_by)::text
+                  from tollgate.consume_all(array[tollgate.request('first', 'k', 2), tollgate.request('second', 'k', 2),
+                                                  tollgate.request('first', 'new', 2)])";
+    for (spent, answer, left) in
+        [(3, "(t,)", "7.000000 4.000000 8.000000"), (3, "(f,second)", "7.000000 1.000000 10.000000")]
+    {
+        // Not before the other has seen both rows.
+        run(&mut one, "begin").await;
+        run(&mut one, &format!("select tollgate.consume('second', 'k', {spent})")).await;
+        let pid = crate::world::pid(&mut other).await;
+        let asking = async { sqlx::query_scalar::<_, String>(both).fetch_one(&mut other).await.unwrap() };
+        let committing = async {
+            world.until_blocked(pid).await;
+            run(&mut one, "commit").await;
+        };
+        let (told, ()) = soon(async { tokio::join!(asking, committing) }).await;
+        assert_eq!(told, answer);
+        let sql = "select concat_ws(' ', tollgate.balance('first', 'k'), tollgate.balance('second', 'k'), tollgate.balance('first', 'new'))";
+        assert_eq!(sqlx::query_scalar::<_, String>(sql).fetch_one(&mut one).await.unwrap(), left);
+        if answer == "(t,)" {
+            run(&mut one, "select tollgate.reset('first', 'new'); delete from tollgate.durable where key = 'new'")
+                .await;
+        } else {
+            let rows = "select count(*) from tollgate.durable where key = 'new'";
+            assert_eq!(sqlx::query_scalar::<_, i64>(rows).fetch_one(&mut one).await.unwrap(), 0);
+        }
+    }
+}

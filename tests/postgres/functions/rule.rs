@@ -1,0 +1,355 @@
+//! Random steps of one row each, decided by the plan and by the functions: all of the answer and of the row is equal, out to
+//! where amounts and instants end. A million of them: `TOLLGATE_TEST_STEPS=1000000`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use fastrand::Rng;
+use sqlx::{PgConnection, Row as _};
+use tollgate::algebra::{FullAt, List, State, Terms, Timestamp};
+use tollgate::plan::{Answer, Call, Plan};
+use tollgate::{Error, Key, Limit, LimitKind, LimitSpec, Receipt, Tokens};
+
+use super::owner;
+use crate::world::World;
+
+const STEPS: usize = 100_000;
+const BATCH: usize = 1_000;
+const MIN: i64 = Timestamp::MIN.micros();
+const MAX: i64 = Timestamp::MAX.micros();
+
+#[tokio::test]
+async fn each_random_step_is_decided_as_the_plan_decides_it() {
+    let world = World::new().await;
+    world.sql(include_str!("step.sql")).await;
+    let mut conn = owner(&world).await;
+    let steps = std::env::var("TOLLGATE_TEST_STEPS").map_or(STEPS, |steps| steps.parse().unwrap());
+    let seed = std::env::var("TOLLGATE_TEST_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    let mut walk = Walk::new(seed);
+    let mut tally = BTreeMap::<String, usize>::new();
+    for _ in 0..steps.div_ceil(BATCH) {
+        let vectors: Vec<_> = (0..BATCH).map(|_| walk.step()).collect();
+        let told = told(&mut conn, &vectors).await;
+        for (vector, told) in vectors.iter().zip(told) {
+            assert_eq!(told, vector.expected, "seed {seed}: {vector:?}");
+            let outcome = vector.expected.split(' ').next().unwrap();
+            *tally.entry(format!("{} {} {outcome}", vector.flow, vector.verb)).or_default() += 1;
+        }
+    }
+    // Each verb comes to each end, on rows of each kind.
+    for flow in ["c", "f", "g", "w"] {
+        for end in
+            ["consume granted", "consume denied", "reserve granted", "credit done", "debit done", "settle settled"]
+        {
+            assert!(tally.contains_key(&format!("{flow} {end}")), "{flow} {end}: {tally:?}");
+        }
+    }
+}
+
+/// A step on a row, and what the plan says of it.
+#[derive(Debug)]
+struct Vector {
+    verb: &'static str,
+    flow: &'static str,
+    name: String,
+    key: String,
+    rate: i64,
+    period: i64,
+    most: i64,
+    start: Option<i64>,
+    row: Option<(i64, i64, Option<Vec<i64>>, i64)>,
+    now: i64,
+    amount: i64,
+    actual: i64,
+    debt: i64,
+    until: i64,
+    ready_at: i64,
+    expected: String,
+}
+
+struct Walk {
+    dice: Rng,
+    limit: Limit,
+    key: Key,
+    row: Option<(State, i64)>,
+    now: i64,
+}
+
+impl Walk {
+    fn new(seed: u64) -> Self {
+        let mut dice = Rng::with_seed(seed);
+        let limit = limit(&mut dice);
+        Self { dice, limit, key: Key::new(7).unwrap(), row: None, now: 1_790_000_000_000_000 }
+    }
+
+    fn step(&mut self) -> Vector {
+        if self.dice.u32(..12) == 0 {
+            self.limit = limit(&mut self.dice);
+            self.key = Key::new(format!("k{}", self.dice.u32(..1_000))).unwrap();
+        }
+        let spec = self.limit.spec();
+        let is_wallet = spec.kind == LimitKind::Wallet;
+        let most = if is_wallet { i64::MAX } else { spec.capacity.unwrap().micros() };
+        let terms = Terms::of(&self.limit, &self.key);
+        self.touch(most, is_wallet);
+        self.pass_time(&terms, most);
+        let verb = self.dice.choice(VERBS).unwrap();
+        let debt = if verb == "reserve" || is_wallet { spec.max_reserved.micros() } else { 0 };
+        let largest = most.saturating_add(debt);
+        let amount = match self.dice.u32(..8) {
+            0 => 0,
+            1 => largest,
+            2 => self.dice.i64(0..=largest),
+            3 => 1_000_000.min(largest),
+            _ => wide(&mut self.dice, largest),
+        };
+        let actual = if verb != "settle" {
+            0
+        } else if self.dice.bool() {
+            wide(&mut self.dice, amount)
+        } else {
+            wide(&mut self.dice, i64::MAX)
+        };
+        let ts = self.row.as_ref().map_or(self.now, |(state, _)| state.ts.micros());
+        let until = (ts + self.dice.choice([0, -1, 1]).unwrap()).clamp(MIN, MAX);
+        let ready_at = if verb == "cancel" { (ts.max(self.now) - self.dice.i64(0..2)).max(MIN) } else { until };
+        let call = self.call(verb, amount, actual, until, ready_at);
+        let row = self
+            .row
+            .as_ref()
+            .map(|(state, full_at)| (state.value.micros(), state.ts.micros(), state.list.to_column(), *full_at));
+        let expected = self.decide(call);
+        let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap();
+        Vector {
+            verb,
+            flow: match spec.kind {
+                LimitKind::TokenBucket => "c",
+                LimitKind::SteppedBucket => "f",
+                LimitKind::FixedWindow => "g",
+                _ => "w",
+            },
+            name: spec.name().to_owned(),
+            key: self.key.as_str().to_owned(),
+            rate: spec.rate.micros(),
+            period: micros(spec.period),
+            most,
+            start: spec.start.map(micros),
+            row,
+            now: self.now,
+            amount,
+            actual,
+            debt,
+            until,
+            ready_at,
+            expected,
+        }
+    }
+
+    /// Now and then the row is gone, or somebody has written another.
+    fn touch(&mut self, most: i64, is_wallet: bool) {
+        let dice = &mut self.dice;
+        match dice.u32(..20) {
+            0 => self.row = None,
+            1..=4 => {
+                let ts = instant(dice, self.now);
+                let value = match dice.u32(..6) {
+                    0 => dice.choice([i64::MIN, i64::MAX, 0, -1, most]).unwrap(),
+                    1 => dice.i64(..),
+                    2 => -wide(dice, i64::MAX),
+                    _ => most - wide(dice, most.max(1)),
+                };
+                let column = match dice.u32(..8) {
+                    0 => Some(vec![1, ts, 5]),
+                    1 => Some(vec![2, ts, 5, 0, 1]),
+                    2 => Some(vec![3]),
+                    _ => is_wallet.then(|| vec![3]),
+                };
+                let list = column.map_or(List::None, |column| List::from_column(&column).unwrap());
+                let state = State { value: Tokens::from_micros(value), ts: Timestamp::from_micros(ts), list };
+                self.row = Some((state, instant(dice, ts)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Also to the microsecond of what was promised.
+    fn pass_time(&mut self, terms: &Terms, most: i64) {
+        let dice = &mut self.dice;
+        self.now = match &self.row {
+            Some((row, _)) if dice.u32(..8) == 0 => {
+                let target = Tokens::from_micros(wide(dice, most));
+                (terms.first_instant(row, target).micros() - dice.i64(0..2)).max(MIN)
+            }
+            Some((row, _)) if dice.u32(..3) == 0 => instant(dice, row.ts.micros()),
+            _ => instant(dice, self.now),
+        };
+    }
+
+    fn call(&self, verb: &str, amount: i64, actual: i64, until: i64, ready_at: i64) -> Call {
+        let request = || self.limit.key(self.key.clone()).cost(Tokens::from_micros(amount));
+        match verb {
+            "consume" => Call::consume([request()]),
+            "reserve" => Call::reserve([request()]),
+            "check" => Call::check([request()]),
+            "credit" => Call::credit(request()),
+            "debit" => Call::debit(request()),
+            "reset" => Call::reset(request()),
+            "look" => Call::look(request()),
+            _ => {
+                let receipt = self.receipt(amount, until, ready_at);
+                if verb == "settle" {
+                    Call::settle(receipt, Tokens::from_micros(actual))
+                } else {
+                    Call::cancel(receipt)
+                }
+            }
+        }
+    }
+
+    /// That of a charge of so much.
+    fn receipt(&self, amount: i64, until: i64, ready_at: i64) -> Receipt {
+        let free = Call::consume([self.limit.key(self.key.clone()).cost(Tokens::ZERO)]);
+        let outcome = Plan::new([free]).unwrap().decide(&[None], &[], Timestamp::from_micros(0));
+        let Ok(Answer::Granted { receipt, .. }) = &outcome.answers[0] else { panic!("{outcome:?}") };
+        let mut receipt = serde_json::to_value(receipt).unwrap();
+        let charge = &mut receipt["charges"][0];
+        (charge["until"], charge["ready_at"]) = (until.into(), ready_at.into());
+        charge["refill"] = serde_json::to_value(self.limit.rate).unwrap();
+        charge["cost"] = serde_json::to_value(Tokens::from_micros(amount)).unwrap();
+        serde_json::from_value(receipt).unwrap()
+    }
+
+    /// What the plan says, and leaves.
+    fn decide(&mut self, call: Call) -> String {
+        let plan = Plan::new([call]).unwrap();
+        let found = self.row.as_ref().map(|(state, _)| state.clone());
+        let outcome = plan.decide(&[found], &[], Timestamp::from_micros(self.now));
+        let at = |instant: chrono::DateTime<chrono::Utc>| Timestamp::from(instant).micros();
+        let mut told = match &outcome.answers[0] {
+            Ok(Answer::Granted { remaining, ready_at, decided_at, .. }) => {
+                format!("granted {} {} {}", remaining.micros(), decided_at.micros(), ready_at.micros())
+            }
+            Ok(Answer::Denied(denied)) => {
+                let retry_at = denied.retry_at.map_or(MAX, at);
+                format!("denied {} {} {retry_at}", denied.remaining.micros(), at(denied.decided_at))
+            }
+            Ok(Answer::Done(balance)) => format!("done {}", balance.value.micros()),
+            Ok(Answer::Settled(settlement)) => format!("settled {}", settlement.charges[0].cost.micros()),
+            Err(Error::DebtTooDeep { .. }) => "TG003".to_owned(),
+            Err(Error::MixedMoney { .. }) => "TG006".to_owned(),
+            Err(Error::BalanceTooLarge { .. }) => "TG007".to_owned(),
+            Err(error) => panic!("{error}"),
+        };
+        for change in outcome.changes {
+            let before = self.row.as_ref().map_or(MIN, |(state, full_at)| (*full_at).max(state.ts.micros()));
+            let full_at = match change.full_at {
+                FullAt::Keep => before,
+                FullAt::At(instant) => instant.micros(),
+                FullAt::Later(span) => before.saturating_add(span).min(MAX),
+            };
+            let State { value, ts, list } = &change.state;
+            let list = if list.to_column().is_some() { "{3}" } else { "" };
+            write!(told, " -> {} {}{list} {full_at}", value.micros(), ts.micros()).unwrap();
+            self.row = Some((change.state, full_at));
+        }
+        told
+    }
+}
+
+const VERBS: [&str; 13] = [
+    "consume", "consume", "consume", "reserve", "reserve", "check", "credit", "debit", "settle", "settle", "cancel",
+    "reset", "look",
+];
+
+/// From 0 to `most`, of all lengths.
+fn wide(dice: &mut Rng, most: i64) -> i64 {
+    if dice.u32(..60) == 0 {
+        return most;
+    }
+    let bits = dice.u32(0..64);
+    (dice.u64(..) >> 1 >> (63 - bits)).cast_signed().min(most)
+}
+
+fn limit(dice: &mut Rng) -> Limit {
+    let kinds = [LimitKind::TokenBucket, LimitKind::SteppedBucket, LimitKind::FixedWindow, LimitKind::Wallet];
+    loop {
+        let (kind, is_tame) = (dice.choice(kinds).unwrap(), dice.bool());
+        let name = dice.choice(["a", "send_message", "é"]).unwrap();
+        let unit = dice.choice([1, 1_000, 1_000_000]).unwrap();
+        let period = if is_tame {
+            dice.choice([1, 7, 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000]).unwrap()
+        } else {
+            wide(dice, 31_536_000_000_000_000).max(1)
+        };
+        let rate = if is_tame { dice.i64(1..2_000) * unit } else { wide(dice, i64::MAX).max(1) };
+        let capacity = if is_tame { dice.i64(0..3_000) * unit } else { wide(dice, i64::MAX) };
+        let max_reserved = match dice.u32(..5) {
+            0 => 0,
+            1 => i64::MAX,
+            2 => wide(dice, i64::MAX),
+            _ => wide(dice, capacity),
+        };
+        let span = |micros: i64| Duration::from_micros(micros.unsigned_abs());
+        let start = dice.bool().then(|| span(dice.i64(..).unsigned_abs().cast_signed().abs() % period));
+        let spec = if kind == LimitKind::Wallet {
+            LimitSpec::new(name, kind, Tokens::ZERO, Duration::ZERO)
+        } else {
+            LimitSpec::new(name, kind, Tokens::from_micros(rate), span(period)).with(|spec| {
+                spec.capacity = Some(Tokens::from_micros(capacity));
+                spec.start = start.filter(|_| kind == LimitKind::FixedWindow);
+            })
+        };
+        if let Ok(limit) = Limit::try_from(spec.with(|spec| spec.max_reserved = Tokens::from_micros(max_reserved))) {
+            return limit;
+        }
+    }
+}
+
+fn instant(dice: &mut Rng, near: i64) -> i64 {
+    let instant = match dice.u32(..12) {
+        0 => dice.choice([MIN, MAX, 0, -1, 1, MIN + 1, MAX - 1]).unwrap(),
+        1 => dice.i64(MIN..=MAX),
+        2 => near.saturating_sub(wide(dice, MAX)),
+        3 => near.saturating_add(wide(dice, MAX)),
+        4 | 5 => near - wide(dice, 1 << 33),
+        _ => near.saturating_add(wide(dice, 1 << 36)),
+    };
+    instant.clamp(MIN, MAX)
+}
+
+/// What the functions say of each.
+async fn told(conn: &mut PgConnection, vectors: &[Vector]) -> Vec<String> {
+    macro_rules! column {
+        ($vector:ident => $value:expr) => {
+            vectors.iter().map(|$vector| $value).collect::<Vec<_>>()
+        };
+    }
+    let list = |column: &Vec<i64>| format!("{{{}}}", column.iter().map(i64::to_string).collect::<Vec<_>>().join(","));
+    let sql = "select public.step(v, f::\"char\", name, k, r, p, m, s, va, ts, l::int8[], fu, n, a, ac, d, u, re)
+                 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::int8[], $8::int8[],
+                             $9::int8[], $10::int8[], $11::text[], $12::int8[], $13::int8[], $14::int8[], $15::int8[],
+                             $16::int8[], $17::int8[], $18::int8[])
+                      with ordinality q (v, f, name, k, r, p, m, s, va, ts, l, fu, n, a, ac, d, u, re, place)
+                order by place";
+    let query = sqlx::query(sql)
+        .bind(column!(vector => vector.verb))
+        .bind(column!(vector => vector.flow))
+        .bind(column!(vector => &*vector.name))
+        .bind(column!(vector => &*vector.key))
+        .bind(column!(vector => vector.rate))
+        .bind(column!(vector => vector.period))
+        .bind(column!(vector => vector.most))
+        .bind(column!(vector => vector.start))
+        .bind(column!(vector => vector.row.as_ref().map(|(value, ..)| *value)))
+        .bind(column!(vector => vector.row.as_ref().map(|(_, ts, ..)| *ts)))
+        .bind(column!(vector => vector.row.as_ref().and_then(|(_, _, column, _)| column.as_ref().map(list))))
+        .bind(column!(vector => vector.row.as_ref().map(|(.., full_at)| *full_at)))
+        .bind(column!(vector => vector.now))
+        .bind(column!(vector => vector.amount))
+        .bind(column!(vector => vector.actual))
+        .bind(column!(vector => vector.debt))
+        .bind(column!(vector => vector.until))
+        .bind(column!(vector => vector.ready_at));
+    query.fetch_all(conn).await.unwrap().iter().map(|row| row.get(0)).collect()
+}

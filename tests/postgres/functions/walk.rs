@@ -1,0 +1,375 @@
+//! Random calls over the tables: the limiter makes each, is rolled back, and a function makes the same one. Answers and rows
+//! are equal.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use fastrand::Rng;
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, PgConnection, Row as _};
+use tollgate::{
+    BegunByHand, Decision, Error, Limit, LimitKind, Limiter, MINUTE, Receipt, Request, SECOND, Settlement, Tokens,
+};
+
+use super::{define, owner};
+use crate::teller::{Stored, both, rows, run};
+use crate::world::{World, second};
+
+const STEPS: usize = 500;
+const DECISION: &str = "select d.granted, d.remaining::text, d.ready_at, d.retry_at, d.refused_by, d.decided_at";
+
+#[tokio::test]
+async fn the_functions_leave_the_rows_that_the_limiter_leaves() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    let seed = std::env::var("TOLLGATE_TEST_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    let mut walk =
+        Walk { dice: Rng::with_seed(seed), limits: limits(), now: second(0.0), retry_at: None, charged: Vec::new() };
+    run(&mut conn, "begin").await;
+    for step in 0..STEPS {
+        let call = walk.call();
+        for request in call.requests() {
+            define(&mut conn, request.limit()).await;
+        }
+        run(&mut conn, "savepoint step").await;
+        let (by_limiter, receipt) = walk.ask_limiter(&mut conn, &call).await;
+        let wanted = without_places(&mut conn, &by_limiter).await;
+        run(&mut conn, "rollback to step").await;
+        let by_function = walk.ask_function(&mut conn, &call).await;
+        // Of several things that are wrong, each names another.
+        let both_fail = by_function.failed() && by_limiter.failed() && call.requests().len() > 1;
+        assert!(
+            both_fail || by_function == by_limiter,
+            "{by_function:?}, not {by_limiter:?}: seed {seed}, step {step} at {}: {call:?}",
+            walk.now
+        );
+        let found = without_places(&mut conn, &by_function).await;
+        assert_eq!(found, wanted, "seed {seed}, step {step} at {}: {call:?}", walk.now);
+        if by_function.failed() || walk.dice.u32(..8) == 0 {
+            run(&mut conn, "rollback to step").await;
+        } else {
+            // A charge of nothing does not say what comes back in a period.
+            walk.charged.extend(receipt.filter(|charged| charged.receipt.charges[0].cost > Tokens::ZERO));
+        }
+        walk.retry_at = by_function.retry_at();
+    }
+}
+
+/// The rows; none where the transaction has failed.
+async fn without_places(conn: &mut PgConnection, told: &Told) -> Vec<Stored> {
+    let found = if told.failed() { Vec::new() } else { rows(conn).await };
+    found.into_iter().map(|row| Stored { place: String::new(), ..row }).collect()
+}
+
+fn limits() -> Vec<Limit> {
+    let mut limits = vec![
+        Limit::token_bucket("bounded", 10, MINUTE).max_reserved(5),
+        Limit::token_bucket("owing", 10, MINUTE).capacity(20).unbounded_reservations(),
+        Limit::fixed_window("owing_windows", 10, MINUTE).unbounded_reservations(),
+        Limit::stepped_bucket("owing_steps", 5, 10 * SECOND).capacity(20).unbounded_reservations(),
+        Limit::wallet("money"),
+        Limit::wallet("credit").overdraft(5),
+        Limit::wallet("redefined"),
+    ];
+    for limit in [
+        Limit::token_bucket("drips", 10, MINUTE),
+        Limit::token_bucket("thirds", 1, SECOND).exactly(Tokens::from_micros(333_333), Tokens::from_micros(5_000_001)),
+        Limit::stepped_bucket("uploads", 5, 10 * SECOND).capacity(20),
+        Limit::fixed_window("spread", 10, MINUTE),
+        Limit::fixed_window("aligned", 10, 10 * SECOND).start(3 * SECOND),
+        Limit::token_bucket("redefined", 10, MINUTE).capacity(20),
+        Limit::fixed_window("redefined", 5, 10 * SECOND).capacity(10),
+    ] {
+        limits.extend(both(&limit));
+    }
+    limits
+}
+
+#[derive(Clone, Debug)]
+enum Call {
+    Balance(Request),
+    Cancel(Charged),
+    Check(Request),
+    Consume(Vec<Request>),
+    Credit(Request),
+    Debit(Request),
+    Reserve(Vec<Request>),
+    Reset(Request),
+    Settle(Charged, Tokens),
+}
+
+/// What the limiter's receipt says, and what the function's caller knows.
+#[derive(Clone, Debug)]
+struct Charged {
+    receipt: Receipt,
+    request: Request,
+    decided_at: DateTime<Utc>,
+    ready_at: DateTime<Utc>,
+}
+
+impl Call {
+    fn requests(&self) -> Vec<Request> {
+        match self {
+            Self::Balance(one) | Self::Check(one) | Self::Credit(one) | Self::Debit(one) | Self::Reset(one) => {
+                vec![one.clone()]
+            }
+            Self::Consume(requests) | Self::Reserve(requests) => requests.clone(),
+            Self::Cancel(charged) | Self::Settle(charged, _) => vec![charged.request.clone()],
+        }
+    }
+}
+
+/// What both can say.
+#[derive(Clone, Debug, PartialEq)]
+enum Told {
+    Granted { last: String, decided_at: Option<DateTime<Utc>> },
+    Denied { limit: String, remaining: String, retry_at: Option<DateTime<Utc>> },
+    Done(String),
+    Failed(String),
+}
+
+impl Told {
+    fn failed(&self) -> bool {
+        matches!(self, Self::Failed(_))
+    }
+
+    fn retry_at(&self) -> Option<DateTime<Utc>> {
+        if let Self::Denied { retry_at, .. } = self { *retry_at } else { None }
+    }
+
+    /// By the codes of the functions.
+    fn error(error: &Error) -> Self {
+        Self::Failed(
+            match error {
+                Error::DebtTooDeep { .. } => "TG003",
+                Error::CostExceedsCapacity { .. } => "TG004",
+                Error::MixedMoney { .. } => "TG006",
+                Error::BalanceTooLarge { .. } => "TG007",
+                // Of one limit under two definitions a table knows one.
+                Error::ConflictingDefinitions { .. } => "",
+                error => panic!("{error}"),
+            }
+            .to_owned(),
+        )
+    }
+}
+
+struct Walk {
+    dice: Rng,
+    limits: Vec<Limit>,
+    now: DateTime<Utc>,
+    retry_at: Option<DateTime<Utc>>,
+    charged: Vec<Charged>,
+}
+
+impl Walk {
+    fn call(&mut self) -> Call {
+        let micros = match self.dice.u32(..8) {
+            0 | 1 => 0,
+            2 => self.dice.i64(0..2_000_000),
+            3 => self.dice.i64(0..600_000_000),
+            4 => self.dice.i64(1..7) * 10_000_000 + self.dice.i64(-1..=1),
+            5 => self.dice.i64(-90_000_000..0),
+            _ => {
+                let near = self.retry_at.filter(|at| *at < second(1e12)).unwrap_or(self.now);
+                (near - self.now).num_microseconds().unwrap() + self.dice.i64(-1..=1)
+            }
+        };
+        self.now += TimeDelta::microseconds(micros);
+        let one = self.request();
+        match self.dice.u32(..22) {
+            0 => Call::Balance(one),
+            1 => Call::Check(one),
+            2 | 3 => Call::Credit(one),
+            4 => Call::Debit(one),
+            5 => Call::Reset(one),
+            6..=8 if !self.charged.is_empty() => {
+                let actual = Tokens::new(self.dice.u32(..8));
+                Call::Settle(self.charged.swap_remove(self.dice.usize(..self.charged.len())), actual)
+            }
+            9 if !self.charged.is_empty() => {
+                Call::Cancel(self.charged.swap_remove(self.dice.usize(..self.charged.len())))
+            }
+            10..=12 => Call::Reserve(self.several(one)),
+            _ => Call::Consume(self.several(one)),
+        }
+    }
+
+    fn request(&mut self) -> Request {
+        let limit = self.dice.choice(&self.limits).unwrap();
+        let cost = match self.dice.u32(..10) {
+            0 => Tokens::from_micros(self.dice.i64(0..=30_000_000)),
+            1 => Tokens::MAX,
+            _ => Tokens::new(self.dice.u32(0..=9)),
+        };
+        match self.dice.choice(["", "a", "b", "ü|\\"]).unwrap() {
+            "" => limit.global(),
+            key => limit.key(key),
+        }
+        .cost(cost)
+    }
+
+    /// One, two or three, of one definition for each name.
+    fn several(&mut self, one: Request) -> Vec<Request> {
+        let mut requests = vec![one];
+        for _ in 0..self.dice.choice([0, 0, 0, 1, 2]).unwrap() {
+            let other = self.request();
+            let differs = |one: &Request| one.limit().name() == other.limit().name() && one.limit() != other.limit();
+            if !requests.iter().any(differs) {
+                requests.push(other);
+            }
+        }
+        requests
+    }
+
+    async fn ask_limiter(&mut self, conn: &mut PgConnection, call: &Call) -> (Told, Option<Charged>) {
+        let (limiter, tx) = (Limiter::new().at(self.now), &mut BegunByHand(conn));
+        let settled = |answer: Result<Settlement, Error>| match answer {
+            Ok(settlement) => Told::Done(written(settlement.charges[0].cost)),
+            Err(error) => Told::error(&error),
+        };
+        let changed = match call.clone() {
+            Call::Consume(requests) => return taken(&requests, limiter.consume_all(tx, requests.clone()).await),
+            Call::Check(request) => {
+                return (taken(std::slice::from_ref(&request), limiter.check(tx.0, request.clone()).await).0, None);
+            }
+            Call::Reserve(requests) => {
+                let (booked, alone) = (limiter.reserve_all(tx, requests.clone()).await, requests.len() == 1);
+                return match booked {
+                    Ok(Decision::Granted(booked)) => {
+                        let last = booked.ready_at.to_rfc3339();
+                        let decided_at = alone.then_some(booked.decided_at);
+                        // A window takes back by the function only what is no debt.
+                        let is_window = requests[0].limit().kind == LimitKind::FixedWindow;
+                        let kept = alone && (!is_window || booked.ready_at <= booked.decided_at);
+                        let charged = Charged {
+                            decided_at: booked.decided_at,
+                            ready_at: booked.ready_at,
+                            request: requests[0].clone(),
+                            receipt: booked.receipt,
+                        };
+                        (Told::Granted { last, decided_at }, kept.then_some(charged))
+                    }
+                    Ok(Decision::Denied(denied)) => (refused(&denied), None),
+                    Err(error) => (Told::error(&error), None),
+                };
+            }
+            Call::Settle(charged, actual) => return (settled(limiter.settle(tx, charged.receipt, actual).await), None),
+            Call::Cancel(charged) => return (settled(limiter.cancel(tx, charged.receipt).await), None),
+            Call::Balance(request) => limiter.balance(tx.0, request).await,
+            Call::Credit(request) => limiter.credit(tx, request).await,
+            Call::Debit(request) => limiter.debit(tx, request).await,
+            Call::Reset(request) => limiter.reset(tx, request).await,
+        };
+        let told = changed.map_or_else(|error| Told::error(&error), |balance| Told::Done(written(balance.value)));
+        (told, None)
+    }
+
+    async fn ask_function(&mut self, conn: &mut PgConnection, call: &Call) -> Told {
+        let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        let at = |instant: DateTime<Utc>| {
+            let micros = instant.timestamp_micros();
+            format!("tollgate._instant({micros})")
+        };
+        let now = at(self.now);
+        let one = |request: &Request| {
+            let (key, cost) = asked(request);
+            format!("{}, {}, {cost}", quoted(request.limit().name()), quoted(&key))
+        };
+        let all = |requests: &[Request]| {
+            let rows = requests
+                .iter()
+                .map(|request| format!("row({}, {})::tollgate.request", one(request), asked(request).0.is_empty()));
+            format!("array[{}]", rows.collect::<Vec<_>>().join(", "))
+        };
+        let change = |verb: &str, request: &Request, rest: &str| {
+            format!("select tollgate._change('{verb}', {}, {rest}, {now})::text", one(request))
+        };
+        let plain = "0, null, null, null, null";
+        let (sql, reserves) = match call {
+            Call::Consume(requests) | Call::Reserve(requests) => {
+                let reserves = matches!(call, Call::Reserve(_));
+                let from = match &requests[..] {
+                    // Both ways to ask one.
+                    [only] if self.dice.bool() => format!("_ask({}, {reserves}, false, {now})", one(only)),
+                    several => format!("_ask_all({}, {reserves}, false, {now})", all(several)),
+                };
+                (format!("{DECISION} from tollgate.{from} d"), Some((reserves, requests.len() == 1)))
+            }
+            Call::Check(request) => {
+                (format!("{DECISION} from tollgate._ask({}, false, true, {now}) d", one(request)), Some((false, true)))
+            }
+            Call::Balance(request) => {
+                let of = request.clone().cost(Tokens::ZERO);
+                (format!("select (tollgate._ask({}, false, true, {now})).remaining::text", one(&of)), None)
+            }
+            Call::Credit(request) => (change("credit", request, plain), None),
+            Call::Debit(request) => (change("debit", request, plain), None),
+            Call::Reset(request) => (change("reset", request, plain), None),
+            Call::Settle(charged, actual) => {
+                let rest = format!("{actual}, {}, {}, null, null", at(charged.decided_at), at(charged.ready_at));
+                (change("settle", &charged.request, &rest), None)
+            }
+            Call::Cancel(charged) => {
+                let rest = format!("0, {}, {}, null, null", at(charged.decided_at), at(charged.ready_at));
+                (change("cancel", &charged.request, &rest), None)
+            }
+        };
+        let told = sqlx::query(AssertSqlSafe(sql.clone())).persistent(false).fetch_one(conn).await;
+        match told {
+            Ok(row) => match reserves {
+                Some((reserves, alone)) => decision(&row, reserves, alone),
+                None => Told::Done(row.get(0)),
+            },
+            Err(error) => {
+                let error = error.as_database_error().unwrap_or_else(|| panic!("{error}: {sql}"));
+                let code = error.code().unwrap().into_owned();
+                assert!(code.starts_with("TG"), "{error}: {sql}");
+                Told::Failed(code)
+            }
+        }
+    }
+}
+
+fn taken(requests: &[Request], decision: Result<Decision, Error>) -> (Told, Option<Charged>) {
+    match decision {
+        Ok(Decision::Granted(grant)) => {
+            let alone = requests.len() == 1;
+            let decided_at = alone.then_some(grant.decided_at);
+            let charged = Charged {
+                decided_at: grant.decided_at,
+                ready_at: grant.decided_at,
+                request: requests[0].clone(),
+                receipt: grant.receipt,
+            };
+            (Told::Granted { last: written(grant.remaining), decided_at }, alone.then_some(charged))
+        }
+        Ok(Decision::Denied(denied)) => (refused(&denied), None),
+        Err(error) => (Told::error(&error), None),
+    }
+}
+
+fn refused(denied: &tollgate::Denied) -> Told {
+    Told::Denied { limit: denied.limit.to_string(), remaining: written(denied.remaining), retry_at: denied.retry_at }
+}
+
+fn decision(row: &PgRow, reserves: bool, alone: bool) -> Told {
+    let instant = |column: &str| row.get::<Option<DateTime<Utc>>, _>(column);
+    let remaining: String = row.get("remaining");
+    if row.get("granted") {
+        let last = if reserves { instant("ready_at").unwrap().to_rfc3339() } else { remaining };
+        return Told::Granted { last, decided_at: alone.then(|| instant("decided_at").unwrap()) };
+    }
+    Told::Denied { limit: row.get("refused_by"), remaining, retry_at: instant("retry_at") }
+}
+
+/// As `numeric` is written with six decimals.
+fn written(tokens: Tokens) -> String {
+    let micros = tokens.micros();
+    let sign = if micros < 0 { "-" } else { "" };
+    format!("{sign}{}.{:06}", micros.unsigned_abs() / 1_000_000, micros.unsigned_abs() % 1_000_000)
+}
+
+/// The key and the cost.
+fn asked(request: &Request) -> (String, Tokens) {
+    let value = serde_json::to_value(request).unwrap();
+    (value["key"].as_str().unwrap().to_owned(), serde_json::from_value(value["cost"].clone()).unwrap())
+}
