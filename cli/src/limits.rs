@@ -1,6 +1,6 @@
-//! `tollgate limits`: whether a limits file says what it should.
+//! `tollgate limits`: whether a limits file says what it should, and the table of definitions what the file does.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -10,6 +10,7 @@ use tollgate::{FileFault, Limit, LimitKind, Limits, LimitsError, Tokens};
 use crate::error::{CommandError, Exit};
 use crate::limits_file::describe;
 use crate::output::{BAD, CAUTION, GOOD, OutputArgs, counted, printable, span, styled};
+use crate::push::{self, PushArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LimitsCommand {
@@ -26,12 +27,24 @@ pub(crate) enum LimitsCommand {
         #[command(flatten)]
         output: OutputArgs,
     },
+    /// Write the definitions of a limits file into the table that SQL functions go by, all or none, and say what changes.
+    ///
+    /// A limit that is not in the file stays: somebody may still ask it.
+    ///
+    /// Exit status: 0 done; 1 failed, or with --check something to write.
+    Push(PushArgs),
 }
 
-pub(crate) fn run(command: LimitsCommand) -> Result<Exit, CommandError> {
-    let LimitsCommand::Check { file, output } = command;
+pub(crate) async fn run(command: LimitsCommand) -> Result<Exit, CommandError> {
+    match command {
+        LimitsCommand::Check { file, output } => check(&file, output),
+        LimitsCommand::Push(args) => push::run(args).await,
+    }
+}
+
+fn check(file: &Path, output: OutputArgs) -> Result<Exit, CommandError> {
     let path = file.display();
-    match Limits::from_file(&file) {
+    match Limits::from_file(file) {
         Ok(limits) => {
             let hints: Vec<_> = limits.iter().filter_map(|limit| Some((limit, hint(limit)?))).collect();
             let specs: Vec<_> = limits.iter().map(Limit::spec).collect();

@@ -12,6 +12,7 @@ mod manual;
 mod migrate;
 mod output;
 mod parts;
+mod push;
 mod reset;
 mod row;
 mod run;
@@ -63,7 +64,7 @@ enum Command {
     Distribute(distribute::DistributeArgs),
     Doctor(doctor::DoctorArgs),
     Inspect(inspect::InspectArgs),
-    /// Check a limits file.
+    /// Check a limits file, or push it to the database.
     Limits {
         #[command(subcommand)]
         command: limits::LimitsCommand,
@@ -117,7 +118,7 @@ async fn carry_out(command: Command) -> Result<Exit, CommandError> {
         Command::Distribute(args) => distribute::run(args).await?,
         Command::Doctor(args) => return doctor::run(args).await,
         Command::Inspect(args) => inspect::run(args).await?,
-        Command::Limits { command } => return limits::run(command),
+        Command::Limits { command } => return limits::run(command).await,
         Command::Man(args) => manual::man(&args, Args::command())?,
         Command::Migrate(args) => migrate::run(args).await?,
         Command::Reset(args) => return reset::run(args).await,

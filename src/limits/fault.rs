@@ -2,15 +2,28 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "postgres")]
+use crate::limit::LimitError;
 use crate::limit::LimitFault;
 
-/// Why limits could not be read from a file.
+/// Why limits could not be read from a file, or from the table of definitions.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitsError {
     /// The file has faults. Displays all of them, one a line.
     #[error("{0}")]
     Faulty(FileFaults),
+    /// A definition in the table is none that this release knows.
+    #[cfg(feature = "postgres")]
+    #[error("a definition in tollgate.limits is not valid (push the file again, or update this release)")]
+    Stored(#[source] LimitError),
+    /// The table of definitions cannot be read.
+    #[cfg(feature = "postgres")]
+    #[error("could not read tollgate.limits (run `tollgate migrate up`, and grant select on it)")]
+    Table {
+        /// What the driver reported.
+        source: sqlx::Error,
+    },
     /// The file cannot be read.
     #[error("could not read the limits file {} (check its path and rights)", .file.display())]
     Unreadable {

@@ -1,6 +1,8 @@
 mod document;
 mod fault;
 mod reader;
+#[cfg(feature = "postgres")]
+mod table;
 
 use std::collections::BTreeMap;
 use std::fs;

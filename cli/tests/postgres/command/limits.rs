@@ -1,8 +1,11 @@
-//! `tollgate limits check`.
+//! `tollgate limits check` and `tollgate limits push`.
 
 use std::path::PathBuf;
 
+use tollgate::{Limits, Tokens};
+
 use super::{EXAMPLE, run, snapshot, stdout, text, tollgate};
+use crate::world::World;
 
 #[test]
 fn a_sound_file_is_told_back() {
@@ -53,6 +56,45 @@ fn what_is_seldom_meant_is_a_hint_and_no_fault() {
     );
     let json: serde_json::Value = serde_json::from_str(&check(&["--json"])).unwrap();
     assert_eq!((&json["hints"][0]["limit"], &json["hints"][2]["limit"]), (&"endless".into(), &"vast".into()), "{json}");
+}
+
+#[tokio::test]
+async fn a_file_is_pushed_whole_and_says_what_changes() {
+    let world = World::new().await;
+    let push = |file: &Scratch, args: &[&str]| {
+        let output =
+            run(tollgate().args(["limits", "push"]).arg(&file.0).args(args).env("DATABASE_URL", world.command_url()));
+        (output.status.code(), text(&output.stdout))
+    };
+    let stored = async || Limits::from_table(&mut world.pool.acquire().await.unwrap()).await.unwrap();
+    let example = Limits::from_file(EXAMPLE).unwrap();
+    let whole = Scratch::new("push.toml", &std::fs::read_to_string(EXAMPLE).unwrap());
+    let (code, told) = push(&whole, &["--check"]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.ends_with(&format!("{} limits to write, 0 limits as they are\n", example.len())), "{told}");
+    assert!(stored().await.is_empty());
+    assert_eq!(push(&whole, &[]).0, Some(0));
+    assert!(stored().await.iter().eq(example.iter()));
+    assert_eq!(push(&whole, &["--check"]), (Some(0), format!("{} limits: nothing to do\n", example.len())));
+
+    let one = Scratch::new("push_one.toml", "[send_message]\nkind = 'token_bucket'\nrate = 11\nper = '1m'");
+    let (code, told) = push(&one, &[]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(told.starts_with("changed  send_message: token bucket, 11 each 1m\n     was send_message: "), "{told}");
+    assert!(told.contains("\nkept     "), "{told}");
+    assert_eq!(stored().await.len(), example.len());
+    assert_eq!(stored().await.get("send_message").unwrap().rate, Tokens::new(11));
+
+    // All or none.
+    world.sql("alter table tollgate.limits add constraint no_second check (name <> 'second')").await;
+    let two = Scratch::new(
+        "push_two.toml",
+        "[first]\nkind = 'fixed_window'\nrate = 1\nper = '1m'\n[second]\nkind = 'wallet'",
+    );
+    assert_eq!(push(&two, &[]).0, Some(1));
+    assert!(stored().await.get("first").is_err());
+    let json: serde_json::Value = serde_json::from_str(&push(&two, &["--check", "--json"]).1).unwrap();
+    assert_eq!(json["added"], serde_json::json!(["first", "second"]), "{json}");
 }
 
 #[test]
