@@ -22,6 +22,7 @@ macro_rules! guides {
         #[doc = "[reservations.md]: crate::_guide::reservations"]
         #[doc = "[scaling.md]: crate::_guide::scaling"]
         #[doc = "[security.md]: crate::_guide::security"]
+        #[doc = "[sql.md]: crate::_guide::sql"]
         #[doc = "[testing.md]: crate::_guide::testing"]
         #[doc = include_str!($file)]
         pub mod $page {}
@@ -35,6 +36,7 @@ guides! {
     http = "../docs/http.md",
     reservations = "../docs/reservations.md",
     testing = "../docs/testing.md",
+    sql = "../docs/sql.md",
     operating = "../docs/operating.md",
     poolers = "../docs/poolers.md",
     scaling = "../docs/scaling.md",

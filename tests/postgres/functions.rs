@@ -2,6 +2,7 @@
 
 mod asked;
 mod beside;
+mod guide;
 mod rights;
 mod rule;
 mod walk;
