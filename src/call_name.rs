@@ -156,8 +156,9 @@ pub enum CallError {
     /// The limit is a concurrency limit: what it grants lapses at the end of its lease.
     #[error("what a concurrency limit grants lapses at the end of its lease (drop the span, or change the lease)")]
     Leased,
-    /// [`up_to`](crate::Request::up_to) or [`leaving`](crate::Request::leaving) in a call that takes what is not there.
-    #[error("`up_to` and `leaving` go by what is there (say them in a call that consumes or checks)")]
+    /// [`up_to`](crate::Request::up_to) or [`leaving`](crate::Request::leaving) in a call that takes what is not there,
+    /// or a [`shadow`](crate::Request::shadow) where nothing is refused.
+    #[error("`up_to`, `leaving` and `shadow` are of calls that may be refused (say the first two where it consumes)")]
     NotConsumed,
     /// Two requests of one call say [`up_to`](crate::Request::up_to) and ask for different costs or different parts.
     #[error("two requests of one call take parts of different costs (give them one cost and one `up_to`)")]

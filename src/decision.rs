@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::key::Key;
 use crate::receipt::Receipt;
-use crate::standing::Standings;
+use crate::standing::{Each, Standings};
 use crate::tokens::Tokens;
 
 /// The answer of a limit. A refusal is an answer, not an error: the transaction is as healthy after it as before.
@@ -82,6 +82,9 @@ pub struct Grant {
     /// Where each limit stands now.
     #[serde(default)]
     pub standings: Standings,
+    /// The [shadows](crate::Request::shadow) that would have refused.
+    #[serde(default)]
+    pub would_deny: Each<DeniedBy>,
 }
 
 impl From<Grant> for Receipt {
@@ -105,6 +108,9 @@ pub struct Reservation {
     /// Where each limit stands now.
     #[serde(default)]
     pub standings: Standings,
+    /// The [shadows](crate::Request::shadow) that would have refused.
+    #[serde(default)]
+    pub would_deny: Each<DeniedBy>,
 }
 
 impl Reservation {
@@ -153,12 +159,14 @@ pub struct Denied {
     /// Who decided.
     pub source: Source,
     /// The other limits that refused the same call. They are ready no later.
-    // Without the capacity of a `Vec`: with it, `Result<_, Denied>` is as large as clippy warns of.
-    pub others: Box<[DeniedBy]>,
+    pub others: Each<DeniedBy>,
     /// Where each asked limit stands, whether it refused or not; after a refusal from memory, where each that refused
     /// stands.
     #[serde(default)]
     pub standings: Standings,
+    /// The [shadows](crate::Request::shadow) that would have refused; none where memory refused, which knows of none.
+    #[serde(default)]
+    pub would_deny: Each<DeniedBy>,
 }
 
 impl Denied {
@@ -181,8 +189,8 @@ impl Denied {
     ) -> Option<Self> {
         let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| latest(refusal.retry_at))?;
         let DeniedBy { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
-        let (others, standings) = (refusals.into(), standings());
-        Some(Self { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings })
+        let (others, standings, would_deny) = (refusals.into(), standings(), Each::default());
+        Some(Self { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings, would_deny })
     }
 }
 
@@ -266,7 +274,7 @@ macro_rules! written_with_wait {
     )*};
 }
 written_with_wait! {
-    Reservation { ready_at, observed_at, decided_at, receipt, standings } and "wait_ms" from wait;
-    Denied { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings }
+    Reservation { ready_at, observed_at, decided_at, receipt, standings, would_deny } and "wait_ms" from wait;
+    Denied { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings, would_deny }
         and "retry_after_ms" from retry_after;
 }

@@ -38,6 +38,13 @@ pub(crate) fn decided(by: By, limit: &str, outcome: &'static str, source: Source
     .increment(1);
 }
 
+/// A limit would have refused a call, if it were no shadow.
+pub(crate) fn would_deny(by: By, limit: &str) {
+    tracing::debug!(by = by.as_str(), limit, "would deny");
+    #[cfg(feature = "metrics")]
+    metrics::counter!(WOULD_DENY, "by" => by.as_str(), "limit" => limit.to_owned()).increment(1);
+}
+
 /// The database did not answer a call.
 pub(crate) fn failed(by: By, limit: &str, error: &Error) {
     tracing::debug!(by = by.as_str(), limit, error = %chain(error), "not decided");
@@ -96,6 +103,7 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | metric | kind | labels |
 /// | --- | --- | --- |
 /// | `tollgate_decisions_total` | counter | `by` (`gate`, `limiter`), `limit`, `outcome` (`granted`, `denied`, `changed`), `source` (`database`, `repeated`, `memory`, `degraded`) |
+/// | `tollgate_would_deny_total` | counter: refusals by [shadows](crate::Request::shadow) | `by`, `limit` |
 /// | `tollgate_errors_total` | counter: calls that the database did not answer, whatever the failure policy made of them | `by`, `limit` |
 /// | `tollgate_wait_seconds` | histogram: from a gate's call to the answer of the database | |
 /// | `tollgate_queue_calls` | histogram: calls that stay in a gate's queue as a batch is taken | |
@@ -123,6 +131,7 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
     use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
 
     describe_counter!(DECISIONS, Unit::Count, "Calls that were decided.");
+    describe_counter!(WOULD_DENY, Unit::Count, "Calls that a shadow would have refused.");
     describe_counter!(ERRORS, Unit::Count, "Calls that the database did not answer.");
     describe_histogram!(WAIT, Unit::Seconds, "From a call of a gate to the answer of the database.");
     describe_histogram!(QUEUE, Unit::Count, "Calls that stay in the queue of a gate as a batch is taken.");
@@ -147,6 +156,7 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
 #[cfg(feature = "metrics")]
 mod names {
     pub(super) const DECISIONS: &str = "tollgate_decisions_total";
+    pub(super) const WOULD_DENY: &str = "tollgate_would_deny_total";
     pub(super) const ERRORS: &str = "tollgate_errors_total";
     pub(super) const WAIT: &str = "tollgate_wait_seconds";
     pub(super) const QUEUE: &str = "tollgate_queue_calls";
@@ -159,4 +169,4 @@ mod names {
     pub(super) const RATE: &str = "tollgate_limit_rate_tokens";
 }
 #[cfg(feature = "metrics")]
-use names::{BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, QUEUE, RATE, SWEPT, WAIT};
+use names::{BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, QUEUE, RATE, SWEPT, WAIT, WOULD_DENY};

@@ -37,6 +37,7 @@ pub struct Request {
     keeping: Option<Keeping>,
     once: Option<Once>,
     flat: bool,
+    shadow: bool,
 }
 
 impl Limit {
@@ -63,6 +64,7 @@ impl Limit {
             keeping: None,
             once: None,
             flat: false,
+            shadow: false,
         }
     }
 }
@@ -207,6 +209,35 @@ impl Request {
         self
     }
 
+    /// Tries a limit out: it is decided and, where it grants, charged, and never refuses. What it would have refused is in
+    /// `would_deny` of the [`Grant`](crate::Grant::would_deny), or of the [`Denied`](crate::Denied::would_deny).
+    ///
+    /// The other requests of the call are decided first, as if it were not there. Then each shadow is decided on what
+    /// they left, one after another. A refusal charges no shadow. A cost above the capacity is one that would be denied.
+    /// Beside requests that take a [part](Self::up_to), one that says so asks for their number. The balances and waits of
+    /// an answer, and so header fields, tell nothing of shadows. The charges of those that granted are the last ones of the
+    /// receipt, and are settled with it. A limit that is tried out has a name of its own: one that is asked beside it
+    /// under the same name is charged twice.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::{Error, Gate, Limit, MINUTE};
+    ///
+    /// const TODAY: Limit = Limit::token_bucket("mails", 100, MINUTE);
+    /// const TRIED: Limit = Limit::token_bucket("mails_of_tomorrow", 60, MINUTE);
+    ///
+    /// async fn ask(gate: &Gate, tenant: i64) -> Result<bool, Error> {
+    ///     let decision = gate.consume_all([TODAY.key(tenant), TRIED.key(tenant).shadow()]).await?;
+    ///     Ok(decision.is_granted())
+    /// }
+    /// # let _ = ask;
+    /// ```
+    pub fn shadow(mut self) -> Self {
+        self.shadow = true;
+        self
+    }
+
     /// The limit that is asked.
     #[must_use]
     pub fn limit(&self) -> &Limit {
@@ -215,7 +246,7 @@ impl Request {
 
     /// The request, if its key, cost and options are right.
     pub(crate) fn checked(self) -> Result<CheckedRequest, Error> {
-        let Self { limit, key, cost, least, leaving, keeping, once, flat } = self;
+        let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow } = self;
         let name = || limit.name.clone().into();
         let key = key.map_err(|source| Error::Key { limit: name(), source })?;
         let amounts = cost.and_then(|cost| Ok((cost, least?, leaving?)));
@@ -231,7 +262,7 @@ impl Request {
         });
         let once = kept.and_then(|()| once.map(Once::checked).transpose());
         let once = once.map_err(|source| Error::Call { limit: name(), source })?;
-        Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat })
+        Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow })
     }
 }
 
@@ -257,13 +288,16 @@ pub(crate) struct CheckedRequest {
     pub(crate) once: Option<Once>,
     #[serde(default)]
     pub(crate) flat: bool,
+    #[serde(default)]
+    pub(crate) shadow: bool,
 }
 
 impl From<CheckedRequest> for Request {
-    fn from(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat }: CheckedRequest) -> Self {
+    fn from(checked: CheckedRequest) -> Self {
+        let CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow } = checked;
         let checked = |tokens: Option<Tokens>| tokens.map(amount).transpose();
         let (least, leaving) = (checked(least), checked(leaving));
-        Self { limit, key: Ok(key), cost: amount(cost), least, leaving, keeping, once, flat }
+        Self { limit, key: Ok(key), cost: amount(cost), least, leaving, keeping, once, flat, shadow }
     }
 }
 

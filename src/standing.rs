@@ -1,7 +1,7 @@
 use std::ops::Deref;
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::key::Key;
 use crate::limit::Limit;
@@ -39,51 +39,71 @@ impl Standing {
 /// Where the limits of one call stand after it, in the order asked: a slice of [`Standing`].
 ///
 /// Empty where nobody knows: in answers that were given without the database, unless they were counted in memory.
-#[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct Standings(
+pub type Standings = Each<Standing>;
+
+/// What an answer tells of each limit: a slice.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Each<T>(
     #[expect(
         clippy::box_collection,
         reason = "one pointer: with three, `Result<_, Denied>` is as large as clippy warns of"
     )]
-    Box<Vec<Standing>>,
+    Option<Box<Vec<T>>>,
 );
 
-impl Deref for Standings {
-    type Target = [Standing];
-
-    fn deref(&self) -> &[Standing] {
-        &self.0
+impl<T> Default for Each<T> {
+    fn default() -> Self {
+        Self(None)
     }
 }
 
-impl From<Vec<Standing>> for Standings {
-    fn from(standings: Vec<Standing>) -> Self {
-        Self(Box::new(standings))
+impl<T> Deref for Each<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        self.0.as_deref().map_or(&[], Vec::as_slice)
     }
 }
 
-impl FromIterator<Standing> for Standings {
-    fn from_iter<I: IntoIterator<Item = Standing>>(standings: I) -> Self {
-        Vec::from_iter(standings).into()
+impl<T> From<Vec<T>> for Each<T> {
+    fn from(each: Vec<T>) -> Self {
+        Self((!each.is_empty()).then(|| Box::new(each)))
     }
 }
 
-impl IntoIterator for Standings {
-    type Item = Standing;
-    type IntoIter = std::vec::IntoIter<Standing>;
+impl<T> FromIterator<T> for Each<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(each: I) -> Self {
+        Vec::from_iter(each).into()
+    }
+}
+
+impl<T> IntoIterator for Each<T> {
+    type Item = T;
+    type IntoIter = std::vec::IntoIter<T>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.0.into_iter()
+        self.0.map_or_else(Vec::new, |each| *each).into_iter()
     }
 }
 
-impl<'s> IntoIterator for &'s Standings {
-    type Item = &'s Standing;
-    type IntoIter = std::slice::Iter<'s, Standing>;
+impl<'s, T> IntoIterator for &'s Each<T> {
+    type Item = &'s T;
+    type IntoIter = std::slice::Iter<'s, T>;
 
     fn into_iter(self) -> Self::IntoIter {
         self.iter()
+    }
+}
+
+impl<T: Serialize> Serialize for Each<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (**self).serialize(serializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Each<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Vec::deserialize(deserializer).map(Self::from)
     }
 }
 

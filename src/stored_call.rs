@@ -2,7 +2,9 @@ use serde::Deserialize;
 
 use crate::algebra::Timestamp;
 use crate::call_name::CallName;
+use crate::decision::DeniedBy;
 use crate::receipt::Charge;
+use crate::standing::Each;
 use crate::tokens::Tokens;
 
 /// A call as it is stored, so that it is charged once, settled once, or lapses.
@@ -36,6 +38,8 @@ pub struct Given {
     pub(crate) ready_at: Option<Timestamp>,
     /// How many tokens each request got that took a part, if one did.
     pub(crate) part: Option<Tokens>,
+    /// The shadows that would have refused.
+    pub(crate) would_deny: Each<DeniedBy>,
 }
 
-crate::receipt::lean!(Given {} and { ready_at, part });
+crate::receipt::lean!(Given {} and { ready_at, part, would_deny });

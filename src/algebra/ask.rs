@@ -14,6 +14,8 @@ pub struct Ask {
     reserving: bool,
     /// Whether one actual cost for all requests of the call is not that of this one.
     pub(crate) flat: bool,
+    /// Whether it is tried out, and refuses nothing.
+    pub(crate) shadow: bool,
     /// The name of its lease, if the limit grants any.
     pub(crate) lease: Option<Drawn>,
 }
@@ -30,7 +32,7 @@ impl Ask {
     /// Tokens to spend now.
     #[must_use]
     pub const fn consume(cost: Tokens) -> Self {
-        Self { cost, part: None, leaving: None, reserving: false, flat: false, lease: None }
+        Self { cost, part: None, leaving: None, reserving: false, flat: false, shadow: false, lease: None }
     }
 
     /// Tokens to spend as soon as they are there, which may be later.
@@ -50,9 +52,9 @@ impl Ask {
         Self { leaving, ..self }
     }
 
-    /// The same, flat or not.
-    pub(crate) fn flat(self, flat: bool) -> Self {
-        Self { flat, ..self }
+    /// The same, flat or not, tried out or not.
+    pub(crate) fn marked(self, flat: bool, shadow: bool) -> Self {
+        Self { flat, shadow, ..self }
     }
 
     /// The same, with a name for its lease.
@@ -96,10 +98,10 @@ impl Ask {
         self.part_of(balance, terms).map_or(self, |each| self.granting(each))
     }
 
-    /// Whether it goes by all that a limit holds, and not by what one of its rows does.
+    /// Whether it goes by all that a limit holds, and not by what one of its rows does; a shadow waits for no row.
     #[cfg(feature = "postgres")]
     pub(crate) fn is_of_all_rows(self) -> bool {
-        self.part.is_some() || self.leaving.is_some()
+        self.part.is_some() || self.leaving.is_some() || self.shadow
     }
 
     /// All that a repeat must ask as well. Rows keep a hash of it.
@@ -107,7 +109,7 @@ impl Ask {
         let part = self.part.map(|Part { requests, most, least }| [requests, most.micros(), least.micros()]);
         let amounts = [self.cost.micros()].into_iter().chain(part.into_iter().flatten());
         let amounts = amounts.chain(self.leaving.map(Tokens::micros));
-        [u8::from(self.flat)].into_iter().chain(amounts.flat_map(i64::to_le_bytes))
+        [u8::from(self.flat) | u8::from(self.shadow) << 1].into_iter().chain(amounts.flat_map(i64::to_le_bytes))
     }
 
     /// How deep a debt it may make. A wallet's overdraft is for every call.
@@ -118,6 +120,11 @@ impl Ask {
     /// The largest cost that can ever be granted at once.
     pub(crate) fn max_cost(self, terms: &Terms) -> Tokens {
         cut(i128::from(terms.capacity) - self.floor(terms))
+    }
+
+    /// Whether it can ever be granted.
+    pub(crate) fn is_possible(self, terms: &Terms) -> bool {
+        self.cost() <= self.max_cost(terms)
     }
 
     /// Whether the tokens may be spent later.

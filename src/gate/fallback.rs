@@ -10,7 +10,7 @@ use crate::error::{Error, chain};
 use crate::meter::{self, By};
 use crate::plan::{CheckedCall, Plan};
 use crate::receipt::Receipt;
-use crate::standing::Standings;
+use crate::standing::{Each, Standings};
 use crate::tokens::Tokens;
 
 /// What a gate answers to `consume`, `check`, `wait`, `acquire` and their variants during an outage of the database. A
@@ -112,7 +112,8 @@ impl Fallback {
     fn degraded(&self, amount: Tokens, remaining: Tokens, standings: Standings) -> Grant {
         let now = self.now().into();
         let (source, receipt) = (Source::Degraded, Receipt::default());
-        Grant { amount, remaining, observed_at: now, decided_at: now, source, receipt, standings }
+        let would_deny = Each::default();
+        Grant { amount, remaining, observed_at: now, decided_at: now, source, receipt, standings, would_deny }
     }
 
     fn now(&self) -> Timestamp {

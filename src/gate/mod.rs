@@ -199,6 +199,10 @@ impl Gate {
         // Its timers need one.
         runtime()?;
         let call = self.checked(Call::consume([request.clone()]))?;
+        if call.only().action.shadow {
+            let sent = Instant::now();
+            return Ok((self.decide(call).await?, sent));
+        }
         let (item, jitter) = (call.only(), self.inner.shared.settings.jitter);
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
@@ -504,6 +508,7 @@ impl Gate {
                     self.inner.note_lapse(lapses_in);
                 }
                 span.record("outcome", answer.outcome());
+                answer.would_deny().iter().for_each(|shadow| meter::would_deny(By::Gate, &shadow.limit));
                 meter::decided(By::Gate, limit.as_str(), answer.outcome(), answer.source());
             }
             Err(error) => {

@@ -15,6 +15,7 @@ use super::hand_over::{HandOvers, LAST_PAUSE, pause};
 use crate::algebra::{Ask, Flow, State, Timestamp};
 use crate::decision::{Decision, Denied, Grant};
 use crate::plan::{Item, Row};
+use crate::standing::Each;
 use crate::tokens::Tokens;
 
 /// The callers that wait for tokens, row by row, in the order in which they came.
@@ -328,7 +329,7 @@ impl Expected {
 pub(super) fn out_of_turn(item: &Item<Ask>, checked: Decision) -> Denied {
     match checked {
         Decision::Denied(denied) => denied,
-        Decision::Granted(Grant { remaining, observed_at, decided_at, source, standings, .. }) => Denied {
+        Decision::Granted(Grant { remaining, observed_at, decided_at, source, standings, would_deny, .. }) => Denied {
             limit: item.target.limit.name.clone().into(),
             key: item.target.first.key.clone(),
             remaining,
@@ -336,8 +337,9 @@ pub(super) fn out_of_turn(item: &Item<Ask>, checked: Decision) -> Denied {
             observed_at,
             decided_at,
             source,
-            others: Box::default(),
+            others: Each::default(),
             standings,
+            would_deny,
         },
     }
 }

@@ -5,9 +5,9 @@ use crate::algebra::Timestamp;
 use crate::balance::Balance;
 #[cfg(feature = "postgres")]
 use crate::decision::{Decision, Grant, Reservation, span};
-use crate::decision::{Denied, Source};
+use crate::decision::{Denied, DeniedBy, Source};
 use crate::receipt::{Receipt, Settlement};
-use crate::standing::Standings;
+use crate::standing::{Each, Standings};
 use crate::tokens::Tokens;
 
 /// What a call comes to.
@@ -31,6 +31,8 @@ pub enum Answer {
         receipt: Receipt,
         /// Where each limit stands now, in the order asked.
         standings: Standings,
+        /// The shadows that would have refused.
+        would_deny: Each<DeniedBy>,
     },
     /// Nothing was taken.
     Denied(Denied),
@@ -45,10 +47,26 @@ impl Answer {
     /// The answer of a call that takes or checks.
     pub(crate) fn grant(self) -> Decision {
         match self {
-            Self::Granted { observed_at, decided_at, source, amount, remaining, receipt, standings, .. } => {
-                let (observed_at, decided_at) = (observed_at.into(), decided_at.into());
-                Decision::Granted(Grant { amount, remaining, observed_at, decided_at, source, receipt, standings })
-            }
+            Self::Granted {
+                observed_at,
+                decided_at,
+                source,
+                amount,
+                remaining,
+                receipt,
+                standings,
+                would_deny,
+                ..
+            } => Decision::Granted(Grant {
+                amount,
+                remaining,
+                observed_at: observed_at.into(),
+                decided_at: decided_at.into(),
+                source,
+                receipt,
+                standings,
+                would_deny,
+            }),
             Self::Denied(denied) => Decision::Denied(denied),
             Self::Done(_) | Self::Settled(_) => unreachable!("a call that takes is granted or denied"),
         }
@@ -57,9 +75,9 @@ impl Answer {
     /// The answer of a call that reserves.
     pub(crate) fn reservation(self) -> Decision<Reservation> {
         match self {
-            Self::Granted { observed_at, decided_at, ready_at, receipt, standings, .. } => {
+            Self::Granted { observed_at, decided_at, ready_at, receipt, standings, would_deny, .. } => {
                 let [ready_at, observed_at, decided_at] = [ready_at, observed_at, decided_at].map(Into::into);
-                Decision::Granted(Reservation { ready_at, observed_at, decided_at, receipt, standings })
+                Decision::Granted(Reservation { ready_at, observed_at, decided_at, receipt, standings, would_deny })
             }
             Self::Denied(denied) => Decision::Denied(denied),
             Self::Done(_) | Self::Settled(_) => unreachable!("a call that takes is granted or denied"),
@@ -99,6 +117,16 @@ impl Answer {
         match self {
             Self::Granted { source, .. } | Self::Done(Balance { source, .. }) => *source,
             Self::Denied(_) | Self::Settled(_) => Source::Database,
+        }
+    }
+
+    /// The shadows that would have refused what was decided now.
+    pub(crate) fn would_deny(&self) -> &[DeniedBy] {
+        match self {
+            Self::Granted { source: Source::Database, would_deny, .. } | Self::Denied(Denied { would_deny, .. }) => {
+                would_deny
+            }
+            _ => &[],
         }
     }
 

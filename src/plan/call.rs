@@ -141,7 +141,7 @@ impl Call {
             return Err(Error::NothingAsked);
         }
         if let Action::Take(items) | Action::Check(items) = &call.action {
-            items.iter().try_for_each(possible)?;
+            enforced(items).iter().try_for_each(possible)?;
         }
         Ok(call)
     }
@@ -340,11 +340,13 @@ impl CheckedCall {
     }
 
     /// The same call on a fraction of each limit, from 0 to 1, in one row each: nobody waits for a lock in memory.
-    /// `None` where the fraction could never grant it, and for what memory cannot take back: leases and money.
+    /// `None` where the fraction could never grant it, and for what memory cannot take back: leases and money. Nothing is
+    /// tried out.
     pub(crate) fn fraction(mut self, fraction: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
         let millionths = (fraction.clamp(0.0, 1.0) * 1e6).floor() as i64;
         let (Action::Take(items) | Action::Check(items)) = &mut self.action else { return None };
+        items.truncate(enforced(items).len());
         if items.iter().any(|item| matches!(item.target.limit.kind, LimitKind::Concurrency | LimitKind::Wallet)) {
             return None;
         }
@@ -361,7 +363,7 @@ impl CheckedCall {
         let (Action::Take(items) | Action::Check(items)) = &self.action else { return None };
         let escapes = self.is_once() || items.iter().any(|item| item.action.is_reserving());
         let is_certain = |item: &&Item<Ask>| item.target.rows == 1 && item.target.limit.lease().is_none();
-        (!escapes).then(|| items.iter().filter(is_certain))
+        (!escapes).then(|| enforced(items).iter().filter(is_certain))
     }
 }
 
@@ -415,7 +417,9 @@ fn not_negative(limit: &Text, cost: Tokens) -> Result<(), Error> {
 /// A credit or a debit: of no limit that counts who holds it, and with nothing to settle.
 fn alter(request: CheckedRequest, alteration: fn(Tokens) -> Alteration) -> Result<CheckedCall, Error> {
     let source = match &request {
-        CheckedRequest { least: Some(_), .. } | CheckedRequest { leaving: Some(_), .. } => CallError::NotConsumed,
+        CheckedRequest { least, leaving, shadow, .. } if least.or(*leaving).is_some() || *shadow => {
+            CallError::NotConsumed
+        }
         CheckedRequest { limit, .. } if limit.lease().is_some() => CallError::Counted,
         CheckedRequest { keeping: Some(_), .. } => CallError::WithoutReceipt,
         _ => {
@@ -441,10 +445,12 @@ fn asks(
 ) -> Result<CheckedCall, Error> {
     let requests = requests.into_iter();
     let (mut items, mut places) = (Vec::with_capacity(requests.size_hint().0.min(FEW)), HashMap::new());
+    let mut shadows = Vec::new();
     // What some request says for the whole call.
     let (mut keeping, mut once, mut part) = (None, None, None);
     for request in requests {
-        let CheckedRequest { limit, key, cost, least, leaving, keeping: kept, once: id, flat } = request.checked()?;
+        let request = request.checked()?;
+        let CheckedRequest { limit, key, cost, least, leaving, keeping: kept, once: id, flat, shadow } = request;
         let conflict = |source| Error::Call { limit: limit.name.clone().into(), source };
         if let Some(kept) = kept
             && *keeping.get_or_insert(kept) != kept
@@ -454,7 +460,7 @@ fn asks(
         if id.is_some() && once.is_some() {
             return Err(conflict(CallError::TwoIds));
         }
-        let asked = ask(cost).up_to(least).leaving(leaving).flat(flat);
+        let asked = ask(cost).up_to(least).leaving(leaving).marked(flat, shadow);
         if asked.is_reserving() && (least.is_some() || leaving.is_some()) {
             return Err(conflict(CallError::NotConsumed));
         }
@@ -463,10 +469,20 @@ fn asks(
         }
         let item = Item { target: Target::new(limit, key), action: asked };
         once = once.or(id.map(|id| (item.target.first.clone(), id)));
-        add_up(&mut items, &mut places, item)?;
+        if shadow {
+            shadows.push(item);
+        } else {
+            add_up(&mut items, &mut places, item)?;
+        }
     }
+    items.extend(shadows);
     let stored = stored(&items, keeping, once).map(Box::new);
     Ok(CheckedCall { action: action(items), stored })
+}
+
+/// What may refuse a call. The shadows stand behind it.
+pub(super) fn enforced(items: &[Item<Ask>]) -> &[Item<Ask>] {
+    &items[..items.partition_point(|item| !item.action.shadow)]
 }
 
 /// The row of a call that takes, if it asks for one.
@@ -529,8 +545,7 @@ fn add_up(items: &mut Vec<Item<Ask>>, places: &mut HashMap<(Text, Key), usize>, 
 }
 
 fn possible(item: &Item<Ask>) -> Result<(), Error> {
-    let asked = item.action.cost();
-    if asked > item.action.max_cost(&item.target.terms) { Err(exceeded(item, asked)) } else { Ok(()) }
+    if item.action.is_possible(&item.target.terms) { Ok(()) } else { Err(exceeded(item, item.action.cost())) }
 }
 
 fn exceeded(item: &Item<Ask>, asked: Tokens) -> Error {

@@ -1,6 +1,6 @@
 use super::Planned;
 use super::answer::Answer;
-use super::call::{Action, line};
+use super::call::{Action, enforced, line};
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
 use crate::algebra::{Ask, Flow, FullAt, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Unsettled, Verdict};
 use crate::balance::Balance;
@@ -8,7 +8,7 @@ use crate::call_name::Keeping;
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::error::Error;
 use crate::receipt::{Charge, ChargeKind, Receipt, Settlement, by_request};
-use crate::standing::Standing;
+use crate::standing::{Each, Standing};
 use crate::stored_call::{CallRow, Given};
 use crate::text::Text;
 use crate::tokens::Tokens;
@@ -157,6 +157,9 @@ impl Ledger {
         if let Some(row) = self.repeated(stored)? {
             return self.repeat(row, items, places);
         }
+        let first = items.first().map_or(Tokens::ZERO, |item| item.action.cost());
+        let (items, shadows) = items.split_at(enforced(items).len());
+        let (places, behind) = places.split_at(items.len());
         let part = self.part(items, places);
         let sized = |ask: Ask| part.map_or(ask, |part| ask.granting(part));
         let (mut verdicts, mut refusals) = (Vec::with_capacity(items.len()), Vec::new());
@@ -182,7 +185,9 @@ impl Ledger {
         }
         let untouched = || items.iter().zip(places).map(|(item, place)| self.untouched(item, *place)).collect();
         if let Some(denied) = Denied::among(refusals, untouched, self.now.into(), refused_at.into(), Source::Database) {
-            return Ok(Answer::Denied(denied));
+            let would_deny =
+                shadows.iter().zip(behind).filter_map(|(item, place)| self.try_out(item, *place, None).err());
+            return Ok(Answer::Denied(Denied { would_deny: would_deny.collect(), ..denied }));
         }
         let remaining = verdicts.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
         // What is ready at the instant of its row is ready at once, also where the clock stands behind the row.
@@ -195,17 +200,54 @@ impl Ledger {
             taken.charge(item, ready_at, &mut charges);
             self.write(&item.target, *place, taken.portions);
         }
+        // Without what the shadows take.
+        let standing = |(item, place): (&Item<Ask>, &usize)| self.standing(&item.target, sized(item.action), *place);
+        let standings = items.iter().zip(places).map(standing).collect();
+        let mut would_deny = Vec::new();
+        for (item, place) in shadows.iter().zip(behind) {
+            match self.try_out(item, *place, part) {
+                Ok(mut taken) => {
+                    taken.charge(item, waits.map_or(taken.at, |latest| latest.max(taken.at)), &mut charges);
+                    self.write(&item.target, *place, taken.portions);
+                }
+                Err(refusal) => would_deny.push(refusal),
+            }
+        }
+        let would_deny = Each::from(would_deny);
         let mut receipt = Receipt::from(charges);
         if let Some((stored, name)) = stored {
-            let row = stored.row(receipt.charges.clone(), decided_at, Given { ready_at: waits, part });
+            let given = Given { ready_at: waits, part, would_deny: would_deny.clone() };
+            let row = stored.row(receipt.charges.clone(), decided_at, given);
             (receipt.call, receipt.lapses_at) = (Some(row.name.clone()), Some(row.lapses_at.unwrap_or(row.kept_until)));
             self.calls[name] = Some(row);
         }
-        let standing = |(item, place): (&Item<Ask>, &usize)| self.standing(&item.target, sized(item.action), *place);
-        let standings = items.iter().zip(places).map(standing).collect();
         let (observed_at, ready_at) = (self.now, waits.unwrap_or(self.now));
-        let (source, amount) = (Source::Database, part.unwrap_or_else(|| items[0].action.cost()));
-        Ok(Answer::Granted { observed_at, decided_at, source, amount, remaining, ready_at, receipt, standings })
+        let (source, amount) = (Source::Database, part.unwrap_or(first));
+        Ok(Answer::Granted {
+            observed_at,
+            decided_at,
+            source,
+            amount,
+            remaining,
+            ready_at,
+            receipt,
+            standings,
+            would_deny,
+        })
+    }
+
+    /// What a shadow takes of what is there, or how it would refuse. `part` is the number of those that do not only try.
+    fn try_out(&self, item: &Item<Ask>, place: usize, part: Option<Tokens>) -> Result<Taken, DeniedBy> {
+        let pool = self.pool(&item.target, place);
+        let ask = part.map_or(item.action, |part| item.action.granting(part));
+        let is_sound = ask.is_possible(&item.target.terms) && self.expect_one_money(&item.target, place).is_ok();
+        match pool.decide(ask) {
+            Ok(Verdict::Granted { portions, remaining, ready_at }) if is_sound => {
+                Ok(Taken { portions, remaining, ready_at, at: pool.now() })
+            }
+            Ok(Verdict::Denied { remaining, retry_at }) if is_sound => Err(refusal(&item.target, remaining, retry_at)),
+            _ => Err(refusal(&item.target, pool.balance(), Timestamp::MAX)),
+        }
     }
 
     /// How many tokens each request gets that takes a part, if one does: the least that any of them has.
@@ -243,18 +285,19 @@ impl Ledger {
         let given = row.answer.clone().unwrap_or_default();
         let sized = |ask: Ask| given.part.map_or(ask, |part| ask.granting(part));
         let standing = |(item, place): (&Item<Ask>, &usize)| self.standing(&item.target, sized(item.action), *place);
-        let standings: Vec<_> = items.iter().zip(places).map(standing).collect();
+        let standings: Vec<_> = enforced(items).iter().zip(places).map(standing).collect();
         let remaining = standings.iter().map(|standing| standing.remaining).min().unwrap_or(Tokens::MAX);
         let ready_at = given.ready_at.map_or(self.now, |ready_at| ready_at.max(self.now));
         Ok(Answer::Granted {
             observed_at: self.now,
             decided_at: row.charged_at.max(self.now),
             source: Source::Repeated,
-            amount: given.part.unwrap_or_else(|| items[0].action.cost()),
+            amount: given.part.unwrap_or_else(|| items.first().map_or(Tokens::ZERO, |item| item.action.cost())),
             remaining,
             ready_at,
             receipt,
             standings: standings.into(),
+            would_deny: given.would_deny,
         })
     }
 

@@ -164,7 +164,7 @@ impl Plan {
         let Action::Take(items) = &call.action else { return None };
         let [item] = items.as_slice() else { return None };
         let terms = item.target.terms;
-        let proves = item.target.rows == 1 && !call.is_once();
+        let proves = item.target.rows == 1 && !call.is_once() && !item.action.shadow;
         proves.then(|| Need { balance: item.action.needs(&terms), terms })
     }
 

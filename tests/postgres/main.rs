@@ -27,6 +27,7 @@ mod proxy;
 mod receipts;
 mod regressions;
 mod replay;
+mod shadows;
 mod shards;
 mod sliding;
 mod standby;

@@ -11,6 +11,7 @@ mod model;
 mod parts;
 mod properties;
 mod regressions;
+mod shadows;
 mod shards;
 mod sliding;
 mod story;

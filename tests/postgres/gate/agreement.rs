@@ -58,7 +58,8 @@ impl Ask {
                 1 => Tokens::MAX,
                 _ => Tokens::new(dice.u32(0..=6)),
             };
-            if dice.u32(..4) == 0 { limit.key(key) } else { limit.global() }.cost(cost)
+            let request = if dice.u32(..4) == 0 { limit.key(key) } else { limit.global() }.cost(cost);
+            if dice.u32(..12) == 0 && cost < Tokens::MAX { request.shadow() } else { request }
         };
         let some = |dice: &mut Rng| (0..dice.usize(1..=3)).map(|_| request(dice)).collect::<Vec<_>>();
         match dice.u32(..20) {
@@ -107,7 +108,7 @@ impl Told {
     fn grant(answer: Result<Decision, Error>) -> Self {
         match answer {
             Ok(Decision::Granted(grant)) => {
-                let told = (grant.amount, grant.remaining, grant.decided_at, grant.source);
+                let told = (grant.amount, grant.remaining, grant.decided_at, grant.source, grant.would_deny);
                 Self::new(&told, grant.receipt.charges)
             }
             other => Self::new(&other.map_err(|error| error.to_string()), Vec::new()),
