@@ -2,14 +2,17 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::decision::{Source, span};
 use crate::key::Key;
+use crate::limit::Limit;
+use crate::receipt::lean;
+use crate::standing::{CrossedError, fell_below};
 use crate::tokens::Tokens;
 
 /// What a limit holds for a key.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Balance {
     /// The limit.
@@ -29,13 +32,28 @@ pub struct Balance {
     pub as_of: DateTime<Utc>,
     /// Who decided: [`Source::Repeated`] where the same [id](crate::Request::once) was credited or debited before.
     pub source: Source,
+    /// What was there before a debit; `None` where this call took nothing.
+    #[serde(default)]
+    pub(crate) before: Option<Tokens>,
 }
+
+lean!(Balance { limit, key, value, capacity, full_at, observed_at, as_of, source } and { before });
 
 impl Balance {
     /// What is owed; zero where nothing is.
     #[must_use]
     pub fn debt(&self) -> Tokens {
         Tokens::ZERO.checked_sub(self.value).unwrap_or(Tokens::MAX).max(Tokens::ZERO)
+    }
+
+    /// Whether this debit took the balance of the limit from at or above a share of the capacity to below it; see
+    /// [`Standing::crossed`](crate::Standing::crossed).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn crossed(&self, limit: &Limit, share: f64) -> Result<bool, CrossedError> {
+        fell_below(limit, share, self.before.map(|before| (before, self.value)))
     }
 
     /// Whether nothing is missing.

@@ -128,7 +128,7 @@ pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, Unkn
 pub use meter::describe_metrics;
 pub use receipt::{Charge, Receipt, Settlement};
 pub use request::Request;
-pub use standing::{Each, Standing, Standings};
+pub use standing::{CrossedError, Each, Standing, Standings};
 pub use stored_call::{CallRow, Given};
 #[cfg(feature = "postgres")]
 pub use sweeper::{SweepPass, Sweeper, Sweeping, Swept};

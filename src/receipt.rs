@@ -4,10 +4,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::algebra::Timestamp;
+use crate::algebra::{State, Terms, Timestamp};
 use crate::call_name::{CallName, Drawn};
 use crate::key::Key;
 use crate::limit::{Limit, Storage, name_fault};
+use crate::standing::{CrossedError, fell_below};
 use crate::text::Text;
 use crate::tokens::Tokens;
 #[cfg(feature = "postgres")]
@@ -211,6 +212,28 @@ pub struct Settlement {
     pub charges: Vec<Charge>,
     /// When it was decided, by the database's clock.
     pub observed_at: DateTime<Utc>,
+    /// The rows that paid for what was used beyond a charge, before and after.
+    #[serde(skip)]
+    pub(crate) overdrawn: Vec<(Charge, [State; 2])>,
+}
+
+impl Settlement {
+    /// Whether what was used beyond a charge took a balance of the limit from at or above a share of the capacity to below
+    /// it; see [`Standing::crossed`](crate::Standing::crossed). Not of a settlement that was stored and read again.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn crossed(&self, limit: &Limit, share: f64) -> Result<bool, CrossedError> {
+        fell_below(limit, share, None)?;
+        let of_limit = self.overdrawn.iter().filter(|(charge, _)| charge.limit == limit.name);
+        let falls = of_limit.map(|(charge, rows)| {
+            let terms = Terms::of(limit, &charge.key);
+            let [before, after] = rows.each_ref().map(|row| terms.refill(row, self.observed_at.into()).value);
+            fell_below(limit, share, Some((before, after)))
+        });
+        falls.into_iter().try_fold(false, |crossed, falls| Ok(crossed | falls?))
+    }
 }
 
 /// The charges of each request: its first one comes before nothing.

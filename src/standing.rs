@@ -4,13 +4,14 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::key::Key;
-use crate::limit::Limit;
+use crate::limit::{Limit, LimitKind};
+use crate::receipt::lean;
 use crate::tokens::Tokens;
 
 /// Where a limit stands after a decision: what it has left for a key, and when there is more.
 ///
 /// It is what a client is told in header fields, see the `http` module.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Standing {
     /// The limit, as it was asked.
@@ -26,7 +27,12 @@ pub struct Standing {
     ///
     /// For a limit that refused it is no later than the instant from which it would grant.
     pub more_at: Option<DateTime<Utc>>,
+    /// What was there before the grant; `None` where this call took nothing.
+    #[serde(default)]
+    pub(crate) before: Option<Tokens>,
 }
+
+lean!(Standing { limit, key, cost, remaining, more_at } and { before });
 
 impl Standing {
     /// The whole tokens that are left; none where there is a debt.
@@ -34,6 +40,81 @@ impl Standing {
     pub fn whole(&self) -> u64 {
         whole(self.remaining)
     }
+
+    /// The same, where nothing was taken after all.
+    pub(crate) fn untaken(self) -> Self {
+        Self { before: None, ..self }
+    }
+
+    /// Whether this grant took the balance from at or above a share of the capacity to below it: `crossed(0.2)` says that
+    /// four fifths are used, and is true once for each time that a grant makes it so.
+    ///
+    /// Of all callers with one definition, in whatever process, one is told of each fall by a grant, because the grants
+    /// of a row come one after another. So an alert can go into the caller's outbox in the transaction of the grant. A
+    /// balance that hovers about the share falls below it often: name the window in the outbox's key, or the day. A
+    /// debit and a cost above its estimate tell the same of themselves ([`Balance::crossed`](crate::Balance::crossed),
+    /// [`Settlement::crossed`](crate::Settlement::crossed)). A refusal, a check and a repeat under an
+    /// [id](crate::Request::once) are told of none.
+    ///
+    /// # Errors
+    ///
+    /// [`CrossedError`] for a limit with shards, a wallet, and a share that is not above 0 and up to 1.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::{DAY, Limit, Limiter};
+    ///
+    /// const MAILS: Limit = Limit::fixed_window("mails", 1_000, DAY);
+    ///
+    /// async fn send(pool: &sqlx::PgPool, tenant: i64) -> Result<(), Box<dyn std::error::Error>> {
+    ///     let mut tx = pool.begin().await?;
+    ///     let grant = Limiter::new().consume(&mut tx, MAILS.key(tenant)).await?.granted()?;
+    ///     if grant.standings[0].crossed(0.2)? {
+    ///         let alert = "insert into outbox (tenant, what, day) values ($1, 'mails: 80 % used', current_date)";
+    ///         sqlx::query(alert).bind(tenant).execute(&mut *tx).await?;
+    ///     }
+    ///     tx.commit().await?;
+    ///     Ok(())
+    /// }
+    /// # let _ = send;
+    /// ```
+    pub fn crossed(&self, share: f64) -> Result<bool, CrossedError> {
+        fell_below(&self.limit, share, self.before.map(|before| (before, self.remaining)))
+    }
+}
+
+/// Why a limit has no threshold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CrossedError {
+    /// The share is no share.
+    #[error("a threshold is a share of the capacity, above 0 and up to 1")]
+    Share,
+    /// Nobody sees all rows of the limit change.
+    #[error("the rows of a limit with shards are charged apart, so nobody sees their sum cross a threshold")]
+    Shards,
+    /// The limit is a wallet.
+    #[error("a wallet has no capacity to have a share of (compare its balance)")]
+    Wallet,
+}
+
+/// Whether a balance fell from at or above a share of the capacity to below it.
+pub(crate) fn fell_below(limit: &Limit, share: f64, fall: Option<(Tokens, Tokens)>) -> Result<bool, CrossedError> {
+    if limit.kind == LimitKind::Wallet {
+        return Err(CrossedError::Wallet);
+    }
+    if limit.shards > 1 {
+        return Err(CrossedError::Shards);
+    }
+    let millionths = (share * 1e6).round();
+    if !(1.0..=1e6).contains(&millionths) {
+        return Err(CrossedError::Share);
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million")]
+    let edge = i128::from(millionths as i64) * i128::from(limit.most().micros());
+    let scaled = |tokens: Tokens| i128::from(tokens.micros()) * 1_000_000;
+    Ok(fall.is_some_and(|(before, after)| scaled(after) < edge && edge <= scaled(before)))
 }
 
 /// Where the limits of one call stand after it, in the order asked: a slice of [`Standing`].

@@ -106,8 +106,9 @@ impl Ledger {
                 if let Some((before, (_, name))) = before.clone().zip(stored) {
                     self.calls[name] = before;
                 }
-                if let Ok(Answer::Granted { receipt, .. }) = &mut answer {
+                if let Ok(Answer::Granted { receipt, standings, .. }) = &mut answer {
                     *receipt = Receipt::default();
+                    *standings = std::mem::take(standings).into_iter().map(Standing::untaken).collect();
                 }
                 answer
             }
@@ -201,7 +202,11 @@ impl Ledger {
             self.write(&item.target, *place, taken.portions);
         }
         // Without what the shadows take.
-        let standing = |(item, place): (&Item<Ask>, &usize)| self.standing(&item.target, sized(item.action), *place);
+        let standing = |(item, place): (&Item<Ask>, &usize)| {
+            let standing = self.standing(&item.target, sized(item.action), *place);
+            let before = standing.remaining.checked_add(standing.cost);
+            Standing { before, ..standing }
+        };
         let standings = items.iter().zip(places).map(standing).collect();
         let mut would_deny = Vec::new();
         for (item, place) in shadows.iter().zip(behind) {
@@ -310,6 +315,7 @@ impl Ledger {
             cost: ask.cost(),
             remaining: pool.balance(),
             more_at: pool.more_at().and_then(ever).map(Into::into),
+            before: None,
         }
     }
 
@@ -347,12 +353,13 @@ impl Ledger {
             Alteration::Reset => pool.reset(),
             Alteration::Look => Vec::new(),
         };
-        let decided_at = pool.now();
+        let (decided_at, before) = (pool.now(), pool.balance());
         self.write(&item.target, place, portions);
         if let Some((stored, name)) = stored {
             self.calls[name] = Some(stored.row(Vec::new(), decided_at, Given::default()));
         }
-        Ok(self.balance(&item.target, place))
+        let before = matches!(item.action, Alteration::Debit(_)).then_some(before);
+        Ok(Balance { before, ..self.balance(&item.target, place) })
     }
 
     /// Brings the charges of a receipt, or of a stored call, to what they come to.
@@ -370,7 +377,7 @@ impl Ledger {
                 return Err(gone(&stored.name.name, lapses_at, self.now));
             }
             (Some((_, Role::Lapse)), row) if !row.is_some_and(|row| row.is_due(self.now)) => {
-                return Ok(Settlement { charges: Vec::new(), observed_at: self.now.into() });
+                return Ok(Settlement { charges: Vec::new(), observed_at: self.now.into(), overdrawn: Vec::new() });
             }
             _ => {}
         }
@@ -383,14 +390,18 @@ impl Ledger {
             }
             _ => vec![Tokens::ZERO; charges.len()],
         };
-        let mut settled = Vec::with_capacity(charges.len());
+        let (mut settled, mut overdrawn) = (Vec::with_capacity(charges.len()), Vec::new());
         for ((charge, place), cost) in charges.iter().zip(places).zip(costs) {
+            let before = self.states[*place].clone().filter(|_| cost > charge.cost);
             settled.push(self.settle_one(charge, *place, cost, end, stored.is_some(), lapses)?);
+            overdrawn.extend(
+                before.zip(self.states[*place].clone()).map(|(before, after)| (charge.clone(), [before, after])),
+            );
         }
         if let Some((_, name)) = stored {
             self.calls[name] = self.calls[name].take().and_then(CallRow::spent);
         }
-        Ok(Settlement { charges: settled, observed_at: self.now.into() })
+        Ok(Settlement { charges: settled, observed_at: self.now.into(), overdrawn })
     }
 
     /// Brings a charge to its cost; a lease to its end. What it is then.
@@ -465,6 +476,7 @@ impl Ledger {
             observed_at: self.now.into(),
             as_of: pool.now().into(),
             source: Source::Database,
+            before: None,
         }
     }
 

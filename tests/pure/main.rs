@@ -15,5 +15,6 @@ mod shadows;
 mod shards;
 mod sliding;
 mod story;
+mod thresholds;
 mod values;
 mod world;

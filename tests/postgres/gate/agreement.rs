@@ -108,7 +108,8 @@ impl Told {
     fn grant(answer: Result<Decision, Error>) -> Self {
         match answer {
             Ok(Decision::Granted(grant)) => {
-                let told = (grant.amount, grant.remaining, grant.decided_at, grant.source, grant.would_deny);
+                let crossed: Vec<_> = grant.standings.iter().map(|standing| standing.crossed(0.5)).collect();
+                let told = (grant.amount, grant.remaining, grant.decided_at, grant.source, crossed, grant.would_deny);
                 Self::new(&told, grant.receipt.charges)
             }
             other => Self::new(&other.map_err(|error| error.to_string()), Vec::new()),
