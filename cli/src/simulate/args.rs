@@ -3,9 +3,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use tollgate::{Limit, Limits};
+use tollgate_simulation::{Rule, Traffic, Trial};
 
-use super::run::{Rule, Trial};
-use super::traffic::Traffic;
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
 use crate::output::{OutputArgs, printable};

@@ -1,25 +1,25 @@
 //! `tollgate simulate`: tries limits on traffic, made up or recorded, without a database.
 //!
-//! The path of a call: [`traffic`] or [`trace`] makes it, [`run()`] decides it through the plan that the limiter itself
-//! follows, [`tally`] counts what came of it, and [`picture`] draws that.
+//! `tollgate-simulation` makes the calls, and decides them through the plan that the limiter itself follows. [`tally`]
+//! counts what came of them, and [`picture`] draws that.
 
 mod args;
 mod picture;
-mod rows;
 mod run;
 mod tally;
-mod trace;
-mod traffic;
 
+use std::fs::File;
+use std::io::{Read, stdin};
 use std::iter;
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 use tollgate::algebra::Timestamp;
+use tollgate_simulation::{Arrival, Arrivals, Traffic, Trial, recorded};
 
 pub(crate) use args::SimulateArgs;
-use run::{Run, Trial, TrialReport};
-use traffic::{Arrival, Arrivals, Traffic};
+use run::{Run, TrialReport};
 
 use crate::error::CommandError;
 use crate::output::{columns, printable, shown, span};
@@ -36,7 +36,7 @@ pub(crate) fn run(args: SimulateArgs) -> Result<(), CommandError> {
     let trials = args.trials()?;
     let report = if let Some(file) = &args.trace {
         let calls = vec![format!("trace {}", file.display())];
-        SimulationReport { calls, trials: run_all(&trials, trace::read(file)?, None)? }
+        SimulationReport { calls, trials: run_all(&trials, trace(file)?, None)? }
     } else {
         let calls = args.traffic.iter().map(|traffic| format!("{} seed={}", traffic.text, args.seed)).collect();
         let end = args.traffic.iter().map(Traffic::end).max();
@@ -47,6 +47,17 @@ pub(crate) fn run(args: SimulateArgs) -> Result<(), CommandError> {
         drawn.map_err(|error| CommandError::bare(format!("could not draw {}: {error}", file.display())))?;
     }
     args.output.print(&report, || report.text())
+}
+
+/// Recorded calls of a file, or of standard input for `-`.
+fn trace(path: &Path) -> Result<impl Iterator<Item = Result<Arrival, CommandError>>, CommandError> {
+    let file = path.display().to_string();
+    let input: Box<dyn Read> = if file == "-" {
+        Box::new(stdin().lock())
+    } else {
+        Box::new(File::open(path).map_err(|error| CommandError::bare(format!("could not open {file}: {error}")))?)
+    };
+    Ok(recorded(input).map(move |call| call.map_err(|what| CommandError::bare(format!("{file}: {what}")))))
 }
 
 /// Makes each call in all trials when it is read, so that a trace is never held in memory.

@@ -4,10 +4,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer};
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Plan};
+use tollgate::plan::Plan;
 use tollgate::{Error, Key, Tokens};
-
-use super::rows::RowMap;
+use tollgate_simulation::RowMap;
 
 /// What came of a trial, in numbers.
 #[derive(Debug, Default, Serialize)]
@@ -113,7 +112,7 @@ impl Series {
     }
 
     /// Goes on to an instant, and notes the balances there and where bins end on the way.
-    pub(super) fn observe(&mut self, rows: &mut RowMap, to: Timestamp) -> Result<(), Error> {
+    pub(super) fn observe(&mut self, rows: &RowMap, to: Timestamp) -> Result<(), Error> {
         while self.edge <= to && self.edge < Timestamp::MAX {
             self.note(rows, self.edge)?;
             if self.bins.len() == MAX_BINS {
@@ -139,11 +138,11 @@ impl Series {
     }
 
     /// Notes the balances at an instant of the last bin.
-    fn note(&mut self, rows: &mut RowMap, at: Timestamp) -> Result<(), Error> {
+    fn note(&mut self, rows: &RowMap, at: Timestamp) -> Result<(), Error> {
         let Some(bin) = self.bins.last_mut() else { return Ok(()) };
         for (place, look) in self.looks.iter().enumerate() {
-            let Answer::Done(balance) = rows.decide(look, at)? else { unreachable!("a look is answered by a balance") };
-            let level = Level { low: balance.value, high: balance.value };
+            let balance = rows.look(look, at)?;
+            let level = Level { low: balance, high: balance };
             match bin.levels.get_mut(place) {
                 Some(other) => *other = other.and(level),
                 None => bin.levels.push(level),

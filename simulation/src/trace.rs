@@ -1,6 +1,4 @@
-use std::fs::File;
-use std::io::{Read, stdin};
-use std::path::Path;
+use std::io::Read;
 
 use chrono::DateTime;
 use csv::{ReaderBuilder, Trim};
@@ -9,28 +7,22 @@ use tollgate::algebra::Timestamp;
 use tollgate::{Key, Tokens};
 
 use super::traffic::{Arrival, cost_of};
-use crate::error::CommandError;
 
-/// Recorded calls of a file of CSV, or of standard input for `-`. They are read as a stream: a call is forgotten when
-/// the next one is read.
-pub(super) fn read(path: &Path) -> Result<impl Iterator<Item = Result<Arrival, CommandError>>, CommandError> {
-    let file = path.display().to_string();
-    let input: Box<dyn Read> = if file == "-" {
-        Box::new(stdin().lock())
-    } else {
-        Box::new(File::open(path).map_err(|error| CommandError::bare(format!("could not open {file}: {error}")))?)
-    };
+/// Recorded calls, as CSV. They are read as a stream: a call is forgotten when the next one is read.
+///
+/// The first line names the columns: `time`, which is RFC 3339 or seconds since 1970, and perhaps `key` and `cost`. An
+/// item that is an error says what is wrong, and where.
+pub fn recorded(input: impl Read) -> impl Iterator<Item = Result<Arrival, String>> {
     let mut records = ReaderBuilder::new().trim(Trim::All).from_reader(input).into_deserialize();
     let mut last = Timestamp::MIN;
-    Ok(std::iter::from_fn(move || {
+    std::iter::from_fn(move || {
         let line = records.reader().position().line();
-        let call = records.next()?.map_err(|error| error.to_string()).and_then(|record: Record| {
+        Some(records.next()?.map_err(|error| error.to_string()).and_then(|record: Record| {
             let call = record.call(last).map_err(|what| format!("line {line}: {what}"))?;
             last = call.at;
             Ok(call)
-        });
-        Some(call.map_err(|what| CommandError::bare(format!("{file}: {what}"))))
-    }))
+        }))
+    })
 }
 
 /// A line of the file, whose first line names the columns, in any order; other columns are ignored.

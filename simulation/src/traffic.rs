@@ -11,20 +11,24 @@ use tollgate::{Key, Limit, Tokens, TokensError};
 
 /// When synthetic traffic begins: midnight of 1 January 2025, UTC. Windows that are aligned to the clock are aligned to
 /// it.
-pub(super) const START: Timestamp = Timestamp::from_micros(1_735_689_600_000_000);
+pub const START: Timestamp = Timestamp::from_micros(1_735_689_600_000_000);
 
 /// One call of the traffic.
-pub(super) struct Arrival {
-    pub(super) at: Timestamp,
-    pub(super) key: Key,
-    pub(super) cost: Tokens,
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    /// When it is made.
+    pub at: Timestamp,
+    /// Who makes it.
+    pub key: Key,
+    /// How many tokens it asks for.
+    pub cost: Tokens,
 }
 
 /// Calls that follow a pattern, made by one client or by several.
 #[derive(Clone, Debug)]
-pub(super) struct Traffic {
+pub struct Traffic {
     /// What it is read from: a pattern and its fields, as in `poisson rate=12 per=1s for=5m`.
-    pub(super) text: String,
+    pub text: String,
     pattern: Pattern,
     calls: u32,
     /// Spans are in microseconds, and at most [`Limit::MAX_PERIOD`] long.
@@ -49,7 +53,8 @@ enum Pattern {
 
 impl Traffic {
     /// When the last of its calls has been made.
-    pub(super) fn end(&self) -> Timestamp {
+    #[must_use]
+    pub fn end(&self) -> Timestamp {
         START.plus(Duration::from_micros(self.from + self.lasting))
     }
 }
@@ -104,7 +109,7 @@ fn span(text: &str) -> Result<u64, String> {
     micros.ok_or_else(|| "it is longer than 1000 years".to_owned())
 }
 
-pub(super) fn cost_of(text: &str) -> Result<Tokens, String> {
+pub(crate) fn cost_of(text: &str) -> Result<Tokens, String> {
     let cost: Tokens = text.parse().map_err(|error: TokensError| error.to_string())?;
     if cost.is_negative() { Err(TokensError::Negative.to_string()) } else { Ok(cost) }
 }
@@ -112,14 +117,17 @@ pub(super) fn cost_of(text: &str) -> Result<Tokens, String> {
 /// The calls of all traffic in the order of their instants; at one instant in the order given.
 ///
 /// The same traffic and seed make the same calls.
-pub(super) struct Arrivals<'t> {
+#[derive(Debug)]
+pub struct Arrivals<'t> {
     clients: Vec<Client<'t>>,
     /// The next call of each client that has one: when, and whose.
     next: BinaryHeap<Reverse<(Timestamp, usize)>>,
 }
 
 impl<'t> Arrivals<'t> {
-    pub(super) fn new(traffic: &'t [Traffic], seed: u64) -> Self {
+    /// Those of each client of each traffic.
+    #[must_use]
+    pub fn new(traffic: &'t [Traffic], seed: u64) -> Self {
         let keys = traffic.iter().flat_map(|traffic| traffic.keys.iter().map(move |key| (traffic, key)));
         let clients = (1..).zip(keys).map(|(number, (traffic, key))| Client::new(traffic, key, seed, number));
         let mut arrivals = Self { clients: clients.collect(), next: BinaryHeap::new() };
@@ -145,6 +153,7 @@ impl Iterator for Arrivals<'_> {
 }
 
 /// The calls of one client.
+#[derive(Debug)]
 struct Client<'t> {
     traffic: &'t Traffic,
     key: &'t Key,

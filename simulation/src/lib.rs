@@ -1,0 +1,29 @@
+//! Traffic, made up or recorded, and what limits make of it: through the plan that the limiter itself follows, without a
+//! database and without a clock. `tollgate simulate` and the playground are both made of it.
+//!
+//! ```
+//! use tollgate::plan::Answer;
+//! use tollgate::{Limit, SECOND};
+//! use tollgate_simulation::{Arrivals, Rule, Simulation, Traffic, Trial};
+//!
+//! let limit = Limit::token_bucket("api", 5, SECOND);
+//! let trial = Trial { rules: vec![Rule { limit, is_global: false }], reserve: false, work: None };
+//! let traffic: Vec<Traffic> = vec!["burst size=10 every=2s for=10s".parse()?];
+//! let (mut simulation, mut granted) = (Simulation::new(&trial), 0);
+//! for call in Arrivals::new(&traffic, 1) {
+//!     let answer = simulation.call(&call, |_, _| Ok(()))?;
+//!     granted += u32::from(matches!(answer, Some(Answer::Granted { .. })));
+//! }
+//! assert_eq!(granted, 25, "two seconds refill ten tokens, of which five fit");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod rows;
+mod run;
+mod trace;
+mod traffic;
+
+pub use rows::RowMap;
+pub use run::{Rule, Simulation, Trial};
+pub use trace::recorded;
+pub use traffic::{Arrival, Arrivals, START, Traffic};

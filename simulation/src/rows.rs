@@ -1,0 +1,41 @@
+use std::collections::HashMap;
+
+use tollgate::algebra::{State, Timestamp};
+use tollgate::plan::{Answer, Change, Outcome, Plan, Row};
+use tollgate::{Error, Tokens};
+
+/// The rows of a simulation; a missing row is full. Grows with the keys that call, not with the calls.
+#[derive(Debug, Default)]
+pub struct RowMap(HashMap<Row, State>);
+
+impl RowMap {
+    /// Does what the limiter does with a plan of one call: finds the rows, decides, writes the changes.
+    pub(crate) fn decide(&mut self, plan: &Plan, now: Timestamp) -> Result<Answer, Error> {
+        let mut outcome = self.outcome(plan, now);
+        for Change { row, state, .. } in outcome.changes {
+            self.0.insert(plan.rows()[row].clone(), state);
+        }
+        outcome.answers.pop().expect("a plan of one call has one answer")
+    }
+
+    /// The balance that a plan of one look finds.
+    ///
+    /// # Errors
+    ///
+    /// Those of the look.
+    ///
+    /// # Panics
+    ///
+    /// For a plan of anything else.
+    pub fn look(&self, plan: &Plan, now: Timestamp) -> Result<Tokens, Error> {
+        match self.outcome(plan, now).answers.pop().expect("a plan of one call has one answer")? {
+            Answer::Done(balance) => Ok(balance.value),
+            other => panic!("a look is answered by a balance, not by {other:?}"),
+        }
+    }
+
+    fn outcome(&self, plan: &Plan, now: Timestamp) -> Outcome {
+        let found: Vec<_> = plan.rows().iter().map(|row| self.0.get(row).cloned()).collect();
+        plan.decide(&found, &[], now)
+    }
+}

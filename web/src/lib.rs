@@ -1,0 +1,44 @@
+//! The core for browsers: a page gives a [`Scene`] and gets what became of each call.
+//!
+//! Instants are microseconds and amounts micro-tokens, as `f64`: exact up to 2^53, which is 285 years and nine thousand
+//! million tokens.
+
+mod fault;
+mod recording;
+mod scene;
+mod source;
+mod window;
+mod words;
+
+use serde::Deserialize;
+use wasm_bindgen::prelude::*;
+
+use fault::Fault;
+pub use recording::{Figures, Recording, TrialRecord};
+pub use scene::Scene;
+use scene::Tried;
+
+/// Tries the limits of a scene on its calls.
+///
+/// # Errors
+///
+/// The faults of the scene, as JSON.
+#[wasm_bindgen]
+pub fn simulate(scene: &str) -> Result<Recording, String> {
+    read(scene).and_then(|scene: Scene| scene.record()).map_err(|faults| fault::json(&faults))
+}
+
+/// A limit, as a scene has it, as Rust: a constant.
+///
+/// # Errors
+///
+/// Its faults, as JSON.
+#[wasm_bindgen(js_name = rustOf)]
+pub fn rust_of(limit: &str) -> Result<String, String> {
+    let limit = read(limit).and_then(|limit: Tried| limit.limit("limit"));
+    limit.map(|limit| source::constant(&limit)).map_err(|faults| fault::json(&faults))
+}
+
+fn read<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, Vec<Fault>> {
+    serde_json::from_str(text).map_err(|error| vec![Fault::of("scene", error)])
+}

@@ -1,0 +1,165 @@
+use std::time::Duration;
+
+use serde::Deserialize;
+use tollgate::algebra::Timestamp;
+use tollgate::{Key, Limit, LimitKind, Tokens, TokensError};
+use tollgate_simulation::{Arrival, Arrivals, Rule, START, Traffic, Trial, recorded};
+
+use crate::fault::Fault;
+use crate::recording::Recording;
+use crate::words;
+
+/// What is tried on which calls.
+#[derive(Debug, Deserialize)]
+pub struct Scene {
+    /// One trial each.
+    limits: Vec<Tried>,
+    /// Whether a call that can be granted later is granted for later.
+    #[serde(default)]
+    reserve: bool,
+    /// How long a call holds what a concurrency limit granted; to the end of the lease, if empty.
+    #[serde(default)]
+    work: String,
+    /// What each caller's wallet holds as the first call comes; nothing, if empty.
+    #[serde(default)]
+    funds: String,
+    /// Patterns as `tollgate simulate --traffic` takes them.
+    #[serde(default)]
+    traffic: Vec<String>,
+    /// Recorded calls, instead of patterns.
+    #[serde(default)]
+    csv: String,
+    /// Calls made by hand.
+    #[serde(default)]
+    clicks: Vec<Click>,
+    #[serde(default)]
+    seed: u64,
+}
+
+/// A limit by the words of a limits file, and whether all callers share one row.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Tried {
+    name: String,
+    words: Vec<(String, String)>,
+    #[serde(default)]
+    global: bool,
+}
+
+/// So many microseconds after the start.
+#[derive(Debug, Deserialize)]
+struct Click {
+    at: u64,
+    #[serde(default)]
+    cost: String,
+}
+
+/// Calls in their order, between two instants.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    pub(crate) made: Vec<Arrival>,
+    pub(crate) start: Timestamp,
+    pub(crate) end: Timestamp,
+}
+
+/// A trial, and what fills its wallets.
+pub(crate) struct Setting {
+    pub(crate) trial: Trial,
+    pub(crate) funds: Tokens,
+}
+
+impl Scene {
+    /// Makes the calls under each limit.
+    pub(crate) fn record(&self) -> Result<Recording, Vec<Fault>> {
+        match (self.settings(), self.calls()) {
+            (Ok(settings), Ok(calls)) => {
+                Recording::of(&settings, calls).map_err(|error| vec![Fault::of("scene", error)])
+            }
+            (settings, calls) => Err(settings.err().into_iter().chain(calls.err()).flatten().collect()),
+        }
+    }
+
+    fn settings(&self) -> Result<Vec<Setting>, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let work = Some(self.work.as_str()).filter(|work| !work.is_empty());
+        let work = work.map(humantime::parse_duration).transpose();
+        let work = work.map_err(|error| faults.push(Fault::of("work", error))).ok().flatten();
+        let funds = if self.funds.is_empty() { Ok(Tokens::ZERO) } else { tokens(&self.funds) };
+        let funds = funds.map_err(|error| faults.push(Fault::of("funds", error))).unwrap_or_default();
+        let mut settings = Vec::new();
+        for (place, tried) in self.limits.iter().enumerate() {
+            match tried.limit(&format!("limits.{place}")) {
+                Ok(limit) => {
+                    let funds = if limit.kind == LimitKind::Wallet { funds } else { Tokens::ZERO };
+                    let rules = vec![Rule { limit, is_global: tried.global }];
+                    let trial = Trial { rules, reserve: self.reserve, work };
+                    settings.push(Setting { trial, funds });
+                }
+                Err(found) => faults.extend(found),
+            }
+        }
+        if faults.is_empty() { Ok(settings) } else { Err(faults) }
+    }
+
+    /// All calls in their order.
+    fn calls(&self) -> Result<Calls, Vec<Fault>> {
+        let mut calls = if self.csv.is_empty() { self.made()? } else { self.recorded()? };
+        let caller = calls.made.first().map_or_else(|| Key::new("you"), |first| Ok(first.key.clone()));
+        let caller = caller.expect("a short word is a key");
+        for Click { at, cost } in &self.clicks {
+            let cost = if cost.is_empty() { Ok(Tokens::ONE) } else { tokens(cost) };
+            let cost = cost.map_err(|error| vec![Fault::of("clicks", error)])?;
+            let at = calls.start.plus(Duration::from_micros(*at));
+            calls.made.push(Arrival { at, key: caller.clone(), cost });
+        }
+        calls.made.sort_by_key(|call| call.at);
+        if calls.made.len() > MOST_CALLS {
+            return Err(vec![Fault::of("traffic", TOO_MANY)]);
+        }
+        let last = calls.made.last().map_or(calls.end, |last| last.at.plus(Duration::from_micros(1)));
+        Ok(Calls { end: calls.end.max(last), ..calls })
+    }
+
+    fn made(&self) -> Result<Calls, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let mut traffic: Vec<Traffic> = Vec::new();
+        for (place, text) in self.traffic.iter().enumerate() {
+            match text.parse() {
+                Ok(pattern) => traffic.push(pattern),
+                Err(message) => faults.push(Fault::of(format!("traffic.{place}"), message)),
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let end = traffic.iter().map(Traffic::end).max().unwrap_or(START.plus(QUIET));
+        let made = Arrivals::new(&traffic, self.seed).take(MOST_CALLS + 1).collect();
+        Ok(Calls { made, start: START, end })
+    }
+
+    fn recorded(&self) -> Result<Calls, Vec<Fault>> {
+        let made = recorded(self.csv.as_bytes()).take(MOST_CALLS + 1).collect::<Result<Vec<_>, _>>();
+        let made = made.map_err(|message| vec![Fault::of("csv", message)])?;
+        let (Some(first), Some(last)) = (made.first(), made.last()) else {
+            return Err(vec![Fault::of("csv", "there is no call in it")]);
+        };
+        Ok(Calls { start: first.at, end: last.at, made })
+    }
+}
+
+impl Tried {
+    pub(crate) fn limit(&self, place: &str) -> Result<Limit, Vec<Fault>> {
+        words::limit(place, &self.name, &self.words)
+    }
+}
+
+fn tokens(text: &str) -> Result<Tokens, String> {
+    let tokens: Tokens = text.parse().map_err(|error: TokensError| error.to_string())?;
+    if tokens.is_negative() { Err("it is negative".to_owned()) } else { Ok(tokens) }
+}
+
+/// A page draws so many at once. The command has no such bound.
+const MOST_CALLS: usize = 20_000;
+const TOO_MANY: &str = "these are more than 20000 calls (make it shorter, or run `tollgate simulate`)";
+
+/// How long a scene without traffic is.
+const QUIET: Duration = Duration::from_secs(30);

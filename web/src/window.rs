@@ -1,0 +1,89 @@
+use std::collections::VecDeque;
+
+use tollgate::algebra::Timestamp;
+use tollgate::{Limit, LimitKind, Tokens};
+
+/// What promise 1 bounds, for one row: how much was granted in the last period, how much is held, or how much was spent.
+pub(crate) struct Window {
+    counts: Counts,
+    pub(crate) bound: i128,
+    used: i128,
+    /// What still counts, and until when.
+    grants: VecDeque<(i64, i128)>,
+    pub(crate) points: Vec<f64>,
+}
+
+/// Which grants count at an instant.
+#[derive(Clone, Copy)]
+enum Counts {
+    /// Those of the last so many microseconds.
+    Last(i64),
+    /// Those that hold something: the capacity less the balance.
+    Held,
+    /// All.
+    Ever,
+}
+
+impl Window {
+    pub(crate) fn of(limit: &Limit, funds: Tokens) -> Self {
+        let [rate, reserved, funds] = [limit.rate, limit.max_reserved, funds].map(wide);
+        let capacity = limit.capacity.map_or(rate, wide);
+        let period = i64::try_from(limit.period.as_micros()).expect("a period is at most a thousand years");
+        let (counts, bound) = match limit.kind {
+            // In a period, what was there, what may be owed, and what came back.
+            LimitKind::TokenBucket | LimitKind::FixedWindow | LimitKind::SteppedBucket => {
+                (Counts::Last(period), capacity + reserved + rate)
+            }
+            LimitKind::SlidingWindow => (Counts::Last(period), rate),
+            LimitKind::Concurrency => (Counts::Held, rate),
+            _ => (Counts::Ever, funds + reserved),
+        };
+        Self { counts, bound, used: 0, grants: VecDeque::new(), points: Vec::new() }
+    }
+
+    /// Notes what a call was granted.
+    pub(crate) fn granted(&mut self, at: Timestamp, cost: Tokens) {
+        self.pass(at);
+        match self.counts {
+            Counts::Held => {}
+            Counts::Ever => self.step(at.micros(), wide(cost)),
+            Counts::Last(period) => {
+                self.step(at.micros(), wide(cost));
+                self.grants.push_back((at.micros() + period, wide(cost)));
+            }
+        }
+    }
+
+    /// Notes a balance.
+    pub(crate) fn balance(&mut self, at: Timestamp, balance: Tokens) {
+        if let Counts::Held = self.counts {
+            let held = self.bound - wide(balance);
+            self.step(at.micros(), held - self.used);
+        }
+    }
+
+    /// Goes on to an instant.
+    pub(crate) fn pass(&mut self, to: Timestamp) {
+        while let Some((at, cost)) = self.grants.pop_front_if(|(at, _)| *at <= to.micros()) {
+            self.step(at, -cost);
+        }
+    }
+
+    fn step(&mut self, at: i64, by: i128) {
+        if by != 0 {
+            self.point(at);
+            self.used += by;
+            self.point(at);
+        }
+    }
+
+    /// Notes what counts at an instant.
+    #[expect(clippy::cast_precision_loss, reason = "it is drawn")]
+    pub(crate) fn point(&mut self, at: i64) {
+        self.points.extend([at as f64, self.used as f64]);
+    }
+}
+
+fn wide(tokens: Tokens) -> i128 {
+    i128::from(tokens.micros())
+}
