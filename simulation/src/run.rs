@@ -35,13 +35,15 @@ pub struct Simulation<'t> {
     rows: RowMap,
     /// What calls hold, and when their work is done, the first first.
     held: VecDeque<(Timestamp, Receipt)>,
+    /// How many calls were made. Their numbers name what they hold.
+    made: u128,
 }
 
 impl<'t> Simulation<'t> {
     /// One in which nobody has called.
     #[must_use]
     pub fn new(trial: &'t Trial) -> Self {
-        Self { trial, rows: RowMap::default(), held: VecDeque::new() }
+        Self { trial, rows: RowMap::default(), held: VecDeque::new(), made: 0 }
     }
 
     /// The rows as the last call left them.
@@ -65,7 +67,8 @@ impl<'t> Simulation<'t> {
         mut show: impl FnMut(&RowMap, Timestamp) -> Result<(), Error>,
     ) -> Result<Option<Answer>, Error> {
         self.release(call.at, &mut show)?;
-        let plan = match Plan::new([self.trial.call(call)]) {
+        self.made += 1;
+        let plan = match Plan::new([self.trial.call(call).with_id(self.made)]) {
             Err(Error::CostExceedsCapacity { .. }) => return Ok(None),
             plan => plan?,
         };
@@ -127,5 +130,25 @@ impl Rule {
     /// What a caller asks it for.
     pub fn request(&self, key: &Key) -> Request {
         if self.is_global || key.is_global() { self.limit.global() } else { self.limit.key(key.clone()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate::SECOND;
+
+    use super::*;
+
+    #[test]
+    fn work_that_ends_gives_its_place_to_the_next_call() {
+        let limit = Limit::concurrency("renders", 1, 30 * SECOND);
+        let trial = Trial { rules: vec![Rule { limit, is_global: false }], reserve: false, work: Some(2 * SECOND) };
+        let mut simulation = Simulation::new(&trial);
+        let mut is_granted = |second: i64| {
+            let at = Timestamp::from_micros(second * 1_000_000);
+            let call = Arrival { at, key: Key::GLOBAL, cost: Tokens::ONE };
+            matches!(simulation.call(&call, |_, _| Ok(())), Ok(Some(Answer::Granted { .. })))
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(&mut is_granted), [true, false, true, false, true]);
     }
 }
