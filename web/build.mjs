@@ -1,0 +1,29 @@
+// Puts the page into one file that works from `file://`: styles, script and core are inside.
+import { build } from "esbuild";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+
+const [, , out] = process.argv;
+const bundled = async (entry) => {
+  const { outputFiles } = await build({
+    entryPoints: [entry],
+    bundle: true,
+    minify: true,
+    format: "iife",
+    globalName: "tollgate",
+    target: "es2023",
+    loader: { ".wasm": "binary" },
+    // The core is started with the bytes that are inside, never by its address.
+    define: { "import.meta.url": '""' },
+    write: false,
+  });
+  return outputFiles[0].text;
+};
+const script = (await bundled("ts/playground.ts")).replaceAll("</script", "<\\/script");
+const style = await readFile("page/style.css", "utf8");
+const page = (await readFile("page/index.html", "utf8"))
+  .replace("/* style */", () => style)
+  .replace("/* script */", () => script);
+await mkdir(out, { recursive: true });
+await writeFile(`${out}/index.html`, page);
+// The core alone, for the tests.
+await writeFile("../target/web/core.js", await bundled("ts/core.ts"));

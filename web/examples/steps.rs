@@ -1,0 +1,78 @@
+//! Ten thousand random calls under limits of every kind, and what became of them, as JSON: what `./dev web` compares
+//! with the same in a browser.
+
+use std::fmt::Write;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+use tollgate_web::simulate;
+
+fn main() {
+    let mut random = Rng::with_seed(SEED);
+    let scenes: Vec<_> = (0..SCENES).map(|place| scene(&mut random, KINDS[place % KINDS.len()])).collect();
+    let found: Vec<_> = scenes.iter().map(found).collect();
+    let answers = found.iter().flat_map(|found| found["answers"].as_array().into_iter().flatten());
+    let granted = answers.filter(|answer| **answer == json!(0)).count();
+    // Steps of which nearly all come to the same try little.
+    assert!((STEPS / 5..STEPS * 4 / 5).contains(&granted), "{granted} of {STEPS} calls are granted");
+    let pairs: Vec<_> = scenes.iter().zip(&found).map(|(scene, found)| json!([scene, found])).collect();
+    println!("{}", json!(pairs));
+}
+
+/// Fifty calls under a limit of a kind.
+fn scene(random: &mut Rng, kind: &str) -> Value {
+    let mut words = vec![("kind", kind.to_owned())];
+    let mut word = |field, number: u32| words.push((field, number.to_string()));
+    let rate = random.u32(1..30);
+    if kind != "wallet" {
+        word("rate", rate);
+        words.push(("per", format!("{}us", random.u32(1..3_000_000))));
+    }
+    let mut word = |field, number: u32| words.push((field, number.to_string()));
+    if kind.ends_with("bucket") || kind == "fixed_window" {
+        word("capacity", random.u32(1..60));
+        word("max_reserved", random.u32(0..20));
+    }
+    match kind {
+        "token_bucket" | "fixed_window" => word("shards", random.u32(1..4)),
+        "sliding_window" => word("resolution", random.u32(1..63)),
+        "wallet" => word("overdraft", random.u32(0..10)),
+        _ => {}
+    }
+    let (mut csv, mut at) = ("time,key,cost\n".to_owned(), START);
+    for _ in 0..CALLS {
+        at += random.u64(0..300_000);
+        let (key, cost) = (random.u8(0..3), random.u32(1..8_000_000));
+        let (whole, part, tokens, micros) = (at / 1_000_000, at % 1_000_000, cost / 1_000_000, cost % 1_000_000);
+        writeln!(csv, "{whole}.{part:06},{key},{tokens}.{micros:06}").expect("a text takes what is written");
+    }
+    let limit = json!({ "name": kind, "words": words, "global": random.bool() });
+    let lasting = format!("{}ms", random.u32(1..2_000));
+    json!({ "limits": [limit], "csv": csv, "reserve": random.bool(), "work": lasting, "funds": "90" })
+}
+
+/// All that is recorded of a scene.
+fn found(scene: &Value) -> Value {
+    let recording = simulate(&scene.to_string()).unwrap_or_else(|faults| panic!("{faults}: {scene}"));
+    let trial = recording.trial(0).expect("there is one limit");
+    // What is drawn as never crossed is not: a point is an instant and an amount.
+    assert!(trial.used().chunks(2).all(|point| point[1] <= trial.bound()), "above the bound: {scene}");
+    json!({
+        "span": recording.span(),
+        "instants": recording.instants(),
+        "answers": trial.answers(),
+        "waits": trial.waits(),
+        "balances": trial.balances(),
+        "levels": trial.levels(),
+        "used": trial.used(),
+        "bound": trial.bound(),
+    })
+}
+
+const KINDS: [&str; 6] = ["token_bucket", "fixed_window", "stepped_bucket", "sliding_window", "concurrency", "wallet"];
+const SCENES: usize = 200;
+const CALLS: usize = 50;
+const STEPS: usize = SCENES * CALLS;
+const SEED: u64 = 7;
+/// In microseconds since 1970.
+const START: u64 = 1_735_689_600_000_000;

@@ -1,0 +1,233 @@
+// The page, as somebody uses it.
+import assert from "node:assert/strict";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { after, before, beforeEach, test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { Browser, KEYS } from "./browser.mjs";
+
+const page = new URL("../../target/playground/index.html", import.meta.url).href;
+const limit = (kind, fields) => `#${new URLSearchParams([["limit", `${kind} ${fields}`], ["calls", "burst size=10 every=2s for=10s key=ada"]])}`;
+const FIVE = limit("token_bucket", "name=five rate=5 per=1s");
+let browser;
+
+before(async () => {
+  browser = await Browser.start();
+  await size(1280, 900, "light");
+});
+after(() => browser.end());
+beforeEach(() => browser.open(page));
+
+test("it opens from a file with an example, and complains of nothing", async () => {
+  assert.deepEqual(await figures(), [["50", "0", "10"], ["25", "25", "5"]]);
+  assert.match(await text("#text"), /Limit::token_bucket\("capacity_10", 5, SECOND\)\.capacity\(10\);/);
+  assert.deepEqual(await browser.complaints(), []);
+});
+
+test("each example is recorded, and nothing used is above its bound", async () => {
+  const examples = await browser.run(() => document.querySelectorAll("#preset option:not([hidden])").length);
+  for (let example = 0; example < examples; example += 1) {
+    await choose("#preset", `${example}`);
+    const faults = await browser.run(() => [...document.querySelectorAll(".fault")].map((fault) => fault.textContent).join(""));
+    assert.equal(faults, "", `of example ${example}`);
+    const [granted] = (await figures())[0];
+    assert.ok(Number(granted) > 0, `example ${example} grants ${granted}`);
+  }
+});
+
+test("a limit is changed by its field, and by its slider", async () => {
+  await browser.fill("#limit-b-capacity", "7");
+  assert.deepEqual((await figures())[1], ["35", "15", "7"]);
+  await browser.run(() => {
+    const slider = document.querySelector("#limit-b-capacity-slider");
+    slider.value = 10;
+    slider.dispatchEvent(new Event("input", { bubbles: true }));
+  });
+  assert.deepEqual((await figures())[1], ["50", "0", "10"]);
+  assert.equal(await value("#limit-b-capacity"), "10");
+});
+
+test("a fault is told beside its field, and the last good state stays", async () => {
+  const before = await browser.run(() => location.hash);
+  await browser.fill("#limit-a-per", "1x");
+  assert.match(await text("#limit-a-per-fault"), /"1x" is not a span of time/);
+  assert.equal(await browser.run(() => document.querySelector("#limit-a-per").getAttribute("aria-invalid")), "true");
+  assert.deepEqual((await figures())[0], ["50", "0", "10"]);
+  assert.doesNotMatch(await browser.run(() => location.hash), /1x/);
+  await browser.fill("#limit-a-per", "1s");
+  assert.equal(await text("#limit-a-per-fault"), "");
+  await browser.fill("#calls", "steady rate=1 per=1s");
+  assert.match(await text("#calls-fault"), /"steady" is no pattern of traffic/);
+  assert.notEqual(before, "");
+});
+
+test("a link shows the same", async () => {
+  await browser.fill("#limit-b-capacity", "7");
+  await browser.fill("#calls", "poisson rate=7 per=1s for=20s clients=2");
+  await browser.click("#reserve");
+  const shown = [await figures(), await text("#events"), await value("#calls")];
+  const link = await browser.run(() => location.href);
+  await browser.open(link);
+  assert.deepEqual([await figures(), await text("#events"), await value("#calls")], shown);
+  assert.equal(await browser.run(() => document.querySelector("#reserve").checked), true);
+});
+
+test("a link with a fault shows the fault", async () => {
+  await browser.open(page + limit("token_bucket", "name=wrong rate=0 per=1s"));
+  assert.equal(await text("#limit-a-rate-fault"), "the rate must be positive");
+  assert.equal((await figures()).length, 2, "the example stays behind it");
+});
+
+test("keys step call by call, play, and call", async () => {
+  await browser.open(page + FIVE);
+  await browser.run(() => {
+    document.querySelector("#cursor").value = 0;
+    document.querySelector("#cursor").dispatchEvent(new Event("input"));
+    document.activeElement.blur();
+  });
+  await browser.press(KEYS.right);
+  assert.match(await text("#said"), /^2\.00 s, ada: five: refused/, "the burst at the start is made, the next is one step on");
+  await browser.press(KEYS.left);
+  assert.equal(await text("#clock"), "0.00 s");
+  await browser.press("c");
+  assert.match(await text("#said"), /^your call: refused/);
+  assert.match(await browser.run(() => location.hash), /clicks=0$/);
+  await browser.press(KEYS.space);
+  assert.equal(await text("#play"), "Pause");
+  await browser.press(KEYS.space);
+  assert.equal(await text("#play"), "Play");
+});
+
+test("buttons play to the end, and call", async () => {
+  await browser.open(page + FIVE);
+  await choose("#speed", "60");
+  await browser.click("#play");
+  await browser.run(() => new Promise((ended) => {
+    new MutationObserver(() => document.querySelector("#play").textContent === "Play" && ended()).observe(document.querySelector("#play"), { childList: true });
+  }));
+  assert.equal(await text("#clock"), "10.00 s");
+  await browser.click("#call");
+  assert.deepEqual((await figures())[0].slice(0, 2), ["26", "25"]);
+  await browser.click("#forget");
+  assert.deepEqual((await figures())[0].slice(0, 2), ["25", "25"]);
+});
+
+test("a second limit is compared, and dropped", async () => {
+  await browser.open(page + FIVE);
+  assert.equal((await figures()).length, 1);
+  await browser.click("#compare");
+  assert.equal((await figures()).length, 2);
+  await browser.click("#compare");
+  assert.equal((await figures()).length, 1);
+});
+
+test("texts are copied", async () => {
+  await browser.open(page + FIVE);
+  const copied = async (button) => {
+    await browser.run(() => {
+      navigator.clipboard.writeText = async (text) => void (window.copied = text);
+    });
+    await browser.click(button);
+    return browser.run(() => window.copied);
+  };
+  assert.equal(await copied("#copy"), 'use tollgate::{Limit, SECOND};\n\nconst FIVE: Limit = Limit::token_bucket("five", 5, SECOND);');
+  await browser.click("#tab-toml");
+  assert.equal(await copied("#copy"), '[five]\nkind = "token_bucket"\nrate = 5\nper = "1s"');
+  await browser.click("#tab-toml");
+  await browser.press(KEYS.right);
+  assert.equal(
+    await copied("#copy"),
+    "tollgate simulate --limit 'five = { kind = \"token_bucket\", rate = 5, per = \"1s\" }' \\\n    --traffic 'burst size=10 every=2s for=10s key=ada'",
+  );
+  assert.equal(await copied("#link"), await browser.run(() => location.href));
+});
+
+test("recorded calls are read, and dropped", async () => {
+  await browser.open(page + FIVE);
+  const file = `${tmpdir()}/tollgate-calls-${process.pid}.csv`;
+  await writeFile(file, "time,key,cost\n1735689600,bob,2\n1735689600.1,bob,4\n");
+  await browser.type("#csv", file);
+  await browser.run(() => new Promise((read) => {
+    const recorded = document.querySelector("#recorded");
+    if (!recorded.hidden) return read();
+    new MutationObserver(read).observe(recorded, { attributes: true });
+  }));
+  assert.deepEqual(await figures(), [["1", "1", "3.5"]]);
+  assert.match(await text("#recorded"), /stays on this machine/);
+  await browser.click("#drop");
+  assert.deepEqual(await figures(), [["25", "25", "5"]]);
+});
+
+test("every control has a name", async () => {
+  const nameless = await browser.run(() => {
+    const controls = [...document.querySelectorAll("button, input, select, textarea")].filter((control) => control.checkVisibility());
+    const named = ({ labels, textContent, ariaLabel }) => (labels?.length ?? 0) > 0 || ariaLabel !== null || textContent.trim() !== "";
+    return controls.filter((control) => !named(control)).map((control) => control.outerHTML);
+  });
+  assert.deepEqual(nameless, []);
+});
+
+for (const [name, width, height] of [["phone", 390, 844], ["tablet", 820, 1180], ["desktop", 1440, 900]]) {
+  for (const theme of ["light", "dark"]) {
+    test(`it looks as it did: ${name}, ${theme}`, async () => {
+      await size(width, height, theme);
+      await browser.open(page);
+      const wide = await browser.run(() => document.documentElement.scrollWidth);
+      assert.equal(wide, width, "nothing hangs over");
+      const { data } = await browser.cdp("Page.captureScreenshot", { format: "webp", quality: 50 });
+      const reference = new URL(`looks/${name}-${theme}.webp`, import.meta.url);
+      if (process.env.WRITE_LOOKS !== undefined) {
+        await mkdir(new URL(".", reference), { recursive: true });
+        await writeFile(reference, data, "base64");
+      }
+      const [look, before] = [data, await readFile(reference, "base64")].map((image) => `data:image/webp;base64,${image}`);
+      const difference = await browser.run(differ, look, before);
+      if (difference > TOLERANCE) await writeFile(new URL(`../../target/web/${name}-${theme}.webp`, import.meta.url), data, "base64");
+      assert.ok(difference <= TOLERANCE, `differs by ${difference} from ${fileURLToPath(reference)}; it is in target/web`);
+    });
+  }
+}
+
+/** Of all differences of light, as blurred as letters of another font are, the mean: black on white is 1. */
+const TOLERANCE = 0.02;
+async function differ(one, other) {
+  const pixels = async (source) => {
+    const image = new Image();
+    image.src = source;
+    await image.decode();
+    const canvas = new OffscreenCanvas(image.width >> 3, image.height >> 3);
+    const context = canvas.getContext("2d");
+    context.imageSmoothingQuality = "high";
+    context.drawImage(image, 0, 0, canvas.width, canvas.height);
+    return context.getImageData(0, 0, canvas.width, canvas.height).data;
+  };
+  const [some, others] = [await pixels(one), await pixels(other)];
+  if (some.length !== others.length) return 1;
+  return some.reduce((sum, value, place) => sum + Math.abs(value - others[place]), 0) / some.length / 255;
+}
+
+async function size(width, height, theme) {
+  await browser.cdp("Emulation.setDeviceMetricsOverride", { width, height, deviceScaleFactor: 1, mobile: width < 500 });
+  await browser.cdp("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: theme }] });
+}
+
+/** Grants, refusals and balance of each limit. */
+function figures() {
+  return browser.run(() => [...document.querySelectorAll(".trial")].map((trial) => [...trial.querySelectorAll("dd")].map((figure) => figure.textContent)));
+}
+
+function text(selector) {
+  return browser.run((selector) => document.querySelector(selector).textContent, selector);
+}
+
+function value(selector) {
+  return browser.run((selector) => document.querySelector(selector).value, selector);
+}
+
+function choose(selector, value) {
+  return browser.run((selector, value) => {
+    const select = document.querySelector(selector);
+    select.value = value;
+    select.dispatchEvent(new Event("change", { bubbles: true }));
+  }, selector, value);
+}

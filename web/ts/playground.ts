@@ -1,0 +1,464 @@
+// The page: what is filled in becomes a scene, the core records it, and a cursor plays the record.
+import { Answer, Faulty, type Record, type Trial, record, rust } from "./core";
+import { complain, limitEditor, put } from "./form";
+import { LEFT, RIGHT, bars, busiest, instantText, line, spanText, tokensText } from "./plot";
+import { PRESETS } from "./presets";
+import { type LimitForm, type State, commandOf, hashOf, sceneOf, stateOf, tomlOf, triedOf } from "./scene";
+
+const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
+const inputs = { calls: at<HTMLTextAreaElement>("calls"), work: at<HTMLInputElement>("work"), funds: at<HTMLInputElement>("funds") };
+const SIDES = ["A", "B"] as const;
+/** Rows of the table of calls. */
+const ROWS = 8;
+/** How long the whole scene plays, in milliseconds. */
+const WHOLE = 12_000;
+const SPAN_STEPS = 1000;
+
+let state: State = stateOf(location.hash) ?? structuredClone(PRESETS[0]!.state);
+let csv = "";
+let shown: Record;
+/** The scene that `shown` is the record of: the last one without faults. */
+let good: State = state;
+/** Grants and refusals of each trial before each call. */
+let sums: Uint32Array[] = [];
+let now = 0;
+let playing: { since: number; from: number } | undefined;
+let language: "rust" | "toml" | "command" = "rust";
+
+const editors = SIDES.map((side, place) =>
+  limitEditor(`limit-${side.toLowerCase()}`, `Limit ${side}`, (form) => change({ limits: state.limits.with(place, form) })),
+);
+
+// What is filled in.
+
+function change(part: Partial<State>): void {
+  state = { ...state, ...part };
+  at<HTMLSelectElement>("preset").value = "";
+  at("point").textContent = "";
+  update("keep");
+}
+
+function update(cursor: "keep" | "end"): void {
+  const atEnd = now >= shown.span;
+  const faults = read();
+  fill(faults);
+  if (faults.length === 0) {
+    history.replaceState(null, "", hashOf(state));
+    draw();
+    seek(cursor === "end" || atEnd ? shown.span : Math.min(now, shown.span));
+  }
+}
+
+/** Records the scene. If it has faults the last good record stays. */
+function read(): Faulty["faults"] {
+  try {
+    shown = record(sceneOf(state, csv));
+    good = state;
+    sums = shown.trials.map(sumsOf);
+    return [];
+  } catch (error) {
+    if (error instanceof Faulty) return error.faults;
+    throw error;
+  }
+}
+
+function fill(faults: Faulty["faults"]): void {
+  state.limits.forEach((form, place) => {
+    const start = `limits.${place}.`;
+    const own = faults.filter((fault) => fault.place.startsWith(start));
+    editors[place]!.show(form, new Map(own.map((fault) => [fault.place.slice(start.length), fault.message])));
+  });
+  editors[1]!.element.hidden = state.limits.length < 2;
+  at("compare").textContent = state.limits.length < 2 ? "Compare with a second limit" : "Only limit A";
+  const told = (start: string) => faults.find((fault) => fault.place.startsWith(start))?.message;
+  if (inputs.calls !== document.activeElement) put(inputs.calls, state.calls);
+  complain(inputs.calls, at("calls-fault"), told("traffic"));
+  for (const name of ["work", "funds"] as const) {
+    put(inputs[name], state[name]);
+    complain(inputs[name], at(`${name}-fault`), told(name));
+  }
+  complain(null, at("csv-fault"), told("csv"));
+  complain(null, at("scene-fault"), told("scene") ?? told("clicks"));
+  put(at<HTMLInputElement>("seed"), `${state.seed}`);
+  at<HTMLInputElement>("reserve").checked = state.reserve;
+  at<HTMLButtonElement>("forget").disabled = state.clicks.length === 0;
+  at("recorded").hidden = csv === "";
+  inputs.calls.disabled = csv !== "";
+}
+
+// What is seen.
+
+function draw(): void {
+  const place = at("trials");
+  place.dataset["count"] = `${good.limits.length}`;
+  if (place.childElementCount !== good.limits.length) place.innerHTML = good.limits.map((_, side) => panel(side)).join("");
+  const width = Math.max(260, Math.floor(place.querySelector<HTMLElement>(".plots")!.clientWidth));
+  const lows = shown.trials.map((trial) => extreme(trial.levels, Math.min));
+  const highs = shown.trials.map((trial) => extreme(trial.levels, Math.max));
+  // Both are drawn on the same axes, so that they compare.
+  const low = Math.min(0, ...lows);
+  const high = Math.max(low + 1e6, ...highs);
+  const frame = { width, height: 120, span: shown.span, labelled: false };
+  const highest = Math.max(1e6, ...shown.trials.map((trial) => trial.bound));
+  const most = busiest(frame, shown.instants);
+  shown.trials.forEach((trial, side) => {
+    const form = good.limits[side]!;
+    const part = (name: string) => place.children[side]!.querySelector<HTMLElement>(`.${name}`)!;
+    part("name").textContent = form.name;
+    part("kind").textContent = form.kind.replace("_", " ");
+    part("balance").innerHTML = line(frame, trial.levels, low, high, { tone: "tokens" });
+    part("answers").innerHTML = bars({ ...frame, height: 90 }, shown.instants, trial.answers, most);
+    const caller = form.global ? "all callers" : shown.keys[0] || "all callers";
+    part("balance-title").textContent = `balance of ${caller}, in tokens`;
+    part("bound-title").innerHTML = `${escaped(used(form, caller))}: <span class="told">never above ${tokensText(trial.bound)}</span>`;
+    const bounded = { tone: "used", bound: trial.bound };
+    part("used").innerHTML = line({ ...frame, labelled: true }, trial.used, 0, highest, bounded);
+    part("sum").textContent = summary(form, trial);
+  });
+  at("heads").innerHTML = `<tr><th scope="col">at</th><th scope="col">caller</th><th scope="col">cost</th>${good.limits.map((form) => `<th scope="col">${escaped(form.name)}</th>`).join("")}</tr>`;
+  write();
+}
+
+function panel(side: number): string {
+  return `<article class="trial" aria-labelledby="name-${side}"><h2><span class="side">${SIDES[side]}</span> <span class="name" id="name-${side}"></span> <span class="kind"></span></h2>
+    <dl><div><dt>granted</dt><dd class="granted"></dd></div><div><dt>refused</dt><dd class="refused"></dd></div><div><dt>balance</dt><dd class="left"></dd></div></dl>
+    <p class="sum hidden"></p>
+    <div class="plots" data-plots><h3 class="balance-title"></h3><div class="balance"></div>
+    <h3>calls: <span class="granted">granted</span>, and on top <span class="refused">refused</span></h3><div class="answers"></div>
+    <h3 class="bound-title"></h3><div class="used"></div><div class="later"></div></div></article>`;
+}
+
+/** What the last plot shows. */
+function used(form: LimitForm, caller: string): string {
+  switch (form.kind) {
+    case "concurrency":
+      return `held by ${caller} at once`;
+    case "wallet":
+      return `spent by ${caller}`;
+    default:
+      return `granted to ${caller} in the last ${form.per}`;
+  }
+}
+
+function summary(form: LimitForm, { figures }: Trial): string {
+  const worst = figures.worst_retry_after > 0 ? ` The longest wait told was ${spanText(figures.worst_retry_after)}.` : "";
+  return `${form.name}: of ${figures.calls} calls ${figures.granted} are granted and ${figures.refused} refused.${worst}`;
+}
+
+/** Moves the cursor, and tells what is there. */
+function seek(to: number): void {
+  now = Math.max(0, Math.min(to, shown.span));
+  const calls = callsBy(now);
+  at<HTMLInputElement>("cursor").value = `${Math.round((now / shown.span) * SPAN_STEPS)}`;
+  at("clock").textContent = instantText(now, shown.span);
+  shown.trials.forEach((trial, side) => {
+    const element = at("trials").children[side] as HTMLElement;
+    element.style.setProperty("--now", `${now / shown.span}`);
+    const tell = (name: string, text: string) => {
+      element.querySelector(`dd.${name}`)!.textContent = text;
+    };
+    const granted = sums[side]![calls]!;
+    tell("granted", `${granted}`);
+    tell("refused", `${calls - granted}`);
+    tell("left", tokensText(levelAt(trial.levels, now)));
+  });
+  table(calls);
+}
+
+function table(calls: number): void {
+  const rows = Array.from({ length: ROWS }, (_, row) => {
+    const call = calls - 1 - row;
+    if (call < 0) return `<tr>${"<td>&nbsp;</td>".repeat(3 + shown.trials.length)}</tr>`;
+    const answers = shown.trials.map((trial) => {
+      const [tone, text] = answerOf(trial, call);
+      return `<td class="${tone}">${text}</td>`;
+    });
+    const [instant, cost] = [shown.instants[call]!, shown.costs[call]!];
+    return `<tr><td>${instantText(instant, shown.span)}</td><td>${escaped(shown.keys[call] || "all")}</td><td>${tokensText(cost)}</td>${answers.join("")}</tr>`;
+  });
+  at("events").innerHTML = rows.join("");
+}
+
+function answerOf(trial: Trial, call: number): [string, string] {
+  const [wait, left] = [trial.waits[call]!, tokensText(trial.balances[call]!)];
+  switch (trial.answers[call] as Answer) {
+    case Answer.Granted:
+      return wait > 0 ? ["granted", `granted, ready in ${spanText(wait)}`] : ["granted", `granted, ${left} left`];
+    case Answer.Refused:
+      return ["refused", wait < 0 ? "refused, no wait helps" : `refused, try in ${spanText(wait)}`];
+    case Answer.Impossible:
+      return ["refused", "an error: more than it can ever grant"];
+  }
+}
+
+// What moves.
+
+function play(): void {
+  if (playing !== undefined) return pause();
+  if (now >= shown.span) seek(0);
+  playing = { since: performance.now(), from: now };
+  at("play").textContent = "Pause";
+  requestAnimationFrame(frame);
+}
+
+function pause(): void {
+  playing = undefined;
+  at("play").textContent = "Play";
+}
+
+function frame(time: number): void {
+  if (playing === undefined) return;
+  const times = Number(at<HTMLSelectElement>("speed").value);
+  const elapsed = Math.max(0, time - playing.since);
+  seek(playing.from + (times === 0 ? (elapsed / WHOLE) * shown.span : elapsed * 1000 * times));
+  if (now >= shown.span) return pause();
+  requestAnimationFrame(frame);
+}
+
+/** Goes one call on, or one back. */
+function step(by: 1 | -1): void {
+  pause();
+  const calls = callsBy(now);
+  const call = by > 0 ? calls : callsBefore(shown.instants[calls - 1] ?? 0) - 1;
+  seek(call < 0 ? 0 : (shown.instants[call] ?? shown.span));
+  const last = callsBy(now) - 1;
+  if (last < 0) return say("before the first call");
+  const answers = shown.trials.map((trial, side) => `${good.limits[side]!.name}: ${answerOf(trial, last)[1]}`);
+  say(`${instantText(now, shown.span)}, ${shown.keys[last]}: ${answers.join("; ")}`);
+}
+
+function say(text: string): void {
+  at("said").textContent = text;
+}
+
+function callNow(): void {
+  const clicks = [...state.clicks, Math.floor(now)].sort((one, other) => one - other);
+  change({ clicks });
+  const trial = shown.trials[0];
+  if (trial !== undefined) say(`your call: ${answerOf(trial, callsBy(now) - 1)[1]}`);
+}
+
+// What is taken away.
+
+function write(): void {
+  at("text").textContent = text();
+}
+
+function text(): string {
+  switch (language) {
+    case "rust": {
+      const constants = good.limits.map((form) => rust(triedOf(form)));
+      const used = ["DAY", "HOUR", "MINUTE", "SECOND", "Tokens"].filter((word) => constants.some((one) => one.includes(word)));
+      const duration = constants.some((one) => one.includes("Duration")) ? "use std::time::Duration;\n" : "";
+      const names = ["Limit", ...used].sort();
+      return `${duration}use tollgate::${names.length > 1 ? `{${names.join(", ")}}` : "Limit"};\n\n${constants.join("\n")}`;
+    }
+    case "toml":
+      return good.limits.map(tomlOf).join("\n\n");
+    case "command":
+      return commandOf(good);
+  }
+}
+
+async function copy(button: HTMLElement, copied: string): Promise<void> {
+  const word = button.textContent ?? "";
+  try {
+    await navigator.clipboard.writeText(copied);
+  } catch {
+    // Without the right to the clipboard, by the selection.
+    const field = document.createElement("textarea");
+    field.value = copied;
+    document.body.append(field);
+    field.select();
+    document.execCommand("copy");
+    field.remove();
+    button.focus();
+  }
+  say("copied");
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = word), 1500);
+}
+
+// Records.
+
+/** How many calls are made by an instant. */
+function callsBy(instant: number): number {
+  return callsBefore(instant + 0.5);
+}
+
+function callsBefore(instant: number): number {
+  let [low, high] = [0, shown.instants.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (shown.instants[middle]! < instant) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+function sumsOf(trial: Trial): Uint32Array {
+  const sums = new Uint32Array(trial.answers.length + 1);
+  trial.answers.forEach((answer, call) => (sums[call + 1] = sums[call]! + (answer === Answer.Granted ? 1 : 0)));
+  return sums;
+}
+
+/** The last balance that was noted by an instant. */
+function levelAt(levels: Float64Array, instant: number): number {
+  let [low, high] = [0, levels.length / 2];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (levels[2 * middle]! <= instant) low = middle + 1;
+    else high = middle;
+  }
+  return levels[Math.max(0, 2 * low - 1)]!;
+}
+
+function extreme(points: Float64Array, choose: (one: number, other: number) => number): number {
+  let found = points[1] ?? 0;
+  for (let place = 1; place < points.length; place += 2) found = choose(found, points[place]!);
+  return found;
+}
+
+function escaped(text: string): string {
+  return text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+}
+
+// How it starts.
+
+function start(): void {
+  const compare = document.createElement("button");
+  compare.type = "button";
+  compare.id = "compare";
+  compare.addEventListener("click", () => {
+    const second = { ...state.limits[0]!, name: `${state.limits[0]!.name}_2` };
+    change({ limits: state.limits.length < 2 ? [...state.limits, second] : state.limits.slice(0, 1) });
+  });
+  at("limits").append(...editors.map((editor) => editor.element), compare);
+
+  const presets = PRESETS.map((preset, place) => `<option value="${place}">${preset.title}</option>`);
+  at("preset").innerHTML = `<option value="" hidden>your own</option>${presets.join("")}`;
+  at("preset").addEventListener("change", () => choose(Number(at<HTMLSelectElement>("preset").value)));
+
+  at("setup").addEventListener("submit", (event) => event.preventDefault());
+  inputs.calls.addEventListener("input", () => change({ calls: inputs.calls.value }));
+  inputs.work.addEventListener("input", () => change({ work: inputs.work.value.trim() }));
+  inputs.funds.addEventListener("input", () => change({ funds: inputs.funds.value.trim() }));
+  at("seed").addEventListener("input", () => {
+    const seed = at<HTMLInputElement>("seed").valueAsNumber;
+    if (Number.isSafeInteger(seed) && seed >= 0) change({ seed });
+  });
+  at("reserve").addEventListener("change", () => change({ reserve: at<HTMLInputElement>("reserve").checked }));
+  for (const button of document.querySelectorAll<HTMLElement>("[data-add]")) {
+    button.addEventListener("click", () => change({ calls: `${state.calls}\n${button.dataset["add"]}`.trim() }));
+  }
+  at("csv").addEventListener("change", () => void load());
+  at("drop").addEventListener("click", () => {
+    csv = "";
+    at<HTMLInputElement>("csv").value = "";
+    update("end");
+  });
+
+  at("play").addEventListener("click", play);
+  at("step").addEventListener("click", () => step(1));
+  at("back").addEventListener("click", () => step(-1));
+  at("call").addEventListener("click", callNow);
+  at("forget").addEventListener("click", () => change({ clicks: [] }));
+  at("cursor").addEventListener("input", () => {
+    pause();
+    seek((Number(at<HTMLInputElement>("cursor").value) / SPAN_STEPS) * shown.span);
+  });
+  at("speed").addEventListener("change", () => {
+    if (playing !== undefined) playing = { since: performance.now(), from: now };
+  });
+  at("trials").addEventListener("pointerdown", (event) => {
+    const plots = (event.target as HTMLElement).closest<HTMLElement>(".plots");
+    if (plots === null) return;
+    pause();
+    const { left, width } = plots.getBoundingClientRect();
+    seek(((event.clientX - left - LEFT) / (width - LEFT - RIGHT)) * shown.span);
+  });
+  document.addEventListener("keydown", key);
+
+  const tabs = ["rust", "toml", "command"] as const;
+  tabs.forEach((name, place) => {
+    const choose = (chosen: number) => {
+      language = tabs[chosen]!;
+      tabs.forEach((tab, other) => {
+        at(`tab-${tab}`).setAttribute("aria-selected", `${other === chosen}`);
+        at(`tab-${tab}`).tabIndex = other === chosen ? 0 : -1;
+      });
+      at("text").setAttribute("aria-labelledby", `tab-${language}`);
+      at(`tab-${language}`).focus();
+      write();
+    };
+    at(`tab-${name}`).addEventListener("click", () => choose(place));
+    at(`tab-${name}`).addEventListener("keydown", (event) => {
+      const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (by !== undefined) choose((place + by + tabs.length) % tabs.length);
+    });
+  });
+  at("copy").addEventListener("click", () => void copy(at("copy"), text()));
+  at("link").addEventListener("click", () => void copy(at("link"), location.href));
+
+  addEventListener("hashchange", () => {
+    const linked = stateOf(location.hash);
+    if (linked !== undefined && hashOf(linked) !== hashOf(state)) {
+      state = linked;
+      named();
+      update("end");
+    }
+  });
+  named();
+  update("end");
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (width !== innerWidth) draw();
+    width = innerWidth;
+    seek(now);
+  });
+}
+
+function choose(place: number): void {
+  const preset = PRESETS[place];
+  if (preset === undefined) return;
+  pause();
+  csv = "";
+  state = structuredClone(preset.state);
+  named();
+  update("end");
+}
+
+/** Names the preset that this is. */
+function named(): void {
+  const place = PRESETS.findIndex((preset) => hashOf(preset.state) === hashOf(state));
+  at<HTMLSelectElement>("preset").value = place < 0 ? "" : `${place}`;
+  at("point").textContent = PRESETS[place]?.point ?? "";
+}
+
+async function load(): Promise<void> {
+  const file = at<HTMLInputElement>("csv").files?.[0];
+  if (file === undefined) return;
+  csv = await file.text();
+  at("recorded").querySelector("span")!.textContent = `${file.name}: it stays on this machine, and no link carries it.`;
+  update("end");
+}
+
+function key(event: KeyboardEvent): void {
+  const target = event.target as HTMLElement;
+  if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, textarea, select, button, [role=tab]")) return;
+  const does = { " ": play, ArrowRight: () => step(1), ArrowLeft: () => step(-1), c: callNow, C: callNow }[event.key];
+  if (does === undefined) return;
+  event.preventDefault();
+  does();
+}
+
+// A scene from a link may have faults: then the first example stays behind them.
+const linked = state;
+state = structuredClone(PRESETS[0]!.state);
+read();
+state = linked;
+start();
+if (at("trials").childElementCount === 0) {
+  draw();
+  seek(shown!.span);
+}

@@ -1,0 +1,98 @@
+// Worked examples of the guides.
+import { type State, limit } from "./scene";
+
+export interface Preset {
+  title: string;
+  /** What there is to see. */
+  point: string;
+  state: State;
+}
+
+const bare = { reserve: false, work: "", funds: "", seed: 1, clicks: [] };
+
+export const PRESETS: readonly Preset[] = [
+  {
+    title: "A dashboard of ten calls",
+    point: "Ten calls at once want a capacity of ten. With five, half of each burst is refused, however long the pause.",
+    state: {
+      ...bare,
+      limits: [
+        limit("capacity_10", "token_bucket", { rate: "5", per: "1s", capacity: "10" }),
+        limit("capacity_5", "token_bucket", { rate: "5", per: "1s", capacity: "5" }),
+      ],
+      calls: "burst size=10 every=2s for=10s key=dashboard",
+    },
+  },
+  {
+    title: "The edge of a window",
+    point: "Around its edge a fixed window lets two hundred calls through within a second. A sliding window has no edge.",
+    state: {
+      ...bare,
+      limits: [
+        limit("fixed", "fixed_window", { rate: "100", per: "1m", start: "0s" }),
+        limit("sliding", "sliding_window", { rate: "100", per: "1m" }),
+      ],
+      calls: "burst size=100 every=1h from=59500ms for=1s\nburst size=100 every=1h from=60500ms for=60s",
+    },
+  },
+  {
+    title: "A noisy neighbour",
+    point: "Under one limit for all, who floods takes most of the tokens. With a limit for each key, the quiet ones pass.",
+    state: {
+      ...bare,
+      limits: [
+        limit("per_tenant", "token_bucket", { rate: "20", per: "1s" }),
+        limit("total", "token_bucket", { rate: "60", per: "1s", global: true }),
+      ],
+      calls: "poisson rate=5 per=1s clients=4 key=quiet for=15s\nconstant rate=200 per=1s key=noisy for=15s",
+    },
+  },
+  {
+    title: "A queue of jobs",
+    point: "Thirty jobs reserve from one a second. None is refused: each is told when. A capacity of five starts five at once.",
+    state: {
+      ...bare,
+      reserve: true,
+      limits: [
+        limit("spaced", "token_bucket", { rate: "1", per: "1s", capacity: "0", max_reserved: "100" }),
+        limit("five_at_once", "token_bucket", { rate: "1", per: "1s", capacity: "5", max_reserved: "100" }),
+      ],
+      calls: "burst size=30 every=1h for=35s key=jobs",
+    },
+  },
+  {
+    title: "Bucket or steps",
+    point: "Both bring five tokens in ten seconds: one drip by drip, the other all five at each step after the first use.",
+    state: {
+      ...bare,
+      limits: [
+        limit("drips", "token_bucket", { rate: "5", per: "10s", capacity: "20" }),
+        limit("steps", "stepped_bucket", { rate: "5", per: "10s", capacity: "20" }),
+      ],
+      calls: "poisson rate=8 per=10s for=90s key=uploads",
+    },
+  },
+  {
+    title: "Work at once",
+    point: "At most four at once. Work that ends gives its place back; with a short lease, so does work that lasts too long.",
+    state: {
+      ...bare,
+      work: "3s",
+      limits: [
+        limit("long_lease", "concurrency", { rate: "4", per: "30s" }),
+        limit("short_lease", "concurrency", { rate: "4", per: "1s" }),
+      ],
+      calls: "poisson rate=2 per=1s for=30s key=renders",
+    },
+  },
+  {
+    title: "A wallet",
+    point: "Only a purchase fills it. With an overdraft it ends lower, and then both refuse, and no wait helps.",
+    state: {
+      ...bare,
+      funds: "40",
+      limits: [limit("prepaid", "wallet"), limit("overdraft", "wallet", { max_reserved: "20" })],
+      calls: "poisson rate=3 per=1s for=30s key=tenant",
+    },
+  },
+];
