@@ -411,7 +411,9 @@ impl Default for Limiter {
 fn tell(plan: &Plan, answer: &Result<Answer, Error>) {
     let limit = plan.rows()[0].name();
     let shadows = answer.as_ref().map_or(&[][..], Answer::would_deny);
-    shadows.iter().for_each(|shadow| meter::would_deny(By::Limiter, &shadow.limit));
+    for shadow in shadows {
+        meter::would_deny(By::Limiter, &shadow.limit);
+    }
     match answer {
         Ok(Answer::Denied(denied)) => meter::decided(By::Limiter, &denied.limit, "denied", denied.source),
         Ok(answer) => meter::decided(By::Limiter, limit, answer.outcome(), answer.source()),
