@@ -242,7 +242,7 @@ async fn where_a_later_row_was_lost_an_earlier_one_stays_as_it_was() {
             world.until_blocked(pid).await;
             run(&mut one, "commit").await;
         };
-        let (told, ()) = soon(async { tokio::join!(asking, committing) }).await;
+        let (told, ()) = soon(Box::pin(async { tokio::join!(asking, committing) })).await;
         assert_eq!(told, answer);
         let sql = "select concat_ws(' ', tollgate.balance('first', 'k'), tollgate.balance('second', 'k'), tollgate.balance('first', 'new'))";
         assert_eq!(sqlx::query_scalar::<_, String>(sql).fetch_one(&mut one).await.unwrap(), left);
