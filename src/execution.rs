@@ -24,8 +24,8 @@ impl<'a> Execution<'a> {
         Self { store, plan, looks: false }
     }
 
-    /// Whether to look at the rows before they are locked, for a plan of one call: a refusal that a committed balance
-    /// proves takes no lock. The statement that locks one row looks at it, too, and says if it is missing. Several rows
+    /// Whether to look at the rows before they are locked: where a committed balance refuses every call, none takes a
+    /// lock. The statement that locks one row looks at it, too, and says if it is missing. Several rows
     /// are looked at by a statement of its own.
     pub(crate) fn looking(self, looks: bool) -> Self {
         Self { looks, ..self }
@@ -37,7 +37,9 @@ impl<'a> Execution<'a> {
         let (plan, rows) = (self.plan, self.plan.rows());
         let seen = match rows {
             _ if !self.looks => None,
-            [row] if !plan.may_repeat() => Some(self.store.lock_one(row, plan.need().as_ref()).await?),
+            [row] if plan.len() == 1 && !plan.may_repeat() => {
+                Some(self.store.lock_one(row, plan.need().as_ref()).await?)
+            }
             _ if plan.takes() || plan.may_repeat() => Some(self.store.peek(rows).await?),
             _ => None,
         };

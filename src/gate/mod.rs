@@ -22,22 +22,24 @@ mod waiters;
 mod width;
 mod worker;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, iter, ptr};
 
+use futures_util::future::join_all;
 use sqlx::PgPool;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use crate::algebra::Ask;
 use crate::balance::Balance;
 use crate::call_name::CallName;
-use crate::decision::{Decision, Denied, Grant, Reservation, Source};
+use crate::decision::{Decision, Denied, Grant, Reservation, Source, span};
 use crate::error::{Error, Step};
 use crate::execution::checked;
 use crate::meter::{self, By};
-use crate::plan::{Answer, Call, CheckedCall};
+use crate::plan::{Answer, Call, CheckedCall, Item};
 use crate::receipt::{Receipt, Settlement};
 use crate::request::Request;
 use crate::text::Text;
@@ -165,6 +167,19 @@ impl Gate {
         self.decide(self.checked(Call::consume(requests))?).await
     }
 
+    /// Decides many calls in one go, each by itself, as [`Limiter::consume_each`](crate::Limiter::consume_each): they are
+    /// queued together, and share batches with each other. Those that ask one row, and no other, are decided in their
+    /// order.
+    ///
+    /// Each has its own answer, of which the errors are those of [`consume_all`](Self::consume_all). All of them wait in
+    /// the [queue](GateBuilder::queue) at once.
+    pub async fn consume_each(
+        &self,
+        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+    ) -> Vec<Result<Decision, Error>> {
+        join_all(calls.into_iter().map(|requests| self.consume_all(requests))).await
+    }
+
     /// What [`consume`](Self::consume) would answer now, without taking anything. The answer may be outdated when you
     /// act on it: if one token is left, all callers who check at the same time pass.
     ///
@@ -172,7 +187,24 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn check(&self, request: Request) -> Result<Decision, Error> {
-        self.decide(self.checked(Call::check([request]))?).await
+        self.check_all([request]).await
+    }
+
+    /// What [`consume_all`](Self::consume_all) would answer now. As [`check`](Self::check).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume_all`](Self::consume_all).
+    pub async fn check_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
+        self.decide(self.checked(Call::check(requests))?).await
+    }
+
+    /// What each of many calls would be answered now. As [`check`](Self::check).
+    pub async fn check_each(
+        &self,
+        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+    ) -> Vec<Result<Decision, Error>> {
+        join_all(calls.into_iter().map(|requests| self.check_all(requests))).await
     }
 
     /// Takes tokens as [`consume`](Self::consume) does, and waits for them if they will be there within `timeout`.
@@ -191,35 +223,55 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn wait(&self, request: Request, timeout: Duration) -> Result<Decision, Error> {
-        self.wait_in_turn(request, timeout).await.map(|(decision, _)| decision)
+        self.wait_all([request], timeout).await
     }
 
-    /// As [`wait`](Self::wait), and when the call that was decided was sent.
-    async fn wait_in_turn(&self, request: Request, timeout: Duration) -> Result<(Decision, Instant), Error> {
+    /// Takes tokens from every limit, or from none, and waits until all of them are there. As [`wait`](Self::wait).
+    ///
+    /// It waits in the line of the limit that refused, and if another refuses it then, in the line of that one.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume_all`](Self::consume_all).
+    pub async fn wait_all(
+        &self,
+        requests: impl IntoIterator<Item = Request>,
+        timeout: Duration,
+    ) -> Result<Decision, Error> {
+        self.wait_in_turn(Vec::from_iter(requests), timeout).await.map(|(decision, _)| decision)
+    }
+
+    /// As [`wait_all`](Self::wait_all), and when the call that was decided was sent.
+    async fn wait_in_turn(&self, requests: Vec<Request>, timeout: Duration) -> Result<(Decision, Instant), Error> {
         // Its timers need one.
         runtime()?;
-        let call = self.checked(Call::consume([request.clone()]))?;
-        if call.only().action.shadow {
-            let sent = Instant::now();
-            return Ok((self.decide(call).await?, sent));
-        }
-        let (item, jitter) = (call.only(), self.inner.shared.settings.jitter);
+        let call = self.checked(Call::consume(requests.iter().cloned()))?;
+        let (items, waiters, jitter) = (call.enforced(), &self.inner.waiters, self.inner.shared.settings.jitter);
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
         // What is held may be released at any time.
-        let is_released = item.target.limit.lease().is_some();
+        let is_held = |limit: &str| items.iter().any(|item| item.target.limit.lease().is_some() && item.is_of(limit));
+        let is_released = items.iter().any(|item| item.target.limit.lease().is_some());
         let is_too_late = |denied: &Denied| {
-            let wait = if is_released { Some(Duration::ZERO) } else { denied.retry_after() };
+            let others = denied.others.iter().map(|other| (&other.limit, other.retry_at));
+            let mut rest =
+                iter::once((&denied.limit, denied.retry_at)).chain(others).filter(|(limit, _)| !is_held(limit));
+            let wait =
+                rest.try_fold(Duration::ZERO, |longest, (_, at)| Some(longest.max(span(denied.observed_at, at?))));
             let ready = wait.and_then(|wait| Instant::now().checked_add(wait));
             ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
         };
-        let number = self.inner.waiters.draw_number();
-        if is_released {
-            self.inner.waiters.leave_to_others(item, deadline).await;
+        let refused = |denied: &Denied| {
+            let is_it = |item: &&Item<Ask>| item.is_of(&denied.limit) && item.target.first.key == denied.key;
+            items.iter().find(is_it).expect("a refusal names what was asked")
+        };
+        let number = waiters.draw_number();
+        for item in items.iter().filter(|item| item.target.limit.lease().is_some()) {
+            waiters.leave_to_others(item, deadline).await;
         }
-        let mut place = self.inner.waiters.join(item, number);
+        let mut place = items.iter().find_map(|item| waiters.join(item, number));
         if place.is_some() && (!is_released || call.is_once()) {
-            match self.check(request.clone()).await? {
+            match self.check_all(requests.iter().cloned()).await? {
                 // It takes nothing from those who wait.
                 Decision::Granted(Grant { source: Source::Repeated, .. }) => place = None,
                 Decision::Denied(denied) if is_too_late(&denied) => {
@@ -233,7 +285,7 @@ impl Gate {
             if let Some(place) = &place {
                 is_in_time = place.turn(deadline, jitter.mul_f64(fastrand::f64())).await;
                 if !is_in_time && !place.is_first() {
-                    let denied = out_of_turn(item, self.check(request).await?);
+                    let denied = out_of_turn(place.item, self.check_all(requests).await?);
                     return Ok((Decision::Denied(denied), Instant::now()));
                 }
             }
@@ -242,13 +294,18 @@ impl Gate {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok((granted, sent)),
             };
-            if let Some(place) = &place {
+            let item = refused(&denied);
+            let stays = place.as_ref().filter(|place| ptr::eq(place.item, item));
+            if let Some(place) = stays {
                 place.refused(&denied);
             }
+            let has_place = stays.is_some();
             if !is_in_time || is_too_late(&denied) {
                 return Ok((Decision::Denied(denied), sent));
             }
-            place.get_or_insert_with(|| self.inner.waiters.join_refused(item, number, &denied));
+            if !has_place {
+                place = Some(waiters.join_refused(item, number, &denied));
+            }
         }
     }
 
@@ -288,8 +345,21 @@ impl Gate {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn acquire_within(&self, request: Request, timeout: Duration) -> Result<Decision<Lease>, Error> {
+        self.acquire_all_within([request], timeout).await
+    }
+
+    /// As [`acquire_all`](Self::acquire_all), and waits as [`wait_all`](Self::wait_all) does.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume_all`](Self::consume_all).
+    pub async fn acquire_all_within(
+        &self,
+        requests: impl IntoIterator<Item = Request>,
+        timeout: Duration,
+    ) -> Result<Decision<Lease>, Error> {
         let runtime = runtime()?;
-        let (decision, sent) = self.wait_in_turn(request, timeout).await?;
+        let (decision, sent) = self.wait_in_turn(Vec::from_iter(requests), timeout).await?;
         Ok(self.leased(decision, sent, &runtime))
     }
 
@@ -328,6 +398,14 @@ impl Gate {
     ) -> Result<Decision<Reservation>, Error> {
         let call = self.checked(Call::reserve(requests))?;
         self.ask(call).await.map(Answer::reservation)
+    }
+
+    /// Reserves for many calls in one go, each by itself. As [`consume_each`](Self::consume_each).
+    pub async fn reserve_each(
+        &self,
+        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+    ) -> Vec<Result<Decision<Reservation>, Error>> {
+        join_all(calls.into_iter().map(|requests| self.reserve_all(requests))).await
     }
 
     /// What a limit holds for a key now. The request's cost does not matter.

@@ -39,7 +39,8 @@ pub(super) struct Waiters {
 /// One of them. Dropped, it waits no longer.
 pub(super) struct Waiter<'w> {
     waiters: &'w Waiters,
-    item: &'w Item<Ask>,
+    /// What it waits for.
+    pub(super) item: &'w Item<Ask>,
     number: u64,
     /// Wakes the one who waits here when it comes first.
     first: Arc<Notify>,

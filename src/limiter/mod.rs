@@ -11,10 +11,10 @@ use crate::algebra::Timestamp;
 use crate::balance::Balance;
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
-use crate::execution::{Execution, checked, only};
+use crate::execution::{Answers, Execution, checked, only};
 use crate::meter::{self, By};
 use crate::parts::Parts;
-use crate::plan::{Answer, Call, Plan};
+use crate::plan::{Answer, Call, CheckedCall, Plan};
 use crate::receipt::{Receipt, Settlement};
 use crate::request::Request;
 use crate::store::{Backend, Store, by_table_and_part};
@@ -61,7 +61,7 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// A grant of one limit takes two: lock, write. For a new key it takes three, as the row is inserted in between. A
 /// grant of several limits takes three: look, insert or lock, write. A grant of a limit with shards takes four, with
-/// the savepoint. A refusal takes one. Other verbs take two: lock, write.
+/// the savepoint. A list of calls takes as many as one call of several limits. A refusal takes one. Other verbs take two: lock, write.
 ///
 /// A call that lapses or is tracked takes no more, and its settlement one: to lock the call. One with an id takes five:
 /// look at rows and call, lock both, write. A repeat takes the first two.
@@ -210,6 +210,44 @@ impl Limiter {
         self.decide(tx.connection(), Call::consume(requests)).await.map(Answer::grant)
     }
 
+    /// Decides many calls in one go, each by itself: in as many round trips as one call of several limits. Each call is
+    /// the requests of one [`consume_all`](Self::consume_all), and each has its own answer, in their order.
+    ///
+    /// They are decided one after another at one instant, so calls of one key see each other. The rows of all of them
+    /// are locked in the one order, and limits with shards are asked for their sum. Where all calls are refused nothing
+    /// is locked. An id that two of them have is carried out once. Use it for a list of jobs: limits that must be taken
+    /// together are one call.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with one call is its own answer: bad input, [`Error::OnceMismatch`], [`Error::DebtTooDeep`]. The
+    /// errors of the database are the error of all.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use tollgate::{Decision, Limit, Limiter, MINUTE};
+    ///
+    /// const TENANT: Limit = Limit::token_bucket("tenant", 60, MINUTE);
+    /// const TOTAL: Limit = Limit::token_bucket("total", 1_000, MINUTE);
+    ///
+    /// /// The jobs that may start now.
+    /// async fn due(tx: &mut sqlx::PgTransaction<'_>, jobs: Vec<(i64, i64)>) -> Result<Vec<i64>, tollgate::Error> {
+    ///     let calls = jobs.iter().map(|(_, tenant)| [TENANT.key(*tenant), TOTAL.global()]);
+    ///     let decisions = Limiter::new().consume_each(tx, calls).await?;
+    ///     let granted = jobs.iter().zip(decisions).filter(|(_, decision)| matches!(decision, Ok(Decision::Granted(_))));
+    ///     Ok(granted.map(|((job, _), _)| *job).collect())
+    /// }
+    /// # let _ = due;
+    /// ```
+    pub async fn consume_each(
+        &self,
+        tx: &mut impl InTransaction,
+        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+    ) -> Result<Vec<Result<Decision, Error>>, Error> {
+        self.decide_each(tx.connection(), calls.into_iter().map(Call::consume), false, Answer::grant).await
+    }
+
     /// Takes tokens now, to be spent as soon as they are there: at once, or at the instant that the reservation names.
     ///
     /// The balance goes down to `-max_reserved` at most. For a limit that allows no reservations, this is
@@ -235,6 +273,19 @@ impl Limiter {
         self.decide(tx.connection(), Call::reserve(requests)).await.map(Answer::reservation)
     }
 
+    /// Reserves for many calls in one go, each by itself. As [`consume_each`](Self::consume_each).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub async fn reserve_each(
+        &self,
+        tx: &mut impl InTransaction,
+        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+    ) -> Result<Vec<Result<Decision<Reservation>, Error>>, Error> {
+        self.decide_each(tx.connection(), calls.into_iter().map(Call::reserve), false, Answer::reservation).await
+    }
+
     /// What [`consume`](Self::consume) would answer now, without a lock and without taking anything.
     ///
     /// The answer may be outdated when you act on it. Works outside a transaction, too, where statements are named.
@@ -243,7 +294,33 @@ impl Limiter {
     ///
     /// Those of [`consume`](Self::consume).
     pub async fn check(&self, conn: &mut PgConnection, request: Request) -> Result<Decision, Error> {
-        self.look(conn, Call::check([request])).await.map(Answer::grant)
+        self.check_all(conn, [request]).await
+    }
+
+    /// What [`consume_all`](Self::consume_all) would answer now. As [`check`](Self::check).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume_all`](Self::consume_all).
+    pub async fn check_all(
+        &self,
+        conn: &mut PgConnection,
+        requests: impl IntoIterator<Item = Request>,
+    ) -> Result<Decision, Error> {
+        self.look(conn, Call::check(requests)).await.map(Answer::grant)
+    }
+
+    /// What each of many calls would be answered now, if it came alone. As [`check`](Self::check).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume_each`](Self::consume_each).
+    pub async fn check_each(
+        &self,
+        conn: &mut PgConnection,
+        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+    ) -> Result<Vec<Result<Decision, Error>>, Error> {
+        self.decide_each(conn, calls.into_iter().map(Call::check), true, Answer::grant).await
     }
 
     /// What a limit holds for a key now, without a lock. The request's cost does not matter.
@@ -358,14 +435,20 @@ impl Limiter {
     /// one.
     async fn look(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
         let plan = self.plan(call)?;
+        let answer = self.look_at(conn, &plan).await.and_then(only);
+        tell(plan.call(0), &answer);
+        answer
+    }
+
+    async fn look_at(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answers, Error> {
         let mut store = self.tables(conn);
         store.expect_transaction_if_unnamed(plan.rows()[0].name()).await?;
         let found = store.peek(plan.rows()).await?;
         if plan.trusts_absence(&found.states) {
             store.expect_parts_if_distributed(plan.rows()[0].name()).await?;
         }
-        let known = store.peek_calls(&plan).await?;
-        only(plan.decide(&found.states, &known.calls, found.now).answers)
+        let known = store.peek_calls(plan).await?;
+        Ok(plan.decide(&found.states, &known.calls, found.now).answers)
     }
 
     async fn decide(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
@@ -373,10 +456,38 @@ impl Limiter {
         let answer = if plan.takes_from_shards() {
             self.take_from_shards(conn, &plan).await
         } else {
-            self.carry_out(conn, &plan, true).await
+            self.carry_out(conn, &plan, true).await.and_then(only)
         };
-        tell(&plan, &answer);
+        tell(plan.call(0), &answer);
         answer
+    }
+
+    /// Decides calls in their order, each by itself. What is wrong with one is its own error.
+    async fn decide_each<T>(
+        &self,
+        conn: &mut PgConnection,
+        calls: impl Iterator<Item = Call>,
+        looks_only: bool,
+        told: fn(Answer) -> T,
+    ) -> Result<Vec<Result<T, Error>>, Error> {
+        let (mut right, mut faults) = (Vec::new(), Vec::new());
+        for call in calls {
+            faults.push(checked(call, self.backend.parts).map(|call| right.push(call)));
+        }
+        let plan = Plan::of(right);
+        let answers = match plan.len() {
+            0 => Vec::new(),
+            _ if looks_only => self.look_at(conn, &plan).await?,
+            _ => self.carry_out(conn, &plan, true).await?,
+        };
+        let mut answers = answers.into_iter().enumerate();
+        let each = faults.into_iter().map(|fault| {
+            fault?;
+            let (call, answer) = answers.next().expect("a plan has one answer for each call");
+            tell(plan.call(call), &answer);
+            answer.map(told)
+        });
+        Ok(each.collect())
     }
 
     fn plan(&self, call: Call) -> Result<Plan, Error> {
@@ -385,16 +496,16 @@ impl Limiter {
 
     /// Locks, decides and writes. Where there is a lock timeout, or a call takes its statements once for each part, it
     /// does so in a savepoint.
-    async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan, looks: bool) -> Result<Answer, Error> {
+    async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan, looks: bool) -> Result<Answers, Error> {
         let parted = self.backend.parts.is_distributed() && by_table_and_part(plan.rows()).nth(1).is_some();
         if self.lock_timeout.is_some() || parted {
             let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
             let answers = Execution::new(self.tables(conn), plan).looking(looks).run().await;
-            return savepoint.leave(conn, answers.and_then(only)).await;
+            return savepoint.leave(conn, answers).await;
         }
         let mut store = self.tables(conn);
         store.expect_transaction_if_blind(plan.rows()[0].name()).await?;
-        only(Execution::new(store, plan).looking(looks).run().await?)
+        Execution::new(store, plan).looking(looks).run().await
     }
 
     fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
@@ -408,10 +519,9 @@ impl Default for Limiter {
     }
 }
 
-fn tell(plan: &Plan, answer: &Result<Answer, Error>) {
-    let limit = plan.rows()[0].name();
-    let shadows = answer.as_ref().map_or(&[][..], Answer::would_deny);
-    for shadow in shadows {
+fn tell(call: &CheckedCall, answer: &Result<Answer, Error>) {
+    let limit = call.limit().as_str();
+    for shadow in answer.as_ref().map_or(&[][..], Answer::would_deny) {
         meter::would_deny(By::Limiter, &shadow.limit);
     }
     match answer {

@@ -6,6 +6,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::Limiter;
 use crate::error::{Error, Step};
+use crate::execution::Answers;
 use crate::plan::{Answer, Plan};
 use crate::store::{PASS_ON, database, millis};
 
@@ -35,15 +36,21 @@ impl Limiter {
 }
 
 impl Savepoint {
-    /// Leaves it as the answer demands: undone, and its locks given up, after a refusal or an error; else kept.
-    pub(super) async fn leave(self, conn: &mut PgConnection, answer: Result<Answer, Error>) -> Result<Answer, Error> {
-        match answer {
-            Ok(refusal @ Answer::Denied(_)) => self.undo(conn).await.map(|()| refusal),
+    /// Leaves it as the answers demand: undone, and its locks given up, where all are refusals or errors; else kept.
+    pub(super) async fn leave(
+        self,
+        conn: &mut PgConnection,
+        answers: Result<Answers, Error>,
+    ) -> Result<Answers, Error> {
+        match answers {
+            Ok(refusals) if refusals.iter().all(|answer| matches!(answer, Ok(Answer::Denied(_)) | Err(_))) => {
+                self.undo(conn).await.map(|()| refusals)
+            }
             Err(error) if error.is_lock_timeout() => self.undo(conn).await.and(Err(error.of_locked_row())),
             // PostgreSQL has aborted the transaction: it is the caller's to roll back.
             Err(error) if error.is_of_the_database() => Err(error),
             Err(error) => self.undo(conn).await.and(Err(error)),
-            Ok(answer) => self.keep(conn).await.map(|()| answer),
+            Ok(answers) => self.keep(conn).await.map(|()| answers),
         }
     }
 

@@ -26,10 +26,12 @@ impl Limiter {
         if let Some(candidates) = plan.candidates(&seen.states, seen.now, &mut fastrand::Rng::new()) {
             let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
             match Execution::new(self.tables(conn), plan).take_from(seen, &candidates).await.transpose() {
-                Some(answer) => return savepoint.leave(conn, answer).await,
+                Some(answer) => {
+                    return savepoint.leave(conn, answer.map(|answer| vec![Ok(answer)])).await.and_then(only);
+                }
                 None => savepoint.undo(conn).await?,
             }
         }
-        self.carry_out(conn, plan, false).await
+        self.carry_out(conn, plan, false).await.and_then(only)
     }
 }

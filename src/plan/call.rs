@@ -295,12 +295,10 @@ impl CheckedCall {
         first.filter(|first| parts.all(|part| part == *first))
     }
 
-    /// What a call of one request takes.
-    pub(crate) fn only(&self) -> &Item<Ask> {
-        match &self.action {
-            Action::Take(items) if items.len() == 1 => &items[0],
-            _ => unreachable!("only a call that takes from one limit has one"),
-        }
+    /// What may refuse it.
+    pub(crate) fn enforced(&self) -> &[Item<Ask>] {
+        let (Action::Take(items) | Action::Check(items)) = &self.action else { return &[] };
+        enforced(items)
     }
 
     /// The rows of concurrency limits in which it may free something.

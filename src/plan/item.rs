@@ -15,6 +15,14 @@ pub(crate) struct Item<A> {
     pub(crate) action: A,
 }
 
+#[cfg(feature = "postgres")]
+impl<A> Item<A> {
+    /// Whether it asks a limit of this name.
+    pub(crate) fn is_of(&self, limit: &str) -> bool {
+        self.target.limit.name() == limit
+    }
+}
+
 /// The rows of a limit for a key that are asked as one.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {

@@ -244,9 +244,9 @@ impl Plan {
         asked
     }
 
-    /// Whether the plan's only call may repeat another.
+    /// Whether a call may repeat another.
     pub(crate) fn may_repeat(&self) -> bool {
-        matches!(self.calls.as_slice(), [planned] if planned.call.is_once() && !planned.call.settles())
+        self.calls.iter().any(|planned| planned.call.is_once() && !planned.call.settles())
     }
 
     /// How many calls there are.
@@ -266,14 +266,14 @@ impl Plan {
         self.calls[call].call.stale().is_some()
     }
 
-    /// Whether the plan's only call takes, so that what is there may refuse it.
+    /// Whether every call takes, so that what is there may refuse it.
     pub(crate) fn takes(&self) -> bool {
-        matches!(self.calls.as_slice(), [Planned { call: CheckedCall { action: Action::Take(_), .. }, .. }])
+        self.calls.iter().all(|planned| matches!(planned.call.action, Action::Take(_)))
     }
 
     /// Whether the plan's only call takes from a limit with several rows.
     pub(crate) fn takes_from_shards(&self) -> bool {
-        self.takes() && self.inserts() && self.calls[0].call.widths().any(|rows| rows > 1)
+        self.len() == 1 && self.takes() && self.inserts() && self.calls[0].call.widths().any(|rows| rows > 1)
     }
 
     /// For each item of the plan's only call the places of the rows that could grant it alone, by what was seen of

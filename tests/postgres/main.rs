@@ -13,6 +13,7 @@ mod contention;
 mod cost;
 mod crash;
 mod distributed;
+mod each;
 mod functions;
 mod gate;
 mod http;
