@@ -25,5 +25,9 @@ const page = (await readFile("page/index.html", "utf8"))
   .replace("/* script */", () => script);
 await mkdir(out, { recursive: true });
 await writeFile(`${out}/index.html`, page);
+// For clients of an API: the mirror, and its hook for React.
+for (const name of ["mirror", "mirror-react"]) {
+  await build({ entryPoints: [`ts/${name}.ts`], outfile: `../target/web/${name}.js`, format: "esm", target: "es2022" });
+}
 // The core alone, for the tests.
 await writeFile("../target/web/core.js", await bundled("ts/core.ts"));
