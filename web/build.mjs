@@ -29,5 +29,5 @@ await writeFile(`${out}/index.html`, page);
 for (const name of ["mirror", "mirror-react"]) {
   await build({ entryPoints: [`ts/${name}.ts`], outfile: `../target/web/${name}.js`, format: "esm", target: "es2022" });
 }
-// The core alone, for the tests.
-await writeFile("../target/web/core.js", await bundled("ts/core.ts"));
+// The core alone, for the tests, and what draws the pictures of the guides.
+for (const name of ["core", "pictures"]) await writeFile(`../target/web/${name}.js`, await bundled(`ts/${name}.ts`));

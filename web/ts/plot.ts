@@ -43,13 +43,16 @@ export function bars(frame: Frame, instants: Float64Array, answers: Uint8Array, 
     which[bar] = (which[bar] ?? 0) + 1;
   });
   const y = vertical(frame, 0, most);
+  // One call among hundreds is seen, too.
+  const high = (calls: number) => Math.max(2, y(0) - y(calls));
   const wide = inner(frame) / count;
   let [good, bad] = ["", ""];
-  for (let bar = 0; bar < count; bar += 1) {
-    const [some, others] = [granted[bar] ?? 0, refused[bar] ?? 0];
-    const x = (LEFT + bar * wide).toFixed(1);
-    if (some > 0) good += `M${x} ${y(0).toFixed(1)}h${(wide - 1).toFixed(1)}V${y(some).toFixed(1)}h-${(wide - 1).toFixed(1)}z`;
-    if (others > 0) bad += `M${x} ${y(some).toFixed(1)}h${(wide - 1).toFixed(1)}V${y(some + others).toFixed(1)}h-${(wide - 1).toFixed(1)}z`;
+  for (let place = 0; place < count; place += 1) {
+    const [some, others] = [granted[place] ?? 0, refused[place] ?? 0];
+    const x = (LEFT + place * wide).toFixed(1);
+    const bar = (low: number, calls: number) => `M${x} ${low.toFixed(1)}h${(wide - 1).toFixed(1)}v${(-high(calls)).toFixed(1)}h${(1 - wide).toFixed(1)}z`;
+    if (some > 0) good += bar(y(0), some);
+    if (others > 0) bad += bar(y(0) - (some > 0 ? high(some) : 0), others);
   }
   return svg(frame, `${axes(frame, most % 2 === 0 ? [0, most / 2, most] : [0, most], y, 1)}<path class="bar granted" d="${good}"/><path class="bar refused" d="${bad}"/>`);
 }
@@ -138,7 +141,7 @@ function axes(frame: Frame, values: number[], y: (value: number) => number, unit
 function below(frame: Frame): string {
   const [unit, word] = unitOf(frame.span);
   const span = frame.span / unit;
-  const rough = span / (frame.width < 420 ? 4 : 6);
+  const rough = span / (frame.width < 450 ? 3.5 : 6);
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((times) => times * power).find((wide) => wide >= rough) ?? rough;
   let marks = "";
