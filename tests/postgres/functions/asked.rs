@@ -118,6 +118,16 @@ async fn a_wrong_question_is_an_error_of_our_class_and_charges_nothing() {
         assert_eq!(fails(&mut conn, sql).await, code, "{sql}");
     }
     assert_eq!(world.rows().await, 0);
+    // A list that this release does not know may be money.
+    for list in ["{}", "{4}", "{3}", "{4,1,1}"] {
+        run(
+            &mut conn,
+            &format!("insert into tollgate.durable values (0, 'ten', '{list}', 0, 5, now(), now(), '{list}')"),
+        )
+        .await;
+        assert_eq!(fails(&mut conn, &format!("select tollgate.consume('ten', '{list}')")).await, "TG006", "{list}");
+        assert_eq!(fails(&mut conn, &format!("select tollgate.credit('ten', '{list}', 1)")).await, "TG006", "{list}");
+    }
 }
 
 #[tokio::test]

@@ -255,3 +255,30 @@ async fn where_a_later_row_was_lost_an_earlier_one_stays_as_it_was() {
         }
     }
 }
+
+/// A window's row stands at the start of its step, so nothing but the clock dates the refusal.
+#[tokio::test]
+async fn a_refusal_is_dated_after_the_grant_that_causes_it() {
+    let world = World::new().await;
+    let (mut conn, mut blocker) = (owner(&world).await, owner(&world).await);
+    let limit = Limit::fixed_window("window", 1, EVER);
+    define(&mut conn, &limit).await;
+    // What a session plans for the first time, it locks earlier.
+    run(&mut conn, "select tollgate.consume('window', 'other')").await;
+    run(&mut blocker, "begin; lock table tollgate.limits in access exclusive mode").await;
+    let pid = crate::world::pid(&mut conn).await;
+    let asking = async {
+        let sql = "select decided_at from tollgate.consume('window', 'k') where not granted";
+        sqlx::query_scalar::<_, DateTime<Utc>>(sql).fetch_one(&mut conn).await.unwrap()
+    };
+    let granting = async {
+        world.until_blocked(pid).await;
+        let mut tx = world.pool.begin().await.unwrap();
+        let grant = limiter().consume(&mut tx, limit.key("k")).await.unwrap().granted().unwrap();
+        tx.commit().await.unwrap();
+        run(&mut blocker, "commit").await;
+        grant.decided_at
+    };
+    let (refused_at, granted_at) = soon(Box::pin(async { tokio::join!(asking, granting) })).await;
+    assert!(refused_at > granted_at, "refused at {refused_at} by what was granted at {granted_at}");
+}
