@@ -163,6 +163,10 @@ pub enum CallError {
     /// Two requests of one call say [`up_to`](crate::Request::up_to) and ask for different costs or different parts.
     #[error("two requests of one call take parts of different costs (give them one cost and one `up_to`)")]
     PartsDiffer,
+    /// A [`period`](crate::Request::period) that ends before it starts, is shorter than a second or longer than
+    /// [`Limit::MAX_PERIOD`](crate::Limit::MAX_PERIOD), or is not of a fixed window or a stepped bucket.
+    #[error("a period is named of fixed windows and stepped buckets, and lasts from a second to 1000 years")]
+    Period,
     /// The span has a fraction of a microsecond.
     #[error("the span is not a whole number of microseconds")]
     SpanNotWholeMicros,

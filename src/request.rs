@@ -1,13 +1,15 @@
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
-use crate::DAY;
+use crate::algebra::Timestamp;
 use crate::call_name::{CallError, Keeping, Once, checked_span};
 use crate::error::Error;
 use crate::key::{Key, KeyError, ToKey};
-use crate::limit::Limit;
+use crate::limit::{Limit, LimitKind};
 use crate::tokens::{Tokens, TokensError};
+use crate::{DAY, SECOND};
 
 /// What is asked of a limit: which key, and how many tokens. Made by [`Limit::key`] and [`Limit::global`].
 ///
@@ -38,6 +40,7 @@ pub struct Request {
     once: Option<Once>,
     flat: bool,
     shadow: bool,
+    period: Option<(Timestamp, Timestamp)>,
 }
 
 impl Limit {
@@ -65,6 +68,7 @@ impl Limit {
             once: None,
             flat: false,
             shadow: false,
+            period: None,
         }
     }
 }
@@ -238,6 +242,43 @@ impl Request {
         self
     }
 
+    /// Names the period that the limit counts by, such as the billing period of a customer: two instants that are the same
+    /// at each call of the period. A `start` that is computed from the present refills the limit at each call.
+    ///
+    /// For fixed windows and stepped buckets, in place of their own period and grid. The tokens of a period come at
+    /// `start`; a row that nobody could write for months gets those of each. Where the period is over and still named,
+    /// periods of its length follow it. Before `start` nothing comes back, and a key that was never asked is full.
+    ///
+    /// A refusal names the instant at which the call that names the same period is granted: for a window the end of the
+    /// period. Who names a later one may be granted sooner: a renewal in mid-period refills once. What comes late, by less
+    /// than the shortest period, costs nothing: until then callers go on in the period of before. Between two grants at
+    /// most one capacity more is granted for each other period that is named.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`] for a period shorter than a second and for other kinds of limits;
+    /// [`Error::ConflictingDefinitions`] for two periods of one limit and key in one call.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use chrono::{DateTime, Utc};
+    /// use tollgate::{DAY, Limit, Request};
+    ///
+    /// /// The period is the customer's own; thirty days are a stand-in.
+    /// const MAILS: Limit = Limit::fixed_window("mails_a_month", 10_000, DAY.saturating_mul(30));
+    ///
+    /// /// `current_period_start` and `current_period_end` of the subscription, as Stripe tells them.
+    /// fn mail(customer: i64, start: DateTime<Utc>, end: DateTime<Utc>) -> Request {
+    ///     MAILS.key(customer).period(start, end)
+    /// }
+    /// # let _ = mail;
+    /// ```
+    pub fn period(mut self, start: DateTime<Utc>, end: DateTime<Utc>) -> Self {
+        self.period = Some((start.into(), end.into()));
+        self
+    }
+
     /// The limit that is asked.
     #[must_use]
     pub fn limit(&self) -> &Limit {
@@ -246,7 +287,7 @@ impl Request {
 
     /// The request, if its key, cost and options are right.
     pub(crate) fn checked(self) -> Result<CheckedRequest, Error> {
-        let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow } = self;
+        let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period } = self;
         let name = || limit.name.clone().into();
         let key = key.map_err(|source| Error::Key { limit: name(), source })?;
         let amounts = cost.and_then(|cost| Ok((cost, least?, leaving?)));
@@ -260,9 +301,16 @@ impl Request {
             Some(least) if least == Tokens::ZERO || least > cost => Err(CallError::Least),
             _ => Ok(()),
         });
+        let has_steps = matches!(limit.kind, LimitKind::FixedWindow | LimitKind::SteppedBucket);
+        let kept = kept.and(match period {
+            Some((start, end)) if !has_steps || end < start.plus(SECOND) || end > start.plus(Limit::MAX_PERIOD) => {
+                Err(CallError::Period)
+            }
+            _ => Ok(()),
+        });
         let once = kept.and_then(|()| once.map(Once::checked).transpose());
         let once = once.map_err(|source| Error::Call { limit: name(), source })?;
-        Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow })
+        Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow, period })
     }
 }
 
@@ -290,14 +338,16 @@ pub(crate) struct CheckedRequest {
     pub(crate) flat: bool,
     #[serde(default)]
     pub(crate) shadow: bool,
+    #[serde(default)]
+    pub(crate) period: Option<(Timestamp, Timestamp)>,
 }
 
 impl From<CheckedRequest> for Request {
     fn from(checked: CheckedRequest) -> Self {
-        let CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow } = checked;
+        let CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow, period } = checked;
         let checked = |tokens: Option<Tokens>| tokens.map(amount).transpose();
         let (least, leaving) = (checked(least), checked(leaving));
-        Self { limit, key: Ok(key), cost: amount(cost), least, leaving, keeping, once, flat, shadow }
+        Self { limit, key: Ok(key), cost: amount(cost), least, leaving, keeping, once, flat, shadow, period }
     }
 }
 

@@ -29,6 +29,11 @@ pub(crate) enum Flow {
     Grid {
         phase: i64,
     },
+    /// Steps lie at the start of a period that the caller names, and whole periods after it.
+    Named {
+        start: i64,
+        is_window: bool,
+    },
     /// What was granted comes back a period after the end of its tick, in microseconds. What is left is the capacity
     /// less what is held.
     Sliding {
@@ -45,8 +50,8 @@ impl Flow {
     /// How a row of it takes a charge back.
     pub(crate) fn charges(self) -> ChargeKind {
         match self {
-            Self::Continuous | Self::FirstUse => ChargeKind::Bucket,
-            Self::Grid { .. } => ChargeKind::Window,
+            Self::Continuous | Self::FirstUse | Self::Named { is_window: false, .. } => ChargeKind::Bucket,
+            Self::Grid { .. } | Self::Named { is_window: true, .. } => ChargeKind::Window,
             Self::Sliding { .. } => ChargeKind::Sliding,
             Self::Leased => ChargeKind::Lease,
             Self::Wallet => ChargeKind::Wallet,
@@ -81,6 +86,13 @@ impl Terms {
         Self { rate, period: period.max(1), capacity, max_reserved, flow }
     }
 
+    /// The same, by a period that a caller names.
+    pub(crate) fn named(self, start: Timestamp, end: Timestamp) -> Self {
+        let flow = Flow::Named { start: start.micros(), is_window: self.flow.charges() == ChargeKind::Window };
+        // From a second to a thousand years: the difference fits.
+        Self { flow, period: end.micros() - start.micros(), ..self }
+    }
+
     /// The terms of one of `shards` rows that share the limit: an equal share of rate, capacity and `max_reserved`.
     /// Where a number does not divide, the first rows get one micro-token more, so the shares sum to the whole. All
     /// rows share one phase. An unbounded limit stays unbounded in every row.
@@ -110,12 +122,15 @@ impl Terms {
         Self { rate: of(self.rate).max(1), capacity: of(self.capacity), ..self }
     }
 
-    /// What a missing row means: a full one, at `now` or at the last grid step before it; of a wallet an empty one.
+    /// What a missing row means: a full one, at `now` or at the last step before it; of a wallet an empty one.
     #[must_use]
     pub fn full(&self, now: Timestamp) -> State {
         match self.flow {
             Flow::Wallet => State { value: Tokens::ZERO, ts: now, list: List::Wallet },
             Flow::Grid { phase } => State::new(self.rest(), self.step(phase, self.step_number(phase, now))),
+            Flow::Named { start, .. } => {
+                State::new(self.rest(), self.step(start, self.step_number(start, now)).max(now.min(start.into())))
+            }
             _ => State::new(self.rest(), now),
         }
     }
@@ -203,6 +218,12 @@ impl Terms {
                 let steps = elapsed / period;
                 (steps * rate, Timestamp::saturating(i128::from(ts.micros()) + steps * period))
             }
+            Flow::Named { start, .. } if now < start.into() => (0, ts),
+            Flow::Named { start, .. } => {
+                let last = self.step_number(start, now);
+                let steps = last + self.steps_at_start(start, ts);
+                (steps * rate, if steps > 0 { self.step(start, last) } else { ts })
+            }
             Flow::Grid { phase } => {
                 let last = self.step_number(phase, now);
                 let steps = last - self.step_number(phase, ts);
@@ -247,6 +268,9 @@ impl Terms {
             Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => Timestamp::MAX,
             Flow::FirstUse => Timestamp::saturating(from + div_ceil(missing, rate) * period),
             Flow::Grid { phase } => self.step(phase, self.step_number(phase, ts) + div_ceil(missing, rate)),
+            Flow::Named { start, .. } => {
+                self.step(start, (div_ceil(missing, rate) - self.steps_at_start(start, ts)).max(0))
+            }
         }
     }
 
@@ -261,6 +285,26 @@ impl Terms {
             return self.recounted(row, row.ts).list.end().unwrap_or(row.ts);
         }
         self.first_instant(row, Tokens::from_micros(self.capacity))
+    }
+
+    /// When `row` may be swept: it is full by whatever period is named by then. Months are not equal, so where it lacks
+    /// several periods' tokens, their ends are not known.
+    #[must_use]
+    pub fn swept_at(&self, row: &State) -> Timestamp {
+        let full_at = self.full_at(row);
+        if !matches!(self.flow, Flow::Named { .. }) {
+            return full_at;
+        }
+        let lacks = div_ceil(i128::from(self.capacity) - wide(row.value), self.rate.into());
+        let more = if lacks > 1 { lacks / 8 + 2 } else { 0 };
+        Timestamp::saturating(i128::from(full_at.micros()) + more * i128::from(self.period))
+    }
+
+    /// How many steps the start of a named period brings a row: those of the periods since it was written, which were
+    /// perhaps not of this length, to the nearest; less those that it has of this period already.
+    fn steps_at_start(&self, start: i64, ts: Timestamp) -> i128 {
+        let (period, before) = (i128::from(self.period), i128::from(start) - i128::from(ts.micros()));
+        if before > 0 { ((before + period / 2) / period).max(1) } else { before / period }
     }
 
     /// The number of the last grid step at or before an instant.

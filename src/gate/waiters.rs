@@ -277,7 +277,12 @@ impl Expected {
                 let until_step = retry_at.micros().saturating_sub(now.micros()).rem_euclid(period);
                 Timestamp::from_micros(now.micros().saturating_add(until_step).saturating_sub(period))
             }
-            Flow::Continuous | Flow::Grid { .. } | Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => now,
+            Flow::Continuous
+            | Flow::Grid { .. }
+            | Flow::Named { .. }
+            | Flow::Sliding { .. }
+            | Flow::Leased
+            | Flow::Wallet => now,
         };
         let terms = &item.target.terms;
         let needs = item.action.needs(terms);

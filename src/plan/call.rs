@@ -180,8 +180,8 @@ pub(super) enum Action {
 }
 
 impl CheckedCall {
-    fn of_one(CheckedRequest { limit, key, .. }: CheckedRequest, action: Alteration) -> Self {
-        Self { action: Action::Alter(Item { target: Target::new(limit, key), action }), stored: None }
+    fn of_one(CheckedRequest { limit, key, period, .. }: CheckedRequest, action: Alteration) -> Self {
+        Self { action: Action::Alter(Item { target: Target::new(limit, key, period), action }), stored: None }
     }
 
     /// The same, which uses up a stored call.
@@ -448,7 +448,8 @@ fn asks(
     let (mut keeping, mut once, mut part) = (None, None, None);
     for request in requests {
         let request = request.checked()?;
-        let CheckedRequest { limit, key, cost, least, leaving, keeping: kept, once: id, flat, shadow } = request;
+        let CheckedRequest { limit, key, cost, least, leaving, keeping: kept, once: id, flat, shadow, period } =
+            request;
         let conflict = |source| Error::Call { limit: limit.name.clone().into(), source };
         if let Some(kept) = kept
             && *keeping.get_or_insert(kept) != kept
@@ -465,7 +466,7 @@ fn asks(
         if least.is_some() && *part.get_or_insert((cost, least)) != (cost, least) {
             return Err(conflict(CallError::PartsDiffer));
         }
-        let item = Item { target: Target::new(limit, key), action: asked };
+        let item = Item { target: Target::new(limit, key, period), action: asked };
         once = once.or(id.map(|id| (item.target.first.clone(), id)));
         if shadow {
             shadows.push(item);
@@ -531,7 +532,7 @@ fn add_up(items: &mut Vec<Item<Ask>>, places: &mut HashMap<(Text, Key), usize>, 
         items.push(item);
         return Ok(());
     };
-    if other.target.limit != item.target.limit {
+    if (&other.target.limit, other.target.terms) != (&item.target.limit, item.target.terms) {
         return Err(Error::ConflictingDefinitions { limit: item.target.limit.name.clone().into() });
     }
     if other.action.flat != item.action.flat {

@@ -35,9 +35,10 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// All rows of a limit and key.
-    pub(super) fn new(limit: Limit, key: Key) -> Self {
+    /// All rows of a limit and key, by the period that is named.
+    pub(super) fn new(limit: Limit, key: Key, period: Option<(Timestamp, Timestamp)>) -> Self {
         let terms = Terms::of(&limit, &key);
+        let terms = period.map_or(terms, |(start, end)| terms.named(start, end));
         Self { first: Row::new(&limit, key, 0), rows: limit.shards.into(), terms, limit }
     }
 

@@ -80,7 +80,7 @@ enum Basis {
 impl Basis {
     fn full_at(self, state: &State) -> FullAt {
         match self {
-            Self::Under(terms) => FullAt::At(terms.full_at(state)),
+            Self::Under(terms) => FullAt::At(terms.swept_at(state)),
             Self::Settled(full_at) => full_at,
         }
     }
@@ -530,7 +530,12 @@ impl Taken {
             kind: terms.flow.charges(),
             until: None,
             refill: Tokens::ZERO,
-            period: if terms.flow == Flow::Wallet { 0 } else { terms.period },
+            period: match terms.flow {
+                Flow::Wallet => 0,
+                // Periods to come may be longer, and nobody is swept too early.
+                Flow::Named { .. } => terms.period.saturating_mul(2),
+                _ => terms.period,
+            },
             lease: None,
             ready_at,
         };

@@ -90,10 +90,11 @@ impl Hint {
             rate: if terms.flow.counts() { 0.0 } else { float(terms.rate) },
             // Of a wallet, which has none, any will do.
             period: seconds(terms.period.max(1)),
-            stepped: matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. }),
+            stepped: matches!(terms.flow, Flow::FirstUse | Flow::Grid { .. } | Flow::Named { .. }),
             phase: match terms.flow {
                 Flow::Continuous | Flow::FirstUse | Flow::Sliding { .. } | Flow::Leased | Flow::Wallet => None,
-                Flow::Grid { phase } => Some(seconds(phase)),
+                // The grid that reaches back from a named period counts no step too few.
+                Flow::Grid { phase: start } | Flow::Named { start, .. } => Some(seconds(start)),
             },
         }
     }

@@ -9,6 +9,7 @@ mod leases;
 mod limits_file;
 mod model;
 mod parts;
+mod periods;
 mod properties;
 mod regressions;
 mod shadows;

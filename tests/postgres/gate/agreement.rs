@@ -8,7 +8,7 @@ use std::task::Poll;
 use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
-use tollgate::{Charge, Decision, Error, Gate, Limit, MINUTE, Receipt, Request, SECOND, Settlement, Tokens};
+use tollgate::{Charge, Decision, Error, Gate, Limit, LimitKind, MINUTE, Receipt, Request, SECOND, Settlement, Tokens};
 
 use super::stage::{one_connection, patient, soon};
 use crate::proxy::Proxy;
@@ -59,6 +59,13 @@ impl Ask {
                 _ => Tokens::new(dice.u32(0..=6)),
             };
             let request = if dice.u32(..4) == 0 { limit.key(key) } else { limit.global() }.cost(cost);
+            let has_steps = matches!(limit.spec().kind, LimitKind::FixedWindow | LimitKind::SteppedBucket);
+            let request = if has_steps && dice.u32(..3) == 0 {
+                let start = second(f64::from(30 * dice.u32(..4)));
+                request.period(start, start + MINUTE * dice.u32(1..=2))
+            } else {
+                request
+            };
             if dice.u32(..12) == 0 && cost < Tokens::MAX { request.shadow() } else { request }
         };
         let some = |dice: &mut Rng| (0..dice.usize(1..=3)).map(|_| request(dice)).collect::<Vec<_>>();
