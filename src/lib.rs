@@ -71,6 +71,7 @@
 pub mod _guide;
 pub mod algebra;
 mod balance;
+pub mod calendar;
 mod call_name;
 mod decision;
 mod error;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod calendar;
 mod calls;
 mod conformance;
 mod leases;
