@@ -87,7 +87,7 @@ async fn take_batch(pool: &PgPool) -> Result<(i64, i64), Fault> {
     let jobs: Vec<(i64, i64, bool)> = sqlx::query_as(claim).fetch_all(&mut *tx).await?;
     // What was booked has paid.
     let (due, new): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|(.., booked)| *booked);
-    let calls = new.iter().map(|(_, tenant, _)| [PER_TENANT.key(*tenant), TOTAL.global()]);
+    let calls: Vec<_> = new.iter().map(|(_, tenant, _)| [PER_TENANT.key(*tenant), TOTAL.global()]).collect();
     let decisions = Limiter::new().reserve_each(&mut tx, calls).await?;
 
     let mut now: Vec<i64> = due.into_iter().map(|(id, ..)| id).collect();
