@@ -481,7 +481,7 @@ begin
             end if;
         end loop;
         exit when refused.place is not null or looking or is_lost;
-        for k in 1 .. cardinality(items) loop
+        for k in 1 .. array_upper(items, 1) loop
             i := items[k];
             v := vs[k];
             if not is_lost and i.micros > 0 and i.value is null then
@@ -500,7 +500,7 @@ begin
         exit when not is_lost;
         clock := coalesce(as_of, clock_timestamp());
     end loop;
-    for k in 1 .. case when is_lost then cardinality(items) else 0 end loop
+    for k in 1 .. case when is_lost then array_upper(items, 1) else 0 end loop
         i := items[k];
         v := vs[k];
         if refused.place is null and i.micros > 0 then
@@ -683,8 +683,8 @@ create function tollgate._key_of(arguments text[]) returns text language plpgsql
                        from unnest(arguments) with ordinality a (name, place)
                       where a.place > 1 having count(*) > 0), quote_literal(''));
 end $$;
--- `create trigger … before insert on … for each row execute function tollgate.limit_rows('limit', 'column', …)`: each
--- row takes a token of the key that its columns name.
+-- `create trigger ... before insert on ... for each row execute function tollgate.limit_rows('limit', 'column', ...)`:
+-- each row takes a token of the key that its columns name.
 create function tollgate.limit_rows() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -695,8 +695,8 @@ begin
                                            false, null));
     return new;
 end $$;
--- `create trigger … after insert on … referencing new table as inserted for each statement execute function
--- tollgate.limit_inserts('limit', 'column', …)`: the same for all rows of a statement at once, in the one lock order.
+-- `create trigger ... after insert on ... referencing new table as inserted for each statement execute function
+-- tollgate.limit_inserts('limit', 'column', ...)`: the same for all rows of a statement at once, in the one lock order.
 create function tollgate.limit_inserts() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
