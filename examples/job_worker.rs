@@ -30,7 +30,8 @@ async fn main() -> Result<(), Fault> {
     let pool = PgPool::connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
     // One tenant has half of the jobs.
-    let schema = "create table jobs (id bigint primary key, tenant bigint not null, run_at timestamptz not null default now(),
+    let schema =
+        "create table jobs (id bigint primary key, tenant bigint not null, run_at timestamptz not null default now(),
                                      booked bool not null default false, done_at timestamptz);
                   insert into jobs (id, tenant) select id, case when id % 2 = 0 then 0 else id % 8 end
                     from generate_series(1, 120) id";
