@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, block_in_place};
@@ -237,7 +237,8 @@ impl Books {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_in_another_process() {
     let (Ok(url), Ok(socket)) = (std::env::var(DATABASE), std::env::var(SOCKET)) else { return };
-    let options = url.parse::<PgConnectOptions>().unwrap().socket(socket);
+    // The proxy reads what clients send.
+    let options = url.parse::<PgConnectOptions>().unwrap().ssl_mode(PgSslMode::Disable).socket(socket);
     let pool = PgPoolOptions::new().max_connections(12).acquire_timeout(5 * LAPSE).connect_lazy_with(options);
     let gate = Gate::new(pool.clone());
     let mut callers = JoinSet::new();
