@@ -7,6 +7,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::key::Key;
+use crate::reason::Reason;
 use crate::receipt::Receipt;
 use crate::standing::{Each, Standings};
 use crate::tokens::Tokens;
@@ -146,6 +147,8 @@ pub struct Denied {
     pub limit: Cow<'static, str>,
     /// Whom it refused.
     pub key: Key,
+    /// Why it refused.
+    pub reason: Reason,
     /// What that limit has left; negative for a debt.
     pub remaining: Tokens,
     /// The first microsecond at which the same call, alone, would be granted; `None` where that is never, because only
@@ -188,21 +191,33 @@ impl Denied {
         source: Source,
     ) -> Option<Self> {
         let (longest, _) = refusals.iter().enumerate().max_by_key(|(_, refusal)| latest(refusal.retry_at))?;
-        let DeniedBy { limit, key, remaining, retry_at } = refusals.swap_remove(longest);
+        let DeniedBy { limit, key, reason, remaining, retry_at } = refusals.swap_remove(longest);
         let (others, standings, would_deny) = (refusals.into(), standings(), Each::default());
-        Some(Self { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings, would_deny })
+        Some(Self {
+            limit,
+            key,
+            reason,
+            remaining,
+            retry_at,
+            observed_at,
+            decided_at,
+            source,
+            others,
+            standings,
+            would_deny,
+        })
     }
 }
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "limit {:?}", self.limit)?;
+        write!(f, "limit {:?} {}", self.limit, self.reason)?;
         for other in &self.others {
-            write!(f, " and {:?}", other.limit)?;
+            write!(f, " and {:?} {}", other.limit, other.reason)?;
         }
         match self.retry_after() {
-            Some(wait) => write!(f, " exhausted (retry in {wait:?})"),
-            None => f.write_str(" exhausted (only a credit fills it)"),
+            Some(wait) => write!(f, " (retry in {wait:?})"),
+            None => f.write_str(" (only a credit fills it)"),
         }
     }
 }
@@ -217,6 +232,8 @@ pub struct DeniedBy {
     pub limit: Cow<'static, str>,
     /// Whom it refused.
     pub key: Key,
+    /// Why it refused.
+    pub reason: Reason,
     /// What it has left.
     pub remaining: Tokens,
     /// When it alone would no longer refuse, if ever.
@@ -275,6 +292,6 @@ macro_rules! written_with_wait {
 }
 written_with_wait! {
     Reservation { ready_at, observed_at, decided_at, receipt, standings, would_deny } and "wait_ms" from wait;
-    Denied { limit, key, remaining, retry_at, observed_at, decided_at, source, others, standings, would_deny }
+    Denied { limit, key, reason, remaining, retry_at, observed_at, decided_at, source, others, standings, would_deny }
         and "retry_after_ms" from retry_after;
 }

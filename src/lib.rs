@@ -97,6 +97,7 @@ mod parts;
 pub mod plan;
 #[cfg(feature = "postgres")]
 mod reaper;
+mod reason;
 mod receipt;
 mod request;
 mod standing;
@@ -128,6 +129,7 @@ pub use limiter::{BegunByHand, InTransaction, Limiter};
 pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, UnknownLimit};
 #[cfg(feature = "metrics")]
 pub use meter::describe_metrics;
+pub use reason::Reason;
 pub use receipt::{Charge, Receipt, Settlement};
 pub use request::Request;
 pub use standing::{CrossedError, Each, Standing, Standings};

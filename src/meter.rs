@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use crate::decision::Source;
+use crate::decision::{Denied, Source};
 use crate::error::{Error, chain};
+use crate::reason::Reason;
 
 /// Who decides.
 #[derive(Clone, Copy)]
@@ -22,18 +23,34 @@ impl By {
     }
 }
 
-/// One call was answered.
+/// One call was answered, and not refused.
 pub(crate) fn decided(by: By, limit: &str, outcome: &'static str, source: Source) {
+    answered(by, limit, outcome, source, None);
+}
+
+/// One call was refused.
+pub(crate) fn refused(by: By, denied: &Denied) {
+    let reason = match denied.reason {
+        Reason::Short => "short",
+        Reason::HeldBack => "held_back",
+        Reason::Leased => "leased",
+        Reason::OutOfTurn => "out_of_turn",
+    };
+    answered(by, &denied.limit, "denied", denied.source, Some(reason));
+}
+
+fn answered(by: By, limit: &str, outcome: &'static str, source: Source, reason: Option<&'static str>) {
     let source = match source {
         Source::Database => "database",
         Source::Repeated => "repeated",
         Source::Memory => "memory",
         Source::Degraded => "degraded",
     };
-    tracing::debug!(by = by.as_str(), limit, outcome, source, "decided");
+    tracing::debug!(by = by.as_str(), limit, outcome, source, reason, "decided");
     #[cfg(feature = "metrics")]
     metrics::counter!(
-        DECISIONS, "by" => by.as_str(), "limit" => limit.to_owned(), "outcome" => outcome, "source" => source
+        DECISIONS, "by" => by.as_str(), "limit" => limit.to_owned(), "outcome" => outcome, "source" => source,
+        "reason" => reason.unwrap_or_default()
     )
     .increment(1);
 }
@@ -102,7 +119,7 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 ///
 /// | metric | kind | labels |
 /// | --- | --- | --- |
-/// | `tollgate_decisions_total` | counter | `by` (`gate`, `limiter`), `limit`, `outcome` (`granted`, `denied`, `changed`), `source` (`database`, `repeated`, `memory`, `degraded`) |
+/// | `tollgate_decisions_total` | counter | `by` (`gate`, `limiter`), `limit`, `outcome` (`granted`, `denied`, `changed`), `source` (`database`, `repeated`, `memory`, `degraded`), `reason` of a refusal (`short`, `held_back`, `leased`), else empty |
 /// | `tollgate_would_deny_total` | counter: refusals by [shadows](crate::Request::shadow) | `by`, `limit` |
 /// | `tollgate_errors_total` | counter: calls that the database did not answer, whatever the failure policy made of them | `by`, `limit` |
 /// | `tollgate_wait_seconds` | histogram: from a gate's call to the answer of the database | |
@@ -115,7 +132,8 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | `tollgate_limit_capacity_tokens` | gauge: the most that a limit holds for a key | `limit` |
 /// | `tollgate_limit_rate_tokens` | gauge: what comes back to a key in a second | `limit` |
 ///
-/// A limiter counts what it has answered, whether its caller commits or not.
+/// A refusal is counted under the limit to wait for longest. A limiter counts what it has answered, whether its caller
+/// commits or not.
 ///
 /// # Example
 ///

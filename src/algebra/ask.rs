@@ -1,6 +1,7 @@
 use super::state::{cut, wide};
 use super::terms::{Flow, Terms};
 use crate::call_name::Drawn;
+use crate::reason::Reason;
 use crate::tokens::Tokens;
 
 /// What a call asks of a limit for one key.
@@ -70,6 +71,18 @@ impl Ask {
     /// The least balance that it may leave.
     pub(super) fn floor(self, terms: &Terms) -> i128 {
         self.leaving.map_or_else(|| -i128::from(self.max_debt(terms)), wide)
+    }
+
+    /// Why a balance refuses it, where it does.
+    pub(super) fn refused_for(self, balance: i128, terms: &Terms) -> Reason {
+        let left = balance - wide(self.cost());
+        if (-i128::from(self.max_debt(terms))..self.floor(terms)).contains(&left) {
+            Reason::HeldBack
+        } else if terms.flow == Flow::Leased {
+            Reason::Leased
+        } else {
+            Reason::Short
+        }
     }
 
     /// How many tokens each request gets that takes a part, if one does: as many as there are, or the least where there

@@ -7,6 +7,7 @@ use super::shard::{Portion, Shard};
 use super::state::{State, cut, wide};
 use super::terms::{Flow, Terms};
 use super::timestamp::Timestamp;
+use crate::reason::Reason;
 use crate::tokens::Tokens;
 
 /// A limit's rows for one key, asked as one at an instant. Most limits have one row; one with shards has several.
@@ -63,6 +64,8 @@ pub enum Verdict {
     },
     /// Nothing is taken, and the rows stay as they are.
     Denied {
+        /// What is missing.
+        reason: Reason,
         /// The balance.
         remaining: Tokens,
         /// The first instant at which the same call, alone, would be granted.
@@ -145,7 +148,8 @@ impl<'r> Pool<'r> {
         }
         if left < floor || room_at > self.now {
             let retry_at = self.first_instant(needs).max(room_at);
-            return Ok(Verdict::Denied { remaining: self.balance(), retry_at });
+            let reason = ask.refused_for(self.sum, &self.terms);
+            return Ok(Verdict::Denied { reason, remaining: self.balance(), retry_at });
         }
         let portions = if cost > 0 { self.take(ask, cost) } else { Vec::new() };
         let ready_at = if portions.is_empty() { self.repaid_at() } else { self.ready_at(&portions) };

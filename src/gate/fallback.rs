@@ -80,7 +80,10 @@ impl Fallback {
         let Some(decision) = self.decide(call) else { return Err(error) };
         let (limit, outcome) = (limit.as_str(), if decision.is_granted() { "granted" } else { "denied" });
         tracing::warn!(limit, outcome, degraded = true, error = %chain(&error), "decided without the database");
-        meter::decided(By::Gate, limit, outcome, Source::Degraded);
+        match &decision {
+            Decision::Granted(_) => meter::decided(By::Gate, limit, outcome, Source::Degraded),
+            Decision::Denied(denied) => meter::refused(By::Gate, denied),
+        }
         Ok(decision)
     }
 

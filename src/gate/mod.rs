@@ -541,7 +541,7 @@ impl Gate {
         let Shared { refusals, fallback, settings, tally, .. } = &*self.inner.shared;
         let remembered = refusals.as_ref().and_then(|refusals| refusals.refuse(&call, &settings.clock));
         let decision = if let Some(denied) = remembered {
-            meter::decided(By::Gate, &denied.limit, "denied", Source::Memory);
+            meter::refused(By::Gate, &denied);
             Ok(Decision::Denied(denied))
         } else {
             let kept = fallback.keep(&call);
@@ -587,7 +587,10 @@ impl Gate {
                 }
                 span.record("outcome", answer.outcome());
                 answer.would_deny().iter().for_each(|shadow| meter::would_deny(By::Gate, &shadow.limit));
-                meter::decided(By::Gate, limit.as_str(), answer.outcome(), answer.source());
+                match answer {
+                    Answer::Denied(denied) => meter::refused(By::Gate, denied),
+                    _ => meter::decided(By::Gate, limit.as_str(), answer.outcome(), answer.source()),
+                }
             }
             Err(error) => {
                 span.record("outcome", "error");

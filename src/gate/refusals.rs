@@ -179,7 +179,7 @@ fn refusal(
     let pool = |now| Pool::new(&target.terms, &row, now);
     let Ok(Verdict::Denied { .. }) = pool(latest).decide(item.action) else { return None };
     let earliest = pool(earliest);
-    let Ok(Verdict::Denied { remaining, retry_at }) = earliest.decide(item.action) else { return None };
+    let Ok(Verdict::Denied { reason, remaining, retry_at }) = earliest.decide(item.action) else { return None };
     let (limit, key) = (target.limit.clone(), target.first.key.clone());
     // Of a wallet neither is ever.
     let ever = |at: Timestamp| Some(at).filter(|at| *at < Timestamp::MAX).map(Into::into);
@@ -187,7 +187,7 @@ fn refusal(
     let retry_at = ever(retry_at);
     let standing = Standing { limit, key, cost: item.action.cost(), remaining, more_at: ever(more_at), before: None };
     let (limit, key) = (target.limit.name.clone().into(), target.first.key.clone());
-    Some((earliest.now(), DeniedBy { limit, key, remaining, retry_at }, standing))
+    Some((earliest.now(), DeniedBy { limit, key, reason, remaining, retry_at }, standing))
 }
 
 /// So few readings are under way at once that hardly any meets a row of another key that is raised meanwhile.

@@ -15,6 +15,7 @@ use super::hand_over::{HandOvers, LAST_PAUSE, pause};
 use crate::algebra::{Ask, Flow, State, Timestamp};
 use crate::decision::{Decision, Denied, Grant};
 use crate::plan::{Item, Row};
+use crate::reason::Reason;
 use crate::standing::Each;
 use crate::tokens::Tokens;
 
@@ -338,6 +339,7 @@ pub(super) fn out_of_turn(item: &Item<Ask>, checked: Decision) -> Denied {
         Decision::Granted(Grant { remaining, observed_at, decided_at, source, standings, would_deny, .. }) => Denied {
             limit: item.target.limit.name.clone().into(),
             key: item.target.first.key.clone(),
+            reason: Reason::OutOfTurn,
             remaining,
             retry_at: Some(observed_at + chrono::TimeDelta::microseconds(1)),
             observed_at,

@@ -6,12 +6,13 @@ use serde::Serialize;
 
 use super::policy::printable;
 use crate::decision::Denied;
+use crate::reason::Reason;
 
 /// A problem document (RFC 9457), the body of a refusal: `application/problem+json`.
 ///
 /// A refusal by a limit has the draft's type `quota-exceeded`, the names of the limits that refused, written as in
-/// `RateLimit-Policy`, and a member of our own, `retry_at`: the exact instant by the database's clock, of which
-/// `Retry-After` has whole seconds. No member holds a key.
+/// `RateLimit-Policy`, and two members of our own: the `reason` of the limit to wait for longest, and `retry_at`, the
+/// exact instant by the database's clock, of which `Retry-After` has whole seconds. No member holds a key.
 #[derive(Clone, Debug, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
@@ -29,6 +30,9 @@ pub struct Problem {
     /// The names of the limits that refused.
     #[serde(rename = "violated-policies", skip_serializing_if = "Vec::is_empty")]
     pub violated_policies: Vec<String>,
+    /// Why the limit to wait for longest refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
     /// When the same request would be granted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_at: Option<DateTime<Utc>>,
@@ -39,7 +43,7 @@ impl Problem {
     pub const MEDIA_TYPE: &str = "application/problem+json";
 
     pub(super) fn new(status: StatusCode, kind: &'static str, title: &'static str) -> Self {
-        Self { kind, title, status, detail: None, violated_policies: Vec::new(), retry_at: None }
+        Self { kind, title, status, detail: None, violated_policies: Vec::new(), reason: None, retry_at: None }
     }
 
     /// The document.
@@ -59,6 +63,7 @@ impl From<&Denied> for Problem {
         Self {
             detail: Some(denied.to_string()),
             violated_policies: violated.map(|name| printable(name)).collect(),
+            reason: Some(denied.reason),
             retry_at: denied.retry_at,
             ..Self::new(StatusCode::TOO_MANY_REQUESTS, QUOTA_EXCEEDED, title)
         }

@@ -525,7 +525,7 @@ fn tell(call: &CheckedCall, answer: &Result<Answer, Error>) {
         meter::would_deny(By::Limiter, &shadow.limit);
     }
     match answer {
-        Ok(Answer::Denied(denied)) => meter::decided(By::Limiter, &denied.limit, "denied", denied.source),
+        Ok(Answer::Denied(denied)) => meter::refused(By::Limiter, denied),
         Ok(answer) => meter::decided(By::Limiter, limit, answer.outcome(), answer.source()),
         Err(error) => meter::failed(By::Limiter, limit, error),
     }

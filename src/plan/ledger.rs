@@ -7,6 +7,7 @@ use crate::balance::Balance;
 use crate::call_name::Keeping;
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::error::Error;
+use crate::reason::Reason;
 use crate::receipt::{Charge, ChargeKind, Receipt, Settlement, by_request};
 use crate::standing::{Each, Standing};
 use crate::stored_call::{CallRow, Given};
@@ -178,9 +179,9 @@ impl Ledger {
                     decided_at = decided_at.max(pool.now());
                     verdicts.push(Taken { portions, remaining, ready_at, at: pool.now() });
                 }
-                Verdict::Denied { remaining, retry_at } => {
+                Verdict::Denied { reason, remaining, retry_at } => {
                     refused_at = refused_at.max(pool.now());
-                    refusals.push(refusal(&item.target, remaining, retry_at));
+                    refusals.push(refusal(&item.target, reason, remaining, retry_at));
                 }
             }
         }
@@ -250,8 +251,10 @@ impl Ledger {
             Ok(Verdict::Granted { portions, remaining, ready_at }) if is_sound => {
                 Ok(Taken { portions, remaining, ready_at, at: pool.now() })
             }
-            Ok(Verdict::Denied { remaining, retry_at }) if is_sound => Err(refusal(&item.target, remaining, retry_at)),
-            _ => Err(refusal(&item.target, pool.balance(), Timestamp::MAX)),
+            Ok(Verdict::Denied { reason, remaining, retry_at }) if is_sound => {
+                Err(refusal(&item.target, reason, remaining, retry_at))
+            }
+            _ => Err(refusal(&item.target, Reason::Short, pool.balance(), Timestamp::MAX)),
         }
     }
 
@@ -604,9 +607,9 @@ fn is_of(charges: &[Charge], row: &CallRow) -> bool {
     charges.iter().map(facts).eq(row.charges.iter().map(facts))
 }
 
-fn refusal(target: &Target, remaining: Tokens, retry_at: Timestamp) -> DeniedBy {
+fn refusal(target: &Target, reason: Reason, remaining: Tokens, retry_at: Timestamp) -> DeniedBy {
     let limit = target.limit.name.clone().into();
-    DeniedBy { limit, key: target.key().clone(), remaining, retry_at: ever(retry_at).map(Into::into) }
+    DeniedBy { limit, key: target.key().clone(), reason, remaining, retry_at: ever(retry_at).map(Into::into) }
 }
 
 /// What is due after the end of time never is.

@@ -28,6 +28,7 @@ fn a_refusal_is_a_429_that_names_its_limits_and_the_instant_but_never_the_key() 
     assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
     assert_eq!(body["status"], 429);
     assert_eq!(body["violated-policies"], json!(["slow %25", "fast"]), "as RateLimit-Policy names them, each once");
+    assert_eq!(body["reason"], "short");
     assert_eq!(body["retry_at"], "1970-01-01T00:01:00.500Z");
     assert!(!body.to_string().contains("secret"), "{body}");
 }

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use tokio::task::JoinSet;
-use tollgate::{Decision, Gate, Limit, MINUTE, OnFailure, SECOND, Source, Tokens};
+use tollgate::{Decision, Gate, Limit, MINUTE, OnFailure, Reason, SECOND, Source, Tokens};
 
 use crate::gate::stage::{EVER, nowhere, patient, pool};
 use crate::teller::tokens;
@@ -91,4 +91,34 @@ async fn a_part_is_granted_and_repeated_by_either_of_the_two() {
         let grant = gate.consume(limit.global().cost(9).up_to(2).leaving(1)).await.unwrap().granted().unwrap();
         assert_eq!((grant.amount, grant.source), (tokens(amount), Source::Degraded));
     }
+}
+
+#[tokio::test]
+async fn whoever_refuses_says_why() {
+    let world = World::new().await;
+    let gate = patient(&world.pool).remember_refusals(EVER).build();
+    let local = patient(&nowhere()).on_failure(OnFailure::Local(1.0)).build();
+    let limit = Limit::fixed_window("window", 10, EVER);
+    for gate in [&gate, &local] {
+        gate.consume(limit.global().cost(5)).await.unwrap().granted().unwrap();
+    }
+    for (request, reason) in [
+        (limit.global().cost(6), Reason::Short),
+        (limit.global().cost(5).leaving(1), Reason::HeldBack),
+        (limit.global().cost(9).up_to(6).leaving(1), Reason::Short),
+        (limit.global().cost(9).up_to(5).leaving(1), Reason::HeldBack),
+    ] {
+        let mut tx = world.begin().await;
+        let mut told = vec![limiter().consume(&mut tx, request.clone()).await.unwrap().denied().unwrap()];
+        // Also from memory, at the latest the second time.
+        for gate in [&gate, &gate, &local] {
+            told.push(gate.consume(request.clone()).await.unwrap().denied().unwrap());
+        }
+        assert!(told.iter().all(|denied| denied.reason == reason), "{reason:?} {told:?}");
+        let sources = told.iter().map(|denied| denied.source).skip(2).collect::<Vec<_>>();
+        assert_eq!(sources, [Source::Memory, Source::Degraded]);
+    }
+    let slots = Limit::concurrency("slots", 1, MINUTE);
+    gate.consume(slots.global()).await.unwrap().granted().unwrap();
+    assert_eq!(gate.consume(slots.global()).await.unwrap().denied().unwrap().reason, Reason::Leased);
 }

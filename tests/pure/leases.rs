@@ -6,7 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call};
-use tollgate::{CallError, Charge, Error, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND, Tokens};
+use tollgate::{
+    CallError, Charge, Error, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Reason, Receipt, SECOND, Tokens,
+};
 
 use crate::story::config;
 use crate::world::{World, at, due, micros, receipt, sec, terms_of, tokens};
@@ -258,7 +260,8 @@ fn who_asks_for_nothing_holds_nothing() {
     for _ in 1..=1_000 {
         world.call(Call::consume([crowded.global().cost(0.5)]), sec(0)).unwrap();
     }
-    world.denied(crowded.global().cost(0.5), sec(0));
+    let full = world.denied(crowded.global().cost(0.5).leaving(1), sec(0));
+    assert_eq!(full.reason, Reason::Leased, "not held back: five hundred are left");
     assert_eq!(world.granted(crowded.global().cost(0), sec(0)), tokens(500));
 }
 

@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call};
-use tollgate::{CallError, DAY, Error, Limit, LimitKind, MINUTE, Request, SECOND, Source, Tokens};
+use tollgate::{CallError, DAY, Error, Limit, LimitKind, MINUTE, Reason, Request, SECOND, Source, Tokens};
 
 use crate::model::Model;
 use crate::story::{Amount, EPOCH, amounts, any_kind, capacity, config, gaps, limits, named, places};
@@ -126,6 +126,18 @@ impl Asking {
         Some(if is_whole { part.div_floor(&token) * token } else { part })
     }
 
+    /// Why a limit refuses.
+    fn reason(&self, which: usize, request: &Request, balance: &BigInt) -> Reason {
+        let Sum { whole, parts, .. } = &self.sums[which];
+        let spec = request.limit().spec();
+        let owed = if spec.kind == LimitKind::Wallet { spec.max_reserved.micros() } else { 0 };
+        match spec.kind {
+            _ if balance - whole - parts * &self.least >= BigInt::from(-owed) => Reason::HeldBack,
+            LimitKind::Concurrency => Reason::Leased,
+            _ => Reason::Short,
+        }
+    }
+
     fn takes_part(&self) -> bool {
         self.sums.iter().any(|sum| !sum.parts.is_zero())
     }
@@ -160,8 +172,13 @@ impl Asking {
                 }
                 Ok(Some(part))
             }
-            (Ok(Answer::Denied(_)), None) => {
+            (Ok(Answer::Denied(denied)), None) => {
                 prop_assert_eq!(&*world, &before, "a refusal changes nothing");
+                let others = denied.others.iter().map(|other| (&other.limit, other.reason));
+                for (limit, reason) in [(&denied.limit, denied.reason)].into_iter().chain(others) {
+                    let which = limits.iter().position(|request| request.limit().name() == limit).unwrap();
+                    prop_assert_eq!(reason, self.reason(which, &limits[which], &balances[which]));
+                }
                 Ok(None)
             }
             (answer, part) => Err(TestCaseError::fail(format!("{answer:?} for {part:?}"))),

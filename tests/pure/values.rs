@@ -17,7 +17,8 @@ use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{
     Balance, Charge, Decision, Denied, DeniedBy, Error, Grant, HOUR, Key, KeyError, Limit, LimitError, LimitFault,
-    LimitKind, LimitSpec, MINUTE, Receipt, Request, Reservation, SECOND, Source, Storage, ToKey, Tokens, TokensError,
+    LimitKind, LimitSpec, MINUTE, Reason, Receipt, Request, Reservation, SECOND, Source, Storage, ToKey, Tokens,
+    TokensError,
 };
 
 use crate::story::{any_kind, config, extreme_limits, limits};
@@ -217,8 +218,8 @@ fn a_refusal_says_how_long_to_wait_rounded_up() {
     assert_eq!(
         json,
         json!({
-            "limit": "3/s", "key": "secret", "remaining": 0, "retry_at": "1970-01-01T00:00:00.333334Z",
-            "retry_after_ms": 334, "observed_at": "1970-01-01T00:00:00Z", "decided_at": "1970-01-01T00:00:00Z",
+            "limit": "3/s", "key": "secret", "reason": "short", "remaining": 0,
+            "retry_at": "1970-01-01T00:00:00.333334Z", "retry_after_ms": 334, "observed_at": "1970-01-01T00:00:00Z", "decided_at": "1970-01-01T00:00:00Z",
             "source": "database", "others": [],
             "standings": [{
                 "limit": limit, "key": "secret", "cost": 1, "remaining": 0, "more_at": "1970-01-01T00:00:00.333334Z",
@@ -278,7 +279,7 @@ fn a_refusal_by_several_limits_names_them_all() {
     let [other]: &[DeniedBy] = &denied.others else { panic!("{denied:?}") };
     assert_eq!((other.limit.as_ref(), due(other.retry_at)), ("fast", sec(1)));
     assert_eq!(&travelled(&denied), &denied);
-    assert_eq!(denied.to_string(), r#"limit "slow" and "fast" exhausted (retry in 3600s)"#);
+    assert_eq!(denied.to_string(), r#"limit "slow" exhausted and "fast" exhausted (retry in 3600s)"#);
 }
 
 /// The last microsecond that PostgreSQL and chrono share is an instant like any other.
@@ -304,6 +305,10 @@ fn plain_words_stay() {
         ["fixed_window", "sliding_window", "stepped_bucket", "token_bucket"]
     );
     assert_eq!(words([Source::Database]), ["database"]);
+    assert_eq!(
+        words([Reason::Short, Reason::HeldBack, Reason::Leased, Reason::OutOfTurn]),
+        ["short", "held_back", "leased", "out_of_turn"]
+    );
 }
 
 // Amounts.

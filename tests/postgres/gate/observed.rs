@@ -57,7 +57,8 @@ fn decisions_are_counted_by_limit_outcome_and_source() {
         }
     };
     let decisions_by = |by, outcome, source| {
-        let labels = [("by", by), ("limit", "watched"), ("outcome", outcome), ("source", source)];
+        let reason = if outcome == "denied" { "short" } else { "" };
+        let labels = [("by", by), ("limit", "watched"), ("outcome", outcome), ("source", source), ("reason", reason)];
         counted("tollgate_decisions_total", &labels)
     };
     let decisions = |outcome, source| decisions_by("gate", outcome, source);
@@ -94,7 +95,7 @@ fn traces_name_the_limit_and_never_the_key() {
     });
     for expected in [
         r#"limit="watched" outcome="granted" source="database""#,
-        r#"limit="watched" outcome="denied" source="database""#,
+        r#"limit="watched" outcome="denied" source="database" reason="short""#,
         r#"limit="watched" outcome="denied" source="memory""#,
         "tollgate_batch{calls=1 rows=1}",
     ] {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use tokio::task::JoinSet;
-use tollgate::{Decision, Error, HOUR, Limit, MINUTE, SECOND, Source, Storage, Tokens};
+use tollgate::{Decision, Error, HOUR, Limit, MINUTE, Reason, SECOND, Source, Storage, Tokens};
 
 use super::stage::{EVER, one_connection, patient, pool, soon, until_asked};
 use crate::proxy::Proxy;
@@ -206,7 +206,11 @@ async fn whose_time_is_up_behind_others_takes_nothing() {
     };
     tokio::select! {
         decision = &mut much => panic!("{decision:?}"),
-        denied = little => assert!(!denied.denied().unwrap().retry_after().unwrap().is_zero()),
+        denied = little => {
+            let denied = denied.denied().unwrap();
+            assert_eq!(denied.reason, Reason::OutOfTurn);
+            assert!(!denied.retry_after().unwrap().is_zero());
+        }
     }
     assert_eq!(gate.balance(limit.key("k")).await.unwrap().value.micros() / 1_000_000, 20);
 }

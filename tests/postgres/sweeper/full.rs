@@ -75,7 +75,7 @@ async fn the_answers_are_the_same_with_and_without_sweeps_at_every_moment() {
                     assert_eq!(grant.remaining, remaining);
                     kept.insert((which, id), portions[0].next.clone());
                 }
-                (Verdict::Denied { remaining, retry_at }, Decision::Denied(denied)) => {
+                (Verdict::Denied { remaining, retry_at, .. }, Decision::Denied(denied)) => {
                     assert_eq!((denied.remaining, denied.retry_at), (remaining, Some(retry_at.into())));
                 }
                 (verdict, answer) => panic!("{verdict:?} without sweeps, {answer:?} with"),
