@@ -100,6 +100,7 @@ mod reaper;
 mod reason;
 mod receipt;
 mod request;
+mod span;
 mod standing;
 #[cfg(feature = "postgres")]
 mod store;
@@ -132,6 +133,7 @@ pub use meter::describe_metrics;
 pub use reason::Reason;
 pub use receipt::{Charge, Receipt, Settlement};
 pub use request::Request;
+pub use span::{Span, SpanError};
 pub use standing::{CrossedError, Each, Standing, Standings};
 pub use stored_call::{CallRow, Given};
 #[cfg(feature = "postgres")]

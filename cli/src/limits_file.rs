@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate::{Limit, LimitKind, Limits, LimitsError, Storage, Tokens};
+use tollgate::{Limit, LimitKind, Limits, LimitsError, Span, Storage, Tokens};
 
 use crate::error::CommandError;
 use crate::output::printable;
@@ -54,7 +54,7 @@ pub(crate) fn read(path: &Path) -> Result<Limits, CommandError> {
 /// A definition in one line.
 pub(crate) fn describe(limit: &Limit) -> String {
     let spec = limit.spec();
-    let span = humantime::format_duration;
+    let span = Span;
     let mut words = vec![format!("{}: {}", printable(spec.name()), spec.kind)];
     words.extend(match limit.lease() {
         Some(lease) => Some(format!("{} at once, leases of {}", spec.rate, span(lease))),

@@ -7,7 +7,7 @@ use rand_distr::{Distribution, Exp1};
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::SeedableRng;
 use tollgate::algebra::Timestamp;
-use tollgate::{Key, Limit, Tokens, TokensError};
+use tollgate::{Key, Limit, Span, SpanError, Tokens, TokensError};
 
 /// When synthetic traffic begins: midnight of 1 January 2025, UTC. Windows that are aligned to the clock are aligned to
 /// it.
@@ -104,7 +104,7 @@ fn count<T: FromStr>(text: &str) -> Result<T, String> {
 }
 
 fn span(text: &str) -> Result<u64, String> {
-    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let Span(span) = text.parse().map_err(|error: SpanError| error.to_string())?;
     let micros = u64::try_from(span.as_micros()).ok().filter(|_| span <= Limit::MAX_PERIOD);
     micros.ok_or_else(|| "it is longer than 1000 years".to_owned())
 }

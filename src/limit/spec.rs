@@ -10,7 +10,8 @@ use crate::tokens::Tokens;
 
 /// A limit as plain data: read it from a file, fill it in at run time, and turn it into a [`Limit`], which checks it.
 ///
-/// Unknown fields are errors, and durations are written as people do (`"1h 30m"`, `"500ms"`, `"7d"`).
+/// Unknown fields are errors, and durations are written as people do (`"1h 30m"`, `"500ms"`, `"7d"`), as a
+/// [`Span`](crate::Span) is.
 ///
 /// # Example
 ///

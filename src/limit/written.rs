@@ -4,17 +4,16 @@
 pub(crate) mod span {
     use std::time::Duration;
 
-    use serde::{Deserialize, Deserializer, Serializer, de};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::span::Span;
 
     pub(crate) fn serialize<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&humantime::format_duration(*span))
+        Span(*span).serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        humantime::parse_duration(&text).map_err(|error| {
-            de::Error::custom(format_args!("{text:?} is not a span of time: {error} (write \"1h 30m\")"))
-        })
+        Span::deserialize(deserializer).map(|Span(span)| span)
     }
 }
 
@@ -23,8 +22,7 @@ pub(super) mod optional_span {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    #[derive(Deserialize, Serialize)]
-    struct Span(#[serde(with = "super::span")] Duration);
+    use crate::span::Span;
 
     #[expect(clippy::ref_option, reason = "the signature that serde's `with` calls")]
     pub(in super::super) fn serialize<S: Serializer>(

@@ -134,6 +134,10 @@ impl Draft {
 /// What to write instead of a value that its field does not take.
 fn instead_of_value(value: &FieldValue, kind: &FileFaultKind, example: &str) -> Option<String> {
     let FileFaultKind::WrongValue { reason, .. } = kind else { return None };
+    // It says itself what to write.
+    if reason.ends_with(')') {
+        return None;
+    }
     let meant = match value {
         // The reason quotes the word, and then those that the field takes.
         Ok(Scalar::String(word)) => did_you_mean(word, reason.split('`').skip(3).step_by(2)),

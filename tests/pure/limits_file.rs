@@ -173,6 +173,20 @@ fn what_no_number_holds_is_a_fault_and_no_panic() {
 }
 
 #[test]
+fn what_has_no_one_length_is_no_period() {
+    for word in ["1month", "2 months", "1M", "1year", "1h 1y", "3yrs"] {
+        for (field, above) in [("per", "kind = 'fixed_window'"), ("start", "per = '1h'\nkind = 'fixed_window'")] {
+            let told = toml_faults(&format!("[x]\nrate = 1\n{field} = '{word}'\n{above}"));
+            let fault = format!("limit \"x\": {field}: \"{word}\" is longer in some months and years than in others");
+            assert!(told.contains(&fault), "{told}");
+            assert!(told.ends_with("(write days, or name each by `Request::period`)"), "{told}");
+        }
+    }
+    let limits = Limits::from_toml("[x]\nkind = 'fixed_window'\nrate = 1\nper = '31days 1m'").unwrap();
+    assert_eq!(serde_json::to_value(limits.get("x").unwrap()).unwrap()["period"], "31days 1m");
+}
+
+#[test]
 fn names_inside_are_told_what_to_do() {
     let told = toml_faults("[x]\nname = 'x'\nkind = 'token_bucket'\nrate = 1\nper = '1s'");
     assert!(

@@ -219,7 +219,8 @@ fn a_refusal_says_how_long_to_wait_rounded_up() {
         json,
         json!({
             "limit": "3/s", "key": "secret", "reason": "short", "remaining": 0,
-            "retry_at": "1970-01-01T00:00:00.333334Z", "retry_after_ms": 334, "observed_at": "1970-01-01T00:00:00Z", "decided_at": "1970-01-01T00:00:00Z",
+            "retry_at": "1970-01-01T00:00:00.333334Z", "retry_after_ms": 334,
+            "observed_at": "1970-01-01T00:00:00Z", "decided_at": "1970-01-01T00:00:00Z",
             "source": "database", "others": [],
             "standings": [{
                 "limit": limit, "key": "secret", "cost": 1, "remaining": 0, "more_at": "1970-01-01T00:00:00.333334Z",

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tollgate::algebra::Timestamp;
-use tollgate::{Key, Limit, LimitKind, Tokens, TokensError};
+use tollgate::{Key, Limit, LimitKind, Span, SpanError, Tokens, TokensError};
 use tollgate_simulation::{Arrival, Arrivals, Rule, START, Traffic, Trial, recorded};
 
 use crate::fault::Fault;
@@ -81,8 +81,8 @@ impl Scene {
     fn settings(&self) -> Result<Vec<Setting>, Vec<Fault>> {
         let mut faults = Vec::new();
         let work = Some(self.work.as_str()).filter(|work| !work.is_empty());
-        let work = work.map(humantime::parse_duration).transpose();
-        let work = work.map_err(|error| faults.push(Fault::of("work", error))).ok().flatten();
+        let work = work.map(|work| work.parse().map(|Span(work)| work)).transpose();
+        let work = work.map_err(|error: SpanError| faults.push(Fault::of("work", error))).ok().flatten();
         let funds = if self.funds.is_empty() { Ok(Tokens::ZERO) } else { tokens(&self.funds) };
         let funds = funds.map_err(|error| faults.push(Fault::of("funds", error))).unwrap_or_default();
         let mut settings = Vec::new();

@@ -70,7 +70,7 @@ fn wrong_traffic_says_what_is_wrong() {
         ("constant rate=1 per=never", "\"per=never\": "),
         ("constant rate=1 per=1s cost=-1", "a number of tokens is negative"),
         ("constant rate=1 per=1s clients=100001", "it is no whole number, or too large"),
-        ("constant rate=1 per=1s for=1001years", "it is longer than 1000 years"),
+        ("constant rate=1 per=1s for=365001d", "it is longer than 1000 years"),
         ("constant rate=1 per=1s key=", "the key: a key is empty"),
         ("constant", "this traffic makes no calls (give rate and per, each more than zero)"),
         ("burst size=1 every=0s", "this traffic makes no calls (give size and every, each more than zero)"),

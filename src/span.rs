@@ -1,0 +1,89 @@
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A span of time as people write it, in limits files and on command lines: `1h 30m`, `500ms`, `7days`.
+///
+/// Months and years are errors, because they have no one length.
+///
+/// # Example
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate::{Span, SpanError};
+///
+/// assert_eq!("1h 30m".parse(), Ok(Span(Duration::from_secs(5_400))));
+/// assert_eq!(Span(Duration::from_hours(24 * 31)).to_string(), "31days");
+/// assert!(matches!("1month".parse::<Span>(), Err(SpanError::Calendar(_))));
+/// ```
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct Span(pub Duration);
+
+/// Why a text is no span of time.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpanError {
+    /// It names a month or a year.
+    #[error("{0:?} is longer in some months and years than in others (write days, or name each by `Request::period`)")]
+    Calendar(String),
+    /// It cannot be read.
+    #[error("{text:?} is not a span of time: {reason} (write \"1h 30m\")")]
+    Unreadable {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl FromStr for Span {
+    type Err = SpanError;
+
+    fn from_str(text: &str) -> Result<Self, SpanError> {
+        if text.split(|letter: char| !letter.is_ascii_alphabetic()).any(|unit| OF_CALENDAR.contains(&unit)) {
+            return Err(SpanError::Calendar(text.to_owned()));
+        }
+        humantime::parse_duration(text).map(Self).map_err(|error| {
+            let reason = match error {
+                humantime::DurationError::UnknownUnit { unit, .. } if !unit.is_empty() => {
+                    format!("there is no unit {unit:?}")
+                }
+                other => other.to_string(),
+            };
+            SpanError::Unreadable { text: text.to_owned(), reason }
+        })
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Of many days other words would make months and years of 30.44 and 365.25 days.
+        let (days, seconds) = (self.0.as_secs() / DAY, self.0.as_secs() % DAY);
+        let rest = Duration::new(seconds, self.0.subsec_nanos());
+        if days > 0 {
+            write!(f, "{days}day{}", if days > 1 { "s" } else { "" })?;
+        }
+        if days == 0 || !rest.is_zero() {
+            write!(f, "{}{}", if days > 0 { " " } else { "" }, humantime::format_duration(rest))?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Span {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// All that `humantime` reads as 30.44 or 365.25 days.
+const OF_CALENDAR: [&str; 8] = ["months", "month", "M", "years", "year", "yr", "yrs", "y"];
+const DAY: u64 = 24 * 60 * 60;
