@@ -1,11 +1,12 @@
-//! How fast is `Limiter::consume` in transactions of the caller, beside sqlx and pgbench sending the very same statements?
+//! How fast is `Limiter::consume` in transactions of the caller, beside sqlx and pgbench sending the very same
+//! statements?
 //!
 //! `cargo bench -p tollgate-benches --bench joined`
 //!
 //! All run in turns on one private server, through 16 connections over a Unix socket, on 10 000 keys and on one. The
 //! median of five turns counts. Beside sqlx this measures what the library adds to the statements: it builds them,
-//! decodes their rows and decides. Beside pgbench it measures the driver, too. It does not measure a network, other load
-//! or more cores. Absolute figures are this machine's.
+//! decodes their rows and decides. Beside pgbench it measures the driver, too. It does not measure a network, other
+//! load or more cores. Absolute figures are this machine's.
 
 mod support;
 

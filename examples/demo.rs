@@ -1,7 +1,7 @@
 //! What the limiter does, on a real server, in scenes that each print what was asked, the answer, and the balance.
 //!
-//! `./dev demo`, or `cargo run --example demo [-- --database-url URL]`, where a URL names a database to run in instead of
-//! a private one: the demo migrates it, and removes what it wrote itself.
+//! `./dev demo`, or `cargo run --example demo [-- --database-url URL]`, where a URL names a database to run in instead
+//! of a private one: the demo migrates it, and removes what it wrote itself.
 
 use std::env;
 

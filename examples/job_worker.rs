@@ -4,8 +4,8 @@
 //!
 //! `cargo run --example job_worker`
 //!
-//! The same goes on top of a queue that is a table, such as graphile-worker's: claim its rows by the same transaction, or
-//! reserve where a job is added, and give the queue the instant as the job's `run_at`.
+//! The same goes on top of a queue that is a table, such as graphile-worker's: claim its rows by the same transaction,
+//! or reserve where a job is added, and give the queue the instant as the job's `run_at`.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! A gateway to a language model. An organisation has bought tokens, and each of its teams and users has a budget of its
-//! own: a request is charged to all three. It is charged an estimate before its answer streams, what streams is counted,
-//! and at its end it is settled at that. Clients that die in mid-stream settle nothing: what they have not reported comes
-//! back. At the end the books balance.
+//! A gateway to a language model. An organisation has bought tokens, and each of its teams and users has a budget of
+//! its own: a request is charged to all three. It is charged an estimate before its answer streams, what streams is
+//! counted, and at its end it is settled at that. Clients that die in mid-stream settle nothing: what they have not
+//! reported comes back. At the end the books balance.
 //!
 //! `cargo run --example model_gateway`
 

@@ -38,11 +38,18 @@ delete from tollgate.durable;
 alter table tollgate.durable alter list set storage extended;
 
 comment on table  tollgate.durable         is 'balances of durable limits; a missing row means a full bucket';
-comment on column tollgate.durable.part is '0 on plain PostgreSQL; once distributed over N parts by Citus, one of N numbers from 8N to 16N - 1, by the hash of the key';
+comment on column tollgate.durable.part is
+    '0 on plain PostgreSQL; once distributed over N parts by Citus, one of N numbers from 8N to 16N - 1, by the hash '
+    'of the key';
 comment on column tollgate.durable.name is 'the limit''s name; collated by bytes, the order in which rows are locked';
 comment on column tollgate.durable.key is 'whom the limit applies to; empty for the limit''s global row';
 comment on column tollgate.durable.shard is 'which of the limit''s rows for this key, from 0';
 comment on column tollgate.durable.value is 'balance at ts, in micro-tokens (1 token = 1 000 000); negative for a debt';
-comment on column tollgate.durable.ts is 'when the balance was that: the last write, or the last step of a stepped refill';
-comment on column tollgate.durable.full_at is 'when the row is full again by the definition that wrote it: a hint for the sweeper';
-comment on column tollgate.durable.list is 'null for what only a balance tells; else a mark of its kind, and of a sliding window (1) for each grant the instant at which it leaves in microseconds since 1970, and micro-tokens; of a concurrency limit (2) for each lease its end, micro-tokens, and the two halves of its id; of a wallet (3) nothing more';
+comment on column tollgate.durable.ts is
+    'when the balance was that: the last write, or the last step of a stepped refill';
+comment on column tollgate.durable.full_at is
+    'when the row is full again by the definition that wrote it: a hint for the sweeper';
+comment on column tollgate.durable.list is
+    'null for what only a balance tells; else a mark of its kind, and of a sliding window (1) for each grant the '
+    'instant at which it leaves in microseconds since 1970, and micro-tokens; of a concurrency limit (2) for each '
+    'lease its end, micro-tokens, and the two halves of its id; of a wallet (3) nothing more';

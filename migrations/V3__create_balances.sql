@@ -39,4 +39,5 @@ comment on column tollgate.balances.debt    is 'tokens owed at as_of';
 comment on column tollgate.balances.full_in is 'how long until the row is full again; zero when it is';
 comment on column tollgate.balances.listed  is 'tokens that a sliding window counts, or leases hold';
 comment on column tollgate.balances.leaves_at is 'when the first of them come back';
-comment on column tollgate.balances.ahead   is 'how far the row lies in the future because the clock went back; reset mends it';
+comment on column tollgate.balances.ahead   is
+    'how far the row lies in the future because the clock went back; reset mends it';

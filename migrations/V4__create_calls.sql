@@ -1,5 +1,5 @@
--- Calls with a name: what each has charged, until it is settled, lapses or is forgotten. Logged, also for ephemeral limits:
--- a retry after a crash is not charged twice.
+-- Calls with a name: what each has charged, until it is settled, lapses or is forgotten. Logged, also for ephemeral
+-- limits: a retry after a crash is not charged twice.
 
 create table tollgate.calls (
     part       smallint         not null,
@@ -39,16 +39,19 @@ select 0, '-', '-', n::text, 0, pg_catalog.to_json(pg_catalog.repeat('-', 7000))
 delete from tollgate.calls;
 alter table tollgate.calls alter charges set storage extended;
 
-comment on table  tollgate.calls            is 'calls with a name: what each has charged, until it is settled, lapses or is forgotten';
+comment on table  tollgate.calls            is
+    'calls with a name: what each has charged, until it is settled, lapses or is forgotten';
 comment on column tollgate.calls.part       is 'that of the key';
 comment on column tollgate.calls.name       is 'a limit that the call asked, under which its id counts';
 comment on column tollgate.calls.key        is 'the key of that limit';
 comment on column tollgate.calls.id         is 'the id that the caller gave it (`once`), or one drawn at random';
 comment on column tollgate.calls.asked      is 'a fingerprint of what was asked: who repeats the id must ask the same';
 comment on column tollgate.calls.charges    is 'what was taken from which row, as receipts have it';
-comment on column tollgate.calls.answer     is 'what a repeat is answered besides; null where nobody can repeat the call';
+comment on column tollgate.calls.answer     is
+    'what a repeat is answered besides; null where nobody can repeat the call';
 comment on column tollgate.calls.charged_at is 'the instant of the decision';
 comment on column tollgate.calls.reported   is 'micro-tokens that were used so far: a lapse gives back the rest';
-comment on column tollgate.calls.lapses_at  is 'when what is charged comes back; null where it does not, or was settled';
+comment on column tollgate.calls.lapses_at  is
+    'when what is charged comes back; null where it does not, or was settled';
 comment on column tollgate.calls.kept_until is 'until when the id is known at least';
 comment on column tollgate.calls.used       is 'whether it was settled or cancelled';

@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use crate::decision::{Source, span};
 use crate::key::Key;
+use crate::lean::lean;
 use crate::limit::Limit;
-use crate::receipt::lean;
 use crate::standing::{CrossedError, fell_below};
 use crate::tokens::Tokens;
 

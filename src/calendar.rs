@@ -1,10 +1,11 @@
 //! The calendar's days, weeks and months around an instant, in some time zone: periods for
 //! [`Request::period`](crate::Request::period).
 //!
-//! A zone is a [`TimeZone`] of chrono, such as `chrono_tz::Tz`. Each function returns the start and the end of the period
-//! in which the instant lies; the end is the start of the next one. A period starts as its day does: at midnight, at the
-//! first of two, or where the clock passes over midnight as soon as the day has come. So no instant lies in two periods or
-//! in none, a day has 23 to 25 hours in most zones, and one that a zone has passed over is empty.
+//! A zone is a [`TimeZone`] of chrono, such as `chrono_tz::Tz`. Each function returns the start and the end of the
+//! period in which the instant lies; the end is the start of the next one. A period starts as its day does: at
+//! midnight, at the first of two, or where the clock passes over midnight as soon as the day has come. So no instant
+//! lies in two periods or in none, a day has 23 to 25 hours in most zones, and one that a zone has passed over is
+//! empty.
 
 use chrono::{DateTime, Datelike, Days, LocalResult, Months, NaiveDate, NaiveTime, TimeDelta, TimeZone, Utc, Weekday};
 

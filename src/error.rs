@@ -48,15 +48,16 @@ pub enum Error {
     },
     /// A cost that could never be granted, however long the caller waits.
     #[error(
-        "limit {limit:?} can never grant {asked} tokens at once, at most {max} (raise its capacity or max_reserved, or ask for less)"
+        "limit {limit:?} can never grant {asked} tokens at once, at most {max} (raise its capacity or max_reserved, or \
+         ask for less)"
     )]
     CostExceedsCapacity {
         /// The limit's name.
         limit: Cow<'static, str>,
         /// What was asked for one key, summed over the call; of [`up_to`](crate::Request::up_to) the least.
         asked: Tokens,
-        /// The most that can be granted: the capacity, and for a reservation `max_reserved` on top. Or the capacity less
-        /// what is [left](crate::Request::leaving).
+        /// The most that can be granted: the capacity, and for a reservation `max_reserved` on top. Or the capacity
+        /// less what is [left](crate::Request::leaving).
         max: Tokens,
     },
     /// Not one cost for each request of a receipt.
@@ -105,8 +106,8 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// The receipt came too late: its charge has lapsed, or stands for good, or a lease has ended. Or it was used, which
-    /// after the lapse nobody knows any more. Nothing was changed.
+    /// The receipt came too late: its charge has lapsed, or stands for good, or a lease has ended. Or it was used,
+    /// which after the lapse nobody knows any more. Nothing was changed.
     #[error("the receipt of limit {limit:?} has lapsed, or was used before (debit what was spent after all)")]
     Lapsed {
         /// The limit's name.
@@ -162,7 +163,8 @@ pub enum Error {
     /// [id](crate::Request::once); giving up may waste them. Neither ever takes more than the limit allows.
     #[cfg(feature = "postgres")]
     #[error(
-        "nobody knows whether limit {limit:?} was charged: no answer came to the commit (look at the balance, or count it as charged)"
+        "nobody knows whether limit {limit:?} was charged: no answer came to the commit (look at the balance, or count \
+         it as charged)"
     )]
     OutcomeUnknown {
         /// The limit's name; of several the first in lock order.
@@ -182,7 +184,8 @@ pub enum Error {
     /// server answers. Nothing was taken.
     #[cfg(feature = "postgres")]
     #[error(
-        "the pool had no connection for limit {limit:?} in time, though the server answers (enlarge the pool, hold its connections for less long, or look at its hooks)"
+        "the pool had no connection for limit {limit:?} in time, though the server answers (enlarge the pool, hold its \
+         connections for less long, or look at its hooks)"
     )]
     PoolExhausted {
         /// The limit's name.
@@ -213,7 +216,8 @@ pub enum Error {
     /// [`GateBuilder::unnamed_statements`](crate::GateBuilder::unnamed_statements).
     #[cfg(feature = "postgres")]
     #[error(
-        "a prepared statement was not there or was somebody else's: the pooler does not follow named ones (say `unnamed_statements()`, or set PgBouncer's max_prepared_statements)"
+        "a prepared statement was not there or was somebody else's: the pooler does not follow named ones (say \
+         `unnamed_statements()`, or set PgBouncer's max_prepared_statements)"
     )]
     NamedStatements {
         /// What the driver reported.
@@ -225,7 +229,8 @@ pub enum Error {
     /// next batch on a new one; a [`Limiter`](crate::Limiter) leaves that to the owner of the connection.
     #[cfg(feature = "postgres")]
     #[error(
-        "the server takes no writes: it is a standby, or the transaction is read-only (connect to the primary, or begin `read write`)"
+        "the server takes no writes: it is a standby, or the transaction is read-only (connect to the primary, or \
+         begin `read write`)"
     )]
     ReadOnly {
         /// What the driver reported.
@@ -250,7 +255,8 @@ pub enum Error {
     /// The tables are distributed over another number of parts than this process says. Nothing was taken.
     #[cfg(feature = "postgres")]
     #[error(
-        "the tables are not distributed over as many parts as this process says (say `.parts(n)` as `tollgate distribute` did, nothing on plain PostgreSQL)"
+        "the tables are not distributed over as many parts as this process says (say `.parts(n)` as `tollgate \
+         distribute` did, nothing on plain PostgreSQL)"
     )]
     WrongParts {
         /// What the driver reported.

@@ -43,8 +43,8 @@
 //! | `settle`, `settle_each`, `cancel` | brings a receipt to its actual cost, or gives it back | the rows |
 //! | `renew`, `release` | lets what a concurrency limit granted last longer, or ends it | the rows |
 //!
-//! A gate also waits (`wait`), holds what a concurrency limit grants as long as a guard lives (`acquire`), and counts what
-//! a call uses until it ends (`stream`).
+//! A gate also waits (`wait`), holds what a concurrency limit grants as long as a guard lives (`acquire`), and counts
+//! what a call uses until it ends (`stream`).
 //!
 //! The [guides](_guide) say how to choose a limit, put it in front of HTTP, reserve, test and operate. They include the
 //! design notes, which follow a decision step by step.
@@ -83,6 +83,7 @@ mod hash;
 #[cfg(feature = "http")]
 pub mod http;
 mod key;
+mod lean;
 mod limit;
 #[cfg(feature = "postgres")]
 mod limiter;
@@ -95,8 +96,6 @@ pub mod migrate;
 #[cfg(any(feature = "postgres", feature = "migrate"))]
 mod parts;
 pub mod plan;
-#[cfg(feature = "postgres")]
-mod reaper;
 mod reason;
 mod receipt;
 mod request;
@@ -108,6 +107,7 @@ mod stored_call;
 #[cfg(feature = "postgres")]
 mod sweeper;
 mod text;
+mod timestamp;
 mod tokens;
 #[cfg(feature = "tower")]
 pub mod tower;
@@ -130,8 +130,9 @@ pub use limiter::{BegunByHand, InTransaction, Limiter};
 pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, UnknownLimit};
 #[cfg(feature = "metrics")]
 pub use meter::describe_metrics;
+pub use plan::settlement::Settlement;
 pub use reason::Reason;
-pub use receipt::{Charge, Receipt, Settlement};
+pub use receipt::{Charge, Receipt};
 pub use request::Request;
 pub use span::{Span, SpanError};
 pub use standing::{CrossedError, Each, Standing, Standings};

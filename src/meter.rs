@@ -1,5 +1,5 @@
-//! What decisions tell the outside: `tracing` events, and with the feature `metrics` counters and histograms. Labels are
-//! names of limits and a few words, never keys.
+//! What decisions tell the outside: `tracing` events, and with the feature `metrics` counters and histograms. Labels
+//! are names of limits and a few words, never keys.
 
 use std::time::Duration;
 
@@ -112,28 +112,31 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
     }
 }
 
-/// Describes the metrics of this crate, with their units, to the recorder that is installed, and says in two gauges what
-/// each of these limits is. So a board can show how much of a limit is used.
+/// Describes the metrics of this crate, with their units, to the recorder that is installed, and says in two gauges
+/// what each of these limits is. So a board can show how much of a limit is used.
 ///
 /// Call it once, after the recorder is installed, and again where limits change.
 ///
 /// | metric | kind | labels |
 /// | --- | --- | --- |
-/// | `tollgate_decisions_total` | counter | `by` (`gate`, `limiter`), `limit`, `outcome` (`granted`, `denied`, `changed`), `source` (`database`, `repeated`, `memory`, `degraded`), `reason` of a refusal (`short`, `held_back`, `leased`), else empty |
+/// | `tollgate_decisions_total` | counter: answers | `by`, `limit`, `outcome`, `source`, `reason` |
 /// | `tollgate_would_deny_total` | counter: refusals by [shadows](crate::Request::shadow) | `by`, `limit` |
-/// | `tollgate_errors_total` | counter: calls that the database did not answer, whatever the failure policy made of them | `by`, `limit` |
+/// | `tollgate_errors_total` | counter: calls that the database did not answer | `by`, `limit` |
 /// | `tollgate_wait_seconds` | histogram: from a gate's call to the answer of the database | |
 /// | `tollgate_queue_calls` | histogram: calls that stay in a gate's queue as a batch is taken | |
 /// | `tollgate_batches_total` | counter | |
 /// | `tollgate_batch_calls` | histogram | |
 /// | `tollgate_batch_seconds` | histogram | |
-/// | `tollgate_locked_calls_total` | counter: a gate's calls that were decided under a lock, as they lost a race or their row was new | |
+/// | `tollgate_locked_calls_total` | counter: a gate's calls that were decided under a lock | |
 /// | `tollgate_swept_rows_total` | counter | `table` (`ephemeral`, `durable`) |
 /// | `tollgate_limit_capacity_tokens` | gauge: the most that a limit holds for a key | `limit` |
 /// | `tollgate_limit_rate_tokens` | gauge: what comes back to a key in a second | `limit` |
 ///
-/// A refusal is counted under the limit to wait for longest. A limiter counts what it has answered, whether its caller
-/// commits or not.
+/// `by` is `gate` or `limiter`; `outcome` is `granted`, `denied` or `changed`; `source` is `database`, `repeated`,
+/// `memory` or `degraded`; `reason` is that of a refusal (`short`, `held_back`, `leased`), else empty. A refusal is
+/// counted under the limit to wait for longest. A limiter counts what it has answered, whether its caller commits or
+/// not. Errors count whatever the failure policy makes of them. A gate locks for calls that have lost a race or whose
+/// row is new.
 ///
 /// # Example
 ///

@@ -4,36 +4,15 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::algebra::{State, Terms, Timestamp};
 use crate::call_name::{CallName, Drawn};
 use crate::key::Key;
+use crate::lean::lean;
 use crate::limit::{Limit, Storage, name_fault};
-use crate::standing::{CrossedError, fell_below};
 use crate::text::Text;
+use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 #[cfg(feature = "postgres")]
 use crate::{error::Error, tokens::TokensError};
-
-/// Writes the fields of a record, in their order. What is not set is left out where fields have names: a format without
-/// them would take the next one for it.
-macro_rules! lean {
-    ($record:ident { $($always:ident),* } and { $($field:ident),* }) => {
-        impl serde::Serialize for $record {
-            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                use serde::ser::SerializeStruct;
-                let whole = !serializer.is_human_readable();
-                let fields = [$(stringify!($always),)* $(stringify!($field)),*].len();
-                let mut record = serializer.serialize_struct(stringify!($record), fields)?;
-                $(record.serialize_field(stringify!($always), &self.$always)?;)*
-                $(if whole || !$crate::receipt::is_unset(&self.$field) {
-                    record.serialize_field(stringify!($field), &self.$field)?;
-                })*
-                record.end()
-            }
-        }
-    };
-}
-pub(crate) use lean;
 
 /// What was taken, and from where: a value to keep with the job that it pays for, and to settle or cancel by.
 ///
@@ -149,7 +128,8 @@ pub struct Charge {
     pub(crate) lease: Option<Drawn>,
 }
 
-lean!(Charge { limit, key, cost, ready_at } and { version, storage, shard, before, flat, kind, until, refill, period, lease });
+lean!(Charge { limit, key, cost, ready_at }
+    and { version, storage, shard, before, flat, kind, until, refill, period, lease });
 
 /// How a row takes a charge back.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -204,43 +184,7 @@ impl Charge {
     }
 }
 
-/// What a receipt stands for after it was settled, cancelled, released or renewed.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Settlement {
-    /// The charges at what they are settled at: no less than what came back to their rows leaves of them.
-    pub charges: Vec<Charge>,
-    /// When it was decided, by the database's clock.
-    pub observed_at: DateTime<Utc>,
-    /// The rows that paid for what was used beyond a charge, before and after.
-    #[serde(skip)]
-    pub(crate) overdrawn: Vec<(Charge, [State; 2])>,
-}
-
-impl Settlement {
-    /// Whether what was used beyond a charge took a balance of the limit from at or above a share of the capacity to below
-    /// it; see [`Standing::crossed`](crate::Standing::crossed). Not of a settlement that was stored and read again.
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn crossed(&self, limit: &Limit, share: f64) -> Result<bool, CrossedError> {
-        fell_below(limit, share, None)?;
-        let of_limit = self.overdrawn.iter().filter(|(charge, _)| charge.limit == limit.name);
-        let falls = of_limit.map(|(charge, rows)| {
-            let terms = Terms::of(limit, &charge.key);
-            let [before, after] = rows.each_ref().map(|row| terms.refill(row, self.observed_at.into()).value);
-            fell_below(limit, share, Some((before, after)))
-        });
-        falls.into_iter().try_fold(false, |crossed, falls| Ok(crossed | falls?))
-    }
-}
-
 /// The charges of each request: its first one comes before nothing.
 pub(crate) fn by_request(charges: &[Charge]) -> impl Iterator<Item = &[Charge]> {
     charges.chunk_by(|_, next| next.before > Tokens::ZERO)
-}
-
-pub(crate) fn is_unset<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }

@@ -3,11 +3,11 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
-use crate::algebra::Timestamp;
 use crate::call_name::{CallError, Keeping, Once, checked_span};
 use crate::error::Error;
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::{Limit, LimitKind};
+use crate::timestamp::Timestamp;
 use crate::tokens::{Tokens, TokensError};
 use crate::{DAY, SECOND};
 
@@ -86,10 +86,10 @@ impl Request {
     /// Takes a part where not all is there: as many tokens as there are, at least `least`, at most the cost. The grant
     /// says how many ([`Grant::amount`](crate::Grant::amount)).
     ///
-    /// They are whole tokens where `least` and the cost are. A refusal names the instant at which `least` are there. All
-    /// requests of a call that say it are granted the same number: the least that any of them has. So they must agree in
-    /// cost and `least`. Two of them for one limit and key share what is there. Requests beside them that do not say it
-    /// are charged whole, or all is refused.
+    /// They are whole tokens where `least` and the cost are. A refusal names the instant at which `least` are there.
+    /// All requests of a call that say it are granted the same number: the least that any of them has. So they must
+    /// agree in cost and `least`. Two of them for one limit and key share what is there. Requests beside them that do
+    /// not say it are charged whole, or all is refused.
     ///
     /// # Errors
     ///
@@ -125,8 +125,8 @@ impl Request {
     /// # Errors
     ///
     /// Reported by the verb that the request is given to: [`Error::Call`] for a verb other than to consume, wait,
-    /// acquire or check; [`Error::CostExceedsCapacity`] where the cost, or the least of [`up_to`](Self::up_to), and what
-    /// stays are more than the capacity.
+    /// acquire or check; [`Error::CostExceedsCapacity`] where the cost, or the least of [`up_to`](Self::up_to), and
+    /// what stays are more than the capacity.
     pub fn leaving(mut self, tokens: impl TryInto<Tokens, Error: Into<TokensError>>) -> Self {
         self.leaving = amount(tokens).map(Some);
         self
@@ -134,9 +134,9 @@ impl Request {
 
     /// Lets the call lapse: its tokens come back `span` after they are ready, unless it is settled or cancelled before.
     ///
-    /// For an estimate that nobody settles if its owner dies. One request says it for its whole call, which is stored in
-    /// a row of its own: `tollgate.calls`. It comes back a second or two after the lapse, where some process
-    /// sweeps: a `Sweeper`'s task, or a gate that makes such calls. Until then a settlement still succeeds.
+    /// For an estimate that nobody settles if its owner dies. One request says it for its whole call, which is stored
+    /// in a row of its own: `tollgate.calls`. It comes back a second or two after the lapse, where some process sweeps:
+    /// a `Sweeper`'s task, or a gate that makes such calls. Until then a settlement still succeeds.
     ///
     /// Of this and [`tracked_for`](Self::tracked_for) the last one counts. A zero span, one longer than
     /// [`Limit::MAX_PERIOD`], one of a fraction of a microsecond, a [concurrency](Limit::concurrency) limit, and two
@@ -149,9 +149,9 @@ impl Request {
     /// Makes the receipt of the call good for one use: it can be settled or cancelled once, until `span` after the
     /// tokens are ready. Then the charges stand.
     ///
-    /// A second use is [`Error::ReceiptUsed`], or after the span [`Error::Lapsed`]; neither changes anything. A late use
-    /// succeeds until a sweeper has forgotten the call. The call is stored
-    /// as for [`lapses_after`](Self::lapses_after), whose errors are the same.
+    /// A second use is [`Error::ReceiptUsed`], or after the span [`Error::Lapsed`]; neither changes anything. A late
+    /// use succeeds until a sweeper has forgotten the call. The call is stored as for
+    /// [`lapses_after`](Self::lapses_after), whose errors are the same.
     pub fn tracked_for(mut self, span: Duration) -> Self {
         self.keeping = Some(Keeping::TrackedFor(span));
         self
@@ -162,9 +162,9 @@ impl Request {
     /// that is longer.
     ///
     /// One request says it for its whole call. Whoever asks the same call again with the same id is granted again, with
-    /// [`Source::Repeated`]: nothing more is taken, whatever the balances are, and the receipt is the same. This is so in
-    /// every process, before and after the receipt is used. So the remedy for [`Error::OutcomeUnknown`] is to ask again.
-    /// A credit and a debit are carried out once, too: say the id of the payment or of the webhook.
+    /// [`Source::Repeated`]: nothing more is taken, whatever the balances are, and the receipt is the same. This is so
+    /// in every process, before and after the receipt is used. So the remedy for [`Error::OutcomeUnknown`] is to ask
+    /// again. A credit and a debit are carried out once, too: say the id of the payment or of the webhook.
     ///
     /// The id is any text of up to 255 bytes: of a job, of a client's retries (`Idempotency-Key`). It counts for each
     /// limit and key apart, and nothing refuses to use it anew when it is forgotten.
@@ -213,15 +213,15 @@ impl Request {
         self
     }
 
-    /// Tries a limit out: it is decided and, where it grants, charged, and never refuses. What it would have refused is in
-    /// `would_deny` of the [`Grant`](crate::Grant::would_deny), or of the [`Denied`](crate::Denied::would_deny).
+    /// Tries a limit out: it is decided and, where it grants, charged, and never refuses. What it would have refused is
+    /// in `would_deny` of the [`Grant`](crate::Grant::would_deny), or of the [`Denied`](crate::Denied::would_deny).
     ///
     /// The other requests of the call are decided first, as if it were not there. Then each shadow is decided on what
-    /// they left, one after another. A refusal charges no shadow. A cost above the capacity is one that would be denied.
-    /// Beside requests that take a [part](Self::up_to), one that says so asks for their number. The balances and waits of
-    /// an answer, and so header fields, tell nothing of shadows. The charges of those that granted are the last ones of the
-    /// receipt, and are settled with it. A limit that is tried out has a name of its own: one that is asked beside it
-    /// under the same name is charged twice.
+    /// they left, one after another. A refusal charges no shadow. A cost above the capacity is one that would be
+    /// denied. Beside requests that take a [part](Self::up_to), one that says so asks for their number. The balances
+    /// and waits of an answer, and so header fields, tell nothing of shadows. The charges of those that granted are the
+    /// last ones of the receipt, and are settled with it. A limit that is tried out has a name of its own: one that is
+    /// asked beside it under the same name is charged twice.
     ///
     /// # Example
     ///
@@ -242,17 +242,17 @@ impl Request {
         self
     }
 
-    /// Names the period that the limit counts by, such as the billing period of a customer: two instants that are the same
-    /// at each call of the period. A `start` that is computed from the present refills the limit at each call.
+    /// Names the period that the limit counts by, such as the billing period of a customer: two instants that are the
+    /// same at each call of the period. A `start` that is computed from the present refills the limit at each call.
     ///
     /// For fixed windows and stepped buckets, in place of their own period and grid. The tokens of a period come at
     /// `start`; a row that nobody could write for months gets those of each. Where the period is over and still named,
     /// periods of its length follow it. Before `start` nothing comes back, and a key that was never asked is full.
     ///
     /// A refusal names the instant at which the call that names the same period is granted: for a window the end of the
-    /// period. Who names a later one may be granted sooner: a renewal in mid-period refills once. What comes late, by less
-    /// than the shortest period, costs nothing: until then callers go on in the period of before. Between two grants at
-    /// most one capacity more is granted for each other period that is named.
+    /// period. Who names a later one may be granted sooner: a renewal in mid-period refills once. What comes late, by
+    /// less than the shortest period, costs nothing: until then callers go on in the period of before. Between two
+    /// grants at most one capacity more is granted for each other period that is named.
     ///
     /// # Errors
     ///

@@ -4,8 +4,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::key::Key;
+use crate::lean::lean;
 use crate::limit::{Limit, LimitKind};
-use crate::receipt::lean;
 use crate::tokens::Tokens;
 
 /// Where a limit stands after a decision: what it has left for a key, and when there is more.
@@ -46,8 +46,8 @@ impl Standing {
         Self { before: None, ..self }
     }
 
-    /// Whether this grant took the balance from at or above a share of the capacity to below it: `crossed(0.2)` says that
-    /// four fifths are used, and is true once for each time that a grant makes it so.
+    /// Whether this grant took the balance from at or above a share of the capacity to below it: `crossed(0.2)` says
+    /// that four fifths are used, and is true once for each time that a grant makes it so.
     ///
     /// Of all callers with one definition, in whatever process, one is told of each fall by a grant, because the grants
     /// of a row come one after another. So an alert can go into the caller's outbox in the transaction of the grant. A

@@ -1,10 +1,11 @@
 use serde::Deserialize;
 
-use crate::algebra::Timestamp;
 use crate::call_name::CallName;
 use crate::decision::DeniedBy;
+use crate::lean::lean;
 use crate::receipt::Charge;
 use crate::standing::Each;
+use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
 /// A call as it is stored, so that it is charged once, settled once, or lapses.
@@ -42,4 +43,4 @@ pub struct Given {
     pub(crate) would_deny: Each<DeniedBy>,
 }
 
-crate::receipt::lean!(Given {} and { ready_at, part, would_deny });
+lean!(Given {} and { ready_at, part, would_deny });

@@ -64,7 +64,8 @@ impl Contender {
             Self::Gate | Self::Transaction => true,
             Self::TwoGates => matches!(scene.workload, Workload::Uniform | Workload::Hot),
             Self::GateRemembering => !scene.is_granted(),
-            // A refusal writes nothing, three rows are more than one, and what decides nothing has no latency to compare.
+            // A refusal writes nothing, three rows are more than one, and what decides nothing has no latency to
+            // compare.
             Self::Update => !matches!(scene.workload, Workload::Refused | Workload::Three | Workload::Open),
             Self::Redis => servers.redis.is_some(),
             Self::RedisSynced => scene.storage == Storage::Durable && servers.redis_synced.is_some(),

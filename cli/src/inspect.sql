@@ -1,6 +1,6 @@
--- The rows of the keys of a limit in one part, the most exhausted key first. To find those it reads all rows of the limit. What is
--- missing is only estimated here, in floats, for the order; what is printed is computed from the rows. Without a
--- definition, keys that are not full yet come first, those with the lowest balance before the others.
+-- The rows of the keys of a limit in one part, the most exhausted key first. To find those it reads all rows of the
+-- limit. What is missing is only estimated here, in floats, for the order; what is printed is computed from the rows.
+-- Without a definition, keys that are not full yet come first, those with the lowest balance before the others.
 --
 -- $1 name; $2 key, or null for all keys
 -- The definition, or nulls: $3 storage, $4 capacity of one row, $5 tokens that one row gets each period, $6 the period
@@ -11,8 +11,9 @@ with keys as (
            sum(case
                    when $3::text is null and b.full_at > clock_timestamp() then -b.balance::float8
                    when b.storage = $3
-                   then $4::float8 - least($4, b.balance::float8
-                                             + $5::float8 * case when $7 then floor(elapsed.periods) else elapsed.periods end)
+                   then $4::float8
+                        - least($4, b.balance::float8
+                                    + $5::float8 * case when $7 then floor(elapsed.periods) else elapsed.periods end)
                end) as missing
       from tollgate.balances b
      cross join lateral (

@@ -27,7 +27,8 @@ pub(crate) enum LimitsCommand {
         #[command(flatten)]
         output: OutputArgs,
     },
-    /// Write the definitions of a limits file into the table that SQL functions go by, all or none, and say what changes.
+    /// Write the definitions of a limits file into the table that SQL functions go by, all or none, and say what
+    /// changes.
     ///
     /// A limit that is not in the file stays: somebody may still ask it.
     ///

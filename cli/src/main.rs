@@ -79,8 +79,8 @@ enum Command {
     /// Run a program if the limit grants it.
     ///
     /// Under a concurrency limit no more programs run at once than it allows: this command renews the lease until the
-    /// program ends. If it cannot renew the lease, it sends SIGTERM to the program. If this command is killed (SIGKILL),
-    /// the program is killed too, but not what the program has started.
+    /// program ends. If it cannot renew the lease, it sends SIGTERM to the program. If this command is killed
+    /// (SIGKILL), the program is killed too, but not what the program has started.
     ///
     /// Exit status: the program's own; 2 refused, 1 failed; 126 and 127 for a program that cannot be run or is not
     /// there.

@@ -35,8 +35,8 @@ impl Away {
         migrate::part_numbers(self.parts)
     }
 
-    /// What a part answers; `None` and a note if that is an error. An error of plain tables, or of the connection, is that
-    /// of all.
+    /// What a part answers; `None` and a note if that is an error. An error of plain tables, or of the connection, is
+    /// that of all.
     pub(crate) fn answer<T>(&mut self, part: i16, answer: Result<T, sqlx::Error>) -> Result<Option<T>, sqlx::Error> {
         match answer {
             Err(error) if self.parts > 0 && error.as_database_error().is_some() => {

@@ -50,7 +50,9 @@ pub(crate) async fn run(args: PushArgs) -> Result<Exit, CommandError> {
     tx.commit().await?;
     let (added, altered): (Vec<_>, Vec<_>) = changed.iter().partition(|limit| before(limit).is_none());
     let names = |limits: &[&Limit]| limits.iter().map(|limit| limit.name().to_owned()).collect::<Vec<_>>();
-    let document = json!({ "added": names(&added), "changed": names(&altered), "not_in_the_file": names(&left), "written": !check });
+    let document = json!({
+        "added": names(&added), "changed": names(&altered), "not_in_the_file": names(&left), "written": !check,
+    });
     output.print(&document, || {
         let mut lines: Vec<_> = added.iter().map(|limit| format!("added    {}", describe(limit))).collect();
         for limit in altered {

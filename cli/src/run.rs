@@ -102,8 +102,8 @@ async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -
     std::process::exit(code)
 }
 
-/// A shell that kills the program if this process is killed, which passes no signal on then: its input ends before it is
-/// told that the program has ended.
+/// A shell that kills the program if this process is killed, which passes no signal on then: its input ends before it
+/// is told that the program has ended.
 struct Watchdog(std::process::Child);
 
 impl Watchdog {

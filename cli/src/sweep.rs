@@ -24,12 +24,12 @@ use crate::storage;
 /// First it gives back what calls have charged that lapsed. Last it forgets the ids of calls that need not be known any
 /// more, a margin later. A dry run counts neither.
 ///
-/// A row goes when it has been full for a margin, by the definition that wrote it and by the limits files. SIGINT (Ctrl-C)
-/// and SIGTERM end it after the current batch; it then says what it did, and that is no failure. With --json there is one
-/// document for each pass, on a line of its own.
+/// A row goes when it has been full for a margin, by the definition that wrote it and by the limits files. SIGINT
+/// (Ctrl-C) and SIGTERM end it after the current batch; it then says what it did, and that is no failure. With --json
+/// there is one document for each pass, on a line of its own.
 ///
-/// It goes by the database's clock. Where that differs from this machine's by more than a minute, it deletes nothing and
-/// fails; with --every it waits until the two have kept step for the margin.
+/// It goes by the database's clock. Where that differs from this machine's by more than a minute, it deletes nothing
+/// and fails; with --every it waits until the two have kept step for the margin.
 ///
 /// On Citus, where rows lie on other servers, it goes by the definition that wrote a row alone, and compares no clocks.
 /// After you lower a rate or raise a capacity, wait for as long as the limit takes to fill up.
@@ -286,7 +286,8 @@ impl Report {
         if self.swept.clock_stepped {
             return Some(CommandError::new(
                 "the clocks of the database and of this machine differ by more than a minute, or did within the margin",
-                "set the wrong one: a sweep under a clock that is ahead forgives debts; --force if this machine's is wrong",
+                "set the wrong one: a sweep under a clock that is ahead forgives debts; --force if this machine's is \
+                 wrong",
             ));
         }
         let holder = "select pid from pg_locks join pg_stat_activity using (pid) where datname = current_database() \

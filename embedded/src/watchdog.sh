@@ -54,8 +54,8 @@ watch() {
     end QUIT
 }
 
-# Nothing is written to this pipe: it ends with the shell that takes the orders. If that one was killed, its server still
-# runs, which has written no status.
+# Nothing is written to this pipe: it ends with the shell that takes the orders. If that one was killed, its server
+# still runs, which has written no status.
 watch "$@" | {
     cat
     while [ ! -s "$home/exit" ] && kill -s QUIT "$(cat "$home/pid")"; do

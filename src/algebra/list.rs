@@ -1,5 +1,5 @@
-use super::timestamp::Timestamp;
 use crate::call_name::Drawn;
+use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
 /// Tokens that come back to a row by themselves.

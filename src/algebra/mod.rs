@@ -54,8 +54,8 @@ mod settle;
 mod shard;
 mod state;
 mod terms;
-mod timestamp;
 
+pub use crate::timestamp::Timestamp;
 pub use ask::Ask;
 pub use list::{Entry, List};
 pub use pool::{Pool, TooDeep, Verdict};
@@ -66,4 +66,3 @@ pub(crate) use terms::Flow;
 pub use terms::Terms;
 #[cfg(feature = "http")]
 pub(crate) use terms::div_ceil;
-pub use timestamp::Timestamp;

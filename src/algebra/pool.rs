@@ -6,8 +6,8 @@ use super::list::List;
 use super::shard::{Portion, Shard};
 use super::state::{State, cut, wide};
 use super::terms::{Flow, Terms};
-use super::timestamp::Timestamp;
 use crate::reason::Reason;
+use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
 /// A limit's rows for one key, asked as one at an instant. Most limits have one row; one with shards has several.

@@ -1,9 +1,9 @@
 use super::list::{Entry, List};
 use super::state::{FullAt, State, cut, wide};
 use super::terms::div_ceil;
-use super::timestamp::Timestamp;
 use crate::call_name::Drawn;
 use crate::receipt::{Charge, ChargeKind};
+use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
 /// A row that was brought to what a charge has come to.

@@ -2,7 +2,7 @@ use super::ask::Ask;
 use super::list::{Entry, List};
 use super::state::{State, cut, wide};
 use super::terms::Terms;
-use super::timestamp::Timestamp;
+use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
 /// What one row of a pool gives or gets.

@@ -1,5 +1,5 @@
 use super::list::List;
-use super::timestamp::Timestamp;
+use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
 /// What a row holds: a balance, the instant at which the balance was that, and for some kinds of limits a list.

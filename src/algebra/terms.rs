@@ -2,11 +2,11 @@ use std::time::Duration;
 
 use super::list::{Entry, List};
 use super::state::{State, cut, wide};
-use super::timestamp::Timestamp;
 use crate::hash::spread;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, micros};
 use crate::receipt::ChargeKind;
+use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
 /// The numbers of a limit for one key: rate, period, capacity, and where its steps lie.

@@ -59,8 +59,8 @@ impl Batch {
         Self { plan: Plan::of(calls), callers, blocked: Vec::new(), silent_since: None }
     }
 
-    /// Decides and answers. Returns the calls whose rows somebody else locks. `divide` puts those whose rows others wait for
-    /// already before the rest: they are not tried.
+    /// Decides and answers. Returns the calls whose rows somebody else locks. `divide` puts those whose rows others
+    /// wait for already before the rest: they are not tried.
     pub(super) async fn run(
         mut self,
         shared: &Shared,

@@ -162,8 +162,8 @@ impl GateBuilder {
     /// 0 for plain PostgreSQL, as if nothing was said.
     ///
     /// A batch is then about the keys of one part, and takes its two statements on one node. A call about keys in
-    /// several parts is decided in a transaction that locks, which Citus commits in two phases; such calls have one more
-    /// lane to themselves. See [`Limiter::parts`](crate::Limiter::parts).
+    /// several parts is decided in a transaction that locks, which Citus commits in two phases; such calls have one
+    /// more lane to themselves. See [`Limiter::parts`](crate::Limiter::parts).
     ///
     /// # Panics
     ///

@@ -49,7 +49,8 @@ pub enum OnFailure {
     /// other new keys out.
     ///
     /// Memory knows no [id](crate::Request::once) of the database or of another process: what was granted there may be
-    /// refused here, or taken once more from the memory of each process. The database forgets none of its own meanwhile.
+    /// refused here, or taken once more from the memory of each process. The database forgets none of its own
+    /// meanwhile.
     Local(f64),
 }
 

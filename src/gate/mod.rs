@@ -39,8 +39,9 @@ use crate::decision::{Decision, Denied, Grant, Reservation, Source, span};
 use crate::error::{Error, Step};
 use crate::execution::checked;
 use crate::meter::{self, By};
+use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Call, CheckedCall, Item};
-use crate::receipt::{Receipt, Settlement};
+use crate::receipt::Receipt;
 use crate::request::Request;
 use crate::text::Text;
 use crate::tokens::{Tokens, TokensError};
@@ -69,9 +70,9 @@ use waiters::{Waiters, out_of_turn};
 ///
 /// Callers queue in lanes, and all that wait in a lane form the next batch: two statements decide hundreds of calls, in
 /// the order in which they came; a third looks for calls with ids, and for stored ones that are settled. There is no
-/// timer: a lone caller is a batch of one, and pays two round trips. Calls for one row meet in one lane, so lanes do not
-/// wait for each other; lanes open as batches grow. A thousand callers hold a handful of connections. Where the pool has
-/// no other connection left, a lane gives its own back between batches.
+/// timer: a lone caller is a batch of one, and pays two round trips. Calls for one row meet in one lane, so lanes do
+/// not wait for each other; lanes open as batches grow. A thousand callers hold a handful of connections. Where the
+/// pool has no other connection left, a lane gives its own back between batches.
 ///
 /// A batch reads its rows without a lock. It writes each row that still is the version that was read
 /// (compare-and-swap), so no lock is held across a round trip. Rows that changed meanwhile and rows that are missing
@@ -81,7 +82,8 @@ use waiters::{Waiters, out_of_turn};
 /// # Errors
 ///
 /// A failure of the database reaches every caller of the batch; [`OnFailure`] decides what may be answered instead.
-/// [`Error::Locked`], [`Error::Overloaded`], [`Error::PoolExhausted`]: too much is asked at once, and nothing was taken.
+/// [`Error::Locked`], [`Error::Overloaded`], [`Error::PoolExhausted`]: too much is asked at once, and nothing was
+/// taken.
 /// [`Error::OutcomeUnknown`]: no answer came to the commit.
 ///
 /// # Cancellation
@@ -167,12 +169,12 @@ impl Gate {
         self.decide(self.checked(Call::consume(requests))?).await
     }
 
-    /// Decides many calls in one go, each by itself, as [`Limiter::consume_each`](crate::Limiter::consume_each): they are
-    /// queued together, and share batches with each other. Those that ask one row, and no other, are decided in their
-    /// order.
+    /// Decides many calls in one go, each by itself, as [`Limiter::consume_each`](crate::Limiter::consume_each): they
+    /// are queued together, and share batches with each other. Those that ask one row, and no other, are decided in
+    /// their order.
     ///
-    /// Each has its own answer, of which the errors are those of [`consume_all`](Self::consume_all). All of them wait in
-    /// the [queue](GateBuilder::queue) at once.
+    /// Each has its own answer, of which the errors are those of [`consume_all`](Self::consume_all). All of them wait
+    /// in the [queue](GateBuilder::queue) at once.
     pub async fn consume_each(
         &self,
         calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,

@@ -9,7 +9,7 @@ use super::clock::Clock;
 use super::shared::Settings;
 use super::worker::Worker;
 use crate::error::chain;
-use crate::reaper::Reaper;
+use crate::sweeper::Reaper;
 
 /// Looks each second for calls that have lapsed, as long as one that this gate has made may lapse.
 #[derive(Debug, Default)]

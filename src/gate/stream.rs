@@ -20,10 +20,10 @@ use crate::tokens::Tokens;
 /// # Crashes and lost answers
 ///
 /// A call that is stored, because it [lapses](crate::Request::lapses_after), is
-/// [tracked](crate::Request::tracked_for) or has an [id](crate::Request::once), is settled exactly once: where no answer
-/// comes, the settlement is asked again, until the call lapses. If this process dies, it lapses, less what was
-/// [reported](Self::report). Any other call needs no row of its own, and is settled at most once: where no answer comes,
-/// nobody asks again, and an event at level `warn` says so. If this process dies, its estimate stays charged.
+/// [tracked](crate::Request::tracked_for) or has an [id](crate::Request::once), is settled exactly once: where no
+/// answer comes, the settlement is asked again, until the call lapses. If this process dies, it lapses, less what was
+/// [reported](Self::report). Any other call needs no row of its own, and is settled at most once: where no answer
+/// comes, nobody asks again, and an event at level `warn` says so. If this process dies, its estimate stays charged.
 ///
 /// # Example
 ///

@@ -21,14 +21,14 @@ use crate::tokens::Tokens;
 
 /// The callers that wait for tokens, row by row, in the order in which they came.
 ///
-/// Only the first one of a row sleeps until its tokens are there. Then it asks, and the next one comes forward, which goes
-/// by what the first one leaves: so all whose tokens are there ask at once, and each caller asks once more than it is
-/// refused. Who is refused, because others took tokens, goes back to its place.
+/// Only the first one of a row sleeps until its tokens are there. Then it asks, and the next one comes forward, which
+/// goes by what the first one leaves: so all whose tokens are there ask at once, and each caller asks once more than it
+/// is refused. Who is refused, because others took tokens, goes back to its place.
 ///
 /// Where charges lapse nobody knows what the first one leaves. There the next one asks when the first has its answer.
 ///
-/// What a concurrency limit grants comes back when somebody releases it, and nobody knows when. There the first one asks
-/// now and then, and when this gate has released something that it does not leave to other processes.
+/// What a concurrency limit grants comes back when somebody releases it, and nobody knows when. There the first one
+/// asks now and then, and when this gate has released something that it does not leave to other processes.
 #[derive(Default)]
 pub(super) struct Waiters {
     by_row: Mutex<HashMap<Row, Waiting>>,
@@ -331,8 +331,8 @@ impl Expected {
     }
 }
 
-/// The refusal of a caller whose timeout ends while others are before it. Where its tokens are there, theirs are too, so
-/// it may ask again at once.
+/// The refusal of a caller whose timeout ends while others are before it. Where its tokens are there, theirs are too,
+/// so it may ask again at once.
 pub(super) fn out_of_turn(item: &Item<Ask>, checked: Decision) -> Denied {
     match checked {
         Decision::Denied(denied) => denied,

@@ -18,11 +18,14 @@ pub(crate) use spec::{micros, period_fault};
 /// | constructor | how tokens come back | capacity |
 /// | --- | --- | --- |
 /// | [`token_bucket`](Self::token_bucket) | they drip all the time | the rate, unless set |
-/// | [`fixed_window`](Self::fixed_window) | `rate` at once as each period starts; periods of different keys start at different instants, unless [`start`](Self::start) aligns them | the rate, unless set; more lets unused windows roll over |
-/// | [`stepped_bucket`](Self::stepped_bucket) | `rate` at once, each whole period after the key's first use | the rate, unless set |
+/// | [`fixed_window`](Self::fixed_window) | `rate` at once as each period starts | the rate, unless set |
+/// | [`stepped_bucket`](Self::stepped_bucket) | `rate` at once, each period after a first use | the rate, unless set |
 /// | [`sliding_window`](Self::sliding_window) | each grant, one `period` later | `n`: never more in any period |
-/// | [`concurrency`](Self::concurrency) | each grant, when it is released or its `lease` ends | `n`: never more at once |
+/// | [`concurrency`](Self::concurrency) | each grant, as it is released or its `lease` ends | `n`: never more at once |
 /// | [`wallet`](Self::wallet) | by credits alone | none |
+///
+/// Windows of different keys start at different instants, unless [`start`](Self::start) aligns them; with a capacity
+/// above the rate, what is unused rolls over. A stepped bucket steps at whole periods after the key's first use.
 ///
 /// Every `Limit` is valid. The constructors are `const`: a wrong limit in a `const` item does not compile, and the
 /// error points at the line of that item. What is read at run time is a [`LimitSpec`] first; its conversion makes the

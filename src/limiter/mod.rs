@@ -14,8 +14,9 @@ use crate::error::Error;
 use crate::execution::{Answers, Execution, checked, only};
 use crate::meter::{self, By};
 use crate::parts::Parts;
+use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Call, CheckedCall, Plan};
-use crate::receipt::{Receipt, Settlement};
+use crate::receipt::Receipt;
 use crate::request::Request;
 use crate::store::{Backend, Store, by_table_and_part};
 use crate::tokens::{Tokens, TokensError};
@@ -30,10 +31,10 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// # Locks
 ///
-/// A call that takes or gives tokens locks its rows until the transaction ends, in one order for all callers; the row of
-/// a call with an id comes last. So calls never deadlock with each other, however many limits each asks at once. Two calls in one transaction lock outside of
-/// that order: ask limits together ([`consume_all`](Self::consume_all)), or in the same order everywhere. Consume late
-/// and commit soon: whoever asks the same key waits meanwhile.
+/// A call that takes or gives tokens locks its rows until the transaction ends, in one order for all callers; the row
+/// of a call with an id comes last. So calls never deadlock with each other, however many limits each asks at once. Two
+/// calls in one transaction lock outside of that order: ask limits together ([`consume_all`](Self::consume_all)), or in
+/// the same order everywhere. Consume late and commit soon: whoever asks the same key waits meanwhile.
 ///
 /// A refusal that a committed balance proves takes no lock, writes nothing, and costs one round trip.
 /// [`check`](Self::check) and [`balance`](Self::balance) never lock.
@@ -61,7 +62,8 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// A grant of one limit takes two: lock, write. For a new key it takes three, as the row is inserted in between. A
 /// grant of several limits takes three: look, insert or lock, write. A grant of a limit with shards takes four, with
-/// the savepoint. A list of calls takes as many as one call of several limits. A refusal takes one. Other verbs take two: lock, write.
+/// the savepoint. A list of calls takes as many as one call of several limits. A refusal takes one. Other verbs take
+/// two: lock, write.
 ///
 /// A call that lapses or is tracked takes no more, and its settlement one: to lock the call. One with an id takes five:
 /// look at rows and call, lock both, write. A repeat takes the first two.
@@ -188,7 +190,8 @@ impl Limiter {
     ///
     /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::Call`], [`Error::CostExceedsCapacity`]. Then
     /// [`Error::NotInTransaction`], [`Error::Locked`], [`Error::CorruptRow`], [`Error::OnceMismatch`],
-    /// [`Error::MixedMoney`], [`Error::ReceiptUsed`] for the id of a lease that is over, and the errors of the database.
+    /// [`Error::MixedMoney`], [`Error::ReceiptUsed`] for the id of a lease that is over, and the errors of the
+    /// database.
     pub async fn consume(&self, tx: &mut impl InTransaction, request: Request) -> Result<Decision, Error> {
         self.consume_all(tx, [request]).await
     }
@@ -235,8 +238,9 @@ impl Limiter {
     /// async fn due(tx: &mut sqlx::PgTransaction<'_>, jobs: Vec<(i64, i64)>) -> Result<Vec<i64>, tollgate::Error> {
     ///     let calls = jobs.iter().map(|(_, tenant)| [TENANT.key(*tenant), TOTAL.global()]);
     ///     let decisions = Limiter::new().consume_each(tx, calls).await?;
-    ///     let granted = jobs.iter().zip(decisions).filter(|(_, decision)| matches!(decision, Ok(Decision::Granted(_))));
-    ///     Ok(granted.map(|((job, _), _)| *job).collect())
+    ///     let is_granted = |decision: &Result<_, _>| matches!(decision, Ok(Decision::Granted(_)));
+    ///     let answered = jobs.iter().zip(&decisions);
+    ///     Ok(answered.filter(|(_, decision)| is_granted(decision)).map(|((job, _), _)| *job).collect())
     /// }
     /// # let _ = due;
     /// ```
@@ -362,11 +366,12 @@ impl Limiter {
         self.decide(tx.connection(), Call::reset(request)).await.map(Answer::balance)
     }
 
-    /// Brings what was charged to its actual cost. An estimate that was too high gives tokens back; one that was too low
-    /// takes the rest, beyond `max_reserved` if need be. Works before and after the tokens are ready. Leases end.
+    /// Brings what was charged to its actual cost. An estimate that was too high gives tokens back; one that was too
+    /// low takes the rest, beyond `max_reserved` if need be. Works before and after the tokens are ready. Leases end.
     ///
-    /// A bucket gets back what fits into its capacity; a fixed window only while the window that was charged still runs;
-    /// a sliding window only what has not left it. Needs no definition: what has become of the limit does not matter.
+    /// A bucket gets back what fits into its capacity; a fixed window only while the window that was charged still
+    /// runs; a sliding window only what has not left it. Needs no definition: what has become of the limit does not
+    /// matter.
     ///
     /// # Errors
     ///

@@ -27,8 +27,8 @@ pub enum Buckets {
 ///
 /// Carries over the rows that are there: each gets its part, one of `parts`. Then tell the number to each limiter and
 /// gate ([`Limiter::parts`](crate::Limiter::parts)). A process that was told nothing, or another number, fails with
-/// [`Error::WrongParts`](crate::Error::WrongParts) at its first call. The functions of the schema decide nothing from then
-/// on: they ask part 0 alone.
+/// [`Error::WrongParts`](crate::Error::WrongParts) at its first call. The functions of the schema decide nothing from
+/// then on: they ask part 0 alone.
 ///
 /// [Citus]: https://docs.citusdata.com
 ///

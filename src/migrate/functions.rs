@@ -12,8 +12,8 @@ use super::{MigrateError, failed, runner};
 pub enum Callers {
     /// To be limited: they ask, they look, and they make triggers that ask.
     Applications,
-    /// To say what others have: they define limits, give and take tokens, and settle. Whoever may do so can grant itself
-    /// whatever it likes.
+    /// To say what others have: they define limits, give and take tokens, and settle. Whoever may do so can grant
+    /// itself whatever it likes.
     Operators,
 }
 
@@ -41,7 +41,8 @@ impl Callers {
     }
 }
 
-/// The statements that let a role call one of the two sets of functions. It needs no right on the tables, and gets none.
+/// The statements that let a role call one of the two sets of functions. It needs no right on the tables, and gets
+/// none.
 ///
 /// Nobody but the owner may call any of them before.
 #[must_use]

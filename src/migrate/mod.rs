@@ -67,8 +67,8 @@ pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
     Ok(Status { applied, pending, newer })
 }
 
-/// Checks that the schema is what this release needs: nothing missing, nothing edited, each table, column and function in
-/// place.
+/// Checks that the schema is what this release needs: nothing missing, nothing edited, each table, column and function
+/// in place.
 ///
 /// # Errors
 ///
@@ -201,7 +201,8 @@ pub enum MigrateError {
     BegunByHand,
     /// Migrations are applied, but a table or column of theirs is missing, or is not logged as it should be.
     #[error(
-        "tollgate.{table} lacks column {column:?}, or is not logged as it should be (restore it from `tollgate migrate sql`)"
+        "tollgate.{table} lacks column {column:?}, or is not logged as it should be (restore it from `tollgate migrate \
+         sql`)"
     )]
     Damaged {
         /// The table.
@@ -219,7 +220,8 @@ pub enum MigrateError {
     },
     /// A table is distributed by another column than `part`, or over another number of parts.
     #[error(
-        "tollgate.{table} is distributed by another column than part, or over another number of parts (`tollgate distribute --undo`, then try again)"
+        "tollgate.{table} is distributed by another column than part, or over another number of parts (`tollgate \
+         distribute --undo`, then try again)"
     )]
     DistributedOtherwise {
         /// The table.
@@ -227,7 +229,8 @@ pub enum MigrateError {
     },
     /// A migration was applied from another text than this release's: one of the two was edited.
     #[error(
-        "migration V{version}__{name} was applied from another text (before the first release: `drop schema tollgate cascade`, then `tollgate migrate up`)"
+        "migration V{version}__{name} was applied from another text (before the first release: `drop schema tollgate \
+         cascade`, then `tollgate migrate up`)"
     )]
     Edited {
         /// Its number.
@@ -356,9 +359,10 @@ const HISTORY: &str = "tollgate.schema_history";
 /// The eight letters of "tollgate", read as a number.
 const ADVISORY_LOCK: i64 = i64::from_be_bytes(*b"tollgate");
 
-const LOCKED: &str = "another session keeps the lock of the migrations, a runner that hangs or a stranger (find it with: \
-                      select pid from pg_locks join pg_stat_activity using (pid) where datname = current_database() \
-                      and granted and locktype = 'advisory' and objid = '1734440037')";
+const LOCKED: &str = "another session keeps the lock of the migrations, a runner that hangs or a stranger (find it \
+                      with: select pid from pg_locks join pg_stat_activity using (pid) \
+                      where datname = current_database() and granted and locktype = 'advisory' \
+                      and objid = '1734440037')";
 
 /// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and their columns.
 const TABLES: [(&str, &str, &[&str]); 4] =

@@ -1,12 +1,13 @@
 #[cfg(feature = "postgres")]
 use std::time::Duration;
 
+use super::settlement::Settlement;
 use crate::algebra::Timestamp;
 use crate::balance::Balance;
 #[cfg(feature = "postgres")]
 use crate::decision::{Decision, Grant, Reservation, span};
 use crate::decision::{Denied, DeniedBy, Source};
-use crate::receipt::{Receipt, Settlement};
+use crate::receipt::Receipt;
 use crate::standing::{Each, Standings};
 use crate::tokens::Tokens;
 

@@ -338,8 +338,8 @@ impl CheckedCall {
     }
 
     /// The same call on a fraction of each limit, from 0 to 1, in one row each: nobody waits for a lock in memory.
-    /// `None` where the fraction could never grant it, and for what memory cannot take back: leases and money. Nothing is
-    /// tried out.
+    /// `None` where the fraction could never grant it, and for what memory cannot take back: leases and money. Nothing
+    /// is tried out.
     pub(crate) fn fraction(mut self, fraction: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
         let millionths = (fraction.clamp(0.0, 1.0) * 1e6).floor() as i64;

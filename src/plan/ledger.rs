@@ -2,13 +2,14 @@ use super::Planned;
 use super::answer::Answer;
 use super::call::{Action, enforced, line};
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
+use super::settlement::Settlement;
 use crate::algebra::{Ask, Flow, FullAt, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Unsettled, Verdict};
 use crate::balance::Balance;
 use crate::call_name::Keeping;
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::error::Error;
 use crate::reason::Reason;
-use crate::receipt::{Charge, ChargeKind, Receipt, Settlement, by_request};
+use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::standing::{Each, Standing};
 use crate::stored_call::{CallRow, Given};
 use crate::text::Text;
@@ -25,8 +26,8 @@ pub struct Change {
     pub full_at: FullAt,
 }
 
-/// What becomes of a stored call; `name` is its place in [`Plan::names`](super::Plan::names), and `call` the last call of
-/// the plan that changed it.
+/// What becomes of a stored call; `name` is its place in [`Plan::names`](super::Plan::names), and `call` the last call
+/// of the plan that changed it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[expect(missing_docs, reason = "said above")]
 pub enum CallChange {
@@ -242,7 +243,8 @@ impl Ledger {
         })
     }
 
-    /// What a shadow takes of what is there, or how it would refuse. `part` is the number of those that do not only try.
+    /// What a shadow takes of what is there, or how it would refuse. `part` is the number of those that do not only
+    /// try.
     fn try_out(&self, item: &Item<Ask>, place: usize, part: Option<Tokens>) -> Result<Taken, DeniedBy> {
         let pool = self.pool(&item.target, place);
         let ask = part.map_or(item.action, |part| item.action.granting(part));
@@ -517,8 +519,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing. A
-    /// lease counts from when all of the call is ready.
+    /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing.
+    /// A lease counts from when all of the call is ready.
     fn charge(&mut self, item: &Item<Ask>, ready_at: Timestamp, charges: &mut Vec<Charge>) {
         let Target { limit, first, rows, terms } = &item.target;
         let mut charge = Charge {

@@ -33,6 +33,7 @@ mod call;
 mod item;
 mod ledger;
 mod row;
+pub(crate) mod settlement;
 
 #[cfg(feature = "postgres")]
 use std::cmp::Reverse;

@@ -1,4 +1,5 @@
-//! Statements about calls with a name. Whoever writes a call has locked the rows of its limits before, as everybody does.
+//! Statements about calls with a name. Whoever writes a call has locked the rows of its limits before, as everybody
+//! does.
 
 use std::iter;
 

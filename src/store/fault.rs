@@ -80,12 +80,12 @@ const KEPT: &str = "a trigger or a policy keeps it from being written";
 impl Error {
     /// Whether the same call may succeed when the whole transaction is tried again.
     ///
-    /// True for lost races (serialization failures 40001, deadlocks 40P01, an id that another call used first 23505), for
-    /// waits that were cut short ([`Error::Locked`], lock timeouts 55P03, cancelled statements 57014), for crowds
-    /// ([`Error::Overloaded`], [`Error::PoolExhausted`], too many connections 53300), for servers that shut down or start
-    /// up, and for lost connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which may have been carried
-    /// out, for [`Error::ReadOnly`], as the same connection leads to the same server again, and for a pool that is
-    /// closed.
+    /// True for lost races (serialization failures 40001, deadlocks 40P01, an id that another call used first 23505),
+    /// for waits that were cut short ([`Error::Locked`], lock timeouts 55P03, cancelled statements 57014), for crowds
+    /// ([`Error::Overloaded`], [`Error::PoolExhausted`], too many connections 53300), for servers that shut down or
+    /// start up, and for lost connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which
+    /// may have been carried out, for [`Error::ReadOnly`], as the same connection leads to the same server again, and
+    /// for a pool that is closed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -174,8 +174,8 @@ impl Error {
         )
     }
 
-    /// Whether another transaction won a race that only the whole transaction can run again: also the one to be the first
-    /// to use an id (23505).
+    /// Whether another transaction won a race that only the whole transaction can run again: also the one to be the
+    /// first to use an id (23505).
     pub(crate) fn is_lost_race(&self) -> bool {
         matches!(self, Self::Database { source, .. } | Self::Sweep { source, .. }
             if matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505")))
@@ -243,8 +243,8 @@ fn is_about_the_statement(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some() && !is_about_the_connection(error)
 }
 
-/// Whether PostgreSQL speaks of the connection (class 08), of ending it because it was idle (25P03, 57P05), or of itself
-/// stopping or starting (57P01 to 57P03).
+/// Whether PostgreSQL speaks of the connection (class 08), of ending it because it was idle (25P03, 57P05), or of
+/// itself stopping or starting (57P01 to 57P03).
 fn is_about_the_connection(error: &sqlx::Error) -> bool {
     code(error)
         .is_some_and(|code| matches!(&*code, "25P03" | "57P01" | "57P02" | "57P03" | "57P05") || code.starts_with("08"))

@@ -41,8 +41,8 @@ impl Store<'_> {
         Ok(())
     }
 
-    /// Saves rows that are locked, and what became of calls that are locked or new, in one statement: whole or not at all,
-    /// even if the caller goes away. On Citus in several.
+    /// Saves rows that are locked, and what became of calls that are locked or new, in one statement: whole or not at
+    /// all, even if the caller goes away. On Citus in several.
     pub(crate) async fn save_with_calls(
         &mut self,
         rows: &[Row],

@@ -1,5 +1,6 @@
 mod known;
 mod pass;
+mod reaper;
 mod task;
 mod walk;
 mod watch;
@@ -14,18 +15,18 @@ use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::{Limit, Storage};
 use crate::parts::Parts;
-use crate::reaper::Reaper;
 use crate::store::Backend;
 use known::Known;
 pub use pass::{SweepPass, Swept};
+pub(crate) use reaper::Reaper;
 pub use task::Sweeping;
 use watch::Watch;
 
 /// Deletes rows that are full again: a missing row means the same.
 ///
-/// Without a sweeper the tables hold a row for every key that was ever asked, and what lapses comes back only by the gates
-/// that have charged it. Run it as a
-/// [task](Self::spawn) of each service, [in steps](Self::pass) of your own, or as `tollgate sweep`.
+/// Without a sweeper the tables hold a row for every key that was ever asked, and what lapses comes back only by the
+/// gates that have charged it. Run it as a [task](Self::spawn) of each service, [in steps](Self::pass) of your own, or
+/// as `tollgate sweep`.
 ///
 /// # How it works
 ///
@@ -41,8 +42,8 @@ use watch::Watch;
 ///
 /// # Calls
 ///
-/// It gives back what calls have charged that [lapsed](crate::Request::lapses_after): as a task each second, else when a
-/// sweep begins. It forgets the ids of calls that need not be known any more, a [margin](Self::margin) later.
+/// It gives back what calls have charged that [lapsed](crate::Request::lapses_after): as a task each second, else when
+/// a sweep begins. It forgets the ids of calls that need not be known any more, a [margin](Self::margin) later.
 ///
 /// # When a row goes
 ///

@@ -1,7 +1,7 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "how long a step takes is told by the monotonic clock; what time it is, by the database, and this machine's \
-              clock tells whether that one is far off"
+    reason = "how long a step takes is told by the monotonic clock; what time it is, by the database, and this \
+              machine's clock tells whether that one is far off"
 )]
 
 use std::sync::PoisonError;

@@ -11,11 +11,11 @@ use tokio::time::timeout;
 
 use super::Sweeper;
 use super::pass::{SweepPass, Swept};
+use super::reaper::Reaper;
 use crate::SECOND;
 use crate::algebra::Timestamp;
 use crate::error::{Error, chain};
 use crate::meter;
-use crate::reaper::Reaper;
 
 /// Sweeping in the background, from [`Sweeper::spawn`]. Ends when it is dropped, after the batch at hand.
 #[derive(Debug)]

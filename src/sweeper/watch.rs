@@ -107,7 +107,8 @@ mod tests {
             let at = 1 + at % pauses.len();
             let passed: Vec<_> = pauses.iter().scan(0, |sum, pause| { *sum += pause; Some(*sum) }).collect();
             let readings = passed.iter().enumerate();
-            let readings = readings.map(|(nth, passed)| (passed.cast_signed() + if nth < at { 0 } else { step }, *passed));
+            let stepped = |nth| if nth < at { 0 } else { step };
+            let readings = readings.map(|(nth, passed)| (passed.cast_signed() + stepped(nth), *passed));
             for (nth, trusted) in trusted(MARGIN, readings).into_iter().enumerate() {
                 prop_assert_eq!(trusted, nth < at || passed[nth] - passed[at] >= MARGIN.as_secs(), "reading {}", nth);
             }

@@ -34,16 +34,16 @@
 //! # Charges that depend on the response
 //!
 //! Every limit is charged before the request is served, so the limit holds at every moment and in all processes.
-//! [`Rule::refund_if`] gives the charge back if the predicate holds for the response, and [`Rule::charge_if`] if it does
-//! not: use them for failed log-ins. [`Rule::settle_by`] reads from the response what it cost: charge an estimate, and
-//! settle at the tokens that a model used. In exchange, parallel requests that deserve no charge may be refused. There is
-//! a debt only where a response costs more than its request was charged.
+//! [`Rule::refund_if`] gives the charge back if the predicate holds for the response, and [`Rule::charge_if`] if it
+//! does not: use them for failed log-ins. [`Rule::settle_by`] reads from the response what it cost: charge an estimate,
+//! and settle at the tokens that a model used. In exchange, parallel requests that deserve no charge may be refused.
+//! There is a debt only where a response costs more than its request was charged.
 //!
 //! **A missing response counts**: if the client goes away or the service fails before there is a response, the charge
-//! stays. What is settled once there is one, no client can stop. The response waits for it, for at most a second. If the
-//! gate's queue is full or its connection is lost, ten tries are made within a minute; if all fail, or nobody knows what
-//! became of one, a `tracing` event at level `warn` says so, and the charge may stay. A body that is streamed tells its
-//! cost too late for a layer: see [`Gate::stream`](crate::Gate::stream).
+//! stays. What is settled once there is one, no client can stop. The response waits for it, for at most a second. If
+//! the gate's queue is full or its connection is lost, ten tries are made within a minute; if all fail, or nobody knows
+//! what became of one, a `tracing` event at level `warn` says so, and the charge may stay. A body that is streamed
+//! tells its cost too late for a layer: see [`Gate::stream`](crate::Gate::stream).
 //!
 //! **A charge that the database did not make** is not settled: what the gate's [`OnFailure`](crate::OnFailure) grants
 //! during an outage is not counted. A gate for log-ins should stay closed.

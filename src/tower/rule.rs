@@ -43,8 +43,8 @@ impl Rule {
 
     /// Chooses the limit by the request, for example by the plan that an earlier layer has put into its extensions.
     ///
-    /// Limits of one name share the rows of their keys, whatever their numbers: a customer who changes his plan keeps his
-    /// balance, cut to the new capacity.
+    /// Limits of one name share the rows of their keys, whatever their numbers: a customer who changes his plan keeps
+    /// his balance, cut to the new capacity.
     pub fn limit_by(mut self, limit: impl Fn(&request::Parts) -> Limit + Send + Sync + 'static) -> Self {
         self.limit_by = Some(Arc::new(limit));
         self
@@ -87,8 +87,8 @@ impl Rule {
         self
     }
 
-    /// Charges before the request is served, and settles at what its response says that it cost: of a language model the
-    /// tokens that it used. Of `None` the charge stays.
+    /// Charges before the request is served, and settles at what its response says that it cost: of a language model
+    /// the tokens that it used. Of `None` the charge stays.
     ///
     /// The difference is given back or taken, whatever is there, as by [`Gate::settle`](crate::Gate::settle). The
     /// [module](super) says what this means. Of this, [`refund_if`](Self::refund_if) and [`charge_if`](Self::charge_if)

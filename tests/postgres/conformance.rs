@@ -1,4 +1,5 @@
-//! Known cases with known numbers, each by the letter under which limiters are compared, through SQL and in both tables.
+//! Known cases with known numbers, each by the letter under which limiters are compared, through SQL and in both
+//! tables.
 
 use std::error::Error as _;
 use std::time::Duration;

@@ -239,7 +239,8 @@ async fn refusals_leave_no_row_behind() {
     assert_eq!(world.rows().await, 1);
 }
 
-/// The call finds the limit good for it, waits for a row of the set, and finds it spent: what it inserted is gone again.
+/// The call finds the limit good for it, waits for a row of the set, and finds it spent: what it inserted is gone
+/// again.
 #[tokio::test]
 async fn a_refusal_after_a_wait_leaves_no_row_behind() {
     let world = World::new().await;
@@ -492,8 +493,8 @@ async fn the_clock_is_read_after_the_wait_for_an_insert() {
     }
 }
 
-/// The first statement of a call inserts the row that it finds absent. Were it free until the second, others could spend
-/// it, and the row refill and be swept in between: twice the capacity within a moment.
+/// The first statement of a call inserts the row that it finds absent. Were it free until the second, others could
+/// spend it, and the row refill and be swept in between: twice the capacity within a moment.
 #[tokio::test]
 async fn never_over_a_row_that_was_absent_is_held_between_the_statements_of_a_call() {
     let world = World::new().await;
@@ -559,8 +560,8 @@ async fn callers_beside_a_clean_up_that_deletes_what_it_resets_are_never_contend
     assert!(errors.is_empty(), "{errors:?}");
 }
 
-/// The first table's row looks short, so nothing there is locked; while the call waits for the second table's row, tokens
-/// come back. To lock the first table's row then, holding the second's, is the wrong order.
+/// The first table's row looks short, so nothing there is locked; while the call waits for the second table's row,
+/// tokens come back. To lock the first table's row then, holding the second's, is the wrong order.
 #[tokio::test]
 async fn a_set_over_both_tables_locks_no_row_of_the_second_table_before_the_first() {
     let world = World::new().await;

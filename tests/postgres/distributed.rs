@@ -1,6 +1,6 @@
-//! Tables with parts, as Citus distributes them: each statement names one part, hence one node. Here there is one node: what is
-//! tested is that nothing else is said, that by these statements, too, all answers are right, and that no process works on
-//! parts that the tables do not have.
+//! Tables with parts, as Citus distributes them: each statement names one part, hence one node. Here there is one node:
+//! what is tested is that nothing else is said, that by these statements, too, all answers are right, and that no
+//! process works on parts that the tables do not have.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -53,8 +53,8 @@ fn the_core_suite_passes_on_citus() {
     // Citus does not pass on a lock timeout that is set by hand, so the test waits without an end. REPEATABLE READ is a
     // snapshot for each node: one that comes after the winner's has lost no race.
     let by_node = ["a_lock_timeout_of_the_callers_own", "a_lost_race_at_repeatable_read"];
-    // It goes by the count of statements, among them those of a connection that is given back, and by the order of calls
-    // in two parts.
+    // It goes by the count of statements, among them those of a connection that is given back, and by the order of
+    // calls in two parts.
     let by_order = ["who_waits_for_much_is_not_overtaken"];
     let skipped = swept.iter().chain(&by_hand).chain(&by_node).chain(&by_order).flat_map(|test| ["--skip", test]);
     run_core_suite(more.into_iter().chain(skipped), |command| command.env("DATABASE_URL", url));
@@ -68,8 +68,8 @@ fn is_nested() -> bool {
 fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&mut Command) -> &mut Command) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["consume::", "contention::", "gate::agreement::", "receipts::", "shards::", "transactions::"]);
-    // They count statements, hold one of a certain number, or name what fails: here it is another. Who ends a transaction
-    // of sqlx by hand is not noticed.
+    // They count statements, hold one of a certain number, or name what fails: here it is another. Who ends a
+    // transaction of sqlx by hand is not noticed.
     let other = [
         "ended_by_hand_is_none",
         "is_held_between_the_statements",
@@ -316,8 +316,8 @@ async fn outside_a_transaction_nothing_is_taken_whoever_began_it() {
     assert_eq!(world.rows().await, 0);
 }
 
-/// N parts have numbers from 8N to 16N - 1, so no part of one number is one of another: whoever says another finds no row, and
-/// may insert none. Else each would grant the limit once more.
+/// N parts have numbers from 8N to 16N - 1, so no part of one number is one of another: whoever says another finds no
+/// row, and may insert none. Else each would grant the limit once more.
 #[tokio::test]
 async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
     for tables in [0, 8] {
@@ -419,7 +419,8 @@ async fn a_lock_timeout_is_passed_on_and_both_settings_are_put_back() {
     }
 }
 
-/// Whatever fails in the last part, nothing is left in the parts before it; so for rows that are there and for new ones.
+/// Whatever fails in the last part, nothing is left in the parts before it; so for rows that are there and for new
+/// ones.
 #[tokio::test]
 async fn a_call_over_several_parts_that_fails_takes_nothing() {
     let world = World::of_parts(PARTS).await;

@@ -398,7 +398,8 @@ async fn hold(gate: Gate, pool: PgPool, mut dice: Rng) -> Vec<Held> {
         let until = match dice.u32(0..3) {
             // It dies.
             0 => lapses_at,
-            // A release whose answer is lost may have happened when it was asked for, which nobody knows the instant of.
+            // A release whose answer is lost may have happened when it was asked for, which nobody knows the instant
+            // of.
             _ => match gate.release(receipt).await {
                 Ok(released) => released.observed_at,
                 Err(Error::Lapsed { .. }) => lapses_at,

@@ -163,8 +163,8 @@ async fn a_migration_applied_from_another_text_is_an_error_with_its_name() {
     }
 }
 
-/// A feature of refinery that any crate of the host application can switch widens versions to 64 bits, and with them the
-/// column and every checksum.
+/// A feature of refinery that any crate of the host application can switch widens versions to 64 bits, and with them
+/// the column and every checksum.
 #[tokio::test]
 async fn a_history_with_wide_versions_is_the_same_history() {
     let world = World::new().await;

@@ -24,8 +24,9 @@ async fn connect(pooler: &PgBouncer, world: &World) -> PgConnection {
     PgConnection::connect(&pooler.url(world.name())).await.unwrap()
 }
 
-/// The core of the suite, in a process in which all that it tests goes through a pooler. So do `conformance::`, `memory::` and
-/// `wait::`, but for tests that count statements; they take a minute more: `TOLLGATE_TEST_POOLER=1 ./dev test conformance::`.
+/// The core of the suite, in a process in which all that it tests goes through a pooler. So do `conformance::`,
+/// `memory::` and `wait::`, but for tests that count statements; they take a minute more:
+/// `TOLLGATE_TEST_POOLER=1 ./dev test conformance::`.
 #[test]
 fn the_core_suite_passes_through_a_pooler() {
     core_suite("1");

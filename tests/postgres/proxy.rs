@@ -77,7 +77,8 @@ impl Proxy {
         self.wire.held.subscribe().wait_for(|held| *held == 0).await.unwrap();
     }
 
-    /// Cuts off every connection, as a router that forgets them does: both ends stand, and nothing passes. New ones work.
+    /// Cuts off every connection, as a router that forgets them does: both ends stand, and nothing passes. New ones
+    /// work.
     pub(crate) fn strand(&self) {
         self.wire.stranded.send_modify(|stranded| *stranded += 1);
     }

@@ -59,8 +59,8 @@ async fn migrating_in_a_transaction_begun_by_hand_does_not_commit_it() {
     assert_eq!(jobs, 0, "the caller's insert was committed by the migration");
 }
 
-/// The reservation may be spent when the last of its limits is ready. Until then all of it can be cancelled, for none of it
-/// was spent.
+/// The reservation may be spent when the last of its limits is ready. Until then all of it can be cancelled, for none
+/// of it was spent.
 #[tokio::test]
 async fn cancelling_several_limits_before_the_reservation_is_ready_gives_all_of_it_back() {
     let world = World::new().await;
@@ -208,8 +208,8 @@ async fn statements_survive_a_new_column_and_a_new_index() {
     }
 }
 
-/// A plan that locks rows once for each row of the table finds others each time, because what it has written is gone. The
-/// planner takes it for a table that it believes to hold one row.
+/// A plan that locks rows once for each row of the table finds others each time, because what it has written is gone.
+/// The planner takes it for a table that it believes to hold one row.
 #[tokio::test]
 async fn whatever_the_plan_a_swap_writes_what_was_decided_and_nothing_else() {
     let world = World::new().await;

@@ -218,7 +218,8 @@ async fn after_a_promotion_durable_rows_stand_and_ephemeral_buckets_are_full() {
     assert_eq!(balance(&mut conn, DURABLE, "owing").await, 10);
 }
 
-/// The clock of what was the primary was an hour ahead. Until the promoted one's gets there, time stands still for the row.
+/// The clock of what was the primary was an hour ahead. Until the promoted one's gets there, time stands still for the
+/// row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_promotion_to_a_clock_that_is_behind_time_does_not_go_back() {
     let mut pair = Pair::new().await;

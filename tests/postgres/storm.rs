@@ -1,5 +1,5 @@
-//! The books of budgets in a storm: answers get lost, connections break, clients and those who give lapsed calls back are
-//! killed, and the server crashes. At the end each row lacks what its calls cost, to the micro-token.
+//! The books of budgets in a storm: answers get lost, connections break, clients and those who give lapsed calls back
+//! are killed, and the server crashes. At the end each row lacks what its calls cost, to the micro-token.
 //!
 //! `TOLLGATE_STORM_SECONDS` makes it last longer than the seconds of a daily run.
 
@@ -189,8 +189,8 @@ impl Books {
         }
     }
 
-    /// Until a client says something: however slow the machine is, there is work between two faults. Not for ever, as all
-    /// of them may be waiting for a server that has just been cut off.
+    /// Until a client says something: however slow the machine is, there is work between two faults. Not for ever, as
+    /// all of them may be waiting for a server that has just been cut off.
     async fn progress(&self) {
         let mut lines = self.lines.subscribe();
         let _ = timeout(LAPSE, lines.changed()).await;
@@ -200,8 +200,8 @@ impl Books {
         self.entries.lock().unwrap().values().filter(|entry| entry.is_settled).count()
     }
 
-    /// Whether the rows lack what calls cost. Where a client did not hear what became of a call, any of its costs may be
-    /// true: they have so many digits that no wrong ones add up.
+    /// Whether the rows lack what calls cost. Where a client did not hear what became of a call, any of its costs may
+    /// be true: they have so many digits that no wrong ones add up.
     fn judge(&self, lacking: &BTreeMap<(String, String), i64>) -> String {
         let entries = self.entries.lock().unwrap();
         let (mut settled, mut unknown) = (0_u32, 0_u32);

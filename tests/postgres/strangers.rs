@@ -1,5 +1,5 @@
-//! A search path in which strangers come before `pg_catalog`, as those have who stop the clock for tests. All other tests run
-//! with `strangers.sql` behind it, where only what fits better is found.
+//! A search path in which strangers come before `pg_catalog`, as those have who stop the clock for tests. All other
+//! tests run with `strangers.sql` behind it, where only what fits better is found.
 
 use std::path::Path;
 
@@ -14,8 +14,8 @@ async fn listen_to_strangers(conn: &mut PgConnection) {
         .unwrap();
 }
 
-/// Whether a statement would call a stranger's function, or an operator that fits better. A plan that is not run looks up
-/// all rights to execute.
+/// Whether a statement would call a stranger's function, or an operator that fits better. A plan that is not run looks
+/// up all rights to execute.
 async fn is_led_astray(conn: &mut PgConnection, sql: &str) -> bool {
     let parameters = (1..=40).rev().find(|number| sql.contains(&format!("${number}"))).unwrap_or(0);
     let nulls = vec!["null"; parameters].join(", ");

@@ -1,6 +1,6 @@
--- What strangers may leave in a schema of somebody's search path: a function or an operator that fits the types of a call
--- better than the one in pg_catalog, which then needs a cast. Nobody may execute them, so that a statement that names one
--- fails even where it finds no row.
+-- What strangers may leave in a schema of somebody's search path: a function or an operator that fits the types of a
+-- call better than the one in pg_catalog, which then needs a cast. Nobody may execute them, so that a statement that
+-- names one fails even where it finds no row.
 --
 -- {called} stands for the names of functions to lay out, those in our sources. Those that pg_catalog has with the very
 -- same types are only called by whoever names pg_catalog late in the search path.

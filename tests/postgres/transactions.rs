@@ -391,8 +391,8 @@ async fn a_savepoint_that_is_rolled_back_gives_its_tokens_back() {
     }
 }
 
-/// Whoever waits for a row that a savepoint has locked waits for that savepoint, not for the transaction around it. Else a
-/// transaction that asks for the row again would queue behind those who wait for its own end.
+/// Whoever waits for a row that a savepoint has locked waits for that savepoint, not for the transaction around it.
+/// Else a transaction that asks for the row again would queue behind those who wait for its own end.
 #[tokio::test]
 async fn a_savepoint_that_is_rolled_back_is_not_waited_for() {
     let world = World::new().await;

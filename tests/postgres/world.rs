@@ -1,13 +1,15 @@
 //! A world for each test: a migrated database of its own on one shared server, gone with the test.
 //!
-//! What is tested has the rights that `SECURITY.md` names, and no more: the service's role decides, the one on call runs the
-//! command, the owner migrates. A schema of strangers is in the search path of all three. [`World::sql`] alone is the
-//! administrator's. The databases are copies of two that are made once. These and the roles stay on a server of `DATABASE_URL`.
+//! What is tested has the rights that `SECURITY.md` names, and no more: the service's role decides, the one on call
+//! runs the command, the owner migrates. A schema of strangers is in the search path of all three. [`World::sql`] alone
+//! is the administrator's. The databases are copies of two that are made once. These and the roles stay on a server of
+//! `DATABASE_URL`.
 //!
-//! With `TOLLGATE_TEST_POOLER` set, what is tested reaches the server through a PgBouncer in transaction mode, without named
-//! statements unless it is set to `named`; what the tests themselves say does not. With `TOLLGATE_TEST_DISTRIBUTED` set, the
-//! tables have the parts that `tollgate distribute` gives them on Citus, and what is tested is told so. Where `DATABASE_URL` is
-//! `CITUS_URL`, too, the tables are distributed: a world is a database on each node of that cluster.
+//! With `TOLLGATE_TEST_POOLER` set, what is tested reaches the server through a PgBouncer in transaction mode, without
+//! named statements unless it is set to `named`; what the tests themselves say does not. With
+//! `TOLLGATE_TEST_DISTRIBUTED` set, the tables have the parts that `tollgate distribute` gives them on Citus, and what
+//! is tested is told so. Where `DATABASE_URL` is `CITUS_URL`, too, the tables are distributed: a world is a database on
+//! each node of that cluster.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -57,8 +59,8 @@ impl World {
         world
     }
 
-    /// A migrated database with a clock of its own, which [`set_ahead`](Self::set_ahead) moves: all that asks the server
-    /// for the time is told this one's, unless it was prepared before.
+    /// A migrated database with a clock of its own, which [`set_ahead`](Self::set_ahead) moves: all that asks the
+    /// server for the time is told this one's, unless it was prepared before.
     pub(crate) async fn with_clock() -> Self {
         let world = Self::new().await;
         // A function that replaced PostgreSQL's own would be passed over: the server knows that one by its number.
@@ -428,7 +430,8 @@ fn rights() -> [&'static str; 2] {
     std::array::from_fn(|_| blocks.next().unwrap())
 }
 
-/// All words of the sources that are followed by a parenthesis: among them the names of all functions that statements call.
+/// All words of the sources that are followed by a parenthesis: among them the names of all functions that statements
+/// call.
 fn called() -> Vec<String> {
     let mut called = BTreeSet::new();
     let mut places = ["src", "cli/src", "migrations"].map(|place| Path::new(ROOT).join(place)).to_vec();
@@ -451,7 +454,8 @@ async fn run(conn: &mut PgConnection, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(conn).await.unwrap();
 }
 
-/// Runs a statement that fails until sessions that have ended are gone: PostgreSQL itself awaits that for five seconds only.
+/// Runs a statement that fails until sessions that have ended are gone: PostgreSQL itself awaits that for five seconds
+/// only.
 pub(crate) async fn run_until_done(conn: &mut PgConnection, sql: &str) {
     soon(async {
         loop {
@@ -542,8 +546,8 @@ fn pooler() -> MutexGuard<'static, PgBouncer> {
     POOLER.lock().unwrap()
 }
 
-/// A search path in which strangers come before `pg_catalog`, as those have who stop the clock for tests. What to say in
-/// a URL, too.
+/// A search path in which strangers come before `pg_catalog`, as those have who stop the clock for tests. What to say
+/// in a URL, too.
 pub(crate) const LATE: &str = "strangers,public,pg_catalog";
 /// The role of the service.
 pub(crate) const SERVICE: &str = "tollgate_service";

@@ -84,8 +84,8 @@ impl Told {
         self.events.push(Event::Back { of: Some(charge), amount });
     }
 
-    /// For each two grants the instants, all that was granted from the one to the other and is kept, what was granted and
-    /// gave back, and what came back meanwhile from before.
+    /// For each two grants the instants, all that was granted from the one to the other and is kept, what was granted
+    /// and gave back, and what came back meanwhile from before.
     fn spans(&self) -> Vec<(i64, i64, i64, i64, i64)> {
         let mut spans = Vec::new();
         for (n, first) in self.events.iter().enumerate() {
@@ -254,7 +254,8 @@ fn room(limit: &Limit) -> i64 {
 proptest! {
     #![proptest_config(config())]
 
-    /// The promise of windows: a call counts as what it is settled at, netted with nothing, also where the clock goes back.
+    /// The promise of windows: a call counts as what it is settled at, netted with nothing, also where the clock goes
+    /// back.
     #[test]
     fn windows_are_exact_as_settled(limit in windows(), story in prop_oneof![stories(false, false), stories(true, false)]) {
         for (from, to, kept, ..) in tell(std::slice::from_ref(&limit), &story).spans() {
@@ -266,8 +267,8 @@ proptest! {
         }
     }
 
-    /// The promise of all kinds: what is granted less what is handed back stays within the bound, and so does what is kept,
-    /// but for what came back from calls before.
+    /// The promise of all kinds: what is granted less what is handed back stays within the bound, and so does what is
+    /// kept, but for what came back from calls before.
     #[test]
     fn what_is_granted_less_what_is_handed_back_is_within_the_bound(
         limit in prop_oneof![buckets(), windows()],
@@ -283,8 +284,8 @@ proptest! {
         }
     }
 
-    /// Two definitions of whatever kinds take turns in one row, with receipts of both: at one instant nothing refills, so
-    /// all that they grant, less what comes back, is within the larger capacity.
+    /// Two definitions of whatever kinds take turns in one row, with receipts of both: at one instant nothing refills,
+    /// so all that they grant, less what comes back, is within the larger capacity.
     #[test]
     fn two_kinds_of_limits_in_one_row_grant_no_more_than_the_larger_one(
         kinds in (0_usize..5, 0_usize..5),

@@ -1,8 +1,8 @@
 //! Known figures, case by case: the letter and number of a case begin its test's name.
 //!
-//! The figures come from two older limiters, whose behaviour was written down as facts, and from what both of them lack.
-//! Where they give a negative balance together with a wait, a plain call is refused here until the same instant, and a
-//! reservation without a bound is given both.
+//! The figures come from two older limiters, whose behaviour was written down as facts, and from what both of them
+//! lack. Where they give a negative balance together with a wait, a plain call is refused here until the same instant,
+//! and a reservation without a bound is given both.
 
 use std::time::Duration;
 

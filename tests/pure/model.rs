@@ -1,7 +1,8 @@
 //! An exact model of one row: fractions of big integers, and nothing that rounds.
 //!
-//! It shares no formula with the algebra. A balance is a function of time over a row as it stands, drips are fractions, and
-//! steps are counted by where they lie. It knows no waiting times: those are checked by asking it on both sides of an instant.
+//! It shares no formula with the algebra. A balance is a function of time over a row as it stands, drips are fractions,
+//! and steps are counted by where they lie. It knows no waiting times: those are checked by asking it on both sides of
+//! an instant.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;

@@ -40,7 +40,8 @@ fn asked(amounts: impl Strategy<Value = Amount> + Clone + 'static) -> impl Strat
     })
 }
 
-/// The cost of which parts are taken, the share of it that is the least, in thousandths, and whether both are whole tokens.
+/// The cost of which parts are taken, the share of it that is the least, in thousandths, and whether both are whole
+/// tokens.
 fn parts() -> impl Strategy<Value = (Amount, i64, bool)> {
     (amounts(), 0_i64..=1_000, any::<bool>())
 }
@@ -189,8 +190,9 @@ impl Asking {
 proptest! {
     #![proptest_config(config())]
 
-    /// Over several limits, requests for one of them and for others, mixed with plain ones: the number that each part is,
-    /// what stays behind, the refusal, and its instant. Whoever comes later gets no less, and the order does not matter.
+    /// Over several limits, requests for one of them and for others, mixed with plain ones: the number that each part
+    /// is, what stays behind, the refusal, and its instant. Whoever comes later gets no less, and the order does not
+    /// matter.
     #[test]
     fn parts_are_what_the_exact_balances_leave(
         limits in vec(limits(any_kind()), 1..4),

@@ -62,7 +62,8 @@ fn monthly(kind: LimitKind, rate: i64, most: i64) -> Limit {
 proptest! {
     #![proptest_config(config())]
 
-    /// Whatever the row and the period: the balance, the verdict and the wait of who names it again are those of the model.
+    /// Whatever the row and the period: the balance, the verdict and the wait of who names it again are those of the
+    /// model.
     #[test]
     fn a_named_period_is_counted_exactly(
         limit in limits(steps()),
@@ -148,8 +149,8 @@ proptest! {
         }
     }
 
-    /// A webhook that comes late by less than the shortest month: callers go on in the month of before, and no month gets
-    /// more than the capacity.
+    /// A webhook that comes late by less than the shortest month: callers go on in the month of before, and no month
+    /// gets more than the capacity.
     #[test]
     fn a_month_that_is_named_late_costs_nothing(
         days in vec((28_i64..=31, 0_i64..28), 6),

@@ -196,8 +196,8 @@ proptest! {
         }
     }
 
-    /// A grid of first use that was swept may begin anew, later than the old one would have gone on: from the first call
-    /// on the new row holds no more than the old one at any instant, so it names no earlier wait either.
+    /// A grid of first use that was swept may begin anew, later than the old one would have gone on: from the first
+    /// call on the new row holds no more than the old one at any instant, so it names no earlier wait either.
     #[test]
     fn a_swept_grid_of_first_use_begins_no_earlier(
         limit in limits(Just(Kind::FirstUse)),
@@ -274,7 +274,8 @@ proptest! {
         }
     }
 
-    /// A written row stands at the instant of the write, or at the last step before it: no step is counted twice or lost.
+    /// A written row stands at the instant of the write, or at the last step before it: no step is counted twice or
+    /// lost.
     #[test]
     fn a_written_row_stands_at_its_last_step(limit in limits(any_kind()), story in stories()) {
         let model = Model::of(&limit.global());
@@ -520,7 +521,8 @@ proptest! {
         }
     }
 
-    /// Whatever stands in a row and whatever is asked when: an answer or an error, never a panic, and nothing out of range.
+    /// Whatever stands in a row and whatever is asked when: an answer or an error, never a panic, and nothing out of
+    /// range.
     #[test]
     fn extremes_are_decided_like_everything_else(
         limit in extreme_limits(),

@@ -6,8 +6,8 @@ use tollgate::{DAY, Error, Limit, MINUTE, Receipt, SECOND, TokensError};
 
 use crate::world::{World, at, micros, receipt, sec, tokens};
 
-/// The instant of the decision was once the latest of all rows asked, also of rows that grant. Where one of those lay in the
-/// future, it was later than the instant to come back at, and the wait was zero.
+/// The instant of the decision was once the latest of all rows asked, also of rows that grant. Where one of those lay
+/// in the future, it was later than the instant to come back at, and the wait was zero.
 #[test]
 fn a_row_from_the_future_that_grants_does_not_shorten_the_wait_for_one_that_refuses() {
     let (ahead, empty) = (Limit::token_bucket("ahead", 10, MINUTE), Limit::token_bucket("empty", 1, SECOND));
@@ -19,8 +19,8 @@ fn a_row_from_the_future_that_grants_does_not_shorten_the_wait_for_one_that_refu
     assert_eq!(denied.retry_after().unwrap(), SECOND);
 }
 
-/// A reservation of nothing writes nothing, so its instant must follow from the row as it stays, not as it was refilled:
-/// flooring the refill made it late by a microsecond.
+/// A reservation of nothing writes nothing, so its instant must follow from the row as it stays, not as it was
+/// refilled: flooring the refill made it late by a microsecond.
 #[test]
 fn a_free_reservation_on_a_debt_is_ready_at_the_exact_instant() {
     let limit = Limit::token_bucket("7/min", 7, MINUTE).unbounded_reservations();
@@ -62,7 +62,8 @@ fn a_slow_limit_gains_nothing_between_writes_that_are_closer_than_a_micro_token(
     assert_eq!((value(&busy), value(&idle)), (tokens(0), micros(46)));
 }
 
-/// A hand has put a row near the last instant that there is, where everything that is granted seems to have left already.
+/// A hand has put a row near the last instant that there is, where everything that is granted seems to have left
+/// already.
 #[test]
 fn what_is_counted_until_the_end_of_time_counts_for_ever() {
     let limits = [

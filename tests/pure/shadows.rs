@@ -1,4 +1,5 @@
-//! Limits that are tried out, against the exact model: nobody can tell that they are there, but by what they would deny.
+//! Limits that are tried out, against the exact model: nobody can tell that they are there, but by what they would
+//! deny.
 
 use num_bigint::BigInt;
 use num_traits::Zero;

@@ -293,7 +293,8 @@ proptest! {
         }
     }
 
-    /// While two numbers of shards are live, the sum of both limits is granted at most; afterwards one capacity more, once.
+    /// While two numbers of shards are live, the sum of both limits is granted at most; afterwards one capacity more,
+    /// once.
     #[test]
     fn a_changed_number_of_shards_keeps_its_bound(from in 1_u16..=8, to in 1_u16..=8, cost in 1_i64..4_000_000, gap in 0_i64..2_000_000) {
         let limit = |shards| Limit::token_bucket("changed", 8, SECOND).capacity(16).shards(shards);
@@ -323,8 +324,8 @@ proptest! {
     }
 }
 
-/// A debt in one of ten rows binds nobody once there is one row; a debt in one row is repaid at a tenth of the rate once there
-/// are ten.
+/// A debt in one of ten rows binds nobody once there is one row; a debt in one row is repaid at a tenth of the rate
+/// once there are ten.
 #[test]
 fn a_debt_stays_where_it_is_when_the_number_of_shards_changes() {
     let limit = |shards| Limit::token_bucket("debt", 10, SECOND).max_reserved(100).shards(shards);
@@ -343,8 +344,8 @@ fn a_debt_stays_where_it_is_when_the_number_of_shards_changes() {
     assert_eq!(Pool::new(&terms, &rows, sec(50)).balance(), tokens(9), "one a second");
 }
 
-/// A receipt of ten rows is settled though the limit has one row by now: its charge is given back where it was taken, and no
-/// row is cut to the part that it once had.
+/// A receipt of ten rows is settled though the limit has one row by now: its charge is given back where it was taken,
+/// and no row is cut to the part that it once had.
 #[test]
 fn settling_never_cuts_a_row() {
     let ten = Limit::token_bucket("cut", 100, SECOND).shards(10);
@@ -363,8 +364,8 @@ fn settling_never_cuts_a_row() {
     }
 }
 
-/// A charge of a shard that its limit does not have any more is settled in its own row; one of none that there can be is no
-/// charge.
+/// A charge of a shard that its limit does not have any more is settled in its own row; one of none that there can be
+/// is no charge.
 #[test]
 fn a_charge_of_a_shard_that_is_not_there_is_settled_where_it_was_made() {
     let limit = Limit::token_bucket("settled", 4, SECOND).shards(4);

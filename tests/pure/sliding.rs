@@ -18,8 +18,8 @@ fn window(n: i64, period: u64, resolution: Option<u16>) -> Limit {
 proptest! {
     #![proptest_config(config())]
 
-    /// A sliding window is the log of its grants: it grants if and only if they leave room, at what they are settled at. In
-    /// steps it is never over, and no stricter than a window that is a step longer.
+    /// A sliding window is the log of its grants: it grants if and only if they leave room, at what they are settled
+    /// at. In steps it is never over, and no stricter than a window that is a step longer.
     #[test]
     fn a_sliding_window_is_a_log_of_its_grants(
         n in 1_i64..12,

@@ -1,8 +1,8 @@
 //! Stories about a limit, told and told again.
 //!
-//! A story is a list of gaps and moves that seek out edges: grid steps, the instants that refusals named, balances that are
-//! just enough, each a microsecond or a micro-token to either side. Told once, it becomes a script of plain calls at plain
-//! instants, which can be told again with something added or left out.
+//! A story is a list of gaps and moves that seek out edges: grid steps, the instants that refusals named, balances that
+//! are just enough, each a microsecond or a micro-token to either side. Told once, it becomes a script of plain calls
+//! at plain instants, which can be told again with something added or left out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -205,8 +205,8 @@ pub(crate) fn sweep(world: &mut World, limit: &Limit, now: Timestamp) {
     }
 }
 
-/// Every pair of grants, with all that was granted from the first to the last, less what was given back between. The first
-/// one took something, for only that makes a row to stand at an instant.
+/// Every pair of grants, with all that was granted from the first to the last, less what was given back between. The
+/// first one took something, for only that makes a row to stand at an instant.
 pub(crate) fn spans(events: &[Event]) -> Vec<(&Event, &Event, BigInt)> {
     let mut spans = Vec::new();
     for (n, first) in
@@ -282,7 +282,8 @@ impl Gap {
                 last.saturating_add(period).saturating_add(*off)
             }
         };
-        // A story that ran into the end of time would stay there: nothing more is learnt than from one that stops before.
+        // A story that ran into the end of time would stay there: nothing more is learnt than from one that stops
+        // before.
         at(to.min(Timestamp::MAX.micros() / 2).max(from))
     }
 }

@@ -3,7 +3,8 @@ use std::collections::VecDeque;
 use tollgate::algebra::Timestamp;
 use tollgate::{Limit, LimitKind, Tokens};
 
-/// What promise 1 bounds, for one row: how much was granted in the last period, how much is held, or how much was spent.
+/// What promise 1 bounds, for one row: how much was granted in the last period, how much is held, or how much was
+/// spent.
 pub(crate) struct Window {
     counts: Counts,
     pub(crate) bound: i128,

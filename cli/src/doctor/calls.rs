@@ -46,7 +46,8 @@ impl Overdue {
         let what =
             format!("{calls} lapsed more than a minute ago, the first {age} ago ({id:?} of {name:?}, key {key:?})");
         let meaning = "Nobody gives back what they have charged, so it is missing from their limits.";
-        let remedy = "Run a Sweeper's task (`Sweeper::spawn`) in a service, or `tollgate sweep --every 1s`; if one runs, its \
+        let remedy = "Run a Sweeper's task (`Sweeper::spawn`) in a service, or `tollgate sweep --every 1s`; if one \
+                      runs, its \
                       log says what keeps it.";
         Some(Finding::warning("overdue_calls", what, meaning, remedy))
     }

@@ -1,7 +1,7 @@
 -- The rows of tollgate.durable that matter most: those that take longest to be full, those that were written last,
--- and those that owe most; and how many rows are not full by the definitions that wrote them, and how many of these owe.
--- Of a table larger than $1 pages it reads only so many: the same ones each time, so that two looks can be compared. The
--- statement for tollgate.ephemeral is made of this one.
+-- and those that owe most; and how many rows are not full by the definitions that wrote them, and how many of these
+-- owe. Of a table larger than $1 pages it reads only so many: the same ones each time, so that two looks can be
+-- compared. The statement for tollgate.ephemeral is made of this one.
 --
 -- $1 how many pages to read at most; $2 how many rows of each sort; $3 the name of the storage; $4 the part
 with share as materialized (

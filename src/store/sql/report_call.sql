@@ -1,5 +1,5 @@
--- Notes how much of a call's charges is used so far, if that is more than was noted, for a call that has not been settled.
--- No limit's row is touched, and no index.
+-- Notes how much of a call's charges is used so far, if that is more than was noted, for a call that has not been
+-- settled. No limit's row is touched, and no index.
 --
 -- $1 part, $2 name, $3 key, $4 id, $5 micro-tokens
 update tollgate.calls

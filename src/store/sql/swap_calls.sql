@@ -1,6 +1,6 @@
--- Like swap_groups.sql, for groups with calls that are named: their ids are inserted, deleted or marked as used with the
--- rows, or not at all. A group is lost also where a call that was read has changed, is locked or is gone. An id that is
--- there already is an error, and then no group is written.
+-- Like swap_groups.sql, for groups with calls that are named: their ids are inserted, deleted or marked as used with
+-- the rows, or not at all. A group is lost also where a call that was read has changed, is locked or is gone. An id
+-- that is there already is an error, and then no group is written.
 --
 -- Rows are locked before calls, as everywhere. Neither is waited for. An insert of the same id by others is, but for a
 -- moment only: a call that changes no row, or one shard of several, has its id as all that the two collide in, and the
@@ -14,8 +14,9 @@
 -- lists: $9 all, $10 where those of each row begin, $11 where they end; null for none
 -- groups: $12 numbers, $13 how many rows each has, $14 how many calls that were read
 -- calls that were read: $15 places, $16 the transaction that wrote each version, $17 groups, $18 whether the id is kept
--- new calls: $19 groups, $20 names, $21 keys, $22 ids, $23 fingerprints, $24 charges, $25 the instants of the decisions,
--- $26 when each lapses, $27 until when each is kept, $28 whether it is used already, $29 what a repeat is answered
+-- new calls: $19 groups, $20 names, $21 keys, $22 ids, $23 fingerprints, $24 charges, $25 the instants of the
+-- decisions, $26 when each lapses, $27 until when each is kept, $28 whether it is used already, $29 what a repeat is
+-- answered
 with h as materialized (
     select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.in_group, ($9::int8[])[w.first : w.last] as list,
            coalesce(w.full_at, least(greatest(r.full_at, r.ts) + w.later, '262142-12-31 23:59:59.999999+00')) as full_at

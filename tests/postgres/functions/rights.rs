@@ -72,8 +72,8 @@ async fn an_operator_may_give_and_take() {
     assert_eq!(fails(&mut conn, "update tollgate.limits set rate = 10").await, "42501");
 }
 
-/// Who inserts needs no right. Nor does a trigger lend the owner's to anybody: neither to a cast that json would call, nor to
-/// whoever comes first in the search path.
+/// Who inserts needs no right. Nor does a trigger lend the owner's to anybody: neither to a cast that json would call,
+/// nor to whoever comes first in the search path.
 #[tokio::test]
 async fn a_trigger_lends_nobody_its_rights() {
     let world = World::new().await;

@@ -1,5 +1,5 @@
-//! Random steps of one row each, decided by the plan and by the functions: all of the answer and of the row is equal, out to
-//! where amounts and instants end. A million of them: `TOLLGATE_TEST_STEPS=1000000`.
+//! Random steps of one row each, decided by the plan and by the functions: all of the answer and of the row is equal,
+//! out to where amounts and instants end. A million of them: `TOLLGATE_TEST_STEPS=1000000`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

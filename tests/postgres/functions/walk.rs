@@ -1,5 +1,5 @@
-//! Random calls over the tables: the limiter makes each, is rolled back, and a function makes the same one. Answers and rows
-//! are equal.
+//! Random calls over the tables: the limiter makes each, is rolled back, and a function makes the same one. Answers and
+//! rows are equal.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use fastrand::Rng;

@@ -177,8 +177,8 @@ async fn ask_limiter(conn: &mut PgConnection, now: DateTime<Utc>, ask: Ask, rece
     told
 }
 
-/// The same asks in chunks at one instant each: a chunk is a batch of the gate, and one transaction each for the limiter.
-/// They are about one key, and the global one.
+/// The same asks in chunks at one instant each: a chunk is a batch of the gate, and one transaction each for the
+/// limiter. They are about one key, and the global one.
 async fn agree(chunk: usize, seeds: std::ops::Range<u64>, chunks: usize, key: &str) {
     let (limiters, gates) = (World::new().await, World::new().await);
     let proxy = Proxy::new(&gates.url());
@@ -252,8 +252,8 @@ async fn agree(chunk: usize, seeds: std::ops::Range<u64>, chunks: usize, key: &s
     assert!(granted > 100 && denied > 20, "{granted} granted, {denied} denied");
 }
 
-/// All rows, but for where they lie, and when they are full: of a row that a batch has charged and settled, it knows that
-/// better.
+/// All rows, but for where they lie, and when they are full: of a row that a batch has charged and settled, it knows
+/// that better.
 async fn stored(conn: &mut PgConnection) -> Vec<crate::teller::Stored> {
     let mut rows = rows(conn).await;
     for row in &mut rows {

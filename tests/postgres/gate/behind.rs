@@ -1,5 +1,5 @@
-//! The clock goes back behind a row. Time stands still for the row, and whoever is told to wait is told how long that is by
-//! the clock as it is.
+//! The clock goes back behind a row. Time stands still for the row, and whoever is told to wait is told how long that
+//! is by the clock as it is.
 
 use std::time::Duration;
 

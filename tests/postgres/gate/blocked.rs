@@ -201,8 +201,8 @@ async fn bulky_calls_find_no_room_in_the_queue_behind_each_other() {
     other.unwrap().granted().unwrap();
 }
 
-/// The pool asks whether a connection still stands before it takes it back. Where nobody answers, the connection is closed,
-/// and its place in the pool is free again.
+/// The pool asks whether a connection still stands before it takes it back. Where nobody answers, the connection is
+/// closed, and its place in the pool is free again.
 #[tokio::test]
 async fn a_server_that_falls_silent_when_a_connection_is_given_back_keeps_no_place_in_the_pool() {
     let world = World::new().await;

@@ -23,8 +23,8 @@ fn some(dice: &mut Rng, rows: usize) -> Vec<usize> {
     picked
 }
 
-/// Rows of three limits over both tables, asked in every order by two gates, and by others in transactions of their own,
-/// while full rows vanish.
+/// Rows of three limits over both tables, asked in every order by two gates, and by others in transactions of their
+/// own, while full rows vanish.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
     const CALLERS: u64 = 32;

@@ -358,8 +358,8 @@ async fn a_connection_cut_before_any_statement_gives_an_error_that_says_what_is_
     }
 }
 
-/// The server wrote, and its answer never arrives: after the gate's patience its callers are told that nobody knows. The
-/// connection is kept, for the server may be at work on it, until it turns out to be gone.
+/// The server wrote, and its answer never arrives: after the gate's patience its callers are told that nobody knows.
+/// The connection is kept, for the server may be at work on it, until it turns out to be gone.
 #[tokio::test]
 async fn a_server_that_falls_silent_is_given_up_and_its_connection_is_waited_for() {
     let stage = Stage::new().await;
@@ -402,7 +402,8 @@ async fn a_server_that_falls_silent_is_given_up_and_its_connection_is_waited_for
     assert_eq!(took("k").await, 2);
 }
 
-/// A router forgets the gate's connections, or the primary vanishes: the gate finds that a new one works, and leaves them.
+/// A router forgets the gate's connections, or the primary vanishes: the gate finds that a new one works, and leaves
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_cut_off_is_left_for_a_new_one() {
     let world = World::new().await;

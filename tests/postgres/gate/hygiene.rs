@@ -75,7 +75,8 @@ async fn a_gate_works_on_what_its_host_leaves_of_the_pool() {
     soon(callers.join_all()).await;
 }
 
-/// The caller itself holds the only connection: an error that names the pool, within the patience asked, and nothing else.
+/// The caller itself holds the only connection: an error that names the pool, within the patience asked, and nothing
+/// else.
 #[tokio::test]
 async fn a_caller_that_holds_the_only_connection_gets_an_error_and_does_not_hang() {
     let world = World::new().await;
@@ -109,7 +110,8 @@ async fn a_grant_is_seen_by_others_at_once_and_outlives_the_callers_rollback() {
     assert_eq!(gate.balance(LIMIT.key("k")).await.unwrap().value, Tokens::new(999_998));
 }
 
-/// The queue holds two calls while the lane waits for a connection. The third is told so at once, and the two are answered.
+/// The queue holds two calls while the lane waits for a connection. The third is told so at once, and the two are
+/// answered.
 #[tokio::test]
 async fn a_full_queue_is_busy_at_once_and_those_in_it_are_answered() {
     let world = World::new().await;

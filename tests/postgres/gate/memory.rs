@@ -202,8 +202,8 @@ async fn lapsed_refusals_make_room() {
     stage.ok(limit.key(0)).await;
 }
 
-/// Each settlement raises a row of its own, and each refusal of a concurrency limit is one that may end at any time: none
-/// takes the room of what can be remembered.
+/// Each settlement raises a row of its own, and each refusal of a concurrency limit is one that may end at any time:
+/// none takes the room of what can be remembered.
 #[tokio::test]
 async fn settlements_and_leases_do_not_switch_the_memory_off() {
     let stage = Stage::new(3).await;

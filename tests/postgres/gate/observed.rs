@@ -106,8 +106,8 @@ fn traces_name_the_limit_and_never_the_key() {
 
 /// What is traced meanwhile.
 pub(crate) fn traced(what: impl Future<Output = ()>) -> String {
-    // As long as there is but one subscriber, `tracing` asks the thread that comes by an event first whether anybody wants
-    // it, and that may be another test's.
+    // As long as there is but one subscriber, `tracing` asks the thread that comes by an event first whether anybody
+    // wants it, and that may be another test's.
     let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
     let written = Written::default();
     let writer = written.clone();

@@ -26,8 +26,8 @@ fn named(pool: &PgPool) -> GateBuilder {
     Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE).acquire_timeout(MINUTE)
 }
 
-/// Two statements without a name that differ in nothing but their table, prepared by turns on one connection: what is executed
-/// is the caller's own.
+/// Two statements without a name that differ in nothing but their table, prepared by turns on one connection: what is
+/// executed is the caller's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_gate_prepared_is_never_executed_for_another() {
     let world = World::new().await;
@@ -121,8 +121,8 @@ async fn a_gate_with_named_statements_says_what_to_do() {
     assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(98)));
 }
 
-/// Sees to it that the pooler's server has a statement by the first name that a client gives. A client that left early may
-/// have cost the pooler its server, and a new one has none.
+/// Sees to it that the pooler's server has a statement by the first name that a client gives. A client that left early
+/// may have cost the pooler its server, and a new one has none.
 async fn take_first_name(url: &str) {
     let mut conn = PgConnection::connect(url).await.unwrap();
     // It fails where there is one.

@@ -55,8 +55,8 @@ async fn of_two_thousand_guesses_at_once_no_more_fail_than_the_limit_allows() {
     assert_eq!(left, Tokens::new(3 - failed));
 }
 
-/// Two processes with two gates each, and transactions of others, on the same rows for some seconds, and in this process for as
-/// long as it takes to tell.
+/// Two processes with two gates each, and transactions of others, on the same rows for some seconds, and in this
+/// process for as long as it takes to tell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn never_over_between_any_two_grants_of_two_processes() {
     let world = World::new().await;
@@ -128,7 +128,8 @@ impl Until {
 /// A grant: its recorded instant in microseconds, and its cost in micro-tokens.
 type Spent = (i64, i64);
 
-/// Checks grants in the order of the recorded clock: no span of it holds more than `most` and what came in between its ends.
+/// Checks grants in the order of the recorded clock: no span of it holds more than `most` and what came in between its
+/// ends.
 fn never_over(grants: &[Spent], most: i64, refilled: impl Fn(i64) -> i64, limit: &Limit) {
     // What the worst beginning so far allows: for each end, the same as to look at every beginning.
     let (mut spent, mut allowed) = (0, i64::MAX);

@@ -213,7 +213,8 @@ async fn a_settlement_of_unknown_outcome_is_not_refused_from_memory() {
     }
 }
 
-/// The key is the caller's choice: it neither fails those who share its batch, nor opens a gate that is open on failure.
+/// The key is the caller's choice: it neither fails those who share its batch, nor opens a gate that is open on
+/// failure.
 #[tokio::test]
 async fn a_key_that_the_encoding_lacks_is_the_error_of_its_caller_alone() {
     let world = World::new().await;

@@ -117,7 +117,8 @@ fn a_lease_that_is_asked_for_outside_of_a_runtime_is_not_granted() {
     assert_eq!(runtime.block_on(world.rows()), 1);
 }
 
-/// The clock of a test panics while a batch is decided: its callers hear that nobody knows, and those behind are served.
+/// The clock of a test panics while a batch is decided: its callers hear that nobody knows, and those behind are
+/// served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_panic_in_a_batch_reaches_its_callers_and_spares_those_behind_it() {
     let world = World::new().await;

@@ -139,7 +139,8 @@ async fn waiters_whose_time_is_up_are_refused_and_charged_nothing() {
     }
 }
 
-/// Each is refused once, and asks once more in its turn; were all to wake together, they would ask twenty thousand times.
+/// Each is refused once, and asks once more in its turn; were all to wake together, they would ask twenty thousand
+/// times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_for_one_key_ask_in_turn() {
     const WAITERS: u64 = 200;

@@ -55,7 +55,8 @@ async fn rows_that_are_missing_are_full_ones() {
     }
 }
 
-/// One row is ahead, for the clock was: all are asked as of its instant, nothing comes back until then, and a reset mends it.
+/// One row is ahead, for the clock was: all are asked as of its instant, nothing comes back until then, and a reset
+/// mends it.
 #[tokio::test]
 async fn a_shard_from_the_future_is_followed_and_mended_by_reset() {
     let world = World::new().await;

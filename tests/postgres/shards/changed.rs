@@ -155,8 +155,8 @@ async fn a_debt_binds_where_its_row_is_asked() {
     }
 }
 
-/// Between any two grants: while both numbers live the sum of both limits; across a change one capacity more than one limit;
-/// else one limit.
+/// Between any two grants: while both numbers live the sum of both limits; across a change one capacity more than one
+/// limit; else one limit.
 #[tokio::test]
 async fn what_is_granted_is_bounded_while_both_live_and_afterwards() {
     const CAPACITY: i64 = 40;

@@ -140,8 +140,8 @@ async fn the_fullest_shard_is_taken_from_and_of_equal_ones_any() {
     assert!(taken_from.len() > 4, "{taken_from:?}");
 }
 
-/// A full row gains nothing while another is low. Rows that are level are full together, so four of them never hold three
-/// tokens less than one row would.
+/// A full row gains nothing while another is low. Rows that are level are full together, so four of them never hold
+/// three tokens less than one row would.
 #[tokio::test]
 async fn level_shards_waste_no_refill() {
     let world = World::new().await;

@@ -1,4 +1,5 @@
-//! A shard that somebody else changes in the last moment: after the statement that takes from it has looked, and before it locks.
+//! A shard that somebody else changes in the last moment: after the statement that takes from it has looked, and before
+//! it locks.
 
 use sqlx::{Connection, PgConnection};
 use tollgate::{Decision, Error, Limit};
@@ -91,8 +92,8 @@ async fn what_changes_in_the_last_moment_is_decided_as_it_is() {
     assert_eq!(rows.iter().sum::<i64>(), ONE / 2);
 }
 
-/// A row that is short once it is locked is given up: whoever waits for another row while it holds this one deadlocks with a
-/// caller that locks both in their order.
+/// A row that is short once it is locked is given up: whoever waits for another row while it holds this one deadlocks
+/// with a caller that locks both in their order.
 #[tokio::test]
 async fn a_row_that_changes_in_the_last_moment_is_not_held_while_others_are_waited_for() {
     let mut stage = Stage::new().await;

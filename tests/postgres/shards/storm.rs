@@ -1,5 +1,5 @@
-//! All verbs at once on one limit, through limiters and a gate, with calls that are dropped, rolled back or impatient: what
-//! callers were told is what the rows hold, to the micro-token.
+//! All verbs at once on one limit, through limiters and a gate, with calls that are dropped, rolled back or impatient:
+//! what callers were told is what the rows hold, to the micro-token.
 
 use std::time::Duration;
 

@@ -34,7 +34,8 @@ async fn each_limit_has_its_own_time_and_nothing_goes_unless_it_is_swept() {
     assert_eq!(left, [("a".to_owned(), "used".to_owned()), ("b".to_owned(), "k".to_owned())]);
 }
 
-/// Ten tokens over four rows, of which eight are taken: three rows are empty, and one has lost half a token of its share.
+/// Ten tokens over four rows, of which eight are taken: three rows are empty, and one has lost half a token of its
+/// share.
 #[tokio::test]
 async fn each_of_several_rows_goes_when_its_own_share_is_full() {
     const SPREAD: Limit = Limit::token_bucket("spread", 10, MINUTE).shards(4).ephemeral();

@@ -9,7 +9,8 @@ select 'schema ' || n.nspname as object, 'usage' as rights
  union all
 select n.nspname || '.' || c.relname, string_agg(p.name, ', ' order by p.place)
   from pg_namespace n
-  join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p') and c.relname not in ('limits', 'schema_history')
+  join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p')
+   and c.relname not in ('limits', 'schema_history')
  cross join unnest(array['select', 'insert', 'update', 'delete']) with ordinality as p (name, place)
  where n.nspname = 'tollgate'
    and not has_table_privilege(coalesce($1, current_user), c.oid, p.name)

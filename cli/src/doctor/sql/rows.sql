@@ -13,17 +13,17 @@ with known as materialized (
 seen as (
     select b.name,
            b.storage,
-           extract(epoch from b.as_of - clock_timestamp())::float8                                                as ahead,
+           extract(epoch from b.as_of - clock_timestamp())::float8 as ahead,
            k.rate,
            k.max_reserved,
-           b.list[1] = 2::int8 and pg_catalog.array_length(b.list, 1) > 801                                       as is_laden,
+           b.list[1] = 2::int8 and pg_catalog.array_length(b.list, 1) > 801 as is_laden,
            b.list[1] = 2::int8
-             and b.list[2]::float8 < extract(epoch from clock_timestamp())::float8 * 1e6::float8                  as has_lapsed,
-           b.list[1] is not distinct from 3::int8                                                                 as is_wallet,
-           b.debt > 0                                                                                             as is_debt,
+             and b.list[2]::float8 < extract(epoch from clock_timestamp())::float8 * 1e6::float8 as has_lapsed,
+           b.list[1] is not distinct from 3::int8 as is_wallet,
+           b.debt > 0 as is_debt,
            -b.balance::float8
-             - coalesce(k.rate * greatest(extract(epoch from clock_timestamp() - b.as_of), 0)::float8, 0)         as owed,
-           case when isfinite(b.full_at) then extract(epoch from b.full_at - clock_timestamp()) end::float8       as full_in
+             - coalesce(k.rate * greatest(extract(epoch from clock_timestamp() - b.as_of), 0)::float8, 0) as owed,
+           case when isfinite(b.full_at) then extract(epoch from b.full_at - clock_timestamp()) end::float8 as full_in
       from tollgate.balances b
       left join known k on k.name = b.name
      where b.part = $4
@@ -37,7 +37,8 @@ select s.name,
        count(*) filter (where s.is_laden)                                     as laden,
        count(*) filter (where s.has_lapsed)                                   as lapsed,
        -- Without a definition by what the row itself says.
-       max(coalesce(s.owed / s.rate, s.full_in)) filter (where s.is_debt and s.owed > 0 and not s.is_wallet) as clears_in
+       max(coalesce(s.owed / s.rate, s.full_in))
+           filter (where s.is_debt and s.owed > 0 and not s.is_wallet)        as clears_in
   from seen s
  group by s.name, s.storage
  order by s.name, s.storage

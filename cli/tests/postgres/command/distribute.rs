@@ -1,5 +1,5 @@
-//! Tables spread over the nodes of Citus. It is not here: that it is asked the right things, once and in order, is tested
-//! before a stand-in for its catalogue.
+//! Tables spread over the nodes of Citus. It is not here: that it is asked the right things, once and in order, is
+//! tested before a stand-in for its catalogue.
 
 use std::process::Output;
 

@@ -1,4 +1,5 @@
-//! Tables that Citus distributes, while a node is away. Here one part is an error to read, as all parts of such a node are.
+//! Tables that Citus distributes, while a node is away. Here one part is an error to read, as all parts of such a node
+//! are.
 
 use std::process::Output;
 

@@ -1,0 +1,24 @@
+/// Writes the fields of a record, in their order. What is not set is left out where fields have names: a format without
+/// them would take the next one for it.
+macro_rules! lean {
+    ($record:ident { $($always:ident),* } and { $($field:ident),* }) => {
+        impl serde::Serialize for $record {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                use serde::ser::SerializeStruct;
+                let whole = !serializer.is_human_readable();
+                let fields = [$(stringify!($always),)* $(stringify!($field)),*].len();
+                let mut record = serializer.serialize_struct(stringify!($record), fields)?;
+                $(record.serialize_field(stringify!($always), &self.$always)?;)*
+                $(if whole || !$crate::lean::is_unset(&self.$field) {
+                    record.serialize_field(stringify!($field), &self.$field)?;
+                })*
+                record.end()
+            }
+        }
+    };
+}
+pub(crate) use lean;
+
+pub(crate) fn is_unset<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -1,0 +1,40 @@
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+use crate::algebra::{State, Terms};
+use crate::limit::Limit;
+use crate::receipt::Charge;
+use crate::standing::{CrossedError, fell_below};
+
+/// What a receipt stands for after it was settled, cancelled, released or renewed.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Settlement {
+    /// The charges at what they are settled at: no less than what came back to their rows leaves of them.
+    pub charges: Vec<Charge>,
+    /// When it was decided, by the database's clock.
+    pub observed_at: DateTime<Utc>,
+    /// The rows that paid for what was used beyond a charge, before and after.
+    #[serde(skip)]
+    pub(crate) overdrawn: Vec<(Charge, [State; 2])>,
+}
+
+impl Settlement {
+    /// Whether what was used beyond a charge took a balance of the limit from at or above a share of the capacity to
+    /// below it; see [`Standing::crossed`](crate::Standing::crossed). Not of a settlement that was stored and read
+    /// again.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn crossed(&self, limit: &Limit, share: f64) -> Result<bool, CrossedError> {
+        fell_below(limit, share, None)?;
+        let of_limit = self.overdrawn.iter().filter(|(charge, _)| charge.limit == limit.name);
+        let falls = of_limit.map(|(charge, rows)| {
+            let terms = Terms::of(limit, &charge.key);
+            let [before, after] = rows.each_ref().map(|row| terms.refill(row, self.observed_at.into()).value);
+            fell_below(limit, share, Some((before, after)))
+        });
+        falls.into_iter().try_fold(false, |crossed, falls| Ok(crossed | falls?))
+    }
+}
