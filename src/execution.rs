@@ -46,7 +46,7 @@ impl<'a> Execution<'a> {
         match seen {
             Some(seen) if !seen.locked => {
                 let known = self.store.peek_calls(plan).await?;
-                let Outcome { answers, .. } = plan.decide(&seen.states, &known.calls, seen.now);
+                let Outcome { answers, .. } = plan.decide(&seen.states, &known, seen.now);
                 if answers.iter().all(is_settled) {
                     return Ok(answers);
                 }
@@ -74,7 +74,7 @@ impl<'a> Execution<'a> {
             states[place] = state;
         }
         let known = self.store.lock_calls(self.plan).await?;
-        let Outcome { answers, changes, calls } = self.plan.decide_in(&chosen, &states, &known.calls, found.now);
+        let Outcome { answers, changes, calls } = self.plan.decide_in(&chosen, &states, &known, found.now);
         let Ok(answer @ Answer::Granted { .. }) = only(answers) else { return Ok(None) };
         self.save(&changes, &calls, found.xid).await?;
         Ok(Some(answer))
@@ -117,7 +117,7 @@ impl<'a> Execution<'a> {
             self.store.expect_parts_if_distributed(rows[0].name()).await?;
         }
         let known = self.store.lock_calls(self.plan).await?;
-        let Outcome { answers, changes, calls } = self.plan.decide(&found.states, &known.calls, found.now);
+        let Outcome { answers, changes, calls } = self.plan.decide(&found.states, &known, found.now);
         self.save(&changes, &calls, found.xid).await?;
         let is_vain = |place: &&usize| changes.binary_search_by_key(*place, |change| change.row).is_err();
         let vain: Vec<_> = found.inserted.iter().filter(is_vain).map(|place| rows[*place].clone()).collect();

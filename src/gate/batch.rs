@@ -19,7 +19,8 @@ use crate::decision::Denied;
 use crate::error::{Error, Step};
 use crate::meter;
 use crate::plan::{Answer, Change, Outcome, Plan, Row};
-use crate::store::{Found, KnownCalls};
+use crate::store::Found;
+use crate::stored_call::CallRow;
 
 /// Calls of many callers that are decided together, in the order in which they came.
 ///
@@ -142,7 +143,7 @@ impl Batch {
             found => found?,
         };
         let reading = Reading { now: found.now, asked, answered: Instant::now() };
-        let outcome = self.plan.decide(&found.states, &known.calls, found.now);
+        let outcome = self.plan.decide(&found.states, &known, found.now);
         groups.lose_errors(&self.plan, &outcome.answers);
         let broken = self.swap(shared, connection, (&found, &known), &outcome, &mut groups).await;
         if let Some(refusals) = &shared.refusals {
@@ -171,7 +172,11 @@ impl Batch {
         self.decide_lost(shared, connection, &groups, &lost, A_MOMENT).await
     }
 
-    async fn peek(&mut self, shared: &Shared, connection: &mut Connection) -> Result<(Found, KnownCalls), Error> {
+    async fn peek(
+        &mut self,
+        shared: &Shared,
+        connection: &mut Connection,
+    ) -> Result<(Found, Vec<Option<CallRow>>), Error> {
         let (rows, patience) = (self.plan.rows(), shared.settings.statement_timeout);
         let (asked, limit, mut store) = (Instant::now(), rows[0].name(), shared.store(connection));
         let peek = async {
@@ -194,7 +199,7 @@ impl Batch {
         &mut self,
         shared: &Shared,
         connection: &mut Connection,
-        (found, known): (&Found, &KnownCalls),
+        (found, known): (&Found, &[Option<CallRow>]),
         outcome: &Outcome,
         groups: &mut Groups,
     ) -> Option<Error> {

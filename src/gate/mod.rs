@@ -69,10 +69,10 @@ use waiters::{Waiters, out_of_turn};
 /// # How it works
 ///
 /// Callers queue in lanes, and all that wait in a lane form the next batch: two statements decide hundreds of calls, in
-/// the order in which they came; a third looks for calls with ids, and for stored ones that are settled. There is no
-/// timer: a lone caller is a batch of one, and pays two round trips. Calls for one row meet in one lane, so lanes do
-/// not wait for each other; lanes open as batches grow. A thousand callers hold a handful of connections. Where the
-/// pool has no other connection left, a lane gives its own back between batches.
+/// the order in which they came; a third looks for calls with ids. There is no timer: a lone caller is a batch of one,
+/// and pays two round trips. Calls for one row meet in one lane, so lanes do not wait for each other; lanes open as
+/// batches grow. A thousand callers hold a handful of connections. Where the pool has no other connection left, a lane
+/// gives its own back between batches.
 ///
 /// A batch reads its rows without a lock. It writes each row that still is the version that was read
 /// (compare-and-swap), so no lock is held across a round trip. Rows that changed meanwhile and rows that are missing

@@ -453,7 +453,7 @@ impl Limiter {
             store.expect_parts_if_distributed(plan.rows()[0].name()).await?;
         }
         let known = store.peek_calls(plan).await?;
-        Ok(plan.decide(&found.states, &known.calls, found.now).answers)
+        Ok(plan.decide(&found.states, &known, found.now).answers)
     }
 
     async fn decide(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {

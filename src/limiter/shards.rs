@@ -18,7 +18,7 @@ impl Limiter {
         store.expect_transaction_if_unnamed(plan.rows()[0].name()).await?;
         let seen = store.peek(plan.rows()).await?;
         let known = store.peek_calls(plan).await?;
-        let Outcome { answers, .. } = plan.decide(&seen.states, &known.calls, seen.now);
+        let Outcome { answers, .. } = plan.decide(&seen.states, &known, seen.now);
         let answer = only(answers);
         if is_settled(&answer) {
             return answer;

@@ -211,6 +211,25 @@ impl CheckedCall {
         matches!(self.action, Action::Settle(_))
     }
 
+    /// The stored call that it uses up, as its receipt tells of it, where that says all that it needs: costs are the
+    /// same whether the call lapses, and how much of it was reported.
+    #[cfg(feature = "postgres")]
+    pub(super) fn assumed(&self) -> Option<CallRow> {
+        let Action::Settle(Settling { charges, end: End::Costs(_), .. }) = &self.action else { return None };
+        let OwnRow { name, role: Role::Use { .. } } = self.stored.as_deref()? else { return None };
+        Some(CallRow {
+            name: name.clone(),
+            asked: 0,
+            charges: charges.clone(),
+            charged_at: Timestamp::MIN,
+            reported: Tokens::ZERO,
+            lapses_at: None,
+            kept_until: Timestamp::MIN,
+            used: false,
+            answer: None,
+        })
+    }
+
     /// After how long what it takes comes back by itself, if it does.
     #[cfg(feature = "postgres")]
     pub(crate) fn lapses(&self) -> Option<Duration> {

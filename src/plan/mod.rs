@@ -245,6 +245,23 @@ impl Plan {
         asked
     }
 
+    /// What settlements may take for granted of [`Plan::names`]: that a stored call is there, and its receipt not used.
+    /// Whoever writes by it finds out. `None` where another call asks for the name.
+    pub(crate) fn assumed(&self) -> Vec<Option<CallRow>> {
+        let (mut assumed, mut others) = (vec![None; self.names.len()], Vec::new());
+        for Planned { call, name, .. } in &self.calls {
+            match (call.assumed(), *name) {
+                (Some(row), Some(name)) => assumed[name] = Some(row),
+                (None, Some(name)) => others.push(name),
+                (_, None) => {}
+            }
+        }
+        for name in others {
+            assumed[name] = None;
+        }
+        assumed
+    }
+
     /// Whether a call may repeat another.
     pub(crate) fn may_repeat(&self) -> bool {
         self.calls.iter().any(|planned| planned.call.is_once() && !planned.call.settles())

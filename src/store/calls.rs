@@ -1,8 +1,6 @@
 //! Statements about calls with a name. Whoever writes a call has locked the rows of its limits before, as everybody
 //! does.
 
-use std::iter;
-
 use serde::Serialize;
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, query_file};
@@ -10,7 +8,7 @@ use sqlx::{Row as _, query_file};
 use super::Store;
 use super::columns::part_number;
 use super::fault::{database, unreaped, unwritten_call};
-use super::found::{Version, index};
+use super::found::index;
 use super::wire::Corrupt;
 use crate::algebra::Timestamp;
 use crate::call_name::CallName;
@@ -19,15 +17,6 @@ use crate::key::Key;
 use crate::plan::{CallChange, Plan};
 use crate::stored_call::CallRow;
 use crate::tokens::Tokens;
-
-/// What a statement found for a plan's names.
-#[derive(Debug)]
-pub(crate) struct KnownCalls {
-    /// The call of each name, `None` where there is none.
-    pub(crate) calls: Vec<Option<CallRow>>,
-    /// The version of each call that was found.
-    pub(super) versions: Vec<Option<Version>>,
-}
 
 /// What was found to have lapsed.
 #[derive(Debug)]
@@ -39,9 +28,9 @@ pub(crate) struct Lapsed {
     pub(crate) last: Option<Timestamp>,
 }
 
-/// New calls, as the arrays that statements bind.
+/// Calls, as the arrays that statements bind.
 #[derive(Default)]
-pub(super) struct NewCalls<'c> {
+pub(super) struct CallColumns<'c> {
     pub(super) names: Vec<&'c str>,
     pub(super) keys: Vec<&'c str>,
     pub(super) ids: Vec<&'c str>,
@@ -67,22 +56,24 @@ macro_rules! on_calls {
 }
 
 impl Store<'_> {
-    /// Reads the calls that a plan must know, without a lock.
-    pub(crate) async fn peek_calls(&mut self, plan: &Plan) -> Result<KnownCalls, Error> {
-        let (mut known, asked) = KnownCalls::of(plan);
+    /// Reads the calls that a plan must know, without a lock; `None` where there is none. What a settlement may take for
+    /// granted is not read: [`swap`](Self::swap) finds out.
+    pub(crate) async fn peek_calls(&mut self, plan: &Plan) -> Result<Vec<Option<CallRow>>, Error> {
+        let (mut known, mut asked) = (plan.assumed(), plan.asked_names());
+        asked.retain(|name| known[*name].is_none());
         for (names, places) in by_part(plan, &asked) {
             let rows = on_calls!(self, &names, "src/store/sql/peek_calls.sql");
-            known.add(&names, places, rows).map_err(failed(Step::Read, names[0]))?;
+            add(&mut known, &names, places, rows).map_err(failed(Step::Read, names[0]))?;
         }
         Ok(known)
     }
 
-    /// Locks the calls that a plan must know, and reads them.
-    pub(crate) async fn lock_calls(&mut self, plan: &Plan) -> Result<KnownCalls, Error> {
-        let (mut known, asked) = KnownCalls::of(plan);
+    /// Locks the calls that a plan must know, and reads them; `None` where there is none.
+    pub(crate) async fn lock_calls(&mut self, plan: &Plan) -> Result<Vec<Option<CallRow>>, Error> {
+        let (mut known, asked) = (vec![None; plan.names().len()], plan.asked_names());
         for (names, places) in by_part(plan, &asked) {
             let rows = on_calls!(self, &names, "src/store/sql/lock_calls.sql");
-            known.add(&names, places, rows).map_err(failed(Step::Lock, names[0]))?;
+            add(&mut known, &names, places, rows).map_err(failed(Step::Lock, names[0]))?;
         }
         Ok(known)
     }
@@ -95,7 +86,7 @@ impl Store<'_> {
             let some = |wanted: fn(&CallChange) -> bool| -> Vec<&CallName> {
                 piece.iter().filter(|change| wanted(change)).map(|change| &names[change.name()]).collect()
             };
-            let new = NewCalls::of(piece.iter().filter_map(|change| change.row()));
+            let new = CallColumns::of(piece.iter().filter_map(|change| change.row()));
             let used = some(|change| matches!(change, CallChange::Use { .. }));
             let gone = some(|change| matches!(change, CallChange::Delete { .. }));
             let first = &names[piece[0].name()];
@@ -112,7 +103,7 @@ impl Store<'_> {
         Ok(())
     }
 
-    async fn insert_calls(&mut self, part: u16, new: &NewCalls<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
+    async fn insert_calls(&mut self, part: u16, new: &CallColumns<'_>) -> Result<Vec<PgRow>, sqlx::Error> {
         self.fetch(query_file!(
             "src/store/sql/insert_calls.sql",
             part_number(part),
@@ -177,33 +168,7 @@ impl Store<'_> {
     }
 }
 
-impl KnownCalls {
-    /// Nothing is known of a plan's names, and these are to be asked for.
-    fn of(plan: &Plan) -> (Self, Vec<usize>) {
-        let names = plan.names().len();
-        (
-            Self { calls: vec![None; names], versions: iter::repeat_with(|| None).take(names).collect() },
-            plan.asked_names(),
-        )
-    }
-
-    /// Adds what was found of some names, with numbers that count from 1.
-    fn add(
-        &mut self,
-        names: &[&CallName],
-        places: &[usize],
-        found: Result<Vec<PgRow>, sqlx::Error>,
-    ) -> Result<(), sqlx::Error> {
-        for row in found? {
-            let number = index(row.try_get(0)?)?;
-            self.calls[places[number]] = Some(call(names[number].clone(), &row, 1)?);
-            self.versions[places[number]] = Some(Version { tid: row.try_get(9)?, xmin: row.try_get(10)? });
-        }
-        Ok(())
-    }
-}
-
-impl<'c> NewCalls<'c> {
+impl<'c> CallColumns<'c> {
     pub(super) fn of(rows: impl Iterator<Item = &'c CallRow>) -> Self {
         let mut new = Self::default();
         for row in rows {
@@ -220,6 +185,20 @@ impl<'c> NewCalls<'c> {
         }
         new
     }
+}
+
+/// Adds what was found of some names, with numbers that count from 1.
+fn add(
+    known: &mut [Option<CallRow>],
+    names: &[&CallName],
+    places: &[usize],
+    found: Result<Vec<PgRow>, sqlx::Error>,
+) -> Result<(), sqlx::Error> {
+    for row in found? {
+        let number = index(row.try_get(0)?)?;
+        known[places[number]] = Some(call(names[number].clone(), &row, 1)?);
+    }
+    Ok(())
 }
 
 /// Reads a call, whose columns begin at a number.

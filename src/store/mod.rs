@@ -23,7 +23,6 @@ use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
 use crate::parts::Parts;
 use crate::plan::Row;
-pub(crate) use calls::KnownCalls;
 pub(crate) use fault::{database, table_of, unreaped, unswept, unwritten};
 pub(crate) use found::Found;
 use wire::Statement;

@@ -2,7 +2,7 @@
 
 use sqlx::{Row as _, query_file};
 
-use super::calls::NewCalls;
+use super::calls::CallColumns;
 use super::columns::{self, Columns, Values};
 use super::fault::{failed, unwritten};
 use super::{Store, by_table_and_part};
@@ -136,7 +136,7 @@ impl Store<'_> {
         calls: &[CallChange],
         xid: Option<i64>,
     ) -> Result<usize, sqlx::Error> {
-        let new = NewCalls::of(calls.iter().filter_map(CallChange::row));
+        let new = CallColumns::of(calls.iter().filter_map(CallChange::row));
         let read: Vec<_> = calls.iter().filter(|call| call.row().is_none()).collect();
         let of_read = || read.iter().map(|call| &names[call.name()]);
         let limits: Vec<_> = of_read().map(CallName::name).collect();

@@ -6,7 +6,7 @@ use std::iter;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 
-use super::calls::{KnownCalls, NewCalls};
+use super::calls::CallColumns;
 use super::columns::{self, Columns, Values};
 use super::fault::{failed, failed_among};
 use super::found::{Found, Version};
@@ -14,6 +14,7 @@ use super::{Store, by_table_and_part};
 use crate::algebra::{FullAt, List, Timestamp};
 use crate::error::{Error, Step};
 use crate::plan::{CallChange, Change, Row};
+use crate::stored_call::CallRow;
 
 /// What one statement writes: changes of rows of one table and part, and of calls, group by group.
 #[derive(Debug, Default)]
@@ -60,7 +61,7 @@ impl Store<'_> {
         &mut self,
         rows: &[Row],
         found: &Found,
-        known: &KnownCalls,
+        known: &[Option<CallRow>],
         swap: &Swap<'_>,
     ) -> Result<Vec<usize>, Error> {
         let groups: Vec<_> = swap.rows.iter().map(|row| number(row.group)).collect();
@@ -144,24 +145,22 @@ impl Store<'_> {
         &mut self,
         first: &Row,
         found: &Found,
-        known: &KnownCalls,
+        known: &[Option<CallRow>],
         swap: &Swap<'_>,
         groups: &[i32],
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
         let Values { amounts, instants, full_at, later, lists } = Values::of(swap.rows.iter().map(|row| row.change));
-        let (new, read): (Vec<_>, Vec<_>) = swap.calls.iter().partition(|call| call.change.row().is_some());
-        let version = |call: &Grouped<&CallChange>| known.versions[call.change.name()].as_ref();
-        let (call_tids, call_xmins) = versions(read.iter().copied().map(version));
-        let of_read: Vec<_> = read.iter().map(|call| number(call.group)).collect();
-        let kept: Vec<_> = read.iter().map(|call| matches!(call.change, CallChange::Use { .. })).collect();
+        let (new, used): (Vec<_>, Vec<_>) = swap.calls.iter().partition(|call| call.change.row().is_some());
+        let of_used: Vec<_> = used.iter().map(|call: &&Grouped<_>| number(call.group)).collect();
+        let used = CallColumns::of(used.iter().filter_map(|call| known[call.change.name()].as_ref()));
         let of_new: Vec<_> = new.iter().map(|call| number(call.group)).collect();
-        let new = NewCalls::of(new.iter().filter_map(|call| call.change.row()));
+        let new = CallColumns::of(new.iter().filter_map(|call| call.change.row()));
         let (mut all, mut row_counts, mut call_counts) = (Vec::new(), Vec::new(), Vec::new());
-        for (group, Size { rows, read_calls }) in swap.sizes() {
+        for (group, Size { rows, used_calls }) in swap.sizes() {
             all.push(number(group));
             row_counts.push(count(rows));
-            call_counts.push(count(read_calls));
+            call_counts.push(count(used_calls));
         }
         fetch!(
             self,
@@ -182,10 +181,11 @@ impl Store<'_> {
             &all,
             &row_counts,
             &call_counts,
-            &call_tids as &[&str],
-            &call_xmins as &[&str],
-            &of_read,
-            &kept,
+            &of_used,
+            &used.names as &[&str],
+            &used.keys as &[&str],
+            &used.ids as &[&str],
+            &used.charges,
             &of_new,
             &new.names as &[&str],
             &new.keys as &[&str],
@@ -201,11 +201,11 @@ impl Store<'_> {
     }
 }
 
-/// How many rows, and calls that were read, a group changes.
+/// How many rows a group changes, and how many calls it uses up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Size {
     pub(crate) rows: usize,
-    read_calls: usize,
+    used_calls: usize,
 }
 
 impl Swap<'_> {
@@ -216,7 +216,7 @@ impl Swap<'_> {
             sizes.entry(row.group).or_default().rows += 1;
         }
         for call in &self.calls {
-            sizes.entry(call.group).or_default().read_calls += usize::from(call.change.row().is_none());
+            sizes.entry(call.group).or_default().used_calls += usize::from(call.change.row().is_none());
         }
         sizes
     }

@@ -408,9 +408,15 @@ async fn an_id_is_forgotten_when_it_need_not_be_known_any_more() {
     assert_eq!(Sweeper::new().dry_run().at(second(9e3)).sweep(&world.pool).await.unwrap().calls, 0);
     assert_eq!(forgotten(3_660.0).await, 2);
     let mut teller = Teller::of(&world).await;
-    let error = limiter().at(second(3_660.0)).settle(&mut teller.tx, first, 0).await.unwrap_err();
+    let error = limiter().at(second(3_660.0)).settle(&mut teller.tx, first.clone(), 0).await.unwrap_err();
     assert!(matches!(error, Error::Lapsed { .. }), "{error}");
-    assert_eq!(teller.consume(3_660.0, ask()).await.granted().unwrap().source, Source::Database);
+    let second = teller.consume(3_660.0, ask()).await.granted().unwrap();
+    assert_eq!(second.source, Source::Database);
+    teller.commit().await;
+    // The id is another call's by now, with other charges.
+    let error = patient(&world.pool).build().settle(first, 0).await.unwrap_err();
+    assert!(matches!(error, Error::Lapsed { .. }), "{error}");
+    assert_eq!((left(&world.pool, limit.global()).await, stored(&mut world.connect().await).await), (2, 1));
 }
 
 /// Four reapers, and as many who settle, over the same calls: each token comes back once.

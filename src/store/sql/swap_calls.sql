@@ -1,6 +1,6 @@
 -- Like swap_groups.sql, for groups with calls that are named: their ids are inserted, deleted or marked as used with
--- the rows, or not at all. A group is lost also where a call that was read has changed, is locked or is gone. An id
--- that is there already is an error, and then no group is written.
+-- the rows, or not at all. A group is lost also where a call that it uses up is locked, used, gone, or of other charges:
+-- so nobody needs to read it before. An id that is there already is an error, and then no group is written.
 --
 -- Rows are locked before calls, as everywhere. Neither is waited for. An insert of the same id by others is, but for a
 -- moment only: a call that changes no row, or one shard of several, has its id as all that the two collide in, and the
@@ -12,10 +12,10 @@
 -- rows: $2 places, $3 the transaction that wrote each version, $4 micro-tokens, $5 instants, $6 when each will be full,
 -- $7 where that is null, how much later than by now, $8 the group of each
 -- lists: $9 all, $10 where those of each row begin, $11 where they end; null for none
--- groups: $12 numbers, $13 how many rows each has, $14 how many calls that were read
--- calls that were read: $15 places, $16 the transaction that wrote each version, $17 groups, $18 whether the id is kept
--- new calls: $19 groups, $20 names, $21 keys, $22 ids, $23 fingerprints, $24 charges, $25 the instants of the
--- decisions, $26 when each lapses, $27 until when each is kept, $28 whether it is used already, $29 what a repeat is
+-- groups: $12 numbers, $13 how many rows each has, $14 how many calls it uses up
+-- calls that are used up: $15 groups, $16 names, $17 keys, $18 ids, $19 charges
+-- new calls: $20 groups, $21 names, $22 keys, $23 ids, $24 fingerprints, $25 charges, $26 the instants of the
+-- decisions, $27 when each lapses, $28 until when each is kept, $29 whether it is used already, $30 what a repeat is
 -- answered
 with h as materialized (
     select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.in_group, ($9::int8[])[w.first : w.last] as list,
@@ -33,14 +33,23 @@ with h as materialized (
        for no key update of r skip locked
 ),
 c as materialized (
-    select c.tableoid as of, c.ctid as tid, w.in_group, w.is_kept
-      from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
-                   pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.kept) as is_kept
-              from (select $15::text[]::tid[] as tids, $16::text[]::xid[] as versions, $17::int4[] as groups,
-                           $18::bool[] as kept offset 0) p) w
-      join tollgate.calls c on c.part = $1 and c.ctid = w.tid and c.xmin = w.version
-     where w.in_group between 0 and 2147483647
-       and (select pg_catalog.count(*) from h) >= 0
+    select c.tableoid as of, c.ctid as tid, u.in_group, u.is_kept
+      from (select w.in_group, f.tid, f.version, f.is_kept
+              from (select pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.names) as name,
+                           pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.ids) as id,
+                           pg_catalog.unnest(p.charges) as charges
+                      from (select $15::int4[] as groups, $16::text[] as names, $17::text[] as keys,
+                                   $18::text[] as ids, $19::text[] as charges offset 0) p) w
+             cross join lateral (
+                 select c.ctid as tid, c.xmin as version, c.answer is not null as is_kept
+                   from tollgate.calls c
+                  where c.part = $1 and c.name = w.name and c.key = w.key and c.id = w.id
+                    and not c.used and c.charges::text = w.charges
+                 offset 0
+             ) f
+             where w.in_group between 0 and 2147483647) u
+      join tollgate.calls c on c.part = $1 and c.ctid = u.tid and c.xmin = u.version
+     where (select pg_catalog.count(*) from h) >= 0
        for update of c skip locked
 ),
 whole as materialized (
@@ -85,10 +94,10 @@ named as (
                    pg_catalog.unnest(p.charged_at) as charged_at, pg_catalog.unnest(p.lapses_at) as lapses_at,
                    pg_catalog.unnest(p.kept_until) as kept_until, pg_catalog.unnest(p.used) as used,
                    pg_catalog.unnest(p.answers) as answer
-              from (select $19::int4[] as groups, $20::text[] as names, $21::text[] as keys, $22::text[] as ids,
-                           $23::int8[] as asked, $24::text[] as charges, $25::timestamptz[] as charged_at,
-                           $26::timestamptz[] as lapses_at, $27::timestamptz[] as kept_until, $28::bool[] as used,
-                           $29::text[] as answers offset 0) p) w
+              from (select $20::int4[] as groups, $21::text[] as names, $22::text[] as keys, $23::text[] as ids,
+                           $24::int8[] as asked, $25::text[] as charges, $26::timestamptz[] as charged_at,
+                           $27::timestamptz[] as lapses_at, $28::timestamptz[] as kept_until, $29::bool[] as used,
+                           $30::text[] as answers offset 0) p) w
      where w.in_group in (select in_group from whole)
        and (select pg_catalog.set_config('lock_timeout', '10ms', true)) is not null
 )

@@ -2,7 +2,7 @@
 
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::{Gate, Limit, migrate};
+use tollgate::{Gate, HOUR, Limit, migrate};
 use tollgate_embedded::Server;
 
 use super::stage::{EVER, one_connection, patient, pool, soon, until_alone};
@@ -62,6 +62,7 @@ async fn each_verb_takes_so_many_statements() {
         ("reset, absent", 5),
         ("reserve", 2),
         ("settle", 2),
+        ("settle a stored call", 2),
         ("cancel", 2),
     ];
     count(&stage, "cold").await;
@@ -103,6 +104,10 @@ async fn count(stage: &Stage, key: &'static str) -> Vec<(&'static str, u64)> {
     let grant = stage.gate.consume(B.key(key).cost(2)).await.unwrap().granted().unwrap();
     stage.until_idle().await;
     statements!("settle", settle(grant, 1));
+    let stored = B.key(key).tracked_for(HOUR);
+    let grant = stage.gate.consume(stored).await.unwrap().granted().unwrap();
+    stage.until_idle().await;
+    statements!("settle a stored call", settle(grant, 0));
     statements!("cancel", cancel(booked));
     counts
 }

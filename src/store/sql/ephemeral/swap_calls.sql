@@ -15,14 +15,23 @@ with h as materialized (
        for no key update of r skip locked
 ),
 c as materialized (
-    select c.tableoid as of, c.ctid as tid, w.in_group, w.is_kept
-      from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
-                   pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.kept) as is_kept
-              from (select $15::text[]::tid[] as tids, $16::text[]::xid[] as versions, $17::int4[] as groups,
-                           $18::bool[] as kept offset 0) p) w
-      join tollgate.calls c on c.part = $1 and c.ctid = w.tid and c.xmin = w.version
-     where w.in_group between 0 and 2147483647
-       and (select pg_catalog.count(*) from h) >= 0
+    select c.tableoid as of, c.ctid as tid, u.in_group, u.is_kept
+      from (select w.in_group, f.tid, f.version, f.is_kept
+              from (select pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.names) as name,
+                           pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.ids) as id,
+                           pg_catalog.unnest(p.charges) as charges
+                      from (select $15::int4[] as groups, $16::text[] as names, $17::text[] as keys,
+                                   $18::text[] as ids, $19::text[] as charges offset 0) p) w
+             cross join lateral (
+                 select c.ctid as tid, c.xmin as version, c.answer is not null as is_kept
+                   from tollgate.calls c
+                  where c.part = $1 and c.name = w.name and c.key = w.key and c.id = w.id
+                    and not c.used and c.charges::text = w.charges
+                 offset 0
+             ) f
+             where w.in_group between 0 and 2147483647) u
+      join tollgate.calls c on c.part = $1 and c.ctid = u.tid and c.xmin = u.version
+     where (select pg_catalog.count(*) from h) >= 0
        for update of c skip locked
 ),
 whole as materialized (
@@ -67,10 +76,10 @@ named as (
                    pg_catalog.unnest(p.charged_at) as charged_at, pg_catalog.unnest(p.lapses_at) as lapses_at,
                    pg_catalog.unnest(p.kept_until) as kept_until, pg_catalog.unnest(p.used) as used,
                    pg_catalog.unnest(p.answers) as answer
-              from (select $19::int4[] as groups, $20::text[] as names, $21::text[] as keys, $22::text[] as ids,
-                           $23::int8[] as asked, $24::text[] as charges, $25::timestamptz[] as charged_at,
-                           $26::timestamptz[] as lapses_at, $27::timestamptz[] as kept_until, $28::bool[] as used,
-                           $29::text[] as answers offset 0) p) w
+              from (select $20::int4[] as groups, $21::text[] as names, $22::text[] as keys, $23::text[] as ids,
+                           $24::int8[] as asked, $25::text[] as charges, $26::timestamptz[] as charged_at,
+                           $27::timestamptz[] as lapses_at, $28::timestamptz[] as kept_until, $29::bool[] as used,
+                           $30::text[] as answers offset 0) p) w
      where w.in_group in (select in_group from whole)
        and (select pg_catalog.set_config('lock_timeout', '10ms', true)) is not null
 )
