@@ -9,6 +9,7 @@
 mod contender;
 mod cpu;
 mod elsewhere;
+mod plot;
 mod redis;
 mod report;
 mod scene;
@@ -63,7 +64,7 @@ struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// Write docs/benchmarks.md instead of printing the figures.
+    /// Write docs/benchmarks.md and its picture instead of printing the figures.
     #[arg(long)]
     write: bool,
 
@@ -94,6 +95,7 @@ async fn run(args: &Args) -> Result<(), Fault> {
         let given: Vec<_> = env::args().skip(1).filter(|arg| arg != "--bench" && arg != "--write").collect();
         // Cargo runs a bench where its package is.
         fs::write("../docs/benchmarks.md", report.document(&given))?;
+        report.plot().map_or(Ok(()), |plot| fs::write("../docs/benchmarks.svg", plot))?;
     } else {
         print!("{report}");
     }

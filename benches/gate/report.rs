@@ -5,10 +5,12 @@ use std::fs;
 use std::thread::available_parallelism;
 
 use sqlx::PgConnection;
+use tollgate::Storage;
 
 use crate::contender::{Contender, Servers};
 use crate::elsewhere;
-use crate::scene::Scene;
+use crate::plot::{self, Line, Panel};
+use crate::scene::{Scene, Workload};
 use crate::support::Fault;
 use crate::table::{Table, number};
 use crate::target;
@@ -39,7 +41,25 @@ impl Report {
     pub(crate) fn document(&self, args: &[String]) -> String {
         let command: Vec<_> = ["./dev bench"].into_iter().chain(args.iter().map(String::as_str)).collect();
         let command = [command.join(" "), "--write".to_owned()].join(" ");
-        include_str!("document.md").replace("{command}", &command).replace("{report}\n", &self.to_string())
+        let document = include_str!("document.md").replace("{command}", &command);
+        let document = document.replace("{report}\n", &self.to_string());
+        if self.plot().is_some() { document.replacen(FIGURES, &[FIGURES, PICTURE].concat(), 1) } else { document }
+    }
+
+    /// docs/benchmarks.svg, if there is something to compare.
+    pub(crate) fn plot(&self) -> Option<String> {
+        let line = |workload, (name, tone, contender, storage, redis)| {
+            let ratio = |row: &Row| {
+                let redis = self.figures(row.scene, redis)?;
+                Some((u32::try_from(row.scene.callers).ok()?, row.figures.per_second / redis.per_second))
+            };
+            let is_it = |row: &&Row| {
+                row.contender == contender && (row.scene.workload, row.scene.storage) == (workload, storage)
+            };
+            Line { name, tone, points: self.rows.iter().filter(is_it).filter_map(ratio).collect() }
+        };
+        let panel = |title, workload| Panel { title, lines: LINES.map(|shown| line(workload, shown)).into() };
+        plot::svg(&[panel("10 000 keys", Workload::Uniform), panel("one hot key", Workload::Hot)])
     }
 
     /// The rows of one workload and storage: each contender with all its numbers of callers.
@@ -80,7 +100,7 @@ impl fmt::Display for Report {
         if let Some(targets) = target::table(self) {
             write!(f, "\n## Targets\n\n{targets}")?;
         }
-        writeln!(f, "\n## Figures")?;
+        write!(f, "{FIGURES}")?;
         let kind = |row: &Row| (row.scene.workload, row.scene.storage);
         for rows in self.rows.chunk_by(|one, next| kind(one) == kind(next)) {
             let Scene { workload, storage, .. } = rows[0].scene;
@@ -128,6 +148,18 @@ const ABOUT_POSTGRESQL: &str = "
       from pg_settings
      where name in ('autovacuum', 'fsync', 'full_page_writes', 'max_wal_size', 'shared_buffers', 'synchronous_commit',
                     'wal_level', 'wal_sync_method')";
+
+const FIGURES: &str = "\n## Figures\n";
+const PICTURE: &str = "
+![Decisions for each one of Redis, by callers: of a gate over 10 000 keys and on one hot key, and of a transaction for
+each call.](benchmarks.svg)
+";
+/// What the picture shows: a name, its class in the style, who decides, where, and beside which Redis.
+const LINES: [(&str, &str, Contender, Storage, Contender); 3] = [
+    ("a gate", "one", Contender::Gate, Storage::Ephemeral, Contender::Redis),
+    ("a gate on durable rows × a Redis that syncs", "two", Contender::Gate, Storage::Durable, Contender::RedisSynced),
+    ("a transaction for each call", "three", Contender::Transaction, Storage::Ephemeral, Contender::Redis),
+];
 
 const HEADINGS: [&str; 13] = [
     "contender",
