@@ -1,8 +1,7 @@
 use std::io::Read;
 
 use chrono::DateTime;
-use csv::{ReaderBuilder, Trim};
-use serde::Deserialize;
+use csv::{Position, ReaderBuilder, StringRecord, Trim};
 use tollgate::algebra::Timestamp;
 use tollgate::{Key, Tokens};
 
@@ -13,40 +12,49 @@ use super::traffic::{Arrival, cost_of};
 /// The first line names the columns: `time`, which is RFC 3339 or seconds since 1970, and perhaps `key` and `cost`. An
 /// item that is an error says what is wrong, and where.
 pub fn recorded(input: impl Read) -> impl Iterator<Item = Result<Arrival, String>> {
-    let mut records = ReaderBuilder::new().trim(Trim::All).from_reader(input).into_deserialize();
+    let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(input);
+    let columns = reader.headers().map_err(|error| error.to_string()).and_then(Columns::of);
     let mut last = Timestamp::MIN;
-    std::iter::from_fn(move || {
-        let line = records.reader().position().line();
-        Some(records.next()?.map_err(|error| error.to_string()).and_then(|record: Record| {
-            let call = record.call(last).map_err(|what| format!("line {line}: {what}"))?;
-            last = call.at;
-            Ok(call)
-        }))
+    reader.into_records().map(move |record| {
+        let (columns, record) = (columns.clone()?, record.map_err(|error| error.to_string())?);
+        let line = record.position().map_or(0, Position::line);
+        let call = columns.call(&record, last).map_err(|what| format!("line {line}: {what}"))?;
+        last = call.at;
+        Ok(call)
     })
 }
 
-/// A line of the file, whose first line names the columns, in any order; other columns are ignored.
-#[derive(Deserialize)]
-struct Record {
+/// Where the fields of a call stand; other columns are ignored.
+#[derive(Clone, Copy)]
+struct Columns {
     /// RFC 3339, or seconds since the Unix epoch, with at most six decimals.
-    time: String,
+    time: usize,
     /// Without a key all calls are those of one caller.
-    key: Option<String>,
+    key: Option<usize>,
     /// One token unless given.
-    cost: Option<String>,
+    cost: Option<usize>,
 }
 
-impl Record {
-    fn call(&self, last: Timestamp) -> Result<Arrival, String> {
-        let at = instant(&self.time).ok_or_else(|| {
-            let time: String = self.time.chars().take(40).collect();
+impl Columns {
+    // Field by field: what reads records by their types is as large as the rest of what a browser loads for CSV.
+    fn of(names: &StringRecord) -> Result<Self, String> {
+        let place = |name| names.iter().position(|other| other == name);
+        let time = place("time").ok_or("the first line names no column `time`")?;
+        Ok(Self { time, key: place("key"), cost: place("cost") })
+    }
+
+    fn call(self, record: &StringRecord, last: Timestamp) -> Result<Arrival, String> {
+        let field = |place: Option<usize>| record.get(place?).filter(|text| !text.is_empty());
+        let time = field(Some(self.time)).unwrap_or_default();
+        let at = instant(time).ok_or_else(|| {
+            let time: String = time.chars().take(40).collect();
             format!("{time:?} is no time (use RFC 3339, as in 2025-01-01T00:00:00Z, or seconds since 1970)")
         })?;
         if at < last {
             return Err("its time is before that of the call before it (sort the file by time)".to_owned());
         }
-        let key = self.key.as_deref().map_or(Ok(Key::GLOBAL), Key::new).map_err(|error| format!("the key: {error}"))?;
-        let cost = self.cost.as_deref().map_or(Ok(Tokens::ONE), cost_of);
+        let key = field(self.key).map_or(Ok(Key::GLOBAL), Key::new).map_err(|error| format!("the key: {error}"))?;
+        let cost = field(self.cost).map_or(Ok(Tokens::ONE), cost_of);
         Ok(Arrival { at, key, cost: cost.map_err(|error| format!("the cost: {error}"))? })
     }
 }

@@ -44,7 +44,7 @@ fn a_fault_is_told_with_its_line() {
         ("time,cost\n1,lots\n", "line 2: the cost: not a plain decimal number such as 12 or 0.5"),
         ("time,key\n1,a\0b\n", "line 2: the key: a key contains a NUL character"),
         ("time,key\n,a\n", "line 2: \"\" is no time"),
-        ("1,a\n2,a\n", "missing field `time`"),
+        ("1,a\n2,a\n", "the first line names no column `time`"),
         ("time,key\n1,a,1,200\n", "line: 2"),
         ("time\n1\n\"2\n3\n", "line 3: \"2\\n3\" is no time"),
         ("", "nobody calls (the traffic or the trace is empty)"),
