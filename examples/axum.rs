@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use sqlx::PgPool;
@@ -69,7 +69,14 @@ fn router(pool: PgPool) -> Router {
         .route("/complete", post(complete))
         .route("/messages", post(send))
         .layer(TollgateLayer::new(gate.clone()).limit(PER_ADDRESS))
+        .route("/client", get(client))
         .with_state(Service { pool, gate })
+}
+
+/// A page whose requests wait as the fields of the answers tell: `web/ts/client.ts`.
+async fn client() -> Result<Html<String>, (StatusCode, &'static str)> {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/playground/client.html");
+    std::fs::read_to_string(page).map(Html).map_err(|_| (StatusCode::NOT_FOUND, "build it by `./dev playground`\n"))
 }
 
 async fn authenticated(request: axum::extract::Request, next: axum::middleware::Next) -> Response {
@@ -170,5 +177,6 @@ fn print_what_to_try(address: SocketAddr) {
   a log-in, and three guesses:     for i in 1 2 3 4; do curl -si http://{address}/login -d letmein; done
   tokens for later:                for i in 1 2 3; do curl -si http://{address}/complete -d haiku; done
   inside its own transaction:      for i in 1 2 3; do curl -si http://{address}/messages -d hello; done
+  a client that waits as told:     ./dev playground; then open http://{address}/client
 ");
 }

@@ -1,4 +1,4 @@
-// Puts the page into one file that works from `file://`: styles, script and core are inside.
+// Puts each page into one file that works from `file://`: styles, script and core are inside.
 import { build } from "esbuild";
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 
@@ -18,13 +18,15 @@ const bundled = async (entry) => {
   });
   return outputFiles[0].text;
 };
-const script = (await bundled("ts/playground.ts")).replaceAll("</script", "<\\/script");
 const style = await readFile("page/style.css", "utf8");
-const page = (await readFile("page/index.html", "utf8"))
-  .replace("/* style */", () => style)
-  .replace("/* script */", () => script);
 await mkdir(out, { recursive: true });
-await writeFile(`${out}/index.html`, page);
+for (const [name, entry] of [["index", "playground"], ["client", "client"]]) {
+  const script = (await bundled(`ts/${entry}.ts`)).replaceAll("</script", "<\\/script");
+  const page = (await readFile(`page/${name}.html`, "utf8"))
+    .replace("/* style */", () => style)
+    .replace("/* script */", () => script);
+  await writeFile(`${out}/${name}.html`, page);
+}
 // For clients of an API: the mirror, and its hook for React.
 for (const name of ["mirror", "mirror-react"]) {
   await build({ entryPoints: [`ts/${name}.ts`], outfile: `../target/web/${name}.js`, format: "esm", target: "es2022" });

@@ -121,6 +121,13 @@ test("a second limit is compared, and dropped", async () => {
   assert.equal((await figures()).length, 1);
 });
 
+test("what each caller got is told", async () => {
+  await browser.open(page);
+  await choose("#preset", "2");
+  const got = await browser.run(() => [...document.querySelectorAll(".callers")].map((line) => line.textContent));
+  assert.deepEqual(got, ["granted in all: noisy 319 of 3000, quiet 308 of 308", "granted in all: noisy 918 of 3000, quiet 41 of 308"]);
+});
+
 test("texts are copied", async () => {
   await browser.open(page + FIVE);
   const copied = async (button) => {

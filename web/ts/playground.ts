@@ -106,6 +106,7 @@ function draw(): void {
     const part = (name: string) => place.children[side]!.querySelector<HTMLElement>(`.${name}`)!;
     part("name").textContent = form.name;
     part("kind").textContent = form.kind.replace("_", " ");
+    part("callers").textContent = callers(trial);
     part("balance").innerHTML = line(frame, trial.levels, low, high, { tone: "tokens" });
     part("answers").innerHTML = bars({ ...frame, height: 90 }, shown.instants, trial.answers, most);
     const caller = form.global ? "all callers" : shown.keys[0] || "all callers";
@@ -122,7 +123,7 @@ function draw(): void {
 function panel(side: number): string {
   return `<article class="trial" aria-labelledby="name-${side}"><h2><span class="side">${SIDES[side]}</span> <span class="name" id="name-${side}"></span> <span class="kind"></span></h2>
     <dl><div><dt>granted</dt><dd class="granted"></dd></div><div><dt>refused</dt><dd class="refused"></dd></div><div><dt>balance</dt><dd class="left"></dd></div></dl>
-    <p class="sum hidden"></p>
+    <p class="callers"></p><p class="sum hidden"></p>
     <div class="plots" data-plots><h3 class="balance-title"></h3><div class="balance"></div>
     <h3>calls: <span class="granted">granted</span>, and on top <span class="refused">refused</span></h3><div class="answers"></div>
     <h3 class="bound-title"></h3><div class="used"></div><div class="later"></div></div></article>`;
@@ -138,6 +139,17 @@ function used(form: LimitForm, caller: string): string {
     default:
       return `granted to ${caller} in the last ${form.per}`;
   }
+}
+
+/** What each caller got of its calls; those of one name with numbers are one. */
+function callers(trial: Trial): string {
+  const got = new Map<string, [granted: number, calls: number]>();
+  shown.keys.forEach((key, call) => {
+    const name = key.replace(/-\d+$/, "") || "all callers";
+    const [granted, calls] = got.get(name) ?? [0, 0];
+    got.set(name, [granted + (trial.answers[call] === Answer.Granted ? 1 : 0), calls + 1]);
+  });
+  return `granted in all: ${[...got].map(([name, [granted, calls]]) => `${name} ${granted} of ${calls}`).join(", ")}`;
 }
 
 function summary(form: LimitForm, { figures }: Trial): string {

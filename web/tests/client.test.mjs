@@ -1,0 +1,62 @@
+// A client of the example `axum`, on a real server, waits as its answers tell.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import { after, before, test } from "node:test";
+import { Browser } from "./browser.mjs";
+
+let browser, example, page;
+before(async () => {
+  example = spawn(process.env.AXUM_EXAMPLE, { env: { ...process.env, PORT: "0" }, stdio: ["ignore", "pipe", "inherit"] });
+  const address = new Promise((found, missing) => {
+    createInterface(example.stdout).on("line", (line) => {
+      const address = /^listening on (.*)/.exec(line)?.[1];
+      if (address !== undefined) found(address);
+    });
+    example.once("exit", () => missing(new Error("the example ended before it listened")));
+  });
+  page = `${await address}/client`;
+  browser = await Browser.start();
+});
+after(async () => {
+  await browser?.end();
+  example.kill("SIGINT");
+  await once(example, "exit");
+});
+
+/** Counts the lines of a list until there are so many; meanwhile all statuses that the server answers. */
+function answered(list, lines, selector, clicks) {
+  return browser.run((list, lines, selector, clicks) => {
+    const statuses = [];
+    const send = window.fetch.bind(window);
+    window.fetch = async (...request) => {
+      const response = await send(...request);
+      statuses.push(response.status);
+      return response;
+    };
+    const all = new Promise((done) => {
+      const lists = document.querySelector(list);
+      new MutationObserver(() => lists.childElementCount === lines && done()).observe(lists, { childList: true });
+    });
+    for (let times = 0; times < clicks; times += 1) document.querySelector(selector).click();
+    return all.then(() => statuses);
+  }, list, lines, selector, clicks);
+}
+
+test("more visits than there are tokens are all granted, none is refused on the way", async () => {
+  await browser.open(page);
+  const statuses = await answered("#visits", 35, "#many", 1);
+  assert.deepEqual(statuses, Array(35).fill(200));
+});
+
+test("what is used up cannot be sent, and counts down", async () => {
+  await browser.open(page);
+  assert.deepEqual(await answered("#sent", 2, "#send", 2), [201, 201]);
+  const [text, disabled] = await browser.run(() => {
+    const send = document.querySelector("#send");
+    return [send.textContent, send.disabled];
+  });
+  assert.match(text, /^Send in 1[78]\d\d s$/);
+  assert.equal(disabled, true);
+});
