@@ -1,7 +1,7 @@
 use std::io::Read;
 
 use chrono::DateTime;
-use csv::{Position, ReaderBuilder, StringRecord, Trim};
+use csv::{Error, ErrorKind, Position, ReaderBuilder, StringRecord, Trim};
 use tollgate::algebra::Timestamp;
 use tollgate::{Key, Tokens};
 
@@ -13,10 +13,10 @@ use super::traffic::{Arrival, cost_of};
 /// item that is an error says what is wrong, and where.
 pub fn recorded(input: impl Read) -> impl Iterator<Item = Result<Arrival, String>> {
     let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(input);
-    let columns = reader.headers().map_err(|error| error.to_string()).and_then(Columns::of);
+    let columns = reader.headers().map_err(|error| unreadable(&error)).and_then(Columns::of);
     let mut last = Timestamp::MIN;
     reader.into_records().map(move |record| {
-        let (columns, record) = (columns.clone()?, record.map_err(|error| error.to_string())?);
+        let (columns, record) = (columns.clone()?, record.map_err(|error| unreadable(&error))?);
         let line = record.position().map_or(0, Position::line);
         let call = columns.call(&record, last).map_err(|what| format!("line {line}: {what}"))?;
         last = call.at;
@@ -57,6 +57,17 @@ impl Columns {
         let cost = field(self.cost).map_or(Ok(Tokens::ONE), cost_of);
         Ok(Arrival { at, key, cost: cost.map_err(|error| format!("the cost: {error}"))? })
     }
+}
+
+/// What is wrong with a line. In words of our own: a browser loads those of `csv` and of all that it reads, else.
+fn unreadable(error: &Error) -> String {
+    let what = match error.kind() {
+        ErrorKind::Io(error) => return error.to_string(),
+        ErrorKind::UnequalLengths { .. } => "it has not as many fields as the first line",
+        ErrorKind::Utf8 { .. } => "it is not UTF-8",
+        _ => "it cannot be read",
+    };
+    format!("line {}: {what}", error.position().map_or(0, Position::line))
 }
 
 fn instant(text: &str) -> Option<Timestamp> {

@@ -45,7 +45,7 @@ fn a_fault_is_told_with_its_line() {
         ("time,key\n1,a\0b\n", "line 2: the key: a key contains a NUL character"),
         ("time,key\n,a\n", "line 2: \"\" is no time"),
         ("1,a\n2,a\n", "the first line names no column `time`"),
-        ("time,key\n1,a,1,200\n", "line: 2"),
+        ("time,key\n1,a,1,200\n", "line 2: it has not as many fields as the first line"),
         ("time\n1\n\"2\n3\n", "line 3: \"2\\n3\" is no time"),
         ("", "nobody calls (the traffic or the trace is empty)"),
     ];
@@ -53,7 +53,7 @@ fn a_fault_is_told_with_its_line() {
         assert!(fault(text.as_bytes()).contains(message), "{text:?}: {}", fault(text.as_bytes()));
     }
     let message = fault(b"time,key\n1,\xff\n");
-    assert!(message.contains("line 2,") && message.contains("UTF-8"), "{message}");
+    assert!(message.contains("line 2: it is not UTF-8"), "{message}");
 }
 
 #[test]
