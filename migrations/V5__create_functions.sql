@@ -47,8 +47,8 @@ create table tollgate.limits (
 comment on table tollgate.limits is
     'definitions for callers of the functions, in micro-tokens and microseconds; Rust code may have its own';
 
-create type tollgate.decision as (granted bool, remaining numeric, ready_at timestamptz, retry_at timestamptz,
-                                  retry_after interval, refused_by text, decided_at timestamptz);
+create type tollgate.decision as (granted bool, amount numeric, remaining numeric, ready_at timestamptz,
+                                  retry_at timestamptz, retry_after interval, refused_by text, decided_at timestamptz);
 comment on type tollgate.decision is 'an answer; look at granted, or pass it to tollgate.granted()';
 create type tollgate.request as (name text, key text, cost numeric, everybody bool);
 comment on type tollgate.request is 'one limit of several, by tollgate.request() or tollgate.request_global()';
@@ -125,34 +125,42 @@ create function tollgate._fits(flow "char", value int8, list int8[]) returns boo
                          else (list[1] = 3) = (flow = 'w') and list[1] between 1 and 3 end, false) $$;
 
 -- `instant` is when a grant is ready, or a refusal over. Where new_ts is null, there is nothing to write.
-create type tollgate._verdict as (granted bool, remaining int8, at int8, instant int8, new_value int8, new_ts int8,
-                                  full_at int8);
+create type tollgate._verdict as (granted bool, amount int8, remaining int8, at int8, instant int8, new_value int8,
+                                  new_ts int8, full_at int8);
 
--- Decides a call on a row; of a missing one the value is null. Few expressions: each is prepared in each transaction.
+-- Decides a call on a row; of a missing one the value is null. Where `part` is not, that much will do, and the call
+-- takes up to its cost: whole tokens, if it names such. What must stay behind is a negative debt.
 create function tollgate._decide(flow "char", rate int8, period int8, most int8, phase int8, value int8, ts int8,
-                                 now int8, cost int8, max_debt int8) returns tollgate._verdict
+                                 now int8, cost int8, part int8, max_debt int8) returns tollgate._verdict
 language plpgsql immutable as $$
 declare
-    at int8 := greatest(now, ts); balance numeric;
+    at int8 := greatest(now, ts); balance numeric; spare numeric;
 begin
     if value is null then
         value := case flow when 'w' then 0 else most end;
         ts := tollgate._fresh(flow, period, phase, now);
     end if;
     balance := least(value + tollgate._gained(flow, rate, period, phase, ts, at), most);
+    if part is not null then
+        spare := least(balance + max_debt, cost);
+        if cost % 1000000 = 0 and part % 1000000 = 0 then
+            spare := trunc(spare, -6);
+        end if;
+        cost := greatest(part, spare);
+    end if;
     if balance - cost < -max_debt::numeric then
         if max_debt = 9223372036854775807 then
             raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
         end if;
-        return row(false, balance::int8, at, greatest(at, tollgate._reached(flow, rate, period, phase, value, ts,
-                   cost::numeric - max_debt)), null::int8, null::int8, null::int8);
+        return row(false, 0::int8, balance::int8, at, greatest(at, tollgate._reached(flow, rate, period, phase, value,
+                   ts, cost::numeric - max_debt)), null::int8, null::int8, null::int8);
     elsif cost = 0 then
-        return row(true, balance::int8, at, case when balance >= 0 or flow = 'w' then at else greatest(at,
+        return row(true, 0::int8, balance::int8, at, case when balance >= 0 or flow = 'w' then at else greatest(at,
                    tollgate._reached(flow, rate, period, phase, value, ts, 0)) end, null::int8, null::int8, null::int8);
     end if;
     value := balance - cost;
     ts := tollgate._stands(flow, period, phase, ts, at);
-    return row(true, value, at, case when value >= 0 or flow = 'w' then at else greatest(at,
+    return row(true, cost, value, at, case when value >= 0 or flow = 'w' then at else greatest(at,
                tollgate._reached(flow, rate, period, phase, value, ts, 0)) end,
                value, ts, tollgate._full_at(flow, rate, period, most, phase, value, ts));
 end $$;
@@ -254,24 +262,14 @@ begin
     return h - case when h >= 9223372036854775808 then 18446744073709551616 else 0 end;
 end $$;
 
--- A definition and its row for a key, without a lock; no row where there is no definition. Part 0 and shard 0 of either
--- table, here and below.
-create function tollgate._seen(limit_name text, of_key text)
+-- A definition, as it is for a key; no row where there is none.
+create function tollgate._limit(limit_name text, of_key text)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
-               phase int8, value int8, ts timestamptz, list int8[], full_at timestamptz) language sql stable as $$
+               phase int8) language sql stable as $$
     select d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
            case d.flow when 'w' then 9223372036854775807 else d.capacity end, d.max_reserved,
-           case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key, d.period)) else 0 end,
-           r.value, r.ts, r.list, r.full_at
-      from tollgate.limits d
-      left join lateral (
-          (select r.value, r.ts, r.list, r.full_at from tollgate.durable r where d.storage = 'durable'
-              and r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2 offset 0)
-          union all
-          (select r.value, r.ts, r.list, r.full_at from tollgate.ephemeral r where d.storage = 'ephemeral'
-              and r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2 offset 0)
-      ) r on true
-     where d.name = limit_name $$;
+           case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key, d.period)) else 0 end
+      from tollgate.limits d where d.name = limit_name $$;
 
 -- Inserts a row, unless there is one.
 create function tollgate._insert(storage text, limit_name text, key text, flow "char", value int8, ts int8,
@@ -376,54 +374,106 @@ end $$;
 
 create function tollgate._answer(v tollgate._verdict, refused_by text, clock timestamptz, ready int8, retry int8)
 returns tollgate.decision language sql stable as $$
-    select row(v.granted, v.remaining * 0.000001,
+    select row(v.granted, v.amount * 0.000001, v.remaining * 0.000001,
                case when v.granted then coalesce(tollgate._instant(ready), clock) end, tollgate._instant(retry),
                tollgate._instant(retry) - clock, refused_by, tollgate._instant(v.at))::tollgate.decision $$;
 
 -- Asks one limit. What is granted on the row as it was seen is written if the row still is that, so the decision could
--- have been made then. Whoever finds it changed locks it, and decides again. A refusal locks nothing.
-create function tollgate._ask(limit_name text, key text, cost numeric, reserving bool, looking bool, as_of timestamptz)
-returns tollgate.decision language plpgsql as $$
+-- have been made then. Whoever finds it changed locks it, and decides again. A refusal locks nothing. Expressions are
+-- prepared in each transaction, so the usual case has few and small ones.
+create function tollgate._ask(limit_name text, key text, cost numeric, reserving bool, looking bool, as_of timestamptz,
+                              up_to numeric default null, leaving numeric default null) returns tollgate.decision
+language plpgsql as $$
 #variable_conflict use_variable
 declare
-    q record; v tollgate._verdict; l tollgate._row; micros int8 := tollgate._asked(limit_name, key, cost);
+    micros int8 := tollgate._asked(limit_name, key, cost); part int8; max_debt int8; d record; value int8; list int8[];
+    seen timestamptz; clock timestamptz; since int8; at int8; rest numeric; v tollgate._verdict; l tollgate._row;
+    is_lost bool := false;
 begin
     if micros is null then
         perform tollgate._reject(limit_name, key, cost);
     end if;
+    select t.* into d from tollgate._limit(limit_name, key) t;
+    if d.storage = 'durable' then
+        select r.value, r.ts, r.list into value, seen, list from tollgate.durable r
+         where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2;
+    else
+        select r.value, r.ts, r.list into value, seen, list from tollgate.ephemeral r
+         where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2;
+    end if;
     -- The clock is read after the snapshot. Else a refusal is dated before the grant that causes it.
-    select s.*, tollgate._micros(s.ts) as since, coalesce(as_of, clock_timestamp()) as clock,
-           case when reserving or s.flow = 'w' then s.max_reserved else 0 end as max_debt
-      into q from tollgate._seen(limit_name, key) s;
-    loop
-        if (tollgate._parts() = 0 and q.flow <> '-' and tollgate._fits(q.flow, q.value, q.list)
-            and micros <= q.most::numeric + q.max_debt) is not true then
-            perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, q.value, q.list, micros,
-                                        q.most::numeric + q.max_debt);
+    clock := coalesce(as_of, clock_timestamp());
+    since := tollgate._micros(seen);
+    if d.flow = 'c' and value is not null and list is null and micros > 0 and not looking
+       and up_to is null and leaving is null then
+        at := tollgate._micros(greatest(clock, seen));
+        rest := least(value + tollgate._gained('c', d.rate, d.period, 0, since, at), d.most) - micros;
+        if rest >= 0 then
+            v.full_at := tollgate._reached('c', d.rate, d.period, 0, rest, at, d.most);
+            if d.storage = 'durable' then
+                update tollgate.durable r
+                   set value = rest, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
+                 where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2
+                   and r.value = value and r.ts = seen and r.list is null;
+            else
+                update tollgate.ephemeral r
+                   set value = rest, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
+                 where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2
+                   and r.value = value and r.ts = seen and r.list is null;
+            end if;
+            if found then
+                return row(true, cost, rest * 0.000001, clock, null, null, null,
+                           greatest(clock, seen))::tollgate.decision;
+            end if;
+            is_lost := true;
+        elsif micros <= d.most and not reserving then
+            v.instant := nullif(greatest(at, tollgate._reached('c', d.rate, d.period, 0, value, since, micros)),
+                                8210266876799999999);
+            return row(false, 0, (rest + micros) * 0.000001, null, tollgate._instant(v.instant),
+                       tollgate._instant(v.instant) - clock, limit_name, greatest(clock, seen))::tollgate.decision;
         end if;
-        v := tollgate._decide(q.flow, q.rate, q.period, q.most, q.phase, q.value, q.since, tollgate._micros(q.clock),
-                              micros, q.max_debt);
+    end if;
+    max_debt := case when leaving is not null then -tollgate._tokens(leaving)
+                     when reserving or d.flow = 'w' then d.max_reserved else 0 end;
+    if up_to is not null then
+        part := tollgate._tokens(up_to);
+    end if;
+    if up_to is not null and (part between 1 and micros) is not true or leaving is not null and max_debt is null then
+        raise exception using errcode = 'TG002', message = format(
+            'limit %L: up_to is nothing or more than the cost, or leaving is no amount', limit_name);
+    end if;
+    loop
+        if is_lost then
+            l := tollgate._lock(d.storage, limit_name, key, null, as_of);
+            value := l.value; since := l.ts; list := l.list; seen := null;
+            clock := coalesce(as_of, clock_timestamp());
+        end if;
+        if (tollgate._parts() = 0 and d.flow <> '-' and tollgate._fits(d.flow, value, list)
+            and coalesce(part, micros) <= d.most::numeric + max_debt) is not true then
+            perform tollgate._undecided(limit_name, d.kind, d.shards, d.flow, value, list, coalesce(part, micros),
+                                        d.most::numeric + max_debt);
+        end if;
+        v := tollgate._decide(d.flow, d.rate, d.period, d.most, d.phase, value, since, tollgate._micros(clock), micros,
+                              part, max_debt);
         exit when v.new_ts is null or looking;
-        if q.value is null then
-            exit when tollgate._insert(q.storage, limit_name, key, q.flow, v.new_value, v.new_ts, v.full_at);
+        if value is null then
+            exit when tollgate._insert(d.storage, limit_name, key, d.flow, v.new_value, v.new_ts, v.full_at);
         else
-            exit when tollgate._write(q.storage, limit_name, key, q.flow, q.value, q.ts, v.new_value, v.new_ts,
+            exit when tollgate._write(d.storage, limit_name, key, d.flow, value, seen, v.new_value, v.new_ts,
                                       v.full_at);
         end if;
-        l := tollgate._lock(q.storage, limit_name, key, null, as_of);
-        q.value := l.value; q.since := l.ts; q.list := l.list; q.ts := null;
-        q.clock := coalesce(as_of, clock_timestamp());
+        is_lost := true;
     end loop;
     if v.granted then
-        return tollgate._answer(v, null, q.clock, case when v.instant > v.at then v.instant end, null);
+        return tollgate._answer(v, null, clock, case when v.instant > v.at then v.instant end, null);
     end if;
-    return tollgate._answer(v, limit_name, q.clock, null, nullif(v.instant, 8210266876799999999));
+    return tollgate._answer(v, limit_name, clock, null, nullif(v.instant, 8210266876799999999));
 end $$;
 
 create type tollgate._item as (
     place int8, name text, key text, micros int8, kind text, shards int2, storage text, flow "char", rate int8,
     period int8, most int8, max_debt int8, phase int8, value int8, ts int8, seen timestamptz, list int8[], full_at int8,
-    clock timestamptz, mine bool);
+    mine bool, v tollgate._verdict);
 
 -- Asks several limits, all or none. Requests for one limit and key are added up. As above, each row is written if it
 -- still is what was seen, in lock order. From the first that is not, rows are locked, and all are decided again: then
@@ -432,15 +482,18 @@ create function tollgate._ask_all(requests tollgate.request[], reserving bool, l
 returns tollgate.decision language plpgsql as $$
 #variable_conflict use_variable
 declare
-    items tollgate._item[]; i tollgate._item; refused tollgate._item; vs tollgate._verdict[]; v tollgate._verdict;
-    all_in_all tollgate._verdict; l tollgate._row; clock timestamptz; ready int8; is_lost bool := false;
+    items tollgate._item[]; i tollgate._item; v tollgate._verdict; refused tollgate._item; all_in_all tollgate._verdict;
+    l tollgate._row; clock timestamptz; ready int8; is_usual bool; is_lost bool := false;
 begin
-    select array_agg(row(a.place, a.name, a.key, a.micros, s.kind, s.shards, s.storage, s.flow, s.rate, s.period,
-                         s.most, case when reserving or s.flow = 'w' then s.max_reserved else 0 end, s.phase, s.value,
-                         tollgate._micros(s.ts), s.ts, s.list, tollgate._micros(s.full_at),
-                         coalesce(as_of, c.clock), false)::tollgate._item
-                     order by s.storage = 'durable', a.name, a.key)
-      into items
+    select array_agg(row(a.place, a.name, a.key, a.micros, d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
+                         d.most, case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, r.value,
+                         tollgate._micros(r.ts), r.ts, r.list, tollgate._micros(r.full_at), false,
+                         case when u.rest >= 0 then row(true, a.micros, u.rest, u.at, u.at, u.rest, u.at,
+                             tollgate._reached('c', d.rate, d.period, 0, u.rest, u.at, d.most))::tollgate._verdict
+                         end)::tollgate._item
+                     order by d.storage = 'durable', a.name, a.key),
+           min(c.clock), bool_and((u.rest >= 0) is true) and not looking, true, greatest(min(u.rest), 0), min(u.at)
+      into items, clock, is_usual, all_in_all.granted, all_in_all.remaining, all_in_all.at
       from (select (u.a).name collate "C" as name, (u.a).key collate "C" as key, min(u.place) as place,
                    case when bool_and(u.micros is not null) and sum(u.micros) <= 9223372036854775807
                         then sum(u.micros)::int8 end as micros
@@ -449,41 +502,56 @@ begin
                                 then tollgate._asked((p.a).name, (p.a).key, (p.a).cost) end as micros
                       from (select unnest(p.requests) as a from (select requests offset 0) p) p offset 0) u
              group by 1, 2 offset 0) a
-      left join lateral tollgate._seen(a.name, a.key) s on true
-     cross join (select clock_timestamp() as clock offset 0) c;
+      left join lateral tollgate._limit(a.name, a.key) d on true
+      left join lateral (
+          (select r.value, r.ts, r.list, r.full_at from tollgate.durable r where d.storage = 'durable'
+              and r.part = 0::int2 and r.name = a.name and r.key = a.key and r.shard = 0::int2 offset 0)
+          union all
+          (select r.value, r.ts, r.list, r.full_at from tollgate.ephemeral r where d.storage = 'ephemeral'
+              and r.part = 0::int2 and r.name = a.name and r.key = a.key and r.shard = 0::int2 offset 0)
+      ) r on true
+     cross join (select coalesce(as_of, clock_timestamp()) as clock offset 0) c
+      left join lateral (
+          select t.at, least(r.value + tollgate._gained('c', d.rate, d.period, 0, t.since, t.at), d.most) - a.micros
+                       as rest
+            from (select tollgate._micros(r.ts) as since, tollgate._micros(greatest(c.clock, r.ts)) as at offset 0) t
+           where d.flow = 'c' and r.value is not null and r.list is null and a.micros > 0 offset 0
+      ) u on true;
     if items is null then
         raise exception using errcode = 'TG002', message = 'no limit is asked';
     end if;
-    clock := items[1].clock;
     loop
-        vs := '{}'; refused := null; all_in_all := null; ready := null;
-        foreach i in array items loop
-            if (tollgate._parts() = 0 and i.flow <> '-' and tollgate._fits(i.flow, i.value, i.list)
-                and i.micros <= i.most::numeric + i.max_debt) is not true then
-                perform tollgate._reject(a.name, nullif(a.key, ''), a.cost) from unnest(requests) a
-                  where tollgate._asked(a.name, a.key, a.cost) is null or (a.key <> '' or a.everybody) is not true;
-                perform tollgate._undecided(i.name, i.kind, i.shards, i.flow, i.value, i.list, i.micros,
-                                            i.most::numeric + i.max_debt);
-            end if;
-            v := tollgate._decide(i.flow, i.rate, i.period, i.most, i.phase, i.value, i.ts, tollgate._micros(clock),
-                                  i.micros, i.max_debt);
-            vs := vs || v;
-            if not v.granted and (refused.place is null
-                                  or (v.instant, i.place) > (all_in_all.instant, refused.place)) then
-                all_in_all := v;
-                refused := i;
-            elsif v.granted and refused.place is null then
-                -- The earliest instant, by which each of them can be settled.
-                all_in_all.granted := true;
-                all_in_all.remaining := least(all_in_all.remaining, v.remaining);
-                all_in_all.at := least(all_in_all.at, v.at);
-                ready := greatest(ready, case when v.instant > v.at then v.instant end);
-            end if;
-        end loop;
+        if not is_usual then
+            refused := null; all_in_all := null; ready := null;
+            for k in 1 .. array_upper(items, 1) loop
+                i := items[k];
+                if (tollgate._parts() = 0 and i.flow <> '-' and tollgate._fits(i.flow, i.value, i.list)
+                    and i.micros <= i.most::numeric + i.max_debt) is not true then
+                    perform tollgate._reject(a.name, nullif(a.key, ''), a.cost) from unnest(requests) a
+                      where tollgate._asked(a.name, a.key, a.cost) is null or (a.key <> '' or a.everybody) is not true;
+                    perform tollgate._undecided(i.name, i.kind, i.shards, i.flow, i.value, i.list, i.micros,
+                                                i.most::numeric + i.max_debt);
+                end if;
+                v := tollgate._decide(i.flow, i.rate, i.period, i.most, i.phase, i.value, i.ts, tollgate._micros(clock),
+                                      i.micros, null, i.max_debt);
+                items[k].v := v;
+                if not v.granted and (refused.place is null
+                                      or (v.instant, i.place) > (all_in_all.instant, refused.place)) then
+                    all_in_all := v;
+                    refused := i;
+                elsif v.granted and refused.place is null then
+                    -- The earliest instant, by which each of them can be settled.
+                    all_in_all.granted := true;
+                    all_in_all.remaining := least(all_in_all.remaining, v.remaining);
+                    all_in_all.at := least(all_in_all.at, v.at);
+                    ready := greatest(ready, case when v.instant > v.at then v.instant end);
+                end if;
+            end loop;
+        end if;
         exit when refused.place is not null or looking or is_lost;
         for k in 1 .. array_upper(items, 1) loop
             i := items[k];
-            v := vs[k];
+            v := i.v;
             if not is_lost and i.micros > 0 and i.value is null then
                 items[k].mine := tollgate._insert(i.storage, i.name, i.key, i.flow, v.new_value, v.new_ts, v.full_at);
                 continue when items[k].mine;
@@ -498,11 +566,12 @@ begin
             items[k] := i;
         end loop;
         exit when not is_lost;
+        is_usual := false;
         clock := coalesce(as_of, clock_timestamp());
     end loop;
     for k in 1 .. case when is_lost then array_upper(items, 1) else 0 end loop
         i := items[k];
-        v := vs[k];
+        v := i.v;
         if refused.place is null and i.micros > 0 then
             perform tollgate._write(i.storage, i.name, i.key, i.flow, null, null, v.new_value, v.new_ts, v.full_at);
         elsif i.mine then
@@ -532,7 +601,7 @@ begin
         raise exception using errcode = 'TG002',
             message = format('limit %L: this is no instant, or no id of 1 to 255 bytes', limit_name);
     end if;
-    select s.* into q from tollgate._seen(limit_name, key) s;
+    select d.* into q from tollgate._limit(limit_name, key) d;
     if (tollgate._parts() = 0 and q.flow <> '-') is not true then
         perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, null, null, 0, 0);
     end if;
@@ -587,18 +656,21 @@ language sql immutable as $$ select row(limit_name, key, cost, false)::tollgate.
 create function tollgate.request_global(limit_name text, cost numeric default 1) returns tollgate.request
 language sql immutable as $$ select row(limit_name, '', cost, true)::tollgate.request $$;
 
-create function tollgate.consume(limit_name text, key text, cost numeric default 1) returns tollgate.decision
+create function tollgate.consume(limit_name text, key text, cost numeric default 1, up_to numeric default null,
+                                 leaving numeric default null) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp as
-$$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, false, null); end $$;
-create function tollgate.consume_global(limit_name text, cost numeric default 1) returns tollgate.decision
+$$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, false, null, up_to, leaving); end $$;
+create function tollgate.consume_global(limit_name text, cost numeric default 1, up_to numeric default null,
+                                        leaving numeric default null) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp as
-$$ begin return tollgate._ask(limit_name, '', cost, false, false, null); end $$;
+$$ begin return tollgate._ask(limit_name, '', cost, false, false, null, up_to, leaving); end $$;
 create function tollgate.reserve(limit_name text, key text, cost numeric default 1) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp as
 $$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, true, false, null); end $$;
-create function tollgate.check(limit_name text, key text, cost numeric default 1) returns tollgate.decision
+create function tollgate.check(limit_name text, key text, cost numeric default 1, up_to numeric default null,
+                               leaving numeric default null) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp as
-$$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, true, null); end $$;
+$$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, true, null, up_to, leaving); end $$;
 create function tollgate.balance(limit_name text, key text) returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp as
 $$ begin return (tollgate._ask(limit_name, nullif(key, ''), 0, false, true, null)).remaining; end $$;

@@ -5,6 +5,7 @@ mod beside;
 mod guide;
 mod rights;
 mod rule;
+mod traps;
 mod walk;
 
 use sqlx::PgConnection;

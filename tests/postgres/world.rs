@@ -86,10 +86,32 @@ impl World {
         Self::copy_of(&templates().await.empty, OWNER).await
     }
 
+    /// A migrated database, for the owner's role, that sorts texts as English does and not by their bytes; none on
+    /// PostgreSQL 14, and on servers without ICU.
+    #[allow(dead_code, reason = "only the tests of the functions need it")]
+    pub(crate) async fn in_english() -> Option<Self> {
+        let mut conn = connect("postgres").await;
+        let sql = "select current_setting('server_version_num')::int >= 150000
+                          and exists (select from pg_collation where collprovider = 'i')";
+        let has_icu = sqlx::query_scalar::<_, bool>(sql).fetch_one(&mut conn).await.unwrap();
+        conn.close().await.unwrap();
+        if !has_icu {
+            return None;
+        }
+        let english = "encoding 'UTF8' locale 'C' locale_provider icu icu_locale 'en-US'";
+        let world = Self::create("template0", english, OWNER).await;
+        migrate::run(&mut world.connect().await).await.unwrap();
+        Some(world)
+    }
+
     async fn copy_of(template: &str, role: &'static str) -> Self {
+        Self::create(template, "", role).await
+    }
+
+    async fn create(template: &str, settings: &str, role: &'static str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("tollgate_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        on_each_node(template, &format!("create database {name} template {template} owner {OWNER}")).await;
+        on_each_node(template, &format!("create database {name} template {template} {settings} owner {OWNER}")).await;
         // Connections are made as they are needed: most tests need two or three.
         let pool = PgPoolOptions::new().max_connections(64).acquire_timeout(5 * MINUTE);
         let pool = pool.connect_with(options(&name, role)).await.unwrap();

@@ -15,7 +15,7 @@ use crate::gate::stage::EVER;
 use crate::teller::run;
 use crate::world::{OWNER, World};
 
-async fn one<T>(conn: &mut PgConnection, sql: &str) -> T
+pub(super) async fn one<T>(conn: &mut PgConnection, sql: &str) -> T
 where
     T: for<'r> sqlx::Decode<'r, sqlx::Postgres> + sqlx::Type<sqlx::Postgres> + Send + Unpin,
 {
@@ -112,6 +112,15 @@ async fn a_wrong_question_is_an_error_of_our_class_and_charges_nothing() {
         ("select tollgate.credit('ten', 'k', 1, repeat('x', 256))", "TG002"),
         ("select tollgate.credit('ten', 'k', 1, 'id', '-1s')", "TG002"),
         ("select tollgate.granted(null)", "PT429"),
+        ("select tollgate.consume('ten', 'k', 5, up_to => 0)", "TG002"),
+        ("select tollgate.consume('ten', 'k', 5, up_to => 6)", "TG002"),
+        ("select tollgate.consume('ten', 'k', 5, up_to => 'NaN')", "TG002"),
+        ("select tollgate.consume('ten', 'k', 0, up_to => 1)", "TG002"),
+        ("select tollgate.consume('ten', 'k', 5, leaving => -1)", "TG002"),
+        ("select tollgate.consume('ten', 'k', 5, leaving => 0.0000001)", "TG002"),
+        ("select tollgate.consume('ten', 'k', 20, up_to => 11)", "TG004"),
+        ("select tollgate.check('ten', 'k', 5, leaving => 6)", "TG004"),
+        ("select tollgate.consume_global('ten', 5, leaving => 11)", "TG004"),
         // No overload takes a cost for a key.
         ("select tollgate.consume('ten', 1)", "42883"),
     ] {
@@ -233,6 +242,24 @@ async fn a_refusal_and_a_look_write_nothing_and_lock_nothing() {
         run(&mut conn, "rollback").await;
     }
     assert_eq!(world.rows().await, 2);
+}
+
+#[tokio::test]
+async fn a_part_is_granted_where_it_will_do_and_what_must_stay_behind_stays() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    run(&mut conn, "select tollgate.define('ten', 'token_bucket', 10, '100 days')").await;
+    for (call, told) in [
+        ("check('ten', 'k', 25, up_to => 2)", "t 10"),
+        ("consume('ten', 'k', 25, up_to => 2, leaving => 3)", "t 7"),
+        ("consume('ten', 'k', 1, leaving => 3)", "f 0"),
+        ("consume('ten', 'k', 25, up_to => 4)", "f 0"),
+        ("consume('ten', 'k', 25, up_to => 2)", "t 3"),
+        ("consume_global('ten', 25, up_to => 2, leaving => 4)", "t 6"),
+    ] {
+        let sql = format!("select concat_ws(' ', granted, amount::int) from tollgate.{call}");
+        assert_eq!(one::<String>(&mut conn, &sql).await, told, "{call}");
+    }
 }
 
 #[tokio::test]
@@ -377,21 +404,6 @@ async fn triggers_limit_rows_for_each_key() {
         .await,
         "1"
     );
-}
-
-/// Two traps of the guide, as they are.
-#[tokio::test]
-async fn a_composite_that_is_taken_apart_calls_once_for_each_column() {
-    let world = World::new().await;
-    let mut conn = owner(&world).await;
-    run(&mut conn, "select tollgate.define('ten', 'token_bucket', 10, '1 day')").await;
-    run(&mut conn, "select (tollgate.consume('ten', 'apart')).*").await;
-    run(&mut conn, "select * from tollgate.consume('ten', 'from')").await;
-    run(&mut conn, "select n from generate_series(1, 3) n where (tollgate.consume('ten', 'where')).granted and n > 2")
-        .await;
-    let left = "select concat_ws(' ', tollgate.balance('ten', 'apart')::int, tollgate.balance('ten', 'from')::int, tollgate.balance('ten', 'where')::int)";
-    assert_ne!(one::<String>(&mut conn, left).await, "9 9 9");
-    assert_eq!(one::<String>(&mut conn, left).await.split(' ').nth(1), Some("9"));
 }
 
 /// A helper that is not inlined is parsed and planned at each call.

@@ -282,3 +282,26 @@ async fn a_refusal_is_dated_after_the_grant_that_causes_it() {
     let (refused_at, granted_at) = soon(Box::pin(async { tokio::join!(asking, granting) })).await;
     assert!(refused_at > granted_at, "refused at {refused_at} by what was granted at {granted_at}");
 }
+
+/// In English `a` comes before `B`; by bytes, as the library locks, after it.
+#[tokio::test]
+async fn rows_are_locked_by_bytes_whatever_the_language_of_the_database() {
+    let Some(world) = World::in_english().await else { return };
+    let (mut one, mut other, mut third) = (owner(&world).await, owner(&world).await, owner(&world).await);
+    for (first, second) in [("'B', 'k'", "'a', 'k'"), ("'B', 'B'", "'B', 'a'")] {
+        for name in ["a", "B"] {
+            define(&mut one, &Limit::token_bucket(name, 10, EVER)).await;
+        }
+        let both = format!("select tollgate.consume_all(array[tollgate.request({second}), tollgate.request({first})])");
+        run(&mut one, &both).await;
+        run(&mut one, &format!("begin; select tollgate.consume({first})")).await;
+        let pid = crate::world::pid(&mut other).await;
+        let looking = async {
+            world.until_blocked(pid).await;
+            let free = format!("select from tollgate.durable where (name, key) = ({second}) for update nowait");
+            run(&mut third, &free).await;
+            run(&mut one, "commit").await;
+        };
+        soon(Box::pin(async { tokio::join!(run(&mut other, &both), looking) })).await;
+    }
+}

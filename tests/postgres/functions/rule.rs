@@ -61,7 +61,9 @@ struct Vector {
     row: Option<(i64, i64, Option<Vec<i64>>, i64)>,
     now: i64,
     amount: i64,
+    part: Option<i64>,
     actual: i64,
+    /// Below zero it is what must stay behind.
     debt: i64,
     until: i64,
     ready_at: i64,
@@ -95,7 +97,10 @@ impl Walk {
         self.touch(most, is_wallet);
         self.pass_time(&terms, most);
         let verb = self.dice.choice(VERBS).unwrap();
-        let debt = if verb == "reserve" || is_wallet { spec.max_reserved.micros() } else { 0 };
+        let may_say_more = matches!(verb, "consume" | "check");
+        let leaving = (may_say_more && self.dice.u32(..4) == 0).then(|| wide(&mut self.dice, most));
+        let max_reserved = if verb == "reserve" || is_wallet { spec.max_reserved.micros() } else { 0 };
+        let debt = leaving.map_or(max_reserved, |leaving| -leaving);
         let largest = most.saturating_add(debt);
         let amount = match self.dice.u32(..8) {
             0 => 0,
@@ -104,6 +109,10 @@ impl Walk {
             3 => 1_000_000.min(largest),
             _ => wide(&mut self.dice, largest),
         };
+        let part = (may_say_more && amount > 0 && self.dice.u32(..4) == 0).then(|| match self.dice.u32(..3) {
+            0 => 1_000_000.min(amount),
+            _ => wide(&mut self.dice, amount).max(1),
+        });
         let actual = if verb != "settle" {
             0
         } else if self.dice.bool() {
@@ -114,7 +123,7 @@ impl Walk {
         let ts = self.row.as_ref().map_or(self.now, |(state, _)| state.ts.micros());
         let until = (ts + self.dice.choice([0, -1, 1]).unwrap()).clamp(MIN, MAX);
         let ready_at = if verb == "cancel" { (ts.max(self.now) - self.dice.i64(0..2)).max(MIN) } else { until };
-        let call = self.call(verb, amount, actual, until, ready_at);
+        let call = self.call(verb, (amount, part, leaving), actual, until, ready_at);
         let row = self
             .row
             .as_ref()
@@ -138,6 +147,7 @@ impl Walk {
             row,
             now: self.now,
             amount,
+            part,
             actual,
             debt,
             until,
@@ -186,8 +196,19 @@ impl Walk {
         };
     }
 
-    fn call(&self, verb: &str, amount: i64, actual: i64, until: i64, ready_at: i64) -> Call {
-        let request = || self.limit.key(self.key.clone()).cost(Tokens::from_micros(amount));
+    fn call(
+        &self,
+        verb: &str,
+        (amount, part, leaving): (i64, Option<i64>, Option<i64>),
+        actual: i64,
+        until: i64,
+        ready_at: i64,
+    ) -> Call {
+        let request = || {
+            let request = self.limit.key(self.key.clone()).cost(Tokens::from_micros(amount));
+            let request = part.iter().fold(request, |request, part| request.up_to(Tokens::from_micros(*part)));
+            leaving.iter().fold(request, |request, leaving| request.leaving(Tokens::from_micros(*leaving)))
+        };
         match verb {
             "consume" => Call::consume([request()]),
             "reserve" => Call::reserve([request()]),
@@ -227,12 +248,13 @@ impl Walk {
         let outcome = plan.decide(&[found], &[], Timestamp::from_micros(self.now));
         let at = |instant: chrono::DateTime<chrono::Utc>| Timestamp::from(instant).micros();
         let mut told = match &outcome.answers[0] {
-            Ok(Answer::Granted { remaining, ready_at, decided_at, .. }) => {
-                format!("granted {} {} {}", remaining.micros(), decided_at.micros(), ready_at.micros())
+            Ok(Answer::Granted { amount, remaining, ready_at, decided_at, .. }) => {
+                let [amount, remaining] = [amount, remaining].map(|tokens| tokens.micros());
+                format!("granted {amount} {remaining} {} {}", decided_at.micros(), ready_at.micros())
             }
             Ok(Answer::Denied(denied)) => {
                 let retry_at = denied.retry_at.map_or(MAX, at);
-                format!("denied {} {} {retry_at}", denied.remaining.micros(), at(denied.decided_at))
+                format!("denied 0 {} {} {retry_at}", denied.remaining.micros(), at(denied.decided_at))
             }
             Ok(Answer::Done(balance)) => format!("done {}", balance.value.micros()),
             Ok(Answer::Settled(settlement)) => format!("settled {}", settlement.charges[0].cost.micros()),
@@ -326,11 +348,11 @@ async fn told(conn: &mut PgConnection, vectors: &[Vector]) -> Vec<String> {
         };
     }
     let list = |column: &Vec<i64>| format!("{{{}}}", column.iter().map(i64::to_string).collect::<Vec<_>>().join(","));
-    let sql = "select public.step(v, f::\"char\", name, k, r, p, m, s, va, ts, l::int8[], fu, n, a, ac, d, u, re)
+    let sql = "select public.step(v, f::\"char\", name, k, r, p, m, s, va, ts, l::int8[], fu, n, a, pa, ac, d, u, re)
                  from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::int8[], $8::int8[],
                              $9::int8[], $10::int8[], $11::text[], $12::int8[], $13::int8[], $14::int8[], $15::int8[],
-                             $16::int8[], $17::int8[], $18::int8[])
-                      with ordinality q (v, f, name, k, r, p, m, s, va, ts, l, fu, n, a, ac, d, u, re, place)
+                             $16::int8[], $17::int8[], $18::int8[], $19::int8[])
+                      with ordinality q (v, f, name, k, r, p, m, s, va, ts, l, fu, n, a, pa, ac, d, u, re, place)
                 order by place";
     let query = sqlx::query(sql)
         .bind(column!(vector => vector.verb))
@@ -347,6 +369,7 @@ async fn told(conn: &mut PgConnection, vectors: &[Vector]) -> Vec<String> {
         .bind(column!(vector => vector.row.as_ref().map(|(.., full_at)| *full_at)))
         .bind(column!(vector => vector.now))
         .bind(column!(vector => vector.amount))
+        .bind(column!(vector => vector.part))
         .bind(column!(vector => vector.actual))
         .bind(column!(vector => vector.debt))
         .bind(column!(vector => vector.until))

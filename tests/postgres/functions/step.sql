@@ -1,22 +1,58 @@
+-- A step of a row that is there, by what callers call.
+create function public.by_table(verb text, flow "char", limit_name text, key text, rate int8, period int8, most int8,
+                                start int8, value int8, ts int8, list int8[], full_at int8, now int8, amount int8,
+                                part int8, debt int8) returns text
+language plpgsql security definer set search_path = pg_catalog as $$
+#variable_conflict use_variable
+declare
+    d tollgate.decision; r tollgate.durable; told text; kind text := case flow
+        when 'c' then 'token_bucket' when 'f' then 'stepped_bucket' when 'g' then 'fixed_window' else 'wallet' end;
+begin
+    delete from tollgate.durable;
+    delete from tollgate.limits;
+    insert into tollgate.limits (name, kind, rate, period, capacity, max_reserved, start)
+    values (limit_name, kind, rate, period, case flow when 'w' then 0 else most end, greatest(debt, 0), start);
+    if value is not null then
+        insert into tollgate.durable
+        values (0, limit_name, key, 0, value, tollgate._instant(ts), tollgate._instant(full_at), list);
+    end if;
+    d := tollgate._ask(limit_name, key, amount * 0.000001, verb = 'reserve', verb = 'check', tollgate._instant(now),
+                       part * 0.000001, case when debt < 0 then -debt * 0.000001 end);
+    told := case when d.granted then 'granted ' else 'denied ' end || (d.amount * 1000000)::int8 || ' '
+            || (d.remaining * 1000000)::int8 || ' ' || tollgate._micros(d.decided_at) || ' '
+            || case when d.granted then tollgate._micros(d.ready_at)
+                    else coalesce(tollgate._micros(d.retry_at), 8210266876799999999) end;
+    select * into r from tollgate.durable;
+    if (r.value, tollgate._micros(r.ts), r.list) is distinct from (value, ts, list) then
+        told := told || ' -> ' || r.value || ' ' || tollgate._micros(r.ts) || coalesce(r.list::text, '') || ' '
+                || tollgate._micros(r.full_at);
+    end if;
+    return told;
+end $$;
+
 -- One step on a row, as rule.rs tells it: the answer, and what is written.
-create function public.step(verb text, flow "char", limit_name text, key text, rate int8, period int8, most int8, start int8,
-                            value int8, ts int8, list int8[], full_at int8, now int8, amount int8, actual int8, debt int8,
-                            until int8, ready_at int8) returns text
+create function public.step(verb text, flow "char", limit_name text, key text, rate int8, period int8, most int8,
+                            start int8, value int8, ts int8, list int8[], full_at int8, now int8, amount int8,
+                            part int8, actual int8, debt int8, until int8, ready_at int8) returns text
 language plpgsql security definer set search_path = pg_catalog as $$
 declare
     v tollgate._verdict; told text; mark text := case flow when 'w' then '{3}' else '' end;
     phase int8 := case when flow = 'g' then coalesce(start, tollgate._spread(limit_name, key, period)) else 0 end;
-    is_late boolean := verb = 'cancel' and greatest(now, ts) > ready_at;
+    is_late boolean := verb = 'cancel' and greatest(now, ts) > ready_at; by_table text;
 begin
     if not tollgate._fits(flow, value, list) and not is_late then
         return 'TG006';
     end if;
     if verb in ('consume', 'reserve', 'check') then
-        v := tollgate._decide(flow, rate, period, most, phase, value, ts, now, amount, debt);
-        told := case when v.granted then 'granted ' else 'denied ' end || v.remaining || ' ' || v.at || ' '
-                || case when v.granted and v.instant <= v.at then now else v.instant end;
+        v := tollgate._decide(flow, rate, period, most, phase, value, ts, now, amount, part, debt);
+        told := case when v.granted then 'granted ' else 'denied ' end || v.amount || ' ' || v.remaining || ' ' || v.at
+                || ' ' || case when v.granted and v.instant <= v.at then now else v.instant end;
         if verb = 'check' then
             v.new_ts := null;
+        end if;
+        if now % 4 = 0 then
+            by_table := public.by_table(verb, flow, limit_name, key, rate, period, most, start, value, ts, list,
+                                        full_at, now, amount, part, debt);
         end if;
     elsif verb in ('settle', 'cancel') then
         v := tollgate._settle(flow, rate, period, value, ts, flow <> 'w' and list is not null, full_at, now, until,
@@ -26,10 +62,11 @@ begin
         v := tollgate._alter(verb, flow, rate, period, most, phase, value, ts, now, amount);
         told := 'done ' || v.remaining;
     end if;
-    if v.new_ts is not null and (value is null or (v.new_value, v.new_ts) <> (value, ts) or coalesce(list::text, '') <> mark) then
+    if v.new_ts is not null
+       and (value is null or (v.new_value, v.new_ts) <> (value, ts) or coalesce(list::text, '') <> mark) then
         told := told || ' -> ' || v.new_value || ' ' || v.new_ts || mark || ' ' || v.full_at;
     end if;
-    return told;
+    return told || case when by_table <> told then ', but at the tables ' || by_table else '' end;
 exception when sqlstate 'TG003' or sqlstate 'TG007' then
     return sqlstate;
 end $$;
