@@ -135,6 +135,10 @@ pub(crate) fn checked_span(span: Duration) -> Result<Duration, CallError> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
+    /// What [`first_of`](crate::first_of) made is not asked as it was made: alternatives lie in alternatives, one has
+    /// no requests, or others are asked beside them.
+    #[error("alternatives are a call of their own, and none is empty (give a verb what `first_of` made, and no more)")]
+    Alternatives,
     /// A concurrency limit is credited or debited: it counts who holds it, and nothing else.
     #[error("a concurrency limit is acquired, released and reset (release what was acquired)")]
     Counted,
@@ -156,10 +160,16 @@ pub enum CallError {
     /// The limit is a concurrency limit: what it grants lapses at the end of its lease.
     #[error("what a concurrency limit grants lapses at the end of its lease (drop the span, or change the lease)")]
     Leased,
-    /// [`up_to`](crate::Request::up_to) or [`leaving`](crate::Request::leaving) in a call that takes what is not there,
-    /// or a [`shadow`](crate::Request::shadow) where nothing is refused.
-    #[error("`up_to`, `leaving` and `shadow` are of calls that may be refused (say the first two where it consumes)")]
+    /// [`up_to`](crate::Request::up_to), [`leaving`](crate::Request::leaving), [`first_of`](crate::first_of) or
+    /// [`split`](crate::split) in a call that takes what is not there, or a [`shadow`](crate::Request::shadow) where
+    /// nothing is refused.
+    #[error(
+        "`up_to`, `leaving`, `first_of`, `split` and `shadow` are of calls that may be refused (consume, but shadow)"
+    )]
     NotConsumed,
+    /// An alternative of [`first_of`](crate::first_of) only tries limits out: it would always be granted.
+    #[error("an alternative of shadows alone is granted always (give it a limit that may refuse)")]
+    OnlyShadows,
     /// Two requests of one call say [`up_to`](crate::Request::up_to) and ask for different costs or different parts.
     #[error("two requests of one call take parts of different costs (give them one cost and one `up_to`)")]
     PartsDiffer,
@@ -176,6 +186,10 @@ pub enum CallError {
     /// The span is zero.
     #[error("the span is zero")]
     SpanZero,
+    /// A [`split`](crate::split) asks a limit and key that its call asks already, or a concurrency limit, takes a part,
+    /// tries out, lies in another, or is not asked as it was made.
+    #[error("a split asks each limit and key once, none of leases, and says neither `up_to` nor `shadow`")]
+    Split,
     /// Two requests of one call have an id.
     #[error("two requests of one call have an id (say `once` in one of them: it counts for the whole call)")]
     TwoIds,

@@ -69,7 +69,11 @@ pub struct Grant {
     /// asked of the first limit.
     #[serde(default)]
     pub amount: Tokens,
-    /// What is left; with several limits, the least of what is left.
+    /// Which alternative of [`first_of`](crate::first_of) was taken, from 0; 0 of a call that has none.
+    #[serde(default)]
+    pub alternative: usize,
+    /// What is left; with several limits, the least of what is left. What is [split](crate::split) has left what its
+    /// limits could still give of such a cost.
     pub remaining: Tokens,
     /// The clock that decided, as it was read.
     pub observed_at: DateTime<Utc>,
@@ -180,6 +184,11 @@ impl Denied {
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_at.map(|retry_at| span(self.observed_at, retry_at))
+    }
+
+    /// Whether its wait is shorter.
+    pub(crate) fn is_sooner_than(&self, other: &Self) -> bool {
+        latest(self.retry_at) < latest(other.retry_at)
     }
 
     /// The refusal of a call, if any of its limits refuses: the one to wait for longest, and the others.

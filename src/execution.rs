@@ -19,6 +19,14 @@ pub(crate) struct Execution<'a> {
     looks: bool,
 }
 
+/// What a look without a lock says of calls with alternatives.
+pub(crate) enum Chosen {
+    /// Nothing is left to lock or to write.
+    Settled(Answers),
+    /// The same calls, without alternatives behind those that are granted: what is to be locked first.
+    Rows(Plan),
+}
+
 impl<'a> Execution<'a> {
     pub(crate) fn new(store: Store<'a>, plan: &'a Plan) -> Self {
         Self { store, plan, looks: false }
@@ -57,6 +65,21 @@ impl<'a> Execution<'a> {
         let found =
             if plan.inserts() { self.claim(rows, &plan.capacities()).await? } else { self.store.lock(rows).await? };
         self.finish(found).await
+    }
+
+    /// Looks which alternatives are granted.
+    ///
+    /// Were all rows claimed at once, those that are missing of alternatives behind the one that is taken would be
+    /// inserted and deleted at each call; and whoever claims them later, while it holds others, locks out of order.
+    pub(crate) async fn choose(&mut self) -> Result<Chosen, Error> {
+        let found = self.store.peek(self.plan.rows()).await?;
+        if self.plan.trusts_absence(&found.states) {
+            self.store.expect_parts_if_distributed(self.plan.rows()[0].name()).await?;
+        }
+        let known = self.store.peek_calls(self.plan).await?;
+        let Outcome { answers, .. } = self.plan.decide(&found.states, &known, found.now);
+        let is_over = answers.iter().all(is_settled);
+        Ok(if is_over { Chosen::Settled(answers) } else { Chosen::Rows(self.plan.up_to(&answers)) })
     }
 
     /// Takes from one row of each limit alone. `candidates` are the places of the rows that held enough when they were

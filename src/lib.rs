@@ -70,6 +70,7 @@
 #[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "limits-file"))))]
 pub mod _guide;
 pub mod algebra;
+mod alternatives;
 mod balance;
 pub mod calendar;
 mod call_name;
@@ -96,6 +97,7 @@ pub mod migrate;
 #[cfg(any(feature = "postgres", feature = "migrate"))]
 mod parts;
 pub mod plan;
+mod position;
 mod reason;
 mod receipt;
 mod request;
@@ -114,6 +116,7 @@ pub mod tower;
 
 use std::time::Duration;
 
+pub use alternatives::{first_of, split};
 pub use balance::Balance;
 pub use call_name::{CallError, CallName};
 pub use decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source};

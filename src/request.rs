@@ -1,3 +1,4 @@
+use std::iter;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -7,6 +8,7 @@ use crate::call_name::{CallError, Keeping, Once, checked_span};
 use crate::error::Error;
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::{Limit, LimitKind};
+use crate::position::Position;
 use crate::timestamp::Timestamp;
 use crate::tokens::{Tokens, TokensError};
 use crate::{DAY, SECOND};
@@ -41,6 +43,7 @@ pub struct Request {
     flat: bool,
     shadow: bool,
     period: Option<(Timestamp, Timestamp)>,
+    place: Result<Position, CallError>,
 }
 
 impl Limit {
@@ -69,6 +72,7 @@ impl Limit {
             flat: false,
             shadow: false,
             period: None,
+            place: Ok(Position::default()),
         }
     }
 }
@@ -279,6 +283,25 @@ impl Request {
         self
     }
 
+    /// The same, of an alternative of its call.
+    pub(crate) fn in_alternative(mut self, number: usize) -> Self {
+        self.place = match self.place {
+            Ok(Position { alternative: None, split }) => Ok(Position { alternative: Some(number), split }),
+            _ => Err(CallError::Alternatives),
+        };
+        self
+    }
+
+    /// The same, as one of several limits that give a cost.
+    pub(crate) fn in_split(mut self, place: usize, cost: Result<Tokens, TokensError>) -> Self {
+        self.cost = cost.and_then(amount);
+        self.place = match self.place {
+            Ok(Position { alternative: None, split: None }) => Ok(Position { alternative: None, split: Some(place) }),
+            _ => Err(CallError::Split),
+        };
+        self
+    }
+
     /// The limit that is asked.
     #[must_use]
     pub fn limit(&self) -> &Limit {
@@ -287,7 +310,7 @@ impl Request {
 
     /// The request, if its key, cost and options are right.
     pub(crate) fn checked(self) -> Result<CheckedRequest, Error> {
-        let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period } = self;
+        let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = self;
         let name = || limit.name.clone().into();
         let key = key.map_err(|source| Error::Key { limit: name(), source })?;
         let amounts = cost.and_then(|cost| Ok((cost, least?, leaving?)));
@@ -308,9 +331,15 @@ impl Request {
             }
             _ => Ok(()),
         });
+        let kept = kept.and(match (&place, least) {
+            (Ok(Position { split: Some(_), .. }), Some(_)) => Err(CallError::Split),
+            (Ok(Position { split: Some(_), .. }), None) if shadow || limit.lease().is_some() => Err(CallError::Split),
+            (place, _) => place.map(drop),
+        });
         let once = kept.and_then(|()| once.map(Once::checked).transpose());
         let once = once.map_err(|source| Error::Call { limit: name(), source })?;
-        Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow, period })
+        let place = place.unwrap_or_default();
+        Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place })
     }
 }
 
@@ -340,14 +369,27 @@ pub(crate) struct CheckedRequest {
     pub(crate) shadow: bool,
     #[serde(default)]
     pub(crate) period: Option<(Timestamp, Timestamp)>,
+    #[serde(default)]
+    pub(crate) place: Position,
 }
 
 impl From<CheckedRequest> for Request {
     fn from(checked: CheckedRequest) -> Self {
-        let CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow, period } = checked;
+        let CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = checked;
         let checked = |tokens: Option<Tokens>| tokens.map(amount).transpose();
         let (least, leaving) = (checked(least), checked(leaving));
-        Self { limit, key: Ok(key), cost: amount(cost), least, leaving, keeping, once, flat, shadow, period }
+        let (key, cost, place) = (Ok(key), amount(cost), Ok(place));
+        Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place }
+    }
+}
+
+/// A request is a call of one request, for verbs and functions that take several.
+impl IntoIterator for Request {
+    type Item = Self;
+    type IntoIter = iter::Once<Self>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        iter::once(self)
     }
 }
 

@@ -28,7 +28,7 @@ pub struct CallRow {
     /// Whether its receipt was used.
     pub used: bool,
     /// What a repeat must answer besides; `None` where nobody can repeat the call.
-    pub answer: Option<Given>,
+    pub answer: Option<Box<Given>>,
 }
 
 /// What a stored call was answered, besides its charges.
@@ -39,8 +39,10 @@ pub struct Given {
     pub(crate) ready_at: Option<Timestamp>,
     /// How many tokens each request got that took a part, if one did.
     pub(crate) part: Option<Tokens>,
+    /// The alternative that was charged, of a call that has any.
+    pub(crate) alternative: Option<usize>,
     /// The shadows that would have refused.
     pub(crate) would_deny: Each<DeniedBy>,
 }
 
-lean!(Given {} and { ready_at, part, would_deny });
+lean!(Given {} and { ready_at, part, alternative, would_deny });

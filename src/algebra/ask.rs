@@ -1,6 +1,9 @@
+use std::iter;
+
 use super::state::{cut, wide};
 use super::terms::{Flow, Terms};
 use crate::call_name::Drawn;
+use crate::position::Position;
 use crate::reason::Reason;
 use crate::tokens::Tokens;
 
@@ -19,6 +22,8 @@ pub struct Ask {
     pub(crate) shadow: bool,
     /// The name of its lease, if the limit grants any.
     pub(crate) lease: Option<Drawn>,
+    /// Where it stands in its call.
+    pub(crate) place: Position,
 }
 
 /// Requests each of which takes as many tokens as there are.
@@ -33,7 +38,8 @@ impl Ask {
     /// Tokens to spend now.
     #[must_use]
     pub const fn consume(cost: Tokens) -> Self {
-        Self { cost, part: None, leaving: None, reserving: false, flat: false, shadow: false, lease: None }
+        let place = Position { alternative: None, split: None };
+        Self { cost, part: None, leaving: None, reserving: false, flat: false, shadow: false, lease: None, place }
     }
 
     /// Tokens to spend as soon as they are there, which may be later.
@@ -56,6 +62,21 @@ impl Ask {
     /// The same, flat or not, tried out or not.
     pub(crate) fn marked(self, flat: bool, shadow: bool) -> Self {
         Self { flat, shadow, ..self }
+    }
+
+    /// The same, at its place in a call.
+    pub(crate) fn at(self, place: Position) -> Self {
+        Self { place, ..self }
+    }
+
+    /// The same, of a limit that gives so much of a cost that is split.
+    pub(crate) fn giving(self, cost: Tokens) -> Self {
+        Self { cost, ..self }
+    }
+
+    /// Whether its limit gives what it has of a cost, and others the rest.
+    pub(crate) fn is_split(self) -> bool {
+        self.place.split.is_some()
     }
 
     /// The same, with a name for its lease.
@@ -101,6 +122,12 @@ impl Ask {
         Self { cost: cut(wide(self.cost) + i128::from(requests) * wide(each)), part: None, ..self }
     }
 
+    /// So much, or where the cost is whole the whole tokens of it.
+    pub(super) fn whole_of(self, tokens: i128) -> i128 {
+        let one = wide(Tokens::ONE);
+        if wide(self.cost) % one == 0 { tokens - tokens % one } else { tokens }
+    }
+
     /// What each request gets at most that takes a part, if one does.
     pub(crate) fn most(self) -> Option<Tokens> {
         self.part.map(|part| part.most)
@@ -114,7 +141,7 @@ impl Ask {
     /// Whether it goes by all that a limit holds, and not by what one of its rows does; a shadow waits for no row.
     #[cfg(feature = "postgres")]
     pub(crate) fn is_of_all_rows(self) -> bool {
-        self.part.is_some() || self.leaving.is_some() || self.shadow
+        self.part.is_some() || self.leaving.is_some() || self.shadow || self.is_split()
     }
 
     /// All that a repeat must ask as well. Rows keep a hash of it.
@@ -122,7 +149,11 @@ impl Ask {
         let part = self.part.map(|Part { requests, most, least }| [requests, most.micros(), least.micros()]);
         let amounts = [self.cost.micros()].into_iter().chain(part.into_iter().flatten());
         let amounts = amounts.chain(self.leaving.map(Tokens::micros));
-        [u8::from(self.flat) | u8::from(self.shadow) << 1].into_iter().chain(amounts.flat_map(i64::to_le_bytes))
+        let Position { alternative, split } = self.place;
+        let marks = [self.flat, self.shadow, alternative.is_some(), split.is_some()];
+        let marks = (0..).zip(marks).map(|(bit, mark)| u8::from(mark) << bit).sum();
+        let place = [alternative, split].into_iter().flatten().flat_map(|number| (number as u64).to_le_bytes());
+        iter::once(marks).chain(amounts.flat_map(i64::to_le_bytes)).chain(place)
     }
 
     /// How deep a debt it may make. A wallet's overdraft is for every call.

@@ -52,6 +52,7 @@ mod list;
 mod pool;
 mod settle;
 mod shard;
+mod split;
 mod state;
 mod terms;
 
@@ -61,6 +62,7 @@ pub use list::{Entry, List};
 pub use pool::{Pool, TooDeep, Verdict};
 pub(crate) use settle::{Settled, Unsettled};
 pub use shard::Portion;
+pub(crate) use split::{Lacking, Piece, most, split};
 pub use state::{FullAt, State};
 pub(crate) use terms::Flow;
 pub use terms::Terms;

@@ -161,6 +161,21 @@ impl<'r> Pool<'r> {
         ask.part_of(self.sum, &self.terms)
     }
 
+    /// What an ask of a cost that is split may take at an instant: no debt, and whole tokens of a whole cost.
+    pub(super) fn spare(&self, ask: Ask, at: Timestamp) -> i128 {
+        let sum = if at <= self.now { self.sum } else { self.sum_at(at) };
+        ask.whole_of((sum - ask.floor(&self.terms)).max(0))
+    }
+
+    /// The clock as it was read.
+    pub(super) fn clock(&self) -> Timestamp {
+        self.clock
+    }
+
+    fn sum_at(&self, at: Timestamp) -> i128 {
+        self.shards().map(|shard| wide(shard.terms.refill(&shard.read, at).value)).sum()
+    }
+
     /// When the row has room for the lease that is asked for, if it is.
     fn room_for_lease_at(&self, ask: Ask) -> Timestamp {
         if self.terms.flow != Flow::Leased || ask.cost() == Tokens::ZERO {
@@ -318,7 +333,7 @@ impl<'r> Pool<'r> {
 }
 
 /// The first instant from `early` on at which `holds` is true, and stays true; `late` where it is not true before.
-fn first_true(early: Timestamp, late: Timestamp, holds: impl Fn(Timestamp) -> bool) -> Timestamp {
+pub(super) fn first_true(early: Timestamp, late: Timestamp, holds: impl Fn(Timestamp) -> bool) -> Timestamp {
     let (mut early, mut late) = (early.micros(), late.micros());
     while early < late {
         // The whole range of instants fits.

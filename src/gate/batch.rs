@@ -313,8 +313,11 @@ impl Batch {
     ) {
         match (&shared.refusals, &answer) {
             (Some(refusals), Ok(Answer::Denied(denied))) if denied.others.len() < MANY => {
-                let rows = self.plan.call(call).refusable().into_iter().flatten().map(|item| &item.target.first);
-                for row in rows.filter(|row| names(denied, row)) {
+                let asked = self.plan.call(call);
+                // A refusal names the limits of one alternative, and the others refuse as well.
+                let has_alternatives = asked.alternatives().nth(1).is_some();
+                let rows = asked.refusable().flatten().map(|item| &item.target.first);
+                for row in rows.filter(|row| has_alternatives || names(denied, row)) {
                     let place = self.plan.rows().binary_search(row).expect("a plan has the rows of its calls");
                     let change = changes.iter().find(|change| change.row == place);
                     let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);

@@ -91,7 +91,9 @@ impl Fallback {
     fn decide(&self, call: CheckedCall) -> Option<Decision> {
         match self.policy {
             OnFailure::Closed => None,
-            OnFailure::Open => Some(Decision::Granted(self.degraded(call.most(), Tokens::ZERO, Standings::default()))),
+            OnFailure::Open => {
+                Some(Decision::Granted(self.degraded(call.most(), 0, Tokens::ZERO, Standings::default())))
+            }
             OnFailure::Local(fraction) => self.decide_locally(call.fraction(fraction)?),
         }
     }
@@ -106,18 +108,18 @@ impl Fallback {
         }
         drop(buckets);
         Some(match outcome.answers.into_iter().next()?.ok()?.grant() {
-            Decision::Granted(Grant { amount, remaining, standings, .. }) => {
-                Decision::Granted(self.degraded(amount, remaining, standings))
+            Decision::Granted(Grant { amount, alternative, remaining, standings, .. }) => {
+                Decision::Granted(self.degraded(amount, alternative, remaining, standings))
             }
             Decision::Denied(denied) => Decision::Denied(Denied { source: Source::Degraded, ..denied }),
         })
     }
 
-    fn degraded(&self, amount: Tokens, remaining: Tokens, standings: Standings) -> Grant {
+    fn degraded(&self, amount: Tokens, alternative: usize, remaining: Tokens, standings: Standings) -> Grant {
         let now = self.now().into();
         let (source, receipt) = (Source::Degraded, Receipt::default());
-        let would_deny = Each::default();
-        Grant { amount, remaining, observed_at: now, decided_at: now, source, receipt, standings, would_deny }
+        let (observed_at, decided_at, would_deny) = (now, now, Each::default());
+        Grant { amount, alternative, remaining, observed_at, decided_at, source, receipt, standings, would_deny }
     }
 
     fn now(&self) -> Timestamp {

@@ -230,7 +230,9 @@ impl Gate {
 
     /// Takes tokens from every limit, or from none, and waits until all of them are there. As [`wait`](Self::wait).
     ///
-    /// It waits in the line of the limit that refused, and if another refuses it then, in the line of that one.
+    /// It waits in the line of the limit that refused, and if another refuses it then, in the line of that one. Of
+    /// [alternatives](crate::first_of) it waits for the one that the refusal names, and asks for all of them when its
+    /// turn comes.
     ///
     /// # Errors
     ///
@@ -248,7 +250,9 @@ impl Gate {
         // Its timers need one.
         runtime()?;
         let call = self.checked(Call::consume(requests.iter().cloned()))?;
-        let (items, waiters, jitter) = (call.enforced(), &self.inner.waiters, self.inner.shared.settings.jitter);
+        let (waiters, jitter) = (&self.inner.waiters, self.inner.shared.settings.jitter);
+        let alternatives: Vec<_> = call.alternatives().collect();
+        let items: Vec<_> = alternatives.iter().copied().flatten().collect();
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
         // What is held may be released at any time.
@@ -265,13 +269,16 @@ impl Gate {
         };
         let refused = |denied: &Denied| {
             let is_it = |item: &&Item<Ask>| item.is_of(&denied.limit) && item.target.first.key == denied.key;
-            items.iter().find(is_it).expect("a refusal names what was asked")
+            items.iter().copied().find(is_it).expect("a refusal names what was asked")
         };
         let number = waiters.draw_number();
-        for item in items.iter().filter(|item| item.target.limit.lease().is_some()) {
+        for item in alternatives[0].iter().filter(|item| item.target.limit.lease().is_some()) {
             waiters.leave_to_others(item, deadline).await;
         }
-        let mut place = items.iter().find_map(|item| waiters.join(item, number));
+        // Who has an alternative that nobody waits for, asks at once.
+        let has_line = |items: &&[Item<Ask>]| items.iter().any(|item| waiters.has_line(item));
+        let is_in_line = alternatives[1..].iter().all(has_line);
+        let mut place = alternatives[0].iter().filter(|_| is_in_line).find_map(|item| waiters.join(item, number));
         if place.is_some() && (!is_released || call.is_once()) {
             match self.check_all(requests.iter().cloned()).await? {
                 // It takes nothing from those who wait.

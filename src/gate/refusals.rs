@@ -71,13 +71,29 @@ impl Refusals {
         Self { staleness, bound, rows: RwLock::new(rows) }
     }
 
-    /// The refusal of a call, if one of its rows is remembered as too low for it.
+    /// The refusal of a call, if in each of its alternatives a row is remembered as too low for it.
     pub(super) fn refuse(&self, call: &CheckedCall, clock: &Clock) -> Option<Denied> {
-        let items = call.refusable()?;
+        let mut alternatives = call.refusable().peekable();
+        alternatives.peek()?;
         let (now, rows) = (Instant::now(), self.read());
         if rows.short.is_empty() {
             return None;
         }
+        let mut least = self.refuse_alternative(alternatives.next()?, &rows, now, clock)?;
+        for items in alternatives {
+            let denied = self.refuse_alternative(items, &rows, now, clock)?;
+            least = if denied.is_sooner_than(&least) { denied } else { least };
+        }
+        Some(least)
+    }
+
+    fn refuse_alternative<'i>(
+        &self,
+        items: impl Iterator<Item = &'i Item<Ask>>,
+        rows: &Rows,
+        now: Instant,
+        clock: &Clock,
+    ) -> Option<Denied> {
         let (mut refusals, mut standings) = (Vec::new(), Vec::new());
         let (mut observed_at, mut decided_at) = (Timestamp::MIN, Timestamp::MIN);
         for item in items {

@@ -6,11 +6,12 @@ use sqlx::{PgConnection, Postgres, Transaction};
 use super::connection::{Connection, within};
 use super::shared::Shared;
 use crate::error::{Error, Step};
-use crate::execution::{Answers, Execution};
+use crate::execution::{Answers, Chosen, Execution};
 use crate::plan::Plan;
 use crate::store::{self, by_table_and_part, database};
 
-/// Decides all calls of a plan in a transaction of their own, under locks.
+/// Decides all calls of a plan in a transaction of their own, under locks. Of alternatives it locks the rows up to the
+/// one that a look chooses, and all of them if another is due by then.
 ///
 /// Waits for `patience` for each row that somebody else locks. Tries again where it lost a race that only the whole
 /// transaction can run again. An error of one call is its answer. An error of the database is the error of all, and
@@ -21,33 +22,54 @@ pub(super) async fn run(
     plan: &Plan,
     patience: Duration,
 ) -> Result<Answers, Error> {
-    let mut tries = TRIES;
+    let (mut tries, mut looks) = (TRIES, plan.has_alternatives());
     loop {
         tries -= 1;
-        match attempt(shared, connection, plan, patience).await {
+        match attempt(shared, connection, plan, patience, looks).await {
             Err(error) if error.is_lost_race() && tries > 0 => {}
             Err(error) if error.is_lost_wait() => return Err(error.of_locked_row()),
-            done => return done,
+            Err(error) => return Err(error),
+            Ok(Some(answers)) => return Ok(answers),
+            Ok(None) => (tries, looks) = (tries + 1, false),
         }
     }
 }
 
+/// `None` where the rows that a look chose were not enough.
 async fn attempt(
     shared: &Shared,
     connection: &mut Connection,
     plan: &Plan,
     lock_timeout: Duration,
-) -> Result<Answers, Error> {
+    looks: bool,
+) -> Result<Option<Answers>, Error> {
     let (timeout, limit) = (shared.settings.statement_timeout, plan.rows()[0].name());
     let mut tx = within(timeout, Step::Begin, limit, begin(shared, connection, lock_timeout, limit)).await?;
     // The server watches each statement; this is for a server that is gone.
     let pieces = u32::try_from(by_table_and_part(plan.rows()).count()).expect("a plan fits in memory");
     let patience = timeout.saturating_mul(STATEMENTS).saturating_mul(pieces);
     let ended = |source| database(Step::Commit, limit, source);
-    match within(patience, Step::Lock, limit, Execution::new(shared.store(&mut tx), plan).run()).await {
-        Ok(answers) => {
+    let execute = async {
+        let mut execution = Execution::new(shared.store(&mut tx), plan);
+        if !looks {
+            return execution.run().await.map(Some);
+        }
+        match execution.choose().await? {
+            Chosen::Settled(answers) => Ok(Some(answers)),
+            Chosen::Rows(chosen) => {
+                let answers = Execution::new(shared.store(&mut tx), &chosen).run().await?;
+                Ok((!chosen.falls_short(plan, &answers)).then_some(answers))
+            }
+        }
+    };
+    match within(patience, Step::Lock, limit, execute).await {
+        Ok(Some(answers)) => {
             within(timeout, Step::Commit, limit, tx.commit().map_err(ended)).await.map_err(Error::of_commit)?;
-            Ok(answers)
+            Ok(Some(answers))
+        }
+        Ok(None) => {
+            within(timeout, Step::Commit, limit, tx.rollback().map_err(ended)).await?;
+            Ok(None)
         }
         Err(error) if error.leaves_connection() => {
             within(timeout, Step::Commit, limit, tx.rollback().map_err(ended)).await?;

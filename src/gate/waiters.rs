@@ -90,6 +90,11 @@ impl Waiters {
         self.arrived.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Whether anybody waits for the row.
+    pub(super) fn has_line(&self, item: &Item<Ask>) -> bool {
+        self.lock().contains_key(&item.target.first)
+    }
+
     /// A place among those who wait for the row, if there are any.
     pub(super) fn join<'w>(&'w self, item: &'w Item<Ask>, number: u64) -> Option<Waiter<'w>> {
         let mut by_row = self.lock();

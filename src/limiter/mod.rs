@@ -1,3 +1,4 @@
+mod alternatives;
 mod in_transaction;
 mod savepoint;
 mod shards;
@@ -64,6 +65,10 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// grant of several limits takes three: look, insert or lock, write. A grant of a limit with shards takes four, with
 /// the savepoint. A list of calls takes as many as one call of several limits. A refusal takes one. Other verbs take
 /// two: lock, write.
+///
+/// A call of [alternatives](crate::first_of) looks, too. It locks the rows of the alternatives up to the one that the
+/// look chose, in a savepoint, which takes one more; if another is due by then, it gives them up and locks all rows, in
+/// order.
 ///
 /// A call that lapses or is tracked takes no more, and its settlement one: to lock the call. One with an id takes five:
 /// look at rows and call, lock both, write. A repeat takes the first two.
@@ -461,7 +466,7 @@ impl Limiter {
         let answer = if plan.takes_from_shards() {
             self.take_from_shards(conn, &plan).await
         } else {
-            self.carry_out(conn, &plan, true).await.and_then(only)
+            self.carry_out_looking(conn, &plan).await.and_then(only)
         };
         tell(plan.call(0), &answer);
         answer
@@ -483,7 +488,7 @@ impl Limiter {
         let answers = match plan.len() {
             0 => Vec::new(),
             _ if looks_only => self.look_at(conn, &plan).await?,
-            _ => self.carry_out(conn, &plan, true).await?,
+            _ => self.carry_out_looking(conn, &plan).await?,
         };
         let mut answers = answers.into_iter().enumerate();
         let each = faults.into_iter().map(|fault| {
@@ -497,6 +502,13 @@ impl Limiter {
 
     fn plan(&self, call: Call) -> Result<Plan, Error> {
         Ok(Plan::of(vec![checked(call, self.backend.parts)?]))
+    }
+
+    async fn carry_out_looking(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answers, Error> {
+        if plan.has_alternatives() {
+            return self.carry_out_first(conn, plan).await;
+        }
+        self.carry_out(conn, plan, true).await
     }
 
     /// Locks, decides and writes. Where there is a lock timeout, or a call takes its statements once for each part, it

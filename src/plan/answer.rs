@@ -24,6 +24,8 @@ pub enum Answer {
         source: Source,
         /// How many tokens each request got that takes a part; without one what was asked of the first limit.
         amount: Tokens,
+        /// Which alternative was taken, from 0; 0 of a call that has none.
+        alternative: usize,
         /// The least that any of the limits has left.
         remaining: Tokens,
         /// When all of it may be spent; the clock as it was read, if at once.
@@ -53,6 +55,7 @@ impl Answer {
                 decided_at,
                 source,
                 amount,
+                alternative,
                 remaining,
                 receipt,
                 standings,
@@ -60,6 +63,7 @@ impl Answer {
                 ..
             } => Decision::Granted(Grant {
                 amount,
+                alternative,
                 remaining,
                 observed_at: observed_at.into(),
                 decided_at: decided_at.into(),

@@ -2,6 +2,7 @@ use std::collections::HashMap;
 #[cfg(feature = "postgres")]
 use std::time::Duration;
 
+use super::alternatives::{alternatives, enforced, exceeded, keep_right, possible};
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
 use super::row::Row;
 use crate::algebra::{Ask, Timestamp};
@@ -12,6 +13,7 @@ use crate::key::Key;
 use crate::limit::LimitKind;
 #[cfg(feature = "postgres")]
 use crate::parts::Parts;
+use crate::position::Position;
 use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::request::{CheckedRequest, Request};
 use crate::stored_call::CallRow;
@@ -136,12 +138,12 @@ impl Call {
 
     /// The call, if it is right.
     pub(crate) fn checked(self) -> Result<CheckedCall, Error> {
-        let call = self.checked?;
+        let mut call = self.checked?;
         if call.first_rows().next().is_none() {
             return Err(Error::NothingAsked);
         }
-        if let Action::Take(items) | Action::Check(items) = &call.action {
-            enforced(items).iter().try_for_each(possible)?;
+        if let Action::Take(items) | Action::Check(items) = &mut call.action {
+            keep_right(items, possible)?;
         }
         Ok(call)
     }
@@ -170,7 +172,7 @@ pub(crate) struct CheckedCall {
 
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// All or nothing; each limit and key once.
+    /// The first alternative that is granted, all or nothing; each limit and key once in it.
     Take(Vec<Item<Ask>>),
     /// What a `Take` would come to.
     Check(Vec<Item<Ask>>),
@@ -314,10 +316,19 @@ impl CheckedCall {
         first.filter(|first| parts.all(|part| part == *first))
     }
 
-    /// What may refuse it.
-    pub(crate) fn enforced(&self) -> &[Item<Ask>] {
-        let (Action::Take(items) | Action::Check(items)) = &self.action else { return &[] };
-        enforced(items)
+    /// Its alternatives: what may refuse each.
+    pub(crate) fn alternatives(&self) -> impl Iterator<Item = &[Item<Ask>]> {
+        let asked = if let Action::Take(items) | Action::Check(items) = &self.action { items } else { [].as_slice() };
+        alternatives(asked).map(enforced)
+    }
+
+    /// The same, without alternatives behind this one.
+    pub(super) fn up_to(&self, alternative: usize) -> Self {
+        let mut call = self.clone();
+        if let Action::Take(items) | Action::Check(items) = &mut call.action {
+            items.retain(|item| item.action.place.alternative.is_none_or(|number| number <= alternative));
+        }
+        call
     }
 
     /// The rows of concurrency limits in which it may free something.
@@ -333,7 +344,7 @@ impl CheckedCall {
     /// What it is granted where everything is.
     pub(crate) fn most(&self) -> Tokens {
         let (Action::Take(items) | Action::Check(items)) = &self.action else { return Tokens::ZERO };
-        let part = items.iter().find_map(|item| item.action.most());
+        let part = alternatives(items).next().and_then(|items| items.iter().find_map(|item| item.action.most()));
         part.unwrap_or_else(|| items[0].action.cost())
     }
 
@@ -357,30 +368,32 @@ impl CheckedCall {
     }
 
     /// The same call on a fraction of each limit, from 0 to 1, in one row each: nobody waits for a lock in memory.
-    /// `None` where the fraction could never grant it, and for what memory cannot take back: leases and money. Nothing
-    /// is tried out.
+    /// Without the alternatives that the fraction could never grant, and those of what memory cannot take back: leases
+    /// and money. `None` where none is left. Nothing is tried out.
     pub(crate) fn fraction(mut self, fraction: f64) -> Option<Self> {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
         let millionths = (fraction.clamp(0.0, 1.0) * 1e6).floor() as i64;
         let (Action::Take(items) | Action::Check(items)) = &mut self.action else { return None };
-        items.truncate(enforced(items).len());
-        if items.iter().any(|item| matches!(item.target.limit.kind, LimitKind::Concurrency | LimitKind::Wallet)) {
-            return None;
-        }
+        items.retain(|item| !item.action.shadow);
         for item in items.iter_mut() {
             item.target.terms = item.target.terms.fraction(millionths);
             (item.target.rows, item.target.limit) = (1, item.target.limit.clone().shards(1));
         }
-        items.iter().all(|item| possible(item).is_ok()).then_some(Self { stored: None, ..self })
+        let is_no_bucket =
+            |item: &Item<Ask>| matches!(item.target.limit.kind, LimitKind::Concurrency | LimitKind::Wallet);
+        let check =
+            |items: &[Item<Ask>]| if items.iter().any(is_no_bucket) { Err(()) } else { possible(items).map_err(drop) };
+        keep_right(items, check).is_ok().then_some(Self { stored: None, ..self })
     }
 
-    /// What it asks, where one row's balance can refuse it: it takes or checks without reserving, has not been granted
-    /// before, and the limit has one row, from which nothing is released.
-    pub(crate) fn refusable(&self) -> Option<impl Iterator<Item = &Item<Ask>>> {
-        let (Action::Take(items) | Action::Check(items)) = &self.action else { return None };
-        let escapes = self.is_once() || items.iter().any(|item| item.action.is_reserving());
-        let is_certain = |item: &&Item<Ask>| item.target.rows == 1 && item.target.limit.lease().is_none();
-        (!escapes).then(|| enforced(items).iter().filter(is_certain))
+    /// What each of its alternatives asks, where one row's balance can refuse it: it takes or checks without reserving,
+    /// has not been granted before, and the limit has one row, from which nothing is released, and gives all of the
+    /// cost.
+    pub(crate) fn refusable(&self) -> impl Iterator<Item = impl Iterator<Item = &Item<Ask>>> {
+        let escapes = self.is_once() || self.alternatives().flatten().any(|item| item.action.is_reserving());
+        let is_certain =
+            |item: &&Item<Ask>| item.target.rows == 1 && item.target.limit.lease().is_none() && !item.action.is_split();
+        self.alternatives().filter(move |_| !escapes).map(move |items| items.iter().filter(is_certain))
     }
 }
 
@@ -434,7 +447,9 @@ fn not_negative(limit: &Text, cost: Tokens) -> Result<(), Error> {
 /// A credit or a debit: of no limit that counts who holds it, and with nothing to settle.
 fn alter(request: CheckedRequest, alteration: fn(Tokens) -> Alteration) -> Result<CheckedCall, Error> {
     let source = match &request {
-        CheckedRequest { least, leaving, shadow, .. } if least.or(*leaving).is_some() || *shadow => {
+        CheckedRequest { least, leaving, shadow, place, .. }
+            if least.or(*leaving).is_some() || *shadow || *place != Position::default() =>
+        {
             CallError::NotConsumed
         }
         CheckedRequest { limit, .. } if limit.lease().is_some() => CallError::Counted,
@@ -461,15 +476,17 @@ fn asks(
     action: fn(Vec<Item<Ask>>) -> Action,
 ) -> Result<CheckedCall, Error> {
     let requests = requests.into_iter();
-    let (mut items, mut places) = (Vec::with_capacity(requests.size_hint().0.min(FEW)), HashMap::new());
-    let mut shadows = Vec::new();
-    // What some request says for the whole call.
-    let (mut keeping, mut once, mut part) = (None, None, None);
+    let mut items = Items { asked: Vec::with_capacity(requests.size_hint().0.min(FEW)), ..Items::default() };
+    // What some request says for the whole call, or for its alternative.
+    let (mut keeping, mut once, mut part, mut last) = (None, None, None, None);
     for request in requests {
         let request = request.checked()?;
-        let CheckedRequest { limit, key, cost, least, leaving, keeping: kept, once: id, flat, shadow, period } =
+        let CheckedRequest { limit, key, cost, least, leaving, keeping: kept, once: id, flat, shadow, period, place } =
             request;
         let conflict = |source| Error::Call { limit: limit.name.clone().into(), source };
+        if let Some(fault) = place.fault(last.replace(place)) {
+            return Err(conflict(fault));
+        }
         if let Some(kept) = kept
             && *keeping.get_or_insert(kept) != kept
         {
@@ -478,29 +495,26 @@ fn asks(
         if id.is_some() && once.is_some() {
             return Err(conflict(CallError::TwoIds));
         }
-        let asked = ask(cost).up_to(least).leaving(leaving).marked(flat, shadow);
-        if asked.is_reserving() && (least.is_some() || leaving.is_some()) {
+        let asked = ask(cost).up_to(least).leaving(leaving).marked(flat, shadow).at(place);
+        let refused_only = [least.is_some(), leaving.is_some(), place != Position::default()];
+        if asked.is_reserving() && refused_only.contains(&true) {
             return Err(conflict(CallError::NotConsumed));
         }
-        if least.is_some() && *part.get_or_insert((cost, least)) != (cost, least) {
-            return Err(conflict(CallError::PartsDiffer));
+        if least.is_some() {
+            let (of, agreed) = *part.get_or_insert((place.alternative, (cost, least)));
+            if of != place.alternative {
+                part = Some((place.alternative, (cost, least)));
+            } else if agreed != (cost, least) {
+                return Err(conflict(CallError::PartsDiffer));
+            }
         }
         let item = Item { target: Target::new(limit, key, period), action: asked };
         once = once.or(id.map(|id| (item.target.first.clone(), id)));
-        if shadow {
-            shadows.push(item);
-        } else {
-            add_up(&mut items, &mut places, item)?;
-        }
+        items.add(item)?;
     }
-    items.extend(shadows);
+    let items = items.all()?;
     let stored = stored(&items, keeping, once).map(Box::new);
     Ok(CheckedCall { action: action(items), stored })
-}
-
-/// What may refuse a call. The shadows stand behind it.
-pub(super) fn enforced(items: &[Item<Ask>]) -> &[Item<Ask>] {
-    &items[..items.partition_point(|item| !item.action.shadow)]
 }
 
 /// The row of a call that takes, if it asks for one.
@@ -534,41 +548,91 @@ fn print<'r>(verb: u8, keeping: Option<Keeping>, requests: impl Iterator<Item = 
     requests.map(of_request).fold(of_call, u64::wrapping_add).cast_signed()
 }
 
-/// Adds an item, or adds its cost to the item that asks the same limit and key already.
-///
-/// `places` says where the items of a long call are: to search them each time would take the square of their number.
-fn add_up(items: &mut Vec<Item<Ask>>, places: &mut HashMap<(Text, Key), usize>, item: Item<Ask>) -> Result<(), Error> {
-    let place = if items.len() < FEW {
-        items.iter().position(|other| other.target.first.is_of_same_key(&item.target.first))
-    } else {
-        let id = |item: &Item<Ask>| (item.target.limit.name.clone(), item.target.key().clone());
-        for (place, item) in items.iter().enumerate().skip(places.len()) {
-            places.insert(id(item), place);
+/// The items of a call while its requests are added up.
+#[derive(Default)]
+struct Items {
+    /// Those of alternatives before the last.
+    before: Vec<Item<Ask>>,
+    /// What the last alternative asks.
+    asked: Vec<Item<Ask>>,
+    /// Where the items of a long alternative are: to search them each time would take the square of their number.
+    places: HashMap<(Text, Key), usize>,
+    /// What the last alternative tries out.
+    shadows: Vec<Item<Ask>>,
+}
+
+impl Items {
+    fn add(&mut self, item: Item<Ask>) -> Result<(), Error> {
+        let last = self.asked.first().or(self.shadows.first());
+        if last.is_some_and(|last| last.action.place.alternative != item.action.place.alternative) {
+            self.end_alternative()?;
         }
-        places.get(&id(&item)).copied()
-    };
-    let Some(other) = place.map(|place| &mut items[place]) else {
-        items.push(item);
-        return Ok(());
-    };
-    if (&other.target.limit, other.target.terms) != (&item.target.limit, item.target.terms) {
-        return Err(Error::ConflictingDefinitions { limit: item.target.limit.name.clone().into() });
+        if item.action.shadow {
+            self.shadows.push(item);
+            return Ok(());
+        }
+        self.add_up(item)
     }
-    if other.action.flat != item.action.flat {
-        return Err(Error::Call { limit: item.target.limit.name.clone().into(), source: CallError::Conflicting });
+
+    fn all(mut self) -> Result<Vec<Item<Ask>>, Error> {
+        if self.before.is_empty() && self.shadows.is_empty() {
+            return Ok(self.asked);
+        }
+        self.end_alternative()?;
+        Ok(self.before)
     }
-    // A sum that does not fit is beyond every capacity.
-    other.action = other.action.checked_add(item.action).ok_or_else(|| exceeded(other, Tokens::MAX))?;
-    Ok(())
+
+    fn end_alternative(&mut self) -> Result<(), Error> {
+        if let ([], [shadow, ..]) = (&*self.asked, &*self.shadows)
+            && shadow.action.place.alternative.is_some()
+        {
+            let limit = shadow.target.limit.name.clone().into();
+            return Err(Error::Call { limit, source: CallError::OnlyShadows });
+        }
+        self.places.clear();
+        self.before.append(&mut self.asked);
+        self.before.append(&mut self.shadows);
+        Ok(())
+    }
+
+    /// Adds an item, or adds its cost to the item that asks the same limit and key already.
+    fn add_up(&mut self, item: Item<Ask>) -> Result<(), Error> {
+        let Self { asked, places, .. } = self;
+        let place = if asked.len() < FEW {
+            asked.iter().position(|other| other.target.first.is_of_same_key(&item.target.first))
+        } else {
+            let id = |item: &Item<Ask>| (item.target.limit.name.clone(), item.target.key().clone());
+            for (place, item) in asked.iter().enumerate().skip(places.len()) {
+                places.insert(id(item), place);
+            }
+            places.get(&id(&item)).copied()
+        };
+        let previous = asked.last().map(|previous| previous.action.flat);
+        let is_first = item.action.place.split.is_none_or(|place| place == 0);
+        let Some(other) = place.map(|place| &mut asked[place]) else {
+            if !is_first && previous != Some(item.action.flat) {
+                return Err(fault(&item, CallError::Conflicting));
+            }
+            asked.push(item);
+            return Ok(());
+        };
+        if item.action.is_split() || other.action.is_split() {
+            return Err(fault(&item, CallError::Split));
+        }
+        if (&other.target.limit, other.target.terms) != (&item.target.limit, item.target.terms) {
+            return Err(Error::ConflictingDefinitions { limit: item.target.limit.name.clone().into() });
+        }
+        if other.action.flat != item.action.flat {
+            return Err(fault(&item, CallError::Conflicting));
+        }
+        // A sum that does not fit is beyond every capacity.
+        other.action = other.action.checked_add(item.action).ok_or_else(|| exceeded(other, Tokens::MAX))?;
+        Ok(())
+    }
 }
 
-fn possible(item: &Item<Ask>) -> Result<(), Error> {
-    if item.action.is_possible(&item.target.terms) { Ok(()) } else { Err(exceeded(item, item.action.cost())) }
-}
-
-fn exceeded(item: &Item<Ask>, asked: Tokens) -> Error {
-    let max = item.action.max_cost(&item.target.terms);
-    Error::CostExceedsCapacity { limit: item.target.limit.name.clone().into(), asked, max }
+fn fault(item: &Item<Ask>, source: CallError) -> Error {
+    Error::Call { limit: item.target.limit.name.clone().into(), source }
 }
 
 /// So many items are searched faster than they are looked up.

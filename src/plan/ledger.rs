@@ -1,9 +1,14 @@
 use super::Planned;
+use super::alternatives::{alternatives, decided_together, enforced};
 use super::answer::Answer;
-use super::call::{Action, enforced, line};
+use super::call::{Action, line};
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
 use super::settlement::Settlement;
-use crate::algebra::{Ask, Flow, FullAt, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Unsettled, Verdict};
+use super::taken::Taken;
+use crate::algebra::{
+    Ask, Flow, FullAt, Lacking, Piece, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Unsettled, Verdict,
+    split,
+};
 use crate::balance::Balance;
 use crate::call_name::Keeping;
 use crate::decision::{Denied, DeniedBy, Source};
@@ -11,7 +16,7 @@ use crate::error::Error;
 use crate::reason::Reason;
 use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::standing::{Each, Standing};
-use crate::stored_call::{CallRow, Given};
+use crate::stored_call::{self, CallRow};
 use crate::text::Text;
 use crate::tokens::Tokens;
 
@@ -149,7 +154,7 @@ impl Ledger {
         (changed.collect(), calls.collect())
     }
 
-    /// Takes from every limit or from none.
+    /// Takes from the first alternative that is granted.
     fn take(
         &mut self,
         items: &[Item<Ask>],
@@ -160,24 +165,67 @@ impl Ledger {
         if let Some(row) = self.repeated(stored)? {
             return self.repeat(row, items, places);
         }
-        let first = items.first().map_or(Tokens::ZERO, |item| item.action.cost());
+        let (mut least, mut places) = (None::<Denied>, places);
+        for items in alternatives(items) {
+            let (of_items, behind) = places.split_at(items.len());
+            places = behind;
+            match self.take_all(items, of_items, stored, chosen)? {
+                Answer::Denied(denied) => {
+                    least = Some(match least {
+                        Some(least) if !denied.is_sooner_than(&least) => least,
+                        _ => denied,
+                    });
+                }
+                granted => return Ok(granted),
+            }
+        }
+        // From memory, what only tries out asks nothing.
+        least.map_or_else(|| self.take_all(&[], &[], stored, chosen), |denied| Ok(Answer::Denied(denied)))
+    }
+
+    /// Takes from every limit of an alternative or from none.
+    fn take_all(
+        &mut self,
+        items: &[Item<Ask>],
+        places: &[usize],
+        stored: Option<(&OwnRow, usize)>,
+        chosen: &[usize],
+    ) -> Result<Answer, Error> {
+        let (first, alternative) =
+            items.first().map_or((Tokens::ZERO, None), |item| (item.action.cost(), item.action.place.alternative));
         let (items, shadows) = items.split_at(enforced(items).len());
         let (places, behind) = places.split_at(items.len());
-        let part = self.part(items, places);
-        let sized = |ask: Ask| part.map_or(ask, |part| ask.granting(part));
+        let (part, given) = (self.part(items, places), self.given(items, places));
+        let given = |index: usize| given.get(index).copied().flatten();
+        let sized = |(index, item): (usize, &Item<Ask>)| match (given(index), part) {
+            (Some(Ok(given)), _) => item.action.giving(given.cost),
+            (_, Some(part)) => item.action.granting(part),
+            (_, None) => item.action,
+        };
         let (mut verdicts, mut refusals) = (Vec::with_capacity(items.len()), Vec::new());
         // Of a refusal the latest instant among the limits that refuse: each grants after its own.
         let (mut decided_at, mut refused_at) = (self.now, self.now);
         for (index, (item, place)) in items.iter().zip(places).enumerate() {
             self.expect_one_money(&item.target, *place)?;
             let pool = self.pool(&item.target, *place);
-            let verdict = match chosen.get(index) {
-                Some(row) => pool.decide_in(row - place, item.action),
-                None => pool.decide(sized(item.action)),
+            let verdict = match (chosen.get(index), given(index)) {
+                (_, Some(Err(Lacking { reason, remaining, retry_at }))) => {
+                    refused_at = refused_at.max(pool.now());
+                    if item.action.place.split == Some(0) {
+                        refusals.push(refusal(&item.target, reason, remaining, retry_at));
+                    }
+                    continue;
+                }
+                (_, Some(Ok(Piece { cost: Tokens::ZERO, remaining }))) => {
+                    Ok(Verdict::Granted { portions: Vec::new(), remaining, ready_at: pool.now() })
+                }
+                (Some(row), _) => pool.decide_in(row - place, item.action),
+                (None, _) => pool.decide(sized((index, item))),
             };
             match verdict.map_err(|TooDeep| too_deep(&item.target.limit.name))? {
                 Verdict::Granted { portions, remaining, ready_at } => {
                     decided_at = decided_at.max(pool.now());
+                    let remaining = given(index).and_then(Result::ok).map_or(remaining, |given| given.remaining);
                     verdicts.push(Taken { portions, remaining, ready_at, at: pool.now() });
                 }
                 Verdict::Denied { reason, remaining, retry_at } => {
@@ -196,25 +244,27 @@ impl Ledger {
         // What is ready at the instant of its row is ready at once, also where the clock stands behind the row.
         let waits = verdicts.iter().filter(|taken| taken.ready_at > taken.at);
         let waits = waits.map(|taken| taken.ready_at).max();
-        let mut charges = Vec::with_capacity(items.len());
+        let (mut charges, mut before) = (Vec::with_capacity(items.len()), Tokens::ZERO);
         for ((item, place), mut taken) in items.iter().zip(places).zip(verdicts) {
+            before = if item.action.place.split.is_some_and(|place| place > 0) { before } else { Tokens::ZERO };
             // None of it is spent before all of it may be: until then each charge can be cancelled.
             let ready_at = waits.map_or(taken.at, |latest| latest.max(taken.at));
-            taken.charge(item, ready_at, &mut charges);
+            before = taken.charge(item, before, ready_at, &mut charges);
             self.write(&item.target, *place, taken.portions);
         }
         // Without what the shadows take.
-        let standing = |(item, place): (&Item<Ask>, &usize)| {
-            let standing = self.standing(&item.target, sized(item.action), *place);
+        let standing = |(index, (item, place)): (usize, (&Item<Ask>, &usize))| {
+            let standing = self.standing(&item.target, sized((index, item)), *place);
             let before = standing.remaining.checked_add(standing.cost);
             Standing { before, ..standing }
         };
-        let standings = items.iter().zip(places).map(standing).collect();
+        let standings = items.iter().zip(places).enumerate().map(standing).collect();
         let mut would_deny = Vec::new();
         for (item, place) in shadows.iter().zip(behind) {
             match self.try_out(item, *place, part) {
                 Ok(mut taken) => {
-                    taken.charge(item, waits.map_or(taken.at, |latest| latest.max(taken.at)), &mut charges);
+                    let ready_at = waits.map_or(taken.at, |latest| latest.max(taken.at));
+                    taken.charge(item, Tokens::ZERO, ready_at, &mut charges);
                     self.write(&item.target, *place, taken.portions);
                 }
                 Err(refusal) => would_deny.push(refusal),
@@ -223,7 +273,7 @@ impl Ledger {
         let would_deny = Each::from(would_deny);
         let mut receipt = Receipt::from(charges);
         if let Some((stored, name)) = stored {
-            let given = Given { ready_at: waits, part, would_deny: would_deny.clone() };
+            let given = stored_call::Given { ready_at: waits, part, alternative, would_deny: would_deny.clone() };
             let row = stored.row(receipt.charges.clone(), decided_at, given);
             (receipt.call, receipt.lapses_at) = (Some(row.name.clone()), Some(row.lapses_at.unwrap_or(row.kept_until)));
             self.calls[name] = Some(row);
@@ -235,6 +285,7 @@ impl Ledger {
             decided_at,
             source,
             amount,
+            alternative: alternative.unwrap_or(0),
             remaining,
             ready_at,
             receipt,
@@ -266,6 +317,24 @@ impl Ledger {
         parts.filter_map(|(item, place)| self.pool(&item.target, *place).part(item.action)).min()
     }
 
+    /// What the limits of a split give, each at the place of its item; nothing of a call that splits no cost.
+    fn given(&self, items: &[Item<Ask>], places: &[usize]) -> Vec<Option<Result<Piece, Lacking>>> {
+        if !items.iter().any(|item| item.action.is_split()) {
+            return Vec::new();
+        }
+        let mut places = places.iter();
+        let of_items = |items: &[Item<Ask>]| {
+            let asked = items.iter().zip(&mut places);
+            let pools: Vec<_> = asked.map(|(item, place)| (self.pool(&item.target, *place), item.action)).collect();
+            match split(&pools) {
+                _ if !items[0].action.is_split() => vec![None],
+                Ok(given) => given.into_iter().map(|given| Some(Ok(given))).collect(),
+                Err(lacking) => vec![Some(Err(lacking)); items.len()],
+            }
+        };
+        decided_together(items).flat_map(of_items).collect()
+    }
+
     /// The stored call that a call repeats, if it does.
     fn repeated(&self, stored: Option<(&OwnRow, usize)>) -> Result<Option<&CallRow>, Error> {
         let Some((stored, name)) = stored else { return Ok(None) };
@@ -293,16 +362,30 @@ impl Ledger {
             lease.until = Some(ends_at.ok_or_else(|| Error::ReceiptUsed { limit: lease.limit.clone().into() })?);
         }
         let given = row.answer.clone().unwrap_or_default();
-        let sized = |ask: Ask| given.part.map_or(ask, |part| ask.granting(part));
-        let standing = |(item, place): (&Item<Ask>, &usize)| self.standing(&item.target, sized(item.action), *place);
-        let standings: Vec<_> = enforced(items).iter().zip(places).map(standing).collect();
+        let charged = |item: &Item<Ask>| {
+            let charges = row.charges.iter().filter(|charge| item.target.limit.name == charge.limit);
+            let costs = charges.filter(|charge| *item.target.key() == charge.key).map(|charge| charge.cost);
+            costs.fold(Tokens::ZERO, |sum, cost| sum.checked_add(cost).unwrap_or(Tokens::MAX))
+        };
+        let sized = |item: &Item<Ask>| match given.part {
+            _ if item.action.is_split() => item.action.giving(charged(item)),
+            Some(part) => item.action.granting(part),
+            None => item.action,
+        };
+        let is_enforced = |(item, _): &(&Item<Ask>, &usize)| {
+            item.action.place.alternative == given.alternative && !item.action.shadow
+        };
+        let standing = |(item, place): (&Item<Ask>, &usize)| self.standing(&item.target, sized(item), *place);
+        let standings: Vec<_> = items.iter().zip(places).filter(is_enforced).map(standing).collect();
+        let first = items.iter().find(|item| item.action.place.alternative == given.alternative);
         let remaining = standings.iter().map(|standing| standing.remaining).min().unwrap_or(Tokens::MAX);
         let ready_at = given.ready_at.map_or(self.now, |ready_at| ready_at.max(self.now));
         Ok(Answer::Granted {
             observed_at: self.now,
             decided_at: row.charged_at.max(self.now),
             source: Source::Repeated,
-            amount: given.part.unwrap_or_else(|| items.first().map_or(Tokens::ZERO, |item| item.action.cost())),
+            amount: given.part.unwrap_or_else(|| first.map_or(Tokens::ZERO, |item| item.action.cost())),
+            alternative: given.alternative.unwrap_or(0),
             remaining,
             ready_at,
             receipt,
@@ -361,7 +444,7 @@ impl Ledger {
         let (decided_at, before) = (pool.now(), pool.balance());
         self.write(&item.target, place, portions);
         if let Some((stored, name)) = stored {
-            self.calls[name] = Some(stored.row(Vec::new(), decided_at, Given::default()));
+            self.calls[name] = Some(stored.row(Vec::new(), decided_at, stored_call::Given::default()));
         }
         let before = matches!(item.action, Alteration::Debit(_)).then_some(before);
         Ok(Balance { before, ..self.balance(&item.target, place) })
@@ -509,71 +592,9 @@ impl Ledger {
     }
 }
 
-/// What an item takes.
-struct Taken {
-    portions: Vec<Portion>,
-    remaining: Tokens,
-    ready_at: Timestamp,
-    /// The instant of its rows: the clock, or the latest that one of them stands at.
-    at: Timestamp,
-}
-
-impl Taken {
-    /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing.
-    /// A lease counts from when all of the call is ready.
-    fn charge(&mut self, item: &Item<Ask>, ready_at: Timestamp, charges: &mut Vec<Charge>) {
-        let Target { limit, first, rows, terms } = &item.target;
-        let mut charge = Charge {
-            version: 0,
-            storage: limit.storage,
-            limit: limit.name.clone(),
-            key: first.key.clone(),
-            shard: 0,
-            cost: Tokens::ZERO,
-            before: Tokens::ZERO,
-            flat: item.action.flat,
-            kind: terms.flow.charges(),
-            until: None,
-            refill: Tokens::ZERO,
-            period: match terms.flow {
-                Flow::Wallet => 0,
-                // Periods to come may be longer, and nobody is swept too early.
-                Flow::Named { .. } => terms.period.saturating_mul(2),
-                _ => terms.period,
-            },
-            lease: None,
-            ready_at,
-        };
-        if self.portions.is_empty() {
-            charges.push(charge.clone());
-        }
-        for Portion { shard, next, taken } in &mut self.portions {
-            let terms = terms.shard(*shard, *rows);
-            (charge.shard, charge.cost, charge.refill) =
-                (first.after(*shard).shard, *taken, Tokens::from_micros(terms.rate));
-            match charge.kind {
-                ChargeKind::Window => {
-                    let until = terms.same_step_until(next, self.at);
-                    charge.until = (until != ready_at).then_some(until);
-                }
-                ChargeKind::Sliding => charge.until = Some(terms.leaves_at(self.at)),
-                ChargeKind::Lease => {
-                    charge.lease = item.action.lease;
-                    let ends_at = ready_at.after(terms.period);
-                    charge.until = Some(ends_at);
-                    next.list.last_until(charge.lease, ends_at);
-                }
-                ChargeKind::Bucket | ChargeKind::Wallet => {}
-            }
-            charges.push(charge.clone());
-            charge.before = charge.before.checked_add(*taken).unwrap_or(Tokens::MAX);
-        }
-    }
-}
-
 impl OwnRow {
     /// The row of a call that is carried out now.
-    fn row(&self, charges: Vec<Charge>, charged_at: Timestamp, given: Given) -> CallRow {
+    fn row(&self, charges: Vec<Charge>, charged_at: Timestamp, given: stored_call::Given) -> CallRow {
         let Role::Write { asked, keeping, once } = self.role else {
             unreachable!("only a call that is carried out writes its row")
         };
@@ -587,7 +608,7 @@ impl OwnRow {
             lapses_at: kept.filter(|_| keeping.is_some_and(Keeping::lapses)),
             kept_until: once.map_or(charged_at, |span| charged_at.plus(span)).max(kept.unwrap_or(charged_at)),
             used: false,
-            answer: once.map(|_| given),
+            answer: once.map(|_| Box::new(given)),
         }
     }
 }

@@ -28,12 +28,14 @@
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 
+mod alternatives;
 mod answer;
 mod call;
 mod item;
 mod ledger;
 mod row;
 pub(crate) mod settlement;
+mod taken;
 
 #[cfg(feature = "postgres")]
 use std::cmp::Reverse;
@@ -267,6 +269,28 @@ impl Plan {
         self.calls.iter().any(|planned| planned.call.is_once() && !planned.call.settles())
     }
 
+    /// Whether a call has several alternatives.
+    pub(crate) fn has_alternatives(&self) -> bool {
+        self.calls.iter().any(|planned| planned.call.alternatives().nth(1).is_some())
+    }
+
+    /// The same calls, as far as these answers grant them: without alternatives behind those that are taken.
+    pub(crate) fn up_to(&self, answers: &[Result<Answer, Error>]) -> Self {
+        let cut = |(planned, answer): (&Planned, &Result<Answer, Error>)| match answer {
+            Ok(Answer::Granted { alternative, .. }) => planned.call.up_to(*alternative),
+            _ => planned.call.clone(),
+        };
+        Self::of(self.calls.iter().zip(answers).map(cut).collect())
+    }
+
+    /// Whether the plan of all alternatives may answer otherwise: a call is refused that was cut short.
+    pub(crate) fn falls_short(&self, whole: &Self, answers: &[Result<Answer, Error>]) -> bool {
+        let calls = self.calls.iter().zip(&whole.calls).zip(answers);
+        calls.into_iter().any(|((cut, whole), answer)| {
+            matches!(answer, Ok(Answer::Denied(_))) && cut.places.len() < whole.places.len()
+        })
+    }
+
     /// How many calls there are.
     pub(crate) fn len(&self) -> usize {
         self.calls.len()
@@ -291,7 +315,8 @@ impl Plan {
 
     /// Whether the plan's only call takes from a limit with several rows.
     pub(crate) fn takes_from_shards(&self) -> bool {
-        self.len() == 1 && self.takes() && self.inserts() && self.calls[0].call.widths().any(|rows| rows > 1)
+        let is_one = self.len() == 1 && self.takes() && !self.has_alternatives();
+        is_one && self.inserts() && self.calls[0].call.widths().any(|rows| rows > 1)
     }
 
     /// For each item of the plan's only call the places of the rows that could grant it alone, by what was seen of

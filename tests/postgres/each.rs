@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use sqlx::Connection;
-use tollgate::{Decision, Error, HOUR, Limit, MINUTE, Request, SECOND, Source, Tokens};
+use tollgate::{Decision, Error, HOUR, Limit, MINUTE, Request, SECOND, Source, Tokens, first_of, split};
 
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
@@ -48,6 +48,13 @@ async fn many_calls_in_one_go_are_what_they_are_in_turn_at_one_instant() {
         };
         let call = |dice: &mut Rng| {
             let mut call: Vec<_> = (0..dice.usize(1..4)).map(|_| request(dice)).collect();
+            if dice.u32(..6) == 0 {
+                return first_of([
+                    call,
+                    vec![request(dice)],
+                    split(7, limits.iter().map(|limit| limit.key(dice.u8(..3)))),
+                ]);
+            }
             if dice.u32(..5) == 0 {
                 call[0] = limits[0].key(dice.u8(..3)).once(dice.u8(..40));
             }

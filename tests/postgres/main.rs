@@ -14,6 +14,7 @@ mod cost;
 mod crash;
 mod distributed;
 mod each;
+mod first_of;
 mod functions;
 mod gate;
 mod http;

@@ -13,7 +13,7 @@ use tollgate::algebra::{FullAt, State, Timestamp};
 use tollgate::plan::{Answer, Call, Plan, Row};
 use tollgate::{
     Balance, BegunByHand, Charge, Decision, Denied, Error, Limit, Limiter, MINUTE, Receipt, Request, SECOND,
-    Settlement, Tokens,
+    Settlement, Tokens, first_of, split,
 };
 
 use crate::teller::{both, rows, run};
@@ -166,6 +166,8 @@ fn step(limits: Vec<Limit>) -> impl Strategy<Value = Step> {
     let verb = prop_oneof![
         6 => one().prop_map(|request| Verb::Consume(vec![request])),
         3 => requests().prop_map(Verb::Consume),
+        2 => prop::collection::vec(requests(), 1..4).prop_map(|each| Verb::Consume(first_of(each))),
+        1 => (1..=40_u32, requests()).prop_map(|(cost, requests)| Verb::Consume(split(cost, requests))),
         3 => one().prop_map(|request| Verb::Reserve(vec![request])),
         2 => requests().prop_map(Verb::Reserve),
         1 => one().prop_map(Verb::Check),

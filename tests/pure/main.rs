@@ -5,6 +5,7 @@
 mod calendar;
 mod calls;
 mod conformance;
+mod first_of;
 mod leases;
 #[cfg(feature = "limits-file")]
 mod limits_file;
@@ -15,7 +16,9 @@ mod properties;
 mod regressions;
 mod shadows;
 mod shards;
+mod shares;
 mod sliding;
+mod split;
 mod story;
 mod thresholds;
 mod values;

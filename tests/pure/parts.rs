@@ -15,7 +15,7 @@ use crate::world::{World, at, due, micros, sec, terms_of, tokens};
 
 /// One request of a call, of one of its limits.
 #[derive(Clone, Debug)]
-struct Asked {
+pub(crate) struct Asked {
     which: usize,
     takes_part: bool,
     cost: Amount,
@@ -24,13 +24,13 @@ struct Asked {
 
 /// What one limit is asked, in micro-tokens.
 #[derive(Clone, Debug, Default)]
-struct Sum {
-    whole: BigInt,
-    parts: BigInt,
+pub(crate) struct Sum {
+    pub(crate) whole: BigInt,
+    pub(crate) parts: BigInt,
     leaving: BigInt,
 }
 
-fn asked(amounts: impl Strategy<Value = Amount> + Clone + 'static) -> impl Strategy<Value = Asked> {
+pub(crate) fn asked(amounts: impl Strategy<Value = Amount> + Clone + 'static) -> impl Strategy<Value = Asked> {
     let leaving = prop::option::of(amounts.clone());
     (0_usize..4, any::<bool>(), amounts, leaving).prop_map(|(which, takes_part, cost, leaving)| Asked {
         which,
@@ -42,7 +42,7 @@ fn asked(amounts: impl Strategy<Value = Amount> + Clone + 'static) -> impl Strat
 
 /// The cost of which parts are taken, the share of it that is the least, in thousandths, and whether both are whole
 /// tokens.
-fn parts() -> impl Strategy<Value = (Amount, i64, bool)> {
+pub(crate) fn parts() -> impl Strategy<Value = (Amount, i64, bool)> {
     (amounts(), 0_i64..=1_000, any::<bool>())
 }
 
@@ -51,15 +51,15 @@ fn few() -> impl Strategy<Value = Amount> + Clone + 'static {
 }
 
 /// A call and its sums, by limit.
-struct Asking {
-    requests: Vec<Request>,
-    sums: Vec<Sum>,
+pub(crate) struct Asking {
+    pub(crate) requests: Vec<Request>,
+    pub(crate) sums: Vec<Sum>,
     most: BigInt,
     least: BigInt,
 }
 
 impl Asking {
-    fn of(
+    pub(crate) fn of(
         limits: &[Request],
         asked: &[Asked],
         parts: &(Amount, i64, bool),
@@ -97,7 +97,7 @@ impl Asking {
         Self { requests, sums, most: most.into(), least: least.into() }
     }
 
-    fn is_asked(&self, which: usize) -> bool {
+    pub(crate) fn is_asked(&self, which: usize) -> bool {
         self.requests.iter().any(|request| request.limit().name() == format!("limit-{which}"))
     }
 
@@ -105,13 +105,13 @@ impl Asking {
         Call::consume(self.requests.clone())
     }
 
-    fn needs(&self, which: usize) -> BigInt {
+    pub(crate) fn needs(&self, which: usize) -> BigInt {
         let Sum { whole, parts, leaving } = &self.sums[which];
         whole + parts * &self.least + leaving
     }
 
     /// The number that each part is, over these balances: the most that every limit has; `None` for a refusal.
-    fn part(&self, balances: &[BigInt]) -> Option<BigInt> {
+    pub(crate) fn part(&self, balances: &[BigInt]) -> Option<BigInt> {
         let mut part = self.most.clone();
         for (which, balance) in balances.iter().enumerate().filter(|(which, _)| self.is_asked(*which)) {
             let Sum { whole, parts, leaving } = &self.sums[which];
@@ -139,7 +139,7 @@ impl Asking {
         }
     }
 
-    fn takes_part(&self) -> bool {
+    pub(crate) fn takes_part(&self) -> bool {
         self.sums.iter().any(|sum| !sum.parts.is_zero())
     }
 

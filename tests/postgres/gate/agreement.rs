@@ -8,7 +8,10 @@ use std::task::Poll;
 use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
-use tollgate::{Charge, Decision, Error, Gate, Limit, LimitKind, MINUTE, Receipt, Request, SECOND, Settlement, Tokens};
+use tollgate::{
+    Charge, Decision, Error, Gate, Limit, LimitKind, MINUTE, Receipt, Request, SECOND, Settlement, Tokens, first_of,
+    split,
+};
 
 use super::stage::{one_connection, patient, soon};
 use crate::proxy::Proxy;
@@ -69,7 +72,7 @@ impl Ask {
             if dice.u32(..12) == 0 && cost < Tokens::MAX { request.shadow() } else { request }
         };
         let some = |dice: &mut Rng| (0..dice.usize(1..=3)).map(|_| request(dice)).collect::<Vec<_>>();
-        match dice.u32(..20) {
+        match dice.u32(..22) {
             0 => Self::Balance(request(dice)),
             1 => Self::Check(request(dice)),
             2 => Self::Credit(request(dice)),
@@ -86,6 +89,13 @@ impl Ask {
                 Self::Consume(some(dice).into_iter().map(part).collect())
             }
             16 => Self::Consume(vec![request(dice).leaving(dice.u32(0..=4))]),
+            17 => Self::Consume(first_of((0..dice.usize(1..=3)).map(|_| some(dice)))),
+            18 => {
+                let mut shares: Vec<_> = limits.iter().map(Limit::global).collect();
+                shares.dedup_by_key(|request| request.limit().name().to_owned());
+                let whole = split(dice.u32(1..=20), shares);
+                Self::Consume(if dice.bool() { whole } else { first_of([some(dice), whole]) })
+            }
             _ => Self::Consume(vec![request(dice)]),
         }
     }
@@ -117,6 +127,7 @@ impl Told {
             Ok(Decision::Granted(grant)) => {
                 let crossed: Vec<_> = grant.standings.iter().map(|standing| standing.crossed(0.5)).collect();
                 let told = (grant.amount, grant.remaining, grant.decided_at, grant.source, crossed, grant.would_deny);
+                let told = (grant.alternative, told);
                 Self::new(&told, grant.receipt.charges)
             }
             other => Self::new(&other.map_err(|error| error.to_string()), Vec::new()),

@@ -1,0 +1,51 @@
+use super::pool::{Pool, first_true};
+use super::state::{cut, wide};
+use super::{Ask, Terms, Timestamp};
+use crate::reason::Reason;
+use crate::tokens::Tokens;
+
+/// What a limit gives of a cost that is split.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) cost: Tokens,
+    /// What all of them have left.
+    pub(crate) remaining: Tokens,
+}
+
+/// Limits that do not have a cost together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lacking {
+    pub(crate) reason: Reason,
+    /// What they have.
+    pub(crate) remaining: Tokens,
+    /// The first instant at which they have the cost.
+    pub(crate) retry_at: Timestamp,
+}
+
+/// The most that some limits can ever give of one cost.
+pub(crate) fn most<'t>(asks: impl Iterator<Item = (Ask, &'t Terms)>) -> Tokens {
+    cut(asks.map(|(ask, terms)| ask.whole_of((i128::from(terms.capacity) - ask.floor(terms)).max(0))).sum())
+}
+
+/// What each of some limits gives of their one cost: all that it has, until the cost is there.
+pub(crate) fn split(pools: &[(Pool<'_>, Ask)]) -> Result<Vec<Piece>, Lacking> {
+    let cost = pools.first().map_or(0, |(_, ask)| wide(ask.cost()));
+    let has = |at| pools.iter().map(|(pool, ask)| pool.spare(*ask, at)).sum::<i128>();
+    let now = pools.iter().map(|(pool, _)| pool.clock()).max().unwrap_or(Timestamp::MIN);
+    let remaining = cut(has(now) - cost);
+    if remaining.is_negative() {
+        let with_all = pools.iter().map(|(pool, ask)| pool.spare(ask.leaving(None), now)).sum::<i128>();
+        return Err(Lacking {
+            reason: if with_all >= cost { Reason::HeldBack } else { Reason::Short },
+            remaining: cut(has(now)),
+            retry_at: first_true(now, Timestamp::MAX, |at| has(at) >= cost),
+        });
+    }
+    let mut left = cost;
+    let given = pools.iter().map(|(pool, ask)| {
+        let given = pool.spare(*ask, now).min(left);
+        left -= given;
+        Piece { cost: cut(given), remaining }
+    });
+    Ok(given.collect())
+}

@@ -1,0 +1,90 @@
+use crate::request::Request;
+use crate::tokens::{Tokens, TokensError};
+
+/// A call that takes the first of some alternatives that is granted: a plan, else bought credits. Each is a request, or
+/// several that are taken all or none.
+///
+/// It is one call, for the verbs that take several requests ([`consume_all`](crate::Limiter::consume_all) and the
+/// like). It is decided once, under one order of locks: the first alternative is charged that is granted, and no other,
+/// and [`Grant::alternative`](crate::Grant::alternative) says which. A refusal is that of the alternative with the
+/// least wait, and names its limits. More time never gives a later alternative. An alternative that could never be
+/// granted is left out; if that is so of each, the call is an error.
+///
+/// What one request says of its call ([`once`](Request::once), [`lapses_after`](Request::lapses_after)) counts
+/// whichever alternative is charged. A repeat of `once` returns what was granted, also where an earlier alternative
+/// would be granted by now; alternatives in another order are another call. Requests of one alternative that say
+/// [`up_to`](Request::up_to) must agree.
+///
+/// # Errors
+///
+/// Reported by the verb: [`Error::NothingAsked`](crate::Error::NothingAsked) for no requests;
+/// [`Error::Call`](crate::Error::Call) for an alternative without requests, for requests beside the alternatives, for
+/// alternatives within alternatives, for one that only [tries out](Request::shadow), and for a verb that reserves;
+/// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) where no alternative could ever be granted.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{DAY, Error, Gate, Limit, first_of};
+///
+/// const PLAN: Limit = Limit::fixed_window("plan", 1_000, DAY);
+/// const CREDITS: Limit = Limit::wallet("credits");
+///
+/// /// Whether a mail may be sent, and whether it costs the customer money.
+/// async fn mail(gate: &Gate, customer: i64) -> Result<Option<bool>, Error> {
+///     let decision = gate.consume_all(first_of([PLAN.key(customer), CREDITS.key(customer)])).await?;
+///     Ok(decision.granted().ok().map(|grant| grant.alternative == 1))
+/// }
+/// # let _ = mail;
+/// ```
+#[must_use = "alternatives do nothing until they are given to a verb"]
+pub fn first_of(alternatives: impl IntoIterator<Item: IntoIterator<Item = Request>>) -> Vec<Request> {
+    let numbered = alternatives.into_iter().enumerate();
+    numbered
+        .flat_map(|(number, requests)| requests.into_iter().map(move |request| request.in_alternative(number)))
+        .collect()
+}
+
+/// A cost that is taken from several limits, one after another: what the plan has, and the rest from bought credits.
+/// All of it or nothing.
+///
+/// The costs of the requests do not matter. Each limit gives what it has, and nothing of a debt or of what must [stay
+/// behind](Request::leaving); whole tokens, where the cost is whole. A refusal names the instant at which all of them
+/// together have the cost, and the first of the limits. What is settled below the cost goes back to the last limit
+/// first, and what is used beyond it is the last one's that was charged. The requests are one call, or one alternative
+/// of [`first_of`], or stand beside others, which are taken with them or not at all.
+///
+/// # Errors
+///
+/// Reported by the verb that the requests are given to: [`Error::Call`](crate::Error::Call) for a limit and key that is
+/// asked twice, a [concurrency](crate::Limit::concurrency) limit, a request that says [`up_to`](Request::up_to) or
+/// [`shadow`](Request::shadow), a split within a split, and a verb that reserves;
+/// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) for more than all of them could ever have.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{DAY, Error, Gate, Limit, split};
+///
+/// const PLAN: Limit = Limit::fixed_window("plan", 100_000, DAY);
+/// const CREDITS: Limit = Limit::wallet("credits");
+///
+/// async fn complete(gate: &Gate, customer: i64, estimate: u32) -> Result<(), Box<dyn std::error::Error>> {
+///     let both = [PLAN.key(customer), CREDITS.key(customer)];
+///     let grant = gate.consume_all(split(estimate, both)).await?.granted()?;
+///     let used = call_the_model(estimate).await;
+///     // Credits come back first.
+///     gate.settle(grant, used).await?;
+///     Ok(())
+/// }
+/// # async fn call_the_model(_: u32) -> u32 { 1 }
+/// # let _ = complete;
+/// ```
+#[must_use = "requests do nothing until they are given to a verb"]
+pub fn split(
+    cost: impl TryInto<Tokens, Error: Into<TokensError>>,
+    requests: impl IntoIterator<Item = Request>,
+) -> Vec<Request> {
+    let cost = cost.try_into().map_err(Into::into);
+    requests.into_iter().enumerate().map(|(place, request)| request.in_split(place, cost)).collect()
+}

@@ -1,0 +1,55 @@
+//! The alternatives of a call, and what is split in one. A call that says nothing of either has one alternative.
+
+use std::iter;
+
+use super::item::Item;
+use crate::algebra::{Ask, most};
+use crate::error::Error;
+use crate::tokens::Tokens;
+
+/// The alternatives of a call, in their order.
+pub(super) fn alternatives(items: &[Item<Ask>]) -> impl Iterator<Item = &[Item<Ask>]> {
+    items.chunk_by(|one, next| one.action.place.alternative == next.action.place.alternative)
+}
+
+/// What may refuse an alternative. The shadows stand behind it.
+pub(super) fn enforced(alternative: &[Item<Ask>]) -> &[Item<Ask>] {
+    &alternative[..alternative.partition_point(|item| !item.action.shadow)]
+}
+
+/// What of an alternative is decided as one: an item, or those that share a cost.
+pub(super) fn decided_together(alternative: &[Item<Ask>]) -> impl Iterator<Item = &[Item<Ask>]> {
+    alternative.chunk_by(|_, next| next.action.place.split.is_some_and(|place| place > 0))
+}
+
+/// Leaves out the alternatives that have a fault; the fault of the first where each has one.
+pub(super) fn keep_right<E>(
+    items: &mut Vec<Item<Ask>>,
+    check: impl Fn(&[Item<Ask>]) -> Result<(), E>,
+) -> Result<(), E> {
+    let number = |items: &[Item<Ask>]| items[0].action.place.alternative;
+    let mut wrong = alternatives(items).filter_map(|items| check(items).err().map(|fault| (number(items), fault)));
+    let Some((first, fault)) = wrong.next() else { return Ok(()) };
+    let numbers: Vec<_> = iter::once(first).chain(wrong.map(|(number, _)| number)).collect();
+    items.retain(|item| numbers.binary_search(&item.action.place.alternative).is_err());
+    if items.is_empty() { Err(fault) } else { Ok(()) }
+}
+
+/// Whether an alternative can ever be granted.
+pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
+    decided_together(enforced(alternative)).try_for_each(|items| {
+        let item = &items[0];
+        if item.action.is_split() {
+            let (asked, max) = (item.action.cost(), most(items.iter().map(|item| (item.action, &item.target.terms))));
+            let limit = item.target.limit.name.clone().into();
+            return if asked <= max { Ok(()) } else { Err(Error::CostExceedsCapacity { limit, asked, max }) };
+        }
+        let is_possible = item.action.is_possible(&item.target.terms);
+        if is_possible { Ok(()) } else { Err(exceeded(item, item.action.cost())) }
+    })
+}
+
+pub(super) fn exceeded(item: &Item<Ask>, asked: Tokens) -> Error {
+    let max = item.action.max_cost(&item.target.terms);
+    Error::CostExceedsCapacity { limit: item.target.limit.name.clone().into(), asked, max }
+}

@@ -1,0 +1,75 @@
+use super::item::{Item, Target};
+use crate::algebra::{Ask, Flow, Portion, Timestamp};
+use crate::receipt::{Charge, ChargeKind};
+use crate::tokens::Tokens;
+
+/// What an item takes.
+pub(super) struct Taken {
+    pub(super) portions: Vec<Portion>,
+    pub(super) remaining: Tokens,
+    pub(super) ready_at: Timestamp,
+    /// The instant of its rows: the clock, or the latest that one of them stands at.
+    pub(super) at: Timestamp,
+}
+
+impl Taken {
+    /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing.
+    /// A lease counts from when all of the call is ready. What is split has charges only of what gave something, behind
+    /// `before`; what is taken with them is returned.
+    pub(super) fn charge(
+        &mut self,
+        item: &Item<Ask>,
+        before: Tokens,
+        ready_at: Timestamp,
+        charges: &mut Vec<Charge>,
+    ) -> Tokens {
+        let Target { limit, first, rows, terms } = &item.target;
+        let mut charge = Charge {
+            version: 0,
+            storage: limit.storage,
+            limit: limit.name.clone(),
+            key: first.key.clone(),
+            shard: 0,
+            cost: Tokens::ZERO,
+            before,
+            flat: item.action.flat,
+            kind: terms.flow.charges(),
+            until: None,
+            refill: Tokens::ZERO,
+            period: match terms.flow {
+                Flow::Wallet => 0,
+                // Periods to come may be longer, and nobody is swept too early.
+                Flow::Named { .. } => terms.period.saturating_mul(2),
+                _ => terms.period,
+            },
+            lease: None,
+            ready_at,
+        };
+        let is_first = item.action.place.split.is_none_or(|place| place == 0 && item.action.cost() == Tokens::ZERO);
+        if self.portions.is_empty() && is_first {
+            charges.push(charge.clone());
+        }
+        for Portion { shard, next, taken } in &mut self.portions {
+            let terms = terms.shard(*shard, *rows);
+            (charge.shard, charge.cost, charge.refill) =
+                (first.after(*shard).shard, *taken, Tokens::from_micros(terms.rate));
+            match charge.kind {
+                ChargeKind::Window => {
+                    let until = terms.same_step_until(next, self.at);
+                    charge.until = (until != ready_at).then_some(until);
+                }
+                ChargeKind::Sliding => charge.until = Some(terms.leaves_at(self.at)),
+                ChargeKind::Lease => {
+                    charge.lease = item.action.lease;
+                    let ends_at = ready_at.after(terms.period);
+                    charge.until = Some(ends_at);
+                    next.list.last_until(charge.lease, ends_at);
+                }
+                ChargeKind::Bucket | ChargeKind::Wallet => {}
+            }
+            charges.push(charge.clone());
+            charge.before = charge.before.checked_add(*taken).unwrap_or(Tokens::MAX);
+        }
+        charge.before
+    }
+}

@@ -1,0 +1,276 @@
+//! A cost that several limits share, against the exact model.
+
+use num_bigint::BigInt;
+use num_traits::Zero;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tollgate::algebra::Timestamp;
+use tollgate::plan::{Answer, Call};
+use tollgate::{
+    CallError, DAY, Error, Limit, LimitKind, MINUTE, Receipt, Request, SECOND, Source, Tokens, first_of, split,
+};
+
+use crate::model::Model;
+use crate::story::{Amount, EPOCH, amounts, any_kind, capacity, config, limits, named, places};
+use crate::world::{World, at, due, micros, sec, terms_of, tokens};
+
+/// A call that splits a cost over limits, each of which keeps something back.
+struct Splitting {
+    limits: Vec<Request>,
+    leaving: Vec<Option<i64>>,
+    cost: i64,
+}
+
+impl Splitting {
+    fn call(&self) -> Call {
+        let each = self.limits.iter().zip(&self.leaving);
+        let leave = |(limit, leaving): (&Request, &Option<i64>)| match leaving {
+            Some(leaving) => limit.clone().leaving(micros(*leaving)),
+            None => limit.clone(),
+        };
+        Call::consume(split(micros(self.cost), each.map(leave)))
+    }
+
+    /// What a limit with this balance has to give.
+    fn spare(&self, which: usize, balance: &BigInt) -> BigInt {
+        let spec = self.limits[which].limit().spec();
+        let overdraft = if spec.kind == LimitKind::Wallet { -spec.max_reserved.micros() } else { 0 };
+        let spare = (balance - self.leaving[which].unwrap_or(overdraft)).max(BigInt::zero());
+        let token = BigInt::from(1_000_000);
+        if self.cost % 1_000_000 == 0 { &spare / &token * &token } else { spare }
+    }
+
+    /// What each limit gives: all that it has, one after another.
+    fn given(&self, balances: &[BigInt]) -> Option<Vec<BigInt>> {
+        let mut left = BigInt::from(self.cost);
+        let given = balances.iter().enumerate().map(|(which, balance)| {
+            let given = self.spare(which, balance).min(left.clone());
+            left -= &given;
+            given
+        });
+        let given = given.collect();
+        left.is_zero().then_some(given)
+    }
+
+    /// Compares an answer with what the balances demand, and says whether it grants.
+    fn compare(&self, world: &World, balances: &[BigInt], now: Timestamp) -> Result<Option<Receipt>, TestCaseError> {
+        let mut after = world.clone();
+        match (after.call(self.call(), now), self.given(balances)) {
+            (Ok(Answer::Granted { receipt, amount, remaining, standings, .. }), Some(given)) => {
+                for ((which, given), limit) in given.iter().enumerate().zip(&self.limits) {
+                    let left = &balances[which] - given;
+                    prop_assert_eq!(BigInt::from(after.look(limit.clone(), now).value.micros()), left);
+                    prop_assert_eq!(BigInt::from(standings[which].cost.micros()), given.clone());
+                }
+                prop_assert_eq!(amount, micros(self.cost));
+                let spare: BigInt =
+                    balances.iter().enumerate().map(|(which, balance)| self.spare(which, balance)).sum();
+                prop_assert_eq!(BigInt::from(remaining.micros()), spare - self.cost);
+                prop_assert_eq!(receipt.by_request().count(), 1, "a split is one request");
+                Ok(Some(receipt))
+            }
+            (Ok(Answer::Denied(_)), None) => {
+                prop_assert_eq!(&after, world, "a refusal changes nothing");
+                Ok(None)
+            }
+            (answer, given) => Err(TestCaseError::fail(format!("{answer:?} for {given:?}"))),
+        }
+    }
+
+    /// What is settled below the cost goes back to the last limit first; what lies above is the last one's.
+    fn settles(&self, world: &World, receipt: Receipt, actual: i64, now: Timestamp) -> Result<(), TestCaseError> {
+        let mut world = world.clone();
+        let taken: Vec<_> = receipt.charges.iter().map(|charge| charge.cost.micros()).collect();
+        world.call(self.call(), now).unwrap();
+        let settled = world.settled(Call::settle(receipt, micros(actual)), now).unwrap();
+        let kept: Vec<_> = settled.charges.iter().map(|charge| charge.cost.micros()).collect();
+        prop_assert_eq!(kept.iter().sum::<i64>(), actual);
+        let given_back = taken.iter().zip(&kept).position(|(taken, kept)| kept < taken);
+        if let Some(first) = given_back {
+            prop_assert!(kept[first + 1..].iter().all(Zero::is_zero), "{taken:?} {kept:?}");
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// What each of some limits gives, in their order; the refusal, and its instant; and what goes back to which.
+    #[test]
+    fn each_limit_gives_what_it_has_and_the_next_one_the_rest(
+        limits in vec(limits(any_kind()), 1..4),
+        rows in vec(prop::option::of(places()), 3),
+        leaving in vec(prop::option::weighted(0.3, amounts()), 3),
+        cost in (amounts(), 0_i64..1_500, any::<bool>()),
+        actual in 0_i64..1_200,
+    ) {
+        let now = at(EPOCH);
+        let mut world = World::default();
+        let limits: Vec<_> = limits.iter().enumerate().map(|(n, limit)| named(limit, n).global()).collect();
+        for (request, place) in limits.iter().zip(&rows) {
+            if let Some(place) = place {
+                world.put(request, place.state(request, now));
+            }
+        }
+        let amount = |amount: &Amount, request: &Request| amount.resolve(&world, request, now, false).micros();
+        let leaving = limits.iter().zip(&leaving);
+        let leaving = leaving.map(|(limit, leaving)| leaving.as_ref().map(|some| amount(some, limit))).collect();
+        let mut call = Splitting { leaving, cost: 1, limits: limits.clone() };
+        let balances = |now| {
+            let balance = |request: &Request| {
+                let row = world.state(request).unwrap_or_else(|| terms_of(request).full(now));
+                Model::of(request).balance(&row, now).floor().to_integer()
+            };
+            limits.iter().map(balance).collect::<Vec<_>>()
+        };
+        // About what they have together.
+        let (one, share, is_whole) = cost;
+        let spare: BigInt = balances(now).iter().enumerate().map(|(which, balance)| call.spare(which, balance)).sum();
+        let cost = i64::try_from(spare * share / 1_000 + amount(&one, &limits[0])).unwrap_or(i64::MAX / 2).max(1);
+        call.cost = if is_whole { cost / 1_000_000 * 1_000_000 + 1_000_000 } else { cost };
+        let most: BigInt = limits.iter().enumerate().map(|(which, limit)| call.spare(which, &capacity(limit.limit()).micros().into())).sum();
+        if most < call.cost.into() {
+            let error = world.call(call.call(), now).unwrap_err();
+            prop_assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{error}");
+            return Ok(());
+        }
+        if let Some(receipt) = call.compare(&world, &balances(now), now)? {
+            // Within what their debts can bear.
+            let actual = i128::from(call.cost) * i128::from(actual) / 1_000;
+            call.settles(&world, receipt, i64::try_from(actual).unwrap().min(i64::MAX / 4), now)?;
+            return Ok(());
+        }
+        let Ok(Answer::Denied(denied)) = world.clone().call(call.call(), now) else { panic!("it was refused") };
+        prop_assert_eq!(denied.limit.as_ref(), "limit-0");
+        let retry_at = due(denied.retry_at);
+        if retry_at == Timestamp::MAX {
+            return Ok(()); // Beyond the end of time.
+        }
+        prop_assert!(call.compare(&world, &balances(retry_at), retry_at)?.is_some());
+        let early = at(retry_at.micros() - 1);
+        prop_assert!(call.compare(&world, &balances(early), early)?.is_none());
+    }
+
+    /// The same of what has lists, several rows, or an overdraft, by the balances that they tell.
+    #[test]
+    fn windows_shards_and_wallets_give_what_they_have(
+        before in vec((0_usize..3, 0_i64..9_000_000, 0_i64..2_000_000), 0..12),
+        leaving in vec(prop::option::weighted(0.3, 0_i64..5_000_000), 3),
+        cost in prop_oneof![1_i64..30_000_000, (1_i64..30).prop_map(|whole| whole * 1_000_000)],
+        actual in 0_i64..1_200,
+        order in Just([0, 1, 2]).prop_shuffle(),
+    ) {
+        let limits = [
+            Limit::sliding_window("limit-0", 8, SECOND),
+            Limit::token_bucket("limit-1", 6, SECOND).capacity(9).shards(4),
+            Limit::wallet("limit-2").overdraft(2),
+        ];
+        let requests = limits.each_ref().map(Limit::global);
+        let (mut world, mut now) = (World::default(), at(EPOCH));
+        world.balance(Call::credit(requests[2].clone().cost(10)), now);
+        for (which, cost, gap) in before {
+            now = at(now.micros() + gap);
+            let most = world.look(requests[which].clone(), now).value.max(Tokens::ZERO);
+            world.call(Call::consume([requests[which].clone().cost(micros(cost).min(most))]), now).unwrap();
+        }
+        let call = Splitting { limits: order.map(|which| requests[which].clone()).into(), leaving, cost };
+        let balances = |now| {
+            let look = |request: &Request| BigInt::from(world.look(request.clone(), now).value.micros());
+            call.limits.iter().map(look).collect::<Vec<_>>()
+        };
+        if let Some(receipt) = call.compare(&world, &balances(now), now)? {
+            return call.settles(&world, receipt, cost * actual / 1_000, now);
+        }
+        if let Ok(Answer::Denied(denied)) = world.clone().call(call.call(), now)
+            && let Some(retry_at) = denied.retry_at.map(Timestamp::from)
+        {
+            prop_assert!(call.compare(&world, &balances(retry_at), retry_at)?.is_some());
+            let early = at(retry_at.micros() - 1);
+            prop_assert!(call.compare(&world, &balances(early), early)?.is_none());
+        }
+    }
+}
+
+const PLAN: Limit = Limit::fixed_window("plan", 10, DAY).start(std::time::Duration::ZERO);
+const CREDITS: Limit = Limit::wallet("credits");
+const RATE: Limit = Limit::token_bucket("rate", 100, MINUTE);
+
+fn both(cost: u32) -> Vec<Request> {
+    split(cost, [PLAN.key(1), CREDITS.key(1)])
+}
+
+#[test]
+fn a_split_stands_beside_other_requests_and_is_settled_as_one() {
+    let mut world = World::default();
+    world.balance(Call::credit(CREDITS.key(1).cost(5)), sec(0));
+    let call = |cost: u32| Call::consume([RATE.key(1).cost(cost)].into_iter().chain(both(cost)));
+    let receipt = world.taken(call(12), sec(0));
+    assert_eq!(receipt.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [12, 10, 2].map(tokens));
+    assert_eq!(receipt.by_request().count(), 2);
+    let held = |world: &World| [PLAN, CREDITS, RATE].map(|limit| world.look(limit.key(1), sec(0)).value);
+    assert_eq!(held(&world), [0, 3, 88].map(tokens));
+    world.settled(Call::settle(receipt, tokens(11)), sec(0)).unwrap();
+    assert_eq!(held(&world), [0, 4, 89].map(tokens), "credits come back first");
+    // Of an empty plan nothing is charged, so all of it is the wallet's.
+    let receipt = world.taken(call(3), sec(0));
+    assert_eq!(receipt.charges.iter().map(tollgate::Charge::limit).collect::<Vec<_>>(), ["rate", "credits"]);
+    world.settled(Call::settle_each(receipt, &[tokens(0), tokens(4)]), sec(0)).unwrap();
+    assert_eq!(held(&world), [0, 0, 89].map(tokens), "what lies above is the last one's");
+    let receipt = world.taken(call(0), sec(0));
+    assert_eq!(receipt.charges.len(), 2, "a cost of nothing is charged to the first");
+    let Answer::Denied(denied) = world.call(call(1), sec(0)).unwrap() else { panic!("granted") };
+    assert_eq!((denied.limit.as_ref(), due(denied.retry_at)), ("plan", sec(86_400)));
+}
+
+#[test]
+fn a_repeat_of_a_split_says_what_each_limit_gave() {
+    let mut world = World::default();
+    world.balance(Call::credit(CREDITS.key(1).cost(5)), sec(0));
+    let call = || {
+        let [plan, credits] = [PLAN.key(1).once("job").lapses_after(MINUTE), CREDITS.key(1)];
+        Call::consume(first_of([split(12, [plan, credits])]))
+    };
+    for expected in [Source::Database, Source::Repeated] {
+        let Answer::Granted { standings, source, amount, .. } = world.call(call(), sec(0)).unwrap() else {
+            panic!("refused")
+        };
+        let costs: Vec<_> = standings.iter().map(|standing| standing.cost).collect();
+        assert_eq!((costs, source, amount), (vec![tokens(10), tokens(2)], expected, tokens(12)));
+    }
+    // The order is part of what was asked.
+    let turned = split(12, [CREDITS.key(1), PLAN.key(1).once("job").lapses_after(MINUTE)]);
+    assert!(matches!(world.call(Call::consume(turned), sec(0)), Err(Error::OnceMismatch { .. })));
+    world.reap(sec(60));
+    assert_eq!([PLAN, CREDITS].map(|limit| world.look(limit.key(1), sec(60)).value), [10, 5].map(tokens));
+}
+
+#[test]
+fn what_cannot_be_split_is_an_error_before_anything_is_taken() {
+    let slots = Limit::concurrency("slots", 2, MINUTE);
+    let some = |call: Vec<Request>, more: Vec<Request>| Call::consume(call.into_iter().chain(more));
+    for (call, expected) in [
+        (some(split(1, [PLAN.key(1), PLAN.key(1)]), Vec::new()), CallError::Split),
+        (some(both(1), vec![PLAN.key(1)]), CallError::Split),
+        (some(vec![PLAN.key(1)], both(1)), CallError::Split),
+        (some(split(1, [slots.key(1)]), Vec::new()), CallError::Split),
+        (some(split(2, [PLAN.key(1).up_to(1)]), Vec::new()), CallError::Split),
+        (some(split(2, [PLAN.key(1).shadow()]), Vec::new()), CallError::Split),
+        (some(split(2, both(2)), Vec::new()), CallError::Split),
+        (some(split(2, first_of([PLAN.key(1)])), Vec::new()), CallError::Split),
+        (some(both(2).split_off(1), Vec::new()), CallError::Split),
+        (some(vec![both(2).remove(0), RATE.key(1)], both(2).split_off(1)), CallError::Split),
+        (some(split(2, [PLAN.key(1), CREDITS.key(1).flat()]), Vec::new()), CallError::Conflicting),
+        (Call::reserve(both(2)), CallError::NotConsumed),
+        (Call::debit(both(2).remove(0)), CallError::NotConsumed),
+    ] {
+        let error = World::default().call(call, sec(0)).unwrap_err();
+        assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
+        assert!(error.is_bad_input());
+    }
+    let never = split(21, [PLAN.key(1), Limit::fixed_window("other", 10, DAY).key(1)]);
+    let error = World::default().call(Call::consume(never), sec(0)).unwrap_err();
+    assert!(matches!(error, Error::CostExceedsCapacity { max, .. } if max == tokens(20)), "{error}");
+    let error = World::default().call(Call::consume(split(-1, [PLAN.key(1)])), sec(0)).unwrap_err();
+    assert!(matches!(error, Error::Cost { .. }), "{error}");
+}
