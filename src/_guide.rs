@@ -14,6 +14,7 @@ macro_rules! guides {
         #[doc = "[choosing.md]: crate::_guide::choosing"]
         #[doc = "[citus.md]: crate::_guide::citus"]
         #[doc = "[compare.md]: crate::_guide::compare"]
+        #[doc = "[fairness.md]: crate::_guide::fairness"]
         #[doc = "[guarantees.md]: crate::_guide::guarantees"]
         #[doc = "[http.md]: crate::_guide::http"]
         #[doc = "[operating.md]: crate::_guide::operating"]
@@ -33,6 +34,7 @@ guides! {
     choosing = "../docs/choosing.md",
     plans = "../docs/plans.md",
     budgets = "../docs/budgets.md",
+    fairness = "../docs/fairness.md",
     http = "../docs/http.md",
     reservations = "../docs/reservations.md",
     testing = "../docs/testing.md",

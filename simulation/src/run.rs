@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call, Plan};
-use tollgate::{Charge, Error, Key, Limit, Receipt, Request, Tokens};
+use tollgate::{Charge, Error, Key, Limit, Receipt, Request, Tokens, first_of};
 
 use crate::rows::RowMap;
 use crate::traffic::Arrival;
@@ -32,6 +32,8 @@ pub struct Rule {
 #[derive(Debug)]
 pub struct Simulation<'t> {
     trial: &'t Trial,
+    /// What stays behind of the limits that all callers share, where the rest is lent.
+    kept: Option<Tokens>,
     rows: RowMap,
     /// What calls hold, and when their work is done, the first first.
     held: VecDeque<(Timestamp, Receipt)>,
@@ -43,7 +45,14 @@ impl<'t> Simulation<'t> {
     /// One in which nobody has called.
     #[must_use]
     pub fn new(trial: &'t Trial) -> Self {
-        Self { trial, rows: RowMap::default(), held: VecDeque::new(), made: 0 }
+        Self { trial, kept: None, rows: RowMap::default(), held: VecDeque::new(), made: 0 }
+    }
+
+    /// The same, with guaranteed shares: who is refused takes from the limits that all callers share alone, if so many
+    /// tokens stay behind; `None` lends nothing. Not for reservations.
+    #[must_use]
+    pub fn lending_above(self, kept: impl Into<Option<Tokens>>) -> Self {
+        Self { kept: kept.into(), ..self }
     }
 
     /// The rows as the last call left them.
@@ -68,7 +77,7 @@ impl<'t> Simulation<'t> {
     ) -> Result<Option<Answer>, Error> {
         self.release(call.at, &mut show)?;
         self.made += 1;
-        let plan = match Plan::new([self.trial.call(call).with_id(self.made)]) {
+        let plan = match Plan::new([self.trial.call(call, self.kept).with_id(self.made)]) {
             Err(Error::CostExceedsCapacity { .. }) => return Ok(None),
             plan => plan?,
         };
@@ -120,9 +129,17 @@ impl<'t> Simulation<'t> {
 }
 
 impl Trial {
-    fn call(&self, call: &Arrival) -> Call {
+    fn call(&self, call: &Arrival, kept: Option<Tokens>) -> Call {
         let requests = self.rules.iter().map(|rule| rule.request(&call.key).cost(call.cost));
-        if self.reserve { Call::reserve(requests) } else { Call::consume(requests) }
+        match kept {
+            _ if self.reserve => Call::reserve(requests),
+            None => Call::consume(requests),
+            Some(kept) => {
+                let shared = self.rules.iter().filter(|rule| rule.is_global);
+                let lent = shared.map(|rule| rule.request(&call.key).cost(call.cost).leaving(kept)).collect();
+                Call::consume(first_of([requests.collect::<Vec<_>>(), lent]))
+            }
+        }
     }
 }
 
@@ -138,6 +155,7 @@ mod tests {
     use tollgate::SECOND;
 
     use super::*;
+    use crate::traffic::{Arrivals, Traffic};
 
     #[test]
     fn work_that_ends_gives_its_place_to_the_next_call() {
@@ -150,5 +168,29 @@ mod tests {
             matches!(simulation.call(&call, |_, _| Ok(())), Ok(Some(Answer::Granted { .. })))
         };
         assert_eq!([0, 1, 2, 3, 4].map(&mut is_granted), [true, false, true, false, true]);
+    }
+
+    /// The example of the design: 100 a second for ten tenants, one of which asks for 500.
+    #[test]
+    fn guaranteed_shares_refuse_nobody_within_his_own_and_lend_the_rest() {
+        let tokens = Tokens::new;
+        let own = Limit::token_bucket("own", 10, SECOND).capacity(20);
+        let shared = Limit::token_bucket("shared", 100, SECOND).capacity(300);
+        let rules = [(own, false), (shared, true)].map(|(limit, is_global)| Rule { limit, is_global });
+        let trial = Trial { rules: rules.into(), reserve: false, work: None };
+        let traffic = ["poisson rate=4 per=1s clients=9 key=quiet", "burst size=10 every=20s clients=9 key=quiet"];
+        let traffic =
+            traffic.into_iter().chain(["poisson rate=500 per=1s key=noisy"]).map(|text| text.parse().unwrap());
+        let traffic: Vec<Traffic> = traffic.collect();
+        let mut counts = [0, 0];
+        let mut simulation = Simulation::new(&trial).lending_above(tokens(200));
+        for call in Arrivals::new(&traffic, 1) {
+            let answer = simulation.call(&call, |_, _| Ok(())).unwrap().unwrap();
+            let is_granted = matches!(answer, Answer::Granted { .. });
+            assert!(is_granted || call.key.as_str() == "noisy", "{call:?}");
+            counts[usize::from(is_granted)] += 1;
+        }
+        let [refused, granted] = counts;
+        assert!(refused > 0 && granted >= 6_000, "{granted} in a minute");
     }
 }

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use tollgate::{Limit, Limits};
+use tollgate::{Limit, Limits, Tokens};
 use tollgate_simulation::{Rule, Traffic, Trial};
 
 use crate::error::CommandError;
@@ -24,9 +24,13 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     file: LimitsArgs,
 
-    /// Try each limit by itself on the same calls, side by side.
+    /// Try each limit by itself on the same calls, side by side; with `--lend-above` beside all of them together.
     #[arg(long)]
     compare: bool,
+
+    /// Guaranteed shares: who is refused takes from the limits that all callers share alone, if so many tokens stay behind.
+    #[arg(long, value_name = "TOKENS", requires = "global", conflicts_with = "reserve")]
+    lend_above: Option<Tokens>,
 
     /// Calls to make up, as a pattern and its fields; repeatable.
     ///
@@ -72,6 +76,8 @@ pub(crate) struct SimulateArgs {
 enum Preset {
     /// A dashboard fires ten calls at once every two seconds: capacity 10 against capacity 5.
     Dashboard,
+    /// One of ten tenants floods: one limit that all share, one for each, and shares of which the idle ones are lent.
+    FairShares,
     /// One of five tenants floods: a limit for each tenant against one that all share.
     NoisyNeighbour,
     /// Thirty jobs at once reserve from one a second: capacity 0 spaces them, capacity 5 starts five at once.
@@ -89,6 +95,7 @@ impl SimulateArgs {
             self.limit = limits.iter().copied().map(str::to_owned).collect();
             self.global = global.iter().copied().map(str::to_owned).collect();
             self.compare = true;
+            self.lend_above = self.lend_above.or((preset == Preset::FairShares).then_some(Tokens::new(200)));
             self.reserve |= preset == Preset::Queue;
         }
         if self.traffic.is_empty() {
@@ -98,8 +105,8 @@ impl SimulateArgs {
         Ok(self)
     }
 
-    /// All limits together, or each in a trial of its own.
-    pub(super) fn trials(&self) -> Result<Vec<Trial>, CommandError> {
+    /// All limits together, or each in a trial of its own; and what stays behind where the rest is lent.
+    pub(super) fn trials(&self) -> Result<Vec<(Trial, Option<Tokens>)>, CommandError> {
         let mut rules = Vec::new();
         for (texts, is_global) in [(&self.limit, false), (&self.global, true)] {
             for text in texts {
@@ -107,7 +114,9 @@ impl SimulateArgs {
             }
         }
         let trial = |rules| Trial { rules, reserve: self.reserve, work: self.work };
-        Ok(if self.compare { rules.into_iter().map(|rule| trial(vec![rule])).collect() } else { vec![trial(rules)] })
+        let alone = rules.iter().filter(|_| self.compare).map(|rule| (trial(vec![rule.clone()]), None));
+        let together = (!self.compare || self.lend_above.is_some()).then(|| (trial(rules.clone()), self.lend_above));
+        Ok(alone.chain(together).collect())
     }
 
     /// The limit that a name stands for in the limits file, or those that lines of such a file define.
@@ -134,6 +143,15 @@ impl Preset {
                 ],
                 &[],
                 &["burst size=10 every=2s for=10s key=dashboard"],
+            ),
+            Self::FairShares => (
+                &[r#"own = { kind = "token_bucket", rate = 10, per = "1s", capacity = 20 }"#],
+                &[r#"shared = { kind = "token_bucket", rate = 100, per = "1s", capacity = 300 }"#],
+                &[
+                    "poisson rate=4 per=1s clients=9 key=quiet",
+                    "burst size=10 every=20s clients=9 key=quiet",
+                    "poisson rate=500 per=1s key=noisy",
+                ],
             ),
             Self::NoisyNeighbour => (
                 &[r#"per_tenant = { kind = "token_bucket", rate = 20, per = "1s" }"#],

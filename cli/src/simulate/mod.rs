@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
+use tollgate::Tokens;
 use tollgate::algebra::Timestamp;
 use tollgate_simulation::{Arrival, Arrivals, Traffic, Trial, recorded};
 
@@ -62,13 +63,14 @@ fn trace(path: &Path) -> Result<impl Iterator<Item = Result<Arrival, CommandErro
 
 /// Makes each call in all trials when it is read, so that a trace is never held in memory.
 fn run_all(
-    trials: &[Trial],
+    trials: &[(Trial, Option<Tokens>)],
     mut calls: impl Iterator<Item = Result<Arrival, CommandError>>,
     end: Option<Timestamp>,
 ) -> Result<Vec<TrialReport>, CommandError> {
     let nobody = || CommandError::new("nobody calls", "the traffic or the trace is empty");
     let first = calls.next().ok_or_else(nobody)??;
-    let mut runs = trials.iter().map(|trial| Run::new(trial, &first)).collect::<Result<Vec<_>, _>>()?;
+    let runs = trials.iter().map(|(trial, kept)| Run::new(trial, *kept, &first));
+    let mut runs = runs.collect::<Result<Vec<_>, _>>()?;
     for call in iter::once(Ok(first)).chain(calls) {
         let call = call?;
         runs.iter_mut().try_for_each(|run| run.call(&call))?;

@@ -1,7 +1,7 @@
 use serde::Serialize;
-use tollgate::Error;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call, Plan};
+use tollgate::{Error, Tokens};
 use tollgate_simulation::{Arrival, Rule, Simulation, Trial};
 
 use super::tally::{Figures, Series, Tally};
@@ -22,6 +22,8 @@ pub(super) struct TrialReport {
 /// A trial under way, and what is noted of it.
 pub(super) struct Run<'t> {
     trial: &'t Trial,
+    /// What stays behind of the limits that all callers share, where the rest is lent.
+    kept: Option<Tokens>,
     simulation: Simulation<'t>,
     tally: Tally,
     series: Series,
@@ -29,10 +31,11 @@ pub(super) struct Run<'t> {
 
 impl<'t> Run<'t> {
     /// Draws the balances of the first caller.
-    pub(super) fn new(trial: &'t Trial, first: &Arrival) -> Result<Self, Error> {
+    pub(super) fn new(trial: &'t Trial, kept: Option<Tokens>, first: &Arrival) -> Result<Self, Error> {
         let looks = trial.rules.iter().map(|rule| Plan::new([Call::look(rule.request(&first.key))]));
         let series = Series::new(first.at, looks.collect::<Result<_, _>>()?);
-        Ok(Self { trial, simulation: Simulation::new(trial), tally: Tally::default(), series })
+        let simulation = Simulation::new(trial).lending_above(kept);
+        Ok(Self { trial, kept, simulation, tally: Tally::default(), series })
     }
 
     pub(super) fn call(&mut self, call: &Arrival) -> Result<(), Error> {
@@ -61,6 +64,7 @@ impl<'t> Run<'t> {
         }
         let Trial { rules, .. } = self.trial;
         let label = rules.iter().map(|rule| rule.limit.name()).collect::<Vec<_>>().join(" and ");
+        let label = self.kept.map_or(label.clone(), |kept| format!("{label}, lent above {kept}"));
         let limits = rules.iter().map(definition).collect();
         Ok(TrialReport { label, limits, figures: self.tally.finish(), series: self.series })
     }

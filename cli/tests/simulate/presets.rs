@@ -35,16 +35,21 @@ fn a_queue_spaces_its_jobs_by_its_rate() {
 #[test]
 fn a_limit_for_each_tenant_protects_the_others_from_a_noisy_one() {
     let [each, together] = run("noisy_neighbour");
-    let quiet = |trial: &Value| {
-        let callers = trial["callers"].as_array().unwrap().iter();
-        callers
-            .filter(|caller| caller["key"].as_str().unwrap().starts_with("quiet"))
-            .fold([0, 0], |sums, caller| [sums[0] + number(caller, "calls"), sums[1] + number(caller, "granted")])
-    };
     assert_eq!(quiet(&together), [1_169, 113], "who asks each 5 ms takes nine of ten tokens as they come");
     assert_eq!(quiet(&each), [1_169, 1_169]);
     // Twenty at once and twenty a second until the last call, at 59.995 s.
     assert_eq!(each["callers"][0], json!({ "key": "noisy", "calls": 12_000, "granted": 20 + 1_199 }));
+}
+
+#[test]
+fn shares_that_are_lent_refuse_no_quiet_tenant_and_leave_nothing_unused() {
+    let [each, together, shares] = run("fair_shares");
+    let [calls, granted] = quiet(&together);
+    assert!(granted < calls / 2, "one limit for all starves them: {granted} of {calls}");
+    assert_eq!([quiet(&each), quiet(&shares)], [[calls, calls]; 2]);
+    // A hundred a second, and what is lent at the start.
+    assert!((6_000..6_200).contains(&number(&shares, "granted")), "{shares}");
+    assert!(number(&each, "granted") < 3_200, "half of the rate is unused");
 }
 
 #[test]
@@ -54,6 +59,14 @@ fn own_limits_and_own_traffic_come_before_those_of_a_preset() {
     assert_eq!(counts(on_its_traffic), [50, 25, 25]);
     let with_its_limits = trials(&["--preset", "dashboard", "--traffic", "burst size=11 every=1h"]);
     assert_eq!(with_its_limits.iter().map(counts).collect::<Vec<_>>(), [[11, 10, 1], [11, 5, 6]]);
+}
+
+/// The calls of quiet tenants, and how many were granted.
+fn quiet(trial: &Value) -> [u64; 2] {
+    let callers = trial["callers"].as_array().unwrap().iter();
+    callers
+        .filter(|caller| caller["key"].as_str().unwrap().starts_with("quiet"))
+        .fold([0, 0], |sums, caller| [sums[0] + number(caller, "calls"), sums[1] + number(caller, "granted")])
 }
 
 fn run<const N: usize>(name: &str) -> [Value; N] {
