@@ -18,6 +18,12 @@ impl RowMap {
         outcome.answers.pop().expect("a plan of one call has one answer")
     }
 
+    /// Whether there is a row that a plan asks for.
+    #[must_use]
+    pub fn has(&self, plan: &Plan) -> bool {
+        plan.rows().iter().any(|row| self.0.contains_key(row))
+    }
+
     /// The balance that a plan of one look finds.
     ///
     /// # Errors

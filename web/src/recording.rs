@@ -1,4 +1,3 @@
-use std::collections::HashSet;
 use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
@@ -142,7 +141,6 @@ struct Recorder<'t> {
     calls: &'t Calls,
     simulation: Simulation<'t>,
     watch: Watch,
-    funded: HashSet<&'t Key>,
     answers: Vec<u8>,
     waits: Vec<f64>,
     balances: Vec<f64>,
@@ -162,7 +160,7 @@ struct Watch {
 
 impl<'t> Recorder<'t> {
     fn new(setting: &'t Setting, calls: &'t Calls) -> Result<Self, Error> {
-        let [rule] = &setting.trial.rules[..] else { unreachable!("a trial of a scene has one limit") };
+        let rule = setting.watched();
         let first = calls.made.first().map_or(&Key::GLOBAL, |first| &first.key);
         let span = u64::try_from(calls.end.micros() - calls.start.micros()).unwrap_or(0);
         let watch = Watch {
@@ -173,10 +171,10 @@ impl<'t> Recorder<'t> {
             levels: Vec::new(),
             window: Window::of(&rule.limit, setting.funds),
         };
-        let simulation = Simulation::new(&setting.trial);
+        let simulation = Simulation::new(&setting.trial).lending_above(setting.kept);
         let (answers, waits, balances) = (Vec::new(), Vec::new(), Vec::new());
-        let (funded, figures) = (HashSet::new(), Figures::default());
-        Ok(Self { setting, calls, simulation, watch, funded, answers, waits, balances, figures })
+        let figures = Figures::default();
+        Ok(Self { setting, calls, simulation, watch, answers, waits, balances, figures })
     }
 
     fn run(mut self) -> Result<TrialRecord, Error> {
@@ -199,9 +197,10 @@ impl<'t> Recorder<'t> {
     }
 
     fn call(&mut self, call: &'t Arrival) -> Result<(), Error> {
-        let [rule] = &self.setting.trial.rules[..] else { unreachable!("a trial of a scene has one limit") };
-        let caller = if rule.is_global { &Key::GLOBAL } else { &call.key };
-        if self.setting.funds > Tokens::ZERO && self.funded.insert(caller) {
+        let rule = self.setting.watched();
+        if self.setting.funds > Tokens::ZERO
+            && !self.simulation.rows().has(&Plan::new([Call::look(rule.request(&call.key))])?)
+        {
             self.simulation.credit(&call.key, self.setting.funds, call.at)?;
         }
         let is_watched = rule.is_global || self.calls.made.first().is_some_and(|first| first.key == call.key);

@@ -20,6 +20,10 @@ pub struct Scene {
     /// How long a call holds what a concurrency limit granted; to the end of the lease, if empty.
     #[serde(default)]
     work: String,
+    /// How much of the second limit, which all callers share, stays behind where the rest is lent; then the second trial
+    /// is of both limits. Nothing is lent, if empty.
+    #[serde(default)]
+    lend: String,
     /// What each caller's wallet holds as the first call comes; nothing, if empty.
     #[serde(default)]
     funds: String,
@@ -61,9 +65,10 @@ pub(crate) struct Calls {
     pub(crate) end: Timestamp,
 }
 
-/// A trial, and what fills its wallets.
+/// A trial, what stays behind of what it lends, and what fills its wallets.
 pub(crate) struct Setting {
     pub(crate) trial: Trial,
+    pub(crate) kept: Option<Tokens>,
     pub(crate) funds: Tokens,
 }
 
@@ -92,12 +97,30 @@ impl Scene {
                     let funds = if limit.kind == LimitKind::Wallet { funds } else { Tokens::ZERO };
                     let rules = vec![Rule { limit, is_global: tried.global }];
                     let trial = Trial { rules, reserve: self.reserve, work };
-                    settings.push(Setting { trial, funds });
+                    settings.push(Setting { trial, kept: None, funds });
                 }
                 Err(found) => faults.extend(found),
             }
         }
+        if let (false, [own, shared]) = (self.lend.is_empty(), &mut settings[..]) {
+            match self.kept() {
+                Ok(kept) => {
+                    shared.kept = Some(kept);
+                    shared.trial.rules.splice(..0, own.trial.rules.iter().cloned());
+                }
+                Err(message) => faults.push(Fault::of("lend", message)),
+            }
+        }
         if faults.is_empty() { Ok(settings) } else { Err(faults) }
+    }
+
+    /// What stays behind where the rest is lent.
+    fn kept(&self) -> Result<Tokens, String> {
+        match &self.limits[..] {
+            [_, shared] if !shared.global => Err("the second limit is not shared by all callers".to_owned()),
+            _ if self.reserve => Err("reservations lend nothing".to_owned()),
+            _ => tokens(&self.lend),
+        }
     }
 
     /// All calls in their order.
@@ -143,6 +166,13 @@ impl Scene {
             return Err(vec![Fault::of("csv", "there is no call in it")]);
         };
         Ok(Calls { start: first.at, end: last.at, made })
+    }
+}
+
+impl Setting {
+    /// The limit whose balance is shown: the one that is lent, or the only one.
+    pub(crate) fn watched(&self) -> &Rule {
+        self.trial.rules.last().expect("a trial of a scene has a limit")
     }
 }
 

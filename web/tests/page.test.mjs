@@ -128,6 +128,21 @@ test("what each caller got is told", async () => {
   assert.deepEqual(got, ["granted in all: noisy 319 of 3000, quiet 308 of 308", "granted in all: noisy 918 of 3000, quiet 41 of 308"]);
 });
 
+test("shares are lent, and by what all callers share", async () => {
+  await browser.open(page);
+  await choose("#preset", "3");
+  const got = () => browser.run(() => [...document.querySelectorAll(".callers")].map((line) => line.textContent));
+  assert.deepEqual(await got(), ["granted in all: quiet 534 of 534, noisy 119 of 4977", "granted in all: quiet 534 of 534, noisy 565 of 4977"]);
+  assert.equal(await text("#name-1"), "own and shared");
+  await browser.click("#tab-command");
+  assert.match(await text("#text"), /--global 'shared = .*--lend-above '200'/s);
+  await browser.fill("#lend", "300");
+  assert.match((await got())[1], /quiet 534 of 534, noisy 119 of 4977$/, "nothing is above");
+  await browser.click("#limit-b-global");
+  assert.equal(await text("#lend-fault"), "the second limit is not shared by all callers");
+  assert.match((await got())[1], /noisy 119/, "the last good state stays");
+});
+
 test("texts are copied", async () => {
   await browser.open(page + FIVE);
   const copied = async (button) => {

@@ -3,10 +3,10 @@ import { Answer, Faulty, type Record, type Trial, record, rust } from "./core";
 import { complain, limitEditor, put } from "./form";
 import { LEFT, RIGHT, bars, busiest, instantText, line, spanText, tokensText } from "./plot";
 import { PRESETS } from "./presets";
-import { type LimitForm, type State, commandOf, hashOf, sceneOf, stateOf, tomlOf, triedOf } from "./scene";
+import { type LimitForm, type State, commandOf, hashOf, isLent, sceneOf, stateOf, tomlOf, triedOf } from "./scene";
 
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
-const inputs = { calls: at<HTMLTextAreaElement>("calls"), work: at<HTMLInputElement>("work"), funds: at<HTMLInputElement>("funds") };
+const inputs = { calls: at<HTMLTextAreaElement>("calls"), work: at<HTMLInputElement>("work"), funds: at<HTMLInputElement>("funds"), lend: at<HTMLInputElement>("lend") };
 const SIDES = ["A", "B"] as const;
 /** Rows of the table of calls. */
 const ROWS = 8;
@@ -73,7 +73,8 @@ function fill(faults: Faulty["faults"]): void {
   const told = (start: string) => faults.find((fault) => fault.place.startsWith(start))?.message;
   if (inputs.calls !== document.activeElement) put(inputs.calls, state.calls);
   complain(inputs.calls, at("calls-fault"), told("traffic"));
-  for (const name of ["work", "funds"] as const) {
+  at("lending").hidden = !(state.limits[1]?.global ?? false) && state.lend === "";
+  for (const name of ["work", "funds", "lend"] as const) {
     put(inputs[name], state[name]);
     complain(inputs[name], at(`${name}-fault`), told(name));
   }
@@ -104,8 +105,9 @@ function draw(): void {
   shown.trials.forEach((trial, side) => {
     const form = good.limits[side]!;
     const part = (name: string) => place.children[side]!.querySelector<HTMLElement>(`.${name}`)!;
-    part("name").textContent = form.name;
-    part("kind").textContent = form.kind.replace("_", " ");
+    const lent = side === 1 && isLent(good);
+    part("name").textContent = lent ? `${good.limits[0]!.name} and ${form.name}` : form.name;
+    part("kind").textContent = lent ? `lent above ${good.lend}` : form.kind.replace("_", " ");
     part("callers").textContent = callers(trial);
     part("balance").innerHTML = line(frame, trial.levels, low, high, { tone: "tokens" });
     part("answers").innerHTML = bars({ ...frame, height: 90 }, shown.instants, trial.answers, most);
@@ -261,9 +263,13 @@ function text(): string {
     case "rust": {
       const constants = good.limits.map((form) => rust(triedOf(form)));
       const used = ["DAY", "HOUR", "MINUTE", "SECOND", "Tokens"].filter((word) => constants.some((one) => one.includes(word)));
+      const [own, shared] = constants.map((one) => /const (\w+)/.exec(one)![1]);
+      const lent = isLent(good)
+        ? `\n\n// consume_all(first_of([vec![${own}.key(caller), ${shared}.global()], vec![${shared}.global().leaving(${good.lend})]]))`
+        : "";
       const duration = constants.some((one) => one.includes("Duration")) ? "use std::time::Duration;\n" : "";
       const names = ["Limit", ...used].sort();
-      return `${duration}use tollgate::${names.length > 1 ? `{${names.join(", ")}}` : "Limit"};\n\n${constants.join("\n")}`;
+      return `${duration}use tollgate::${names.length > 1 ? `{${names.join(", ")}}` : "Limit"};\n\n${constants.join("\n")}${lent}`;
     }
     case "toml":
       return good.limits.map(tomlOf).join("\n\n");
@@ -355,6 +361,7 @@ function start(): void {
   inputs.calls.addEventListener("input", () => change({ calls: inputs.calls.value }));
   inputs.work.addEventListener("input", () => change({ work: inputs.work.value.trim() }));
   inputs.funds.addEventListener("input", () => change({ funds: inputs.funds.value.trim() }));
+  inputs.lend.addEventListener("input", () => change({ lend: inputs.lend.value.trim() }));
   at("seed").addEventListener("input", () => {
     const seed = at<HTMLInputElement>("seed").valueAsNumber;
     if (Number.isSafeInteger(seed) && seed >= 0) change({ seed });

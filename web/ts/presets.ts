@@ -8,7 +8,7 @@ export interface Preset {
   state: State;
 }
 
-const bare = { reserve: false, work: "", funds: "", seed: 1, clicks: [] };
+const bare = { reserve: false, work: "", funds: "", lend: "", seed: 1, clicks: [] };
 
 export const PRESETS: readonly Preset[] = [
   {
@@ -45,6 +45,19 @@ export const PRESETS: readonly Preset[] = [
         limit("total", "token_bucket", { rate: "60", per: "1s", global: true }),
       ],
       calls: "poisson rate=5 per=1s clients=4 key=quiet for=15s\nconstant rate=200 per=1s key=noisy for=15s",
+    },
+  },
+  {
+    title: "Shares that are lent",
+    point: "Limits for each waste what the quiet ones leave. Shares lend it: nobody is refused within his own, and little is wasted.",
+    state: {
+      ...bare,
+      limits: [
+        limit("own", "token_bucket", { rate: "10", per: "1s", capacity: "20" }),
+        limit("shared", "token_bucket", { rate: "100", per: "1s", capacity: "300", global: true }),
+      ],
+      lend: "200",
+      calls: "poisson rate=4 per=1s clients=9 key=quiet for=10s\nburst size=10 every=5s clients=9 key=quiet for=10s\npoisson rate=500 per=1s key=noisy for=10s",
     },
   },
   {

@@ -26,6 +26,8 @@ export interface State {
   reserve: boolean;
   work: string;
   funds: string;
+  /** What stays behind of the second limit, where the rest is lent. */
+  lend: string;
   seed: number;
   /** Calls made by hand, in microseconds since the start. */
   clicks: number[];
@@ -37,6 +39,7 @@ export interface Scene {
   reserve: boolean;
   work: string;
   funds: string;
+  lend: string;
   traffic: string[];
   csv: string;
   clicks: { at: number; cost: string }[];
@@ -114,10 +117,16 @@ export function commandOf(state: State): string {
   });
   if (state.limits.length > 1) options.unshift("--compare");
   options.push(...patterns(state).map((pattern) => `--traffic ${quoted(pattern)}`));
+  if (isLent(state)) options.push(`--lend-above ${quoted(state.lend)}`);
   if (state.reserve) options.push("--reserve");
   if (state.work) options.push(`--work ${quoted(state.work)}`);
   if (state.seed !== 1) options.push(`--seed ${state.seed}`);
   return `tollgate simulate ${options.join(" \\\n    ")}`;
+}
+
+/** Whether the second trial is of both limits. */
+export function isLent(state: State): boolean {
+  return state.lend !== "" && state.limits.length > 1;
 }
 
 export function patterns(state: State): string[] {
@@ -125,10 +134,10 @@ export function patterns(state: State): string[] {
 }
 
 export function sceneOf(state: State, csv: string): Scene {
-  const { reserve, work, funds, seed } = state;
+  const { reserve, work, funds, lend, seed } = state;
   const limits = state.limits.map(triedOf);
   const clicks = state.clicks.map((at) => ({ at, cost: "" }));
-  return { limits, reserve, work, funds, seed, traffic: patterns(state), csv, clicks };
+  return { limits, reserve, work, funds, lend, seed, traffic: patterns(state), csv, clicks };
 }
 
 /** A state as the hash of an address. */
@@ -143,6 +152,7 @@ export function hashOf(state: State): string {
   if (state.reserve) words.set("reserve", "");
   if (state.work) words.set("work", state.work);
   if (state.funds) words.set("funds", state.funds);
+  if (state.lend) words.set("lend", state.lend);
   if (state.seed !== 1) words.set("seed", `${state.seed}`);
   if (state.clicks.length > 0) words.set("clicks", state.clicks.join(","));
   return `#${words}`;
@@ -161,6 +171,7 @@ export function stateOf(hash: string): State | undefined {
     reserve: words.has("reserve"),
     work: words.get("work") ?? "",
     funds: words.get("funds") ?? "",
+    lend: words.get("lend") ?? "",
     seed: whole(words.get("seed")) ?? 1,
     clicks,
   };
