@@ -2,7 +2,9 @@ use std::collections::HashMap;
 #[cfg(feature = "postgres")]
 use std::time::Duration;
 
-use super::alternatives::{alternatives, enforced, exceeded, keep_right, possible};
+#[cfg(feature = "postgres")]
+use super::alternatives::{alternatives, enforced};
+use super::alternatives::{exceeded, keep_right, possible};
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
 use super::row::Row;
 use crate::algebra::{Ask, Timestamp};
