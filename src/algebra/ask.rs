@@ -32,6 +32,8 @@ struct Part {
     requests: i64,
     most: Tokens,
     least: Tokens,
+    /// Which part of all that is there it takes at most: one in so many.
+    one_in: i64,
 }
 
 impl Ask {
@@ -51,7 +53,29 @@ impl Ask {
     /// The same, for as many tokens as there are, at least so many.
     pub(crate) fn up_to(self, least: Option<Tokens>) -> Self {
         let Some(least) = least else { return self };
-        Self { cost: Tokens::ZERO, part: Some(Part { requests: 1, most: self.cost, least }), ..self }
+        Self { cost: Tokens::ZERO, part: Some(Part { requests: 1, most: self.cost, least, one_in: 1 }), ..self }
+    }
+
+    /// The same, for calls to come: at most a sixteenth of what is there.
+    ///
+    /// So the key is not emptied for a caller that may never come, and what accidents let a span keep beyond its bound
+    /// is small.
+    pub(crate) fn ahead(self) -> Self {
+        let Some(part) = self.part else { return self };
+        let leaving = wide(part.least) * i128::from(AHEAD - 1);
+        Self { part: Some(Part { one_in: AHEAD, ..part }), leaving: Some(cut(leaving)), ..self }
+    }
+
+    /// Whether it is for calls to come.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_ahead(self) -> bool {
+        self.part.is_some_and(|part| part.one_in > 1)
+    }
+
+    /// Whether it is a cost to pay at once, and nothing else.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_plain(self) -> bool {
+        self.part.is_none() && self.leaving.is_none() && !self.reserving && !self.shadow
     }
 
     /// The same, granted only if so much stays behind.
@@ -109,9 +133,10 @@ impl Ask {
     /// How many tokens each request gets that takes a part, if one does: as many as there are, or the least where there
     /// are fewer. Whole ones where only such are asked for.
     pub(super) fn part_of(self, balance: i128, terms: &Terms) -> Option<Tokens> {
-        let Part { requests, most, least } = self.part?;
-        let spare = balance - self.floor(terms) - wide(self.cost);
-        let (each, one) = (cut(spare / i128::from(requests)).min(most).micros(), Tokens::ONE.micros());
+        let Part { requests, most, least, one_in } = self.part?;
+        let kept = if one_in == 1 { self.floor(terms) + wide(self.cost) } else { 0 };
+        let each = (balance - kept) / i128::from(requests) / i128::from(one_in);
+        let (each, one) = (cut(each).min(most).micros(), Tokens::ONE.micros());
         let fraction = if [most, least].iter().all(|amount| amount.micros() % one == 0) { each % one } else { 0 };
         Some(Tokens::from_micros(each - fraction).max(least))
     }
@@ -146,7 +171,7 @@ impl Ask {
 
     /// All that a repeat must ask as well. Rows keep a hash of it.
     pub(crate) fn print(self) -> impl Iterator<Item = u8> {
-        let part = self.part.map(|Part { requests, most, least }| [requests, most.micros(), least.micros()]);
+        let part = self.part.map(|Part { requests, most, least, .. }| [requests, most.micros(), least.micros()]);
         let amounts = [self.cost.micros()].into_iter().chain(part.into_iter().flatten());
         let amounts = amounts.chain(self.leaving.map(Tokens::micros));
         let Position { alternative, split } = self.place;
@@ -190,3 +215,7 @@ impl Ask {
         Some(Self { cost, part, leaving: self.leaving.max(other.leaving), ..self })
     }
 }
+
+/// In a model of four processes with demand above the rate, a sixteenth leaves 98 to 100 % of the grants that there are
+/// without; a half leaves 83 to 96 %.
+const AHEAD: i64 = 16;

@@ -50,6 +50,7 @@
 mod ask;
 mod list;
 mod pool;
+mod rest;
 mod settle;
 mod shard;
 mod split;
@@ -60,6 +61,7 @@ pub use crate::timestamp::Timestamp;
 pub use ask::Ask;
 pub use list::{Entry, List};
 pub use pool::{Pool, TooDeep, Verdict};
+pub use rest::Rest;
 pub(crate) use settle::{Settled, Unsettled};
 pub use shard::Portion;
 pub(crate) use split::{Lacking, Piece, most, split};

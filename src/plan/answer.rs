@@ -16,6 +16,8 @@ use crate::tokens::Tokens;
 pub enum Answer {
     /// Everything asked was taken.
     Granted {
+        /// The instant that the first row stands at from now on.
+        stands_at: Timestamp,
         /// The clock as it was read.
         observed_at: Timestamp,
         /// The instant of the decision: the same, or the latest that a row stands at.

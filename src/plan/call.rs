@@ -7,11 +7,15 @@ use super::alternatives::{alternatives, enforced};
 use super::alternatives::{exceeded, keep_right, possible};
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
 use super::row::Row;
-use crate::algebra::{Ask, Timestamp};
+#[cfg(feature = "postgres")]
+use crate::algebra::Flow;
+use crate::algebra::{Ask, Rest, Timestamp};
 use crate::call_name::{CallError, CallName, Drawn, Keeping, Once};
 use crate::error::Error;
 use crate::hash::stable_hash;
 use crate::key::Key;
+#[cfg(feature = "postgres")]
+use crate::limit::Limit;
 use crate::limit::LimitKind;
 #[cfg(feature = "postgres")]
 use crate::parts::Parts;
@@ -45,6 +49,25 @@ impl Call {
     /// Says whether tokens could be taken from every limit, and takes none.
     pub fn check(requests: impl IntoIterator<Item = Request>) -> Self {
         Self { checked: asks(requests, Ask::consume, Action::Check) }
+    }
+
+    /// Takes tokens for calls to come, for good: a sixteenth of what is there, and no more than the cost; or nothing
+    /// where that is less than the least of [`Request::up_to`].
+    pub fn ahead(request: Request) -> Self {
+        let ahead = |mut items: Vec<Item<Ask>>| {
+            for item in &mut items {
+                item.action = item.action.ahead();
+            }
+            Action::Take(items)
+        };
+        Self { checked: asks([request], Ask::consume, ahead) }
+    }
+
+    /// Gives back what was taken ahead and not spent, as far as time has not brought it back. Nothing to a missing row.
+    /// It must be asked once at most.
+    pub fn give_back(request: Request, rest: Rest) -> Self {
+        let give_back = |request| CheckedCall::of_one(request, Alteration::GiveBack(rest));
+        Self { checked: request.checked().map(give_back) }
     }
 
     /// Gives tokens back, up to the capacity.
@@ -172,6 +195,18 @@ pub(crate) struct CheckedCall {
     pub(super) stored: Option<Box<OwnRow>>,
 }
 
+/// What a call does to a limit and key.
+#[cfg(feature = "postgres")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Touch<'c> {
+    pub(crate) limit: &'c Limit,
+    pub(crate) key: &'c Key,
+    /// A cost to pay at once, if that is all.
+    pub(crate) pays: Option<Tokens>,
+    /// Whether it gives what nobody has charged.
+    pub(crate) replenishes: bool,
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     /// The first alternative that is granted, all or nothing; each limit and key once in it.
@@ -278,7 +313,7 @@ impl CheckedCall {
             Action::Alter(Item { target, action }) => match action {
                 Alteration::Debit(cost) => *cost > Tokens::ZERO,
                 Alteration::Credit(_) => target.limit.kind == LimitKind::Wallet,
-                Alteration::Look | Alteration::Reset => false,
+                Alteration::GiveBack(_) | Alteration::Look | Alteration::Reset => false,
             },
             Action::Settle(settling) => settling.charges.iter().any(|charge| charge.kind == ChargeKind::Wallet),
         }
@@ -333,6 +368,23 @@ impl CheckedCall {
         call
     }
 
+    /// What it does to each limit and key that it asks, for who holds tokens of them; nothing where it settles.
+    pub(crate) fn touches(&self) -> impl Iterator<Item = Touch<'_>> {
+        let items = if let Action::Take(items) = &self.action { items.as_slice() } else { &[] };
+        let plain = |item: &&Item<Ask>| item.action.is_plain() && !matches!(item.target.terms.flow, Flow::Named { .. });
+        let mut pays = items
+            .iter()
+            .map(move |item| Some(item).filter(plain).filter(|_| self.stored.is_none()).map(|item| item.action.cost()));
+        let altered = if let Action::Alter(item) = &self.action { Some(item.action) } else { None };
+        let replenishes = matches!(altered, Some(Alteration::Credit(_) | Alteration::Reset));
+        self.targets().map(move |target| Touch {
+            limit: &target.limit,
+            key: target.key(),
+            pays: pays.next().flatten(),
+            replenishes,
+        })
+    }
+
     /// The rows of concurrency limits in which it may free something.
     pub(crate) fn releases(&self) -> impl Iterator<Item = &Row> {
         let reset = self.targets().filter(|target| self.raises_balance() && target.limit.lease().is_some());
@@ -364,7 +416,7 @@ impl CheckedCall {
     pub(crate) fn raises_balance(&self) -> bool {
         match &self.action {
             Action::Take(_) | Action::Check(_) => false,
-            Action::Alter(item) => matches!(item.action, Alteration::Credit(_) | Alteration::Reset),
+            Action::Alter(item) => !matches!(item.action, Alteration::Debit(_) | Alteration::Look),
             Action::Settle(settling) => !matches!(settling.end, End::Renewed),
         }
     }
@@ -392,7 +444,7 @@ impl CheckedCall {
     /// has not been granted before, and the limit has one row, from which nothing is released, and gives all of the
     /// cost.
     pub(crate) fn refusable(&self) -> impl Iterator<Item = impl Iterator<Item = &Item<Ask>>> {
-        let escapes = self.is_once() || self.alternatives().flatten().any(|item| item.action.is_reserving());
+        let escapes = self.is_once() || self.alternatives().flatten().any(|item| item.action.is_reserving() || item.action.is_ahead());
         let is_certain =
             |item: &&Item<Ask>| item.target.rows == 1 && item.target.limit.lease().is_none() && !item.action.is_split();
         self.alternatives().filter(move |_| !escapes).map(move |items| items.iter().filter(is_certain))

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::row::Row;
-use crate::algebra::{Terms, Timestamp};
+use crate::algebra::{Rest, Terms, Timestamp};
 use crate::call_name::{CallName, Keeping};
 use crate::key::Key;
 use crate::limit::Limit;
@@ -42,7 +42,7 @@ impl Target {
         Self { first: Row::new(&limit, key, 0), rows: limit.shards.into(), terms, limit }
     }
 
-    pub(super) fn key(&self) -> &Key {
+    pub(crate) fn key(&self) -> &Key {
         &self.first.key
     }
 
@@ -56,6 +56,8 @@ impl Target {
 pub(crate) enum Alteration {
     Credit(Tokens),
     Debit(Tokens),
+    /// What was taken ahead, and time has not brought back.
+    GiveBack(Rest),
     /// Changes nothing.
     Look,
     Reset,

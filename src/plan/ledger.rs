@@ -281,6 +281,7 @@ impl Ledger {
         let (observed_at, ready_at) = (self.now, waits.unwrap_or(self.now));
         let (source, amount) = (Source::Database, part.unwrap_or(first));
         Ok(Answer::Granted {
+            stands_at: self.stands_at(places),
             observed_at,
             decided_at,
             source,
@@ -381,6 +382,7 @@ impl Ledger {
         let remaining = standings.iter().map(|standing| standing.remaining).min().unwrap_or(Tokens::MAX);
         let ready_at = given.ready_at.map_or(self.now, |ready_at| ready_at.max(self.now));
         Ok(Answer::Granted {
+            stands_at: self.stands_at(places),
             observed_at: self.now,
             decided_at: row.charged_at.max(self.now),
             source: Source::Repeated,
@@ -392,6 +394,11 @@ impl Ledger {
             standings: standings.into(),
             would_deny: given.would_deny,
         })
+    }
+
+    /// The instant that the first row stands at; now, where it is missing.
+    fn stands_at(&self, places: &[usize]) -> Timestamp {
+        places.first().and_then(|place| self.states[*place].as_ref()).map_or(self.now, |row| row.ts)
     }
 
     /// Where a limit stands of which this was asked.
@@ -439,6 +446,8 @@ impl Ledger {
             }
             Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| too_deep(limit))?,
             Alteration::Reset => pool.reset(),
+            // Nobody can tell a row that was missing from one that was reset.
+            Alteration::GiveBack(rest) => pool.credit(rest.owed(&item.target.terms, pool.now())),
             Alteration::Look => Vec::new(),
         };
         let (decided_at, before) = (pool.now(), pool.balance());

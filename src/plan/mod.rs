@@ -45,6 +45,8 @@ use call::Action;
 pub use call::Call;
 pub(crate) use call::CheckedCall;
 #[cfg(feature = "postgres")]
+pub(crate) use call::Touch;
+#[cfg(feature = "postgres")]
 pub(crate) use item::Item;
 pub use ledger::{CallChange, Change};
 pub use row::Row;

@@ -12,6 +12,7 @@ mod limits_file;
 mod model;
 mod parts;
 mod periods;
+mod prefetch;
 mod properties;
 mod regressions;
 mod shadows;
