@@ -261,6 +261,9 @@ pub enum Source {
     /// A gate, from a refusal that it remembers. The database was not asked; it would have refused as well, unless
     /// somebody else has raised the balance since.
     Memory,
+    /// A gate, from tokens that it had [taken ahead](crate::GateBuilder::prefetch): the database has charged them, at
+    /// [`decided_at`](Grant::decided_at), and what is left is told as of then.
+    Prefetched,
     /// A gate that could not ask the database, as its failure policy demands.
     Degraded,
 }

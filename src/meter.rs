@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::decision::{Denied, Source};
 use crate::error::{Error, chain};
 use crate::reason::Reason;
+use crate::tokens::Tokens;
 
 /// Who decides.
 #[derive(Clone, Copy)]
@@ -40,19 +41,29 @@ pub(crate) fn refused(by: By, denied: &Denied) {
 }
 
 fn answered(by: By, limit: &str, outcome: &'static str, source: Source, reason: Option<&'static str>) {
-    let source = match source {
+    let source = word(source);
+    tracing::debug!(by = by.as_str(), limit, outcome, source, reason, "decided");
+    #[cfg(feature = "metrics")]
+    count(by, limit, outcome, source, reason, 1);
+}
+
+fn word(source: Source) -> &'static str {
+    match source {
         Source::Database => "database",
         Source::Repeated => "repeated",
         Source::Memory => "memory",
+        Source::Prefetched => "prefetched",
         Source::Degraded => "degraded",
-    };
-    tracing::debug!(by = by.as_str(), limit, outcome, source, reason, "decided");
-    #[cfg(feature = "metrics")]
+    }
+}
+
+#[cfg(feature = "metrics")]
+fn count(by: By, limit: &str, outcome: &'static str, source: &'static str, reason: Option<&'static str>, calls: u64) {
     metrics::counter!(
         DECISIONS, "by" => by.as_str(), "limit" => limit.to_owned(), "outcome" => outcome, "source" => source,
         "reason" => reason.unwrap_or_default()
     )
-    .increment(1);
+    .increment(calls);
 }
 
 /// A limit would have refused a call, if it were no shadow.
@@ -60,6 +71,30 @@ pub(crate) fn would_deny(by: By, limit: &str) {
     tracing::debug!(by = by.as_str(), limit, "would deny");
     #[cfg(feature = "metrics")]
     metrics::counter!(WOULD_DENY, "by" => by.as_str(), "limit" => limit.to_owned()).increment(1);
+}
+
+/// Tokens were taken for calls to come.
+pub(crate) fn taken_ahead(limit: &str, tokens: Tokens) {
+    tracing::debug!(limit, %tokens, "taken ahead");
+    #[cfg(feature = "metrics")]
+    metrics::gauge!(PREFETCHED, "limit" => limit.to_owned()).increment(shown(tokens));
+}
+
+/// What was taken ahead is spent or gone, and so many calls were granted from it.
+pub(crate) fn slice_ended(limit: &str, tokens: Tokens, calls: u32) {
+    tracing::debug!(limit, %tokens, calls, "no longer ahead");
+    #[cfg(feature = "metrics")]
+    {
+        metrics::gauge!(PREFETCHED, "limit" => limit.to_owned()).decrement(shown(tokens));
+        count(By::Gate, limit, "granted", word(Source::Prefetched), None, calls.into());
+    }
+}
+
+/// Tokens as a gauge shows them.
+#[cfg(feature = "metrics")]
+#[expect(clippy::cast_precision_loss, reason = "for a picture")]
+fn shown(tokens: Tokens) -> f64 {
+    tokens.micros() as f64 / 1e6
 }
 
 /// The database did not answer a call.
@@ -128,15 +163,16 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | `tollgate_batch_calls` | histogram | |
 /// | `tollgate_batch_seconds` | histogram | |
 /// | `tollgate_locked_calls_total` | counter: a gate's calls that were decided under a lock | |
+/// | `tollgate_prefetched_tokens` | gauge: tokens [taken ahead](crate::GateBuilder::prefetch), as charged | `limit` |
 /// | `tollgate_swept_rows_total` | counter | `table` (`ephemeral`, `durable`) |
 /// | `tollgate_limit_capacity_tokens` | gauge: the most that a limit holds for a key | `limit` |
 /// | `tollgate_limit_rate_tokens` | gauge: what comes back to a key in a second | `limit` |
 ///
 /// `by` is `gate` or `limiter`; `outcome` is `granted`, `denied` or `changed`; `source` is `database`, `repeated`,
-/// `memory` or `degraded`; `reason` is that of a refusal (`short`, `held_back`, `leased`), else empty. A refusal is
-/// counted under the limit to wait for longest. A limiter counts what it has answered, whether its caller commits or
-/// not. Errors count whatever the failure policy makes of them. A gate locks for calls that have lost a race or whose
-/// row is new.
+/// `memory`, `prefetched` or `degraded`; `reason` is that of a refusal (`short`, `held_back`, `leased`), else empty. A
+/// refusal is counted under the limit to wait for longest. A limiter counts what it has answered, whether its caller
+/// commits or not. Errors count whatever the failure policy makes of them. A gate locks for calls that have lost a race
+/// or whose row is new, and counts what it has granted from tokens taken ahead when these end.
 ///
 /// # Example
 ///
@@ -159,13 +195,13 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
     describe_counter!(BATCHES, Unit::Count, "Batches of a gate.");
     describe_histogram!(BATCH_CALLS, Unit::Count, "Calls of a batch.");
     describe_histogram!(BATCH, Unit::Seconds, "From the start of a batch to its last answer.");
+    describe_gauge!(PREFETCHED, Unit::Count, "Tokens taken ahead, as they were charged, until their time is over.");
     describe_counter!(LOCKED, Unit::Count, "Calls of a gate that were decided under a lock.");
     describe_counter!(SWEPT, Unit::Count, "Full rows that a sweeper has deleted.");
     describe_gauge!(CAPACITY, Unit::Count, "The most that a limit holds for a key.");
     describe_gauge!(RATE, Unit::CountPerSecond, "What comes back to a key of a limit.");
-    #[expect(clippy::cast_precision_loss, reason = "for a picture")]
     for limit in limits {
-        let [capacity, rate] = [limit.most(), limit.rate].map(|tokens| tokens.micros() as f64 / 1e6);
+        let [capacity, rate] = [limit.most(), limit.rate].map(shown);
         gauge!(CAPACITY, "limit" => limit.name().to_owned()).set(capacity);
         // Nothing comes back to a wallet.
         if !limit.period.is_zero() {
@@ -184,10 +220,13 @@ mod names {
     pub(super) const BATCHES: &str = "tollgate_batches_total";
     pub(super) const BATCH_CALLS: &str = "tollgate_batch_calls";
     pub(super) const BATCH: &str = "tollgate_batch_seconds";
+    pub(super) const PREFETCHED: &str = "tollgate_prefetched_tokens";
     pub(super) const LOCKED: &str = "tollgate_locked_calls_total";
     pub(super) const SWEPT: &str = "tollgate_swept_rows_total";
     pub(super) const CAPACITY: &str = "tollgate_limit_capacity_tokens";
     pub(super) const RATE: &str = "tollgate_limit_rate_tokens";
 }
 #[cfg(feature = "metrics")]
-use names::{BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, QUEUE, RATE, SWEPT, WAIT, WOULD_DENY};
+use names::{
+    BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, PREFETCHED, QUEUE, RATE, SWEPT, WAIT, WOULD_DENY,
+};

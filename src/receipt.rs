@@ -12,7 +12,7 @@ use crate::text::Text;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 #[cfg(feature = "postgres")]
-use crate::{error::Error, tokens::TokensError};
+use crate::{error::Error, request::Plain, tokens::TokensError};
 
 /// What was taken, and from where: a value to keep with the job that it pays for, and to settle or cancel by.
 ///
@@ -176,6 +176,16 @@ impl Charge {
     #[cfg(feature = "postgres")]
     pub(crate) fn period(&self) -> Duration {
         Duration::from_micros(self.period.unsigned_abs())
+    }
+
+    /// A part of it, paid by a request of its limit and key.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn part(&self, paid: &Plain<'_>) -> Self {
+        // The texts are the request's: those of the charge would be counted by all who ask the key at the same time.
+        let Plain { limit, key, cost, flat } = *paid;
+        let Self { ready_at, version, storage, shard, before, kind, until, refill, period, lease, .. } = *self;
+        let (limit, key) = (limit.name.clone(), key.clone());
+        Self { limit, key, cost, ready_at, version, storage, shard, before, flat, kind, until, refill, period, lease }
     }
 
     /// Whether one cost for all requests is that of its request, too.

@@ -60,7 +60,7 @@ impl Limit {
         self.ask(Ok(Key::GLOBAL))
     }
 
-    fn ask(&self, key: Result<Key, KeyError>) -> Request {
+    pub(crate) fn ask(&self, key: Result<Key, KeyError>) -> Request {
         Request {
             limit: self.clone(),
             key,
@@ -308,6 +308,22 @@ impl Request {
         &self.limit
     }
 
+    /// Which limit it asks, and for which key, if that is one.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn asked(&self) -> Option<(&Limit, &Key)> {
+        Some((&self.limit, self.key.as_ref().ok()?))
+    }
+
+    /// What it asks, if that is to pay a cost at once, and nothing else.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn plain(&self) -> Option<Plain<'_>> {
+        let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period } = self;
+        let is_plain = matches!((least, leaving), (Ok(None), Ok(None)))
+            && (keeping.is_none() && once.is_none() && period.is_none() && !shadow);
+        let (Ok(key), Ok(cost), true) = (key, cost, is_plain) else { return None };
+        Some(Plain { limit, key, cost: *cost, flat: *flat })
+    }
+
     /// The request, if its key, cost and options are right.
     pub(crate) fn checked(self) -> Result<CheckedRequest, Error> {
         let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = self;
@@ -340,6 +356,23 @@ impl Request {
         let once = once.map_err(|source| Error::Call { limit: name(), source })?;
         let place = place.unwrap_or_default();
         Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place })
+    }
+}
+
+/// A cost to pay at once.
+#[cfg(feature = "postgres")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plain<'r> {
+    pub(crate) limit: &'r Limit,
+    pub(crate) key: &'r Key,
+    pub(crate) cost: Tokens,
+    pub(crate) flat: bool,
+}
+
+#[cfg(feature = "postgres")]
+impl Plain<'_> {
+    pub(crate) fn is_of_same_key(&self, other: &Self) -> bool {
+        (&self.limit.name, self.key) == (&other.limit.name, other.key)
     }
 }
 

@@ -72,14 +72,18 @@ impl Batch {
             return (Left::Sound(connection), Vec::new());
         }
         let (started, calls) = (Instant::now(), self.callers.len());
+        let callers = self.callers.iter().filter(|caller| caller.is_there()).count();
         self.begin(&mut connection);
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
         let decided = self.decide(shared, divide, &mut connection).instrument(span).await;
         // Calls over several parts have their own lane, whatever the width. All calls of a batch are of one kind.
         if self.plan.call(0).part().is_some() {
-            shared.width.saw(calls);
+            shared.width.saw(callers);
         }
-        meter::batch(calls, started.elapsed());
+        if let Some(prefetch) = &shared.prefetch {
+            prefetch.saw(started.elapsed());
+        }
+        meter::batch(callers, started.elapsed());
         let blocked = std::mem::take(&mut self.blocked);
         (self.leave(shared, connection, decided), blocked)
     }
@@ -113,6 +117,7 @@ impl Batch {
         if let Err(error) = decided {
             self.answer_rest(shared, &error);
             if !error.leaves_connection() {
+                shared.broke();
                 let silent = |since| Left::Silent(connection, since, error);
                 return self.silent_since.map_or(Left::Gone, silent);
             }
@@ -326,7 +331,7 @@ impl Batch {
                     }
                 }
             }
-            (Some(_), Ok(_)) if self.plan.call(call).raises_balance() => self.forget(shared, call),
+            (_, Ok(_)) if self.plan.call(call).raises_balance() => self.forget(shared, call),
             _ => {}
         }
         self.answer(call, answer);
@@ -334,16 +339,23 @@ impl Batch {
 
     /// Forgets what was remembered of a call's rows: they were raised, or written in an unknown way.
     fn forget(&self, shared: &Shared, call: usize) {
+        if let Some(prefetch) = &shared.prefetch {
+            let replenished = self.plan.call(call).touches().filter(|touch| touch.replenishes);
+            replenished.for_each(|touch| prefetch.forget(touch.limit, touch.key));
+        }
         let Some(refusals) = &shared.refusals else { return };
         self.plan.places_of(call).for_each(|place| refusals.forget(&self.plan.rows()[place]));
     }
 
-    /// Sets calls aside whose rows somebody locks. Nothing of them is carried out.
+    /// Sets calls aside whose rows somebody locks. Nothing of them is carried out. Those of the gate's own are dropped.
     fn set_aside(&mut self, calls: &[usize]) {
         for place in calls {
             let Caller { reply, blocked_since, .. } = &mut self.callers[*place];
             if let Some(mut reply) = reply.take() {
                 reply.undo();
+                if !reply.has_caller() {
+                    continue;
+                }
                 let (call, blocked_since) = (self.plan.call(*place).clone(), *blocked_since);
                 self.blocked.push(QueuedCall { call, reply, blocked_since });
             }
@@ -368,6 +380,13 @@ impl Batch {
         if let Some(reply) = self.callers[call].reply.take() {
             reply.send(answer);
         }
+    }
+}
+
+impl Caller {
+    /// Whether somebody waits for an answer, and it is not the gate itself.
+    fn is_there(&self) -> bool {
+        self.reply.as_ref().is_some_and(Reply::has_caller)
     }
 }
 

@@ -9,10 +9,12 @@ use sqlx::PgPool;
 use super::Gate;
 use super::clock::Clock;
 use super::fallback::{Fallback, OnFailure};
+use super::prefetch::{Ages, Prefetch};
 use super::refusals::Refusals;
 use super::shared::{Settings, Shared};
 use super::tally::Tally;
 use super::width::Width;
+use crate::limit::Limit;
 use crate::parts::Parts;
 use crate::store::Backend;
 
@@ -25,6 +27,7 @@ pub struct GateBuilder {
     settings: Settings,
     staleness: Option<Duration>,
     remembered_keys: usize,
+    ages: Ages,
     on_failure: OnFailure,
     counted_keys: usize,
 }
@@ -43,7 +46,8 @@ impl GateBuilder {
         };
         let (staleness, remembered_keys, counted_keys) = (None, 10_000, 0);
         let on_failure = OnFailure::Closed;
-        Self { pool, lanes: None, settings, staleness, remembered_keys, on_failure, counted_keys }
+        let ages = Ages::default();
+        Self { pool, lanes: None, settings, staleness, remembered_keys, ages, on_failure, counted_keys }
     }
 
     /// How many lanes work side by side, each on one connection while it has work; 1 to 64, and never more than the
@@ -89,6 +93,44 @@ impl GateBuilder {
     /// How many keys are remembered at most; 10 000 by default. Further ones ask the database.
     pub fn remembered_keys(mut self, keys: usize) -> Self {
         self.remembered_keys = keys;
+        self
+    }
+
+    /// Takes tokens ahead of keys that are asked often: calls are granted from this process's memory, in microseconds
+    /// and with [`Source::Prefetched`](crate::Source::Prefetched), within `max_age` of the instant at which the
+    /// database has charged what they spend. At least 10 ms; zero, the default, is never.
+    ///
+    /// A key pays from about three calls within `max_age`: then three of five are granted from memory, of ten calls
+    /// nine. Of a key that is at its limit hardly any: nothing is there to take. At most a sixteenth of what is there
+    /// is taken, and seven tenths of what is expected. What is not spent is given back in time, less what has come back
+    /// to the key meanwhile. The gate writes fewer than 1.5 times per key and `max_age`.
+    ///
+    /// # What is promised
+    ///
+    /// The bound of each limit holds for what was spent, dated at [`Grant::decided_at`](crate::Grant::decided_at). By
+    /// the instants of the answers a span counts as longer by `max_age`. A crash costs what lay in memory, until it
+    /// comes back. While it lies there, other processes may be refused, and be told to wait for too long, by what lies
+    /// there divided by the rate. A [`reset`](Gate::reset) or a credit of this gate counts at once, one that is made
+    /// elsewhere within
+    /// `max_age`. The guide *guarantees* says what else can add, and how much.
+    ///
+    /// # What is served
+    ///
+    /// [`consume`](Gate::consume), [`wait`](Gate::wait) and what is built on them, of token buckets, and of stepped
+    /// buckets whose capacity is above their rate, in one row. Everything else asks the database: calls with other
+    /// kinds of limits, with an id, a lapse, a part, a named period, a shadow or tokens that stay behind, and those for
+    /// more than lies in memory. What lies there is given back before, by the same statement. So a key that is mostly
+    /// asked so gains nothing.
+    ///
+    /// Close such a gate before the process ends ([`Gate::close`]): one that is dropped leaves what it holds charged.
+    pub fn prefetch(mut self, max_age: Duration) -> Self {
+        self.ages.of_all = at_least(max_age);
+        self
+    }
+
+    /// The same for one limit, by its name, whatever is said for all: zero takes nothing of it ahead.
+    pub fn prefetch_of(mut self, limit: &Limit, max_age: Duration) -> Self {
+        self.ages.by_limit.insert(limit.name.clone(), at_least(max_age));
         self
     }
 
@@ -190,17 +232,24 @@ impl GateBuilder {
             Some(_) => Width::fixed(most),
             None => Width::growing(most, self.settings.max_batch),
         };
+        let parts = self.settings.backend.parts;
         let shared = Shared {
             width,
             pool: self.pool,
             settings: self.settings,
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
+            prefetch: self.ages.shortest().map(|_| Arc::new(Prefetch::new(self.ages, parts))),
             fallback: Fallback::new(self.on_failure),
             tally: (self.counted_keys > 0).then(|| Tally::new(self.counted_keys)),
             has_parts: AtomicBool::new(false),
         };
         Gate::with(shared, most)
     }
+}
+
+/// A span in which something can be given back.
+fn at_least(max_age: Duration) -> Duration {
+    if max_age.is_zero() { max_age } else { max_age.max(Duration::from_millis(10)) }
 }
 
 const DEFAULT_LANES: usize = 4;

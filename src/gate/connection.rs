@@ -2,7 +2,7 @@ use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, PgConnection, PgPool, Postgres, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _};
 
 use super::shared::Shared;
 use crate::error::{Error, Step};
@@ -24,7 +24,13 @@ impl Connection {
         let failed = |source| database(Step::Acquire, limit, source);
         let patience = shared.settings.acquire_timeout;
         match tokio::time::timeout(patience, shared.pool.acquire()).await {
-            Ok(Ok(inner)) => return Ok(Self { inner, sound: true }),
+            Ok(Ok(inner)) => {
+                // One that replaces another, which the pool found broken. It may also be the pool's first one.
+                if inner.cached_statements_size() == 0 {
+                    shared.broke();
+                }
+                return Ok(Self { inner, sound: true });
+            }
             Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {}
             Ok(Err(source)) => return Err(failed(source)),
         }

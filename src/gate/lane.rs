@@ -12,6 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use sqlx::Connection as _;
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
 use super::batch::{Batch, Left};
 use super::blocked::Blocked;
@@ -34,11 +35,13 @@ pub(super) struct Lane {
     shared: Arc<Shared>,
     blocked: Arc<Blocked>,
     queue: Mutex<Queue>,
+    /// Told when it has no worker any longer.
+    idle: Notify,
 }
 
 impl Lane {
     pub(super) fn new(shared: Arc<Shared>, blocked: Arc<Blocked>) -> Self {
-        Self { shared, blocked, queue: Mutex::default() }
+        Self { shared, blocked, queue: Mutex::default(), idle: Notify::new() }
     }
 
     /// Queues a call, or says that the queue is full.
@@ -63,9 +66,21 @@ impl Lane {
             // Everybody who waits hears it, once the lock is free.
             let dismissed = std::mem::take(&mut *lane.queue());
             drop(dismissed);
+            lane.idle.notify_waiters();
         });
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(work(self.clone(), worker));
+        }
+    }
+
+    /// Returns once everybody who waits is answered, or set aside.
+    pub(super) async fn drained(&self) {
+        loop {
+            let idle = self.idle.notified();
+            if !self.queue().has_worker {
+                return;
+            }
+            idle.await;
         }
     }
 
@@ -74,6 +89,10 @@ impl Lane {
         let mut queue = self.queue();
         let limit = queue.first().map(|next| next.reply.limit().clone());
         queue.has_worker = limit.is_some();
+        drop(queue);
+        if limit.is_none() {
+            self.idle.notify_waiters();
+        }
         limit
     }
 
@@ -88,7 +107,10 @@ impl Lane {
         for call in late {
             call.reply.refuse();
         }
-        Batch::new(batch)
+        Batch::new(match &self.shared.prefetch {
+            Some(prefetch) => prefetch.accompany(batch),
+            None => batch,
+        })
     }
 
     /// Gives everybody who waits an error. Nothing of their calls was begun.
@@ -153,7 +175,10 @@ async fn work(lane: Arc<Lane>, worker: Worker<impl FnMut()>) {
                 };
             }
             // It is the answer to all who wait: nobody waits as long again for the same.
-            Err(error) => lane.refuse(&error),
+            Err(error) => {
+                lane.shared.broke();
+                lane.refuse(&error);
+            }
         }
         // Those who were answered get their turn before the next batch: if they ask again, they are in it. Once is
         // not enough: another thread of the runtime may have taken some of them over.

@@ -22,7 +22,8 @@ use crate::receipt::{Charge, Receipt};
 ///
 /// A lease that could not be renewed for its whole length, or that a crash has emptied from the table of ephemeral
 /// limits, is over: others may have been granted what it held. [`lapsed`](Self::lapsed) returns then, a hundredth of
-/// the lease before the database lets it go. Race it against the work. What is written after that, somebody else may be
+/// the lease before the database lets it go, and when the gate is [closed](Gate::close). Race it against the work. What
+/// is written after that, somebody else may be
 /// writing at the same time: a lease is no lock on data.
 ///
 /// # Example
@@ -82,7 +83,8 @@ impl Lease {
             let (renewed, held) = watch::channel(Held { receipt, deadline: deadline(sent, left) });
             let (kept, given_up) = oneshot::channel();
             let due = gate.together(sent + left / 3, lease);
-            let task = runtime.spawn(keep(gate.clone(), lease, due, renewed, given_up));
+            let closed = gate.inner.closed.subscribe();
+            let task = runtime.spawn(keep(gate.clone(), lease, due, renewed, given_up, closed));
             Keeper { held, task, kept }
         });
         Self { grant, keeper }
@@ -134,23 +136,30 @@ impl Lease {
     }
 }
 
-/// Renews a lease until its holder gives it up, and releases it.
+/// Renews a lease until its holder gives it up, or the gate is closed, and releases it.
 async fn keep(
     gate: Gate,
     lease: Duration,
     due: Instant,
     held: watch::Sender<Held>,
-    mut given_up: oneshot::Receiver<()>,
+    given_up: oneshot::Receiver<()>,
+    mut closed: watch::Receiver<bool>,
 ) -> Result<(), Error> {
-    let renewals = pin!(renew_until_lost(&gate, lease, due, &held));
-    let kept = match select(&mut given_up, renewals).await {
-        Either::Left((kept, _)) => kept,
+    let given_up = async {
+        let closed = pin!(closed.wait_for(|is_closed| *is_closed));
+        matches!(select(given_up, closed).await, Either::Left((Ok(()), _)))
+    };
+    let (mut given_up, renewals) = (pin!(given_up), pin!(renew_until_lost(&gate, lease, due, &held)));
+    let is_kept = match select(&mut given_up, renewals).await {
+        Either::Left((is_kept, _)) => is_kept,
         Either::Right(((), _)) => given_up.await,
     };
-    if kept.is_ok() {
+    if is_kept {
         return Ok(());
     }
     let last = held.borrow().clone();
+    // Where the gate is closed its holder is still there.
+    held.send_modify(|held| held.deadline = Instant::now());
     release_each(&gate, last).await
 }
 

@@ -9,6 +9,7 @@ mod groups;
 mod hand_over;
 mod lane;
 mod lease;
+mod prefetch;
 mod queue;
 mod reaping;
 mod refusals;
@@ -22,13 +23,15 @@ mod waiters;
 mod width;
 mod worker;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, iter, ptr};
 
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use sqlx::PgPool;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -118,10 +121,12 @@ pub struct Gate {
 
 struct Inner {
     shared: Arc<Shared>,
-    switchboard: Switchboard,
+    switchboard: Arc<Switchboard>,
     waiters: Waiters,
     reaping: Reaping,
     built: Instant,
+    /// Whether the gate is closed. Leases, and those who wait for tokens, listen as long as they are there.
+    closed: watch::Sender<bool>,
 }
 
 impl Gate {
@@ -137,7 +142,10 @@ impl Gate {
 
     fn with(shared: Shared, lanes: usize) -> Self {
         let shared = Arc::new(shared);
-        let switchboard = Switchboard::new(&shared, lanes);
+        let switchboard = Arc::new(Switchboard::new(&shared, lanes));
+        if let Some(prefetch) = &shared.prefetch {
+            prefetch.send_over(&switchboard);
+        }
         Self {
             inner: Arc::new(Inner {
                 shared,
@@ -145,6 +153,7 @@ impl Gate {
                 waiters: Waiters::default(),
                 reaping: Reaping::default(),
                 built: Instant::now(),
+                closed: watch::Sender::new(false),
             }),
         }
     }
@@ -156,7 +165,11 @@ impl Gate {
     /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Then those of the section
     /// *Errors* of [`Gate`].
     pub async fn consume(&self, request: Request) -> Result<Decision, Error> {
-        self.consume_all([request]).await
+        let requests = [request];
+        if let Some(grant) = self.prepaid(&requests) {
+            return Ok(Decision::Granted(grant));
+        }
+        self.decide(self.checked(Call::consume(requests))?).await
     }
 
     /// Takes tokens from every limit, or from none. As [`Limiter::consume_all`](crate::Limiter::consume_all).
@@ -166,6 +179,13 @@ impl Gate {
     /// Those of [`consume`](Self::consume); [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`]
     /// for two definitions of one limit.
     pub async fn consume_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
+        if self.inner.shared.prefetch.is_none() {
+            return self.decide(self.checked(Call::consume(requests))?).await;
+        }
+        let requests = Vec::from_iter(requests);
+        if let Some(grant) = self.prepaid(&requests) {
+            return Ok(Decision::Granted(grant));
+        }
         self.decide(self.checked(Call::consume(requests))?).await
     }
 
@@ -279,6 +299,12 @@ impl Gate {
         let has_line = |items: &&[Item<Ask>]| items.iter().any(|item| waiters.has_line(item));
         let is_in_line = alternatives[1..].iter().all(has_line);
         let mut place = alternatives[0].iter().filter(|_| is_in_line).find_map(|item| waiters.join(item, number));
+        if place.is_none()
+            && let Some(grant) = self.prepaid(&requests)
+        {
+            return Ok((Decision::Granted(grant), Instant::now()));
+        }
+        let mut closed = self.inner.closed.subscribe();
         if place.is_some() && (!is_released || call.is_once()) {
             match self.check_all(requests.iter().cloned()).await? {
                 // It takes nothing from those who wait.
@@ -292,7 +318,13 @@ impl Gate {
         loop {
             let mut is_in_time = true;
             if let Some(place) = &place {
-                is_in_time = place.turn(deadline, jitter.mul_f64(fastrand::f64())).await;
+                let turn = pin!(place.turn(deadline, jitter.mul_f64(fastrand::f64())));
+                let closed = pin!(closed.wait_for(|is_closed| *is_closed));
+                is_in_time = match select(turn, closed).await {
+                    Either::Left((is_in_time, _)) => is_in_time,
+                    // As if its timeout ended.
+                    Either::Right(_) => false,
+                };
                 if !is_in_time && !place.is_first() {
                     let denied = out_of_turn(place.item, self.check_all(requests).await?);
                     return Ok((Decision::Denied(denied), Instant::now()));
@@ -545,10 +577,51 @@ impl Gate {
         self.inner.shared.tally.as_ref().map_or_else(Vec::new, |tally| tally.most(n))
     }
 
+    /// How many tokens of a limit and key lie in this process's memory, taken ahead; see [`GateBuilder::prefetch`].
+    /// None of a request that is wrong.
+    #[must_use]
+    pub fn prefetched(&self, request: &Request) -> Tokens {
+        let prefetch = self.inner.shared.prefetch.as_ref();
+        let asked = request.asked();
+        prefetch.zip(asked).map_or(Tokens::ZERO, |(prefetch, (limit, key))| prefetch.held(limit, key))
+    }
+
+    /// Ends the gate's work, so that nothing is owed when the process ends: answers who waits, gives back what was
+    /// [taken ahead](GateBuilder::prefetch), and releases each [`Lease`].
+    ///
+    /// Those who [wait](Self::wait) for tokens are answered as if their timeout ended. Who asks from now on is answered
+    /// by the database alone, does not wait, and holds no lease. Returns when all of that is done; where the database
+    /// does not answer, when the timeouts of the gate have passed, and then leases lapse, and what was taken ahead
+    /// stays charged.
+    pub async fn close(&self) {
+        let Inner { shared, switchboard, closed, .. } = &*self.inner;
+        closed.send_replace(true);
+        closed.closed().await;
+        // What is being taken ahead comes before all who wait are answered.
+        for _ in 0..2 {
+            let owed = shared.prefetch.as_ref().map(|prefetch| prefetch.close()).unwrap_or_default();
+            for call in owed {
+                // Where too many wait, it is forfeited.
+                let _ = switchboard.lane(&call.call).submit(call);
+            }
+            switchboard.drained().await;
+        }
+    }
+
+    /// A grant from what was taken ahead.
+    fn prepaid(&self, requests: &[Request]) -> Option<Grant> {
+        let grant = self.inner.shared.prefetch.as_ref()?.grant(requests)?;
+        let limit = requests.first()?.limit().name();
+        tracing::trace!(limit, "granted from what was taken ahead");
+        Some(grant)
+    }
+
     /// Decides from memory, else by the database, else by the failure policy.
     async fn decide(&self, call: CheckedCall) -> Result<Decision, Error> {
-        let Shared { refusals, fallback, settings, tally, .. } = &*self.inner.shared;
+        let Shared { refusals, prefetch, fallback, settings, tally, .. } = &*self.inner.shared;
         let remembered = refusals.as_ref().and_then(|refusals| refusals.refuse(&call, &settings.clock));
+        // What is given back first may be what it lacks.
+        let remembered = remembered.filter(|_| prefetch.as_ref().is_none_or(|prefetch| !prefetch.holds(&call)));
         let decision = if let Some(denied) = remembered {
             meter::refused(By::Gate, &denied);
             Ok(Decision::Denied(denied))

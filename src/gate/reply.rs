@@ -16,17 +16,29 @@ pub(super) struct QueuedCall {
 
 /// The way back to one caller. A reply that is dropped says what is known by then, so every caller gets an answer.
 pub(super) struct Reply {
-    sender: Option<oneshot::Sender<Result<Answer, Error>>>,
+    to: Option<To>,
     limit: Text,
     /// Whether the call may have been carried out.
     begun: bool,
+}
+
+/// Who is answered.
+enum To {
+    Caller(oneshot::Sender<Result<Answer, Error>>),
+    /// The gate itself.
+    Gate(Box<dyn FnOnce(Result<Answer, Error>) + Send>),
 }
 
 impl Reply {
     /// A reply, and where its answer arrives. `limit` names the call in errors.
     pub(super) fn new(limit: Text) -> (Self, oneshot::Receiver<Result<Answer, Error>>) {
         let (sender, receiver) = oneshot::channel();
-        (Self { sender: Some(sender), limit, begun: false }, receiver)
+        (Self { to: Some(To::Caller(sender)), limit, begun: false }, receiver)
+    }
+
+    /// The reply to a call of the gate's own.
+    pub(super) fn then(limit: Text, then: impl FnOnce(Result<Answer, Error>) + Send + 'static) -> Self {
+        Self { to: Some(To::Gate(Box::new(then))), limit, begun: false }
     }
 
     /// The limit that the call is known by.
@@ -36,7 +48,16 @@ impl Reply {
 
     /// Whether nobody waits any longer.
     pub(super) fn is_abandoned(&self) -> bool {
-        self.sender.as_ref().is_none_or(oneshot::Sender::is_closed)
+        match &self.to {
+            Some(To::Caller(sender)) => sender.is_closed(),
+            Some(To::Gate(_)) => false,
+            None => true,
+        }
+    }
+
+    /// Whether it is the reply to a caller, and not to a call of the gate's own.
+    pub(super) fn has_caller(&self) -> bool {
+        matches!(self.to, Some(To::Caller(_)))
     }
 
     /// From here on the call counts, whether its caller waits or not.
@@ -66,9 +87,11 @@ impl Reply {
     }
 
     fn deliver(&mut self, answer: Result<Answer, Error>) {
-        if let Some(sender) = self.sender.take() {
+        match self.to.take() {
             // A caller that went away meanwhile was counted: nothing is left to do.
-            let _ = sender.send(answer);
+            Some(To::Caller(sender)) => drop(sender.send(answer)),
+            Some(To::Gate(then)) => then(answer),
+            None => {}
         }
     }
 }

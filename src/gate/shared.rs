@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -5,6 +6,7 @@ use sqlx::{PgConnection, PgPool};
 
 use super::clock::Clock;
 use super::fallback::Fallback;
+use super::prefetch::Prefetch;
 use super::refusals::Refusals;
 use super::tally::Tally;
 use super::width::Width;
@@ -15,6 +17,7 @@ pub(super) struct Shared {
     pub(super) pool: PgPool,
     pub(super) settings: Settings,
     pub(super) refusals: Option<Refusals>,
+    pub(super) prefetch: Option<Arc<Prefetch>>,
     pub(super) fallback: Fallback,
     pub(super) tally: Option<Tally>,
     pub(super) width: Width,
@@ -23,6 +26,13 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// A connection broke, or cannot be made.
+    pub(super) fn broke(&self) {
+        if let Some(prefetch) = &self.prefetch {
+            prefetch.broke();
+        }
+    }
+
     /// The tables, over a connection, by the gate's clock.
     pub(super) fn store<'c>(&self, connection: &'c mut PgConnection) -> Store<'c> {
         Store::new(connection, self.settings.clock.at(), self.settings.backend).wrapping()

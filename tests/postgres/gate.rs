@@ -13,6 +13,7 @@ mod hygiene;
 mod memory;
 pub(crate) mod observed;
 mod pooler;
+mod prefetch;
 mod promise;
 mod regressions;
 mod runtime;

@@ -25,6 +25,7 @@ mod parts;
 mod pgbouncer;
 mod plans;
 mod pooler;
+mod prefetch_storm;
 mod proxy;
 mod receipts;
 mod regressions;

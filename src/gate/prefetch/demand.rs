@@ -1,0 +1,97 @@
+use std::time::{Duration, Instant};
+
+use crate::tokens::Tokens;
+
+/// How much of a key is asked, and so how much of it to take ahead.
+#[derive(Debug)]
+pub(super) struct Demand {
+    /// What was asked since the last charge, and in how many calls.
+    asked: i64,
+    calls: u32,
+    since: Instant,
+    /// What is asked in a `max_age`: the mean of the last span and of those before.
+    mean: i64,
+    /// The size of the last slices: it falls by halves.
+    size: i64,
+}
+
+impl Demand {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { asked: 0, calls: 0, since: now, mean: 0, size: 0 }
+    }
+
+    pub(super) fn add(&mut self, asked: Tokens, calls: u32) {
+        self.asked = self.asked.saturating_add(asked.micros());
+        self.calls = self.calls.saturating_add(calls);
+    }
+
+    /// The instant of the last charge, or of the try.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// How many tokens to take at most, for calls of such a cost that come within `max_age`. Counts anew.
+    ///
+    /// It is 0.7 of what is expected: a slice that is used up just before its time forfeits nothing. A key that was
+    /// asked once within `max_age` expects nothing, and what is expected grows from slice to slice: the first calls of
+    /// a key come in a moment, and say little.
+    pub(super) fn next(&mut self, cost: Tokens, max_age: Duration, now: Instant) -> Tokens {
+        let elapsed = now.saturating_duration_since(self.since);
+        let (elapsed_micros, max_age_micros) = (elapsed.as_micros().max(1), max_age.as_micros());
+        let asked = u128::try_from(self.asked).unwrap_or(0);
+        let sample = if self.calls < 2 && elapsed > max_age { 0 } else { asked * max_age_micros / elapsed_micros };
+        let most = 4 * (i128::from(self.size) + i128::from(cost.micros()));
+        let before = if self.mean == 0 { sample } else { u128::try_from(self.mean).unwrap_or(0) };
+        let mean = i128::try_from(before.midpoint(sample)).map_or(most, |mean| mean.min(most));
+        self.mean = i64::try_from(mean).unwrap_or(i64::MAX);
+        (self.asked, self.calls, self.since) = (0, 0, now);
+        let wanted = i64::try_from(i128::from(self.mean) * 7 / 10).unwrap_or(i64::MAX);
+        let one = Tokens::ONE.micros();
+        let fraction = if cost.micros() % one == 0 { wanted % one } else { 0 };
+        Tokens::from_micros(wanted - fraction)
+    }
+
+    /// How large the slice came out.
+    pub(super) fn sliced(&mut self, size: Tokens) {
+        let size = size.micros();
+        self.size = if size >= self.size { size } else { size.midpoint(self.size) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SECOND;
+
+    /// What is taken ahead by one that is asked so often a second, slice by slice; what is asked for is there.
+    fn slices(per_second: u32, max_age: Duration, rounds: usize) -> Vec<Tokens> {
+        #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
+        let mut now = Instant::now();
+        let (mut demand, mut sizes) = (Demand::new(now), Vec::new());
+        for _ in 0..rounds {
+            // A slice is used up, or its time is over.
+            let used = sizes.last().map_or(0, |size: &Tokens| u32::try_from(size.micros() / 1_000_000).unwrap());
+            let calls = (used + 1).min((per_second * 3 / 4).max(1));
+            now += SECOND * calls / per_second;
+            demand.add(Tokens::new(calls), calls);
+            let size = demand.next(Tokens::ONE, max_age, now);
+            demand.sliced(size);
+            sizes.push(size);
+        }
+        sizes
+    }
+
+    #[test]
+    fn it_comes_to_seven_tenths_of_what_is_asked() {
+        let sizes = slices(1_000, SECOND, 30);
+        assert_eq!(sizes[0], Tokens::new(2), "one call says little");
+        assert!(sizes.windows(2).all(|pair| pair[1].micros() <= 3 * pair[0].micros() + 3_000_000), "{sizes:?}");
+        // The mean comes ever nearer to a thousand.
+        assert!([699, 700].map(Tokens::new).contains(&sizes[29]), "{sizes:?}");
+    }
+
+    #[test]
+    fn who_is_asked_once_in_a_while_takes_nothing() {
+        assert!(slices(1, SECOND / 2, 5).iter().all(|size| *size == Tokens::ZERO));
+    }
+}

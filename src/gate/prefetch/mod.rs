@@ -1,0 +1,436 @@
+#![expect(clippy::disallowed_methods, reason = "how old a slice is, is told by the monotonic clock")]
+
+mod demand;
+mod rounds;
+mod slice;
+
+use std::collections::hash_map::{Entry, RandomState};
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use super::reply::{QueuedCall, Reply};
+use crate::decision::Grant;
+use crate::error::Error;
+use crate::key::Key;
+use crate::limit::{Limit, LimitKind, Storage};
+use crate::parts::Parts;
+use crate::plan::{Answer, Call, CheckedCall, Touch};
+use crate::request::Request;
+use crate::text::Text;
+use crate::tokens::Tokens;
+use demand::Demand;
+use rounds::Rounds;
+use slice::{Paid, Slice};
+
+/// Tokens taken ahead: of keys that are asked often, what calls to come will spend lies in this process's memory.
+///
+/// A batch that asks for such a key charges a **slice** for calls to come, as one more call of the batch. Its calls are
+/// granted from memory while it lasts. What is not spent is given back, less what time has brought back, by a later
+/// batch that asks for the key, or by one of its own. A slice leaves this table before its rest is sent, so it is given
+/// back once at most; whatever goes wrong then, the rest is forfeited, and nobody is granted too much.
+///
+/// A call takes a read lock of one of many shards, and swaps one number. Only batches take a write lock.
+#[derive(Debug)]
+pub(super) struct Prefetch {
+    ages: Ages,
+    parts: Parts,
+    hasher: RandomState,
+    shards: Box<[RwLock<Cell>]>,
+    keys: AtomicUsize,
+    /// The number of the next slice.
+    next_id: AtomicU64,
+    /// How many connections have broken so far: after one, tables of ephemeral limits may be empty.
+    breaks: AtomicU64,
+    /// How long the last batch took, in microseconds, and whether somebody was told that it is too long.
+    batch_took: AtomicU64,
+    said_slow: AtomicBool,
+    is_closed: AtomicBool,
+    rounds: Rounds,
+}
+
+/// Keys by their hash. A key whose hash is another's is left to the database.
+type Cell = HashMap<u64, Followed, BuildHasherDefault<Hashed>>;
+
+/// For how long slices are spent: of each limit, and of all others.
+#[derive(Debug, Default)]
+pub(super) struct Ages {
+    pub(super) of_all: Duration,
+    pub(super) by_limit: HashMap<Text, Duration>,
+}
+
+/// A key of a limit that was asked not long ago.
+#[derive(Debug)]
+struct Followed {
+    limit: Limit,
+    key: Key,
+    max_age: Duration,
+    demand: Demand,
+    slice: Option<Box<Slice>>,
+    /// Whether a slice is being charged.
+    is_pending: bool,
+    /// How often what was taken ahead was forfeited. What was charged before is forfeited when it comes.
+    forfeits: u64,
+}
+
+/// What a batch asks of a key.
+struct Asked<'c> {
+    limit: &'c Limit,
+    key: &'c Key,
+    /// What calls asked that memory can serve, and the cost of the last.
+    tokens: Tokens,
+    calls: u32,
+    cost: Tokens,
+    /// Whether what is taken ahead is forfeited.
+    forfeits: bool,
+}
+
+impl Prefetch {
+    pub(super) fn new(ages: Ages, parts: Parts) -> Self {
+        Self {
+            rounds: Rounds::new(ages.shortest()),
+            ages,
+            parts,
+            hasher: RandomState::new(),
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            keys: AtomicUsize::new(0),
+            next_id: AtomicU64::new(1),
+            breaks: AtomicU64::new(0),
+            batch_took: AtomicU64::new(0),
+            said_slow: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Grants a call from memory, if all that it asks is there; else nothing is taken.
+    pub(super) fn grant(&self, requests: &[Request]) -> Option<Grant> {
+        let (first, others) = requests.split_first()?;
+        let mut taken = Vec::new();
+        let first = self.take(first)?;
+        for (place, request) in others.iter().enumerate() {
+            // Two requests for one key are one charge, which memory does not make.
+            let is_another =
+                |before: &Request| before.plain().zip(request.plain()).is_some_and(|(a, b)| !a.is_of_same_key(&b));
+            let other =
+                (place < FEW && requests[..=place].iter().all(is_another)).then(|| self.take(request)).flatten();
+            let Some(other) = other else {
+                taken.iter().chain([&first]).for_each(|taken| self.put_back(taken));
+                return None;
+            };
+            taken.push(other);
+        }
+        Some(first.grant(taken))
+    }
+
+    fn take(&self, request: &Request) -> Option<Paid> {
+        let asked = request.plain()?;
+        let hash = self.hash(asked.limit, asked.key);
+        let shard = self.read(hash);
+        let known = shard.get(&hash).filter(|known| known.limit == *asked.limit && known.key == *asked.key)?;
+        known.slice.as_ref()?.take(&asked)
+    }
+
+    fn put_back(&self, taken: &Paid) {
+        let hash = self.hash(&taken.standing.limit, &taken.standing.key);
+        let shard = self.read(hash);
+        let slice = shard.get(&hash).and_then(|known| known.slice.as_ref());
+        // One that is gone meanwhile has forfeited it.
+        if let Some(slice) = slice.filter(|slice| slice.id == taken.id) {
+            slice.put_back(taken);
+        }
+    }
+
+    /// What lies in memory for a key.
+    pub(super) fn held(&self, limit: &Limit, key: &Key) -> Tokens {
+        let hash = self.hash(limit, key);
+        let shard = self.read(hash);
+        let known = shard.get(&hash).filter(|known| known.is_of(limit, key));
+        known.and_then(|known| known.slice.as_ref()).map_or(Tokens::ZERO, |slice| slice.left())
+    }
+
+    /// Whether something lies in memory for a key that a call asks.
+    pub(super) fn holds(&self, call: &CheckedCall) -> bool {
+        call.touches().any(|touch| self.held(touch.limit, touch.key) > Tokens::ZERO)
+    }
+
+    /// A batch of these calls, with what goes along: first what is given back of the keys that they ask, last what is
+    /// taken ahead of them. Nothing of them is sent yet.
+    pub(super) fn accompany(self: &Arc<Self>, calls: Vec<QueuedCall>) -> Vec<QueuedCall> {
+        let now = Instant::now();
+        let mut asked = BTreeMap::new();
+        for call in calls.iter().filter(|call| call.reply.has_caller()) {
+            self.count(&call.call, &mut asked);
+        }
+        let (mut before, mut behind) = (Vec::new(), Vec::new());
+        for (hash, asked) in asked {
+            let mut shard = self.write(hash);
+            let Some(known) = self.know(&mut shard, hash, &asked, now) else { continue };
+            if asked.forfeits || known.limit != *asked.limit {
+                known.forfeit(asked.limit, now);
+            }
+            if known.demand.since() == now {
+                continue;
+            }
+            known.demand.add(asked.tokens, asked.calls);
+            before.extend(self.detach(known));
+            if asked.calls > 0 {
+                behind.extend(self.take_ahead(known, hash, asked.cost, now));
+            }
+        }
+        if before.is_empty() && behind.is_empty() {
+            return calls;
+        }
+        before.into_iter().chain(calls).chain(behind).collect()
+    }
+
+    /// Adds what a call asks.
+    fn count<'c>(&self, call: &'c CheckedCall, asked: &mut BTreeMap<u64, Asked<'c>>) {
+        let is_servable = call.touches().all(|touch| touch.pays.is_some() && self.serves(touch.limit));
+        for Touch { limit, key, pays, replenishes } in call.touches() {
+            let asked = asked.entry(self.hash(limit, key)).or_insert_with(|| Asked {
+                limit,
+                key,
+                tokens: Tokens::ZERO,
+                calls: 0,
+                cost: Tokens::ZERO,
+                forfeits: false,
+            });
+            asked.forfeits |= replenishes || asked.limit != limit;
+            if let Some(cost) = pays.filter(|_| is_servable) {
+                (asked.limit, asked.key, asked.cost) = (limit, key, cost);
+                asked.tokens = asked.tokens.checked_add(cost).unwrap_or(Tokens::MAX);
+                asked.calls += 1;
+            }
+        }
+    }
+
+    /// Whether slices are taken of a limit: of one row, which refills in smaller steps than its capacity. Another would
+    /// carry tokens over the edge of a window.
+    fn serves(&self, limit: &Limit) -> bool {
+        let is_bucket = match limit.kind {
+            LimitKind::TokenBucket => true,
+            LimitKind::SteppedBucket => limit.most() > limit.rate,
+            _ => false,
+        };
+        is_bucket && limit.shards == 1 && !self.ages.of(limit).is_zero()
+    }
+
+    /// What is known of a key. One that is new, and can be served, is known from now on, if there is room.
+    fn know<'s>(&self, shard: &'s mut Cell, hash: u64, asked: &Asked<'_>, now: Instant) -> Option<&'s mut Followed> {
+        let (limit, key) = (asked.limit, asked.key);
+        match shard.entry(hash) {
+            Entry::Occupied(known) => Some(known.into_mut()).filter(|known| known.is_of(limit, key)),
+            Entry::Vacant(place) => {
+                let has_room = asked.calls > 0 && self.keys.load(Ordering::Relaxed) < MAX_KEYS;
+                has_room.then(|| {
+                    self.keys.fetch_add(1, Ordering::Relaxed);
+                    let max_age = self.ages.of(limit);
+                    self.rounds.look_at(now + 2 * max_age, hash, 0);
+                    place.insert(Followed {
+                        limit: limit.clone(),
+                        key: key.clone(),
+                        max_age,
+                        demand: Demand::new(now),
+                        slice: None,
+                        is_pending: false,
+                        forfeits: 0,
+                    })
+                })
+            }
+        }
+    }
+
+    /// Takes a key's slice out of memory: the call that gives back what is left, if something is.
+    fn detach(&self, known: &mut Followed) -> Option<QueuedCall> {
+        let slice = known.slice.take()?;
+        let (tokens, calls) = slice.spent();
+        known.demand.add(tokens, calls);
+        let is_lost = known.limit.storage == Storage::Ephemeral && slice.breaks != self.breaks.load(Ordering::Relaxed);
+        let rest = slice.rest().filter(|_| !is_lost)?;
+        self.queued(&known.limit, Call::give_back(known.request(), rest), |_| {})
+    }
+
+    /// The call that takes ahead what is expected of a key, if that is worth it.
+    fn take_ahead(
+        self: &Arc<Self>,
+        known: &mut Followed,
+        hash: u64,
+        cost: Tokens,
+        sent: Instant,
+    ) -> Option<QueuedCall> {
+        if known.is_pending || self.is_closed.load(Ordering::Relaxed) || self.is_slow(known.max_age) {
+            return None;
+        }
+        let wanted = known.demand.next(cost, known.max_age, sent);
+        let least = cost.checked_add(cost)?;
+        if wanted < least || cost == Tokens::ZERO {
+            return None;
+        }
+        let (prefetch, forfeits, breaks) = (self.clone(), known.forfeits, self.breaks.load(Ordering::Relaxed));
+        let opened = move |answer| prefetch.opened(hash, forfeits, breaks, sent, answer);
+        let call = Call::ahead(known.request().cost(wanted).up_to(least));
+        let queued = self.queued(&known.limit, call, opened);
+        known.is_pending = queued.is_some();
+        queued
+    }
+
+    /// A charge for calls to come was answered.
+    fn opened(&self, hash: u64, forfeits: u64, breaks: u64, sent: Instant, answer: Result<Answer, Error>) {
+        let mut shard = self.write(hash);
+        let Some(known) = shard.get_mut(&hash) else { return };
+        known.is_pending = false;
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let slice = answer.ok().and_then(|answer| Slice::of(answer, id, sent, known.max_age, breaks));
+        known.demand.sliced(slice.as_ref().map_or(Tokens::ZERO, Slice::left));
+        if let Some(slice) = slice.filter(|_| known.forfeits == forfeits) {
+            known.slice = Some(Box::new(slice));
+            self.rounds.look_at(sent + known.max_age / 4, hash, id);
+        }
+    }
+
+    /// Forfeits what lies in memory for a key, and what is being charged: its row was raised, or its definition
+    /// changes.
+    pub(super) fn forget(&self, limit: &Limit, key: &Key) {
+        let hash = self.hash(limit, key);
+        if let Some(known) = self.write(hash).get_mut(&hash).filter(|known| known.is_of(limit, key)) {
+            known.forfeit(limit, Instant::now());
+        }
+    }
+
+    /// A batch took so long.
+    pub(super) fn saw(&self, took: Duration) {
+        self.batch_took.store(took.as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// A connection broke: ephemeral limits may have lost their rows.
+    pub(super) fn broke(&self) {
+        self.breaks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether batches take too much of the time in which a slice is spent.
+    fn is_slow(&self, max_age: Duration) -> bool {
+        let took = Duration::from_micros(self.batch_took.load(Ordering::Relaxed));
+        let is_slow = took > max_age / 4;
+        if is_slow && !self.said_slow.swap(true, Ordering::Relaxed) {
+            tracing::warn!(?took, ?max_age, "batches take too long to take tokens ahead: raise max_age");
+        }
+        is_slow
+    }
+
+    /// Grants nothing more from memory: the calls that give back what lies there.
+    pub(super) fn close(&self) -> Vec<QueuedCall> {
+        self.is_closed.store(true, Ordering::Relaxed);
+        let mut calls = Vec::new();
+        for shard in &self.shards {
+            calls.extend(write(shard).values_mut().filter_map(|known| self.detach(known)));
+        }
+        calls
+    }
+
+    /// A call that nobody waits for.
+    fn queued(
+        &self,
+        limit: &Limit,
+        call: Call,
+        then: impl FnOnce(Result<Answer, Error>) + Send + 'static,
+    ) -> Option<QueuedCall> {
+        // One that can never be granted is none.
+        let call = call.checked_for(self.parts).ok()?;
+        Some(QueuedCall { call, reply: Reply::then(limit.name.clone(), then), blocked_since: None })
+    }
+
+    fn hash(&self, limit: &Limit, key: &Key) -> u64 {
+        self.hasher.hash_one((limit.name(), key.as_str()))
+    }
+
+    fn read(&self, hash: u64) -> RwLockReadGuard<'_, Cell> {
+        self.shard(hash).read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, hash: u64) -> RwLockWriteGuard<'_, Cell> {
+        write(self.shard(hash))
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<Cell> {
+        // The bits that a map looks at first are others.
+        let place = (hash >> 40) as usize % SHARDS;
+        &self.shards[place]
+    }
+}
+
+/// What nobody has given back, nobody can any more.
+impl Drop for Prefetch {
+    fn drop(&mut self) {
+        let held = self.shards.iter().flat_map(|shard| {
+            write(shard).values().filter_map(|known| known.slice.as_ref().map(|slice| slice.left())).collect::<Vec<_>>()
+        });
+        let keys = held.filter(|held| *held > Tokens::ZERO).count();
+        if keys > 0 {
+            tracing::warn!(keys, "a gate was dropped without being closed: what it had taken ahead is forfeited");
+        }
+    }
+}
+
+impl Followed {
+    fn is_of(&self, limit: &Limit, key: &Key) -> bool {
+        self.limit.name == limit.name && self.key == *key
+    }
+
+    fn request(&self) -> Request {
+        self.limit.ask(Ok(self.key.clone()))
+    }
+
+    /// Drops what was taken ahead, also what is being charged.
+    fn forfeit(&mut self, limit: &Limit, now: Instant) {
+        self.slice = None;
+        self.forfeits += 1;
+        if self.limit != *limit {
+            (self.limit, self.demand) = (limit.clone(), Demand::new(now));
+        }
+    }
+}
+
+impl Ages {
+    fn of(&self, limit: &Limit) -> Duration {
+        self.by_limit.get(&limit.name).copied().unwrap_or(self.of_all)
+    }
+
+    /// The shortest one in which something is taken ahead, if one is.
+    pub(super) fn shortest(&self) -> Option<Duration> {
+        self.by_limit.values().chain([&self.of_all]).filter(|age| !age.is_zero()).min().copied()
+    }
+}
+
+/// What is hashed already.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed")
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+fn write(shard: &RwLock<Cell>) -> RwLockWriteGuard<'_, Cell> {
+    // Nothing that runs under the lock leaves a shard half changed.
+    shard.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// So many that batches and calls of different keys seldom meet.
+const SHARDS: usize = 64;
+
+/// Some tens of megabytes, with keys of the usual length. Further keys ask the database.
+const MAX_KEYS: usize = 100_000;
+
+/// A call of more limits asks the database.
+const FEW: usize = 16;

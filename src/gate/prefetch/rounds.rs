@@ -1,0 +1,131 @@
+#![expect(clippy::disallowed_methods, reason = "how old a slice is, is told by the monotonic clock")]
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Handle;
+
+use super::{Followed, Prefetch};
+use crate::gate::reply::QueuedCall;
+use crate::gate::switchboard::Switchboard;
+use crate::gate::worker::Worker;
+
+/// When to look at which key again: one task gives back what lies idle, and forgets keys that nobody asks.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    every: Duration,
+    visits: Mutex<Visits>,
+    lanes: OnceLock<(Weak<Prefetch>, Weak<Switchboard>)>,
+}
+
+#[derive(Debug, Default)]
+struct Visits {
+    due: BinaryHeap<Reverse<Visit>>,
+    has_task: bool,
+}
+
+/// To a slice of a key, or with no number to the key itself.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+struct Visit {
+    at: Instant,
+    hash: u64,
+    slice: u64,
+    /// How many calls the slice had served a quarter of its time ago.
+    hits: u32,
+}
+
+impl Rounds {
+    pub(super) fn new(shortest: Option<Duration>) -> Self {
+        // Those that are due together are given back together.
+        let every = (shortest.unwrap_or_default() / 16).max(Duration::from_millis(1));
+        Self { every, visits: Mutex::default(), lanes: OnceLock::new() }
+    }
+
+    /// Looks at a slice of a key at an instant, or at the key.
+    pub(super) fn look_at(&self, at: Instant, hash: u64, slice: u64) {
+        self.plan(Visit { at, hash, slice, hits: 0 });
+    }
+
+    fn plan(&self, visit: Visit) {
+        let mut visits = self.lock();
+        visits.due.push(Reverse(visit));
+        if visits.has_task {
+            return;
+        }
+        if let (Some((prefetch, lanes)), Ok(runtime)) = (self.lanes.get(), Handle::try_current()) {
+            visits.has_task = true;
+            runtime.spawn(keep(prefetch.clone(), lanes.clone(), self.every));
+        }
+    }
+
+    /// The visits that are due by now; `None`, and there is no task any longer, if none is planned.
+    fn due(&self, now: Instant) -> Option<Vec<Visit>> {
+        let (mut visits, mut due) = (self.lock(), Vec::new());
+        while visits.due.peek().is_some_and(|Reverse(next)| next.at <= now) {
+            due.extend(visits.due.pop().map(|Reverse(visit)| visit));
+        }
+        visits.has_task = !(due.is_empty() && visits.due.is_empty());
+        visits.has_task.then_some(due)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Visits> {
+        // Nothing that runs under the lock leaves the visits half changed.
+        self.visits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Prefetch {
+    /// Says over which lanes it gives back.
+    pub(in crate::gate) fn send_over(self: &Arc<Self>, lanes: &Arc<Switchboard>) {
+        let lanes = (Arc::downgrade(self), Arc::downgrade(lanes));
+        self.rounds.lanes.set(lanes).expect("a gate is built once");
+    }
+
+    /// Looks at a key: the call that gives back what lies idle, or will soon be too old.
+    fn visit(&self, visit: Visit, now: Instant) -> Option<QueuedCall> {
+        let mut shard = self.write(visit.hash);
+        let known = shard.get_mut(&visit.hash)?;
+        if visit.slice == 0 {
+            let end = known.demand.since() + 2 * known.max_age;
+            if known.slice.is_some() || known.is_pending || now < end {
+                self.rounds.plan(Visit { at: end.max(now + known.max_age), ..visit });
+            } else {
+                shard.remove(&visit.hash);
+                self.keys.fetch_sub(1, Ordering::Relaxed);
+            }
+            return None;
+        }
+        let Followed { max_age, slice, .. } = known;
+        let slice = slice.as_ref().filter(|slice| slice.id == visit.slice)?;
+        let (hits, end, quarter) = (slice.hits.load(Ordering::Relaxed), slice.sent + *max_age / 20 * 17, *max_age / 4);
+        if hits == visit.hits || now >= end {
+            return self.detach(known);
+        }
+        self.rounds.plan(Visit { at: end.min(now + quarter), hits, ..visit });
+        None
+    }
+}
+
+/// Gives back, and forgets, until nothing is known any more or the gate is gone.
+async fn keep(prefetch: Weak<Prefetch>, lanes: Weak<Switchboard>, every: Duration) {
+    // Where its runtime ends, the next slice starts another.
+    let here = prefetch.clone();
+    let worker = Worker::new(move || {
+        if let Some(prefetch) = here.upgrade() {
+            prefetch.rounds.lock().has_task = false;
+        }
+    });
+    loop {
+        tokio::time::sleep(every).await;
+        let now = Instant::now();
+        let (Some(prefetch), Some(lanes)) = (prefetch.upgrade(), lanes.upgrade()) else { return worker.done() };
+        let Some(due) = prefetch.rounds.due(now) else { return worker.done() };
+        for call in due.into_iter().filter_map(|visit| prefetch.visit(visit, now)) {
+            // Where too many wait, it is forfeited.
+            let _ = lanes.lane(&call.call).submit(call);
+        }
+    }
+}

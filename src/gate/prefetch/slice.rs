@@ -1,0 +1,158 @@
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::algebra::{Rest, Timestamp};
+use crate::decision::{Grant, Source};
+use crate::meter;
+use crate::plan::Answer;
+use crate::receipt::{Charge, Receipt};
+use crate::request::Plain;
+use crate::standing::{Each, Standing};
+use crate::tokens::Tokens;
+
+/// Tokens of one key that were charged, for good, for calls to come.
+///
+/// It is spent until `max_age` after the instant before its charge was sent, by the monotonic clock of this process. So
+/// its end lies before the row's own instant of the charge and `max_age`, however long the answer took.
+#[derive(Debug)]
+pub(super) struct Slice {
+    /// Which it is, of all of this gate.
+    pub(super) id: u64,
+    /// What is not spent yet, in micro-tokens.
+    rest: AtomicI64,
+    /// How many calls it has served.
+    pub(super) hits: AtomicU32,
+    /// Whether a call was sent to the database that brings the next one.
+    renews: AtomicBool,
+    /// Whether a grant has told of the fall that the charge was.
+    told: AtomicBool,
+    pub(super) sent: Instant,
+    max_age: Duration,
+    size: Tokens,
+    charge: Charge,
+    standing: Standing,
+    observed_at: Timestamp,
+    decided_at: Timestamp,
+    stands_at: Timestamp,
+    /// How many connections had broken when it was charged.
+    pub(super) breaks: u64,
+}
+
+/// What a slice gave to one request.
+pub(super) struct Paid {
+    pub(super) id: u64,
+    charge: Charge,
+    pub(super) standing: Standing,
+    observed_at: Timestamp,
+    decided_at: Timestamp,
+}
+
+impl Slice {
+    /// What a charge for calls to come has brought, if it was granted.
+    pub(super) fn of(answer: Answer, id: u64, sent: Instant, max_age: Duration, breaks: u64) -> Option<Self> {
+        let Answer::Granted { stands_at, observed_at, decided_at, amount, receipt, standings, .. } = answer else {
+            return None;
+        };
+        let (charge, standing) = (receipt.charges.into_iter().next()?, standings.into_iter().next()?);
+        meter::taken_ahead(charge.limit(), amount);
+        Some(Self {
+            id,
+            rest: AtomicI64::new(amount.micros()),
+            hits: AtomicU32::new(0),
+            renews: AtomicBool::new(false),
+            told: AtomicBool::new(false),
+            sent,
+            max_age,
+            size: amount,
+            charge,
+            standing,
+            observed_at,
+            decided_at,
+            stands_at,
+            breaks,
+        })
+    }
+
+    /// Pays a request, if there is enough for all of it. The first one that comes when three quarters of the time are
+    /// over is sent to the database, and brings the next slice; the others go on.
+    pub(super) fn take(&self, asked: &Plain<'_>) -> Option<Paid> {
+        let (age, cost) = (self.sent.elapsed(), asked.cost.micros());
+        if age >= self.max_age || age >= self.max_age / 4 * 3 && !self.renews.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let left = |rest: i64| (rest >= cost).then(|| rest - cost);
+        self.rest.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left).ok()?;
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        let is_first = !self.told.load(Ordering::Relaxed) && !self.told.swap(true, Ordering::Relaxed);
+        let Standing { remaining, more_at, before, .. } = self.standing;
+        let before = before.filter(|_| is_first);
+        let (limit, key, cost) = (asked.limit.clone(), asked.key.clone(), asked.cost);
+        Some(Paid {
+            id: self.id,
+            charge: self.charge.part(asked),
+            standing: Standing { limit, key, cost, remaining, more_at, before },
+            observed_at: self.observed_at,
+            decided_at: self.decided_at,
+        })
+    }
+
+    /// Takes back what it gave to a call that others could not pay.
+    pub(super) fn put_back(&self, taken: &Paid) {
+        self.rest.fetch_add(taken.charge.cost.micros(), Ordering::Relaxed);
+        self.hits.fetch_sub(1, Ordering::Relaxed);
+        if taken.standing.before.is_some() {
+            self.told.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// What can be spent of it.
+    pub(super) fn left(&self) -> Tokens {
+        let is_over = self.sent.elapsed() >= self.max_age;
+        if is_over { Tokens::ZERO } else { Tokens::from_micros(self.rest.load(Ordering::Relaxed)) }
+    }
+
+    /// What it has given, and in how many calls.
+    pub(super) fn spent(&self) -> (Tokens, u32) {
+        let rest = self.rest.load(Ordering::Relaxed);
+        (Tokens::from_micros(self.size.micros() - rest), self.hits.load(Ordering::Relaxed))
+    }
+
+    /// What is to be given back of it, once nobody can spend it any more.
+    pub(super) fn rest(&self) -> Option<Rest> {
+        let (tokens, until) = (self.left(), self.decided_at.plus(self.max_age));
+        (tokens > Tokens::ZERO).then_some(Rest { tokens, stood_at: self.stands_at, until })
+    }
+}
+
+/// However it ends: calls are counted here, for no call should wait for a counter.
+impl Drop for Slice {
+    fn drop(&mut self) {
+        meter::slice_ended(self.charge.limit(), self.size, *self.hits.get_mut());
+    }
+}
+
+impl Paid {
+    /// The grant of a call, of what each of its requests was given.
+    pub(super) fn grant(self, others: Vec<Self>) -> Grant {
+        let amount = self.charge.cost;
+        let mut remaining = self.standing.remaining;
+        let (mut observed_at, mut decided_at) = (self.observed_at, self.decided_at);
+        let (mut charges, mut standings) = (vec![self.charge], vec![self.standing]);
+        for Self { charge, standing, observed_at: observed, decided_at: decided, .. } in others {
+            remaining = remaining.min(standing.remaining);
+            (observed_at, decided_at) = (observed_at.max(observed), decided_at.max(decided));
+            charges.push(charge);
+            standings.push(standing);
+        }
+        Grant {
+            amount,
+            remaining,
+            observed_at: observed_at.into(),
+            decided_at: decided_at.into(),
+            source: Source::Prefetched,
+            receipt: Receipt::from(charges),
+            standings: standings.into(),
+            would_deny: Each::default(),
+        }
+    }
+}
