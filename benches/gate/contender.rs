@@ -1,7 +1,9 @@
 //! Who is measured.
 
+use std::time::Duration;
+
 use sqlx::PgPool;
-use tollgate::{Decision, Error, Gate, Limiter, Request, SECOND, Storage};
+use tollgate::{Decision, Error, Gate, GateBuilder, Limiter, Request, SECOND, Storage};
 use tollgate_embedded::Server;
 
 use crate::cpu::Meter;
@@ -18,6 +20,12 @@ pub(crate) enum Contender {
     TwoGates,
     /// `Gate`, told to remember refusals.
     GateRemembering,
+    /// `Gate`, told to take tokens ahead, for a second,
+    GateAhead,
+    /// and for a tenth of one.
+    GateAheadShortly,
+    /// Two gates that take ahead of the same keys.
+    TwoGatesAhead,
     /// Baseline (a): a transaction for each call, with `Limiter` in it and nothing else.
     Transaction,
     /// Baseline (b): one `update` of the row by its primary key for each call, in autocommit. It decides nothing: the
@@ -30,10 +38,13 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Gate,
         Self::TwoGates,
         Self::GateRemembering,
+        Self::GateAhead,
+        Self::GateAheadShortly,
+        Self::TwoGatesAhead,
         Self::Transaction,
         Self::Update,
         Self::Redis,
@@ -45,6 +56,9 @@ impl Contender {
             Self::Gate => "gate",
             Self::TwoGates => "two gates",
             Self::GateRemembering => "gate, remembering",
+            Self::GateAhead => "gate, ahead",
+            Self::GateAheadShortly => "gate, ahead 100 ms",
+            Self::TwoGatesAhead => "two gates, ahead",
             Self::Transaction => "transaction (a)",
             Self::Update => "update (b)",
             Self::Redis => "redis",
@@ -64,6 +78,8 @@ impl Contender {
             Self::Gate | Self::Transaction => true,
             Self::TwoGates => matches!(scene.workload, Workload::Uniform | Workload::Hot),
             Self::GateRemembering => !scene.is_granted(),
+            Self::GateAhead | Self::GateAheadShortly => scene.is_granted() && scene.workload != Workload::Open,
+            Self::TwoGatesAhead => matches!(scene.workload, Workload::Uniform | Workload::Hot),
             // A refusal writes nothing, three rows are more than one, and what decides nothing has no latency to
             // compare.
             Self::Update => !matches!(scene.workload, Workload::Refused | Workload::Three | Workload::Open),
@@ -74,23 +90,35 @@ impl Contender {
 
     pub(crate) async fn open(self, scene: &Scene, servers: &Servers) -> Result<Session, Fault> {
         let pool = || pool(servers.postgres.url(), CONNECTIONS);
-        let gate = async |remembers: bool| {
+        let gate = async |with: fn(GateBuilder) -> GateBuilder| {
             let pool = pool().await?;
-            let gate = Gate::builder(pool.clone());
-            Ok::<_, Fault>((if remembers { gate.remember_refusals(SECOND) } else { gate }.build(), pool))
+            Ok::<_, Fault>((with(Gate::builder(pool.clone())).build(), pool))
         };
+        let ahead = |gate: GateBuilder| gate.prefetch(SECOND);
         let calls = async |redis: &Option<Redis>| match redis {
             Some(redis) => Ok(Session::Redis(redis.open(scene).await?)),
             None => Err(Fault::from("there is no such server")),
         };
         match self {
-            Self::Gate => Ok(Session::Gates(vec![gate(false).await?])),
-            Self::TwoGates => Ok(Session::Gates(vec![gate(false).await?, gate(false).await?])),
-            Self::GateRemembering => Ok(Session::Gates(vec![gate(true).await?])),
+            Self::Gate => Ok(Session::Gates(vec![gate(|gate| gate).await?])),
+            Self::TwoGates => Ok(Session::Gates(vec![gate(|gate| gate).await?, gate(|gate| gate).await?])),
+            Self::GateRemembering => Ok(Session::Gates(vec![gate(|gate| gate.remember_refusals(SECOND)).await?])),
+            Self::GateAhead => Ok(Session::Gates(vec![gate(ahead).await?])),
+            Self::GateAheadShortly => Ok(Session::Gates(vec![gate(|gate| gate.prefetch(SECOND / 10)).await?])),
+            Self::TwoGatesAhead => Ok(Session::Gates(vec![gate(ahead).await?, gate(ahead).await?])),
             Self::Transaction => Ok(Session::Transaction(pool().await?)),
             Self::Update => Ok(Session::Update(pool().await?)),
             Self::Redis => calls(&servers.redis).await,
             Self::RedisSynced => calls(&servers.redis_synced).await,
+        }
+    }
+
+    /// How long callers call before they are timed, beside what connections take: slices grow from one to the next.
+    pub(crate) fn warm_up(self) -> Duration {
+        match self {
+            Self::GateAhead | Self::TwoGatesAhead => 2 * SECOND,
+            Self::GateAheadShortly => SECOND / 5,
+            _ => Duration::ZERO,
         }
     }
 
@@ -162,7 +190,8 @@ impl Session {
     pub(crate) async fn close(&self) {
         match self {
             Self::Gates(gates) => {
-                for (_, pool) in gates {
+                for (gate, pool) in gates {
+                    gate.close().await;
                     pool.close().await;
                 }
             }

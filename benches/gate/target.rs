@@ -2,7 +2,9 @@
 
 use tollgate::Storage::{self, Durable, Ephemeral};
 
-use crate::contender::Contender::{self, Gate, GateRemembering, Redis, RedisSynced, Transaction, TwoGates, Update};
+use crate::contender::Contender::{
+    self, Gate, GateAhead, GateRemembering, Redis, RedisSynced, Transaction, TwoGates, Update,
+};
 use crate::report::Report;
 use crate::scene::Scene;
 use crate::scene::Workload::{self, Held, Hot, One, Refused, Three, Uniform};
@@ -35,6 +37,12 @@ enum Measure {
     RateOf(Contender),
     /// Decisions per second of two gates that share all keys, in those of Redis.
     TwoGates,
+    /// Decisions per second of a gate that takes ahead, in those of Redis,
+    Ahead,
+    /// and by themselves.
+    AheadPerSecond,
+    /// Its median latency: the most that is wanted.
+    AheadP50,
     /// Calls per second, in those that ask the user's limit only.
     RateOfOneLimit,
     /// Decisions per second and core, by a gate that remembers refusals.
@@ -54,6 +62,9 @@ impl Measure {
         match self {
             Self::RateOf(contender) => Some(gate.per_second / rate(scene, contender)?),
             Self::TwoGates => Some(rate(scene, TwoGates)? / rate(scene, Redis)?),
+            Self::Ahead => Some(rate(scene, GateAhead)? / rate(scene, Redis)?),
+            Self::AheadPerSecond => rate(scene, GateAhead),
+            Self::AheadP50 => Some(report.figures(scene, GateAhead)?.p50_us),
             Self::RateOfOneLimit => Some(gate.per_second / rate(Scene { workload: Uniform, ..scene }, Gate)?),
             Self::RememberedPerCore => Some(rate(scene, GateRemembering)? / f64::from(report.machine.cores)),
             Self::Cpu => Some(gate.server_us? + gate.client_us?),
@@ -68,6 +79,9 @@ impl Measure {
         match self {
             Self::RateOf(contender) => format!("× {}", contender.name()),
             Self::TwoGates => "two gates × redis".to_owned(),
+            Self::Ahead => "gate, ahead × redis".to_owned(),
+            Self::AheadPerSecond => "decisions/s, ahead".to_owned(),
+            Self::AheadP50 => "µs, p50, ahead".to_owned(),
             Self::RateOfOneLimit => "× one limit".to_owned(),
             Self::RememberedPerCore => "decisions/s and core, from memory".to_owned(),
             Self::Cpu => "µs of processor time".to_owned(),
@@ -77,13 +91,18 @@ impl Measure {
     }
 
     const fn is_upper_bound(self) -> bool {
-        matches!(self, Self::Cpu | Self::P50OfTransaction | Self::P99OfUniform)
+        matches!(self, Self::AheadP50 | Self::Cpu | Self::P50OfTransaction | Self::P99OfUniform)
     }
 }
 
 type Target = (Workload, Storage, usize, Measure, f64);
 
-const TARGETS: [Target; 33] = [
+const TARGETS: [Target; 38] = [
+    (Hot, Ephemeral, 1, Measure::AheadP50, 10.0),
+    (Hot, Ephemeral, 64, Measure::AheadPerSecond, 5e6),
+    (Hot, Ephemeral, 64, Measure::AheadP50, 2.0),
+    (Uniform, Ephemeral, 64, Measure::Ahead, 3.0),
+    (Uniform, Ephemeral, 1024, Measure::Ahead, 3.0),
     (One, Ephemeral, 1, Measure::P50OfTransaction, 1.1),
     (One, Durable, 1, Measure::P50OfTransaction, 1.1),
     (Uniform, Ephemeral, 64, Measure::RateOf(Transaction), 6.0),

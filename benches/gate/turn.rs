@@ -65,7 +65,7 @@ pub(crate) async fn take(
     let held = Held::begin(servers, scene, &session).await?;
     let before = Counters::read(conn).await?;
     let warm_up = if scene.workload == Workload::Open { DRAIN } else { timed.min(WARM_UP) };
-    let from = Instant::now() + warm_up;
+    let from = Instant::now() + warm_up.max(contender.warm_up());
     let until = from + timed;
     let (users, load, mut callers) = (Users::of(scene.workload), Load::begin(scene, until), JoinSet::new());
     for seed in 0..scene.callers {
