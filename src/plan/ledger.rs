@@ -396,9 +396,10 @@ impl Ledger {
         })
     }
 
-    /// The instant that the first row stands at; now, where it is missing.
+    /// The instant that the first row stands at; now, where nothing was written to it.
     fn stands_at(&self, places: &[usize]) -> Timestamp {
-        places.first().and_then(|place| self.states[*place].as_ref()).map_or(self.now, |row| row.ts)
+        let written = places.first().filter(|place| self.written[**place].is_some());
+        written.and_then(|place| self.states[*place].as_ref()).map_or(self.now, |row| row.ts)
     }
 
     /// Where a limit stands of which this was asked.
