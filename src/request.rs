@@ -317,8 +317,10 @@ impl Request {
     /// What it asks, if that is to pay a cost at once, and nothing else.
     #[cfg(feature = "postgres")]
     pub(crate) fn plain(&self) -> Option<Plain<'_>> {
-        let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period } = self;
-        let is_plain = matches!((least, leaving), (Ok(None), Ok(None)))
+        let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = self;
+        let is_whole = matches!(place, Ok(Position { alternative: None, split: None }));
+        let is_plain = is_whole
+            && matches!((least, leaving), (Ok(None), Ok(None)))
             && (keeping.is_none() && once.is_none() && period.is_none() && !shadow);
         let (Ok(key), Ok(cost), true) = (key, cost, is_plain) else { return None };
         Some(Plain { limit, key, cost: *cost, flat: *flat })

@@ -75,7 +75,9 @@ impl Ask {
     /// Whether it is a cost to pay at once, and nothing else.
     #[cfg(feature = "postgres")]
     pub(crate) fn is_plain(self) -> bool {
-        self.part.is_none() && self.leaving.is_none() && !self.reserving && !self.shadow
+        let Position { alternative, split } = self.place;
+        let is_whole = self.part.is_none() && alternative.is_none() && split.is_none();
+        is_whole && self.leaving.is_none() && !self.reserving && !self.shadow
     }
 
     /// The same, granted only if so much stays behind.

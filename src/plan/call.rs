@@ -444,7 +444,8 @@ impl CheckedCall {
     /// has not been granted before, and the limit has one row, from which nothing is released, and gives all of the
     /// cost.
     pub(crate) fn refusable(&self) -> impl Iterator<Item = impl Iterator<Item = &Item<Ask>>> {
-        let escapes = self.is_once() || self.alternatives().flatten().any(|item| item.action.is_reserving() || item.action.is_ahead());
+        let escapes = self.is_once()
+            || self.alternatives().flatten().any(|item| item.action.is_reserving() || item.action.is_ahead());
         let is_certain =
             |item: &&Item<Ask>| item.target.rows == 1 && item.target.limit.lease().is_none() && !item.action.is_split();
         self.alternatives().filter(move |_| !escapes).map(move |items| items.iter().filter(is_certain))

@@ -152,6 +152,7 @@ impl Paid {
             source: Source::Prefetched,
             receipt: Receipt::from(charges),
             standings: standings.into(),
+            alternative: 0,
             would_deny: Each::default(),
         }
     }
