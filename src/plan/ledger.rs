@@ -281,7 +281,7 @@ impl Ledger {
         let (observed_at, ready_at) = (self.now, waits.unwrap_or(self.now));
         let (source, amount) = (Source::Database, part.unwrap_or(first));
         Ok(Answer::Granted {
-            stands_at: self.stands_at(places),
+            stands_at: self.stands_at(places, &receipt),
             observed_at,
             decided_at,
             source,
@@ -382,7 +382,7 @@ impl Ledger {
         let remaining = standings.iter().map(|standing| standing.remaining).min().unwrap_or(Tokens::MAX);
         let ready_at = given.ready_at.map_or(self.now, |ready_at| ready_at.max(self.now));
         Ok(Answer::Granted {
-            stands_at: self.stands_at(places),
+            stands_at: self.now,
             observed_at: self.now,
             decided_at: row.charged_at.max(self.now),
             source: Source::Repeated,
@@ -396,10 +396,11 @@ impl Ledger {
         })
     }
 
-    /// The instant that the first row stands at; now, where nothing was written to it.
-    fn stands_at(&self, places: &[usize]) -> Timestamp {
-        let written = places.first().filter(|place| self.written[**place].is_some());
-        written.and_then(|place| self.states[*place].as_ref()).map_or(self.now, |row| row.ts)
+    /// The instant that the first row stands at; now, where nothing was taken from it.
+    fn stands_at(&self, places: &[usize], receipt: &Receipt) -> Timestamp {
+        let taken = receipt.charges.first().is_some_and(|charge| charge.cost > Tokens::ZERO);
+        let row = places.first().filter(|_| taken).and_then(|place| self.states[*place].as_ref());
+        row.map_or(self.now, |row| row.ts)
     }
 
     /// Where a limit stands of which this was asked.
