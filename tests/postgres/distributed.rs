@@ -3,9 +3,11 @@
 //! process works on parts that the tables do not have.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sqlx::{Connection, PgConnection};
 use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens, migrate};
@@ -30,14 +32,7 @@ fn the_core_suite_passes_with_parts() {
 /// The same where the parts lie on the nodes of a cluster whose nodes trust each other.
 #[test]
 fn the_core_suite_passes_on_citus() {
-    let Some(url) = std::env::var_os(CITUS_URL) else {
-        // Straight to the terminal: the harness shows what is printed only where a test fails.
-        let skipped = "SKIPPED: nothing was tested on Citus (CITUS_URL=postgres://postgres@coordinator:5432/postgres)";
-        return writeln!(std::io::stderr(), "{skipped}").unwrap();
-    };
-    if is_nested() {
-        return;
-    }
+    let Some((url, _alone)) = cluster() else { return };
     let more = ["calls::", "leases::", "sliding::"];
     // Citus takes no sweeper.
     let swept = [
@@ -58,6 +53,28 @@ fn the_core_suite_passes_on_citus() {
     let by_order = ["who_waits_for_much_is_not_overtaken"];
     let skipped = swept.iter().chain(&by_hand).chain(&by_node).chain(&by_order).flat_map(|test| ["--skip", test]);
     run_core_suite(more.into_iter().chain(skipped), |command| command.env("DATABASE_URL", url));
+}
+
+/// The storm over that cluster. It kills the nodes, coordinator and workers, which must run on Linux and be nobody's else.
+#[test]
+fn the_books_balance_in_a_storm_on_citus() {
+    let Some((url, _alone)) = cluster() else { return };
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["storm::each_row_lacks_what_its_calls_cost", "--exact", "--nocapture"]).env("DATABASE_URL", url);
+    println!("{}", run_nested(&mut command));
+}
+
+/// The cluster, for one test at a time.
+fn cluster() -> Option<(OsString, MutexGuard<'static, ()>)> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let Some(url) = std::env::var_os(CITUS_URL) else {
+        // Straight to the terminal: the harness shows what is printed only where a test fails.
+        let skipped = "SKIPPED: nothing was tested on Citus (CITUS_URL=postgres://postgres@coordinator:5432/postgres)";
+        let told = writeln!(std::io::stderr(), "{skipped}");
+        told.unwrap();
+        return None;
+    };
+    (!is_nested()).then(|| (url, ALONE.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// Whether another test runs these.
@@ -91,10 +108,16 @@ fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&
     for skipped in other.iter().chain(&by_hand).chain(&long) {
         command.args(["--skip", skipped]);
     }
-    let output = on(command.args(more).args(["--test-threads", "2"]).env(DISTRIBUTED, "1")).output().unwrap();
+    run_nested(on(command.args(more).args(["--test-threads", "2"])));
+}
+
+/// Runs tests with parts, and returns what they said.
+fn run_nested(command: &mut Command) -> String {
+    let output = command.env(DISTRIBUTED, "1").output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{told}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(!told.contains(" 0 passed"), "{told}");
+    told
 }
 
 /// By what Citus was seen to send to one node: see `docs/citus.md`. A sweep goes by the places of rows, on each node.

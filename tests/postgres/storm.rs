@@ -1,5 +1,6 @@
 //! The books of budgets in a storm: answers get lost, connections break, clients and those who give lapsed calls back
-//! are killed, and the server crashes. At the end each row lacks what its calls cost, to the micro-token.
+//! are killed, and the server crashes, or a node of a cluster. At the end each row lacks what its calls cost, to the
+//! micro-token.
 //!
 //! `TOLLGATE_STORM_SECONDS` makes it last longer than the seconds of a daily run.
 
@@ -15,10 +16,11 @@ use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::{Instant, interval, timeout};
-use tollgate::{Error, Gate, Limit, Limiter, Receipt, Request, Settlement, Sweeper, Tokens, migrate};
+use tollgate::{Error, Gate, Limit, Limiter, Receipt, Request, Settlement, Tokens, migrate};
 use tollgate_embedded::Server;
 
 use crate::proxy::Proxy;
+use crate::world::{World, is_on_citus, nodes, parts, soon, sweeper};
 
 const EVER: Duration = Limit::MAX_PERIOD;
 const MOST: u64 = 1_000_000_000;
@@ -39,16 +41,14 @@ const ENOUGH: usize = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_row_lacks_what_its_calls_cost() {
     let seconds = std::env::var("TOLLGATE_STORM_SECONDS").map_or(8, |seconds| seconds.parse().unwrap());
-    let mut server = Server::builder().durable().setting("max_connections", "200").start().unwrap();
-    let mut conn = PgConnection::connect(server.url()).await.unwrap();
-    migrate::run(&mut conn).await.unwrap();
-    for table in ["jobs", "settled"] {
-        let sql = format!("create table {table} (id text primary key)");
-        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
-    }
-    let proxy = Proxy::new(server.url());
+    let mut scene = Place::new().await;
+    let url = scene.url();
+    let mut conn = PgConnection::connect(&url).await.unwrap();
+    let tables = "create table jobs (id text primary key); create table settled (id text primary key)";
+    sqlx::raw_sql(tables).execute(&mut conn).await.unwrap();
+    let proxy = Proxy::new(&url);
     let books = Books::default();
-    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::start(server.url(), &proxy, &books)).collect();
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| Client::start(&url, &proxy, &books)).collect();
 
     let (mut faults, mut pace) = ([0_u32; 3], interval(Duration::from_millis(80)));
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -62,13 +62,13 @@ async fn each_row_lacks_what_its_calls_cost() {
         let [disconnects, kills, crashes] = &mut faults;
         match round % 50 {
             0 => {
-                block_in_place(|| server.crash().and_then(|()| server.restart())).unwrap();
+                scene.crash().await;
                 *crashes += 1;
             }
             10 | 25 | 40 => {
                 let client = &mut clients[fastrand::usize(..CLIENTS)];
                 client.kill();
-                *client = Client::start(server.url(), &proxy, &books);
+                *client = Client::start(&url, &proxy, &books);
                 *kills += 1;
             }
             5 | 30 => {
@@ -85,14 +85,14 @@ async fn each_row_lacks_what_its_calls_cost() {
         client.kill();
     }
 
-    let pool = PgPool::connect(server.url()).await.unwrap();
+    let pool = PgPool::connect(&url).await.unwrap();
     sqlx::query(
         "select pg_sleep(greatest(0, extract(epoch from max(lapses_at) - clock_timestamp()))) from tollgate.calls",
     )
     .execute(&pool)
     .await
     .unwrap();
-    Sweeper::new().reap(&pool).await.unwrap();
+    sweeper().reap(&pool).await.unwrap();
     let open: i64 = sqlx::query_scalar("select count(*) from tollgate.calls where lapses_at is not null")
         .fetch_one(&pool)
         .await
@@ -103,14 +103,72 @@ async fn each_row_lacks_what_its_calls_cost() {
     println!("{told}; {disconnects} disconnects, {kills} kills, {crashes} crashes");
 
     // What a transaction does beside the limiter stands or falls with the charge.
-    let torn: i64 = sqlx::query_scalar(
-        "select count(*) from jobs full join (select * from tollgate.calls where id like 'joined%') c using (id)
-          where jobs.id is null or c.id is null",
-    )
-    .fetch_one(&pool)
-    .await
-    .unwrap();
-    assert_eq!(torn, 0);
+    let ids = async |sql| BTreeSet::<String>::from_iter(sqlx::query_scalar(sql).fetch_all(&pool).await.unwrap());
+    let [jobs, calls] = ["select id from jobs", "select id from tollgate.calls where id like 'joined%'"].map(ids);
+    assert_eq!(jobs.await, calls.await);
+}
+
+/// Where it rages.
+enum Place {
+    Server(Server),
+    /// A database on the nodes of a cluster.
+    Cluster(World),
+}
+
+impl Place {
+    async fn new() -> Self {
+        if is_on_citus() {
+            return Self::Cluster(World::new().await);
+        }
+        let server = Server::builder().durable().setting("max_connections", "200").start().unwrap();
+        migrate::run(&mut PgConnection::connect(server.url()).await.unwrap()).await.unwrap();
+        Self::Server(server)
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Server(server) => server.url().to_owned(),
+            Self::Cluster(world) => world.direct_url(),
+        }
+    }
+
+    /// Returns once what has crashed is back.
+    async fn crash(&mut self) {
+        match self {
+            Self::Server(server) => block_in_place(|| server.crash().and_then(|()| server.restart())).unwrap(),
+            Self::Cluster(world) => crash_a_node(world).await,
+        }
+    }
+}
+
+/// Kills one node of the cluster by its own hand, wherever it runs, with SIGKILL; and starts it again.
+async fn crash_a_node(world: &World) {
+    let node = fastrand::choice(nodes().await).unwrap();
+    let started = async || -> Result<String, sqlx::Error> {
+        let mut conn = PgConnection::connect_with(node).await?;
+        sqlx::query_scalar("select pg_postmaster_start_time()::text").fetch_one(&mut conn).await
+    };
+    let before = started().await.unwrap();
+    let mut conn = PgConnection::connect_with(node).await.unwrap();
+    // Its backends end when they notice; until then the memory that they share is in use.
+    let crash = "copy (select) to program $program$
+                 programs=$(dirname \"$(readlink /proc/$PPID/exe)\")
+                 export programs
+                 setsid sh -c '
+                     kill -9 $(head -n 1 postmaster.pid)
+                     until \"$programs/pg_ctl\" -D . restart; do sleep 0.1; done
+                 ' >/dev/null 2>&1 </dev/null & $program$";
+    // No end may be heard: what it starts inherits the socket.
+    let _ = timeout(LAPSE, sqlx::raw_sql(crash).execute(&mut conn)).await;
+    let mut pace = interval(Duration::from_millis(20));
+    soon(async {
+        while started().await.map_or(true, |started| started == before) {
+            pace.tick().await;
+        }
+    })
+    .await;
+    // Else what it had prepared keeps its locks for up to a minute.
+    world.sql("select recover_prepared_transactions()").await;
 }
 
 /// By limit and key, what the rows lack of what they were at first, in micro-tokens.
@@ -240,7 +298,7 @@ async fn call_in_another_process() {
     // The proxy reads what clients send.
     let options = url.parse::<PgConnectOptions>().unwrap().ssl_mode(PgSslMode::Disable).socket(socket);
     let pool = PgPoolOptions::new().max_connections(12).acquire_timeout(5 * LAPSE).connect_lazy_with(options);
-    let gate = Gate::new(pool.clone());
+    let gate = Gate::builder(pool.clone()).parts(parts()).build();
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
         let (gate, pool) = (gate.clone(), pool.clone());
@@ -319,7 +377,7 @@ type Fault = Box<dyn std::error::Error + Send + Sync>;
 
 async fn charge(pool: &PgPool, id: &str, requests: Vec<Request>) -> Result<Receipt, Fault> {
     let mut tx = pool.begin().await?;
-    let grant = Limiter::new().consume_all(&mut tx, requests).await?.granted()?;
+    let grant = Limiter::new().parts(parts()).consume_all(&mut tx, requests).await?.granted()?;
     let job = sqlx::query("insert into jobs values ($1) on conflict do nothing").bind(id);
     job.execute(&mut *tx).await?;
     tx.commit().await?;
@@ -328,7 +386,7 @@ async fn charge(pool: &PgPool, id: &str, requests: Vec<Request>) -> Result<Recei
 
 async fn settle(pool: &PgPool, id: &str, receipt: Receipt, actual: Tokens) -> Result<(), Fault> {
     let mut tx = pool.begin().await?;
-    Limiter::new().settle(&mut tx, receipt, actual).await?;
+    Limiter::new().parts(parts()).settle(&mut tx, receipt, actual).await?;
     sqlx::query("insert into settled values ($1)").bind(id).execute(&mut *tx).await?;
     tx.commit().await?;
     Ok(())

@@ -504,7 +504,7 @@ async fn on_each_node(database: &str, sql: &str) {
 }
 
 /// How the administrator reaches each node of the cluster, the coordinator first; without one, the server.
-async fn nodes() -> &'static [PgConnectOptions] {
+pub(crate) async fn nodes() -> &'static [PgConnectOptions] {
     static NODES: OnceCell<Vec<PgConnectOptions>> = OnceCell::const_new();
     let find = async || {
         let server = admin_options().database("postgres");
