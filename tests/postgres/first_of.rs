@@ -178,10 +178,15 @@ async fn who_waits_is_granted_by_the_alternative_that_is_there_first() {
     assert_eq!(soon(waiters.join_all()).await, [3; 4]);
     // Behind those who wait for one alternative nobody waits who has another.
     gate.credit(CREDITS.key("k")).await.unwrap();
-    let only = gate.clone();
-    let waits = tokio::spawn(async move { only.wait(slow.key("k"), 2 * EVER).await });
+    let (only, request) = (gate.clone(), slow.key("k"));
+    let waits = tokio::spawn(async move { only.wait(request, 2 * EVER).await });
     tokio::task::yield_now().await;
-    let first = soon(gate.wait_all(first_of([Limit::token_bucket("slow", 1, EVER).key("k"), CREDITS.key("k")]), HOUR));
+    // Asked behind it, and answered with it: then it stands in the line.
+    gate.check(slow.key("k")).await.unwrap().denied().unwrap();
+    for _ in 0..8 {
+        tokio::task::yield_now().await;
+    }
+    let first = soon(gate.wait_all(first_of([slow.key("k"), CREDITS.key("k")]), HOUR));
     assert_eq!(first.await.unwrap().granted().unwrap().alternative, 1);
     waits.abort();
 }
