@@ -47,6 +47,46 @@ create table tollgate.limits (
 comment on table tollgate.limits is
     'definitions for callers of the functions, in micro-tokens and microseconds; Rust code may have its own';
 
+create table tollgate.overrides (
+    name         text collate "C" not null,
+    key          text collate "C" not null,
+    effect       text not null,
+    kind         text,
+    rate         int8,
+    period       int8,
+    capacity     int8,
+    max_reserved int8,
+    starts_at    timestamptz not null,
+    ends_at      timestamptz not null,
+    reason       text not null,
+    set_by       text not null,
+    set_at       timestamptz not null,
+
+    constraint overrides_pkey primary key (name, key),
+    constraint a_name_has_1_to_255_bytes check (octet_length(name) between 1 and 255),
+    constraint a_key_has_at_most_512_bytes check (octet_length(key) <= 512),
+    constraint an_effect_is_known check (effect in ('numbers', 'deny', 'unlimited')),
+    constraint numbers_have_a_kind_a_rate_a_period_and_a_capacity check (
+        num_nulls(kind, rate, period, capacity, max_reserved) = case effect when 'numbers' then 0 else 5 end),
+    constraint numbers_are_those_of_a_limit check (
+        effect <> 'numbers' or max_reserved >= 0 and case
+            when kind = 'wallet' then rate = 0 and period = 0 and capacity = 0
+            when kind in ('token_bucket', 'fixed_window', 'stepped_bucket', 'sliding_window', 'concurrency')
+            then rate > 0 and period between 1 and 31536000000000000
+                 and capacity >= 0 and capacity + max_reserved::numeric > 0
+                 and (kind not in ('sliding_window', 'concurrency') or capacity = rate and max_reserved = 0)
+                 and (kind <> 'concurrency' or rate <= 1000000000)
+            else false end),
+    constraint it_ends_after_it_starts check (
+        starts_at > '-infinity' and starts_at < ends_at
+        and (ends_at = 'infinity' or ends_at < '262143-01-01 00:00:00+00')),
+    constraint a_reason_has_1_to_500_bytes check (octet_length(reason) between 1 and 500),
+    constraint who_has_1_to_255_bytes check (octet_length(set_by) between 1 and 255)
+);
+comment on table tollgate.overrides is
+    'what operators say over definitions: other numbers of the same kind, deny or unlimited; in their units';
+comment on column tollgate.overrides.key is 'whom it applies to; empty for every key, the global row too';
+
 create type tollgate.decision as (granted bool, amount numeric, remaining numeric, ready_at timestamptz,
                                   retry_at timestamptz, retry_after interval, refused_by text, decided_at timestamptz);
 comment on type tollgate.decision is 'an answer; look at granted, or pass it to tollgate.granted()';
@@ -262,13 +302,48 @@ begin
     return h - case when h >= 9223372036854775808 then 18446744073709551616 else 0 end;
 end $$;
 
--- A definition, as it is for a key; no row where there is none.
+-- A definition, as it is for a key; no row where there is none. Whether something is perhaps said over it, too; what
+-- that is, says _overridden().
 create function tollgate._limit(limit_name text, of_key text)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
-               phase int8) language sql stable as $$
+               phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
     select d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
            case d.flow when 'w' then 9223372036854775807 else d.capacity end, d.max_reserved,
-           case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key, d.period)) else 0 end
+           case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key, d.period)) else 0 end,
+           exists (select from tollgate.overrides o where o.name = limit_name and o.key = of_key)
+           or exists (select from tollgate.overrides o where o.name = limit_name and o.key = ''),
+           null::text, null::timestamptz
+      from tollgate.limits d where d.name = limit_name $$;
+
+-- The same by the numbers that count, whether they are others, and what else is said. What is said of a key comes
+-- before what is said of every key, but for a deny of every key. Numbers of another kind, or reservations of an
+-- ephemeral limit, do not apply.
+create function tollgate._overridden(limit_name text, of_key text, as_of timestamptz)
+returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
+               phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
+    select d.kind, d.shards, d.storage, d.flow, coalesce(e.rate, o.rate, d.rate),
+           coalesce(e.period, o.period, d.period),
+           case d.flow when 'w' then 9223372036854775807 else coalesce(e.capacity, o.capacity, d.capacity) end,
+           coalesce(e.max_reserved, o.max_reserved, d.max_reserved),
+           case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key,
+                                                coalesce(e.period, o.period, d.period))) else 0 end,
+           coalesce(e.rate, o.rate) is not null, coalesce(e.effect, o.effect), coalesce(e.ends_at, o.ends_at)
+      from (select coalesce(as_of, clock_timestamp()) as at) c
+      join tollgate.limits d on d.name = limit_name
+      left join tollgate.overrides o
+        on o.name = limit_name and o.key = of_key and c.at >= o.starts_at and c.at < o.ends_at
+       and (o.kind is null or o.kind = d.kind and (o.max_reserved = 0 or d.storage = 'durable'))
+      left join tollgate.overrides e
+        on e.name = limit_name and e.key = '' and c.at >= e.starts_at and c.at < e.ends_at
+       and (e.kind is null or e.kind = d.kind and (e.max_reserved = 0 or d.storage = 'durable'))
+       and (o.effect is null or e.effect = 'deny') $$;
+
+-- When a row that is written under other numbers may be swept: when it is full by the definition, too, which counts
+-- once they end.
+create function tollgate._full_by_both(limit_name text, of_key text, value int8, ts int8, full_at int8) returns int8
+language sql stable as $$
+    select greatest(full_at, tollgate._full_at(d.flow, d.rate, d.period, d.capacity, case when d.flow = 'g'
+               then coalesce(d.start, tollgate._spread(limit_name, of_key, d.period)) else 0 end, value, ts))
       from tollgate.limits d where d.name = limit_name $$;
 
 -- Inserts a row, unless there is one.
@@ -378,6 +453,14 @@ returns tollgate.decision language sql stable as $$
                case when v.granted then coalesce(tollgate._instant(ready), clock) end, tollgate._instant(retry),
                tollgate._instant(retry) - clock, refused_by, tollgate._instant(v.at))::tollgate.decision $$;
 
+-- What is answered whatever the row holds: nothing until the end of a deny, and all under `unlimited`.
+create function tollgate._overruled(effect text, ends_at timestamptz, limit_name text, cost numeric, clock timestamptz)
+returns tollgate.decision language sql stable as $$
+    select case effect
+        when 'deny' then row(false, 0, 0.000000, null, nullif(ends_at, 'infinity'),
+                             nullif(ends_at, 'infinity') - clock, limit_name, clock)::tollgate.decision
+        else row(true, cost, null, clock, null, null, null, clock)::tollgate.decision end $$;
+
 -- Asks one limit. What is granted on the row as it was seen is written if the row still is that, so the decision could
 -- have been made then. Whoever finds it changed locks it, and decides again. A refusal locks nothing. Expressions are
 -- prepared in each transaction, so the usual case has few and small ones.
@@ -394,6 +477,9 @@ begin
         perform tollgate._reject(limit_name, key, cost);
     end if;
     select t.* into d from tollgate._limit(limit_name, key) t;
+    if d.is_overridden then
+        select t.* into d from tollgate._overridden(limit_name, key, as_of) t;
+    end if;
     if d.storage = 'durable' then
         select r.value, r.ts, r.list into value, seen, list from tollgate.durable r
          where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2;
@@ -405,7 +491,7 @@ begin
     clock := coalesce(as_of, clock_timestamp());
     since := tollgate._micros(seen);
     if d.flow = 'c' and value is not null and list is null and micros > 0 and not looking
-       and up_to is null and leaving is null then
+       and up_to is null and leaving is null and d.effect is null then
         at := tollgate._micros(greatest(clock, seen));
         rest := least(value + tollgate._gained('c', d.rate, d.period, 0, since, at), d.most) - micros;
         if rest >= 0 then
@@ -442,6 +528,15 @@ begin
         raise exception using errcode = 'TG002', message = format(
             'limit %L: up_to is nothing or more than the cost, or leaving is no amount', limit_name);
     end if;
+    -- A balance, which reserves and looks, is what is there.
+    if d.effect in ('deny', 'unlimited') and not (reserving and looking) then
+        if (tollgate._parts() = 0 and d.flow <> '-'
+            and (d.effect = 'unlimited' or coalesce(part, micros) <= d.most::numeric + max_debt)) is not true then
+            perform tollgate._undecided(limit_name, d.kind, d.shards, d.flow, null, null, coalesce(part, micros),
+                                        d.most::numeric + max_debt);
+        end if;
+        return tollgate._overruled(d.effect, d.ends_at, limit_name, cost, clock);
+    end if;
     loop
         if is_lost then
             l := tollgate._lock(d.storage, limit_name, key, null, as_of);
@@ -456,6 +551,9 @@ begin
         v := tollgate._decide(d.flow, d.rate, d.period, d.most, d.phase, value, since, tollgate._micros(clock), micros,
                               part, max_debt);
         exit when v.new_ts is null or looking;
+        if d.is_overridden then
+            v.full_at := tollgate._full_by_both(limit_name, key, v.new_value, v.new_ts, v.full_at);
+        end if;
         if value is null then
             exit when tollgate._insert(d.storage, limit_name, key, d.flow, v.new_value, v.new_ts, v.full_at);
         else
@@ -473,7 +571,7 @@ end $$;
 create type tollgate._item as (
     place int8, name text, key text, micros int8, kind text, shards int2, storage text, flow "char", rate int8,
     period int8, most int8, max_debt int8, phase int8, value int8, ts int8, seen timestamptz, list int8[], full_at int8,
-    mine bool, v tollgate._verdict);
+    mine bool, v tollgate._verdict, is_overridden bool, effect text, ends_at timestamptz);
 
 -- Asks several limits, all or none. Requests for one limit and key are added up. As above, each row is written if it
 -- still is what was seen, in lock order. From the first that is not, rows are locked, and all are decided again: then
@@ -484,16 +582,18 @@ returns tollgate.decision language plpgsql as $$
 declare
     items tollgate._item[]; i tollgate._item; v tollgate._verdict; refused tollgate._item; all_in_all tollgate._verdict;
     l tollgate._row; clock timestamptz; ready int8; is_usual bool; is_lost bool := false;
+    is_denied bool;
 begin
     select array_agg(row(a.place, a.name, a.key, a.micros, d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
                          d.most, case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, r.value,
                          tollgate._micros(r.ts), r.ts, r.list, tollgate._micros(r.full_at), false,
                          case when u.rest >= 0 then row(true, a.micros, u.rest, u.at, u.at, u.rest, u.at,
                              tollgate._reached('c', d.rate, d.period, 0, u.rest, u.at, d.most))::tollgate._verdict
-                         end)::tollgate._item
+                         end, d.is_overridden, null, null)::tollgate._item
                      order by d.storage = 'durable', a.name, a.key),
-           min(c.clock), bool_and((u.rest >= 0) is true) and not looking, true, greatest(min(u.rest), 0), min(u.at)
-      into items, clock, is_usual, all_in_all.granted, all_in_all.remaining, all_in_all.at
+           min(c.clock), bool_and((u.rest >= 0) is true) and not looking, true, greatest(min(u.rest), 0), min(u.at),
+           bool_or(d.is_overridden)
+      into items, clock, is_usual, all_in_all.granted, all_in_all.remaining, all_in_all.at, is_denied
       from (select (u.a).name collate "C" as name, (u.a).key collate "C" as key, min(u.place) as place,
                    case when bool_and(u.micros is not null) and sum(u.micros) <= 9223372036854775807
                         then sum(u.micros)::int8 end as micros
@@ -520,20 +620,49 @@ begin
     if items is null then
         raise exception using errcode = 'TG002', message = 'no limit is asked';
     end if;
+    if is_denied then
+        is_denied := false;
+        is_usual := false;
+        for k in 1 .. array_upper(items, 1) loop
+            i := items[k];
+            continue when i.is_overridden is not true;
+            select i.micros * case when d.effect = 'unlimited' then 0 else 1 end, d.rate, d.period, d.most,
+                   case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, d.is_overridden,
+                   d.effect, d.ends_at
+              into i.micros, i.rate, i.period, i.most, i.max_debt, i.phase, i.is_overridden, i.effect, i.ends_at
+              from tollgate._overridden(i.name, i.key, as_of) d;
+            items[k] := i;
+            is_denied := is_denied or coalesce(i.effect = 'deny', false);
+        end loop;
+    end if;
     loop
         if not is_usual then
             refused := null; all_in_all := null; ready := null;
             for k in 1 .. array_upper(items, 1) loop
                 i := items[k];
-                if (tollgate._parts() = 0 and i.flow <> '-' and tollgate._fits(i.flow, i.value, i.list)
+                if (tollgate._parts() = 0 and i.flow <> '-'
+                    and (is_denied or i.effect = 'unlimited' or tollgate._fits(i.flow, i.value, i.list))
                     and i.micros <= i.most::numeric + i.max_debt) is not true then
                     perform tollgate._reject(a.name, nullif(a.key, ''), a.cost) from unnest(requests) a
                       where tollgate._asked(a.name, a.key, a.cost) is null or (a.key <> '' or a.everybody) is not true;
                     perform tollgate._undecided(i.name, i.kind, i.shards, i.flow, i.value, i.list, i.micros,
                                                 i.most::numeric + i.max_debt);
                 end if;
-                v := tollgate._decide(i.flow, i.rate, i.period, i.most, i.phase, i.value, i.ts, tollgate._micros(clock),
-                                      i.micros, null, i.max_debt);
+                continue when is_denied and i.effect is distinct from 'deny';
+                if i.effect = 'deny' then
+                    v := row(false, 0::int8, 0::int8, tollgate._micros(clock),
+                             case when isfinite(i.ends_at) then tollgate._micros(i.ends_at)
+                                  else 8210266876799999999 end, null::int8, null::int8, null::int8);
+                elsif i.effect = 'unlimited' then
+                    v := row(true, i.micros, null::int8, tollgate._micros(clock), tollgate._micros(clock), null::int8,
+                             null::int8, null::int8);
+                else
+                    v := tollgate._decide(i.flow, i.rate, i.period, i.most, i.phase, i.value, i.ts,
+                                          tollgate._micros(clock), i.micros, null, i.max_debt);
+                    if i.is_overridden and v.new_ts is not null then
+                        v.full_at := tollgate._full_by_both(i.name, i.key, v.new_value, v.new_ts, v.full_at);
+                    end if;
+                end if;
                 items[k].v := v;
                 if not v.granted and (refused.place is null
                                       or (v.instant, i.place) > (all_in_all.instant, refused.place)) then
@@ -552,6 +681,7 @@ begin
         for k in 1 .. array_upper(items, 1) loop
             i := items[k];
             v := i.v;
+            continue when i.effect = 'unlimited';
             if not is_lost and i.micros > 0 and i.value is null then
                 items[k].mine := tollgate._insert(i.storage, i.name, i.key, i.flow, v.new_value, v.new_ts, v.full_at);
                 continue when items[k].mine;
@@ -593,6 +723,7 @@ create function tollgate._change(verb text, limit_name text, key text, amount nu
 declare
     q record; v tollgate._verdict; l tollgate._row; micros int8 := tollgate._asked(limit_name, key, amount);
     clock timestamptz; now int8; back numeric := 0; print int8; is_repeat bool := false;
+    is_said bool;
 begin
     if micros is null or tollgate._tokens(actual) is null then
         perform tollgate._reject(limit_name, key, case when micros is null then amount else actual end);
@@ -602,6 +733,10 @@ begin
             message = format('limit %L: this is no instant, or no id of 1 to 255 bytes', limit_name);
     end if;
     select d.* into q from tollgate._limit(limit_name, key) d;
+    is_said := q.is_overridden;
+    if is_said then
+        select d.* into q from tollgate._overridden(limit_name, key, as_of) d;
+    end if;
     if (tollgate._parts() = 0 and q.flow <> '-') is not true then
         perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, null, null, 0, 0);
     end if;
@@ -629,12 +764,24 @@ begin
         if verb = 'settle' or greatest(now, l.ts) <= tollgate._micros(greatest(ready_at, decided_at)) then
             back := (amount - actual) * 1000000;
         end if;
+        if q.is_overridden then
+            -- What was used beyond takes no less time to come back by the definition.
+            select least(q.rate, d.rate), greatest(q.period, d.period) into q.rate, q.period
+              from tollgate.limits d where d.name = limit_name;
+        end if;
+        if is_said and (select o.effect = 'unlimited' from tollgate._overridden(limit_name, key, decided_at) o) then
+            -- It was charged nothing.
+            back := 0;
+        end if;
         v := tollgate._settle(q.flow, q.rate, q.period, l.value, l.ts, q.flow <> 'w' and l.list is not null, l.full_at,
                               now, tollgate._micros(decided_at), back);
         v.remaining := micros - case when v.new_ts is null then 0 else back end;
     else
         v := tollgate._alter(case when not is_repeat then verb end, q.flow, q.rate, q.period, q.most, q.phase, l.value,
                              l.ts, now, micros);
+        if q.is_overridden and v.new_ts is not null then
+            v.full_at := tollgate._full_by_both(limit_name, key, v.new_value, v.new_ts, v.full_at);
+        end if;
     end if;
     if v.new_ts is not null then
         perform tollgate._write(q.storage, limit_name, key, q.flow, null, null, v.new_value, v.new_ts, v.full_at);
@@ -673,7 +820,7 @@ language plpgsql security definer set search_path = pg_catalog, pg_temp as
 $$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, true, null, up_to, leaving); end $$;
 create function tollgate.balance(limit_name text, key text) returns numeric
 language plpgsql security definer set search_path = pg_catalog, pg_temp as
-$$ begin return (tollgate._ask(limit_name, nullif(key, ''), 0, false, true, null)).remaining; end $$;
+$$ begin return (tollgate._ask(limit_name, nullif(key, ''), 0, true, true, null)).remaining; end $$;
 create function tollgate.consume_all(requests tollgate.request[]) returns tollgate.decision
 language plpgsql security definer set search_path = pg_catalog, pg_temp as
 $$ begin return tollgate._ask_all(requests, false, false, null); end $$;

@@ -156,7 +156,7 @@ pub struct Denied {
     /// What that limit has left; negative for a debt.
     pub remaining: Tokens,
     /// The first microsecond at which the same call, alone, would be granted; `None` where that is never, because only
-    /// a credit brings tokens back.
+    /// a credit brings tokens back. Of a [`Reason::Denied`] the instant at which the deny ends, if it has one.
     pub retry_at: Option<DateTime<Utc>>,
     /// The clock that decided, as it was read.
     pub observed_at: DateTime<Utc>,
@@ -226,6 +226,7 @@ impl fmt::Display for Denied {
         }
         match self.retry_after() {
             Some(wait) => write!(f, " (retry in {wait:?})"),
+            None if self.reason == Reason::Denied => f.write_str(" (until it is lifted)"),
             None => f.write_str(" (only a credit fills it)"),
         }
     }
@@ -266,6 +267,8 @@ pub enum Source {
     Prefetched,
     /// A gate that could not ask the database, as its failure policy demands.
     Degraded,
+    /// An operator, by an override: denied, or unlimited and nothing charged. The rows were not asked.
+    Override,
 }
 
 /// A span between two instants of one clock; zero where they are in the other order.

@@ -1,10 +1,12 @@
 //! Carries a plan out over the tables, under locks. Nothing else locks rows, decides and writes.
 
-use crate::algebra::State;
+use crate::algebra::{State, Timestamp};
 use crate::decision::Source;
 use crate::error::Error;
+use crate::meter;
 use crate::parts::Parts;
 use crate::plan::{Answer, Call, CallChange, Change, CheckedCall, Outcome, Plan, Row};
+use crate::store::overrides::Overrides;
 use crate::store::{Found, Store, unwritten};
 
 /// One answer for each call of a plan, in their order.
@@ -173,10 +175,31 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// The call, if it is right, over tables with so many parts, and with an id if it needs one.
-pub(crate) fn checked(call: Call, parts: Parts) -> Result<CheckedCall, Error> {
+/// The call, if it is right, over tables with so many parts, and with an id if it needs one; where there are overrides,
+/// under these, at an instant that nobody is asked for otherwise.
+pub(crate) fn checked(
+    call: Call,
+    parts: Parts,
+    overrides: Option<&Overrides>,
+    at: impl FnOnce() -> Option<Timestamp>,
+) -> Result<CheckedCall, Error> {
     let call = if call.needs_id() { call.with_id(draw_id()) } else { call };
+    let call = match overrides {
+        Some(overrides) => overrides.over(call, at()),
+        None => call,
+    };
     call.checked_for(parts)
+}
+
+/// The answer to a call that overrides alone give.
+pub(crate) fn overruled(
+    call: &CheckedCall,
+    overrides: Option<&Overrides>,
+    at: impl FnOnce() -> Option<Timestamp>,
+) -> Option<Answer> {
+    let overrides = overrides.filter(|_| call.is_overridden())?;
+    call.overridden().for_each(meter::overridden);
+    call.overruled(at().unwrap_or_else(|| overrides.now()))
 }
 
 fn draw_id() -> u128 {

@@ -36,6 +36,7 @@ pub(crate) fn refused(by: By, denied: &Denied) {
         Reason::HeldBack => "held_back",
         Reason::Leased => "leased",
         Reason::OutOfTurn => "out_of_turn",
+        Reason::Denied => "denied",
     };
     answered(by, &denied.limit, "denied", denied.source, Some(reason));
 }
@@ -54,6 +55,7 @@ fn word(source: Source) -> &'static str {
         Source::Memory => "memory",
         Source::Prefetched => "prefetched",
         Source::Degraded => "degraded",
+        Source::Override => "override",
     }
 }
 
@@ -71,6 +73,13 @@ pub(crate) fn would_deny(by: By, limit: &str) {
     tracing::debug!(by = by.as_str(), limit, "would deny");
     #[cfg(feature = "metrics")]
     metrics::counter!(WOULD_DENY, "by" => by.as_str(), "limit" => limit.to_owned()).increment(1);
+}
+
+/// A call asked a limit over which an operator has said something.
+pub(crate) fn overridden(limit: &str) {
+    tracing::trace!(limit, "overridden");
+    #[cfg(feature = "metrics")]
+    metrics::counter!(OVERRIDDEN, "limit" => limit.to_owned()).increment(1);
 }
 
 /// Tokens were taken for calls to come.
@@ -156,6 +165,7 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | --- | --- | --- |
 /// | `tollgate_decisions_total` | counter: answers | `by`, `limit`, `outcome`, `source`, `reason` |
 /// | `tollgate_would_deny_total` | counter: refusals by [shadows](crate::Request::shadow) | `by`, `limit` |
+/// | `tollgate_overridden_total` | counter: calls of a limit under an [override](crate::Overrides) | `limit` |
 /// | `tollgate_errors_total` | counter: calls that the database did not answer | `by`, `limit` |
 /// | `tollgate_wait_seconds` | histogram: from a gate's call to the answer of the database | |
 /// | `tollgate_queue_calls` | histogram: calls that stay in a gate's queue as a batch is taken | |
@@ -169,8 +179,8 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | `tollgate_limit_rate_tokens` | gauge: what comes back to a key in a second | `limit` |
 ///
 /// `by` is `gate` or `limiter`; `outcome` is `granted`, `denied` or `changed`; `source` is `database`, `repeated`,
-/// `memory`, `prefetched` or `degraded`; `reason` is that of a refusal (`short`, `held_back`, `leased`), else empty. A
-/// refusal is counted under the limit to wait for longest. A limiter counts what it has answered, whether its caller
+/// `memory`, `prefetched`, `degraded` or `override`; `reason` is that of a refusal (`short`, `held_back`, `leased`,
+/// `denied`), else empty. A refusal is counted under the limit to wait for longest. A limiter counts what it has answered, whether its caller
 /// commits or not. Errors count whatever the failure policy makes of them. A gate locks for calls that have lost a race
 /// or whose row is new, and counts what it has granted from tokens taken ahead when these end.
 ///
@@ -189,6 +199,7 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
 
     describe_counter!(DECISIONS, Unit::Count, "Calls that were decided.");
     describe_counter!(WOULD_DENY, Unit::Count, "Calls that a shadow would have refused.");
+    describe_counter!(OVERRIDDEN, Unit::Count, "Calls that asked a limit under an override.");
     describe_counter!(ERRORS, Unit::Count, "Calls that the database did not answer.");
     describe_histogram!(WAIT, Unit::Seconds, "From a call of a gate to the answer of the database.");
     describe_histogram!(QUEUE, Unit::Count, "Calls that stay in the queue of a gate as a batch is taken.");
@@ -214,6 +225,7 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
 mod names {
     pub(super) const DECISIONS: &str = "tollgate_decisions_total";
     pub(super) const WOULD_DENY: &str = "tollgate_would_deny_total";
+    pub(super) const OVERRIDDEN: &str = "tollgate_overridden_total";
     pub(super) const ERRORS: &str = "tollgate_errors_total";
     pub(super) const WAIT: &str = "tollgate_wait_seconds";
     pub(super) const QUEUE: &str = "tollgate_queue_calls";
@@ -228,5 +240,6 @@ mod names {
 }
 #[cfg(feature = "metrics")]
 use names::{
-    BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, PREFETCHED, QUEUE, RATE, SWEPT, WAIT, WOULD_DENY,
+    BATCH, BATCH_CALLS, BATCHES, CAPACITY, DECISIONS, ERRORS, LOCKED, OVERRIDDEN, PREFETCHED, QUEUE, RATE, SWEPT, WAIT,
+    WOULD_DENY,
 };

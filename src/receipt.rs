@@ -141,6 +141,8 @@ pub(crate) enum ChargeKind {
     Sliding,
     Lease,
     Wallet,
+    /// Nothing, whatever it is settled at: an operator had said `unlimited`.
+    Free,
 }
 
 impl Charge {
@@ -190,7 +192,7 @@ impl Charge {
 
     /// Whether one cost for all requests is that of its request, too.
     pub(crate) fn is_counted(&self) -> bool {
-        !self.flat && self.kind != ChargeKind::Lease
+        !self.flat && !matches!(self.kind, ChargeKind::Lease | ChargeKind::Free)
     }
 }
 

@@ -30,9 +30,12 @@ pub struct Standing {
     /// What was there before the grant; `None` where this call took nothing.
     #[serde(default)]
     pub(crate) before: Option<Tokens>,
+    /// Whether an override applies: [`limit`](Self::limit) has its numbers, or it denies.
+    #[serde(default)]
+    pub overridden: bool,
 }
 
-lean!(Standing { limit, key, cost, remaining, more_at } and { before });
+lean!(Standing { limit, key, cost, remaining, more_at } and { before, overridden });
 
 impl Standing {
     /// The whole tokens that are left; none where there is a debt.

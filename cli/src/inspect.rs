@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde_json::json;
 use sqlx::{FromRow, PgConnection};
 use tollgate::algebra::{Ask, Entry, List, Pool, Terms, Timestamp, Verdict};
-use tollgate::{Charge, Key, Limit, LimitKind, SECOND, Tokens};
+use tollgate::plan::Ruling;
+use tollgate::{Charge, Key, Limit, LimitKind, Override, Overrides, SECOND, Tokens};
 
 use crate::database::{DatabaseArgs, clock, read_only};
 use crate::error::CommandError;
@@ -17,6 +18,7 @@ use crate::output::{
     BAD, CAUTION, FAINT, GOOD, HEADING, OutputArgs, about, columns, counted, instant, printable, shown, span, styled,
     tell,
 };
+use crate::overrides::words;
 use crate::parts::Away;
 use crate::row::{Row, live_leases, until};
 use crate::storage;
@@ -84,6 +86,7 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
         }
     }
     let rows = most_exhausted(rows);
+    let said = Overrides::read(&mut conn).await?;
     // Nothing is known of a key that no part has shown.
     let (Some(now), false) = (now, key.is_some() && rows.is_empty() && !away.is_empty()) else { return away.check() };
     // The name may be a slip, or that of a limit of the past, whose rows are still there.
@@ -96,14 +99,14 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
     match key {
         Some(key) if rows.is_empty() && limit.is_none() => return Err(no_row(&args.name, &key)),
         Some(key) => {
-            let holding = Holding { calls: Some(calls), ..Holding::of(&args, limit, key, &rows, now) };
+            let holding = Holding { calls: Some(calls), ..Holding::of(&args, limit, key, &rows, now, &said) };
             args.output.print(&holding, || holding.text(limit, args.limit as usize))?;
         }
         None => {
             let by_key = rows.chunk_by(|one, other| one.key == other.key).take(args.limit as usize);
             let holdings = by_key.map(|rows| {
                 let key = Key::try_from(rows[0].key.clone())?;
-                Ok(Holding::of(&args, limit, key, rows, now))
+                Ok(Holding::of(&args, limit, key, rows, now, &said))
             });
             list(&args, limit.is_some(), &holdings.collect::<Result<Vec<_>, CommandError>>()?)?;
         }
@@ -233,6 +236,9 @@ struct Holding<'a> {
     standing: Option<Standing>,
     /// What is on disk. A missing row means a full bucket.
     rows: &'a [Row],
+    /// Those that count now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    overrides: Vec<Override>,
     /// Of one key that is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     calls: Option<Vec<StoredCall>>,
@@ -257,6 +263,9 @@ struct Next {
     /// Null for never: the cost is beyond the capacity, or only a credit helps.
     at: Option<DateTime<Utc>>,
     wait_ms: Option<u64>,
+    /// Whether an operator refuses it until then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_denied: bool,
 }
 
 impl Standing {
@@ -280,17 +289,44 @@ impl Standing {
             Err(_) => None,
         };
         let wait_ms = granted_at.map(|at| millis(until(at, now)));
-        let next = Next { cost, at: granted_at.map(Into::into), wait_ms };
+        let next = Next { cost, at: granted_at.map(Into::into), wait_ms, is_denied: false };
         let full_in_ms = full_at.map(|at| millis(until(at, now)));
         Self { balance, capacity, debt, full_at: full_at.map(Into::into), full_in_ms, next }
     }
 }
 
+impl Standing {
+    /// The same where an operator denies, or grants all.
+    fn ruled(mut self, ruling: Option<Ruling>, now: Timestamp) -> Self {
+        let at = match ruling {
+            None => return self,
+            Some(Ruling::Unlimited) => Some(now),
+            Some(Ruling::Deny { until }) => Some(until).filter(|until| *until < Timestamp::MAX),
+        };
+        self.next.at = at.map(Into::into);
+        self.next.wait_ms = at.map(|at| millis(until(at, now)));
+        self.next.is_denied = matches!(ruling, Some(Ruling::Deny { .. }));
+        self
+    }
+}
+
 impl<'a> Holding<'a> {
-    fn of(args: &'a InspectArgs, limit: Option<&Limit>, key: Key, rows: &'a [Row], now: Timestamp) -> Self {
+    fn of(
+        args: &'a InspectArgs,
+        limit: Option<&Limit>,
+        key: Key,
+        rows: &'a [Row],
+        now: Timestamp,
+        said: &Overrides,
+    ) -> Self {
         let is_corrupt = rows.iter().any(|row| row.fault().is_some());
-        let standing = limit.filter(|_| !is_corrupt).map(|limit| Standing::of(limit, &key, rows, now, args.cost));
-        Self { limit: &args.name, key, observed_at: now.into(), standing, rows, calls: None }
+        let standing = limit.filter(|_| !is_corrupt).map(|limit| {
+            let exception = said.of(limit, &key).unwrap_or_default();
+            let standing = Standing::of(exception.numbers.as_ref().unwrap_or(limit), &key, rows, now, args.cost);
+            standing.ruled(exception.ruling, now)
+        });
+        let overrides = said.about(&args.name, &key, now.into());
+        Self { limit: &args.name, key, observed_at: now.into(), standing, rows, overrides, calls: None }
     }
 
     /// All that is known of one key.
@@ -312,12 +348,17 @@ impl<'a> Holding<'a> {
                 _ => {}
             }
             let granted = match next.at {
+                None if next.is_denied => styled(BAD, "denied until it is lifted"),
+                Some(at) if next.is_denied => format!("{} {}", styled(BAD, "denied, ends"), self.later(at)),
                 None if next.cost > *capacity => styled(BAD, "never: more than the capacity"),
                 None => styled(BAD, "only after a credit"),
                 Some(at) if at <= self.observed_at => styled(GOOD, "would be granted now"),
                 Some(at) => format!("{} {}", styled(CAUTION, "granted"), self.later(at)),
             };
             line(&format!("cost {}", next.cost), granted);
+        }
+        for said in &self.overrides {
+            line("override", words(said, self.observed_at));
         }
         if self.rows.is_empty() {
             let is_wallet = limit.is_some_and(|limit| limit.spec().kind == LimitKind::Wallet);

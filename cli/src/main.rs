@@ -5,12 +5,14 @@ mod database;
 mod distribute;
 mod doctor;
 mod error;
+mod forget;
 mod inspect;
 mod limits;
 mod limits_file;
 mod manual;
 mod migrate;
 mod output;
+mod overrides;
 mod parts;
 mod push;
 mod reset;
@@ -63,6 +65,7 @@ enum Command {
     Debit(verbs::AskArgs),
     Distribute(distribute::DistributeArgs),
     Doctor(doctor::DoctorArgs),
+    Forget(forget::ForgetArgs),
     Inspect(inspect::InspectArgs),
     /// Check a limits file, or push it to the database.
     Limits {
@@ -73,6 +76,11 @@ enum Command {
     Man(manual::ManArgs),
     /// Create the tables, or bring them up to date.
     Migrate(migrate::MigrateArgs),
+    /// Say something over a limit, for a key or for every key: other numbers, deny, or unlimited.
+    Override {
+        #[command(subcommand)]
+        command: overrides::OverrideCommand,
+    },
     /// Fill a key up and forgive its debts, or all keys of a limit.
     #[command(override_usage = "tollgate reset [OPTIONS] <NAME> <KEY|--global|--all>")]
     Reset(reset::ResetArgs),
@@ -117,10 +125,12 @@ async fn carry_out(command: Command) -> Result<Exit, CommandError> {
         Command::Debit(args) => return verbs::debit(args).await,
         Command::Distribute(args) => distribute::run(args).await?,
         Command::Doctor(args) => return doctor::run(args).await,
+        Command::Forget(args) => forget::run(args).await?,
         Command::Inspect(args) => inspect::run(args).await?,
         Command::Limits { command } => return limits::run(command).await,
         Command::Man(args) => manual::man(&args, Args::command())?,
         Command::Migrate(args) => migrate::run(args).await?,
+        Command::Override { command } => overrides::run(command).await?,
         Command::Reset(args) => return reset::run(args).await,
         Command::Run(args) => return run::run(args).await,
         Command::Simulate(args) => simulate::run(args)?,

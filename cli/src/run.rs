@@ -15,7 +15,7 @@ use rustix::termios::tcgetpgrp;
 use tokio::process::Child;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
-use tollgate::{Decision, Gate, Lease, Receipt, Tokens, migrate};
+use tollgate::{Decision, Gate, Lease, Overrides, Receipt, Tokens, migrate};
 
 use crate::database::DatabaseArgs;
 use crate::error::{CommandError, Exit, in_one_line};
@@ -50,7 +50,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
     let is_held = request.limit().lease().is_some();
     let pool = args.database.pool(1).await?;
     let parts = migrate::parts(&mut *pool.acquire().await?).await?;
-    let gate = Gate::builder(pool).unnamed_statements().parts(parts).build();
+    let said = Overrides::watch(pool.clone()).await?;
+    let gate = Gate::builder(pool).unnamed_statements().parts(parts).overrides(&said).build();
     // clap demands one word at least.
     let mut program = Command::new(&args.command[0]);
     program.args(&args.command[1..]);

@@ -190,7 +190,7 @@ async fn sweep_part(
     rows: &mut u64,
     stop: &watch::Receiver<bool>,
 ) -> Result<(), sqlx::Error> {
-    let going = format!("from {table} where part = $1 and {condition} limit $3");
+    let going = format!("from {table} r where r.part = $1 and {condition} limit $3");
     let sql = if args.dry_run {
         format!("select {going}")
     } else {
@@ -299,7 +299,11 @@ impl Report {
 }
 
 /// Which rows of a limit go, and which calls, where it says so by SQL: after a margin of so many seconds, $2.
-const FULL: &str = "full_at <= now() - make_interval(secs => $2) and full_at >= ts";
+/// The row of a key that has other numbers stays as long as these count: here nobody computes by them.
+const FULL: &str = "full_at <= now() - make_interval(secs => $2) and full_at >= ts and not exists (
+                        select from tollgate.overrides o
+                         where o.name = r.name and o.key in (r.key, '') and o.effect = 'numbers'
+                           and o.ends_at > now())";
 const FORGOTTEN: &str = "lapses_at is null and kept_until <= now() - make_interval(secs => $2)";
 
 /// How long a sweeper's statement may have the lock: many times as long as it usually takes.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::{Connection, PgTransaction};
-use tollgate::{Balance, Decision, Denied, Error, Limiter, Reservation, Tokens, migrate};
+use tollgate::{Balance, Decision, Denied, Error, Limiter, Overrides, Reservation, Tokens, migrate};
 
 use crate::database::DatabaseArgs;
 use crate::error::{CommandError, Exit};
@@ -73,13 +73,14 @@ pub(crate) async fn debit(ask: AskArgs) -> Result<Exit, CommandError> {
 /// statements go through any pooler of the service.
 pub(crate) async fn in_transaction<T>(
     database: &DatabaseArgs,
-    verb: impl AsyncFnOnce(Limiter, &mut PgTransaction<'_>) -> Result<T, Error>,
+    verb: impl AsyncFnOnce(Limiter<Overrides>, &mut PgTransaction<'_>) -> Result<T, Error>,
 ) -> Result<T, CommandError> {
     let mut conn = database.connect().await?;
     let parts = migrate::parts(&mut conn).await?;
+    let said = Overrides::read(&mut conn).await?;
     let limiter = Limiter::new().lock_timeout(Duration::from_secs(5)).unnamed_statements().parts(parts);
     let mut tx = conn.begin().await?;
-    let answer = verb(limiter, &mut tx).await?;
+    let answer = verb(limiter.overrides(&said), &mut tx).await?;
     tx.commit().await?;
     Ok(answer)
 }

@@ -17,6 +17,7 @@ use super::width::Width;
 use crate::limit::Limit;
 use crate::parts::Parts;
 use crate::store::Backend;
+use crate::store::overrides::Overrides;
 
 /// How a gate works; made by [`Gate::builder`]. Every setting has a default that suits most services.
 #[derive(Debug)]
@@ -30,6 +31,7 @@ pub struct GateBuilder {
     ages: Ages,
     on_failure: OnFailure,
     counted_keys: usize,
+    overrides: Option<Overrides>,
 }
 
 impl GateBuilder {
@@ -47,7 +49,17 @@ impl GateBuilder {
         let (staleness, remembered_keys, counted_keys) = (None, 10_000, 0);
         let on_failure = OnFailure::Closed;
         let ages = Ages::default();
-        Self { pool, lanes: None, settings, staleness, remembered_keys, ages, on_failure, counted_keys }
+        Self {
+            pool,
+            lanes: None,
+            settings,
+            staleness,
+            remembered_keys,
+            ages,
+            on_failure,
+            counted_keys,
+            overrides: None,
+        }
     }
 
     /// How many lanes work side by side, each on one connection while it has work; 1 to 64, and never more than the
@@ -140,6 +152,13 @@ impl GateBuilder {
     /// place of the one refused least, which a scan over all of them finds. Keys stay in memory as they are.
     pub fn count_refusals(mut self, keys: usize) -> Self {
         self.counted_keys = keys;
+        self
+    }
+
+    /// Goes by what operators say over limits, as [`Limiter::overrides`](crate::Limiter::overrides). What is denied is
+    /// denied while the database is away, too, whatever the failure policy.
+    pub fn overrides(mut self, overrides: &Overrides) -> Self {
+        self.overrides = Some(overrides.clone());
         self
     }
 
@@ -240,6 +259,7 @@ impl GateBuilder {
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
             prefetch: self.ages.shortest().map(|_| Arc::new(Prefetch::new(self.ages, parts))),
             fallback: Fallback::new(self.on_failure),
+            overrides: self.overrides,
             tally: (self.counted_keys > 0).then(|| Tally::new(self.counted_keys)),
             has_parts: AtomicBool::new(false),
         };

@@ -91,9 +91,14 @@ impl Fallback {
     fn decide(&self, call: CheckedCall) -> Option<Decision> {
         match self.policy {
             OnFailure::Closed => None,
-            OnFailure::Open => {
-                Some(Decision::Granted(self.degraded(call.most(), 0, Tokens::ZERO, Standings::default())))
-            }
+            OnFailure::Open => Some(match call.undenied(self.now()) {
+                Ok(alternative) => {
+                    let (most, none) = (call.most(), Standings::default());
+                    Decision::Granted(self.degraded(most, alternative, Tokens::ZERO, none))
+                }
+                // Perhaps a repeat, which nobody can tell now.
+                Err(denied) => Decision::Denied(denied),
+            }),
             OnFailure::Local(fraction) => self.decide_locally(call.fraction(fraction)?),
         }
     }

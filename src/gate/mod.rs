@@ -40,10 +40,11 @@ use crate::balance::Balance;
 use crate::call_name::CallName;
 use crate::decision::{Decision, Denied, Grant, Reservation, Source, span};
 use crate::error::{Error, Step};
-use crate::execution::checked;
+use crate::execution::{checked, overruled};
 use crate::meter::{self, By};
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Call, CheckedCall, Item};
+use crate::reason::Reason;
 use crate::receipt::Receipt;
 use crate::request::Request;
 use crate::text::Text;
@@ -275,13 +276,14 @@ impl Gate {
         let items: Vec<_> = alternatives.iter().copied().flatten().collect();
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
-        // What is held may be released at any time.
+        // What is held may be released at any time, unless somebody denies it.
         let is_held = |limit: &str| items.iter().any(|item| item.target.limit.lease().is_some() && item.is_of(limit));
         let is_released = items.iter().any(|item| item.target.limit.lease().is_some());
         let is_too_late = |denied: &Denied| {
             let others = denied.others.iter().map(|other| (&other.limit, other.retry_at));
-            let mut rest =
-                iter::once((&denied.limit, denied.retry_at)).chain(others).filter(|(limit, _)| !is_held(limit));
+            let mut rest = iter::once((&denied.limit, denied.retry_at))
+                .chain(others)
+                .filter(|(limit, _)| denied.reason == Reason::Denied || !is_held(limit));
             let wait =
                 rest.try_fold(Duration::ZERO, |longest, (_, at)| Some(longest.max(span(denied.observed_at, at?))));
             let ready = wait.and_then(|wait| Instant::now().checked_add(wait));
@@ -331,7 +333,8 @@ impl Gate {
                 }
             }
             let sent = Instant::now();
-            let denied = match self.decide(call.clone()).await? {
+            // What is said over the limits may have changed meanwhile.
+            let denied = match self.decide(self.checked(Call::consume(requests.iter().cloned()))?).await? {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok((granted, sent)),
             };
@@ -438,7 +441,11 @@ impl Gate {
         requests: impl IntoIterator<Item = Request>,
     ) -> Result<Decision<Reservation>, Error> {
         let call = self.checked(Call::reserve(requests))?;
-        self.ask(call).await.map(Answer::reservation)
+        let answer = match self.overruled(&call) {
+            Some(answer) => answer,
+            None => self.ask(call).await?,
+        };
+        Ok(answer.reservation())
     }
 
     /// Reserves for many calls in one go, each by itself. As [`consume_each`](Self::consume_each).
@@ -610,7 +617,19 @@ impl Gate {
 
     /// A grant from what was taken ahead.
     fn prepaid(&self, requests: &[Request]) -> Option<Grant> {
-        let grant = self.inner.shared.prefetch.as_ref()?.grant(requests)?;
+        let Shared { prefetch: Some(prefetch), overrides, settings, .. } = &*self.inner.shared else { return None };
+        if let Some(overrides) = overrides {
+            // What is said over a limit is not said of what was taken before: that is dropped.
+            let asked = requests.iter().filter_map(Request::asked);
+            let said: Vec<_> = asked.filter(|(limit, key)| overrides.says(limit, key, settings.clock.at())).collect();
+            if !said.is_empty() {
+                for (limit, key) in said {
+                    prefetch.forget(limit, key);
+                }
+                return None;
+            }
+        }
+        let grant = prefetch.grant(requests)?;
         let limit = requests.first()?.limit().name();
         tracing::trace!(limit, "granted from what was taken ahead");
         Some(grant)
@@ -622,7 +641,9 @@ impl Gate {
         let remembered = refusals.as_ref().and_then(|refusals| refusals.refuse(&call, &settings.clock));
         // What is given back first may be what it lacks.
         let remembered = remembered.filter(|_| prefetch.as_ref().is_none_or(|prefetch| !prefetch.holds(&call)));
-        let decision = if let Some(denied) = remembered {
+        let decision = if let Some(answer) = self.overruled(&call) {
+            Ok(answer.grant())
+        } else if let Some(denied) = remembered {
             meter::refused(By::Gate, &denied);
             Ok(Decision::Denied(denied))
         } else {
@@ -647,7 +668,16 @@ impl Gate {
     }
 
     fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
-        checked(call, self.inner.shared.settings.backend.parts)
+        let Shared { settings, overrides, .. } = &*self.inner.shared;
+        checked(call, settings.backend.parts, overrides.as_ref(), || settings.clock.at())
+    }
+
+    /// What overrides alone answer.
+    fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
+        let Shared { settings, overrides, .. } = &*self.inner.shared;
+        let answer = overruled(call, overrides.as_ref(), || settings.clock.at())?;
+        tell(call.limit(), &answer);
+        Some(answer)
     }
 
     /// Queues a call, and waits for its answer.
@@ -668,11 +698,7 @@ impl Gate {
                     self.inner.note_lapse(lapses_in);
                 }
                 span.record("outcome", answer.outcome());
-                answer.would_deny().iter().for_each(|shadow| meter::would_deny(By::Gate, &shadow.limit));
-                match answer {
-                    Answer::Denied(denied) => meter::refused(By::Gate, denied),
-                    _ => meter::decided(By::Gate, limit.as_str(), answer.outcome(), answer.source()),
-                }
+                tell(&limit, answer);
             }
             Err(error) => {
                 span.record("outcome", "error");
@@ -700,6 +726,14 @@ impl Inner {
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate").field("settings", &self.inner.shared.settings).finish_non_exhaustive()
+    }
+}
+
+fn tell(limit: &Text, answer: &Answer) {
+    answer.would_deny().iter().for_each(|shadow| meter::would_deny(By::Gate, &shadow.limit));
+    match answer {
+        Answer::Denied(denied) => meter::refused(By::Gate, denied),
+        _ => meter::decided(By::Gate, limit.as_str(), answer.outcome(), answer.source()),
     }
 }
 

@@ -201,7 +201,15 @@ fn refusal(
     let ever = |at: Timestamp| Some(at).filter(|at| *at < Timestamp::MAX).map(Into::into);
     let more_at = earliest.more_at().map_or(retry_at, |more_at| more_at.min(retry_at));
     let retry_at = ever(retry_at);
-    let standing = Standing { limit, key, cost: item.action.cost(), remaining, more_at: ever(more_at), before: None };
+    let standing = Standing {
+        limit,
+        key,
+        cost: item.action.cost(),
+        remaining,
+        more_at: ever(more_at),
+        before: None,
+        overridden: target.is_overridden(),
+    };
     let (limit, key) = (target.limit.name.clone().into(), target.first.key.clone());
     Some((earliest.now(), DeniedBy { limit, key, reason, remaining, retry_at }, standing))
 }

@@ -10,6 +10,7 @@ use super::prefetch::Prefetch;
 use super::refusals::Refusals;
 use super::tally::Tally;
 use super::width::Width;
+use crate::store::overrides::Overrides;
 use crate::store::{Backend, Store};
 
 /// What all lanes of a gate work with.
@@ -20,6 +21,7 @@ pub(super) struct Shared {
     pub(super) prefetch: Option<Arc<Prefetch>>,
     pub(super) fallback: Fallback,
     pub(super) tally: Option<Tally>,
+    pub(super) overrides: Option<Overrides>,
     pub(super) width: Width,
     /// Whether the tables were seen to have the parts that the settings say.
     pub(super) has_parts: AtomicBool,

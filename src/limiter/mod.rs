@@ -12,13 +12,14 @@ use crate::algebra::Timestamp;
 use crate::balance::Balance;
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
-use crate::execution::{Answers, Execution, checked, only};
+use crate::execution::{Answers, Execution, checked, only, overruled};
 use crate::meter::{self, By};
 use crate::parts::Parts;
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Call, CheckedCall, Plan};
 use crate::receipt::Receipt;
 use crate::request::Request;
+use crate::store::overrides::{Overrides, Overriding};
 use crate::store::{Backend, Store, by_table_and_part};
 use crate::tokens::{Tokens, TokensError};
 pub use in_transaction::{BegunByHand, InTransaction};
@@ -118,18 +119,22 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a limiter limits nothing until it is asked"]
-pub struct Limiter {
+pub struct Limiter<O = ()> {
     at: Option<Timestamp>,
     lock_timeout: Option<Duration>,
     backend: Backend,
+    /// What operators say over limits, or nothing.
+    overrides: O,
 }
 
 impl Limiter {
     /// A limiter by the database's clock, which waits for locks as long as the connection does.
     pub const fn new() -> Self {
-        Self { at: None, lock_timeout: None, backend: Backend::PLAIN }
+        Self { at: None, lock_timeout: None, backend: Backend::PLAIN, overrides: () }
     }
+}
 
+impl<O: Overriding> Limiter<O> {
     /// Waits at most so long for a row that another transaction has locked. Then it gives up with [`Error::Locked`],
     /// and the caller's transaction stays usable.
     ///
@@ -177,6 +182,22 @@ impl Limiter {
     pub const fn parts(mut self, parts: u16) -> Self {
         self.backend.parts = Parts::new(parts);
         self
+    }
+
+    /// Goes by what operators say over limits: other numbers, deny, unlimited. Without it, by the limits that are asked
+    /// alone.
+    ///
+    /// What is denied, and a call of which all is unlimited, is answered with
+    /// [`Source::Override`](crate::Source::Override), and without a round trip. A call with an
+    /// [id](crate::Request::once) is asked all the same, since it may be a repeat. `credit`, `debit`, `reset` and
+    /// `balance` go by other numbers, too; deny and unlimited are nothing to them. A receipt is settled as ever; that of
+    /// what was unlimited settles to nothing, whatever was used.
+    ///
+    /// What other numbers do to a row: the balance stays, cut to the new capacity. What has come back since the row was
+    /// written counts by the new rate. A missing row is full at the new height.
+    pub fn overrides(self, overrides: &Overrides) -> Limiter<Overrides> {
+        let Self { at, lock_timeout, backend, .. } = self;
+        Limiter { at, lock_timeout, backend, overrides: overrides.clone() }
     }
 
     /// Takes this instant instead of the database's clock: for tests and replays.
@@ -444,7 +465,11 @@ impl Limiter {
     /// Decides without a lock, and changes nothing. Touches no table but those it asks: a standby has only the durable
     /// one.
     async fn look(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
-        let plan = self.plan(call)?;
+        let call = self.checked(call)?;
+        if let Some(answer) = self.overruled(&call) {
+            return Ok(answer);
+        }
+        let plan = Plan::of(vec![call]);
         let answer = self.look_at(conn, &plan).await.and_then(only);
         tell(plan.call(0), &answer);
         answer
@@ -462,7 +487,11 @@ impl Limiter {
     }
 
     async fn decide(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
-        let plan = self.plan(call)?;
+        let call = self.checked(call)?;
+        if let Some(answer) = self.overruled(&call) {
+            return Ok(answer);
+        }
+        let plan = Plan::of(vec![call]);
         let answer = if plan.takes_from_shards() {
             self.take_from_shards(conn, &plan).await
         } else {
@@ -480,9 +509,16 @@ impl Limiter {
         looks_only: bool,
         told: fn(Answer) -> T,
     ) -> Result<Vec<Result<T, Error>>, Error> {
-        let (mut right, mut faults) = (Vec::new(), Vec::new());
+        // What is wrong, or answered already, is not planned.
+        let (mut right, mut known) = (Vec::new(), Vec::new());
         for call in calls {
-            faults.push(checked(call, self.backend.parts).map(|call| right.push(call)));
+            known.push(match self.checked(call) {
+                Ok(call) => self.overruled(&call).map(Ok).or_else(|| {
+                    right.push(call);
+                    None
+                }),
+                Err(fault) => Some(Err(fault)),
+            });
         }
         let plan = Plan::of(right);
         let answers = match plan.len() {
@@ -491,8 +527,10 @@ impl Limiter {
             _ => self.carry_out_looking(conn, &plan).await?,
         };
         let mut answers = answers.into_iter().enumerate();
-        let each = faults.into_iter().map(|fault| {
-            fault?;
+        let each = known.into_iter().map(|known| {
+            if let Some(known) = known {
+                return known.map(told);
+            }
             let (call, answer) = answers.next().expect("a plan has one answer for each call");
             tell(plan.call(call), &answer);
             answer.map(told)
@@ -500,8 +538,14 @@ impl Limiter {
         Ok(each.collect())
     }
 
-    fn plan(&self, call: Call) -> Result<Plan, Error> {
-        Ok(Plan::of(vec![checked(call, self.backend.parts)?]))
+    fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
+        checked(call, self.backend.parts, self.overrides.said(), || self.at)
+    }
+
+    fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
+        let answer = Ok(overruled(call, self.overrides.said(), || self.at)?);
+        tell(call, &answer);
+        answer.ok()
     }
 
     async fn carry_out_looking(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answers, Error> {

@@ -8,6 +8,7 @@ use super::Limiter;
 use crate::error::{Error, Step};
 use crate::execution::Answers;
 use crate::plan::{Answer, Plan};
+use crate::store::overrides::Overriding;
 use crate::store::{PASS_ON, database, millis};
 
 /// A savepoint in the caller's transaction, and the statements that put the settings of before back.
@@ -15,7 +16,7 @@ pub(super) struct Savepoint {
     before: Option<String>,
 }
 
-impl Limiter {
+impl<O: Overriding> Limiter<O> {
     /// Sets a savepoint, and the lock timeout if there is one, in one round trip; on Citus, on its nodes, too.
     pub(super) async fn savepoint(
         &self,

@@ -28,7 +28,7 @@ pub enum Buckets {
 /// Carries over the rows that are there: each gets its part, one of `parts`. Then tell the number to each limiter and
 /// gate ([`Limiter::parts`](crate::Limiter::parts)). A process that was told nothing, or another number, fails with
 /// [`Error::WrongParts`](crate::Error::WrongParts) at its first call. The functions of the schema decide nothing from
-/// then on: they ask part 0 alone.
+/// then on: they ask part 0 alone. Each node gets a copy of definitions and overrides, as reference tables.
 ///
 /// [Citus]: https://docs.citusdata.com
 ///
@@ -69,6 +69,12 @@ pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -
             _ => return Err(MigrateError::DistributedOtherwise { table }),
         }
     }
+    for table in REFERENCES {
+        if column(conn, table).await?.is_none() {
+            run(conn, format!("select pg_catalog.create_reference_table('tollgate.{table}')")).await?;
+            did = true;
+        }
+    }
     Ok(did)
 }
 
@@ -85,6 +91,12 @@ pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -
 pub async fn undistribute(conn: &mut PgConnection) -> Result<bool, MigrateError> {
     expect_citus(conn).await?;
     let mut did = false;
+    for table in REFERENCES {
+        if column(conn, table).await?.is_some() {
+            run(conn, format!("select pg_catalog.undistribute_table('tollgate.{table}')")).await?;
+            did = true;
+        }
+    }
     for table in ["ephemeral", "calls", "durable"] {
         let column = column(conn, table).await?;
         if column.is_some() || parts_of(conn, table).await? > 0 {
@@ -193,6 +205,9 @@ async fn parts_of(conn: &mut PgConnection, table: &str) -> Result<u16, MigrateEr
 }
 
 const DURABLE: &str = "tollgate.durable";
+
+/// Each node has a copy of them.
+const REFERENCES: [&str; 2] = ["limits", "overrides"];
 
 /// How many keys are read at a time.
 const PAGE: u32 = 1_000;

@@ -12,8 +12,8 @@ use super::{MigrateError, failed, runner};
 pub enum Callers {
     /// To be limited: they ask, they look, and they make triggers that ask.
     Applications,
-    /// To say what others have: they define limits, give and take tokens, and settle. Whoever may do so can grant
-    /// itself whatever it likes.
+    /// To say what others have: they define limits and override them, give and take tokens, and settle. Whoever may do
+    /// so can grant itself whatever it likes.
     Operators,
 }
 
@@ -36,7 +36,9 @@ impl Callers {
                 "reserve",
                 "reserve_all",
             ],
-            Self::Operators => &["cancel", "credit", "debit", "define", "reset", "settle"],
+            Self::Operators => {
+                &["cancel", "credit", "debit", "define", "remove_override", "reset", "set_override", "settle"]
+            }
         }
     }
 }

@@ -365,8 +365,13 @@ const LOCKED: &str = "another session keeps the lock of the migrations, a runner
                       and objid = '1734440037')";
 
 /// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and their columns.
-const TABLES: [(&str, &str, &[&str]); 4] =
-    [("ephemeral", "u", &OF_ROWS), ("durable", "p", &OF_ROWS), ("calls", "p", &OF_CALLS), ("limits", "p", &OF_LIMITS)];
+const TABLES: [(&str, &str, &[&str]); 5] = [
+    ("ephemeral", "u", &OF_ROWS),
+    ("durable", "p", &OF_ROWS),
+    ("calls", "p", &OF_CALLS),
+    ("limits", "p", &OF_LIMITS),
+    ("overrides", "p", &OF_OVERRIDES),
+];
 const OF_ROWS: [&str; 8] = ["part", "name", "key", "shard", "value", "ts", "full_at", "list"];
 const OF_CALLS: [&str; 12] = [
     "part",
@@ -385,6 +390,22 @@ const OF_CALLS: [&str; 12] = [
 
 const OF_LIMITS: [&str; 11] =
     ["name", "kind", "rate", "period", "capacity", "max_reserved", "start", "resolution", "shards", "storage", "flow"];
+
+const OF_OVERRIDES: [&str; 13] = [
+    "name",
+    "key",
+    "effect",
+    "kind",
+    "rate",
+    "period",
+    "capacity",
+    "max_reserved",
+    "starts_at",
+    "ends_at",
+    "reason",
+    "set_by",
+    "set_at",
+];
 
 const COLUMNS_PRESENT: &str = "
     select c.relname::text, a.attname::text, c.relpersistence::text

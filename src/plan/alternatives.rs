@@ -39,6 +39,9 @@ pub(super) fn keep_right<E>(
 pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
     decided_together(enforced(alternative)).try_for_each(|items| {
         let item = &items[0];
+        if item.target.is_free() {
+            return Ok(());
+        }
         if item.action.is_split() {
             let (asked, max) = (item.action.cost(), most(items.iter().map(|item| (item.action, &item.target.terms))));
             let limit = item.target.limit.name.clone().into();

@@ -130,9 +130,8 @@ impl Answer {
     /// The shadows that would have refused what was decided now.
     pub(crate) fn would_deny(&self) -> &[DeniedBy] {
         match self {
-            Self::Granted { source: Source::Database, would_deny, .. } | Self::Denied(Denied { would_deny, .. }) => {
-                would_deny
-            }
+            Self::Granted { source: Source::Database | Source::Override, would_deny, .. }
+            | Self::Denied(Denied { would_deny, .. }) => would_deny,
             _ => &[],
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 #[cfg(feature = "postgres")]
 use super::alternatives::{alternatives, enforced};
 use super::alternatives::{exceeded, keep_right, possible};
+use super::exception::Exception;
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
 use super::row::Row;
 #[cfg(feature = "postgres")]
@@ -14,9 +15,7 @@ use crate::call_name::{CallError, CallName, Drawn, Keeping, Once};
 use crate::error::Error;
 use crate::hash::stable_hash;
 use crate::key::Key;
-#[cfg(feature = "postgres")]
-use crate::limit::Limit;
-use crate::limit::LimitKind;
+use crate::limit::{Limit, LimitKind};
 #[cfg(feature = "postgres")]
 use crate::parts::Parts;
 use crate::position::Position;
@@ -161,6 +160,28 @@ impl Call {
         self
     }
 
+    /// The same under what is said over each limit and key that it asks.
+    pub fn under(mut self, mut said: impl FnMut(&Limit, &Key) -> Option<Exception>) -> Self {
+        for target in self.checked.iter_mut().flat_map(CheckedCall::targets_mut) {
+            if let Some(exception) = said(&target.limit, target.key()) {
+                target.except(exception);
+            }
+        }
+        // A cost that is split takes from the others what is not unlimited: nothing.
+        let items = match &mut self.checked {
+            Ok(CheckedCall { action: Action::Take(items) | Action::Check(items), .. }) => items.as_mut_slice(),
+            _ => &mut [],
+        };
+        for together in items.chunk_by_mut(|_, next| next.action.place.split.is_some_and(|place| place > 0)) {
+            if together.iter().any(|item| item.target.is_free()) {
+                for item in together {
+                    item.target.free();
+                }
+            }
+        }
+        self
+    }
+
     /// The call, if it is right.
     pub(crate) fn checked(self) -> Result<CheckedCall, Error> {
         let mut call = self.checked?;
@@ -290,6 +311,15 @@ impl CheckedCall {
         asks.iter().map(|item| &item.target).chain(altered)
     }
 
+    fn targets_mut(&mut self) -> impl Iterator<Item = &mut Target> {
+        let (asks, altered) = match &mut self.action {
+            Action::Take(items) | Action::Check(items) => (items.as_mut_slice(), None),
+            Action::Alter(item) => ([].as_mut_slice(), Some(&mut item.target)),
+            Action::Settle(_) => ([].as_mut_slice(), None),
+        };
+        asks.iter_mut().map(|item| &mut item.target).chain(altered)
+    }
+
     /// The rows that it settles.
     pub(super) fn settled(&self) -> &[Row] {
         if let Action::Settle(settling) = &self.action { &settling.rows } else { &[] }
@@ -308,7 +338,7 @@ impl CheckedCall {
     /// Whether it may insert a row: whether it takes more than nothing, or gives money back.
     pub(super) fn inserts(&self) -> bool {
         match &self.action {
-            Action::Take(items) => items.iter().any(|item| item.action.cost() > Tokens::ZERO),
+            Action::Take(items) => items.iter().any(|item| item.action.cost() > Tokens::ZERO && !item.target.is_free()),
             Action::Check(_) => false,
             Action::Alter(Item { target, action }) => match action {
                 Alteration::Debit(cost) => *cost > Tokens::ZERO,
@@ -371,7 +401,11 @@ impl CheckedCall {
     /// What it does to each limit and key that it asks, for who holds tokens of them; nothing where it settles.
     pub(crate) fn touches(&self) -> impl Iterator<Item = Touch<'_>> {
         let items = if let Action::Take(items) = &self.action { items.as_slice() } else { &[] };
-        let plain = |item: &&Item<Ask>| item.action.is_plain() && !matches!(item.target.terms.flow, Flow::Named { .. });
+        // Of what is overridden nothing is taken ahead.
+        let plain = |item: &&Item<Ask>| {
+            let is_named = matches!(item.target.terms.flow, Flow::Named { .. });
+            item.action.is_plain() && !is_named && !item.target.is_overridden()
+        };
         let mut pays = items
             .iter()
             .map(move |item| Some(item).filter(plain).filter(|_| self.stored.is_none()).map(|item| item.action.cost()));
@@ -446,8 +480,10 @@ impl CheckedCall {
     pub(crate) fn refusable(&self) -> impl Iterator<Item = impl Iterator<Item = &Item<Ask>>> {
         let escapes = self.is_once()
             || self.alternatives().flatten().any(|item| item.action.is_reserving() || item.action.is_ahead());
-        let is_certain =
-            |item: &&Item<Ask>| item.target.rows == 1 && item.target.limit.lease().is_none() && !item.action.is_split();
+        let is_certain = |item: &&Item<Ask>| {
+            let is_sole = item.target.rows == 1 && !item.action.is_split();
+            is_sole && item.target.limit.lease().is_none() && item.target.ruling().is_none()
+        };
         self.alternatives().filter(move |_| !escapes).map(move |items| items.iter().filter(is_certain))
     }
 }

@@ -1,7 +1,8 @@
 use std::time::Duration;
 
+use super::exception::{Exception, Ruling};
 use super::row::Row;
-use crate::algebra::{Rest, Terms, Timestamp};
+use crate::algebra::{Flow, Rest, Terms, Timestamp};
 use crate::call_name::{CallName, Keeping};
 use crate::key::Key;
 use crate::limit::Limit;
@@ -32,6 +33,8 @@ pub(crate) struct Target {
     pub(crate) rows: usize,
     /// The terms of all these rows together.
     pub(crate) terms: Terms,
+    /// What is said over the limit, where something is.
+    pub(super) exception: Option<Box<Exception>>,
 }
 
 impl Target {
@@ -39,7 +42,7 @@ impl Target {
     pub(super) fn new(limit: Limit, key: Key, period: Option<(Timestamp, Timestamp)>) -> Self {
         let terms = Terms::of(&limit, &key);
         let terms = period.map_or(terms, |(start, end)| terms.named(start, end));
-        Self { first: Row::new(&limit, key, 0), rows: limit.shards.into(), terms, limit }
+        Self { first: Row::new(&limit, key, 0), rows: limit.shards.into(), terms, limit, exception: None }
     }
 
     pub(crate) fn key(&self) -> &Key {
@@ -48,6 +51,59 @@ impl Target {
 
     pub(super) fn rows(&self) -> impl Iterator<Item = Row> {
         (0..self.rows).map(|place| self.first.after(place))
+    }
+}
+
+impl Target {
+    /// Puts the limit under an exception, which holds the definition's own numbers from now on.
+    pub(super) fn except(&mut self, mut exception: Exception) {
+        if let Some(numbers) = exception.numbers.take() {
+            self.terms = self.named_alike(Terms::of(&numbers, self.key()));
+            exception.numbers = Some(std::mem::replace(&mut self.limit, numbers));
+        }
+        self.exception = Some(Box::new(exception));
+    }
+
+    /// The terms of the definition, where other numbers count.
+    pub(super) fn own_terms(&self) -> Option<Terms> {
+        let own = self.exception.as_ref()?.numbers.as_ref()?;
+        Some(self.named_alike(Terms::of(own, self.key())))
+    }
+
+    /// Whether something is said over it.
+    pub(crate) fn is_overridden(&self) -> bool {
+        self.exception.is_some()
+    }
+
+    /// Whether all is granted and nothing charged.
+    pub(crate) fn is_free(&self) -> bool {
+        self.ruling() == Some(Ruling::Unlimited)
+    }
+
+    /// Grants all of it, unless it is denied.
+    pub(super) fn free(&mut self) {
+        let exception = self.exception.get_or_insert_default();
+        exception.ruling = exception.ruling.or(Some(Ruling::Unlimited));
+    }
+
+    /// Until when nothing is granted.
+    pub(super) fn denied_until(&self, now: Timestamp) -> Option<Timestamp> {
+        if let Some(Ruling::Deny { until }) = self.ruling() { Some(until).filter(|until| *until > now) } else { None }
+    }
+
+    pub(crate) fn ruling(&self) -> Option<Ruling> {
+        self.exception.as_ref()?.ruling
+    }
+
+    /// The terms, by the period that the caller names, if it names one.
+    fn named_alike(&self, terms: Terms) -> Terms {
+        match self.terms.flow {
+            Flow::Named { start, .. } => {
+                let start = Timestamp::from(start);
+                terms.named(start, start.after(self.terms.period))
+            }
+            _ => terms,
+        }
     }
 }
 

@@ -3,6 +3,7 @@ use super::alternatives::{alternatives, decided_together, enforced};
 use super::answer::Answer;
 use super::call::{Action, line};
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
+use super::overruled::denied;
 use super::settlement::Settlement;
 use super::taken::Taken;
 use crate::algebra::{
@@ -78,8 +79,8 @@ pub(super) struct Ledger {
 /// How a row was written.
 #[derive(Clone, Copy)]
 enum Basis {
-    /// Under these terms.
-    Under(Terms),
+    /// Under these terms, and where they are others than the definition's, under those.
+    Under(Terms, Option<Terms>),
     /// Under no terms.
     Settled(FullAt),
 }
@@ -87,7 +88,11 @@ enum Basis {
 impl Basis {
     fn full_at(self, state: &State) -> FullAt {
         match self {
-            Self::Under(terms) => FullAt::At(terms.swept_at(state)),
+            // Once the other numbers end, the definition counts.
+            Self::Under(terms, own) => {
+                let own = own.map_or(Timestamp::MIN, |own| own.swept_at(state));
+                FullAt::At(terms.swept_at(state).max(own))
+            }
             Self::Settled(full_at) => full_at,
         }
     }
@@ -191,6 +196,9 @@ impl Ledger {
         stored: Option<(&OwnRow, usize)>,
         chosen: &[usize],
     ) -> Result<Answer, Error> {
+        if let Some(denied) = denied(enforced(items), self.now) {
+            return Ok(Answer::Denied(denied));
+        }
         let (first, alternative) =
             items.first().map_or((Tokens::ZERO, None), |item| (item.action.cost(), item.action.place.alternative));
         let (items, shadows) = items.split_at(enforced(items).len());
@@ -206,6 +214,10 @@ impl Ledger {
         // Of a refusal the latest instant among the limits that refuse: each grants after its own.
         let (mut decided_at, mut refused_at) = (self.now, self.now);
         for (index, (item, place)) in items.iter().zip(places).enumerate() {
+            if item.target.is_free() {
+                verdicts.push(Taken::nothing(self.now));
+                continue;
+            }
             self.expect_one_money(&item.target, *place)?;
             let pool = self.pool(&item.target, *place);
             let verdict = match (chosen.get(index), given(index)) {
@@ -234,7 +246,8 @@ impl Ledger {
                 }
             }
         }
-        let untouched = || items.iter().zip(places).map(|(item, place)| self.untouched(item, *place)).collect();
+        let told = || items.iter().zip(places).filter(|(item, _)| !item.target.is_free());
+        let untouched = || told().map(|(item, place)| self.untouched(item, *place)).collect();
         if let Some(denied) = Denied::among(refusals, untouched, self.now.into(), refused_at.into(), Source::Database) {
             let would_deny =
                 shadows.iter().zip(behind).filter_map(|(item, place)| self.try_out(item, *place, None).err());
@@ -258,18 +271,9 @@ impl Ledger {
             let before = standing.remaining.checked_add(standing.cost);
             Standing { before, ..standing }
         };
-        let standings = items.iter().zip(places).enumerate().map(standing).collect();
-        let mut would_deny = Vec::new();
-        for (item, place) in shadows.iter().zip(behind) {
-            match self.try_out(item, *place, part) {
-                Ok(mut taken) => {
-                    let ready_at = waits.map_or(taken.at, |latest| latest.max(taken.at));
-                    taken.charge(item, Tokens::ZERO, ready_at, &mut charges);
-                    self.write(&item.target, *place, taken.portions);
-                }
-                Err(refusal) => would_deny.push(refusal),
-            }
-        }
+        let told = items.iter().zip(places).enumerate().filter(|(_, (item, _))| !item.target.is_free());
+        let standings = told.map(standing).collect();
+        let would_deny = self.try_all(shadows, behind, part, waits, &mut charges);
         let would_deny = Each::from(would_deny);
         let mut receipt = Receipt::from(charges);
         if let Some((stored, name)) = stored {
@@ -279,7 +283,9 @@ impl Ledger {
             self.calls[name] = Some(row);
         }
         let (observed_at, ready_at) = (self.now, waits.unwrap_or(self.now));
-        let (source, amount) = (Source::Database, part.unwrap_or(first));
+        let is_free = !items.is_empty() && items.iter().all(|item| item.target.is_free());
+        let source = if is_free { Source::Override } else { Source::Database };
+        let amount = part.unwrap_or(first);
         Ok(Answer::Granted {
             stands_at: self.stands_at(places, &receipt),
             observed_at,
@@ -295,9 +301,38 @@ impl Ledger {
         })
     }
 
+    /// Tries shadows out, one after another, and charges those that grant; how the others would refuse.
+    fn try_all(
+        &mut self,
+        shadows: &[Item<Ask>],
+        places: &[usize],
+        part: Option<Tokens>,
+        waits: Option<Timestamp>,
+        charges: &mut Vec<Charge>,
+    ) -> Vec<DeniedBy> {
+        let mut would_deny = Vec::new();
+        for (item, place) in shadows.iter().zip(places) {
+            match self.try_out(item, *place, part) {
+                Ok(mut taken) => {
+                    let ready_at = waits.map_or(taken.at, |latest| latest.max(taken.at));
+                    taken.charge(item, Tokens::ZERO, ready_at, charges);
+                    self.write(&item.target, *place, taken.portions);
+                }
+                Err(refusal) => would_deny.push(refusal),
+            }
+        }
+        would_deny
+    }
+
     /// What a shadow takes of what is there, or how it would refuse. `part` is the number of those that do not only
     /// try.
     fn try_out(&self, item: &Item<Ask>, place: usize, part: Option<Tokens>) -> Result<Taken, DeniedBy> {
+        if item.target.is_free() {
+            return Ok(Taken::nothing(self.now));
+        }
+        if let Some(until) = item.target.denied_until(self.now) {
+            return Err(refusal(&item.target, Reason::Denied, Tokens::ZERO, until));
+        }
         let pool = self.pool(&item.target, place);
         let ask = part.map_or(item.action, |part| item.action.granting(part));
         let is_sound = ask.is_possible(&item.target.terms) && self.expect_one_money(&item.target, place).is_ok();
@@ -315,7 +350,10 @@ impl Ledger {
     /// How many tokens each request gets that takes a part, if one does: the least that any of them has.
     fn part(&self, items: &[Item<Ask>], places: &[usize]) -> Option<Tokens> {
         let parts = items.iter().zip(places).filter(|(item, _)| item.action.most().is_some());
-        parts.filter_map(|(item, place)| self.pool(&item.target, *place).part(item.action)).min()
+        let part = |(item, place): (&Item<Ask>, &usize)| {
+            if item.target.is_free() { item.action.most() } else { self.pool(&item.target, *place).part(item.action) }
+        };
+        parts.filter_map(part).min()
     }
 
     /// What the limits of a split give, each at the place of its item; nothing of a call that splits no cost.
@@ -328,7 +366,7 @@ impl Ledger {
             let asked = items.iter().zip(&mut places);
             let pools: Vec<_> = asked.map(|(item, place)| (self.pool(&item.target, *place), item.action)).collect();
             match split(&pools) {
-                _ if !items[0].action.is_split() => vec![None],
+                _ if items[0].target.is_free() || !items[0].action.is_split() => vec![None; items.len()],
                 Ok(given) => given.into_iter().map(|given| Some(Ok(given))).collect(),
                 Err(lacking) => vec![Some(Err(lacking)); items.len()],
             }
@@ -374,7 +412,8 @@ impl Ledger {
             None => item.action,
         };
         let is_enforced = |(item, _): &(&Item<Ask>, &usize)| {
-            item.action.place.alternative == given.alternative && !item.action.shadow
+            let is_told = !item.action.shadow && !item.target.is_free();
+            is_told && item.action.place.alternative == given.alternative
         };
         let standing = |(item, place): (&Item<Ask>, &usize)| self.standing(&item.target, sized(item), *place);
         let standings: Vec<_> = items.iter().zip(places).filter(is_enforced).map(standing).collect();
@@ -413,6 +452,7 @@ impl Ledger {
             remaining: pool.balance(),
             more_at: pool.more_at().and_then(ever).map(Into::into),
             before: None,
+            overridden: target.is_overridden(),
         }
     }
 
@@ -517,7 +557,7 @@ impl Ledger {
         let limit = || charge.limit.clone().into();
         let mut charge = charge.clone();
         let settled = match (charge.kind, end) {
-            (ChargeKind::Lease, End::Reported) => return Ok(charge),
+            (ChargeKind::Free, _) | (ChargeKind::Lease, End::Reported) => return Ok(charge),
             (ChargeKind::Lease, _) if charge.lease.is_none() => return Ok(charge),
             (ChargeKind::Lease, End::Renewed) => {
                 let renewed = charge.renew(row, self.now);
@@ -543,7 +583,7 @@ impl Ledger {
         charge.cost = settled.kept;
         if let Some((next, full_at)) = settled.next {
             self.written[place] = match (self.written[place], full_at) {
-                (Some(Basis::Under(terms)), _) => Some(Basis::Under(terms)),
+                (Some(under @ Basis::Under(..)), _) => Some(under),
                 (Some(before), FullAt::Keep) => Some(before),
                 (Some(Basis::Settled(before)), FullAt::Later(span)) => {
                     Some(Basis::Settled(before.later(next.ts, span)))
@@ -584,9 +624,11 @@ impl Ledger {
     }
 
     fn write(&mut self, target: &Target, place: usize, portions: Vec<Portion>) {
+        let own = target.own_terms();
         for portion in portions {
+            let of_shard = |terms: Terms| terms.shard(portion.shard, target.rows);
             self.states[place + portion.shard] = Some(portion.next);
-            self.written[place + portion.shard] = Some(Basis::Under(target.terms.shard(portion.shard, target.rows)));
+            self.written[place + portion.shard] = Some(Basis::Under(of_shard(target.terms), own.map(of_shard)));
         }
     }
 

@@ -31,8 +31,10 @@
 mod alternatives;
 mod answer;
 mod call;
+mod exception;
 mod item;
 mod ledger;
+mod overruled;
 mod row;
 pub(crate) mod settlement;
 mod taken;
@@ -46,6 +48,7 @@ pub use call::Call;
 pub(crate) use call::CheckedCall;
 #[cfg(feature = "postgres")]
 pub(crate) use call::Touch;
+pub use exception::{Exception, Ruling};
 #[cfg(feature = "postgres")]
 pub(crate) use item::Item;
 pub use ledger::{CallChange, Change};
@@ -169,7 +172,7 @@ impl Plan {
         let Action::Take(items) = &call.action else { return None };
         let [item] = items.as_slice() else { return None };
         let terms = item.target.terms;
-        let proves = item.target.rows == 1 && !call.is_once() && !item.action.shadow;
+        let proves = item.target.rows == 1 && !call.is_once() && !item.action.shadow && !item.target.is_free();
         proves.then(|| Need { balance: item.action.needs(&terms), terms })
     }
 

@@ -13,6 +13,11 @@ pub(super) struct Taken {
 }
 
 impl Taken {
+    /// What is charged for what is unlimited.
+    pub(super) fn nothing(at: Timestamp) -> Self {
+        Self { portions: Vec::new(), remaining: Tokens::MAX, ready_at: at, at }
+    }
+
     /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing.
     /// A lease counts from when all of the call is ready. What is split has charges only of what gave something, behind
     /// `before`; what is taken with them is returned.
@@ -23,7 +28,8 @@ impl Taken {
         ready_at: Timestamp,
         charges: &mut Vec<Charge>,
     ) -> Tokens {
-        let Target { limit, first, rows, terms } = &item.target;
+        let Target { limit, first, rows, terms, .. } = &item.target;
+        let (own, is_free) = (item.target.own_terms(), item.target.is_free());
         let mut charge = Charge {
             version: 0,
             storage: limit.storage,
@@ -33,7 +39,7 @@ impl Taken {
             cost: Tokens::ZERO,
             before,
             flat: item.action.flat,
-            kind: terms.flow.charges(),
+            kind: if is_free { ChargeKind::Free } else { terms.flow.charges() },
             until: None,
             refill: Tokens::ZERO,
             period: match terms.flow {
@@ -45,7 +51,8 @@ impl Taken {
             lease: None,
             ready_at,
         };
-        let is_first = item.action.place.split.is_none_or(|place| place == 0 && item.action.cost() == Tokens::ZERO);
+        let takes_none = is_free || item.action.cost() == Tokens::ZERO;
+        let is_first = item.action.place.split.is_none_or(|place| place == 0 && takes_none);
         if self.portions.is_empty() && is_first {
             charges.push(charge.clone());
         }
@@ -53,6 +60,11 @@ impl Taken {
             let terms = terms.shard(*shard, *rows);
             (charge.shard, charge.cost, charge.refill) =
                 (first.after(*shard).shard, *taken, Tokens::from_micros(terms.rate));
+            // What is used beyond takes no less time to come back by the definition.
+            if let Some(own) = own.filter(|_| charge.kind != ChargeKind::Lease) {
+                charge.refill = charge.refill.min(Tokens::from_micros(own.shard(*shard, *rows).rate));
+                charge.period = charge.period.max(own.period);
+            }
             match charge.kind {
                 ChargeKind::Window => {
                     let until = terms.same_step_until(next, self.at);
@@ -65,7 +77,7 @@ impl Taken {
                     charge.until = Some(ends_at);
                     next.list.last_until(charge.lease, ends_at);
                 }
-                ChargeKind::Bucket | ChargeKind::Wallet => {}
+                ChargeKind::Bucket | ChargeKind::Wallet | ChargeKind::Free => {}
             }
             charges.push(charge.clone());
             charge.before = charge.before.checked_add(*taken).unwrap_or(Tokens::MAX);

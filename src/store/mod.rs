@@ -7,11 +7,14 @@
 //!
 //! Arrays are unnested from a sub-select with `offset 0`. PostgreSQL estimates the length of a bare parameter and plans
 //! anew for each length, which takes longer than the call.
+//!
+//! The few about overrides are sent as text, and lie beside their code.
 
 mod calls;
 mod columns;
 mod fault;
 mod found;
+pub(crate) mod overrides;
 mod wire;
 
 use std::time::Duration;

@@ -15,6 +15,7 @@ use super::walk::Walk;
 use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::Storage;
+use crate::store::overrides::Numbers;
 use crate::store::{FullRow, FullRows, Place, Store, table_of, unreaped, unswept};
 
 /// One walk over the tables, made step by step; from [`Sweeper::pass`].
@@ -29,6 +30,7 @@ pub struct SweepPass {
     walks: Option<Vec<(Storage, Walk)>>,
     /// Through the table of calls, behind the others.
     calls: Option<Walk>,
+    said: Numbers,
     swept: Swept,
     rest: Duration,
 }
@@ -91,7 +93,15 @@ impl Swept {
 
 impl SweepPass {
     pub(super) fn new(sweeper: Sweeper, pool: PgPool) -> Self {
-        Self { sweeper, pool, walks: None, calls: None, swept: Swept::default(), rest: Duration::ZERO }
+        Self {
+            sweeper,
+            pool,
+            walks: None,
+            calls: None,
+            said: Numbers::default(),
+            swept: Swept::default(),
+            rest: Duration::ZERO,
+        }
     }
 
     /// Rests, then looks at some pages and deletes what is full in them, over a connection that goes back to the pool;
@@ -191,7 +201,13 @@ impl SweepPass {
         // Where there may be more than was asked for, the next step goes on behind the last.
         let last = rows.last().map(|row| row.place).filter(|_| rows.len() >= self.sweeper.batch as usize);
         let seen = rows.len() as u64;
-        let full: Vec<_> = rows.into_iter().filter(|row| self.sweeper.known.agrees(table, row, now)).collect();
+        if !rows.is_empty() {
+            // After the rows: who overrides from here on finds the key as a sweep before it leaves it.
+            let said = self.said.refresh(conn).await;
+            said.map_err(|source| unswept("tollgate.overrides", source))?;
+        }
+        let (known, said) = (&self.sweeper.known, &self.said);
+        let full: Vec<_> = rows.into_iter().filter(|row| known.agrees(table, row, now, said)).collect();
         let gone = self.delete(conn, table, &full).await?;
         match table {
             Storage::Ephemeral => self.swept.ephemeral += gone,

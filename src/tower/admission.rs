@@ -55,7 +55,8 @@ impl Admission {
             let more_of = |limit: &Text, key: &Key| more.get(&(limit, key)).copied().unwrap_or(0);
             let costs = receipt.by_request().map(|charges| {
                 let taken: i64 = charges.iter().map(|charge| charge.cost.micros()).sum();
-                Tokens::from_micros(taken.saturating_add(more_of(&charges[0].limit, &charges[0].key)))
+                // What was unlimited has taken nothing, whatever was asked.
+                Tokens::from_micros(taken.saturating_add(more_of(&charges[0].limit, &charges[0].key)).max(0))
             });
             let costs = costs.collect();
             let standings = mem::take(&mut grant.standings).into_iter().map(|mut standing| {

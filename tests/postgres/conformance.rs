@@ -462,7 +462,7 @@ async fn only_the_ephemeral_table_is_unlogged() {
     let sql = "select relname::text, relpersistence::text from pg_class join pg_namespace n on n.oid = relnamespace
                where nspname = 'tollgate' and relkind = 'r' and relname <> 'schema_history' order by 1";
     let tables: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&world.pool).await.unwrap();
-    let expected = [("calls", "p"), ("durable", "p"), ("ephemeral", "u"), ("limits", "p")];
+    let expected = [("calls", "p"), ("durable", "p"), ("ephemeral", "u"), ("limits", "p"), ("overrides", "p")];
     assert_eq!(tables, expected.map(|(table, kind)| (table.to_owned(), kind.to_owned())));
 }
 

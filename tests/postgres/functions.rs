@@ -38,7 +38,7 @@ fn storage(storage: Storage) -> String {
 }
 
 /// The code of the error that a statement ends with.
-async fn fails(conn: &mut PgConnection, sql: &str) -> String {
+pub(crate) async fn fails(conn: &mut PgConnection, sql: &str) -> String {
     let error = sqlx::raw_sql(sqlx::AssertSqlSafe(sql.to_owned())).execute(conn).await.expect_err(sql);
     error.as_database_error().unwrap_or_else(|| panic!("{error}: {sql}")).code().unwrap().into_owned()
 }

@@ -21,6 +21,7 @@ mod http;
 mod leases;
 mod migrate;
 mod odds;
+mod overrides;
 mod parts;
 mod pgbouncer;
 mod plans;

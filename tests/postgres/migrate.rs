@@ -8,7 +8,7 @@ use tollgate::{Error, Limit, Limiter, MINUTE, SECOND};
 
 use crate::world::{ON_CALL, OWNER, World, pid, second};
 
-const ALL: usize = 5;
+const ALL: usize = 6;
 
 #[tokio::test]
 async fn run_twice_it_does_nothing_the_second_time() {

@@ -5,6 +5,7 @@
 mod calendar;
 mod calls;
 mod conformance;
+mod exceptions;
 mod first_of;
 mod leases;
 #[cfg(feature = "limits-file")]

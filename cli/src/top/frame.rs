@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use serde::{Serialize, Serializer};
 use sqlx::{AssertSqlSafe, FromRow, PgConnection};
 use tollgate::algebra::{Terms, Timestamp};
-use tollgate::{Key, Limits, Storage, Tokens};
+use tollgate::{Key, Limits, Overrides, Storage, Tokens};
 
 use super::TopArgs;
 use crate::database::{clock, read_only};
@@ -25,6 +25,8 @@ pub(super) struct Sample {
     pub(super) totals: BTreeMap<Storage, Totals>,
     /// By limit, key, shard and storage.
     pub(super) rows: BTreeMap<(String, String, i16, Storage), Row>,
+    /// What operators say over limits; none where no part answers.
+    said: Option<Overrides>,
     /// Why it shows a part of them only, where Citus has lost a node.
     pub(super) away: Option<String>,
 }
@@ -55,10 +57,13 @@ impl Sample {
         let at = clock(&mut *read_only(conn, LONGEST).await?).await?;
         let none = Totals { percent: 100.0, not_full: 0, in_debt: 0 };
         let totals = STORAGES.map(|storage| (storage, none)).into();
-        let mut sample = Self { at, totals, rows: BTreeMap::new(), away: None };
+        let mut sample = Self { at, totals, rows: BTreeMap::new(), said: None, away: None };
         for part in away.parts() {
             let mut tx = read_only(conn, LONGEST).await?;
             let found = tables(&mut tx, args, part).await;
+            if found.is_ok() && sample.said.is_none() {
+                sample.said = Some(Overrides::read(&mut tx).await?);
+            }
             tx.commit().await?;
             for (storage, found) in away.answer(part, found)?.into_iter().flatten() {
                 sample.add(storage, found, &args.filter);
@@ -119,6 +124,8 @@ pub(super) struct KeyLine {
     pub(super) limit: String,
     pub(super) key: String,
     pub(super) shard: i16,
+    /// Whether an operator has given the key other numbers, denies it, or lets it through.
+    pub(super) overridden: bool,
     /// What can be spent now, if the limit is known; else the balance when the row was written.
     pub(super) balance: Tokens,
     /// The most that it can hold, if the limit is known.
@@ -153,8 +160,7 @@ pub(crate) enum Sort {
 impl Frame {
     pub(super) fn new(before: Option<&Sample>, now: &Sample, limits: Option<&Limits>) -> Self {
         let seconds = before.map(|before| until(now.at, before.at).as_secs_f64()).filter(|seconds| *seconds > 0.0);
-        let line =
-            |(id, row)| KeyLine::new(before.and_then(|before| before.rows.get(id)), row, now.at, seconds, limits);
+        let line = |(id, row)| KeyLine::new(before.and_then(|before| before.rows.get(id)), row, now, seconds, limits);
         let keys = now.rows.iter().map(line).collect();
         Self { at: now.at.into(), seconds, tables: now.totals.clone(), keys, away: now.away.clone() }
     }
@@ -180,8 +186,10 @@ impl Sort {
 }
 
 impl KeyLine {
-    fn new(before: Option<&Row>, row: &Row, now: Timestamp, seconds: Option<f64>, limits: Option<&Limits>) -> Self {
-        let (state, terms) = (row.state(), terms(limits, row));
+    fn new(before: Option<&Row>, row: &Row, sample: &Sample, seconds: Option<f64>, limits: Option<&Limits>) -> Self {
+        let Sample { at: now, said, .. } = sample;
+        let (now, overridden) = (*now, said.as_ref().is_some_and(|said| overridden(said, row, *now)));
+        let (state, terms) = (row.state(), terms(limits, row, said.as_ref()));
         let (balance, clears_at, full_at) = match &terms {
             Some(terms) => {
                 let clears_at = (state.value < Tokens::ZERO).then(|| terms.first_instant(&state, Tokens::ZERO));
@@ -203,6 +211,7 @@ impl KeyLine {
             limit: row.name.clone(),
             key: row.key.clone(),
             shard: row.shard,
+            overridden,
             balance,
             capacity: terms.map(|terms| terms.full(Timestamp::MIN).value).filter(|_| !state.list.is_wallet()),
             leases: live_leases(&state, now).count(),
@@ -215,10 +224,16 @@ impl KeyLine {
 }
 
 /// The terms of a row, if the limit is known: one of several rows for a key holds its share of the limit.
-fn terms(limits: Option<&Limits>, row: &Row) -> Option<Terms> {
+fn terms(limits: Option<&Limits>, row: &Row, said: Option<&Overrides>) -> Option<Terms> {
     let limit = limits?.get(&row.name).ok()?;
     let key = Key::try_from(row.key.clone()).ok()?;
+    let numbers = said.and_then(|said| said.of(limit, &key)?.numbers);
+    let limit = numbers.as_ref().unwrap_or(limit);
     Some(Terms::of(limit, &key).shard(row.index(limit)?, limit.spec().shards.into()))
+}
+
+fn overridden(said: &Overrides, row: &Row, now: Timestamp) -> bool {
+    Key::try_from(row.key.clone()).is_ok_and(|key| !said.about(&row.name, &key, now.into()).is_empty())
 }
 
 #[expect(clippy::ref_option, reason = "the signature that serde's `serialize_with` calls")]

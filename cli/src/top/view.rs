@@ -104,6 +104,7 @@ fn key_line(line: &KeyLine) -> Row<'static> {
     });
     let key = if line.key.is_empty() { "(all callers)".to_owned() } else { printable(&line.key) };
     let key = if line.shard == 0 { key } else { format!("{key} #{}", line.shard) };
+    let key = if line.overridden { format!("{key} (overridden)") } else { key };
     let cells = [
         line.balance.to_string(),
         line.capacity.map_or_else(unknown, |capacity| capacity.to_string()),

@@ -7,6 +7,7 @@ mod help;
 mod inspect;
 mod leases;
 pub(crate) mod limits;
+mod overrides;
 mod parts;
 mod pooler;
 mod verbs;

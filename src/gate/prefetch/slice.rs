@@ -90,7 +90,7 @@ impl Slice {
         Some(Paid {
             id: self.id,
             charge: self.charge.part(asked),
-            standing: Standing { limit, key, cost, remaining, more_at, before },
+            standing: Standing { limit, key, cost, remaining, more_at, before, overridden: false },
             observed_at: self.observed_at,
             decided_at: self.decided_at,
         })

@@ -1,15 +1,18 @@
 //! Random calls over the tables: the limiter makes each, is rolled back, and a function makes the same one. Answers and
-//! rows are equal.
+//! rows are equal. Now and then an operator says something over a limit.
+
+use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use fastrand::Rng;
 use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 use tollgate::{
-    BegunByHand, Decision, Error, Limit, LimitKind, Limiter, MINUTE, Receipt, Request, SECOND, Settlement, Tokens,
+    BegunByHand, Decision, Error, Limit, LimitKind, Limiter, MINUTE, Overrides, Receipt, Request, SECOND, Settlement,
+    Storage, Tokens,
 };
 
-use super::{define, owner};
+use super::{define, kind, owner};
 use crate::teller::{Stored, both, rows, run};
 use crate::world::{World, second};
 
@@ -21,13 +24,25 @@ async fn the_functions_leave_the_rows_that_the_limiter_leaves() {
     let world = World::new().await;
     let mut conn = owner(&world).await;
     let seed = std::env::var("TOLLGATE_TEST_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
-    let mut walk =
-        Walk { dice: Rng::with_seed(seed), limits: limits(), now: second(0.0), retry_at: None, charged: Vec::new() };
+    let mut walk = Walk {
+        dice: Rng::with_seed(seed),
+        limits: limits(),
+        now: second(0.0),
+        retry_at: None,
+        charged: Vec::new(),
+        said: BTreeMap::new(),
+    };
     run(&mut conn, "begin").await;
     for step in 0..STEPS {
         let call = walk.call();
         for request in call.requests() {
             define(&mut conn, request.limit()).await;
+        }
+        if walk.dice.u32(..4) == 0 {
+            walk.override_something(&mut conn).await;
+        }
+        if let Call::Cancel(charged) | Call::Settle(charged, _) = &call {
+            walk.say_as_it_was(&mut conn, charged).await;
         }
         run(&mut conn, "savepoint step").await;
         let (by_limiter, receipt) = walk.ask_limiter(&mut conn, &call).await;
@@ -103,6 +118,20 @@ struct Charged {
     request: Request,
     decided_at: DateTime<Utc>,
     ready_at: DateTime<Utc>,
+    /// What was said over the limit then: functions settle by what is said now.
+    said: Vec<(Whom, Said)>,
+}
+
+/// A limit's name, and a key, or nothing for every key.
+type Whom = (String, String);
+
+/// An override of the walk's.
+#[derive(Clone, Debug)]
+struct Said {
+    effect: &'static str,
+    numbers: Option<Limit>,
+    from: DateTime<Utc>,
+    until: DateTime<Utc>,
 }
 
 impl Call {
@@ -158,9 +187,75 @@ struct Walk {
     now: DateTime<Utc>,
     retry_at: Option<DateTime<Utc>>,
     charged: Vec<Charged>,
+    said: BTreeMap<Whom, Said>,
 }
 
 impl Walk {
+    /// Says something over a limit, in any kind of numbers, for a while; or takes something back.
+    async fn override_something(&mut self, conn: &mut PgConnection) {
+        let limit = self.dice.choice(&self.limits).unwrap().clone();
+        let whom = (limit.name().to_owned(), self.dice.choice(["", "a", "b"]).unwrap().to_owned());
+        let effect = self.dice.choice(["numbers", "numbers", "deny", "unlimited", "removed"]).unwrap();
+        let numbers = (effect == "numbers").then(|| {
+            let factor = Tokens::from_micros(self.dice.i64(1..40_000_000));
+            let period = [SECOND, MINUTE, 7 * SECOND][self.dice.usize(..3)];
+            let reserved = Tokens::new(self.dice.choice([0, 0, 7]).unwrap());
+            let renumbered = limit.spec().with(|spec| {
+                if spec.kind != LimitKind::Wallet {
+                    (spec.rate, spec.capacity, spec.period) = (factor, Some(Tokens::new(self.dice.u32(1..30))), period);
+                }
+                // An override knows no storage, and may reserve.
+                (spec.max_reserved, spec.storage) = (reserved, Storage::Durable);
+            });
+            Limit::try_from(renumbered).unwrap()
+        });
+        let from = self.now + TimeDelta::seconds(self.dice.i64(-100..30));
+        let said = Said { effect, numbers, from, until: from + TimeDelta::seconds(self.dice.i64(1..300)) };
+        self.say(conn, whom, (effect != "removed").then_some(said)).await;
+    }
+
+    /// Says over a limit what was said when it was charged, and nothing else.
+    async fn say_as_it_was(&mut self, conn: &mut PgConnection, charged: &Charged) {
+        let name = charged.request.limit().name();
+        let now: Vec<_> = self.said.keys().filter(|whom| whom.0 == name).cloned().collect();
+        for whom in now {
+            self.say(conn, whom, None).await;
+        }
+        for (whom, said) in &charged.said {
+            let said = Said { from: second(-1e9), until: second(1e9), ..said.clone() };
+            self.say(conn, whom.clone(), Some(said)).await;
+        }
+    }
+
+    async fn say(&mut self, conn: &mut PgConnection, whom: Whom, said: Option<Said>) {
+        let delete =
+            sqlx::query("delete from tollgate.overrides where name = $1 and key = $2").bind(&whom.0).bind(&whom.1);
+        delete.execute(&mut *conn).await.unwrap();
+        let Some(said) = said else {
+            self.said.remove(&whom);
+            return;
+        };
+        let micros = |span: std::time::Duration| i64::try_from(span.as_micros()).unwrap();
+        let numbers = said.numbers.as_ref();
+        let capacity = |limit: &Limit| limit.capacity.unwrap_or_default().micros();
+        let insert = "insert into tollgate.overrides values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'x', 'x', now())";
+        let insert = sqlx::query(insert).bind(&whom.0).bind(&whom.1).bind(said.effect);
+        let insert = insert.bind(numbers.map(|limit| kind(limit.kind))).bind(numbers.map(|limit| limit.rate.micros()));
+        let insert = insert.bind(numbers.map(|limit| micros(limit.period))).bind(numbers.map(capacity));
+        let insert = insert.bind(numbers.map(|limit| limit.max_reserved.micros())).bind(said.from).bind(said.until);
+        insert.execute(conn).await.unwrap();
+        self.said.insert(whom, said);
+    }
+
+    /// What is said of a request now.
+    fn said_of(&self, request: &Request) -> Vec<(Whom, Said)> {
+        let name = request.limit().name();
+        let (key, _) = asked(request);
+        let is_live = |said: &Said| said.from <= self.now && self.now < said.until;
+        let said = self.said.iter().filter(|(whom, _)| whom.0 == name && (whom.1.is_empty() || whom.1 == key));
+        said.filter(|(_, said)| is_live(said)).map(|(whom, said)| (whom.clone(), said.clone())).collect()
+    }
+
     fn call(&mut self) -> Call {
         let micros = match self.dice.u32(..8) {
             0 | 1 => 0,
@@ -221,13 +316,17 @@ impl Walk {
     }
 
     async fn ask_limiter(&mut self, conn: &mut PgConnection, call: &Call) -> (Told, Option<Charged>) {
-        let (limiter, tx) = (Limiter::new().at(self.now), &mut BegunByHand(conn));
+        let overrides = Overrides::read(conn).await.unwrap();
+        let (limiter, tx) = (Limiter::new().at(self.now).overrides(&overrides), &mut BegunByHand(conn));
         let settled = |answer: Result<Settlement, Error>| match answer {
             Ok(settlement) => Told::Done(written(settlement.charges[0].cost)),
             Err(error) => Told::error(&error),
         };
         let changed = match call.clone() {
-            Call::Consume(requests) => return taken(&requests, limiter.consume_all(tx, requests.clone()).await),
+            Call::Consume(requests) => {
+                let (told, charged) = taken(&requests, limiter.consume_all(tx, requests.clone()).await);
+                return (told, charged.map(|charged| Charged { said: self.said_of(&charged.request), ..charged }));
+            }
             Call::Check(request) => {
                 return (taken(std::slice::from_ref(&request), limiter.check(tx.0, request.clone()).await).0, None);
             }
@@ -245,6 +344,7 @@ impl Walk {
                             ready_at: booked.ready_at,
                             request: requests[0].clone(),
                             receipt: booked.receipt,
+                            said: self.said_of(&requests[0]),
                         };
                         (Told::Granted { last, decided_at }, kept.then_some(charged))
                     }
@@ -299,7 +399,7 @@ impl Walk {
             }
             Call::Balance(request) => {
                 let of = request.clone().cost(Tokens::ZERO);
-                (format!("select (tollgate._ask({}, false, true, {now})).remaining::text", one(&of)), None)
+                (format!("select (tollgate._ask({}, true, true, {now})).remaining::text", one(&of)), None)
             }
             Call::Credit(request) => (change("credit", request, plain), None),
             Call::Debit(request) => (change("debit", request, plain), None),
@@ -339,6 +439,7 @@ fn taken(requests: &[Request], decision: Result<Decision, Error>) -> (Told, Opti
                 ready_at: grant.decided_at,
                 request: requests[0].clone(),
                 receipt: grant.receipt,
+                said: Vec::new(),
             };
             (Told::Granted { last: written(grant.remaining), decided_at }, alone.then_some(charged))
         }
@@ -353,7 +454,8 @@ fn refused(denied: &tollgate::Denied) -> Told {
 
 fn decision(row: &PgRow, reserves: bool, alone: bool) -> Told {
     let instant = |column: &str| row.get::<Option<DateTime<Utc>>, _>(column);
-    let remaining: String = row.get("remaining");
+    // Null for what is unlimited.
+    let remaining = row.get::<Option<String>, _>("remaining").unwrap_or_else(|| written(Tokens::MAX));
     if row.get("granted") {
         let last = if reserves { instant("ready_at").unwrap().to_rfc3339() } else { remaining };
         return Told::Granted { last, decided_at: alone.then(|| instant("decided_at").unwrap()) };

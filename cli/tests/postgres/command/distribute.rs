@@ -19,6 +19,8 @@ const STAND_IN: &str = "
     create function pg_catalog.create_distributed_table(
         table_name regclass, distribution_column text, colocate_with text, shard_count int default null
     ) returns void begin atomic insert into pg_catalog.pg_dist_partition values ($1, $2, $3, $4); end;
+    create function pg_catalog.create_reference_table(table_name regclass) returns void
+    begin atomic insert into pg_catalog.pg_dist_partition values ($1, null, null, null); end;
     create function pg_catalog.undistribute_table(table_name regclass) returns void
     begin atomic delete from pg_catalog.pg_dist_partition where logicalrelid = $1; end;";
 
@@ -48,7 +50,8 @@ async fn tables_are_distributed_once_and_their_rows_get_parts() {
     );
     assert_eq!(
         asked(&world).await,
-        "tollgate.durable part none 8, tollgate.calls part tollgate.durable, tollgate.ephemeral part tollgate.durable"
+        "tollgate.durable part none 8, tollgate.calls part tollgate.durable, tollgate.ephemeral part tollgate.durable, \
+         tollgate.limits, tollgate.overrides"
     );
     assert_eq!(stdout(&distribute(&world, &[])), "nothing to do: the tables are distributed over 8 parts\n");
     let told: Value = serde_json::from_str(&stdout(&distribute(&world, &["--json"]))).unwrap();
@@ -69,7 +72,8 @@ async fn ephemeral_rows_may_lie_apart_and_the_number_of_parts_may_be_another() {
     stdout(&distribute(&world, &["--parts", "32", "--buckets-apart"]));
     assert_eq!(
         asked(&world).await,
-        "tollgate.durable part none 32, tollgate.calls part tollgate.durable, tollgate.ephemeral part none 32"
+        "tollgate.durable part none 32, tollgate.calls part tollgate.durable, tollgate.ephemeral part none 32, \
+         tollgate.limits, tollgate.overrides"
     );
     for wrong in [&["--parts", "12"][..], &["--parts", "4096"], &["--parts", "8", "--undo"]] {
         assert_eq!(distribute(&world, wrong).status.code(), Some(64), "{wrong:?}");
@@ -100,7 +104,8 @@ async fn another_number_of_parts_takes_an_undo() {
     stdout(&distribute(&world, &["--parts", "16"]));
     assert_eq!(
         asked(&world).await,
-        "tollgate.durable part none 16, tollgate.calls part tollgate.durable, tollgate.ephemeral part tollgate.durable"
+        "tollgate.durable part none 16, tollgate.calls part tollgate.durable, tollgate.ephemeral part tollgate.durable, \
+         tollgate.limits, tollgate.overrides"
     );
     // The old rows are found: no new ones are made.
     consume_each();

@@ -56,7 +56,8 @@ async fn missing_rights_are_named_with_the_grants() {
         .sql(&format!(
             "grant usage on schema tollgate to {role};
              grant select, insert, update on tollgate.durable to {role};
-             grant select, insert, update, delete on tollgate.ephemeral, tollgate.calls to {role}"
+             grant select, insert, update, delete on tollgate.ephemeral, tollgate.calls to {role};
+             grant select on tollgate.overrides to {role}"
         ))
         .await;
     for findings in [findings(&world.command_url(), &["--role", &role]), findings(&as_role(&world, &role), &[])] {

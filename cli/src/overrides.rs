@@ -1,0 +1,286 @@
+//! `tollgate override`: what operators say over limits.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use clap::Subcommand;
+use serde_json::json;
+use sqlx::PgConnection;
+use tollgate::{Effect, Key, Limit, LimitKind, Limits, NewOverride, Override, Overrides, Span, Tokens};
+
+use crate::database::{DatabaseArgs, clock};
+use crate::error::CommandError;
+use crate::limits_file::LimitsArgs;
+use crate::output::{GOOD, OutputArgs, instant, printable, shown, span, styled};
+use crate::target::key;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OverrideCommand {
+    /// Give a key other numbers, deny it, or let it through, for a while or until it is removed.
+    ///
+    /// Of each limit and key there is one override: another takes its place. That of a key comes before that of every
+    /// key, but a deny of every key is for all. Services that watch overrides go by it within about a second, SQL functions
+    /// at once.
+    #[command(override_usage = "tollgate override set [OPTIONS] --reason <TEXT> <NAME> <KEY|--every-key> \
+                                <--deny|--unlimited|--rate N>")]
+    Set(SetArgs),
+    /// List overrides: all, or those of a limit, or of a key.
+    List(ListArgs),
+    /// Take an override back.
+    #[command(override_usage = "tollgate override remove [OPTIONS] <NAME> <KEY|--every-key>")]
+    Remove(RemoveArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SetArgs {
+    /// The limit's name.
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    #[command(flatten)]
+    whom: WhomArgs,
+
+    #[command(flatten)]
+    effect: EffectArgs,
+
+    /// The period in which so many tokens come back, or the lease; the limit's own unless given.
+    #[arg(long, value_name = "SPAN", conflicts_with_all = OTHERS, value_parser = humantime::parse_duration)]
+    per: Option<Duration>,
+
+    /// The most that the key holds; the rate unless given.
+    #[arg(long, value_name = "N", conflicts_with_all = OTHERS)]
+    capacity: Option<Tokens>,
+
+    /// How deep reservations may go below zero; the limit's own unless given.
+    #[arg(long, value_name = "N", conflicts_with_all = OTHERS)]
+    max_reserved: Option<Tokens>,
+
+    /// For how long, from its start.
+    #[arg(long = "for", value_name = "SPAN", value_parser = humantime::parse_duration, conflicts_with = "until")]
+    lasting: Option<Duration>,
+
+    /// Until when, as `2026-11-24T12:30:00Z`. Without an end it counts until it is removed.
+    #[arg(long, value_name = "TIME")]
+    until: Option<DateTime<Utc>>,
+
+    /// From when on, instead of now.
+    #[arg(long, value_name = "TIME")]
+    from: Option<DateTime<Utc>>,
+
+    /// Why, for whoever finds it.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    /// Who says so; the role of the session unless given.
+    #[arg(long, value_name = "WHO")]
+    by: Option<String>,
+
+    #[command(flatten)]
+    limits: LimitsArgs,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// A key, or all. A missing key is an error and does not mean everybody.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct WhomArgs {
+    /// The key as `tollgate inspect` shows it.
+    #[arg(value_name = "KEY", value_parser = key)]
+    key: Option<Key>,
+
+    /// Every key of the limit, and the row of all callers.
+    #[arg(long)]
+    every_key: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(id = "effect", required = true, multiple = false)]
+struct EffectArgs {
+    /// Refuse all.
+    #[arg(long)]
+    deny: bool,
+
+    /// Grant all, and charge nothing.
+    #[arg(long)]
+    unlimited: bool,
+
+    /// How many tokens come back in each period.
+    #[arg(long, value_name = "N")]
+    rate: Option<Tokens>,
+
+    /// How deep calls may take a wallet below zero.
+    #[arg(long, value_name = "N")]
+    overdraft: Option<Tokens>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// Only those of this limit.
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
+
+    /// Only those that are about this key: its own, and those of every key.
+    #[arg(value_name = "KEY", value_parser = key)]
+    key: Option<Key>,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RemoveArgs {
+    /// The limit's name.
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    #[command(flatten)]
+    whom: WhomArgs,
+
+    #[command(flatten)]
+    database: DatabaseArgs,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What has no rate.
+const OTHERS: [&str; 3] = ["deny", "unlimited", "overdraft"];
+
+pub(crate) async fn run(command: OverrideCommand) -> Result<(), CommandError> {
+    match command {
+        OverrideCommand::Set(args) => set(args).await,
+        OverrideCommand::List(args) => list(args).await,
+        OverrideCommand::Remove(args) => remove(args).await,
+    }
+}
+
+async fn set(args: SetArgs) -> Result<(), CommandError> {
+    let mut conn = args.database.connect().await?;
+    let limit = named(&args, &mut conn).await?;
+    let new = match &args.effect {
+        EffectArgs { deny: true, .. } => NewOverride::deny(&limit),
+        EffectArgs { unlimited: true, .. } => NewOverride::unlimited(&limit),
+        EffectArgs { rate, overdraft, .. } => NewOverride::numbers(&numbers(&args, &limit, *rate, *overdraft)?),
+    };
+    let mut new = new.reason(&args.reason);
+    if let Some(key) = &args.whom.key {
+        new = new.of_key(key.clone());
+    }
+    if let Some(from) = args.from {
+        new = new.from(from);
+    }
+    if let Some(until) = args.until {
+        new = new.until(until);
+    }
+    if let Some(span) = args.lasting {
+        new = new.lasting(span);
+    }
+    if let Some(who) = &args.by {
+        new = new.by(who);
+    }
+    new.set(&mut conn).await?;
+    let now = clock(&mut conn).await?.into();
+    let all = Overrides::read(&mut conn).await?.all();
+    let is_it = |said: &&Override| said.limit == args.name && said.key == args.whom.key;
+    let Some(said) = all.iter().find(is_it) else {
+        return Err(CommandError::bare("somebody else has removed the override meanwhile"));
+    };
+    args.output.print(&said, || format!("{}: {}", styled(GOOD, "set"), line(said, now)))
+}
+
+/// The limit that it is about: of the limits file, or else of the table. A deny and a free pass need no numbers.
+async fn named(args: &SetArgs, conn: &mut PgConnection) -> Result<Limit, CommandError> {
+    if let Some(limits) = args.limits.load()? {
+        return Ok(limits.get(&args.name)?.clone());
+    }
+    if let Ok(limit) = Limits::from_table(conn).await?.get(&args.name) {
+        return Ok(limit.clone());
+    }
+    if args.effect.deny || args.effect.unlimited {
+        let any = tollgate::LimitSpec::new(&args.name, LimitKind::TokenBucket, Tokens::ONE, tollgate::SECOND);
+        return Ok(any.try_into()?);
+    }
+    args.limits.limit(&args.name)
+}
+
+fn numbers(
+    args: &SetArgs,
+    limit: &Limit,
+    rate: Option<Tokens>,
+    overdraft: Option<Tokens>,
+) -> Result<Limit, CommandError> {
+    let numbers = limit.spec().with(|spec| {
+        if let Some(rate) = rate {
+            (spec.rate, spec.capacity) = (rate, Some(args.capacity.unwrap_or(rate)));
+        }
+        spec.period = args.per.unwrap_or(spec.period);
+        spec.max_reserved = overdraft.or(args.max_reserved).unwrap_or(spec.max_reserved);
+    });
+    Ok(numbers.try_into()?)
+}
+
+async fn list(args: ListArgs) -> Result<(), CommandError> {
+    let mut conn = args.database.connect().await?;
+    let now = clock(&mut conn).await?.into();
+    let mut all = Overrides::read(&mut conn).await?.all();
+    all.retain(|said| {
+        let is_of_key = args.key.is_none() || said.key.is_none() || said.key == args.key;
+        is_of_key && args.name.as_ref().is_none_or(|name| *name == said.limit)
+    });
+    args.output.print(&json!({ "now": now, "overrides": all }), || match &all[..] {
+        [] => "no overrides".to_owned(),
+        all => all.iter().map(|said| line(said, now)).collect::<Vec<_>>().join("\n"),
+    })
+}
+
+async fn remove(args: RemoveArgs) -> Result<(), CommandError> {
+    let mut conn = args.database.connect().await?;
+    let whom = whom(args.whom.key.as_ref());
+    if !NewOverride::remove(&mut conn, &args.name, args.whom.key.as_ref()).await? {
+        let what = format!("there is no override of limit {:?} for {whom}", args.name);
+        return Err(CommandError::new(what, "`tollgate override list` says which there are"));
+    }
+    let removed = json!({ "limit": args.name, "key": args.whom.key, "removed": true });
+    args.output.print(&removed, || format!("{}: {} for {whom}", styled(GOOD, "removed"), printable(&args.name)))
+}
+
+fn whom(key: Option<&Key>) -> String {
+    key.map_or_else(|| "every key".to_owned(), shown)
+}
+
+/// An override in one line.
+fn line(said: &Override, now: DateTime<Utc>) -> String {
+    let Override { limit, key, .. } = said;
+    format!("{} for {}: {}", printable(limit), whom(key.as_ref()), words(said, now))
+}
+
+/// What it says, until when, and who says it why.
+pub(crate) fn words(said: &Override, now: DateTime<Utc>) -> String {
+    let effect = match said.effect {
+        Effect::Deny => "denied".to_owned(),
+        Effect::Unlimited => "unlimited".to_owned(),
+        Effect::Numbers { kind: LimitKind::Wallet, max_reserved, .. } => format!("overdraft of {max_reserved}"),
+        Effect::Numbers { rate, period, capacity, max_reserved, .. } => {
+            let reserved =
+                if max_reserved > Tokens::ZERO { format!(", down to -{max_reserved}") } else { String::new() };
+            format!("{rate} each {}, at most {capacity}{reserved}", Span(period))
+        }
+        _ => "something that this release does not know".to_owned(),
+    };
+    let later = |at: DateTime<Utc>| format!("in {}, at {}", span((at - now).to_std().unwrap_or_default()), instant(at));
+    let when = match said.ends_at {
+        Some(at) if at <= now => format!(", over since {}", instant(at)),
+        _ if said.starts_at > now => format!(", begins {}", later(said.starts_at)),
+        Some(at) => format!(", ends {}", later(at)),
+        None => ", until it is removed".to_owned(),
+    };
+    format!("{effect}{when} ({}: {})", printable(&said.set_by), printable(&said.reason))
+}

@@ -1,0 +1,95 @@
+-- What operators say over the definitions, for a while or until it is removed. Of each limit and key there is one.
+
+do $$ begin
+    perform pg_catalog.set_config('tollgate.path', pg_catalog.current_setting('search_path'), true);
+    perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+end $$;
+
+-- Whom an override is about: the empty key is every key's.
+create function tollgate._whom(limit_name text, key text, every_key bool) returns text
+language plpgsql as $$ begin
+    if (limit_name <> '' and case when every_key then key is null else key <> '' and octet_length(key) <= 512 end)
+       is not true then
+        raise exception using errcode = 'TG002', message = format(
+            'limit %L: name a key of 1 to 512 bytes, or say every_key => true', limit_name);
+    end if;
+    return coalesce(key, '');
+end $$;
+
+-- Other numbers of the same kind, `deny` or `unlimited`, for a key or for every key. Takes the place of what was said
+-- before. A capacity that is not given is the rate; a kind, period and max_reserved are those of the definition.
+create function tollgate.set_override(limit_name text, key text default null, effect text default 'numbers',
+                                      rate numeric default null, period interval default null,
+                                      capacity numeric default null, max_reserved numeric default null,
+                                      kind text default null, every_key bool default false,
+                                      starts_at timestamptz default null, ends_at timestamptz default null,
+                                      lasting interval default null, reason text default null,
+                                      set_by text default null) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
+declare
+    d tollgate.limits; clock timestamptz := clock_timestamp(); fault text; micros int8;
+begin
+    key := tollgate._whom(limit_name, key, every_key);
+    select l.* into d from tollgate.limits l where l.name = limit_name;
+    starts_at := coalesce(starts_at, clock);
+    fault := case
+        when effect in ('numbers', 'deny', 'unlimited') is not true
+        then 'this is no effect: numbers, deny, unlimited'
+        when (octet_length(reason) between 1 and 500) is not true then 'the reason has no text of 1 to 500 bytes'
+        when (octet_length(coalesce(set_by, session_user)) between 1 and 255) is not true
+        then 'who sets it has no name of 1 to 255 bytes'
+        when ends_at is not null and lasting is not null then 'it has two ends: say ends_at or lasting'
+        when coalesce(ends_at, starts_at + lasting, 'infinity') <= greatest(starts_at, clock)
+        then 'it ends before it starts, or is over'
+        when effect <> 'numbers' and num_nonnulls(rate, period, capacity, max_reserved, kind) > 0
+        then 'only numbers have a rate, a period, a capacity, max_reserved and a kind'
+        when effect = 'numbers' and kind <> d.kind
+        then format('it is a %s, and these are numbers of a %s', d.kind, kind) end;
+    if fault is not null then
+        raise exception using errcode = 'TG002', message = format('limit %L: %s', limit_name, fault);
+    end if;
+    if effect = 'numbers' then
+        kind := coalesce(kind, d.kind);
+        if kind is null then
+            perform tollgate._undecided(limit_name, null, null, null, null, null, 0, 0);
+        end if;
+        rate := coalesce(rate, case kind when 'wallet' then 0 end);
+        capacity := coalesce(capacity, rate);
+        max_reserved := coalesce(max_reserved, d.max_reserved * 0.000001, 0);
+        micros := coalesce(extract(epoch from period) * 1000000, d.period, case kind when 'wallet' then 0 end);
+        if tollgate._tokens(rate)::numeric + tollgate._tokens(capacity) + tollgate._tokens(max_reserved) + micros
+           is null or extract(year from period) <> 0 or extract(month from period) <> 0 then
+            raise exception using errcode = 'TG002', message = format('limit %L: these are no numbers', limit_name),
+                hint = 'Name a rate; amounts have at most six decimals, and periods no months.';
+        end if;
+    end if;
+    insert into tollgate.overrides (name, key, effect, kind, rate, period, capacity, max_reserved, starts_at, ends_at,
+                                    reason, set_by, set_at)
+    values (limit_name, key, effect, kind, tollgate._tokens(rate), micros, tollgate._tokens(capacity),
+            tollgate._tokens(max_reserved), starts_at, coalesce(ends_at, starts_at + lasting, 'infinity'), reason,
+            coalesce(set_by, session_user), clock)
+        on conflict on constraint overrides_pkey do update
+       set effect = excluded.effect, kind = excluded.kind, rate = excluded.rate, period = excluded.period,
+           capacity = excluded.capacity, max_reserved = excluded.max_reserved, starts_at = excluded.starts_at,
+           ends_at = excluded.ends_at, reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at;
+exception when integrity_constraint_violation or numeric_value_out_of_range then
+    raise exception using errcode = 'TG002', message = format('limit %L: these are no numbers', limit_name),
+        detail = sqlerrm;
+end $$;
+
+-- Takes it back; whether there was one.
+create function tollgate.remove_override(limit_name text, key text default null, every_key bool default false)
+returns bool language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+declare
+    of_key text := tollgate._whom(limit_name, key, every_key);
+begin
+    delete from tollgate.overrides o where o.name = limit_name and o.key = of_key;
+    return found;
+end $$;
+
+revoke execute on all functions in schema tollgate from public;
+
+do $$ begin
+    perform pg_catalog.set_config('search_path', pg_catalog.current_setting('tollgate.path'), true);
+end $$;

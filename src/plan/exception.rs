@@ -1,0 +1,23 @@
+use crate::algebra::Timestamp;
+use crate::limit::Limit;
+
+/// What an operator says over a limit for a key.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Exception {
+    /// Other numbers of the same limit: its name, its kind and its rows.
+    pub numbers: Option<Limit>,
+    /// What is answered whatever the rows hold.
+    pub ruling: Option<Ruling>,
+}
+
+/// What is answered whatever the rows hold.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Ruling {
+    /// Nothing is granted before this instant.
+    Deny {
+        /// The end of time for a deny without one.
+        until: Timestamp,
+    },
+    /// All is granted, and nothing is charged.
+    Unlimited,
+}

@@ -1,0 +1,86 @@
+//! What follows from what is said over limits alone, whatever the rows hold.
+
+#[cfg(feature = "postgres")]
+use super::alternatives::alternatives;
+#[cfg(feature = "postgres")]
+use super::answer::Answer;
+#[cfg(feature = "postgres")]
+use super::call::{Action, CheckedCall};
+use super::item::Item;
+#[cfg(feature = "postgres")]
+use super::{Plan, item::Target};
+use crate::algebra::{Ask, Timestamp};
+use crate::decision::{Denied, DeniedBy, Source};
+use crate::reason::Reason;
+use crate::standing::Standing;
+use crate::tokens::Tokens;
+
+/// The refusal of a call by what is said over its limits, if one is denied.
+pub(super) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Denied> {
+    let denied = || items.iter().filter_map(|item| Some((item, item.target.denied_until(now)?)));
+    let ever = |at: Timestamp| Some(at).filter(|at| *at < Timestamp::MAX).map(Into::into);
+    let refusal = |(item, until): (&Item<Ask>, Timestamp)| DeniedBy {
+        limit: item.target.limit.name.clone().into(),
+        key: item.target.key().clone(),
+        reason: Reason::Denied,
+        remaining: Tokens::ZERO,
+        retry_at: ever(until),
+    };
+    let standing = |(item, until): (&Item<Ask>, Timestamp)| Standing {
+        limit: item.target.limit.clone(),
+        key: item.target.key().clone(),
+        cost: item.action.cost(),
+        remaining: Tokens::ZERO,
+        more_at: ever(until),
+        before: None,
+        overridden: true,
+    };
+    let standings = || denied().map(standing).collect();
+    Denied::among(denied().map(refusal).collect(), standings, now.into(), now.into(), Source::Override)
+}
+
+#[cfg(feature = "postgres")]
+impl CheckedCall {
+    /// Whether something is said over a limit that it asks.
+    pub(crate) fn is_overridden(&self) -> bool {
+        self.targets().any(Target::is_overridden)
+    }
+
+    /// The first alternative that is not denied; the refusal where each is.
+    pub(crate) fn undenied(&self, now: Timestamp) -> Result<usize, Denied> {
+        let mut soonest = None::<Denied>;
+        for (alternative, items) in self.alternatives().enumerate() {
+            let Some(denied) = denied(items, now) else { return Ok(alternative) };
+            soonest = Some(match soonest {
+                Some(soonest) if !denied.is_sooner_than(&soonest) => soonest,
+                _ => denied,
+            });
+        }
+        soonest.map_or(Ok(0), Err)
+    }
+
+    /// The answer that follows from what is said over its limits, whatever the rows hold. One that was perhaps granted
+    /// before may be a repeat, so it has none.
+    pub(crate) fn overruled(&self, now: Timestamp) -> Option<Answer> {
+        let (Action::Take(items) | Action::Check(items)) = &self.action else { return None };
+        if self.is_once() {
+            return None;
+        }
+        let alternative = match self.undenied(now) {
+            Ok(alternative) => alternative,
+            Err(denied) => return Some(Answer::Denied(denied)),
+        };
+        let is_free = |items: &[Item<Ask>]| items.iter().all(|item| item.target.is_free());
+        if self.stored.is_some() || !alternatives(items).nth(alternative).is_some_and(is_free) {
+            return None;
+        }
+        // Those before it are denied, so no row is asked.
+        let plan = Plan::of(vec![self.clone()]);
+        plan.decide(&vec![None; plan.rows().len()], &[], now).answers.pop()?.ok()
+    }
+
+    /// The names of the limits over which something is said.
+    pub(crate) fn overridden(&self) -> impl Iterator<Item = &str> {
+        self.targets().filter(|target| target.is_overridden()).map(|target| target.limit.name())
+    }
+}

@@ -1,0 +1,57 @@
+use crate::error::DriverError;
+use crate::key::KeyError;
+
+/// Why an override was not set or removed, or why overrides could not be read.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OverrideError {
+    /// A key that cannot name anybody.
+    #[error("the key of the override of limit {limit:?} is invalid")]
+    Key {
+        /// The limit's name.
+        limit: String,
+        /// What is wrong with the key.
+        source: KeyError,
+    },
+    /// A reason that is empty, or longer than 500 bytes.
+    #[error("an override of limit {limit:?} needs a reason of 1 to 500 bytes (say why, for whoever finds it)")]
+    Reason {
+        /// The limit's name.
+        limit: String,
+    },
+    /// A name of nobody, or one longer than 255 bytes.
+    #[error("who overrides limit {limit:?} needs a name of 1 to 255 bytes (or leave it out, for the role's own)")]
+    Who {
+        /// The limit's name.
+        limit: String,
+    },
+    /// It ends before it starts, or has two ends.
+    #[error("an override of limit {limit:?} ends before it starts, or has two ends (say `until` or `lasting`)")]
+    Span {
+        /// The limit's name.
+        limit: String,
+    },
+    /// The database found it to be wrong: over already, or of another kind than the limit's in `tollgate.limits`.
+    #[error("{message}")]
+    Rejected {
+        /// The limit's name.
+        limit: String,
+        /// What it said.
+        message: String,
+    },
+    /// PostgreSQL or the connection failed.
+    #[error("could not {step} overrides")]
+    Database {
+        /// What was about to be done.
+        step: &'static str,
+        /// What the driver reported.
+        source: DriverError,
+    },
+    /// There is no tokio runtime for the task that reads them again and again.
+    #[error("there is no runtime to watch overrides on (call it from a tokio runtime that is alive)")]
+    Stopped,
+}
+
+pub(super) fn failed(step: &'static str) -> impl Fn(sqlx::Error) -> OverrideError {
+    move |source| OverrideError::Database { step, source: source.into() }
+}

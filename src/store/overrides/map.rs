@@ -1,0 +1,60 @@
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+
+use super::said::{Effect, Override, exception};
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::plan::Exception;
+
+/// All that is said, by limit and key.
+#[derive(Debug, Default)]
+pub(crate) struct Map {
+    limits: HashMap<String, OfLimit>,
+}
+
+#[derive(Debug, Default)]
+struct OfLimit {
+    every_key: Option<Override>,
+    keys: HashMap<Key, Override>,
+}
+
+impl Map {
+    pub(super) fn of(all: Vec<Override>) -> Self {
+        let mut map = Self::default();
+        for said in all {
+            let limit = map.limits.entry(said.limit.clone()).or_default();
+            match said.key.clone() {
+                Some(key) => drop(limit.keys.insert(key, said)),
+                None => limit.every_key = Some(said),
+            }
+        }
+        map
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.limits.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Override> {
+        self.limits.values().flat_map(|limit| limit.every_key.iter().chain(limit.keys.values()))
+    }
+
+    /// What is said over a limit for a key at an instant.
+    pub(super) fn exception(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<Exception> {
+        let of_limit = self.limits.get(limit.name())?;
+        exception(limit, of_limit.keys.get(key), of_limit.every_key.as_ref(), now)
+    }
+
+    /// What is said of a key, and of every key.
+    pub(super) fn about(&self, limit: &str, key: &Key) -> impl Iterator<Item = &Override> {
+        let of_limit = self.limits.get(limit);
+        of_limit.into_iter().flat_map(|limit| limit.keys.get(key).into_iter().chain(&limit.every_key))
+    }
+
+    /// The numbers that are said of a key, or will be.
+    pub(super) fn numbers(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> impl Iterator<Item = &Override> {
+        let is_number = move |said: &&Override| matches!(said.effect, Effect::Numbers { .. }) && !said.is_over(now);
+        self.about(limit, key).filter(is_number)
+    }
+}

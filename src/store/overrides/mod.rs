@@ -1,0 +1,276 @@
+//! What operators say over limits: other numbers, deny or unlimited, for a key or for every key.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how long ago the database's clock was read is told by the monotonic one"
+)]
+
+mod fault;
+mod map;
+mod new;
+mod said;
+mod table;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, PgPool};
+use tokio::runtime::Handle;
+
+use crate::SECOND;
+use crate::algebra::Timestamp;
+use crate::error::chain;
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::plan::{Call, Exception};
+pub use fault::OverrideError;
+use fault::failed;
+use map::Map;
+pub use new::NewOverride;
+pub use said::{Effect, Override};
+use table::{Reading, Stamp};
+
+/// The overrides of the table `tollgate.overrides`, as this process knows them: given to a
+/// [`Limiter`](crate::Limiter::overrides) and a [`Gate`](crate::GateBuilder::overrides), which then go by them. Clones
+/// are one.
+///
+/// # Staleness
+///
+/// A task reads the table each second, by a connection of the pool. So an override counts, and counts no more when it
+/// is removed, within a second of its commit and the time of a reading. The task asks for a small stamp first, and for
+/// all rows only where something has changed. While the database is away, or the pool is in full use, the last good
+/// reading stays, and each override in it counts until its own end. [`age`](Self::age) says how old the reading is, and
+/// an event at `warn` that there is no newer one. Give it a pool of its own, of one connection, where the service's may
+/// be in full use just when somebody has to be denied.
+///
+/// The SQL functions read the table in each call.
+///
+/// # Time
+///
+/// When an override starts and ends is told by the database's clock, as it was read last, carried on by this process's
+/// monotonic one: up to the time of a reading late, and never early. A machine that was suspended is late until the
+/// next reading.
+///
+/// # Cost
+///
+/// A call asks a map in memory, and while nothing is said over any limit, one flag.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Gate, Limiter, Overrides};
+///
+/// async fn start(pool: sqlx::PgPool) -> Result<(Limiter, Gate), tollgate::OverrideError> {
+///     let overrides = Overrides::watch(pool.clone()).await?;
+///     Ok((Limiter::new().overrides(&overrides), Gate::builder(pool).overrides(&overrides).build()))
+/// }
+/// # let _ = start;
+/// ```
+#[derive(Clone)]
+pub struct Overrides {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// So that who has nothing to look for takes no lock.
+    is_empty: AtomicBool,
+    known: RwLock<Known>,
+}
+
+/// What was read last.
+struct Known {
+    map: Map,
+    stamp: Stamp,
+    /// The database's clock, and when its answer came.
+    now: Timestamp,
+    read: Instant,
+}
+
+impl Overrides {
+    /// Reads the table, and then again each second, in a task that ends with the last clone.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError::Database`] where the first reading fails, and [`OverrideError::Stopped`].
+    pub async fn watch(pool: PgPool) -> Result<Self, OverrideError> {
+        let runtime = Handle::try_current().map_err(|_| OverrideError::Stopped)?;
+        let overrides = Self::read(&mut *pool.acquire().await.map_err(failed("read"))?).await?;
+        runtime.spawn(watch(Arc::downgrade(&overrides.inner), pool));
+        Ok(overrides)
+    }
+
+    /// Reads the table once: for tools, and for tests.
+    ///
+    /// # Errors
+    ///
+    /// [`OverrideError::Database`].
+    pub async fn read(conn: &mut PgConnection) -> Result<Self, OverrideError> {
+        let Reading { now, stamp, map } = table::read(conn, None).await.map_err(failed("read"))?;
+        let known = Known { map: map.unwrap_or_default(), stamp, now, read: Instant::now() };
+        let is_empty = AtomicBool::new(known.map.is_empty());
+        Ok(Self { inner: Arc::new(Inner { is_empty, known: RwLock::new(known) }) })
+    }
+
+    /// How long ago the table was read last.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        self.inner.known(|known| known.read.elapsed())
+    }
+
+    /// All that is in the table, also what has not begun yet, or is over.
+    #[must_use]
+    pub fn all(&self) -> Vec<Override> {
+        let mut all = self.inner.known(|known| known.map.iter().cloned().collect::<Vec<_>>());
+        all.sort_by(|one, other| (&one.limit, &one.key).cmp(&(&other.limit, &other.key)));
+        all
+    }
+
+    /// What is said of a limit's key and of every key, and counts at an instant.
+    #[must_use]
+    pub fn about(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> Vec<Override> {
+        self.inner.known(|known| known.map.about(limit, key).filter(|said| said.is_live(now)).cloned().collect())
+    }
+
+    /// What is said over a limit for a key, by the clock as it is.
+    #[must_use]
+    pub fn of(&self, limit: &Limit, key: &Key) -> Option<Exception> {
+        self.inner.known(|known| known.map.exception(limit, key, known.now().into()))
+    }
+
+    /// Whether something is said over a limit for a key, at an instant, or by the clock as it is.
+    pub(crate) fn says(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> bool {
+        !self.inner.is_empty.load(Ordering::Relaxed)
+            && self.inner.known(|known| {
+                let now = at.unwrap_or_else(|| known.now());
+                known.map.exception(limit, key, now.into()).is_some()
+            })
+    }
+
+    /// The same call under what is said over its limits, at an instant, or by the clock as it is.
+    pub(crate) fn over(&self, call: Call, at: Option<Timestamp>) -> Call {
+        if self.inner.is_empty.load(Ordering::Relaxed) {
+            return call;
+        }
+        self.inner.known(|known| {
+            let now: DateTime<Utc> = at.unwrap_or_else(|| known.now()).into();
+            call.under(|limit, key| known.map.exception(limit, key, now))
+        })
+    }
+
+    /// What time it is by the database's clock, at the earliest.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.inner.known(Known::now)
+    }
+}
+
+impl Inner {
+    fn known<T>(&self, of: impl FnOnce(&Known) -> T) -> T {
+        of(&self.known.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Swaps the map whole, where it has changed.
+    fn swap(&self, Reading { now, stamp, map }: Reading) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        (known.now, known.read, known.stamp) = (now, Instant::now(), stamp);
+        if let Some(map) = map {
+            self.is_empty.store(map.is_empty(), Ordering::Relaxed);
+            known.map = map;
+        }
+    }
+}
+
+impl Known {
+    fn now(&self) -> Timestamp {
+        self.now.plus(self.read.elapsed())
+    }
+}
+
+/// How many there are, without the keys that they are about.
+impl fmt::Debug for Overrides {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let len = self.inner.known(|known| known.map.iter().count());
+        f.debug_struct("Overrides").field("len", &len).finish_non_exhaustive()
+    }
+}
+
+/// Whether a limiter goes by overrides: `()` for none.
+pub trait Overriding: Send + Sync {
+    #[doc(hidden)]
+    fn said(&self) -> Option<&Overrides>;
+}
+
+impl Overriding for () {
+    fn said(&self) -> Option<&Overrides> {
+        None
+    }
+}
+
+impl Overriding for Overrides {
+    fn said(&self) -> Option<&Overrides> {
+        Some(self)
+    }
+}
+
+/// The numbers that a sweeper goes by besides definitions, read anew where they have changed.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    map: Map,
+    stamp: Option<Stamp>,
+}
+
+impl Numbers {
+    pub(crate) async fn refresh(&mut self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
+        let Reading { stamp, map, .. } = table::read(conn, self.stamp).await?;
+        self.stamp = Some(stamp);
+        if let Some(map) = map {
+            self.map = map;
+        }
+        Ok(())
+    }
+
+    /// Those of a key that count, or will.
+    pub(crate) fn of(&self, limit: &str, key: &Key, now: Timestamp) -> impl Iterator<Item = &Override> {
+        self.map.numbers(limit, key, now.into())
+    }
+}
+
+async fn watch(inner: Weak<Inner>, pool: PgPool) {
+    let (mut is_stale, mut whole) = (false, Instant::now());
+    loop {
+        tokio::time::sleep(SECOND).await;
+        let Some(before) = inner.upgrade().map(|inner| inner.known(|known| known.stamp)) else { return };
+        // A stamp of another server may be the same by chance.
+        let before = Some(before).filter(|_| whole.elapsed() < A_WHILE);
+        let reading = tokio::time::timeout(PATIENCE, poll(&pool, before)).await;
+        let Some(inner) = inner.upgrade() else { return };
+        match reading.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
+            Ok(reading) => {
+                if before.is_none() {
+                    whole = Instant::now();
+                }
+                is_stale = false;
+                inner.swap(reading);
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut is_stale, true) {
+                    let error = chain(&error);
+                    tracing::warn!(error, "overrides are not read: those of before count, until each ends");
+                }
+            }
+        }
+    }
+}
+
+async fn poll(pool: &PgPool, before: Option<Stamp>) -> Result<Reading, sqlx::Error> {
+    table::read(&mut *pool.acquire().await?, before).await
+}
+
+/// How long a reading may take. The driver closes a connection that is left in the middle of an answer, or reads it to
+/// its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often all rows are read, whatever the stamp says.
+const A_WHILE: Duration = Duration::from_mins(1);

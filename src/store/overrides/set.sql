@@ -1,0 +1,14 @@
+-- Says something over a limit, as an operator.
+--
+-- $1 name, $2 key, or null for every key, $3 effect, $4 kind, $5 micro-tokens in each period, $6 the period in
+-- microseconds, $7 capacity, $8 how far below zero, $9 and $10 from when until when, $11 for how many microseconds, $12
+-- why, $13 who
+select tollgate.set_override(
+           $1::text, $2::text, $3::text, $5::numeric * 0.000001::numeric,
+           ($6::int8 / 3600000000)::float8 * interval '1 hour'
+           + ($6::int8 % 3600000000)::float8 * interval '1 microsecond',
+           $7::numeric * 0.000001::numeric, $8::numeric * 0.000001::numeric, $4::text, $2::text is null,
+           $9::timestamptz, $10::timestamptz,
+           ($11::int8 / 3600000000)::float8 * interval '1 hour'
+           + ($11::int8 % 3600000000)::float8 * interval '1 microsecond',
+           $12::text, $13::text)

@@ -1,0 +1,423 @@
+//! What operators say over limits: set in transactions, read again and again, and gone by at once.
+
+use std::time::Duration;
+
+use sqlx::{Connection, PgConnection};
+use tollgate::{
+    BegunByHand, DAY, Decision, Denied, Error, Gate, HOUR, Key, Limit, Limiter, MINUTE, NewOverride, OnFailure,
+    OverrideError, Overrides, Reason, SECOND, Source, Sweeper, Tokens,
+};
+
+use crate::gate::stage::EVER;
+use crate::teller::run;
+use crate::world::{World, is_distributed, limiter, parts, patient, second, soon, sweeper};
+
+const TEN: Limit = Limit::token_bucket("ten", 10, EVER);
+
+/// Sets it, as whoever is on call.
+async fn say(world: &World, said: NewOverride) {
+    said.reason("a test").set(&mut on_call(world).await).await.unwrap();
+}
+
+async fn lift(world: &World, limit: &Limit, key: Option<&str>) -> bool {
+    let key = key.map(|key| Key::new(key).unwrap());
+    NewOverride::remove(&mut on_call(world).await, limit.name(), key.as_ref()).await.unwrap()
+}
+
+async fn on_call(world: &World) -> PgConnection {
+    world.connect_as(crate::world::ON_CALL).await
+}
+
+/// Asks until the answer is as wanted.
+async fn until<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    soon(Box::pin(async {
+        loop {
+            if let Some(told) = ask().await {
+                return told;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }))
+    .await
+}
+
+fn refused(decision: Decision) -> Option<Denied> {
+    decision.denied()
+}
+
+#[tokio::test]
+async fn a_deny_bites_within_a_poll_and_ends_when_it_is_lifted() {
+    let world = World::new().await;
+    let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
+    let gate = patient(&world.pool).overrides(&overrides).build();
+    let limiter = limiter().overrides(&overrides);
+    assert!(gate.consume(TEN.key("ada")).await.unwrap().is_granted());
+
+    // Everybody, by one row.
+    say(&world, NewOverride::deny(&TEN).lasting(DAY)).await;
+    let denied = until(async || refused(gate.check(TEN.key("ada")).await.unwrap())).await;
+    assert_eq!((denied.reason, denied.source, denied.remaining), (Reason::Denied, Source::Override, Tokens::ZERO));
+    assert!(denied.retry_after().is_some_and(|wait| (23 * HOUR..=DAY).contains(&wait)), "{denied:?}");
+    let mut tx = world.begin().await;
+    for denied in [
+        refused(limiter.consume(&mut tx, TEN.key("bob")).await.unwrap()),
+        limiter.reserve(&mut tx, TEN.key("bob")).await.unwrap().denied(),
+        refused(limiter.check(&mut tx, TEN.global()).await.unwrap()),
+        refused(gate.check(TEN.key("bob")).await.unwrap()),
+        gate.reserve(TEN.key("bob")).await.unwrap().denied(),
+        refused(gate.wait(TEN.key("bob"), MINUTE).await.unwrap()),
+        gate.acquire(TEN.key("bob")).await.unwrap().denied(),
+    ] {
+        assert_eq!(denied.unwrap().reason, Reason::Denied);
+    }
+    let each = limiter.consume_each(&mut tx, [[TEN.key("bob")], [TEN.key("x".repeat(600))]]).await.unwrap();
+    assert!(matches!(&each[..], [Ok(Decision::Denied(_)), Err(Error::Key { .. })]), "{each:?}");
+    // What is there stays, and can be changed.
+    assert_eq!(gate.credit(TEN.key("ada")).await.unwrap().value, Tokens::new(10));
+    assert_eq!(limiter.balance(&mut tx, TEN.key("bob")).await.unwrap().value, Tokens::new(10));
+    drop(tx);
+
+    assert!(lift(&world, &TEN, None).await);
+    assert!(!lift(&world, &TEN, None).await);
+    until(async || gate.consume(TEN.key("ada")).await.unwrap().granted().ok()).await;
+}
+
+/// Whoever sets it may roll back, and has it set at once where the commit was.
+#[tokio::test]
+async fn an_override_has_the_fate_of_its_transaction() {
+    let world = World::new().await;
+    let mut conn = on_call(&world).await;
+    let mut tx = conn.begin().await.unwrap();
+    NewOverride::deny(&TEN).reason("never").set(&mut tx).await.unwrap();
+    tx.rollback().await.unwrap();
+    assert!(Overrides::read(&mut conn).await.unwrap().all().is_empty());
+    let until = second(1e9);
+    let friend = NewOverride::unlimited(&TEN).key(("a", "b|c")).until(until).reason("a friend").by("ada");
+    friend.set(&mut conn).await.unwrap();
+    let all = Overrides::read(&mut conn).await.unwrap().all();
+    assert_eq!(all.len(), 1);
+    assert_eq!((&*all[0].reason, &*all[0].set_by), ("a friend", "ada"));
+    assert_eq!(all[0].key, Some(Key::new(("a", "b|c")).unwrap()));
+    assert_eq!(all[0].ends_at.map(|at| at.timestamp_micros()), Some(until.timestamp_micros()));
+}
+
+#[tokio::test]
+async fn an_override_that_is_none_is_an_error_with_a_name() {
+    let world = World::new().await;
+    let mut owner = world.connect_as(crate::world::OWNER).await;
+    run(&mut owner, "select tollgate.define('ten', 'token_bucket', 10, '1 minute')").await;
+    let mut conn = on_call(&world).await;
+    let now = second(0.0);
+    let window = Limit::fixed_window("ten", 5, MINUTE);
+    let fault = async |said: NewOverride, conn: &mut PgConnection| said.set(conn).await.unwrap_err();
+    let said = || NewOverride::deny(&TEN).reason("x");
+    assert!(matches!(fault(said().reason(""), &mut conn).await, OverrideError::Reason { .. }));
+    assert!(matches!(fault(said().reason("x".repeat(501)), &mut conn).await, OverrideError::Reason { .. }));
+    assert!(matches!(fault(said().by(""), &mut conn).await, OverrideError::Who { .. }));
+    assert!(matches!(fault(said().key(""), &mut conn).await, OverrideError::Key { .. }));
+    assert!(matches!(fault(said().lasting(Duration::ZERO), &mut conn).await, OverrideError::Span { .. }));
+    assert!(matches!(fault(said().from(now).until(now), &mut conn).await, OverrideError::Span { .. }));
+    assert!(matches!(fault(said().lasting(DAY).until(now), &mut conn).await, OverrideError::Span { .. }));
+    let over = fault(said().until(now), &mut conn).await;
+    assert!(matches!(&over, OverrideError::Rejected { message, .. } if message.contains("is over")), "{over}");
+    let kind = fault(NewOverride::numbers(&window).reason("x"), &mut conn).await;
+    assert!(kind.to_string().contains("it is a token_bucket, and these are numbers of a fixed_window"), "{kind}");
+    assert!(Overrides::read(&mut conn).await.unwrap().all().is_empty());
+    // The service may look, and say nothing.
+    let mut service = world.connect().await;
+    let refused = fault(said(), &mut service).await;
+    assert!(matches!(refused, OverrideError::Database { .. }), "{refused}");
+    assert!(Overrides::read(&mut service).await.is_ok());
+}
+
+/// The same by SQL, with the class of the functions.
+#[tokio::test]
+async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
+    let world = World::new().await;
+    let mut conn = world.connect_as(crate::world::OWNER).await;
+    run(
+        &mut conn,
+        "select tollgate.define('ten', 'token_bucket', 10, '1 minute'), tollgate.define('money', 'wallet'),
+                tollgate.define('slide', 'sliding_window', 10, '1 minute'),
+                tollgate.define('runs', 'concurrency', 10, '1 minute')",
+    )
+    .await;
+    for wrong in [
+        "'ten', null, 'deny'",
+        "'ten', '', 'deny'",
+        "'ten', repeat('x', 513), 'deny'",
+        "'ten', 'k', 'deny', every_key => true",
+        "null, 'k', 'deny'",
+        "'', 'k', 'deny'",
+        "repeat('x', 256), 'k', 'deny'",
+        "'ten', 'k', 'leaky'",
+        "'ten', 'k', null",
+        "'ten', 'k', 'deny', 1",
+        "'ten', 'k', 'unlimited', capacity => 5",
+        "'ten', 'k'",
+        "'ten', 'k', rate => 0",
+        "'ten', 'k', rate => -1",
+        "'ten', 'k', rate => 'NaN'",
+        "'ten', 'k', rate => 0.0000001",
+        "'ten', 'k', rate => 1, capacity => 0",
+        "'ten', 'k', rate => 1, capacity => -1",
+        "'ten', 'k', rate => 1, max_reserved => -1",
+        "'ten', 'k', rate => 1, period => '0'",
+        "'ten', 'k', rate => 1, period => '-1s'",
+        "'ten', 'k', rate => 1, period => '1 month'",
+        "'ten', 'k', rate => 1, period => '400000 days'",
+        "'ten', 'k', rate => 1, kind => 'fixed_window'",
+        "'ten', 'k', rate => 1, kind => 'leaky'",
+        "'new', 'k', rate => 1, period => '1s', kind => 'leaky'",
+        "'new', 'k', rate => 1, kind => 'token_bucket'",
+        "'money', 'k', rate => 1",
+        "'slide', 'k', rate => 1, capacity => 2",
+        "'runs', 'k', rate => 1001",
+        "'ten', 'k', 'deny', reason => ''",
+        "'ten', 'k', 'deny', reason => null",
+        "'ten', 'k', 'deny', reason => repeat('x', 501)",
+        "'ten', 'k', 'deny', set_by => ''",
+        "'ten', 'k', 'deny', starts_at => '-infinity'",
+        "'ten', 'k', 'deny', starts_at => '2100-01-01', ends_at => '2099-01-01'",
+        "'ten', 'k', 'deny', ends_at => '2020-01-01'",
+        "'ten', 'k', 'deny', lasting => '0'",
+        "'ten', 'k', 'deny', lasting => '1h', ends_at => '2100-01-01'",
+    ] {
+        let reason = if wrong.contains("reason") { "" } else { ", reason => 'x'" };
+        let sql = format!("select tollgate.set_override({wrong}{reason})");
+        assert_eq!(crate::functions::fails(&mut conn, &sql).await, "TG002", "{wrong}");
+    }
+    let unknown = "select tollgate.set_override('new', 'k', rate => 1, reason => 'x')";
+    assert_eq!(crate::functions::fails(&mut conn, unknown).await, "TG001");
+    for wrong in ["'ten'", "'ten', ''", "null, 'k'", "'ten', 'k', true"] {
+        let sql = format!("select tollgate.remove_override({wrong})");
+        assert_eq!(crate::functions::fails(&mut conn, &sql).await, "TG002", "{wrong}");
+    }
+    for right in [
+        "'ten', 'k', rate => 0.5, lasting => '1 month'",
+        "'ten', 'k', rate => 1, period => '1 day', capacity => 0, max_reserved => 5",
+        "'new', every_key => true, effect => 'deny'",
+        "'new', 'k', rate => 1, period => '1s', kind => 'fixed_window'",
+        "'money', 'k', max_reserved => 5",
+        "'slide', 'k', rate => 5",
+        "'runs', 'k', rate => 5, ends_at => 'infinity'",
+    ] {
+        run(&mut conn, &format!("select tollgate.set_override({right}, reason => 'x')")).await;
+    }
+}
+
+/// What is unlimited takes nothing, and its receipt gives nothing back.
+#[tokio::test]
+async fn what_is_unlimited_leaves_the_rows_as_they_are() {
+    let world = World::new().await;
+    let other = Limit::token_bucket("other", 10, EVER);
+    say(&world, NewOverride::unlimited(&TEN).key("ada")).await;
+    let overrides = Overrides::read(&mut world.connect().await).await.unwrap();
+    let gate = patient(&world.pool).overrides(&overrides).build();
+    let limiter = limiter().overrides(&overrides);
+    let mut tx = world.begin().await;
+    let grant = limiter.consume(&mut tx, TEN.key("ada").cost(1_000)).await.unwrap().granted().unwrap();
+    assert_eq!((grant.source, grant.remaining), (Source::Override, Tokens::MAX));
+    limiter.settle(&mut tx, grant, 2_000).await.unwrap();
+    let grant = gate.consume(TEN.key("ada").cost(1_000)).await.unwrap().granted().unwrap();
+    assert_eq!(gate.settle(grant, 0).await.unwrap().charges[0].cost, Tokens::ZERO);
+    tx.commit().await.unwrap();
+    assert_eq!(world.rows().await, 0);
+    // One that is stored is known by its id, and is a repeat the second time.
+    for source in [Source::Override, Source::Repeated] {
+        let request = || TEN.key("ada").cost(1_000).once("job 1");
+        assert_eq!(gate.consume(request()).await.unwrap().granted().unwrap().source, source);
+    }
+    let mut tx = world.begin().await;
+    for source in [Source::Override, Source::Repeated] {
+        let request = TEN.key("ada").cost(1_000).once("job 2");
+        assert_eq!(limiter.consume(&mut tx, request).await.unwrap().granted().unwrap().source, source);
+    }
+    // Beside another that is charged.
+    let both = [TEN.key("ada").cost(1_000), other.key("ada").cost(4)];
+    let grant = limiter.consume_all(&mut tx, both.clone()).await.unwrap().granted().unwrap();
+    assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(6)));
+    limiter.settle_each(&mut tx, grant, &[Tokens::new(9), Tokens::new(2)]).await.unwrap();
+    assert_eq!(limiter.balance(&mut tx, other.key("ada")).await.unwrap().value, Tokens::new(8));
+    tx.commit().await.unwrap();
+    let grant = gate.consume_all(both).await.unwrap().granted().unwrap();
+    gate.settle(grant, 1).await.unwrap();
+    assert_eq!(gate.balance(other.key("ada")).await.unwrap().value, Tokens::new(7));
+    assert_eq!(gate.balance(TEN.key("ada")).await.unwrap().value, Tokens::new(10));
+    // Of nobody else.
+    assert!(matches!(gate.consume(TEN.key("bob").cost(11)).await, Err(Error::CostExceedsCapacity { .. })));
+}
+
+/// A retry of what was granted before a deny is told so: else its work would be lost, though it was charged.
+#[tokio::test]
+async fn a_repeat_is_a_repeat_under_a_deny_and_anything_else_is_denied() {
+    let world = World::new().await;
+    let plain = patient(&world.pool).build();
+    let grant = plain.consume(TEN.key("ada").once("job")).await.unwrap().granted().unwrap();
+    say(&world, NewOverride::deny(&TEN)).await;
+    let overrides = Overrides::read(&mut world.connect().await).await.unwrap();
+    let gate = patient(&world.pool).overrides(&overrides).build();
+    let repeated = gate.consume(TEN.key("ada").once("job")).await.unwrap().granted().unwrap();
+    assert_eq!((repeated.source, &repeated.receipt), (Source::Repeated, &grant.receipt));
+    let denied = gate.consume(TEN.key("ada").once("other job")).await.unwrap().denied().unwrap();
+    assert_eq!((denied.reason, denied.retry_at), (Reason::Denied, None));
+    assert!(gate.settle(grant, 0).await.is_ok());
+}
+
+#[tokio::test]
+async fn raised_numbers_pass_by_what_a_gate_remembers() {
+    let world = World::new().await;
+    let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
+    let gate = patient(&world.pool).remember_refusals(HOUR).overrides(&overrides).build();
+    gate.consume(TEN.key("ada").cost(10)).await.unwrap().granted().unwrap();
+    assert_eq!(gate.consume(TEN.key("ada")).await.unwrap().denied().unwrap().source, Source::Database);
+    assert_eq!(gate.consume(TEN.key("ada")).await.unwrap().denied().unwrap().source, Source::Memory);
+    // A token each microsecond.
+    say(&world, NewOverride::numbers(&Limit::token_bucket("ten", 1_000_000, SECOND)).key("ada")).await;
+    let grant = until(async || gate.consume(TEN.key("ada")).await.unwrap().granted().ok()).await;
+    assert!(grant.standings[0].overridden);
+    assert!(gate.consume(TEN.key("ada").cost(500_000)).await.is_ok(), "it is asked by the new numbers");
+    // And back: the balance is cut to the capacity of the definition.
+    lift(&world, &TEN, Some("ada")).await;
+    until(async || (gate.balance(TEN.key("ada")).await.unwrap().value <= Tokens::new(10)).then_some(())).await;
+}
+
+/// What was taken ahead was taken by other numbers: a deny and lowered numbers drop it, and nothing more is taken.
+#[tokio::test]
+async fn what_lies_in_memory_is_dropped_where_something_is_said() {
+    let hot = Limit::token_bucket("hot", 1, EVER).capacity(100_000);
+    let fewer = Limit::token_bucket("hot", 1, EVER).capacity(1_000);
+    let world = World::new().await;
+    let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
+    let gate = patient(&world.pool).prefetch(HOUR).overrides(&overrides).build();
+    for (key, said) in [("denied", NewOverride::deny(&hot)), ("lowered", NewOverride::numbers(&fewer))] {
+        let ask = async || gate.consume(hot.key(key)).await.unwrap();
+        while gate.prefetched(&hot.key(key)) < Tokens::new(50) {
+            ask().await.granted().unwrap();
+        }
+        say(&world, said.key(key)).await;
+        until(async || overrides.all().iter().any(|said| said.key == Key::new(key).ok()).then_some(())).await;
+        let denied = ask().await.denied();
+        assert_eq!(denied.map(|denied| denied.reason), (key == "denied").then_some(Reason::Denied));
+        assert_eq!(gate.prefetched(&hot.key(key)), Tokens::ZERO, "{key}");
+        for _ in 0..100 {
+            let asked = ask().await.granted();
+            assert!(asked.is_ok_and(|grant| grant.source == Source::Database) || key == "denied");
+        }
+        assert_eq!(gate.prefetched(&hot.key(key)), Tokens::ZERO, "{key}");
+    }
+}
+
+/// An operator's deny is for outages, too, and ends when it was to end.
+#[tokio::test]
+async fn while_the_database_is_away_the_last_map_denies_whatever_the_policy() {
+    let world = World::new().await;
+    say(&world, NewOverride::deny(&TEN).key("ada").lasting(DAY)).await;
+    let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
+    let away = || {
+        let nowhere = sqlx::postgres::PgPoolOptions::new().acquire_timeout(Duration::from_millis(50));
+        let nowhere = nowhere.connect_lazy("postgres://nobody@127.0.0.1:9/nowhere").unwrap();
+        Gate::builder(nowhere).acquire_timeout(Duration::from_millis(50)).overrides(&overrides)
+    };
+    for policy in [OnFailure::Open, OnFailure::Local(1.0), OnFailure::Closed] {
+        let gate = away().on_failure(policy).build();
+        let denied = gate.consume(TEN.key("ada")).await.unwrap().denied().unwrap();
+        assert_eq!(denied.reason, Reason::Denied, "{policy:?}");
+        // Whether it is a repeat, nobody can tell.
+        let once = gate.consume(TEN.key("ada").once("job")).await;
+        match policy {
+            OnFailure::Closed => assert!(once.is_err()),
+            _ => assert_eq!(once.unwrap().denied().unwrap().reason, Reason::Denied, "{policy:?}"),
+        }
+        let bob = gate.consume(TEN.key("bob")).await;
+        assert_eq!(bob.is_ok_and(|decision| decision.is_granted()), policy != OnFailure::Closed, "{policy:?}");
+    }
+    // Its pool ends, and what was read stays.
+    world.pool.close().await;
+    until(async || (overrides.age() > 2 * SECOND).then_some(())).await;
+    let gate = away().on_failure(OnFailure::Open).build();
+    assert!(!gate.consume(TEN.key("ada")).await.unwrap().is_granted());
+    // By a clock that is past its end.
+    let later = away().on_failure(OnFailure::Open).clock(|| second(1e9)).build();
+    assert!(later.consume(TEN.key("ada")).await.unwrap().is_granted());
+}
+
+/// A row that is full by its definition owes by other numbers: swept, it would be full.
+#[tokio::test]
+async fn no_debt_is_lost_to_a_sweep_under_other_numbers() {
+    if is_distributed() && parts() > 0 && crate::world::is_on_citus() {
+        return;
+    }
+    let world = World::new().await;
+    let limit = Limit::token_bucket("debts", 10, SECOND).max_reserved(1_000);
+    let mut tx = world.begin().await;
+    limiter().at(second(0.0)).reserve(&mut tx, limit.key("ada").cost(500)).await.unwrap().granted().unwrap();
+    tx.commit().await.unwrap();
+    // Repaid within a minute by the definition, and by the other numbers in a year.
+    let slow = Limit::token_bucket("debts", 1, HOUR).capacity(100).max_reserved(1_000);
+    say(&world, NewOverride::numbers(&slow).key("ada").from(second(1.0))).await;
+    let at = |seconds: f64| sweeper().margin(MINUTE).at(second(seconds));
+    for (sweeper, kept) in [(at(600.0), 1), (at(600.0).knows([limit.clone()]), 1)] {
+        let swept = sweeper.sweep(&world.pool).await.unwrap();
+        assert_eq!((swept.rows(), swept.kept), (0, kept), "{swept:?}");
+    }
+    // Two years later it is full by both. Who knows no definition cannot tell.
+    let later = 2.0 * 365.0 * 86_400.0;
+    assert_eq!(at(later).sweep(&world.pool).await.unwrap().rows(), 0);
+    assert_eq!(at(later).knows([limit.clone()]).dry_run().sweep(&world.pool).await.unwrap().rows(), 1);
+    assert!(lift(&world, &limit, Some("ada")).await);
+    assert_eq!(at(600.0).sweep(&world.pool).await.unwrap().rows(), 1);
+}
+
+/// What was written under faster numbers owes by the definition when they have ended.
+#[tokio::test]
+async fn no_debt_is_lost_to_a_sweep_after_other_numbers() {
+    if crate::world::is_on_citus() {
+        return;
+    }
+    let world = World::new().await;
+    let limit = Limit::token_bucket("debts", 1, HOUR).max_reserved(1_000);
+    let fast = Limit::token_bucket("debts", 10, SECOND).max_reserved(1_000);
+    say(&world, NewOverride::numbers(&fast).from(second(-1.0))).await;
+    let overrides = Overrides::read(&mut world.connect().await).await.unwrap();
+    let mut tx = world.begin().await;
+    let limiter = limiter().overrides(&overrides).at(second(0.0));
+    limiter.reserve(&mut tx, limit.key("ada").cost(500)).await.unwrap().granted().unwrap();
+    tx.commit().await.unwrap();
+    lift(&world, &limit, None).await;
+    for sweeper in [Sweeper::new(), Sweeper::new().knows([limit])] {
+        let swept = sweeper.parts(parts()).margin(MINUTE).at(second(600.0)).sweep(&world.pool).await.unwrap();
+        assert_eq!(swept.rows(), 0, "{swept:?}");
+    }
+}
+
+/// But for a deny. Numbers of another kind do not apply.
+#[tokio::test]
+async fn the_key_comes_before_every_key_and_a_deny_of_every_key_before_all() {
+    let world = World::new().await;
+    let with = |rate| Limit::token_bucket("ten", rate, EVER);
+    let capacity = async |limit: &Limit, key: &str| {
+        let mut conn = world.connect().await;
+        let overrides = Overrides::read(&mut conn).await.unwrap();
+        let balance = Limiter::new().parts(parts()).overrides(&overrides).balance(&mut conn, limit.key(key)).await;
+        balance.unwrap().capacity
+    };
+    say(&world, NewOverride::numbers(&with(20))).await;
+    say(&world, NewOverride::numbers(&with(30)).key("ada")).await;
+    assert_eq!(capacity(&TEN, "ada").await, Tokens::new(30));
+    assert_eq!(capacity(&TEN, "bob").await, Tokens::new(20));
+    assert_eq!(capacity(&Limit::fixed_window("ten", 10, EVER), "ada").await, Tokens::new(10));
+    assert_eq!(capacity(&Limit::token_bucket("ten", 10, EVER).ephemeral(), "ada").await, Tokens::new(30));
+    say(&world, NewOverride::numbers(&with(40).max_reserved(1)).key("ada")).await;
+    assert_eq!(capacity(&Limit::token_bucket("ten", 10, EVER).ephemeral(), "ada").await, Tokens::new(20));
+    say(&world, NewOverride::unlimited(&TEN).key("ada")).await;
+    say(&world, NewOverride::deny(&TEN)).await;
+    let mut conn = world.connect().await;
+    let overrides = Overrides::read(&mut conn).await.unwrap();
+    let limiter = Limiter::new().parts(parts()).overrides(&overrides);
+    run(&mut conn, "begin").await;
+    for key in ["ada", "bob"] {
+        let asked = limiter.consume(&mut BegunByHand(&mut conn), TEN.key(key)).await.unwrap();
+        assert_eq!(asked.denied().unwrap().reason, Reason::Denied);
+    }
+}

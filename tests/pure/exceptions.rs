@@ -1,0 +1,227 @@
+//! What operators say over limits, decided by the plan.
+
+use proptest::prelude::*;
+use tollgate::algebra::{FullAt, State, Terms, Timestamp};
+use tollgate::plan::{Answer, Call, Exception, Outcome, Plan, Ruling};
+use tollgate::{Denied, Error, Key, Limit, MINUTE, Reason, Request, SECOND, Source, Tokens, first_of, split};
+
+const TEN: Limit = Limit::token_bucket("ten", 10, MINUTE);
+const OTHER: Limit = Limit::token_bucket("other", 5, MINUTE);
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
+}
+
+fn says(name: &'static str, exception: Exception) -> impl Fn(&Limit, &Key) -> Option<Exception> {
+    move |limit, _| (limit.name() == name).then(|| exception.clone())
+}
+
+fn deny(until: Timestamp) -> Exception {
+    Exception { ruling: Some(Ruling::Deny { until }), ..Exception::default() }
+}
+
+fn unlimited() -> Exception {
+    Exception { ruling: Some(Ruling::Unlimited), ..Exception::default() }
+}
+
+fn numbers(limit: &Limit) -> Exception {
+    Exception { numbers: Some(limit.clone()), ..Exception::default() }
+}
+
+fn decide(call: Call, rows: &[Option<State>], now: Timestamp) -> Outcome {
+    Plan::new([call]).unwrap().decide(rows, &[], now)
+}
+
+fn only(outcome: Outcome) -> Answer {
+    outcome.answers.into_iter().next().unwrap().unwrap()
+}
+
+fn denied(answer: Answer) -> Denied {
+    if let Answer::Denied(denied) = answer { denied } else { panic!("{answer:?}") }
+}
+
+fn of(requests: impl IntoIterator<Item = Request>, exception: Exception) -> Call {
+    Call::consume(requests).under(says("ten", exception))
+}
+
+#[test]
+fn what_is_denied_is_refused_until_its_end_whatever_is_there() {
+    let call = || of([OTHER.key("k"), TEN.key("k")], deny(at(60)));
+    let refused = denied(only(decide(call(), &[None, None], at(0))));
+    assert_eq!((&*refused.limit, refused.reason, refused.source), ("ten", Reason::Denied, Source::Override));
+    assert_eq!(refused.retry_after(), Some(MINUTE));
+    assert_eq!(refused.to_string(), r#"limit "ten" denied by an operator (retry in 60s)"#);
+    assert!(refused.standings[0].overridden);
+    // At the instant that it names it is granted.
+    assert!(matches!(only(decide(call(), &[None, None], at(60))), Answer::Granted { .. }));
+    let endless = denied(only(decide(of([TEN.key("k")], deny(Timestamp::MAX)), &[None], at(0))));
+    assert_eq!(endless.retry_at, None);
+    assert!(endless.to_string().ends_with("(until it is lifted)"), "{endless}");
+}
+
+#[test]
+fn what_is_unlimited_is_charged_nothing_beside_what_is_not() {
+    let requests = [TEN.key("k").cost(1_000), OTHER.key("k").cost(3)];
+    let debt = State::new(Tokens::from_micros(-5_000_000), at(0));
+    // In lock order: other, ten.
+    let outcome = decide(of(requests.clone(), unlimited()), &[None, Some(debt)], at(0));
+    assert_eq!(outcome.changes.iter().map(|change| change.row).collect::<Vec<_>>(), [0]);
+    let Answer::Granted { remaining, receipt, standings, source, .. } = only(outcome) else { panic!() };
+    assert_eq!((remaining, source, standings.len()), (Tokens::new(2), Source::Database, 1));
+    assert_eq!(receipt.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [Tokens::ZERO, Tokens::new(3)]);
+    // A cost for each request, in the order asked: of the first nothing is known.
+    let rows = [Some(State::new(Tokens::new(2), at(0))), Some(State::new(Tokens::ZERO, at(0)))];
+    let settled = decide(Call::settle_each(receipt.clone(), &[Tokens::new(9), Tokens::new(1)]), &rows, at(1));
+    assert_eq!(settled.changes.iter().map(|change| change.row).collect::<Vec<_>>(), [0]);
+    let Answer::Settled(settled) = only(settled) else { panic!() };
+    assert_eq!(settled.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [Tokens::ZERO, Tokens::ONE]);
+    // One cost for all counts for what was charged.
+    let settled = decide(Call::settle(receipt, Tokens::ONE), &rows, at(1));
+    assert_eq!(settled.changes.len(), 1);
+
+    let Answer::Granted { remaining, receipt, source, .. } =
+        only(decide(of([TEN.key("k").cost(1_000)], unlimited()), &[None], at(0)))
+    else {
+        panic!()
+    };
+    assert_eq!((remaining, source), (Tokens::MAX, Source::Override));
+    let spent = decide(Call::settle(receipt, Tokens::new(7)), &[Some(State::new(Tokens::new(7), at(0)))], at(1));
+    assert!(spent.changes.is_empty());
+}
+
+#[test]
+fn other_numbers_bound_what_is_asked_and_are_told() {
+    let raised = Limit::token_bucket("ten", 1_000, MINUTE).capacity(50);
+    let asked = |cost: u32, exception| Plan::new([of([TEN.key("k").cost(cost)], exception)]);
+    assert!(matches!(asked(40, Exception::default()), Err(Error::CostExceedsCapacity { .. })));
+    assert!(asked(40, numbers(&raised)).is_ok());
+    assert!(matches!(asked(51, numbers(&raised)), Err(Error::CostExceedsCapacity { .. })));
+    // The balance stays, and what is missing is full at the new height.
+    let there = State::new(Tokens::new(4), at(0));
+    for (row, left) in [(Some(there), 3), (None, 49)] {
+        let Answer::Granted { remaining, standings, .. } =
+            only(decide(of([TEN.key("k")], numbers(&raised)), &[row], at(0)))
+        else {
+            panic!()
+        };
+        assert_eq!(remaining, Tokens::new(left));
+        assert_eq!(standings[0].limit, raised);
+        assert!(standings[0].overridden);
+    }
+    // Cut to a lower capacity.
+    let lowered = Limit::token_bucket("ten", 1, MINUTE);
+    let rich = Some(State::new(Tokens::new(9), at(0)));
+    let Answer::Done(balance) =
+        only(decide(Call::look(TEN.key("k")).under(says("ten", numbers(&lowered))), &[rich], at(0)))
+    else {
+        panic!()
+    };
+    assert_eq!(balance.value, Tokens::ONE);
+}
+
+#[test]
+fn a_shadow_under_an_override_refuses_nobody() {
+    let call = |exception| of([OTHER.key("k"), TEN.key("k").cost(11).shadow()], exception);
+    let told = |exception| {
+        let Answer::Granted { would_deny, receipt, .. } = only(decide(call(exception), &[None, None], at(0))) else {
+            panic!()
+        };
+        (would_deny.iter().map(|shadow| shadow.reason).collect::<Vec<_>>(), receipt)
+    };
+    assert_eq!(told(deny(at(60))).0, [Reason::Denied]);
+    let (would_deny, receipt) = told(unlimited());
+    assert_eq!((would_deny, receipt.charges.len()), (vec![], 2));
+    assert_eq!(told(numbers(&Limit::token_bucket("ten", 20, MINUTE))).0, []);
+}
+
+/// A call of which all is unlimited takes as many as it asks for, and one of several shares goes by the others.
+#[test]
+fn a_part_is_whole_where_it_is_unlimited() {
+    let asked = |requests: Vec<Request>| {
+        let Answer::Granted { amount, .. } =
+            only(decide(of(requests.clone(), unlimited()), &vec![None; requests.len()], at(0)))
+        else {
+            panic!()
+        };
+        amount
+    };
+    assert_eq!(asked(vec![TEN.key("k").cost(100).up_to(1)]), Tokens::new(100));
+    assert_eq!(asked(vec![TEN.key("k").cost(100).up_to(1), OTHER.key("k").cost(100).up_to(1)]), Tokens::new(5));
+}
+
+#[test]
+fn of_alternatives_the_first_is_taken_that_is_not_denied() {
+    let call = |exception| of(first_of([[TEN.key("k").cost(3)], [OTHER.key("k").cost(3)]]), exception);
+    let rows = [None, None];
+    let taken = |exception| {
+        let outcome = decide(call(exception), &rows, at(0));
+        let Answer::Granted { alternative, .. } = outcome.answers[0].as_ref().unwrap() else { panic!() };
+        (*alternative, outcome.changes.len())
+    };
+    assert_eq!(taken(Exception::default()), (0, 1));
+    assert_eq!(taken(deny(at(60))), (1, 1));
+    assert_eq!(taken(unlimited()), (0, 0));
+    let all = Call::consume(first_of([[TEN.key("k")], [OTHER.key("k")]]))
+        .under(|limit, _| Some(deny(at(if limit.name() == "ten" { 60 } else { 30 }))));
+    let refused = denied(only(decide(all, &rows, at(0))));
+    assert_eq!((&*refused.limit, refused.reason), ("other", Reason::Denied));
+}
+
+/// A cost that is split is charged to nobody where one of the limits is unlimited, and to none where one is denied.
+#[test]
+fn what_is_split_is_unlimited_or_denied_as_a_whole() {
+    let call = |exception| of(split(12, [OTHER.key("k"), TEN.key("k")]), exception);
+    let outcome = decide(call(unlimited()), &[None, None], at(0));
+    assert!(outcome.changes.is_empty(), "{outcome:?}");
+    let Answer::Granted { receipt, source, .. } = only(outcome) else { panic!() };
+    assert_eq!((source, receipt.by_request().count()), (Source::Override, 1));
+    assert_eq!(denied(only(decide(call(deny(at(60))), &[None, None], at(0)))).reason, Reason::Denied);
+    assert_eq!(decide(call(Exception::default()), &[None, None], at(0)).changes.len(), 2);
+}
+
+fn limits() -> impl Strategy<Value = Limit> {
+    (1_u64..50, 1_u64..50, 1_u32..100, any::<bool>()).prop_map(|(rate, capacity, period, stepped)| {
+        let period = period * SECOND;
+        if stepped {
+            Limit::stepped_bucket("ten", rate, period).capacity(capacity).unbounded_reservations()
+        } else {
+            Limit::token_bucket("ten", rate, period).capacity(capacity).unbounded_reservations()
+        }
+    })
+}
+
+fn full_at(change: FullAt, before: Timestamp, state: &State) -> Timestamp {
+    match change {
+        FullAt::At(at) => at,
+        FullAt::Keep => before.max(state.ts),
+        FullAt::Later(span) => before.max(state.ts).plus(std::time::Duration::from_micros(span.unsigned_abs())),
+    }
+}
+
+proptest! {
+    /// A sweeper that knows nothing goes by the hint alone, also once the override has ended: so no debt is lost.
+    #[test]
+    fn what_is_written_under_other_numbers_is_full_by_the_definition_before_it_goes(
+        own in limits(),
+        others in limits(),
+        value in -100_i64..50,
+        cost in 1_u32..60,
+        actual in 0_u32..90,
+    ) {
+        let others = Limit::try_from(others.spec().with(|spec| spec.kind = own.kind)).unwrap();
+        let row = State::new(Tokens::from_micros(value * 1_000_000), at(0));
+        let call = Call::reserve([own.key("k").cost(cost)]).under(says("ten", numbers(&others)));
+        let outcome = decide(call, &[Some(row)], at(1));
+        let (charged, answer) = (outcome.changes[0].clone(), only(outcome));
+        let Answer::Granted { receipt, .. } = answer else { panic!() };
+        let hint = full_at(charged.full_at, Timestamp::MIN, &charged.state);
+        let later = decide(Call::settle(receipt, Tokens::new(actual)), &[Some(charged.state.clone())], at(2));
+        let settled = later.changes.first().map(|change| (full_at(change.full_at, hint, &change.state), &change.state));
+        for (hint, state) in [(hint, &charged.state)].into_iter().chain(settled) {
+            for limit in [&own, &others] {
+                let full = Terms::of(limit, &Key::new("k").unwrap()).full_at(state);
+                prop_assert!(hint >= full, "{hint:?} is before {full:?} of {limit:?}");
+            }
+        }
+    }
+}
