@@ -63,7 +63,7 @@ use table::{Reading, Stamp};
 /// ```
 /// use tollgate::{Gate, Limiter, Overrides};
 ///
-/// async fn start(pool: sqlx::PgPool) -> Result<(Limiter, Gate), tollgate::OverrideError> {
+/// async fn start(pool: sqlx::PgPool) -> Result<(Limiter<Overrides>, Gate), tollgate::OverrideError> {
 ///     let overrides = Overrides::watch(pool.clone()).await?;
 ///     Ok((Limiter::new().overrides(&overrides), Gate::builder(pool).overrides(&overrides).build()))
 /// }
