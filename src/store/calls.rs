@@ -56,8 +56,8 @@ macro_rules! on_calls {
 }
 
 impl Store<'_> {
-    /// Reads the calls that a plan must know, without a lock; `None` where there is none. What a settlement may take for
-    /// granted is not read: [`swap`](Self::swap) finds out.
+    /// Reads the calls that a plan must know, without a lock; `None` where there is none. What a settlement may take
+    /// for granted is not read: [`swap`](Self::swap) finds out.
     pub(crate) async fn peek_calls(&mut self, plan: &Plan) -> Result<Vec<Option<CallRow>>, Error> {
         let (mut known, mut asked) = (plan.assumed(), plan.asked_names());
         asked.retain(|name| known[*name].is_none());
