@@ -3,11 +3,12 @@ import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
-import { after, before, test } from "node:test";
+import { afterEach, beforeEach, test } from "node:test";
 import { Browser } from "./browser.mjs";
 
 let browser, example, page;
-before(async () => {
+// Each test has a server of its own: what one uses up of its address would be refused to the next.
+beforeEach(async () => {
   example = spawn(process.env.AXUM_EXAMPLE, { env: { ...process.env, PORT: "0" }, stdio: ["ignore", "pipe", "inherit"] });
   const address = new Promise((found, missing) => {
     createInterface(example.stdout).on("line", (line) => {
@@ -19,7 +20,7 @@ before(async () => {
   page = `${await address}/client`;
   browser = await Browser.start();
 });
-after(async () => {
+afterEach(async () => {
   await browser?.end();
   example.kill("SIGINT");
   await once(example, "exit");
