@@ -19,8 +19,8 @@ pub(crate) enum OverrideCommand {
     /// Give a key other numbers, deny it, or let it through, for a while or until it is removed.
     ///
     /// Of each limit and key there is one override: another takes its place. That of a key comes before that of every
-    /// key, but a deny of every key is for all. Services that watch overrides go by it within about a second, SQL functions
-    /// at once.
+    /// key, but a deny of every key is for all. Services that watch overrides go by it within about a second, SQL
+    /// functions at once.
     #[command(override_usage = "tollgate override set [OPTIONS] --reason <TEXT> <NAME> <KEY|--every-key> \
                                 <--deny|--unlimited|--rate N>")]
     Set(SetArgs),

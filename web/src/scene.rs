@@ -20,8 +20,8 @@ pub struct Scene {
     /// How long a call holds what a concurrency limit granted; to the end of the lease, if empty.
     #[serde(default)]
     work: String,
-    /// How much of the second limit, which all callers share, stays behind where the rest is lent; then the second trial
-    /// is of both limits. Nothing is lent, if empty.
+    /// How much of the second limit, which all callers share, stays behind where the rest is lent; then the second
+    /// trial is of both limits. Nothing is lent, if empty.
     #[serde(default)]
     lend: String,
     /// What each caller's wallet holds as the first call comes; nothing, if empty.

@@ -28,7 +28,8 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     compare: bool,
 
-    /// Guaranteed shares: who is refused takes from the limits that all callers share alone, if so many tokens stay behind.
+    /// Guaranteed shares: who is refused takes from the limits that all callers share alone, if so many tokens stay
+    /// behind.
     #[arg(long, value_name = "TOKENS", requires = "global", conflicts_with = "reserve")]
     lend_above: Option<Tokens>,
 

@@ -31,7 +31,7 @@ use fault::failed;
 use map::Map;
 pub use new::NewOverride;
 pub use said::{Effect, Override};
-use table::{Reading, Stamp};
+use table::{Snapshot, Stamp};
 
 /// The overrides of the table `tollgate.overrides`, as this process knows them: given to a
 /// [`Limiter`](crate::Limiter::overrides) and a [`Gate`](crate::GateBuilder::overrides), which then go by them. Clones
@@ -77,11 +77,11 @@ pub struct Overrides {
 struct Inner {
     /// So that who has nothing to look for takes no lock.
     is_empty: AtomicBool,
-    known: RwLock<Known>,
+    known: RwLock<Live>,
 }
 
 /// What was read last.
-struct Known {
+struct Live {
     map: Map,
     stamp: Stamp,
     /// The database's clock, and when its answer came.
@@ -108,8 +108,8 @@ impl Overrides {
     ///
     /// [`OverrideError::Database`].
     pub async fn read(conn: &mut PgConnection) -> Result<Self, OverrideError> {
-        let Reading { now, stamp, map } = table::read(conn, None).await.map_err(failed("read"))?;
-        let known = Known { map: map.unwrap_or_default(), stamp, now, read: Instant::now() };
+        let Snapshot { now, stamp, map } = table::read(conn, None).await.map_err(failed("read"))?;
+        let known = Live { map: map.unwrap_or_default(), stamp, now, read: Instant::now() };
         let is_empty = AtomicBool::new(known.map.is_empty());
         Ok(Self { inner: Arc::new(Inner { is_empty, known: RwLock::new(known) }) })
     }
@@ -162,17 +162,17 @@ impl Overrides {
 
     /// What time it is by the database's clock, at the earliest.
     pub(crate) fn now(&self) -> Timestamp {
-        self.inner.known(Known::now)
+        self.inner.known(Live::now)
     }
 }
 
 impl Inner {
-    fn known<T>(&self, of: impl FnOnce(&Known) -> T) -> T {
+    fn known<T>(&self, of: impl FnOnce(&Live) -> T) -> T {
         of(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Swaps the map whole, where it has changed.
-    fn swap(&self, Reading { now, stamp, map }: Reading) {
+    fn swap(&self, Snapshot { now, stamp, map }: Snapshot) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         (known.now, known.read, known.stamp) = (now, Instant::now(), stamp);
         if let Some(map) = map {
@@ -182,7 +182,7 @@ impl Inner {
     }
 }
 
-impl Known {
+impl Live {
     fn now(&self) -> Timestamp {
         self.now.plus(self.read.elapsed())
     }
@@ -223,7 +223,7 @@ pub(crate) struct Numbers {
 
 impl Numbers {
     pub(crate) async fn refresh(&mut self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let Reading { stamp, map, .. } = table::read(conn, self.stamp).await?;
+        let Snapshot { stamp, map, .. } = table::read(conn, self.stamp).await?;
         self.stamp = Some(stamp);
         if let Some(map) = map {
             self.map = map;
@@ -264,7 +264,7 @@ async fn watch(inner: Weak<Inner>, pool: PgPool) {
     }
 }
 
-async fn poll(pool: &PgPool, before: Option<Stamp>) -> Result<Reading, sqlx::Error> {
+async fn poll(pool: &PgPool, before: Option<Stamp>) -> Result<Snapshot, sqlx::Error> {
     table::read(&mut *pool.acquire().await?, before).await
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Stamp {
 
 /// The table, as a statement found it.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(super) struct Snapshot {
     /// The clock, after the snapshot.
     pub(super) now: Timestamp,
     pub(super) stamp: Stamp,
@@ -32,12 +32,12 @@ pub(super) struct Reading {
 }
 
 /// Reads the table, unless it is as it was. In text, which no pooler takes apart.
-pub(super) async fn read(conn: &mut PgConnection, before: Option<Stamp>) -> Result<Reading, sqlx::Error> {
+pub(super) async fn read(conn: &mut PgConnection, before: Option<Stamp>) -> Result<Snapshot, sqlx::Error> {
     if let Some(before) = before {
         let row = sqlx::raw_sql(include_str!("stamp.sql")).fetch_one(&mut *conn).await?;
         let (now, stamp) = stamped(&row)?;
         if stamp == before {
-            return Ok(Reading { now, stamp, map: None });
+            return Ok(Snapshot { now, stamp, map: None });
         }
     }
     let rows = sqlx::raw_sql(include_str!("read.sql")).fetch_all(conn).await?;
@@ -51,7 +51,7 @@ pub(super) async fn read(conn: &mut PgConnection, before: Option<Stamp>) -> Resu
             tracing::warn!(limit = name, "an override that this release does not know does not apply");
         }
     }
-    Ok(Reading { now, stamp, map: Some(Map::of(all)) })
+    Ok(Snapshot { now, stamp, map: Some(Map::of(all)) })
 }
 
 fn stamped(row: &PgRow) -> Result<(Timestamp, Stamp), sqlx::Error> {
