@@ -10,19 +10,16 @@
 
 mod support;
 
-use std::fmt::Write;
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
-use std::{env, fs, process};
 
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use tollgate::{HOUR, Limit, Limiter};
 use tollgate_embedded::Server;
 
+use support::pgbench::{self, statement};
 use support::{Fault, fill, median, migrated};
 
 /// Never exhausted: every call is granted and saved.
@@ -41,7 +38,7 @@ fn main() -> Result<(), Fault> {
             for _ in 0..TURNS {
                 ours.push(runtime.block_on(callers[0].turn(&server, keys))?);
                 by_sqlx.push(runtime.block_on(callers[1].turn(&server, keys))?);
-                by_pgbench.push(pgbench(&server, storage, keys)?);
+                by_pgbench.push(pgbench::per_second(&server, &pgbench::joined(storage, keys)?, CLIENTS, TURN)?);
             }
             let [ours, by_sqlx, by_pgbench] = [ours, by_sqlx, by_pgbench].map(median);
             println!("{storage:<10} {keys:<8} {ours:>13.0} {:>11.2} {:>11.2}", ours / by_sqlx, ours / by_pgbench);
@@ -109,53 +106,6 @@ impl Caller {
         }
         Ok(tx.commit().await?)
     }
-}
-
-/// Decisions per second by pgbench, which prepares the same statements.
-fn pgbench(server: &Server, storage: &str, keys: u32) -> Result<f64, Fault> {
-    let script = env::temp_dir().join(format!("tollgate-bench-{}.sql", process::id()));
-    fs::write(&script, pgbench_script(storage, keys)?)?;
-    let output = Command::new(server.programs().join("pgbench"))
-        .args(["--no-vacuum", "--protocol", "prepared", "--jobs", "2"])
-        .args(["--client", &CLIENTS.to_string(), "--time", &TURN.as_secs().to_string(), "--file"])
-        .args([&script, Path::new(server.url())])
-        .output()?;
-    fs::remove_file(&script)?;
-    let text = String::from_utf8(output.stdout)?;
-    let tps = text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
-    tps.ok_or_else(|| format!("pgbench: {text}{}", String::from_utf8_lossy(&output.stderr)).into())
-}
-
-fn pgbench_script(storage: &str, keys: u32) -> Result<String, Fault> {
-    let lock = bound(
-        &statement(storage, "lock_one")?,
-        &["0::int2", "'bench'", "(:key)::text", "0::int2", "1000000", "1e15", "3600", "false", "null", "null"],
-    );
-    let save = bound(
-        &statement(storage, "save_one")?,
-        &["0::int2", "'bench'", "(:key)::text", "0::int2", ":value::int8 - 1", ":ts", ":ts", ":xid", "null"],
-    );
-    let mut script = format!("\\set key random(0, {})\nbegin;\n", keys - 1);
-    write!(script, "{lock}\n\\gset\n{save};\ncommit;\n")?;
-    Ok(script)
-}
-
-fn statement(storage: &str, name: &str) -> Result<String, Fault> {
-    let folder = if storage == "ephemeral" { "ephemeral/" } else { "" };
-    Ok(fs::read_to_string(format!("{}/../src/store/sql/{folder}{name}.sql", env!("CARGO_MANIFEST_DIR")))?)
-}
-
-/// A statement with its placeholders filled in, its comments left out, and its columns named as variables can be.
-fn bound(sql: &str, values: &[&str]) -> String {
-    let lines: Vec<_> = sql.lines().filter(|line| !line.starts_with("--")).collect();
-    let mut sql = lines.join("\n");
-    for (place, value) in values.iter().enumerate().rev() {
-        sql = sql.replace(&format!("${}", place + 1), value);
-    }
-    for (annotated, plain) in [("!: Timestamp", ""), ("?: Timestamp", ""), ("!\"", "\""), ("?\"", "\"")] {
-        sql = sql.replace(annotated, plain);
-    }
-    sql
 }
 
 const CLIENTS: u32 = 16;

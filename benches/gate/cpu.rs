@@ -43,8 +43,9 @@ impl Sub for Spent {
     }
 }
 
+/// What this process and a server have spent since they began.
 #[cfg(target_os = "linux")]
-fn read(server: i32) -> Result<Spent, Fault> {
+pub(crate) fn read(server: i32) -> Result<Spent, Fault> {
     use procfs::process::{Process, Stat, all_processes};
 
     #[expect(clippy::cast_precision_loss, reason = "hundredths of a second")]
@@ -64,6 +65,6 @@ fn read(server: i32) -> Result<Spent, Fault> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn read(_server: i32) -> Result<Spent, Fault> {
+pub(crate) fn read(_server: i32) -> Result<Spent, Fault> {
     Err("processor time is only read on Linux".into())
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
+pub(crate) mod pgbench;
+
 use std::error::Error;
 use std::time::Duration;
 
