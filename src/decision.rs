@@ -65,8 +65,8 @@ impl<T> Decision<T> {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Grant {
-    /// How many tokens were granted: what each request got that says [`up_to`](crate::Request::up_to), else what was
-    /// asked of the first limit.
+    /// How many tokens were granted. With [`up_to`](crate::Request::up_to) what each request got that says it, else the
+    /// cost that was asked of the first limit.
     #[serde(default)]
     pub amount: Tokens,
     /// Which alternative of [`first_of`](crate::first_of) was taken, from 0; 0 of a call that has none.
@@ -141,7 +141,8 @@ impl From<Reservation> for Receipt {
     }
 }
 
-/// A refusal. It changed nothing, and names the first instant at which the same call, alone, would be granted.
+/// A refusal. It changed nothing, and names the first instant at which the same call, alone, would be granted; or
+/// until when an operator denies it.
 ///
 /// As an error its message names the limits that refused, never the key, which may be personal.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
@@ -156,7 +157,8 @@ pub struct Denied {
     /// What that limit has left; negative for a debt.
     pub remaining: Tokens,
     /// The first microsecond at which the same call, alone, would be granted; `None` where that is never, because only
-    /// a credit brings tokens back. Of a [`Reason::Denied`] the instant at which the deny ends, if it has one.
+    /// a credit brings tokens back. Of a [`Reason::Override`] the instant at which the deny ends, if it has one: the
+    /// balance is looked at only then.
     pub retry_at: Option<DateTime<Utc>>,
     /// The clock that decided, as it was read.
     pub observed_at: DateTime<Utc>,
@@ -226,7 +228,7 @@ impl fmt::Display for Denied {
         }
         match self.retry_after() {
             Some(wait) => write!(f, " (retry in {wait:?})"),
-            None if self.reason == Reason::Denied => f.write_str(" (until it is lifted)"),
+            None if self.reason == Reason::Override => f.write_str(" (until it is lifted)"),
             None => f.write_str(" (only a credit fills it)"),
         }
     }

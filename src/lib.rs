@@ -24,14 +24,15 @@
 //!
 //! # The parts of a call
 //!
-//! - A [`Limit`] is a rate, a period and a capacity. Limits are constants, or come from a [`LimitSpec`] or a file
+//! - A [`Limit`] is a name, a kind and its numbers, such as a rate, a period and a capacity. Limits are constants, or come from a [`LimitSpec`] or a file
 //!   (`Limits`). Amounts are [`Tokens`], exact to a millionth.
 //! - A [`Request`] is a limit, a key and a cost: `LIMIT.key((tenant, user)).cost(12)`, `LIMIT.global()`. Every
 //!   [`ToKey`] can be a key.
 //! - A `Limiter` decides in the caller's transaction, a `Gate` in transactions of its own. They have the same verbs.
-//! - A [`Decision`] is granted, or [`Denied`] with the first microsecond at which the same call would be granted.
+//! - A [`Decision`] is granted, or [`Denied`] with the first microsecond at which the same call would be granted, where
+//!   waiting helps.
 //! - A [`Receipt`] is what was charged: a value to store with the job that it pays for.
-//! - A `Sweeper` deletes rows that are full again.
+//! - A `Sweeper` deletes rows that are full again, and gives back calls that have lapsed.
 //!
 //! | verb | does | locks |
 //! | --- | --- | --- |
@@ -63,8 +64,8 @@
 //! - **`axum`**: both, `IntoResponse` for refusals and errors, and the peer address as axum tells it.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //!
-//! Two packages stand beside this one: `tollgate-cli` has the command `tollgate`, and `tollgate-embedded` starts a
-//! private PostgreSQL server for tests and development.
+//! Three packages stand beside this one: `tollgate-cli` has the command `tollgate`, `tollgate-embedded` starts a
+//! private PostgreSQL server for tests and development, and `tollgate-simulation` tries limits on made-up traffic.
 
 /// Guides: choosing limits, HTTP, reservations, testing, operating, and the design notes.
 #[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "limits-file"))))]

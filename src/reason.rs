@@ -16,7 +16,7 @@ pub enum Reason {
     /// The tokens are there for callers of the same gate who have waited longer.
     OutOfTurn,
     /// An operator [denies](crate::plan::Ruling::Deny) it for now, whatever it holds.
-    Denied,
+    Override,
 }
 
 impl fmt::Display for Reason {
@@ -26,7 +26,7 @@ impl fmt::Display for Reason {
             Self::HeldBack => "held back",
             Self::Leased => "in use",
             Self::OutOfTurn => "due to others first",
-            Self::Denied => "denied by an operator",
+            Self::Override => "denied by an operator",
         })
     }
 }

@@ -57,7 +57,7 @@ enum Command {
     /// Exit status: 0 granted, 2 refused, 1 failed.
     #[command(override_usage = "tollgate consume [OPTIONS] <NAME> <KEY|--global>")]
     Consume(verbs::ConsumeArgs),
-    /// Give tokens, up to the capacity.
+    /// Give tokens: up to the capacity, to a wallet all of them.
     #[command(override_usage = "tollgate credit [OPTIONS] <NAME> <KEY|--global>")]
     Credit(verbs::AskArgs),
     /// Take tokens whatever is there: what is missing becomes a debt.
@@ -76,7 +76,7 @@ enum Command {
     Man(manual::ManArgs),
     /// Create the tables, or bring them up to date.
     Migrate(migrate::MigrateArgs),
-    /// Say something over a limit, for a key or for every key: other numbers, deny, or unlimited.
+    /// Override a limit, for a key or for every key: other numbers, deny, or unlimited.
     Override {
         #[command(subcommand)]
         command: overrides::OverrideCommand,

@@ -16,7 +16,7 @@ use crate::target::key;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OverrideCommand {
-    /// Give a key other numbers, deny it, or let it through, for a while or until it is removed.
+    /// Give a key other numbers, deny it, or let it through, for a while or until the override is removed.
     ///
     /// Of each limit and key there is one override: another takes its place. That of a key comes before that of every
     /// key, but a deny of every key is for all. Services that watch overrides go by it within about a second, SQL
@@ -164,7 +164,7 @@ pub(crate) async fn run(command: OverrideCommand) -> Result<(), CommandError> {
 
 async fn set(args: SetArgs) -> Result<(), CommandError> {
     let mut conn = args.database.connect().await?;
-    let limit = named(&args, &mut conn).await?;
+    let (limit, is_known) = named(&args, &mut conn).await?;
     let new = match &args.effect {
         EffectArgs { deny: true, .. } => NewOverride::deny(&limit),
         EffectArgs { unlimited: true, .. } => NewOverride::unlimited(&limit),
@@ -193,22 +193,26 @@ async fn set(args: SetArgs) -> Result<(), CommandError> {
     let Some(said) = all.iter().find(is_it) else {
         return Err(CommandError::bare("somebody else has removed the override meanwhile"));
     };
-    args.output.print(&said, || format!("{}: {}", styled(GOOD, "set"), line(said, now)))
+    let unknown = if is_known { "" } else { UNKNOWN };
+    args.output.print(&said, || format!("{}: {}{unknown}", styled(GOOD, "set"), line(said, now)))
 }
 
-/// The limit that it is about: of the limits file, or else of the table. A deny and a free pass need no numbers.
-async fn named(args: &SetArgs, conn: &mut PgConnection) -> Result<Limit, CommandError> {
+/// Of a deny and a free pass, which need no definition, so that a misspelled name is seen.
+const UNKNOWN: &str = "\n(neither a limits file nor the table tollgate.limits defines this limit: mind its name)";
+
+/// The limit that it is about: of the limits file, or else of the table; and whether one defines it.
+async fn named(args: &SetArgs, conn: &mut PgConnection) -> Result<(Limit, bool), CommandError> {
     if let Some(limits) = args.limits.load()? {
-        return Ok(limits.get(&args.name)?.clone());
+        return Ok((limits.get(&args.name)?.clone(), true));
     }
     if let Ok(limit) = Limits::from_table(conn).await?.get(&args.name) {
-        return Ok(limit.clone());
+        return Ok((limit.clone(), true));
     }
     if args.effect.deny || args.effect.unlimited {
         let any = tollgate::LimitSpec::new(&args.name, LimitKind::TokenBucket, Tokens::ONE, tollgate::SECOND);
-        return Ok(any.try_into()?);
+        return Ok((any.try_into()?, false));
     }
-    args.limits.limit(&args.name)
+    Ok((args.limits.limit(&args.name)?, true))
 }
 
 fn numbers(
@@ -217,6 +221,10 @@ fn numbers(
     rate: Option<Tokens>,
     overdraft: Option<Tokens>,
 ) -> Result<Limit, CommandError> {
+    if (limit.spec().kind == LimitKind::Wallet) != overdraft.is_some() {
+        let what = format!("limit {:?} is {} wallet", args.name, if overdraft.is_some() { "no" } else { "a" });
+        return Err(CommandError::new(what, "a wallet has an --overdraft, every other limit a --rate"));
+    }
     let numbers = limit.spec().with(|spec| {
         if let Some(rate) = rate {
             (spec.rate, spec.capacity) = (rate, Some(args.capacity.unwrap_or(rate)));

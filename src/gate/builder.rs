@@ -108,12 +108,12 @@ impl GateBuilder {
         self
     }
 
-    /// Takes tokens ahead of keys that are asked often: calls are granted from this process's memory, in microseconds
-    /// and with [`Source::Prefetched`](crate::Source::Prefetched), within `max_age` of the instant at which the
-    /// database has charged what they spend. At least 10 ms; zero, the default, is never.
+    /// Charges tokens in advance for keys that are asked often: their calls are granted from this process's memory, in
+    /// microseconds and with [`Source::Prefetched`](crate::Source::Prefetched), within `max_age` of the instant of the
+    /// charge. Off (zero) unless said, else at least 10 ms.
     ///
-    /// A key pays from about three calls within `max_age`: then three of five are granted from memory, of ten calls
-    /// nine. Of a key that is at its limit hardly any: nothing is there to take. At most a sixteenth of what is there
+    /// It pays for a key that is asked three times or more within `max_age`: of three calls six tenths are granted from
+    /// memory, of ten calls nine tenths. Of a key that is at its limit hardly any are: nothing is there to take. At most a sixteenth of what is there
     /// is taken, and seven tenths of what is expected. What is not spent is given back in time, less what has come back
     /// to the key meanwhile. The gate writes fewer than 1.5 times per key and `max_age`.
     ///
@@ -123,16 +123,15 @@ impl GateBuilder {
     /// the instants of the answers a span counts as longer by `max_age`. A crash costs what lay in memory, until it
     /// comes back. While it lies there, other processes may be refused, and be told to wait for too long, by what lies
     /// there divided by the rate. A [`reset`](Gate::reset) or a credit of this gate counts at once, one that is made
-    /// elsewhere within
-    /// `max_age`. The guide *guarantees* says what else can add, and how much.
+    /// elsewhere within `max_age`. The guide *guarantees* says what else can add, and how much.
     ///
     /// # What is served
     ///
     /// [`consume`](Gate::consume), [`wait`](Gate::wait) and what is built on them, of token buckets, and of stepped
     /// buckets whose capacity is above their rate, in one row. Everything else asks the database: calls with other
     /// kinds of limits, with an id, a lapse, a part, a named period, a shadow or tokens that stay behind, and those for
-    /// more than lies in memory. What lies there is given back before, by the same statement. So a key that is mostly
-    /// asked so gains nothing.
+    /// more than lies in memory. Such a call first gives back what lies in memory for its keys, in the same batch. A key
+    /// that mostly gets such calls gains nothing.
     ///
     /// Close such a gate before the process ends ([`Gate::close`]): one that is dropped leaves what it holds charged.
     pub fn prefetch(mut self, max_age: Duration) -> Self {

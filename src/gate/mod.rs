@@ -283,7 +283,7 @@ impl Gate {
             let others = denied.others.iter().map(|other| (&other.limit, other.retry_at));
             let mut rest = iter::once((&denied.limit, denied.retry_at))
                 .chain(others)
-                .filter(|(limit, _)| denied.reason == Reason::Denied || !is_held(limit));
+                .filter(|(limit, _)| denied.reason == Reason::Override || !is_held(limit));
             let wait =
                 rest.try_fold(Duration::ZERO, |longest, (_, at)| Some(longest.max(span(denied.observed_at, at?))));
             let ready = wait.and_then(|wait| Instant::now().checked_add(wait));

@@ -331,7 +331,7 @@ impl Ledger {
             return Ok(Taken::nothing(self.now));
         }
         if let Some(until) = item.target.denied_until(self.now) {
-            return Err(refusal(&item.target, Reason::Denied, Tokens::ZERO, until));
+            return Err(refusal(&item.target, Reason::Override, Tokens::ZERO, until));
         }
         let pool = self.pool(&item.target, place);
         let ask = part.map_or(item.action, |part| item.action.granting(part));

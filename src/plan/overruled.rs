@@ -22,7 +22,7 @@ pub(super) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Denied> {
     let refusal = |(item, until): (&Item<Ask>, Timestamp)| DeniedBy {
         limit: item.target.limit.name.clone().into(),
         key: item.target.key().clone(),
-        reason: Reason::Denied,
+        reason: Reason::Override,
         remaining: Tokens::ZERO,
         retry_at: ever(until),
     };

@@ -56,7 +56,7 @@ async fn a_deny_bites_within_a_poll_and_ends_when_it_is_lifted() {
     // Everybody, by one row.
     say(&world, NewOverride::deny(&TEN).lasting(DAY)).await;
     let denied = until(async || refused(gate.check(TEN.key("ada")).await.unwrap())).await;
-    assert_eq!((denied.reason, denied.source, denied.remaining), (Reason::Denied, Source::Override, Tokens::ZERO));
+    assert_eq!((denied.reason, denied.source, denied.remaining), (Reason::Override, Source::Override, Tokens::ZERO));
     assert!(denied.retry_after().is_some_and(|wait| (23 * HOUR..=DAY).contains(&wait)), "{denied:?}");
     let mut tx = world.begin().await;
     for denied in [
@@ -68,7 +68,7 @@ async fn a_deny_bites_within_a_poll_and_ends_when_it_is_lifted() {
         refused(gate.wait(TEN.key("bob"), MINUTE).await.unwrap()),
         gate.acquire(TEN.key("bob")).await.unwrap().denied(),
     ] {
-        assert_eq!(denied.unwrap().reason, Reason::Denied);
+        assert_eq!(denied.unwrap().reason, Reason::Override);
     }
     let each = limiter.consume_each(&mut tx, [[TEN.key("bob")], [TEN.key("x".repeat(600))]]).await.unwrap();
     assert!(matches!(&each[..], [Ok(Decision::Denied(_)), Err(Error::Key { .. })]), "{each:?}");
@@ -260,7 +260,7 @@ async fn a_repeat_is_a_repeat_under_a_deny_and_anything_else_is_denied() {
     let repeated = gate.consume(TEN.key("ada").once("job")).await.unwrap().granted().unwrap();
     assert_eq!((repeated.source, &repeated.receipt), (Source::Repeated, &grant.receipt));
     let denied = gate.consume(TEN.key("ada").once("other job")).await.unwrap().denied().unwrap();
-    assert_eq!((denied.reason, denied.retry_at), (Reason::Denied, None));
+    assert_eq!((denied.reason, denied.retry_at), (Reason::Override, None));
     assert!(gate.settle(grant, 0).await.is_ok());
 }
 
@@ -298,7 +298,7 @@ async fn what_lies_in_memory_is_dropped_where_something_is_said() {
         say(&world, said.key(key)).await;
         until(async || overrides.all().iter().any(|said| said.key == Key::new(key).ok()).then_some(())).await;
         let denied = ask().await.denied();
-        assert_eq!(denied.map(|denied| denied.reason), (key == "denied").then_some(Reason::Denied));
+        assert_eq!(denied.map(|denied| denied.reason), (key == "denied").then_some(Reason::Override));
         assert_eq!(gate.prefetched(&hot.key(key)), Tokens::ZERO, "{key}");
         for _ in 0..100 {
             let asked = ask().await.granted();
@@ -322,12 +322,12 @@ async fn while_the_database_is_away_the_last_map_denies_whatever_the_policy() {
     for policy in [OnFailure::Open, OnFailure::Local(1.0), OnFailure::Closed] {
         let gate = away().on_failure(policy).build();
         let denied = gate.consume(TEN.key("ada")).await.unwrap().denied().unwrap();
-        assert_eq!(denied.reason, Reason::Denied, "{policy:?}");
+        assert_eq!(denied.reason, Reason::Override, "{policy:?}");
         // Whether it is a repeat, nobody can tell.
         let once = gate.consume(TEN.key("ada").once("job")).await;
         match policy {
             OnFailure::Closed => assert!(once.is_err()),
-            _ => assert_eq!(once.unwrap().denied().unwrap().reason, Reason::Denied, "{policy:?}"),
+            _ => assert_eq!(once.unwrap().denied().unwrap().reason, Reason::Override, "{policy:?}"),
         }
         let bob = gate.consume(TEN.key("bob")).await;
         assert_eq!(bob.is_ok_and(|decision| decision.is_granted()), policy != OnFailure::Closed, "{policy:?}");
@@ -418,6 +418,6 @@ async fn the_key_comes_before_every_key_and_a_deny_of_every_key_before_all() {
     run(&mut conn, "begin").await;
     for key in ["ada", "bob"] {
         let asked = limiter.consume(&mut BegunByHand(&mut conn), TEN.key(key)).await.unwrap();
-        assert_eq!(asked.denied().unwrap().reason, Reason::Denied);
+        assert_eq!(asked.denied().unwrap().reason, Reason::Override);
     }
 }

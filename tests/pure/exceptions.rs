@@ -48,7 +48,7 @@ fn of(requests: impl IntoIterator<Item = Request>, exception: Exception) -> Call
 fn what_is_denied_is_refused_until_its_end_whatever_is_there() {
     let call = || of([OTHER.key("k"), TEN.key("k")], deny(at(60)));
     let refused = denied(only(decide(call(), &[None, None], at(0))));
-    assert_eq!((&*refused.limit, refused.reason, refused.source), ("ten", Reason::Denied, Source::Override));
+    assert_eq!((&*refused.limit, refused.reason, refused.source), ("ten", Reason::Override, Source::Override));
     assert_eq!(refused.retry_after(), Some(MINUTE));
     assert_eq!(refused.to_string(), r#"limit "ten" denied by an operator (retry in 60s)"#);
     assert!(refused.standings[0].overridden);
@@ -128,7 +128,7 @@ fn a_shadow_under_an_override_refuses_nobody() {
         };
         (would_deny.iter().map(|shadow| shadow.reason).collect::<Vec<_>>(), receipt)
     };
-    assert_eq!(told(deny(at(60))).0, [Reason::Denied]);
+    assert_eq!(told(deny(at(60))).0, [Reason::Override]);
     let (would_deny, receipt) = told(unlimited());
     assert_eq!((would_deny, receipt.charges.len()), (vec![], 2));
     assert_eq!(told(numbers(&Limit::token_bucket("ten", 20, MINUTE))).0, []);
@@ -164,7 +164,7 @@ fn of_alternatives_the_first_is_taken_that_is_not_denied() {
     let all = Call::consume(first_of([[TEN.key("k")], [OTHER.key("k")]]))
         .under(|limit, _| Some(deny(at(if limit.name() == "ten" { 60 } else { 30 }))));
     let refused = denied(only(decide(all, &rows, at(0))));
-    assert_eq!((&*refused.limit, refused.reason), ("other", Reason::Denied));
+    assert_eq!((&*refused.limit, refused.reason), ("other", Reason::Override));
 }
 
 /// A cost that is split is charged to nobody where one of the limits is unlimited, and to none where one is denied.
@@ -175,7 +175,7 @@ fn what_is_split_is_unlimited_or_denied_as_a_whole() {
     assert!(outcome.changes.is_empty(), "{outcome:?}");
     let Answer::Granted { receipt, source, .. } = only(outcome) else { panic!() };
     assert_eq!((source, receipt.by_request().count()), (Source::Override, 1));
-    assert_eq!(denied(only(decide(call(deny(at(60))), &[None, None], at(0)))).reason, Reason::Denied);
+    assert_eq!(denied(only(decide(call(deny(at(60))), &[None, None], at(0)))).reason, Reason::Override);
     assert_eq!(decide(call(Exception::default()), &[None, None], at(0)).changes.len(), 2);
 }
 

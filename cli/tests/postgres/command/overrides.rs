@@ -65,7 +65,18 @@ async fn a_wrong_override_is_one_sentence() {
     assert!(over.contains("it ends before it starts, or is over"), "{over}");
     let unknown = failure(&command(&world, &["override", "set", "send_mesage", "ada", "--deny", "--reason", "x"]));
     assert!(unknown.contains("did you mean \"send_message\"?"), "{unknown}");
+    let wallet = failure(&fails(&["ada", "--overdraft", "5"]));
+    assert!(wallet.contains("limit \"send_message\" is no wallet (a wallet has an --overdraft"), "{wallet}");
     assert!(Overrides::read(&mut world.connect().await).await.unwrap().all().is_empty());
+}
+
+#[tokio::test]
+async fn a_deny_of_a_limit_that_nobody_defines_is_set_and_says_so() {
+    let world = World::new().await;
+    let args = ["override", "set", "send_mesage", "--every-key", "--deny", "--reason", "x"];
+    let set = stdout(&run(tollgate().args(args).env("DATABASE_URL", world.command_url()).current_dir("/")));
+    assert!(set.contains("defines this limit: mind its name"), "{set}");
+    assert_eq!(Overrides::read(&mut world.connect().await).await.unwrap().all().len(), 1);
 }
 
 #[tokio::test]
