@@ -41,6 +41,7 @@ fn the_core_suite_passes_on_citus() {
         "an_id_is_forgotten_when",
         "a_sweeper_gives_back",
         "and_pays_only_what_it_has",
+        "no_debt_is_lost_to_a_sweep",
     ];
     // What they write, lock or lay out by hand is in no part, or more than Citus takes.
     let by_hand =
@@ -84,7 +85,8 @@ fn is_nested() -> bool {
 
 fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&mut Command) -> &mut Command) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["consume::", "contention::", "gate::agreement::", "receipts::", "shards::", "transactions::"]);
+    command.args(["consume::", "contention::", "each::", "first_of::", "gate::agreement::", "gate::prefetch::"]);
+    command.args(["overrides::", "receipts::", "shards::", "transactions::"]);
     // They count statements, hold one of a certain number, or name what fails: here it is another. Who ends a
     // transaction of sqlx by hand is not noticed.
     let other = [
@@ -92,6 +94,7 @@ fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&
         "is_held_between_the_statements",
         "the_failure_names_limit_and_step",
         "named_statements_are_prepared_once",
+        "decides_a_list_of_calls_in_few_batches",
         "shards::cost",
     ];
     // They write rows by hand, of part 0.

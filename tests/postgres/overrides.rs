@@ -10,7 +10,7 @@ use tollgate::{
 
 use crate::gate::stage::EVER;
 use crate::teller::run;
-use crate::world::{World, is_distributed, limiter, parts, patient, second, soon, sweeper};
+use crate::world::{World, limiter, parts, patient, second, soon, sweeper};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, EVER);
 
@@ -345,9 +345,6 @@ async fn while_the_database_is_away_the_last_map_denies_whatever_the_policy() {
 /// A row that is full by its definition owes by other numbers: swept, it would be full.
 #[tokio::test]
 async fn no_debt_is_lost_to_a_sweep_under_other_numbers() {
-    if is_distributed() && parts() > 0 && crate::world::is_on_citus() {
-        return;
-    }
     let world = World::new().await;
     let limit = Limit::token_bucket("debts", 10, SECOND).max_reserved(1_000);
     let mut tx = world.begin().await;
@@ -372,9 +369,6 @@ async fn no_debt_is_lost_to_a_sweep_under_other_numbers() {
 /// What was written under faster numbers owes by the definition when they have ended.
 #[tokio::test]
 async fn no_debt_is_lost_to_a_sweep_after_other_numbers() {
-    if crate::world::is_on_citus() {
-        return;
-    }
     let world = World::new().await;
     let limit = Limit::token_bucket("debts", 1, HOUR).max_reserved(1_000);
     let fast = Limit::token_bucket("debts", 10, SECOND).max_reserved(1_000);

@@ -286,7 +286,9 @@ impl Books {
             assert_eq!(lacking[&("team".to_owned(), team.to_string())], lacks, "team {team}");
         }
         assert_eq!(lacking[&("org".to_owned(), "acme".to_owned())], all);
-        format!("{} calls granted, {settled} settled, of {unknown} the outcome was not heard", entries.len())
+        let joined = entries.keys().filter(|id| id.starts_with("joined")).count();
+        let by_gates = entries.len() - joined;
+        format!("{by_gates} calls granted by gates, {joined} joined; {settled} settled, {unknown} outcomes not heard")
     }
 }
 
