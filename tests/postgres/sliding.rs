@@ -9,7 +9,7 @@ use tollgate::{Decision, Gate, HOUR, Limit, MINUTE, Receipt, Sweeper, Tokens};
 
 use crate::gate::stage::{patient, pool, soon};
 use crate::teller::{Teller, both, tokens};
-use crate::world::{World, limiter, second};
+use crate::world::{World, limiter, second, sweeper};
 
 /// Ten in any minute, in either table.
 fn sliding() -> [Limit; 2] {
@@ -121,7 +121,7 @@ async fn windows_are_never_over_while_calls_lapse_and_are_settled() {
     soon(async {
         let left = "select count(*) from tollgate.calls where lapses_at is not null";
         while sqlx::query_scalar::<_, i64>(left).fetch_one(&world.pool).await.unwrap() > 0 {
-            Sweeper::new().reap(&world.pool).await.unwrap();
+            sweeper().reap(&world.pool).await.unwrap();
         }
     })
     .await;
