@@ -440,7 +440,7 @@ begin
             'limit %L is a %s with %s shards: only the Rust library decides', limit_name, kind, shards);
     elsif (cost <= possible) is not true then
         raise exception using errcode = 'TG004', message = format(
-            'limit %L can never grant so much at once, at most %s', limit_name, possible * 0.000001);
+            'limit %L can never grant so much at once, at most %s', limit_name, greatest(possible, 0) * 0.000001);
     elsif not tollgate._fits(flow, value, list) then
         raise exception using errcode = 'TG006', message = format(
             'limit %L is a wallet in its row or in its definition, and not in the other', limit_name);

@@ -61,7 +61,7 @@ begin
         if tollgate._tokens(rate)::numeric + tollgate._tokens(capacity) + tollgate._tokens(max_reserved) + micros
            is null or extract(year from period) <> 0 or extract(month from period) <> 0 then
             raise exception using errcode = 'TG002', message = format('limit %L: these numbers are not valid', limit_name),
-                hint = 'Name a rate. Amounts have at most six decimals. Periods have no months or years: say days, such as 30 days.';
+                hint = 'Name a rate. Amounts have at most six decimals. Say a period of months or years in days.';
         end if;
     end if;
     insert into tollgate.overrides (name, key, effect, kind, rate, period, capacity, max_reserved, starts_at, ends_at,
@@ -74,8 +74,8 @@ begin
            capacity = excluded.capacity, max_reserved = excluded.max_reserved, starts_at = excluded.starts_at,
            ends_at = excluded.ends_at, reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at;
 exception when integrity_constraint_violation or numeric_value_out_of_range then
-    raise exception using errcode = 'TG002', message = format('limit %L: these numbers are not valid', limit_name),
-        detail = sqlerrm;
+    raise exception using errcode = 'TG002', detail = sqlerrm,
+        message = format('limit %L: its name, its numbers or its instants are not valid', limit_name);
 end $$;
 
 -- Takes it back; whether there was one.

@@ -1,3 +1,4 @@
+use crate::call_name::CallError;
 use crate::request::Request;
 use crate::tokens::{Tokens, TokensError};
 
@@ -40,9 +41,10 @@ use crate::tokens::{Tokens, TokensError};
 #[must_use = "alternatives do nothing until they are given to a verb"]
 pub fn first_of(alternatives: impl IntoIterator<Item: IntoIterator<Item = Request>>) -> Vec<Request> {
     let numbered = alternatives.into_iter().enumerate();
-    numbered
-        .flat_map(|(number, requests)| requests.into_iter().map(move |request| request.in_alternative(number)))
-        .collect()
+    let of_number = |(number, requests): (usize, _)| {
+        or_fault("first_of", CallError::Alternatives, requests).map(move |request| request.in_alternative(number))
+    };
+    numbered.flat_map(of_number).collect()
 }
 
 /// A cost that is taken from several limits, one after another: what the plan has, and the rest from bought credits.
@@ -56,8 +58,8 @@ pub fn first_of(alternatives: impl IntoIterator<Item: IntoIterator<Item = Reques
 ///
 /// # Errors
 ///
-/// Reported by the verb that the requests are given to: [`Error::Call`](crate::Error::Call) for a limit and key that is
-/// asked twice, a [concurrency](crate::Limit::concurrency) limit, a request that says [`up_to`](Request::up_to) or
+/// Reported by the verb that the requests are given to: [`Error::Call`](crate::Error::Call) for no request, a limit and
+/// key that is asked twice, a [concurrency](crate::Limit::concurrency) limit, a request that says [`up_to`](Request::up_to) or
 /// [`shadow`](Request::shadow), a split within a split, and a verb that reserves;
 /// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) for more than all of them could ever have.
 ///
@@ -86,5 +88,17 @@ pub fn split(
     requests: impl IntoIterator<Item = Request>,
 ) -> Vec<Request> {
     let cost = cost.try_into().map_err(Into::into);
-    requests.into_iter().enumerate().map(|(place, request)| request.in_split(place, cost)).collect()
+    let requests = or_fault("split", CallError::Split, requests).enumerate();
+    requests.map(|(place, request)| request.in_split(place, cost)).collect()
+}
+
+/// Requests; where there are none, one that is an error. Else what was asked of nobody would be granted.
+fn or_fault(
+    maker: &'static str,
+    fault: CallError,
+    requests: impl IntoIterator<Item = Request>,
+) -> impl Iterator<Item = Request> {
+    let mut requests = requests.into_iter().peekable();
+    let none = requests.peek().is_none().then(|| Request::wrong(maker, fault));
+    none.into_iter().chain(requests)
 }

@@ -186,9 +186,9 @@ pub enum CallError {
     /// The span is zero.
     #[error("the span is zero")]
     SpanZero,
-    /// A [`split`](crate::split) asks a limit and key that its call asks already, or a concurrency limit, takes a part,
-    /// tries out, lies in another, or is not asked as it was made.
-    #[error("a split asks each limit and key once, none of leases, and says neither `up_to` nor `shadow`")]
+    /// A [`split`](crate::split) asks nothing, a limit and key that its call asks already, or a concurrency limit, takes
+    /// a part, tries out, lies in another, or is not asked as it was made.
+    #[error("a split asks one limit or more, each key once, none of leases, and says neither `up_to` nor `shadow`")]
     Split,
     /// Two requests of one call have an id.
     #[error("two requests of one call have an id (say `once` in one of them: it counts for the whole call)")]

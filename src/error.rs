@@ -293,7 +293,8 @@ impl Error {
         }
     }
 
-    /// Whether the call itself is wrong: it fails before any SQL, and fails again however often it is tried.
+    /// Whether the call itself is wrong: it fails before any SQL, and fails again however often it is tried. Of a call
+    /// with an id, whether its cost could ever be granted is told once the id was looked for.
     #[must_use]
     pub fn is_bad_input(&self) -> bool {
         matches!(

@@ -283,6 +283,11 @@ impl Request {
         self
     }
 
+    /// A request that no verb takes, in place of those that `maker` was not given.
+    pub(crate) fn wrong(maker: &'static str, fault: CallError) -> Self {
+        Self { place: Err(fault), ..Limit::token_bucket(maker, 1, SECOND).global() }
+    }
+
     /// The same, of an alternative of its call.
     pub(crate) fn in_alternative(mut self, number: usize) -> Self {
         self.place = match self.place {

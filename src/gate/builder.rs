@@ -14,6 +14,7 @@ use super::refusals::Refusals;
 use super::shared::{Settings, Shared};
 use super::tally::Tally;
 use super::width::Width;
+use crate::HOUR;
 use crate::limit::Limit;
 use crate::parts::Parts;
 use crate::store::Backend;
@@ -110,7 +111,7 @@ impl GateBuilder {
 
     /// Charges tokens in advance for keys that are asked often: their calls are granted from this process's memory, in
     /// microseconds and with [`Source::Prefetched`](crate::Source::Prefetched), within `max_age` of the instant of the
-    /// charge. Off (zero) unless said, else at least 10 ms.
+    /// charge. Off (zero) unless said, else from 10 ms to an hour: what is beyond counts as the bound.
     ///
     /// It pays for a key that is asked three times or more within `max_age`: of three calls six tenths are granted from
     /// memory, of ten calls nine tenths. Of a key that is at its limit hardly any are: nothing is there to take. At most a sixteenth of what is there
@@ -135,13 +136,13 @@ impl GateBuilder {
     ///
     /// Close such a gate before the process ends ([`Gate::close`]): one that is dropped leaves what it holds charged.
     pub fn prefetch(mut self, max_age: Duration) -> Self {
-        self.ages.of_all = at_least(max_age);
+        self.ages.of_all = bounded(max_age);
         self
     }
 
     /// The same for one limit, by its name, whatever is said for all: zero takes nothing of it ahead.
     pub fn prefetch_of(mut self, limit: &Limit, max_age: Duration) -> Self {
-        self.ages.by_limit.insert(limit.name.clone(), at_least(max_age));
+        self.ages.by_limit.insert(limit.name.clone(), bounded(max_age));
         self
     }
 
@@ -266,9 +267,9 @@ impl GateBuilder {
     }
 }
 
-/// A span in which something can be given back.
-fn at_least(max_age: Duration) -> Duration {
-    if max_age.is_zero() { max_age } else { max_age.max(Duration::from_millis(10)) }
+/// A span in which something can be given back, and after which it is worth a charge to ask anew.
+fn bounded(max_age: Duration) -> Duration {
+    if max_age.is_zero() { max_age } else { max_age.clamp(Duration::from_millis(10), HOUR) }
 }
 
 const DEFAULT_LANES: usize = 4;

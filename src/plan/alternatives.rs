@@ -53,6 +53,6 @@ pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
 }
 
 pub(super) fn exceeded(item: &Item<Ask>, asked: Tokens) -> Error {
-    let max = item.action.max_cost(&item.target.terms);
+    let max = item.action.max_cost(&item.target.terms).max(Tokens::ZERO);
     Error::CostExceedsCapacity { limit: item.target.limit.name.clone().into(), asked, max }
 }

@@ -188,7 +188,11 @@ impl Call {
         if call.first_rows().next().is_none() {
             return Err(Error::NothingAsked);
         }
-        if let Action::Take(items) | Action::Check(items) = &mut call.action {
+        // One that is perhaps a repeat is answered as before, also under numbers that grant it no more.
+        let is_once = call.is_once();
+        if let Action::Take(items) | Action::Check(items) = &mut call.action
+            && !is_once
+        {
             keep_right(items, possible)?;
         }
         Ok(call)

@@ -1,5 +1,5 @@
 use super::Planned;
-use super::alternatives::{alternatives, decided_together, enforced};
+use super::alternatives::{alternatives, decided_together, enforced, possible};
 use super::answer::Answer;
 use super::call::{Action, line};
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
@@ -170,10 +170,15 @@ impl Ledger {
         if let Some(row) = self.repeated(stored)? {
             return self.repeat(row, items, places);
         }
-        let (mut least, mut places) = (None::<Denied>, places);
+        let (mut least, mut impossible, mut places) = (None::<Denied>, None, places);
         for items in alternatives(items) {
             let (of_items, behind) = places.split_at(items.len());
             places = behind;
+            // Those of other calls were left out before.
+            if let Some(Err(fault)) = stored.map(|_| possible(items)) {
+                impossible = impossible.or(Some(fault));
+                continue;
+            }
             match self.take_all(items, of_items, stored, chosen)? {
                 Answer::Denied(denied) => {
                     least = Some(match least {
@@ -184,8 +189,12 @@ impl Ledger {
                 granted => return Ok(granted),
             }
         }
-        // From memory, what only tries out asks nothing.
-        least.map_or_else(|| self.take_all(&[], &[], stored, chosen), |denied| Ok(Answer::Denied(denied)))
+        match (least, impossible) {
+            (Some(denied), _) => Ok(Answer::Denied(denied)),
+            (None, Some(fault)) => Err(fault),
+            // From memory, what only tries out asks nothing.
+            (None, None) => self.take_all(&[], &[], stored, chosen),
+        }
     }
 
     /// Takes from every limit of an alternative or from none.

@@ -282,6 +282,28 @@ async fn raised_numbers_pass_by_what_a_gate_remembers() {
     until(async || (gate.balance(TEN.key("ada")).await.unwrap().value <= Tokens::new(10)).then_some(())).await;
 }
 
+#[tokio::test]
+async fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
+    let world = World::new().await;
+    let ask = |key| TEN.key(key).cost(8).once("job");
+    let first = patient(&world.pool).build().consume(ask("ada")).await.unwrap().granted().unwrap();
+    say(&world, NewOverride::numbers(&Limit::token_bucket("ten", 5, EVER))).await;
+    let overrides = Overrides::read(&mut world.connect().await).await.unwrap();
+    let (gate, limiter) = (patient(&world.pool).overrides(&overrides).build(), limiter().overrides(&overrides));
+    let mut tx = world.begin().await;
+    for again in [gate.consume(ask("ada")).await, limiter.consume(&mut tx, ask("ada")).await] {
+        let again = again.unwrap().granted().unwrap();
+        assert_eq!((again.source, again.amount), (Source::Repeated, first.amount));
+        assert_eq!(again.receipt.charges, first.receipt.charges);
+    }
+    // What was never granted can never be, and leaves no row.
+    for fault in [gate.consume(ask("bob")).await, limiter.consume(&mut tx, ask("bob")).await] {
+        assert!(matches!(fault, Err(Error::CostExceedsCapacity { max, .. }) if max == Tokens::new(5)));
+    }
+    tx.commit().await.unwrap();
+    assert_eq!(world.rows().await, 1);
+}
+
 /// What was taken ahead was taken by other numbers: a deny and lowered numbers drop it, and nothing more is taken.
 #[tokio::test]
 async fn what_lies_in_memory_is_dropped_where_something_is_said() {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tollgate::algebra::{FullAt, State, Terms, Timestamp};
-use tollgate::plan::{Answer, Call, Exception, Outcome, Plan, Ruling};
+use tollgate::plan::{Answer, Call, CallChange, Exception, Outcome, Plan, Ruling};
 use tollgate::{Denied, Error, Key, Limit, MINUTE, Reason, Request, SECOND, Source, Tokens, first_of, split};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, MINUTE);
@@ -177,6 +177,49 @@ fn what_is_split_is_unlimited_or_denied_as_a_whole() {
     assert_eq!((source, receipt.by_request().count()), (Source::Override, 1));
     assert_eq!(denied(only(decide(call(deny(at(60))), &[None, None], at(0)))).reason, Reason::Override);
     assert_eq!(decide(call(Exception::default()), &[None, None], at(0)).changes.len(), 2);
+}
+
+/// Also where the definition is changed so, and where others of its alternatives can be granted still.
+#[test]
+fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
+    let slots = Limit::concurrency("slots", 10, MINUTE);
+    for (large, small) in [
+        (TEN, numbers(&Limit::token_bucket("ten", 5, MINUTE))),
+        (slots, numbers(&Limit::concurrency("slots", 5, MINUTE))),
+    ] {
+        let asked = || large.key("k").cost(8).once("id");
+        for has_other in [false, true] {
+            let other = || has_other.then(|| vec![OTHER.key("k").cost(2)]);
+            let call = || first_of([vec![asked()]].into_iter().chain(other()));
+            let plan = Plan::new([Call::consume(call()).with_id(7)]).unwrap();
+            let nothing = vec![None; plan.rows().len()];
+            let outcome = plan.decide(&nothing, &[None], at(0));
+            let mut rows = nothing.clone();
+            for change in &outcome.changes {
+                rows[change.row] = Some(change.state.clone());
+            }
+            let [CallChange::Insert { row, .. }] = &outcome.calls[..] else { panic!("{:?}", outcome.calls) };
+            let again = |rows: &[_], known| {
+                let call =
+                    Call::consume(call()).under(|limit, _| (limit.name() == large.name()).then(|| small.clone()));
+                Plan::new([call.with_id(8)]).unwrap().decide(rows, &[known], at(1))
+            };
+            let repeated = again(&rows, Some(row.clone()));
+            assert!(repeated.changes.is_empty() && repeated.calls.is_empty());
+            let Answer::Granted { amount, source, standings, receipt, alternative, .. } = only(repeated) else {
+                panic!()
+            };
+            assert_eq!((amount, source, standings.len(), alternative), (Tokens::new(8), Source::Repeated, 1, 0));
+            assert_eq!(receipt.charges[0].cost, Tokens::new(8));
+            // What was not granted before is left out, or an error, as without an id.
+            let other = again(&nothing, None);
+            match &other.answers[0] {
+                Ok(Answer::Granted { alternative, .. }) if rows.len() > 1 => assert_eq!(*alternative, 1),
+                Err(Error::CostExceedsCapacity { max, .. }) if rows.len() == 1 => assert_eq!(*max, Tokens::new(5)),
+                answer => panic!("{answer:?}"),
+            }
+        }
+    }
 }
 
 fn limits() -> impl Strategy<Value = Limit> {

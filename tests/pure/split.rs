@@ -254,6 +254,8 @@ fn what_cannot_be_split_is_an_error_before_anything_is_taken() {
         (some(both(1), vec![PLAN.key(1)]), CallError::Split),
         (some(vec![PLAN.key(1)], both(1)), CallError::Split),
         (some(split(1, [slots.key(1)]), Vec::new()), CallError::Split),
+        (some(split(1, []), Vec::new()), CallError::Split),
+        (some(vec![PLAN.key(1)], split(1, [])), CallError::Split),
         (some(split(2, [PLAN.key(1).up_to(1)]), Vec::new()), CallError::Split),
         (some(split(2, [PLAN.key(1).shadow()]), Vec::new()), CallError::Split),
         (some(split(2, both(2)), Vec::new()), CallError::Split),
