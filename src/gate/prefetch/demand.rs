@@ -63,35 +63,47 @@ mod tests {
     use super::*;
     use crate::SECOND;
 
-    /// What is taken ahead by one that is asked so often a second, slice by slice; what is asked for is there.
-    fn slices(per_second: u32, max_age: Duration, rounds: usize) -> Vec<Tokens> {
+    /// What is taken ahead by one that is asked so often a second, charge by charge; what is asked for is there.
+    fn slices(per_second: u32, max_age: Duration, rounds: usize) -> Vec<(Instant, Tokens)> {
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
         let mut now = Instant::now();
         let (mut demand, mut sizes) = (Demand::new(now), Vec::new());
         for _ in 0..rounds {
             // A slice is used up, or its time is over.
-            let used = sizes.last().map_or(0, |size: &Tokens| u32::try_from(size.micros() / 1_000_000).unwrap());
+            let used = sizes
+                .last()
+                .map_or(0, |(_, size): &(Instant, Tokens)| u32::try_from(size.micros() / 1_000_000).unwrap());
             let calls = (used + 1).min((per_second * 3 / 4).max(1));
             now += SECOND * calls / per_second;
             demand.add(Tokens::new(calls), calls);
             let size = demand.next(Tokens::ONE, max_age, now);
             demand.sliced(size);
-            sizes.push(size);
+            sizes.push((now, size));
         }
         sizes
     }
 
     #[test]
     fn it_comes_to_seven_tenths_of_what_is_asked() {
-        let sizes = slices(1_000, SECOND, 30);
+        let sizes: Vec<_> = slices(1_000, SECOND, 30).into_iter().map(|(_, size)| size).collect();
         assert_eq!(sizes[0], Tokens::new(2), "one call says little");
         assert!(sizes.windows(2).all(|pair| pair[1].micros() <= 3 * pair[0].micros() + 3_000_000), "{sizes:?}");
         // The mean comes ever nearer to a thousand.
         assert!([699, 700].map(Tokens::new).contains(&sizes[29]), "{sizes:?}");
     }
 
+    /// With each charge goes what is given back of the slice before: there are no other writes.
+    #[test]
+    fn a_key_is_charged_fewer_than_one_and_a_half_times_in_a_max_age() {
+        for per_second in [100, 1_000, 40_000] {
+            let charges = slices(per_second, SECOND, 60);
+            let spans = charges[40..].windows(2).map(|pair| pair[1].0 - pair[0].0);
+            assert!(spans.sum::<Duration>() * 3 > SECOND * 19 * 2, "{per_second}: {charges:?}");
+        }
+    }
+
     #[test]
     fn who_is_asked_once_in_a_while_takes_nothing() {
-        assert!(slices(1, SECOND / 2, 5).iter().all(|size| *size == Tokens::ZERO));
+        assert!(slices(1, SECOND / 2, 5).iter().all(|(_, size)| *size == Tokens::ZERO));
     }
 }
