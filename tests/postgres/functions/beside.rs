@@ -9,6 +9,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{Decision, Gate, Limit, Request, SECOND, Tokens};
 
+use super::asked::one;
 use super::{define, owner};
 use crate::gate::stage::{EVER, deadlocks, patient, pool, soon};
 use crate::teller::run;
@@ -281,6 +282,54 @@ async fn a_refusal_is_dated_after_the_grant_that_causes_it() {
     };
     let (refused_at, granted_at) = soon(Box::pin(async { tokio::join!(asking, granting) })).await;
     assert!(refused_at > granted_at, "refused at {refused_at} by what was granted at {granted_at}");
+}
+
+/// What is asked for nothing waits for its row, in which time the next one is emptied.
+#[tokio::test]
+async fn several_that_waited_are_refused_after_the_grant_that_causes_it() {
+    let world = World::new().await;
+    let (mut conn, mut other) = (owner(&world).await, owner(&world).await);
+    for name in ["first", "second"] {
+        define(&mut conn, &Limit::fixed_window(name, 1, EVER)).await;
+    }
+    run(&mut conn, "select tollgate.consume('first', 'k')").await;
+    run(&mut other, "begin; select tollgate.reset('first', 'k')").await;
+    let pid = crate::world::pid(&mut conn).await;
+    let asking = one::<DateTime<Utc>>(
+        &mut conn,
+        "select decided_at from tollgate.consume_all(array[tollgate.request('first', 'k', 0),
+                                                           tollgate.request('second', 'k')]) where not granted",
+    );
+    let granting = async {
+        world.until_blocked(pid).await;
+        let granted_at = one(&mut other, "select decided_at from tollgate.consume('second', 'k') where granted").await;
+        run(&mut other, "commit").await;
+        granted_at
+    };
+    let (refused_at, granted_at): (_, DateTime<Utc>) = soon(Box::pin(async { tokio::join!(asking, granting) })).await;
+    assert!(refused_at > granted_at, "refused at {refused_at} by what was granted at {granted_at}");
+}
+
+/// What has become ready while a cancellation waited is not given back.
+#[tokio::test]
+async fn a_cancellation_reads_the_clock_after_its_wait() {
+    let world = World::with_clock().await;
+    let (mut conn, mut other) = (owner(&world).await, owner(&world).await);
+    define(&mut conn, &Limit::token_bucket("ten", 10, EVER)).await;
+    run(&mut conn, "create temporary table charged as select decided_at from tollgate.consume('ten', 'k', 4)").await;
+    run(&mut other, "begin; select from tollgate.durable for update").await;
+    let pid = crate::world::pid(&mut conn).await;
+    let cancelling = one::<String>(
+        &mut conn,
+        "select tollgate.cancel('ten', 'k', 4, decided_at, decided_at + interval '1 minute')::text from charged",
+    );
+    let waiting = async {
+        world.until_blocked(pid).await;
+        world.set_ahead("1 hour").await;
+        run(&mut other, "commit").await;
+    };
+    let (charged, ()) = soon(Box::pin(async { tokio::join!(cancelling, waiting) })).await;
+    assert_eq!(charged, "4.000000");
 }
 
 /// In English `a` comes before `B`; by bytes, as the library locks, after it.
