@@ -76,7 +76,12 @@ impl Slice {
     /// Pays a request, if there is enough for all of it. The first one that comes when three quarters of the time are
     /// over is sent to the database, and brings the next slice; the others go on.
     pub(super) fn take(&self, asked: &Plain<'_>) -> Option<Paid> {
-        let (age, cost) = (self.sent.elapsed(), asked.cost.micros());
+        self.take_at(asked, self.sent.elapsed())
+    }
+
+    /// The same at this age.
+    fn take_at(&self, asked: &Plain<'_>, age: Duration) -> Option<Paid> {
+        let cost = asked.cost.micros();
         if age >= self.max_age || age >= self.max_age / 4 * 3 && !self.renews.swap(true, Ordering::Relaxed) {
             return None;
         }
@@ -155,5 +160,28 @@ impl Paid {
             alternative: 0,
             would_deny: Each::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Call, Plan};
+    use crate::{Limit, MINUTE, SECOND};
+
+    const LIMIT: Limit = Limit::token_bucket("limit", 1_000, MINUTE);
+
+    #[test]
+    fn it_is_spent_until_max_age_and_not_at_it() {
+        let ahead = Plan::new([Call::ahead(LIMIT.key("k").cost(9).up_to(2))]).unwrap();
+        let answer = ahead.decide(&[None], &[], Timestamp::from_micros(0)).answers.remove(0).unwrap();
+        #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
+        let slice = Slice::of(answer, 1, Instant::now(), SECOND, 0).unwrap();
+        let request = LIMIT.key("k");
+        let is_granted = |age| slice.take_at(&request.plain().unwrap(), age).is_some();
+        let late = SECOND / 4 * 3;
+        // The first late one brings the next slice.
+        assert_eq!([late - SECOND / 100, late, late].map(is_granted), [true, false, true]);
+        assert_eq!([SECOND - Duration::from_nanos(1), SECOND, MINUTE].map(is_granted), [true, false, false]);
     }
 }
