@@ -227,7 +227,7 @@ fn what_is_no_call_of_alternatives_is_an_error_before_anything_is_taken() {
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
         assert!(error.is_bad_input());
     }
-    let error = World::default().call(Call::consume(first_of([none(); 0])), sec(0)).unwrap_err();
+    let error = World::default().call(Call::consume(first_of(Vec::<Vec<Request>>::new())), sec(0)).unwrap_err();
     assert!(matches!(error, Error::NothingAsked), "{error}");
     let error = World::default().call(Call::consume(first_of([plan().cost(3), daily().cost(4)])), sec(0)).unwrap_err();
     assert!(matches!(&error, Error::CostExceedsCapacity { limit, .. } if limit == "plan"), "{error}");
