@@ -62,7 +62,7 @@ impl<'t> Simulation<'t> {
     }
 
     /// Makes a call, which is not before the last one, after all work that is done by then. Shows the rows before each
-    /// release, and before and after the call itself.
+    /// release, before the call itself, and after it if it is granted.
     ///
     /// Returns `None` for a call that costs more than a capacity, so that no wait lets it through. The limiter reports
     /// it as an error.
@@ -83,8 +83,9 @@ impl<'t> Simulation<'t> {
         };
         show(&self.rows, call.at)?;
         let answer = self.rows.decide(&plan, call.at)?;
-        show(&self.rows, call.at)?;
+        // A refusal leaves the rows as they were shown.
         if let Answer::Granted { receipt, .. } = &answer {
+            show(&self.rows, call.at)?;
             self.hold(receipt, call.at);
         }
         Ok(Some(answer))
@@ -168,6 +169,21 @@ mod tests {
             matches!(simulation.call(&call, |_, _| Ok(())), Ok(Some(Answer::Granted { .. })))
         };
         assert_eq!([0, 1, 2, 3, 4].map(&mut is_granted), [true, false, true, false, true]);
+    }
+
+    #[test]
+    fn rows_are_shown_before_each_call_and_after_those_that_change_them() {
+        let limit = Limit::token_bucket("any", 1, SECOND);
+        let trial = Trial { rules: vec![Rule { limit, is_global: false }], reserve: false, work: None };
+        let call = Arrival { at: Timestamp::from_micros(0), key: Key::GLOBAL, cost: Tokens::ONE };
+        let look = Plan::new([Call::look(trial.rules[0].request(&call.key))]).unwrap();
+        let (mut simulation, mut seen) = (Simulation::new(&trial), Vec::new());
+        for _ in 0..3 {
+            let show = |rows: &RowMap, at| rows.look(&look, at).map(|balance| seen.push(balance));
+            simulation.call(&call, show).unwrap();
+        }
+        let [none, one] = [Tokens::ZERO, Tokens::ONE];
+        assert_eq!(seen, [one, none, none, none]);
     }
 
     /// The example of the design: 100 a second for ten tenants, one of which asks for 500.
