@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{Connection, PgConnection};
 use tokio::task::{JoinSet, block_in_place};
@@ -31,11 +31,13 @@ const KEYS: [&str; 3] = ["durable", "ephemeral", "settled"];
 /// So many calls are granted from memory before it ends.
 const ENOUGH: u64 = 500;
 
-/// Of each key, at which instant of the row how much was spent, in microseconds and tokens; and how many calls were
-/// granted from memory.
+/// At which instant of the row how much was spent, in microseconds and tokens.
+type Spent = (i64, i64);
+
+/// What was spent of each key, and how many calls were granted from memory.
 #[derive(Clone, Default)]
 struct Books {
-    spent: Arc<Mutex<BTreeMap<String, Vec<(i64, i64)>>>>,
+    spent: Arc<Mutex<BTreeMap<String, Vec<Spent>>>>,
     hits: Arc<Mutex<u64>>,
 }
 
@@ -59,9 +61,10 @@ async fn what_four_processes_have_taken_ahead_is_never_over() {
         let [cuts, kills, stops] = &mut faults;
         match round % 60 {
             0 => {
-                block_in_place(|| server.crash()).unwrap();
-                crashes.push(Utc::now().timestamp_micros());
-                block_in_place(|| server.restart()).unwrap();
+                block_in_place(|| server.crash().and_then(|()| server.restart())).unwrap();
+                let mut conn = PgConnection::connect(server.url()).await.unwrap();
+                let began = sqlx::query_scalar("select pg_postmaster_start_time()").fetch_one(&mut conn).await;
+                crashes.push(DateTime::<Utc>::timestamp_micros(&began.unwrap()));
             }
             10 | 40 => {
                 process.kill();
@@ -86,9 +89,8 @@ async fn what_four_processes_have_taken_ahead_is_never_over() {
     for (key, mut spent) in spent {
         spent.sort_unstable();
         // A crash takes the ephemeral row with it, so the bucket is full.
-        let is_of_one_life = |a: &(i64, i64), b: &(i64, i64)| {
-            key != "ephemeral" || !crashes.iter().any(|crash| (a.0..b.0).contains(crash))
-        };
+        let is_of_one_life =
+            |a: &Spent, b: &Spent| key != "ephemeral" || !crashes.iter().any(|crash| (a.0..b.0).contains(crash));
         let over = spent.chunk_by(is_of_one_life).map(over).max().unwrap();
         // A settlement that memory does not see lets each process keep a slice, once.
         let kept = if key == "settled" { i128::from(CAPACITY) / 16 * PROCESSES as i128 } else { 0 };
@@ -100,7 +102,7 @@ async fn what_four_processes_have_taken_ahead_is_never_over() {
 }
 
 /// By how many micro-tokens the worst span is over the bound.
-fn over(spent: &[(i64, i64)]) -> i128 {
+fn over(spent: &[Spent]) -> i128 {
     let (mut worst, mut most, mut last) = (i128::MIN, 0_i128, spent[0].0);
     for (at, tokens) in spent {
         // Of all spans that end here: one that begins earlier has more time.

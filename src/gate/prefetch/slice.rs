@@ -179,9 +179,10 @@ mod tests {
         let slice = Slice::of(answer, 1, Instant::now(), SECOND, 0).unwrap();
         let request = LIMIT.key("k");
         let is_granted = |age| slice.take_at(&request.plain().unwrap(), age).is_some();
-        let late = SECOND / 4 * 3;
-        // The first late one brings the next slice.
-        assert_eq!([late - SECOND / 100, late, late].map(is_granted), [true, false, true]);
-        assert_eq!([SECOND - Duration::from_nanos(1), SECOND, MINUTE].map(is_granted), [true, false, false]);
+        // The first one after 750 ms brings the next slice.
+        assert_eq!(
+            [749, 750, 750, 999, 1_000, 9_000].map(Duration::from_millis).map(is_granted),
+            [true, false, true, true, false, false]
+        );
     }
 }
