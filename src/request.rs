@@ -161,9 +161,9 @@ impl Request {
         self
     }
 
-    /// Carries the call out once under an id of yours, however often it is asked: for 24 hours, or for as long as
-    /// [`once_for`](Self::once_for), [`lapses_after`](Self::lapses_after) or [`tracked_for`](Self::tracked_for) say, if
-    /// that is longer.
+    /// Carries the call out once under an id of yours, however often it is asked: for 24 hours, or the span of
+    /// [`once_for`](Self::once_for), and at least as long as [`lapses_after`](Self::lapses_after) or
+    /// [`tracked_for`](Self::tracked_for) say.
     ///
     /// One request says it for its whole call. Whoever asks the same call again with the same id is granted again, with
     /// [`Source::Repeated`]: nothing more is taken, whatever the balances are, and the receipt is the same. This is so
