@@ -42,7 +42,8 @@ use crate::tokens::{Tokens, TokensError};
 pub fn first_of(alternatives: impl IntoIterator<Item: IntoIterator<Item = Request>>) -> Vec<Request> {
     let numbered = alternatives.into_iter().enumerate();
     let of_number = |(number, requests): (usize, _)| {
-        or_fault("first_of", CallError::Alternatives, requests).map(move |request| request.in_alternative(number))
+        let requests = or_fault("first_of", CallError::Alternatives, requests);
+        requests.into_iter().map(move |request| request.in_alternative(number))
     };
     numbered.flat_map(of_number).collect()
 }
@@ -88,17 +89,15 @@ pub fn split(
     requests: impl IntoIterator<Item = Request>,
 ) -> Vec<Request> {
     let cost = cost.try_into().map_err(Into::into);
-    let requests = or_fault("split", CallError::Split, requests).enumerate();
-    requests.map(|(place, request)| request.in_split(place, cost)).collect()
+    let requests = or_fault("split", CallError::Split, requests);
+    requests.into_iter().enumerate().map(|(place, request)| request.in_split(place, cost)).collect()
 }
 
 /// Requests; where there are none, one that is an error. Else what was asked of nobody would be granted.
-fn or_fault(
-    maker: &'static str,
-    fault: CallError,
-    requests: impl IntoIterator<Item = Request>,
-) -> impl Iterator<Item = Request> {
-    let mut requests = requests.into_iter().peekable();
-    let none = requests.peek().is_none().then(|| Request::wrong(maker, fault));
-    none.into_iter().chain(requests)
+fn or_fault(maker: &'static str, fault: CallError, requests: impl IntoIterator<Item = Request>) -> Vec<Request> {
+    let mut requests: Vec<_> = requests.into_iter().collect();
+    if requests.is_empty() {
+        requests.push(Request::wrong(maker, fault));
+    }
+    requests
 }

@@ -39,20 +39,16 @@ pub(super) fn keep_right<E>(
 pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
     decided_together(enforced(alternative)).try_for_each(|items| {
         let item = &items[0];
-        if item.target.is_free() {
-            return Ok(());
-        }
-        if item.action.is_split() {
-            let (asked, max) = (item.action.cost(), most(items.iter().map(|item| (item.action, &item.target.terms))));
-            let limit = item.target.limit.name.clone().into();
-            return if asked <= max { Ok(()) } else { Err(Error::CostExceedsCapacity { limit, asked, max }) };
-        }
-        let is_possible = item.action.is_possible(&item.target.terms);
-        if is_possible { Ok(()) } else { Err(exceeded(item, item.action.cost())) }
+        let asked = item.action.cost();
+        let max = if item.action.is_split() {
+            most(items.iter().map(|item| (item.action, &item.target.terms)))
+        } else {
+            item.action.max_cost(&item.target.terms)
+        };
+        if item.target.is_free() || asked <= max { Ok(()) } else { Err(exceeded(item, asked, max)) }
     })
 }
 
-pub(super) fn exceeded(item: &Item<Ask>, asked: Tokens) -> Error {
-    let max = item.action.max_cost(&item.target.terms).max(Tokens::ZERO);
-    Error::CostExceedsCapacity { limit: item.target.limit.name.clone().into(), asked, max }
+pub(super) fn exceeded(item: &Item<Ask>, asked: Tokens, max: Tokens) -> Error {
+    Error::CostExceedsCapacity { limit: item.target.limit.name.clone().into(), asked, max: max.max(Tokens::ZERO) }
 }

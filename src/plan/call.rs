@@ -570,7 +570,15 @@ fn asks(
     ask: fn(Tokens) -> Ask,
     action: fn(Vec<Item<Ask>>) -> Action,
 ) -> Result<CheckedCall, Error> {
-    let requests = requests.into_iter();
+    asks_in_turn(&mut requests.into_iter(), ask, action)
+}
+
+/// The same, compiled once, however the requests come.
+fn asks_in_turn(
+    requests: &mut dyn Iterator<Item = Request>,
+    ask: fn(Tokens) -> Ask,
+    action: fn(Vec<Item<Ask>>) -> Action,
+) -> Result<CheckedCall, Error> {
     let mut items = Items { asked: Vec::with_capacity(requests.size_hint().0.min(FEW)), ..Items::default() };
     // What some request says for the whole call, or for its alternative.
     let (mut keeping, mut once, mut part, mut last) = (None, None, None, None);
@@ -651,7 +659,7 @@ struct Items {
     /// What the last alternative asks.
     asked: Vec<Item<Ask>>,
     /// Where the items of a long alternative are: to search them each time would take the square of their number.
-    places: HashMap<(Text, Key), usize>,
+    places: HashMap<Row, usize>,
     /// What the last alternative tries out.
     shadows: Vec<Item<Ask>>,
 }
@@ -696,11 +704,10 @@ impl Items {
         let place = if asked.len() < FEW {
             asked.iter().position(|other| other.target.first.is_of_same_key(&item.target.first))
         } else {
-            let id = |item: &Item<Ask>| (item.target.limit.name.clone(), item.target.key().clone());
             for (place, item) in asked.iter().enumerate().skip(places.len()) {
-                places.insert(id(item), place);
+                places.insert(item.target.first.in_one_table(), place);
             }
-            places.get(&id(&item)).copied()
+            places.get(&item.target.first.in_one_table()).copied()
         };
         let previous = asked.last().map(|previous| previous.action.flat);
         let is_first = item.action.place.split.is_none_or(|place| place == 0);
@@ -721,7 +728,10 @@ impl Items {
             return Err(fault(&item, CallError::Conflicting));
         }
         // A sum that does not fit is beyond every capacity.
-        other.action = other.action.checked_add(item.action).ok_or_else(|| exceeded(other, Tokens::MAX))?;
+        other.action = other
+            .action
+            .checked_add(item.action)
+            .ok_or_else(|| exceeded(other, Tokens::MAX, other.action.max_cost(&other.target.terms)))?;
         Ok(())
     }
 }

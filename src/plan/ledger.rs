@@ -175,8 +175,8 @@ impl Ledger {
             let (of_items, behind) = places.split_at(items.len());
             places = behind;
             // Those of other calls were left out before.
-            if let Some(Err(fault)) = stored.map(|_| possible(items)) {
-                impossible = impossible.or(Some(fault));
+            if stored.is_some() && possible(items).is_err() {
+                impossible = impossible.or(Some(items));
                 continue;
             }
             match self.take_all(items, of_items, stored, chosen)? {
@@ -191,9 +191,8 @@ impl Ledger {
         }
         match (least, impossible) {
             (Some(denied), _) => Ok(Answer::Denied(denied)),
-            (None, Some(fault)) => Err(fault),
             // From memory, what only tries out asks nothing.
-            (None, None) => self.take_all(&[], &[], stored, chosen),
+            (None, wrong) => possible(wrong.unwrap_or_default()).and_then(|()| self.take_all(&[], &[], stored, chosen)),
         }
     }
 

@@ -36,6 +36,11 @@ impl Row {
         (&self.name, &self.key) == (&other.name, &other.key)
     }
 
+    /// The same in one table: equal to that of another first row where both are of the same name and key.
+    pub(super) fn in_one_table(&self) -> Self {
+        Self { storage: Storage::Durable, ..self.clone() }
+    }
+
     /// Which table it is in.
     #[must_use]
     pub fn storage(&self) -> Storage {
