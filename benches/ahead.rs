@@ -1,0 +1,214 @@
+//! When do tokens that are taken ahead pay, and who pays for them?
+//!
+//! `cargo bench -p tollgate-benches --bench ahead [-- --quick]`
+//!
+//! In turns on one private server, by gates without slices and with slices of 100 ms, a second and three: 64 callers of
+//! 100 000 keys, the n-th asked in proportion to n^-1.1; of 10 000 keys by two and by four gates, each with connections
+//! of its own, as processes have; and of one key over a wire of 150 ms, there and back. Then two gates ask one limit
+//! that is short, one of them a hundred times as often: what part of its calls is granted to each. Everything runs in
+//! one process, which shares its processors with the server: the ratios count. `--quick`: shorter turns.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures spans on this machine's monotonic clock")]
+
+mod support;
+
+use std::env;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::{JoinSet, coop};
+use tokio::time::{MissedTickBehavior, interval, sleep_until};
+use tollgate::{Gate, Limit, Request, SECOND};
+use tollgate_embedded::Server;
+
+use support::{Fault, Latencies, fill, migrated, pool};
+
+/// Never exhausted.
+const PLENTY: Limit = Limit::token_bucket("plenty", 1_000_000_000, SECOND).ephemeral();
+const SHORT: Limit = Limit::token_bucket("short", 2_000, SECOND).ephemeral();
+const KEYS: u32 = 100_000;
+const CALLERS: usize = 64;
+/// The ages of slices; none at all first.
+const AGES: [Duration; 4] = [Duration::ZERO, Duration::from_millis(100), SECOND, Duration::from_secs(3)];
+/// Half of the way to the other region and back.
+const HALF_A_TRIP: Duration = Duration::from_millis(75);
+
+#[tokio::main]
+async fn main() -> Result<(), Fault> {
+    let turn = if env::args().any(|arg| arg == "--quick") { SECOND / 2 } else { 5 * SECOND };
+    let server = tokio::task::spawn_blocking(|| Server::builder().setting("max_connections", "100").start()).await??;
+    let one = migrated(server.url(), 1).await?;
+    fill(&one, (0..KEYS).map(|key| PLENTY.key(key))).await?;
+
+    println!("scene                          slices   decisions/s       ×   p50 µs    p99 µs");
+    let zipf: Draw = |random| PLENTY.key(zipf(random));
+    let uniform: Draw = |random| PLENTY.key(random.u32(..10_000));
+    let hot: Draw = |_| PLENTY.key(0);
+    for (name, gates, draw) in [("zipf, 100 000 keys", 1, zipf), ("two gates", 2, uniform), ("four gates", 4, uniform)]
+    {
+        let connect = async || pool(server.url(), 16).await;
+        compare(name, gates, connect, draw, turn).await?;
+    }
+    let directory = env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
+    std::fs::create_dir(&directory)?;
+    let far = far(server.url(), &directory)?;
+    let connect = async || {
+        Ok(PgPoolOptions::new().max_connections(16).test_before_acquire(false).connect_with(far.clone()).await?)
+    };
+    compare("one key, 150 ms away", 1, connect, hot, turn).await?;
+    std::fs::remove_dir_all(&directory)?;
+
+    println!("\na limit that is short          slices   granted of the busy one   of the quiet one");
+    for age in AGES {
+        let gate = async || Ok::<_, Fault>(Gate::builder(pool(server.url(), 8).await?).prefetch(age).build());
+        let (busy, quiet) = (gate().await?, gate().await?);
+        let (busy, quiet) = tokio::join!(ask(busy, 100, turn), ask(quiet, 1, turn));
+        println!("{:<30} {:<8} {:>23.3} {:>18.3}", "demand 100 to 1", told(age), busy?, quiet?);
+    }
+    Ok(())
+}
+
+type Draw = fn(&mut fastrand::Rng) -> Request;
+
+/// A rank from 0 on, the n-th in proportion to n^-1.1, as near as the inverse of its integral comes.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to below KEYS")]
+fn zipf(random: &mut fastrand::Rng) -> u32 {
+    let last = f64::from(KEYS + 1).powf(-0.1);
+    ((1.0 - random.f64() * (1.0 - last)).powf(-10.0) as u32 - 1).min(KEYS - 1)
+}
+
+fn told(age: Duration) -> String {
+    if age.is_zero() { "none".to_owned() } else { humantime::format_duration(age).to_string() }
+}
+
+/// Measures gates with slices of each age, and prints a line for each.
+async fn compare(
+    name: &str,
+    gates: usize,
+    connect: impl AsyncFn() -> Result<sqlx::PgPool, Fault>,
+    draw: Draw,
+    turn: Duration,
+) -> Result<(), Fault> {
+    let mut without = None;
+    for age in AGES {
+        let mut all = Vec::new();
+        for _ in 0..gates {
+            all.push(Gate::builder(connect().await?).prefetch(age).build());
+        }
+        let all: Arc<[Gate]> = all.into();
+        // Slices grow from one to the next.
+        let from = Instant::now() + SECOND / 2 + 2 * age;
+        let mut callers = JoinSet::new();
+        for seed in 0..CALLERS as u64 {
+            callers.spawn(call(all.clone(), draw, fastrand::Rng::with_seed(seed), from, from + turn));
+        }
+        let mut latencies = Latencies::default();
+        while let Some(caller) = callers.join_next().await {
+            latencies.append(caller??);
+        }
+        for gate in &*all {
+            gate.close().await;
+        }
+        let latencies = latencies.sorted();
+        let per_second = latencies.count() / turn.as_secs_f64();
+        let times = per_second / *without.get_or_insert(per_second);
+        let [p50, p99] = [0.5, 0.99].map(|share| latencies.quantile(share));
+        println!("{name:<30} {:<8} {per_second:>11.0} {times:>7.2} {p50:>8.2} {p99:>9.1}", told(age));
+    }
+    Ok(())
+}
+
+/// Calls one gate after another, and tells how long those calls took that ended in the turn.
+async fn call(
+    gates: Arc<[Gate]>,
+    draw: Draw,
+    mut random: fastrand::Rng,
+    from: Instant,
+    until: Instant,
+) -> Result<Latencies, Fault> {
+    let mut latencies = Latencies::default();
+    loop {
+        let (request, gate) = (draw(&mut random), &gates[random.usize(..gates.len())]);
+        let begun = Instant::now();
+        if begun >= until {
+            return Ok(latencies);
+        }
+        gate.consume(request).await?.granted()?;
+        if begun >= from {
+            latencies.record(begun.elapsed());
+        }
+        // What is answered from memory gives the others their turn, too.
+        coop::consume_budget().await;
+    }
+}
+
+/// What part of its calls is granted to a gate whose callers ask a hundred times a second each.
+async fn ask(gate: Gate, callers: usize, turn: Duration) -> Result<f64, Fault> {
+    let mut asking = JoinSet::new();
+    let (from, until) = (Instant::now() + 3 * SECOND, Instant::now() + 3 * SECOND + turn);
+    for _ in 0..callers {
+        let gate = gate.clone();
+        asking.spawn(async move {
+            let (mut pace, mut granted, mut asked) = (interval(SECOND / 100), 0_u32, 0_u32);
+            pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while Instant::now() < until {
+                pace.tick().await;
+                let is_granted = gate.consume(SHORT.global()).await?.is_granted();
+                if Instant::now() >= from {
+                    (granted, asked) = (granted + u32::from(is_granted), asked + 1);
+                }
+            }
+            Ok::<_, Fault>((granted, asked))
+        });
+    }
+    let (mut granted, mut asked) = (0, 0);
+    while let Some(caller) = asking.join_next().await {
+        let (of_granted, of_asked) = caller??;
+        (granted, asked) = (granted + of_granted, asked + of_asked);
+    }
+    gate.close().await;
+    Ok(f64::from(granted) / f64::from(asked.max(1)))
+}
+
+/// A socket in front of the server, through which everything takes a while in both directions.
+fn far(url: &str, directory: &Path) -> Result<PgConnectOptions, Fault> {
+    let server = url.parse::<PgConnectOptions>()?.ssl_mode(PgSslMode::Disable);
+    let name = format!(".s.PGSQL.{}", server.get_port());
+    let behind = server.get_socket().ok_or("the server listens on no socket")?.join(&name);
+    let listener = UnixListener::bind(directory.join(&name))?;
+    tokio::spawn(async move {
+        while let (Ok((near, _)), Ok(far)) = (listener.accept().await, UnixStream::connect(&behind).await) {
+            let ((read, write), (back, forth)) = (near.into_split(), far.into_split());
+            tokio::spawn(carry(read, forth));
+            tokio::spawn(carry(back, write));
+        }
+    });
+    Ok(server.socket(directory))
+}
+
+/// Carries bytes, each as late as any other.
+async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
+    let (sender, mut under_way) = mpsc::unbounded_channel();
+    let depart = async move {
+        let mut bytes = vec![0; 1 << 16];
+        while let Ok(count @ 1..) = from.read(&mut bytes).await {
+            if sender.send((tokio::time::Instant::now() + HALF_A_TRIP, bytes[..count].to_vec())).is_err() {
+                break;
+            }
+        }
+    };
+    let arrive = async move {
+        while let Some((at, bytes)) = under_way.recv().await {
+            sleep_until(at).await;
+            if to.write_all(&bytes).await.is_err() {
+                break;
+            }
+        }
+    };
+    tokio::join!(depart, arrive);
+}
