@@ -60,8 +60,8 @@ pub fn first_of(alternatives: impl IntoIterator<Item: IntoIterator<Item = Reques
 /// # Errors
 ///
 /// Reported by the verb that the requests are given to: [`Error::Call`](crate::Error::Call) for no request, a limit and
-/// key that is asked twice, a [concurrency](crate::Limit::concurrency) limit, a request that says [`up_to`](Request::up_to) or
-/// [`shadow`](Request::shadow), a split within a split, and a verb that reserves;
+/// key that is asked twice, a [concurrency](crate::Limit::concurrency) limit, a request that says
+/// [`up_to`](Request::up_to) or [`shadow`](Request::shadow), a split within a split, and a verb that reserves;
 /// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) for more than all of them could ever have.
 ///
 /// # Example

@@ -24,8 +24,8 @@
 //!
 //! # The parts of a call
 //!
-//! - A [`Limit`] is a name, a kind and its numbers, such as a rate, a period and a capacity. Limits are constants, or come from a [`LimitSpec`] or a file
-//!   (`Limits`). Amounts are [`Tokens`], exact to a millionth.
+//! - A [`Limit`] is a name, a kind and its numbers, such as a rate, a period and a capacity. Limits are constants, or
+//!   come from a [`LimitSpec`] or a file (`Limits`). Amounts are [`Tokens`], exact to a millionth.
 //! - A [`Request`] is a limit, a key and a cost: `LIMIT.key((tenant, user)).cost(12)`, `LIMIT.global()`. Every
 //!   [`ToKey`] can be a key.
 //! - A `Limiter` decides in the caller's transaction, a `Gate` in transactions of its own. They have the same verbs.

@@ -114,9 +114,10 @@ impl GateBuilder {
     /// charge. Off (zero) unless said, else from 10 ms to an hour: what is beyond counts as the bound.
     ///
     /// It pays for a key that is asked three times or more within `max_age`: of three calls six tenths are granted from
-    /// memory, of ten calls nine tenths. Of a key that is at its limit hardly any are: nothing is there to take. At most a sixteenth of what is there
-    /// is taken, and seven tenths of what is expected. What is not spent is given back in time, less what has come back
-    /// to the key meanwhile. The gate writes fewer than 1.5 times per key and `max_age`.
+    /// memory, of ten calls nine tenths. Of a key that is at its limit hardly any are: nothing is there to take. At
+    /// most a sixteenth of what is there is taken, and seven tenths of what is expected. What is not spent is given
+    /// back in time, less what has come back to the key meanwhile. The gate writes fewer than 1.5 times per key and
+    /// `max_age`.
     ///
     /// # What is promised
     ///
