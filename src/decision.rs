@@ -188,9 +188,12 @@ impl Denied {
         self.retry_at.map(|retry_at| span(self.observed_at, retry_at))
     }
 
-    /// Whether its wait is shorter.
-    pub(crate) fn is_sooner_than(&self, other: &Self) -> bool {
-        latest(self.retry_at) < latest(other.retry_at)
+    /// The refusal with the shorter wait; of two alike the one before.
+    pub(crate) fn soonest(before: Option<Self>, next: Self) -> Self {
+        match before {
+            Some(before) if latest(before.retry_at) <= latest(next.retry_at) => before,
+            _ => next,
+        }
     }
 
     /// The refusal of a call, if any of its limits refuses: the one to wait for longest, and the others.

@@ -1,4 +1,4 @@
-//! `tollgate override`: what operators say over limits.
+//! `tollgate override`: other numbers, deny or unlimited.
 
 use std::time::Duration;
 

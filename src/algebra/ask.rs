@@ -105,6 +105,11 @@ impl Ask {
         self.place.split.is_some()
     }
 
+    /// Whether it gives what the one before it in a split has not given.
+    pub(crate) fn continues_split(self) -> bool {
+        self.place.split.is_some_and(|place| place > 0)
+    }
+
     /// The same, with a name for its lease.
     pub(crate) fn named(self, lease: Drawn) -> Self {
         Self { lease: Some(lease), ..self }

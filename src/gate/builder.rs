@@ -156,7 +156,7 @@ impl GateBuilder {
         self
     }
 
-    /// Goes by what operators say over limits, as [`Limiter::overrides`](crate::Limiter::overrides). What is denied is
+    /// Goes by overrides, as [`Limiter::overrides`](crate::Limiter::overrides). What is denied is
     /// denied while the database is away, too, whatever the failure policy.
     pub fn overrides(mut self, overrides: &Overrides) -> Self {
         self.overrides = Some(overrides.clone());

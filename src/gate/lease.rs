@@ -23,8 +23,7 @@ use crate::receipt::{Charge, Receipt};
 /// A lease that could not be renewed for its whole length, or that a crash has emptied from the table of ephemeral
 /// limits, is over: others may have been granted what it held. [`lapsed`](Self::lapsed) returns then, a hundredth of
 /// the lease before the database lets it go, and when the gate is [closed](Gate::close). Race it against the work. What
-/// is written after that, somebody else may be
-/// writing at the same time: a lease is no lock on data.
+/// is written after that, somebody else may be writing at the same time: a lease is no lock on data.
 ///
 /// # Example
 ///

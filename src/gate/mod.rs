@@ -333,7 +333,7 @@ impl Gate {
                 }
             }
             let sent = Instant::now();
-            // What is said over the limits may have changed meanwhile.
+            // Overrides of the limits may have changed meanwhile.
             let denied = match self.decide(self.checked(Call::consume(requests.iter().cloned()))?).await? {
                 Decision::Denied(denied) => denied,
                 granted @ Decision::Granted(_) => return Ok((granted, sent)),
@@ -619,7 +619,7 @@ impl Gate {
     fn prepaid(&self, requests: &[Request]) -> Option<Grant> {
         let Shared { prefetch: Some(prefetch), overrides, settings, .. } = &*self.inner.shared else { return None };
         if let Some(overrides) = overrides {
-            // What is said over a limit is not said of what was taken before: that is dropped.
+            // What was taken ahead of an override was charged by other numbers: it is dropped.
             let asked = requests.iter().filter_map(Request::asked);
             let said: Vec<_> = asked.filter(|(limit, key)| overrides.says(limit, key, settings.clock.at())).collect();
             if !said.is_empty() {

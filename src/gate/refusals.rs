@@ -82,7 +82,7 @@ impl Refusals {
         let mut least = self.refuse_alternative(alternatives.next()?, &rows, now, clock)?;
         for items in alternatives {
             let denied = self.refuse_alternative(items, &rows, now, clock)?;
-            least = if denied.is_sooner_than(&least) { denied } else { least };
+            least = Denied::soonest(Some(least), denied);
         }
         Some(least)
     }

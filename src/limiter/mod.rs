@@ -123,7 +123,7 @@ pub struct Limiter<O = ()> {
     at: Option<Timestamp>,
     lock_timeout: Option<Duration>,
     backend: Backend,
-    /// What operators say over limits, or nothing.
+    /// Overrides, or none.
     overrides: O,
 }
 
@@ -184,8 +184,7 @@ impl<O: Overriding> Limiter<O> {
         self
     }
 
-    /// Goes by what operators say over limits: other numbers, deny, unlimited. Without it, by the limits that are asked
-    /// alone.
+    /// Goes by overrides: other numbers, deny, unlimited. Without it, by the limits that are asked alone.
     ///
     /// What is denied, and a call of which all is unlimited, is answered with
     /// [`Source::Override`](crate::Source::Override), and without a round trip. A call with an
@@ -194,7 +193,7 @@ impl<O: Overriding> Limiter<O> {
     /// what was unlimited settles to nothing, whatever was used.
     ///
     /// What other numbers do to a row: the balance stays, cut to the new capacity. What has come back since the row was
-    /// written counts by the new rate. A missing row is full at the new height.
+    /// written counts by the new rate. A missing row is full at the new capacity.
     pub fn overrides(self, overrides: &Overrides) -> Limiter<Overrides> {
         let Self { at, lock_timeout, backend, .. } = self;
         Limiter { at, lock_timeout, backend, overrides: overrides.clone() }

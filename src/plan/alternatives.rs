@@ -19,7 +19,7 @@ pub(super) fn enforced(alternative: &[Item<Ask>]) -> &[Item<Ask>] {
 
 /// What of an alternative is decided as one: an item, or those that share a cost.
 pub(super) fn decided_together(alternative: &[Item<Ask>]) -> impl Iterator<Item = &[Item<Ask>]> {
-    alternative.chunk_by(|_, next| next.action.place.split.is_some_and(|place| place > 0))
+    alternative.chunk_by(|_, next| next.action.continues_split())
 }
 
 /// Leaves out the alternatives that have a fault; the fault of the first where each has one.
@@ -37,7 +37,7 @@ pub(super) fn keep_right<E>(
 
 /// Whether an alternative can ever be granted.
 pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
-    decided_together(enforced(alternative)).try_for_each(|items| {
+    for items in decided_together(enforced(alternative)) {
         let item = &items[0];
         let asked = item.action.cost();
         let max = if item.action.is_split() {
@@ -45,8 +45,11 @@ pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
         } else {
             item.action.max_cost(&item.target.terms)
         };
-        if item.target.is_free() || asked <= max { Ok(()) } else { Err(exceeded(item, asked, max)) }
-    })
+        if asked > max && !item.target.is_free() {
+            return Err(exceeded(item, asked, max));
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn exceeded(item: &Item<Ask>, asked: Tokens, max: Tokens) -> Error {

@@ -160,7 +160,7 @@ impl Call {
         self
     }
 
-    /// The same under what is said over each limit and key that it asks.
+    /// The same under the override of each limit and key that it asks.
     pub fn under(mut self, mut said: impl FnMut(&Limit, &Key) -> Option<Exception>) -> Self {
         for target in self.checked.iter_mut().flat_map(CheckedCall::targets_mut) {
             if let Some(exception) = said(&target.limit, target.key()) {
@@ -172,7 +172,7 @@ impl Call {
             Ok(CheckedCall { action: Action::Take(items) | Action::Check(items), .. }) => items.as_mut_slice(),
             _ => &mut [],
         };
-        for together in items.chunk_by_mut(|_, next| next.action.place.split.is_some_and(|place| place > 0)) {
+        for together in items.chunk_by_mut(|_, next| next.action.continues_split()) {
             if together.iter().any(|item| item.target.is_free()) {
                 for item in together {
                     item.target.free();
@@ -710,9 +710,8 @@ impl Items {
             places.get(&item.target.first.in_one_table()).copied()
         };
         let previous = asked.last().map(|previous| previous.action.flat);
-        let is_first = item.action.place.split.is_none_or(|place| place == 0);
         let Some(other) = place.map(|place| &mut asked[place]) else {
-            if !is_first && previous != Some(item.action.flat) {
+            if item.action.continues_split() && previous != Some(item.action.flat) {
                 return Err(fault(&item, CallError::Conflicting));
             }
             asked.push(item);

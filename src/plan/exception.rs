@@ -1,7 +1,7 @@
 use crate::algebra::Timestamp;
 use crate::limit::Limit;
 
-/// What an operator says over a limit for a key.
+/// What an override changes of a limit for a key.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Exception {
     /// Other numbers of the same limit: its name, its kind and its rows.

@@ -33,7 +33,7 @@ pub(crate) struct Target {
     pub(crate) rows: usize,
     /// The terms of all these rows together.
     pub(crate) terms: Terms,
-    /// What is said over the limit, where something is.
+    /// The override that applies, if one does.
     pub(super) exception: Option<Box<Exception>>,
 }
 
@@ -70,7 +70,7 @@ impl Target {
         Some(self.named_alike(Terms::of(own, self.key())))
     }
 
-    /// Whether something is said over it.
+    /// Whether an override applies.
     pub(crate) fn is_overridden(&self) -> bool {
         self.exception.is_some()
     }

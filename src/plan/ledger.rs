@@ -170,30 +170,25 @@ impl Ledger {
         if let Some(row) = self.repeated(stored)? {
             return self.repeat(row, items, places);
         }
-        let (mut least, mut impossible, mut places) = (None::<Denied>, None, places);
+        let (mut least, mut places) = (None::<Denied>, places);
         for items in alternatives(items) {
             let (of_items, behind) = places.split_at(items.len());
             places = behind;
             // Those of other calls were left out before.
             if stored.is_some() && possible(items).is_err() {
-                impossible = impossible.or(Some(items));
                 continue;
             }
             match self.take_all(items, of_items, stored, chosen)? {
-                Answer::Denied(denied) => {
-                    least = Some(match least {
-                        Some(least) if !denied.is_sooner_than(&least) => least,
-                        _ => denied,
-                    });
-                }
+                Answer::Denied(denied) => least = Some(Denied::soonest(least, denied)),
                 granted => return Ok(granted),
             }
         }
-        match (least, impossible) {
-            (Some(denied), _) => Ok(Answer::Denied(denied)),
-            // From memory, what only tries out asks nothing.
-            (None, wrong) => possible(wrong.unwrap_or_default()).and_then(|()| self.take_all(&[], &[], stored, chosen)),
+        if let Some(denied) = least {
+            return Ok(Answer::Denied(denied));
         }
+        alternatives(items).try_for_each(possible)?;
+        // From memory, what only tries out asks nothing.
+        self.take_all(&[], &[], stored, chosen)
     }
 
     /// Takes from every limit of an alternative or from none.
@@ -267,7 +262,7 @@ impl Ledger {
         let waits = waits.map(|taken| taken.ready_at).max();
         let (mut charges, mut before) = (Vec::with_capacity(items.len()), Tokens::ZERO);
         for ((item, place), mut taken) in items.iter().zip(places).zip(verdicts) {
-            before = if item.action.place.split.is_some_and(|place| place > 0) { before } else { Tokens::ZERO };
+            before = if item.action.continues_split() { before } else { Tokens::ZERO };
             // None of it is spent before all of it may be: until then each charge can be cancelled.
             let ready_at = waits.map_or(taken.at, |latest| latest.max(taken.at));
             before = taken.charge(item, before, ready_at, &mut charges);

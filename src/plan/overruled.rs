@@ -1,4 +1,4 @@
-//! What follows from what is said over limits alone, whatever the rows hold.
+//! What follows from overrides alone, whatever the rows hold.
 
 #[cfg(feature = "postgres")]
 use super::alternatives::alternatives;
@@ -15,7 +15,7 @@ use crate::reason::Reason;
 use crate::standing::Standing;
 use crate::tokens::Tokens;
 
-/// The refusal of a call by what is said over its limits, if one is denied.
+/// The refusal of a call, if an override denies one of its limits.
 pub(super) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Denied> {
     let denied = || items.iter().filter_map(|item| Some((item, item.target.denied_until(now)?)));
     let ever = |at: Timestamp| Some(at).filter(|at| *at < Timestamp::MAX).map(Into::into);
@@ -41,7 +41,7 @@ pub(super) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Denied> {
 
 #[cfg(feature = "postgres")]
 impl CheckedCall {
-    /// Whether something is said over a limit that it asks.
+    /// Whether an override applies to a limit that it asks.
     pub(crate) fn is_overridden(&self) -> bool {
         self.targets().any(Target::is_overridden)
     }
@@ -51,15 +51,12 @@ impl CheckedCall {
         let mut soonest = None::<Denied>;
         for (alternative, items) in self.alternatives().enumerate() {
             let Some(denied) = denied(items, now) else { return Ok(alternative) };
-            soonest = Some(match soonest {
-                Some(soonest) if !denied.is_sooner_than(&soonest) => soonest,
-                _ => denied,
-            });
+            soonest = Some(Denied::soonest(soonest, denied));
         }
         soonest.map_or(Ok(0), Err)
     }
 
-    /// The answer that follows from what is said over its limits, whatever the rows hold. One that was perhaps granted
+    /// The answer that follows from overrides of its limits, whatever the rows hold. One that was perhaps granted
     /// before may be a repeat, so it has none.
     pub(crate) fn overruled(&self, now: Timestamp) -> Option<Answer> {
         let (Action::Take(items) | Action::Check(items)) = &self.action else { return None };
@@ -79,7 +76,7 @@ impl CheckedCall {
         plan.decide(&vec![None; plan.rows().len()], &[], now).answers.pop()?.ok()
     }
 
-    /// The names of the limits over which something is said.
+    /// The names of the limits to which an override applies.
     pub(crate) fn overridden(&self) -> impl Iterator<Item = &str> {
         self.targets().filter(|target| target.is_overridden()).map(|target| target.limit.name())
     }

@@ -25,7 +25,7 @@ pub(super) struct Sample {
     pub(super) totals: BTreeMap<Storage, Totals>,
     /// By limit, key, shard and storage.
     pub(super) rows: BTreeMap<(String, String, i16, Storage), Row>,
-    /// What operators say over limits; none where no part answers.
+    /// Overrides; none where no part answers.
     said: Option<Overrides>,
     /// Why it shows a part of them only, where Citus has lost a node.
     pub(super) away: Option<String>,

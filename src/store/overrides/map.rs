@@ -7,7 +7,7 @@ use crate::key::Key;
 use crate::limit::Limit;
 use crate::plan::Exception;
 
-/// All that is said, by limit and key.
+/// All overrides, by limit and key.
 #[derive(Debug, Default)]
 pub(crate) struct Map {
     limits: HashMap<String, OfLimit>,
@@ -40,13 +40,13 @@ impl Map {
         self.limits.values().flat_map(|limit| limit.every_key.iter().chain(limit.keys.values()))
     }
 
-    /// What is said over a limit for a key at an instant.
+    /// What applies to a limit for a key at an instant.
     pub(super) fn exception(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<Exception> {
         let of_limit = self.limits.get(limit.name())?;
         exception(limit, of_limit.keys.get(key), of_limit.every_key.as_ref(), now)
     }
 
-    /// What is said of a key, and of every key.
+    /// The overrides of a key, and of every key.
     pub(super) fn about(&self, limit: &str, key: &Key) -> impl Iterator<Item = &Override> {
         let of_limit = self.limits.get(limit);
         of_limit.into_iter().flat_map(|limit| limit.keys.get(key).into_iter().chain(&limit.every_key))

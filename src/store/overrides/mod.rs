@@ -1,4 +1,4 @@
-//! What operators say over limits: other numbers, deny or unlimited, for a key or for every key.
+//! Overrides of limits: other numbers, deny or unlimited, for a key or for every key.
 
 #![expect(
     clippy::disallowed_methods,
@@ -56,7 +56,7 @@ use table::{Snapshot, Stamp};
 ///
 /// # Cost
 ///
-/// A call asks a map in memory, and while nothing is said over any limit, one flag.
+/// A call asks a map in memory, and while there is no override, one flag.
 ///
 /// # Example
 ///
@@ -128,19 +128,19 @@ impl Overrides {
         all
     }
 
-    /// What is said of a limit's key and of every key, and counts at an instant.
+    /// The overrides of a limit's key and of every key that count at an instant.
     #[must_use]
     pub fn about(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> Vec<Override> {
         self.inner.known(|known| known.map.about(limit, key).filter(|said| said.is_live(now)).cloned().collect())
     }
 
-    /// What is said over a limit for a key, by the clock as it is.
+    /// What applies to a limit for a key, by the clock as it is.
     #[must_use]
     pub fn of(&self, limit: &Limit, key: &Key) -> Option<Exception> {
         self.inner.known(|known| known.map.exception(limit, key, known.now().into()))
     }
 
-    /// Whether something is said over a limit for a key, at an instant, or by the clock as it is.
+    /// Whether an override applies to a limit for a key, at an instant, or by the clock as it is.
     pub(crate) fn says(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> bool {
         !self.inner.is_empty.load(Ordering::Relaxed)
             && self.inner.known(|known| {
@@ -149,7 +149,7 @@ impl Overrides {
             })
     }
 
-    /// The same call under what is said over its limits, at an instant, or by the clock as it is.
+    /// The same call under the overrides of its limits, at an instant, or by the clock as it is.
     pub(crate) fn over(&self, call: Call, at: Option<Timestamp>) -> Call {
         if self.inner.is_empty.load(Ordering::Relaxed) {
             return call;

@@ -9,7 +9,7 @@ use crate::algebra::Timestamp;
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::Limit;
 
-/// Something to be said over a limit, by whoever may (`tollgate migrate up --grant-operator ROLE`).
+/// An override to be set, by whoever may (`tollgate migrate up --grant-operator ROLE`).
 ///
 /// Of each limit and key there is one override: another takes its place. It counts for all processes within about a
 /// second of the commit, see [`Overrides`](super::Overrides), and at once for the SQL functions.
@@ -34,7 +34,7 @@ use crate::limit::Limit;
 /// # let _ = (raise, pause);
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "nothing is said until `set` is called"]
+#[must_use = "nothing is overridden until `set` is called"]
 pub struct NewOverride {
     limit: String,
     effect: &'static str,
@@ -159,7 +159,7 @@ impl NewOverride {
         set.execute(conn).await.map(drop).map_err(|source| rejected(&limit, source))
     }
 
-    /// Takes back what is said over a limit for a key, or for every key; whether something was.
+    /// Removes the override of a limit for a key, or for every key; whether there was one.
     ///
     /// # Errors
     ///

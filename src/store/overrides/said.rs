@@ -9,7 +9,7 @@ use crate::limit::{Limit, LimitKind, Storage, written};
 use crate::plan::{Exception, Ruling};
 use crate::tokens::Tokens;
 
-/// What an operator says over a limit, for a key or for every key: a row of `tollgate.overrides`. Made by
+/// An override of a limit, for a key or for every key: a row of `tollgate.overrides`. Made by
 /// [`NewOverride::set`](super::NewOverride::set), by `tollgate override set`, or by SQL.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -52,7 +52,7 @@ pub enum Effect {
         /// How deep reservations may take the balance below zero.
         max_reserved: Tokens,
     },
-    /// Nothing is granted. For every key it counts for those too of which something else is said.
+    /// Nothing is granted. For every key it counts for those too that have an override of their own.
     Deny,
     /// All is granted, and nothing is charged.
     Unlimited,
