@@ -1,7 +1,7 @@
 //! What do calls cost that can lapse, with thousands of them in flight? An organisation, its teams and its users are
 //! charged together, and settled, by 64 callers of one gate.
 //!
-//! `cargo bench -p tollgate-benches --bench budgets [-- --quick]`
+//! `cargo bench -p tollgate-benches --bench budgets [-- --quick | --vacuum]`
 //!
 //! In turns on one private server that keeps what it commits: pairs of a plain `consume_all` of three levels and its
 //! settlement, and the same pairs with `lapses_after`, each of which writes a row of its own and deletes it. Meanwhile
@@ -9,7 +9,8 @@
 //! ratios. Then the row of the organisation, which all these calls have charged, is asked alone, beside one of a limit
 //! that no call with a name asks. Absolute figures are this machine's, whose processors callers, gate and server share.
 //! The bytes on disk of 50 000 are those that the turns before have left, too. It does not measure a network, hours of
-//! vacuum, or calls that do lapse. `--quick`: shorter and fewer turns.
+//! vacuum, or calls that do lapse. `--quick`: shorter and fewer turns. `--vacuum`: instead, ten minutes of calls with
+//! `lapses_after`, and after each how much disk their table has, while nobody but the server's own vacuum tidies it.
 
 mod support;
 
@@ -45,6 +46,9 @@ async fn main() -> Result<(), Fault> {
     fill(&pool, rows.chain([ORG.key("acme"), QUIET.key("acme")])).await?;
     let gate = Gate::new(pool.clone());
 
+    if env::args().any(|arg| arg == "--vacuum") {
+        return watch_vacuum(&pool, &gate).await;
+    }
     let (empty, mut in_flight) = (bytes(&pool).await?, Vec::new());
     for most in [5_000, 50_000] {
         in_flight.extend(charge(&gate, most - in_flight.len()).await?);
@@ -75,6 +79,27 @@ async fn main() -> Result<(), Fault> {
             alone.push(quiet.per_second() / org.per_second());
         }
         println!("the organisation's row alone costs {:.2} of one without calls", median(alone));
+    }
+    Ok(())
+}
+
+/// Calls that lapse, at full load, and the table of calls after each minute.
+async fn watch_vacuum(pool: &PgPool, gate: &Gate) -> Result<(), Fault> {
+    let _in_flight = charge(gate, 5_000).await?;
+    println!("5000 calls in flight");
+    for minute in 1..=10 {
+        let pairs = run(gate, Asked::Stored, Duration::from_mins(1)).await?;
+        let (heap, indexes, dead, vacuums): (i64, i64, i64, i64) = sqlx::query_as(
+            "select pg_relation_size(relid), pg_indexes_size(relid), n_dead_tup, autovacuum_count
+               from pg_stat_user_tables where relid = 'tollgate.calls'::regclass",
+        )
+        .fetch_one(pool)
+        .await?;
+        let [heap, indexes] = [heap, indexes].map(|bytes| bytes / 1_000_000);
+        println!(
+            "minute {minute:>2}: {:>7.0} decisions/s, rows {heap} MB, indexes {indexes} MB, {dead} dead, {vacuums} vacuums",
+            pairs.per_second()
+        );
     }
     Ok(())
 }

@@ -302,8 +302,8 @@ begin
     return h - case when h >= 9223372036854775808 then 18446744073709551616 else 0 end;
 end $$;
 
--- A definition, as it is for a key; no row where there is none. Whether something is perhaps said over it, too; what
--- that is, says _overridden().
+-- A definition, as it is for a key; no row where there is none. `is_overridden`: it may have an override, which
+-- _overridden() applies.
 create function tollgate._limit(limit_name text, of_key text)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
                phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
@@ -315,9 +315,9 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
            null::text, null::timestamptz
       from tollgate.limits d where d.name = limit_name $$;
 
--- The same by the numbers that count, whether they are others, and what else is said. What is said of a key comes
--- before what is said of every key, but for a deny of every key. Numbers of another kind, or reservations of an
--- ephemeral limit, do not apply.
+-- The same under its override, if it has one: by the numbers that count, whether they are others, and its effect. The
+-- override of a key comes before that of every key, but for a deny of every key. Numbers of another kind, or
+-- reservations of an ephemeral limit, do not apply.
 create function tollgate._overridden(limit_name text, of_key text, as_of timestamptz)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
                phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$

@@ -42,7 +42,8 @@ impl CallName {
         name_fault(self.name()).is_none() && id_fault(self.id()).is_none()
     }
 
-    /// What [`Request::once`](crate::Request::once) said, or 32 random hexadecimal digits.
+    /// What [`Request::once`](crate::Request::once) said, or 32 hexadecimal digits: twelve of
+    /// milliseconds since 1970, the others random.
     #[must_use]
     pub fn id(&self) -> &str {
         self.id.as_str()

@@ -52,7 +52,7 @@ impl Map {
         of_limit.into_iter().flat_map(|limit| limit.keys.get(key).into_iter().chain(&limit.every_key))
     }
 
-    /// The numbers that are said of a key, or will be.
+    /// The numbers that overrides give a key, or will.
     pub(super) fn numbers(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> impl Iterator<Item = &Override> {
         let is_number = move |said: &&Override| matches!(said.effect, Effect::Numbers { .. }) && !said.is_over(now);
         self.about(limit, key).filter(is_number)

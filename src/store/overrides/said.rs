@@ -94,8 +94,8 @@ impl Override {
     }
 }
 
-/// What is said over one limit for one key at an instant, of what is said of the key and of every key: the key's own
-/// comes first, but a deny of every key is for all.
+/// The override that counts for a key at an instant, of its own and that of every key: its own comes first, but a deny
+/// of every key is for all.
 pub(super) fn exception(
     limit: &Limit,
     own: Option<&Override>,
