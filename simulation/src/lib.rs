@@ -9,9 +9,9 @@
 //! let limit = Limit::token_bucket("api", 5, SECOND);
 //! let trial = Trial { rules: vec![Rule { limit, is_global: false }], reserve: false, work: None };
 //! let traffic: Vec<Traffic> = vec!["burst size=10 every=2s for=10s".parse()?];
-//! let (mut simulation, mut granted) = (Simulation::new(&trial), 0);
+//! let (mut simulation, mut granted) = (Simulation::new(trial), 0);
 //! for call in Arrivals::new(&traffic, 1) {
-//!     let answer = simulation.call(&call, |_, _| Ok(()))?;
+//!     let answer = simulation.call(&call, |_, _| ())?;
 //!     granted += u32::from(matches!(answer, Some(Answer::Granted { .. })));
 //! }
 //! assert_eq!(granted, 25, "two seconds refill ten tokens, of which five fit");
@@ -23,7 +23,7 @@ mod run;
 mod trace;
 mod traffic;
 
-pub use rows::RowMap;
+pub use rows::{Look, RowMap};
 pub use run::{Rule, Simulation, Trial};
 pub use trace::recorded;
 pub use traffic::{Arrival, Arrivals, START, Traffic};

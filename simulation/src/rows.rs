@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 
-use tollgate::algebra::{State, Timestamp};
-use tollgate::plan::{Answer, Change, Outcome, Plan, Row};
+use tollgate::algebra::{Pool, State, Terms, Timestamp};
+use tollgate::plan::{Answer, Change, Plan, Row};
 use tollgate::{Error, Tokens};
 
 /// The rows of a simulation; a missing row is full. Grows with the keys that call, not with the calls.
@@ -12,10 +12,17 @@ pub struct RowMap {
     states: Vec<State>,
 }
 
+/// Which rows a balance is of, and by which terms.
+#[derive(Debug)]
+pub struct Look {
+    pub(crate) plan: Plan,
+    pub(crate) terms: Terms,
+}
+
 impl RowMap {
     /// Does what the limiter does with a plan of one call: finds the rows, decides, writes the changes.
     pub(crate) fn decide(&mut self, plan: &Plan, now: Timestamp) -> Result<Answer, Error> {
-        let mut outcome = self.outcome(plan, now);
+        let mut outcome = plan.decide(&self.found(plan), &[], now);
         for Change { row, state, .. } in outcome.changes {
             let row = &plan.rows()[row];
             if let Some(place) = self.places.get(row) {
@@ -28,31 +35,20 @@ impl RowMap {
         outcome.answers.pop().expect("a plan of one call has one answer")
     }
 
-    /// Whether there is a row that a plan asks for.
+    /// Whether there is a row.
     #[must_use]
-    pub fn has(&self, plan: &Plan) -> bool {
-        plan.rows().iter().any(|row| self.places.contains_key(row))
+    pub fn has(&self, look: &Look) -> bool {
+        look.plan.rows().iter().any(|row| self.places.contains_key(row))
     }
 
-    /// The balance that a plan of one look finds.
-    ///
-    /// # Errors
-    ///
-    /// Those of the look.
-    ///
-    /// # Panics
-    ///
-    /// For a plan of anything else.
-    pub fn look(&self, plan: &Plan, now: Timestamp) -> Result<Tokens, Error> {
-        match self.outcome(plan, now).answers.pop().expect("a plan of one call has one answer")? {
-            Answer::Done(balance) => Ok(balance.value),
-            // Without its words: they would bring those of all answers into what a browser loads.
-            _ => panic!("a look is answered by a balance"),
-        }
+    /// The balance at an instant.
+    #[must_use]
+    pub fn balance(&self, look: &Look, now: Timestamp) -> Tokens {
+        // Not by the plan, whose answer would tell more than anybody draws.
+        Pool::new(&look.terms, &self.found(&look.plan), now).balance()
     }
 
-    fn outcome(&self, plan: &Plan, now: Timestamp) -> Outcome {
-        let found: Vec<_> = plan.rows().iter().map(|row| Some(self.states[*self.places.get(row)?].clone())).collect();
-        plan.decide(&found, &[], now)
+    fn found(&self, plan: &Plan) -> Vec<Option<State>> {
+        plan.rows().iter().map(|row| Some(self.states[*self.places.get(row)?].clone())).collect()
     }
 }

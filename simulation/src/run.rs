@@ -1,11 +1,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tollgate::algebra::Timestamp;
+use tollgate::algebra::{Terms, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{Charge, Error, Key, Limit, Receipt, Request, Tokens, first_of};
 
-use crate::rows::RowMap;
+use crate::rows::{Look, RowMap};
 use crate::traffic::Arrival;
 
 /// What is tried on the calls.
@@ -30,8 +30,8 @@ pub struct Rule {
 
 /// A trial under way.
 #[derive(Debug)]
-pub struct Simulation<'t> {
-    trial: &'t Trial,
+pub struct Simulation {
+    trial: Trial,
     /// What stays behind of the limits that all callers share, where the rest is lent.
     kept: Option<Tokens>,
     rows: RowMap,
@@ -41,10 +41,10 @@ pub struct Simulation<'t> {
     made: u128,
 }
 
-impl<'t> Simulation<'t> {
+impl Simulation {
     /// One in which nobody has called.
     #[must_use]
-    pub fn new(trial: &'t Trial) -> Self {
+    pub fn new(trial: Trial) -> Self {
         Self { trial, kept: None, rows: RowMap::default(), held: VecDeque::new(), made: 0 }
     }
 
@@ -69,23 +69,19 @@ impl<'t> Simulation<'t> {
     ///
     /// # Errors
     ///
-    /// Any other that the limiter would report, and those of what looks at the rows.
-    pub fn call(
-        &mut self,
-        call: &Arrival,
-        mut show: impl FnMut(&RowMap, Timestamp) -> Result<(), Error>,
-    ) -> Result<Option<Answer>, Error> {
+    /// Any other that the limiter would report.
+    pub fn call(&mut self, call: &Arrival, mut show: impl FnMut(&RowMap, Timestamp)) -> Result<Option<Answer>, Error> {
         self.release(call.at, &mut show)?;
         self.made += 1;
         let plan = match Plan::new([self.trial.call(call, self.kept).with_id(self.made)]) {
             Err(Error::CostExceedsCapacity { .. }) => return Ok(None),
             plan => plan?,
         };
-        show(&self.rows, call.at)?;
+        show(&self.rows, call.at);
         let answer = self.rows.decide(&plan, call.at)?;
         // A refusal leaves the rows as they were shown.
         if let Answer::Granted { receipt, .. } = &answer {
-            show(&self.rows, call.at)?;
+            show(&self.rows, call.at);
             self.hold(receipt, call.at);
         }
         Ok(Some(answer))
@@ -96,13 +92,9 @@ impl<'t> Simulation<'t> {
     /// # Errors
     ///
     /// As for [`call`](Self::call).
-    pub fn release(
-        &mut self,
-        by: Timestamp,
-        mut show: impl FnMut(&RowMap, Timestamp) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub fn release(&mut self, by: Timestamp, mut show: impl FnMut(&RowMap, Timestamp)) -> Result<(), Error> {
         while let Some((done_at, receipt)) = self.held.pop_front_if(|(done_at, _)| *done_at <= by) {
-            show(&self.rows, done_at)?;
+            show(&self.rows, done_at);
             self.rows.decide(&Plan::new([Call::release(&receipt)])?, done_at)?;
         }
         Ok(())
@@ -149,6 +141,17 @@ impl Rule {
     pub fn request(&self, key: &Key) -> Request {
         if self.is_global || key.is_global() { self.limit.global() } else { self.limit.key(key.clone()) }
     }
+
+    /// What a caller's balance is seen by.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Plan::new`].
+    pub fn look(&self, key: &Key) -> Result<Look, Error> {
+        let plan = Plan::new([Call::look(self.request(key))])?;
+        let terms = Terms::of(&self.limit, if self.is_global { &Key::GLOBAL } else { key });
+        Ok(Look { plan, terms })
+    }
 }
 
 #[cfg(test)]
@@ -162,11 +165,11 @@ mod tests {
     fn work_that_ends_gives_its_place_to_the_next_call() {
         let limit = Limit::concurrency("renders", 1, 30 * SECOND);
         let trial = Trial { rules: vec![Rule { limit, is_global: false }], reserve: false, work: Some(2 * SECOND) };
-        let mut simulation = Simulation::new(&trial);
+        let mut simulation = Simulation::new(trial);
         let mut is_granted = |second: i64| {
             let at = Timestamp::from_micros(second * 1_000_000);
             let call = Arrival { at, key: Key::GLOBAL, cost: Tokens::ONE };
-            matches!(simulation.call(&call, |_, _| Ok(())), Ok(Some(Answer::Granted { .. })))
+            matches!(simulation.call(&call, |_, _| ()), Ok(Some(Answer::Granted { .. })))
         };
         assert_eq!([0, 1, 2, 3, 4].map(&mut is_granted), [true, false, true, false, true]);
     }
@@ -176,11 +179,10 @@ mod tests {
         let limit = Limit::token_bucket("any", 1, SECOND);
         let trial = Trial { rules: vec![Rule { limit, is_global: false }], reserve: false, work: None };
         let call = Arrival { at: Timestamp::from_micros(0), key: Key::GLOBAL, cost: Tokens::ONE };
-        let look = Plan::new([Call::look(trial.rules[0].request(&call.key))]).unwrap();
-        let (mut simulation, mut seen) = (Simulation::new(&trial), Vec::new());
+        let look = trial.rules[0].look(&call.key).unwrap();
+        let (mut simulation, mut seen) = (Simulation::new(trial), Vec::new());
         for _ in 0..3 {
-            let show = |rows: &RowMap, at| rows.look(&look, at).map(|balance| seen.push(balance));
-            simulation.call(&call, show).unwrap();
+            simulation.call(&call, |rows, at| seen.push(rows.balance(&look, at))).unwrap();
         }
         let [none, one] = [Tokens::ZERO, Tokens::ONE];
         assert_eq!(seen, [one, none, none, none]);
@@ -199,9 +201,9 @@ mod tests {
             traffic.into_iter().chain(["poisson rate=500 per=1s key=noisy"]).map(|text| text.parse().unwrap());
         let traffic: Vec<Traffic> = traffic.collect();
         let mut counts = [0, 0];
-        let mut simulation = Simulation::new(&trial).lending_above(tokens(200));
+        let mut simulation = Simulation::new(trial).lending_above(tokens(200));
         for call in Arrivals::new(&traffic, 1) {
-            let answer = simulation.call(&call, |_, _| Ok(())).unwrap().unwrap();
+            let answer = simulation.call(&call, |_, _| ()).unwrap().unwrap();
             let is_granted = matches!(answer, Answer::Granted { .. });
             assert!(is_granted || call.key.as_str() == "noisy", "{call:?}");
             counts[usize::from(is_granted)] += 1;

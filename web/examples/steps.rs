@@ -53,8 +53,9 @@ fn scene(random: &mut Rng, kind: &str) -> Value {
 
 /// All that is recorded of a scene.
 fn found(scene: &Value) -> Value {
-    let recording = simulate(&scene.to_string()).unwrap_or_else(|faults| panic!("{faults}: {scene}"));
-    let trial = recording.trial(0).expect("there is one limit");
+    let mut recording = simulate(&scene.to_string()).unwrap_or_else(|faults| panic!("{faults}: {scene}"));
+    let mut trial = recording.next_trial().expect("there is one limit");
+    trial.advance(CALLS).unwrap_or_else(|faults| panic!("{faults}: {scene}"));
     // What is drawn as never crossed is not: a point is an instant and an amount.
     assert!(trial.used().chunks(2).all(|point| point[1] <= trial.bound()), "above the bound: {scene}");
     json!({

@@ -1,4 +1,4 @@
-//! The core for browsers: a page gives a [`Scene`] and gets what became of each call.
+//! The core for browsers: a page gives a [`Scene`] and gets what becomes of each call.
 //!
 //! Instants are microseconds and amounts micro-tokens, as `f64`: exact up to 2^53, which is 285 years and nine thousand
 //! million tokens.
@@ -14,11 +14,11 @@ use serde::Deserialize;
 use wasm_bindgen::prelude::*;
 
 use fault::Fault;
-pub use recording::{Figures, Recording, TrialRecord};
+pub use recording::{Recording, TrialRecord};
 pub use scene::Scene;
 use scene::Tried;
 
-/// Tries the limits of a scene on its calls.
+/// Prepares the calls of a scene, and a trial of each of its limits.
 ///
 /// # Errors
 ///

@@ -1,58 +1,57 @@
+use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call, Plan};
+use tollgate::plan::Answer;
 use tollgate::{Error, Key, Tokens};
-use tollgate_simulation::{Arrival, RowMap, Simulation};
+use tollgate_simulation::{Arrival, Look, RowMap, Rule, Simulation};
 use wasm_bindgen::prelude::*;
 
+use crate::fault::{self, Fault};
 use crate::scene::{Calls, Setting};
 use crate::window::Window;
 
-/// What became of each call of a scene.
+/// The calls of a scene, and a trial of each of its limits.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct Recording {
-    calls: Calls,
-    trials: Vec<TrialRecord>,
+    calls: Rc<Calls>,
+    trials: VecDeque<TrialRecord>,
 }
 
-/// What became of each call under one limit. All instants are since the start.
+/// What becomes of each call under one limit, as far as it was made. All instants are since the start.
 #[wasm_bindgen]
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct TrialRecord {
+    calls: Rc<Calls>,
+    /// The limit whose balance is shown, and what fills a wallet.
+    rule: Rule,
+    funds: Tokens,
+    simulation: Simulation,
+    watch: Watch,
     answers: Vec<u8>,
     waits: Vec<f64>,
     balances: Vec<f64>,
-    levels: Vec<f64>,
-    used: Vec<f64>,
-    bound: f64,
-    figures: Figures,
 }
 
-/// What a trial comes to. Spans are in microseconds.
-#[wasm_bindgen]
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Figures {
-    /// Calls.
-    pub calls: u32,
-    /// Those that were granted.
-    pub granted: u32,
-    /// Those that were refused.
-    pub refused: u32,
-    /// Those that no wait lets through.
-    pub impossible: u32,
-    /// Granted calls that may spend only later.
-    pub waited: u32,
-    /// The longest of these waits.
-    pub worst_wait: f64,
-    /// The longest that a refusal told somebody to wait.
-    pub worst_retry_after: f64,
+/// Follows the balance of one row.
+#[derive(Debug)]
+struct Watch {
+    key: Key,
+    look: Look,
+    start: Timestamp,
+    /// How far apart the balance is noted while nobody calls, and when next.
+    step: Duration,
+    next: Timestamp,
+    levels: Vec<f64>,
+    window: Window,
 }
 
 impl Recording {
-    pub(crate) fn of(settings: &[Setting], calls: Calls) -> Result<Self, Error> {
-        let trials = settings.iter().map(|setting| Recorder::new(setting, &calls)?.run());
+    pub(crate) fn of(settings: Vec<Setting>, calls: Calls) -> Result<Self, Error> {
+        let calls = Rc::new(calls);
+        let trials = settings.into_iter().map(|setting| TrialRecord::of(setting, Rc::clone(&calls)));
         Ok(Self { trials: trials.collect::<Result<_, _>>()?, calls })
     }
 }
@@ -65,33 +64,42 @@ impl Recording {
         since(self.calls.start, self.calls.end)
     }
 
-    /// When each call was made.
+    /// When each call is made.
     #[must_use]
     pub fn instants(&self) -> Vec<f64> {
         self.calls.made.iter().map(|call| since(self.calls.start, call.at)).collect()
     }
 
-    /// What each call cost.
+    /// What each call costs.
     #[must_use]
     pub fn costs(&self) -> Vec<f64> {
         self.calls.made.iter().map(|call| about(call.cost)).collect()
     }
 
-    /// Who made each call.
+    /// Who makes each call: keys, and NUL, which no key has, between them. Many texts would take long over the border.
     #[must_use]
-    pub fn keys(&self) -> Vec<String> {
-        self.calls.made.iter().map(|call| call.key.as_str().to_owned()).collect()
+    pub fn keys(&self) -> String {
+        self.calls.made.iter().map(|call| call.key.as_str()).collect::<Vec<_>>().join("\0")
     }
 
-    /// What became of the calls under one limit.
-    #[must_use]
-    pub fn trial(&self, place: usize) -> Option<TrialRecord> {
-        self.trials.get(place).cloned()
+    /// The trial of the first limit, then that of the next.
+    #[wasm_bindgen(js_name = nextTrial)]
+    pub fn next_trial(&mut self) -> Option<TrialRecord> {
+        self.trials.pop_front()
     }
 }
 
 #[wasm_bindgen]
 impl TrialRecord {
+    /// Makes so many more calls. Says whether all are made; then it is not to be asked again.
+    ///
+    /// # Errors
+    ///
+    /// A fault of the scene, as JSON.
+    pub fn advance(&mut self, calls: usize) -> Result<bool, String> {
+        self.make(calls).map_err(|error| fault::json(&[Fault::of("scene", error)]))
+    }
+
     /// For each call 0 if it was granted, 1 if it was refused, 2 if no wait lets it through.
     #[must_use]
     pub fn answers(&self) -> Vec<u8> {
@@ -113,146 +121,110 @@ impl TrialRecord {
     /// The balance of the first caller: instant and balance, in turn.
     #[must_use]
     pub fn levels(&self) -> Vec<f64> {
-        self.levels.clone()
+        self.watch.levels.clone()
     }
 
     /// What the bound bounds, of the first caller: instant and amount, in turn.
     #[must_use]
     pub fn used(&self) -> Vec<f64> {
-        self.used.clone()
+        self.watch.window.points.clone()
     }
 
     /// What is never crossed.
     #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "it is drawn")]
     pub fn bound(&self) -> f64 {
-        self.bound
-    }
-
-    /// What the trial comes to.
-    #[must_use]
-    pub fn figures(&self) -> Figures {
-        self.figures
+        self.watch.window.bound as f64
     }
 }
 
-/// Makes the record of a trial.
-struct Recorder<'t> {
-    setting: &'t Setting,
-    calls: &'t Calls,
-    simulation: Simulation<'t>,
-    watch: Watch,
-    answers: Vec<u8>,
-    waits: Vec<f64>,
-    balances: Vec<f64>,
-    figures: Figures,
-}
-
-/// Follows the balance of one row.
-struct Watch {
-    look: Plan,
-    start: Timestamp,
-    /// How far apart the balance is noted while nobody calls, and when next.
-    step: Duration,
-    next: Timestamp,
-    levels: Vec<f64>,
-    window: Window,
-}
-
-impl<'t> Recorder<'t> {
-    fn new(setting: &'t Setting, calls: &'t Calls) -> Result<Self, Error> {
-        let rule = setting.watched();
-        let first = calls.made.first().map_or(&Key::GLOBAL, |first| &first.key);
+impl TrialRecord {
+    fn of(Setting { trial, kept, funds }: Setting, calls: Rc<Calls>) -> Result<Self, Error> {
+        let rule = trial.rules.last().expect("a trial of a scene has a limit").clone();
+        let key = calls.made.first().map_or(Key::GLOBAL, |first| first.key.clone());
         let span = u64::try_from(calls.end.micros() - calls.start.micros()).unwrap_or(0);
         let watch = Watch {
-            look: Plan::new([Call::look(rule.request(first))])?,
+            look: rule.look(&key)?,
+            key,
             start: calls.start,
             step: Duration::from_micros((span / NOTES).max(1)),
             next: calls.start,
             levels: Vec::new(),
-            window: Window::of(&rule.limit, setting.funds),
+            window: Window::of(&rule.limit, funds, calls.start),
         };
-        let simulation = Simulation::new(&setting.trial).lending_above(setting.kept);
+        let simulation = Simulation::new(trial).lending_above(kept);
         let (answers, waits, balances) = (Vec::new(), Vec::new(), Vec::new());
-        let figures = Figures::default();
-        Ok(Self { setting, calls, simulation, watch, answers, waits, balances, figures })
+        Ok(Self { calls, rule, funds, simulation, watch, answers, waits, balances })
     }
 
-    fn run(mut self) -> Result<TrialRecord, Error> {
-        self.watch.window.point(self.calls.start.micros());
-        for call in &self.calls.made {
+    fn make(&mut self, calls: usize) -> Result<bool, Error> {
+        let Calls { made, end, .. } = &*Rc::clone(&self.calls);
+        for call in made.iter().skip(self.answers.len()).take(calls) {
             self.call(call)?;
         }
-        let end = self.calls.end;
-        let watch = &mut self.watch;
-        self.simulation.release(end, |rows, at| watch.see(rows, at))?;
-        self.watch.see(self.simulation.rows(), end)?;
-        self.watch.window.point(end.micros());
-        let Self { answers, waits, balances, figures, watch: Watch { levels, mut window, start, .. }, .. } = self;
-        for point in window.points.chunks_mut(2) {
-            point[0] -= instant(start);
+        let is_whole = self.answers.len() == made.len();
+        if is_whole {
+            self.release(*end)?;
+            self.watch.see(self.simulation.rows(), *end);
+            self.watch.window.point(end.micros());
         }
-        #[expect(clippy::cast_precision_loss, reason = "it is drawn")]
-        let bound = window.bound as f64;
-        Ok(TrialRecord { answers, waits, balances, levels, used: window.points, bound, figures })
+        Ok(is_whole)
     }
 
-    fn call(&mut self, call: &'t Arrival) -> Result<(), Error> {
-        let rule = self.setting.watched();
-        if self.setting.funds > Tokens::ZERO
-            && !self.simulation.rows().has(&Plan::new([Call::look(rule.request(&call.key))])?)
-        {
-            self.simulation.credit(&call.key, self.setting.funds, call.at)?;
+    fn call(&mut self, call: &Arrival) -> Result<(), Error> {
+        if self.funds > Tokens::ZERO && !self.simulation.rows().has(&self.rule.look(&call.key)?) {
+            self.simulation.credit(&call.key, self.funds, call.at)?;
         }
-        let is_watched = rule.is_global || self.calls.made.first().is_some_and(|first| first.key == call.key);
+        self.release(call.at)?;
+        let is_watched = self.rule.is_global || self.watch.key == call.key;
         let watch = &mut self.watch;
-        let answer = self.simulation.call(call, |rows, at| if is_watched { watch.see(rows, at) } else { Ok(()) })?;
-        self.figures.calls += 1;
+        let answer = self.simulation.call(call, |rows, at| {
+            if is_watched {
+                watch.see(rows, at);
+            }
+        })?;
         let (answer, wait, balance) = match answer {
             Some(Answer::Granted { ready_at, remaining, .. }) => {
-                let wait = since(call.at, ready_at).max(0.0);
-                self.figures.granted += 1;
-                self.figures.waited += u32::from(wait > 0.0);
-                self.figures.worst_wait = self.figures.worst_wait.max(wait);
                 if is_watched {
                     self.watch.window.granted(call.at, call.cost);
                 }
-                (GRANTED, wait, remaining)
+                (GRANTED, since(call.at, ready_at).max(0.0), remaining)
             }
             Some(Answer::Denied(denied)) => {
                 let wait = denied.retry_at.map_or(NEVER, |retry_at| since(call.at, retry_at.into()));
-                self.figures.refused += 1;
-                self.figures.worst_retry_after = self.figures.worst_retry_after.max(wait);
                 (REFUSED, wait, denied.remaining)
             }
             Some(Answer::Done(_) | Answer::Settled(_)) => unreachable!("a call that takes is granted or denied"),
-            None => {
-                self.figures.impossible += 1;
-                (IMPOSSIBLE, NEVER, Tokens::ZERO)
-            }
+            None => (IMPOSSIBLE, NEVER, Tokens::ZERO),
         };
         self.answers.push(answer);
         self.waits.push(wait);
         self.balances.push(about(balance));
         Ok(())
     }
+
+    /// Ends all work that is done by an instant, also that of callers who are not watched: what they leave is seen.
+    fn release(&mut self, by: Timestamp) -> Result<(), Error> {
+        let watch = &mut self.watch;
+        self.simulation.release(by, |rows, at| watch.see(rows, at))
+    }
 }
 
 impl Watch {
     /// Goes on to an instant, and notes the balance on the way and there.
-    fn see(&mut self, rows: &RowMap, to: Timestamp) -> Result<(), Error> {
+    fn see(&mut self, rows: &RowMap, to: Timestamp) {
         while self.next < to {
-            self.note(rows, self.next)?;
+            self.note(rows, self.next);
             self.next = self.next.plus(self.step);
         }
-        self.note(rows, to)
+        self.note(rows, to);
     }
 
-    fn note(&mut self, rows: &RowMap, at: Timestamp) -> Result<(), Error> {
-        let balance = rows.look(&self.look, at)?;
+    fn note(&mut self, rows: &RowMap, at: Timestamp) {
+        let balance = rows.balance(&self.look, at);
         self.window.pass(at);
         self.window.balance(at, balance);
         self.levels.extend([since(self.start, at), about(balance)]);
-        Ok(())
     }
 }
 
@@ -267,11 +239,6 @@ fn about(tokens: Tokens) -> f64 {
     tokens.micros() as f64
 }
 
-#[expect(clippy::cast_precision_loss, reason = "exact until the year 2255")]
-fn instant(at: Timestamp) -> f64 {
-    at.micros() as f64
-}
-
 const GRANTED: u8 = 0;
 const REFUSED: u8 = 1;
 const IMPOSSIBLE: u8 = 2;
@@ -279,3 +246,22 @@ const NEVER: f64 = -1.0;
 
 /// So often a balance is noted while nobody calls: more than a plot has pixels.
 const NOTES: u64 = 600;
+
+#[cfg(test)]
+mod tests {
+    use crate::simulate;
+
+    #[test]
+    fn work_that_ends_before_another_caller_comes_is_seen_to_end_then() {
+        let scene = r#"{
+            "limits": [{ "name": "renders", "words": [["kind", "concurrency"], ["rate", "1"], ["lease", "1m"]] }],
+            "csv": "time,key\n0,ada\n3,bob\n4,bob\n",
+            "work": "2s"
+        }"#;
+        let mut trial = simulate(scene).unwrap().next_trial().unwrap();
+        assert_eq!([trial.advance(1), trial.advance(2)], [Ok(false), Ok(true)]);
+        let levels = trial.levels();
+        let is_free_at = |instant: f64| levels.chunks(2).rfind(|level| level[0] <= instant).unwrap()[1] > 0.0;
+        assert_eq!([1e6, 1.99e6, 2.1e6].map(is_free_at), [false, false, true]);
+    }
+}

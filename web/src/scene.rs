@@ -73,11 +73,11 @@ pub(crate) struct Setting {
 }
 
 impl Scene {
-    /// Makes the calls under each limit.
+    /// Prepares the calls, and a trial of each limit.
     pub(crate) fn record(&self) -> Result<Recording, Vec<Fault>> {
         match (self.settings(), self.calls()) {
             (Ok(settings), Ok(calls)) => {
-                Recording::of(&settings, calls).map_err(|error| vec![Fault::of("scene", error)])
+                Recording::of(settings, calls).map_err(|error| vec![Fault::of("scene", error)])
             }
             (settings, calls) => Err(settings.err().into_iter().chain(calls.err()).flatten().collect()),
         }
@@ -166,13 +166,6 @@ impl Scene {
             return Err(vec![Fault::of("csv", "there is no call in it")]);
         };
         Ok(Calls { start: first.at, end: last.at, made })
-    }
-}
-
-impl Setting {
-    /// The limit whose balance is shown: the one that is lent, or the only one.
-    pub(crate) fn watched(&self) -> &Rule {
-        self.trial.rules.last().expect("a trial of a scene has a limit")
     }
 }
 

@@ -5,17 +5,20 @@ use tollgate::{Limit, LimitKind, Tokens};
 
 /// What promise 1 bounds, for one row: how much was granted in the last period, how much is held, or how much was
 /// spent.
+#[derive(Debug)]
 pub(crate) struct Window {
     counts: Counts,
+    start: Timestamp,
     pub(crate) bound: i128,
     used: i128,
     /// What still counts, and until when.
     grants: VecDeque<(i64, i128)>,
+    /// Instants since the start, and what counts there, in turn.
     pub(crate) points: Vec<f64>,
 }
 
 /// Which grants count at an instant.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Counts {
     /// Those of the last so many microseconds.
     Last(i64),
@@ -26,7 +29,7 @@ enum Counts {
 }
 
 impl Window {
-    pub(crate) fn of(limit: &Limit, funds: Tokens) -> Self {
+    pub(crate) fn of(limit: &Limit, funds: Tokens, start: Timestamp) -> Self {
         let [rate, reserved, funds] = [limit.rate, limit.max_reserved, funds].map(wide);
         let capacity = limit.capacity.map_or(rate, wide);
         let period = i64::try_from(limit.period.as_micros()).expect("a period is at most a thousand years");
@@ -39,7 +42,9 @@ impl Window {
             LimitKind::Concurrency => (Counts::Held, rate),
             _ => (Counts::Ever, funds + reserved),
         };
-        Self { counts, bound, used: 0, grants: VecDeque::new(), points: Vec::new() }
+        let mut window = Self { counts, start, bound, used: 0, grants: VecDeque::new(), points: Vec::new() };
+        window.point(start.micros());
+        window
     }
 
     /// Notes what a call was granted.
@@ -81,7 +86,7 @@ impl Window {
     /// Notes what counts at an instant.
     #[expect(clippy::cast_precision_loss, reason = "it is drawn")]
     pub(crate) fn point(&mut self, at: i64) {
-        self.points.extend([at as f64, self.used as f64]);
+        self.points.extend([(at - self.start.micros()) as f64, self.used as f64]);
     }
 }
 

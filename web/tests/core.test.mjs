@@ -58,6 +58,21 @@ for (const [fact, words, calls, figures] of known) {
   });
 }
 
+test("a recording is made in slices, and comes to the same", async () => {
+  const limit = (kind) => ({ name: kind, words: [["kind", kind], ["rate", "500"], ["per", "1s"]], global: false });
+  const scene = { limits: [limit("token_bucket"), limit("sliding_window")], traffic: ["constant rate=1000 per=1s for=10s"] };
+  const [pauses, isSame] = await browser.run((scene) => {
+    const text = (record) => JSON.stringify(record, (_, value) => (ArrayBuffer.isView(value) ? [...value] : value));
+    const slices = tollgate.recorded(scene);
+    for (let pauses = 0; ; pauses += 1) {
+      const { done, value } = slices.next();
+      if (done) return [pauses, text(value) === text(tollgate.record(scene))];
+    }
+  }, scene);
+  assert.equal(pauses, 198, "two limits, a hundred slices each of a hundred calls, and no pause after the last of each");
+  assert.ok(isSame);
+});
+
 test("faults name the place that has them", async () => {
   const scene = {
     limits: [{ name: "any", words: [["kind", "token_bucket"], ["rate", "0"], ["per", "1s"]] }],

@@ -28,6 +28,7 @@ test("each example is recorded, and nothing used is above its bound", async () =
   const examples = await browser.run(() => document.querySelectorAll("#preset option:not([hidden])").length);
   for (let example = 0; example < examples; example += 1) {
     await choose("#preset", `${example}`);
+    await whole();
     const faults = await browser.run(() => [...document.querySelectorAll(".fault")].map((fault) => fault.textContent).join(""));
     assert.equal(faults, "", `of example ${example}`);
     const [granted] = (await figures())[0];
@@ -59,6 +60,43 @@ test("a fault is told beside its field, and the last good state stays", async ()
   await browser.fill("#calls", "steady rate=1 per=1s");
   assert.match(await text("#calls-fault"), /"steady" is no pattern of traffic/);
   assert.notEqual(before, "");
+});
+
+test("a scene is recorded frame by frame, and given up for a newer one, but not for one with faults", async () => {
+  const seen = await browser.run(async () => {
+    // By this clock each slice takes longer than a frame has time for.
+    let seconds = 0;
+    performance.now = () => 1000 * (seconds += 1);
+    const [calls, trials] = ["#calls", "#trials"].map((selector) => document.querySelector(selector));
+    const shown = () => `${document.querySelector(".trial dd.refused").textContent} refused, ${new URLSearchParams(location.hash.slice(1)).get("calls")}`;
+    const fill = (text) => {
+      calls.value = text;
+      calls.dispatchEvent(new Event("input", { bubbles: true }));
+    };
+    const frame = () => new Promise(requestAnimationFrame);
+    const seen = [];
+    const look = () => seen.at(-1) === shown() || seen.push(shown());
+    fill("burst size=1000 every=1h for=1s");
+    look();
+    await frame();
+    fill("burst size=2000 every=1h for=1s");
+    look();
+    await frame();
+    fill("burst size=2000 every=never");
+    seen.push(document.querySelector("#calls-fault").textContent);
+    while (trials.ariaBusy === "true") {
+      look();
+      await frame();
+    }
+    look();
+    return seen;
+  });
+  assert.deepEqual(seen, [
+    "0 refused, burst size=10 every=2s for=10s key=dashboard",
+    '"every=never": "never" is not a span of time: expected number at 0 (write "1h 30m")',
+    "0 refused, burst size=10 every=2s for=10s key=dashboard",
+    "1990 refused, burst size=2000 every=1h for=1s",
+  ]);
 });
 
 test("a link shows the same", async () => {
@@ -124,6 +162,7 @@ test("a second limit is compared, and dropped", async () => {
 test("what each caller got is told", async () => {
   await browser.open(page);
   await choose("#preset", "2");
+  await whole();
   const got = await browser.run(() => [...document.querySelectorAll(".callers")].map((line) => line.textContent));
   assert.deepEqual(got, ["granted in all: noisy 319 of 3000, quiet 308 of 308", "granted in all: noisy 918 of 3000, quiet 41 of 308"]);
 });
@@ -131,7 +170,10 @@ test("what each caller got is told", async () => {
 test("shares are lent, and by what all callers share", async () => {
   await browser.open(page);
   await choose("#preset", "3");
-  const got = () => browser.run(() => [...document.querySelectorAll(".callers")].map((line) => line.textContent));
+  const got = async () => {
+    await whole();
+    return browser.run(() => [...document.querySelectorAll(".callers")].map((line) => line.textContent));
+  };
   assert.deepEqual(await got(), ["granted in all: quiet 534 of 534, noisy 119 of 4977", "granted in all: quiet 534 of 534, noisy 565 of 4977"]);
   assert.equal(await text("#name-1"), "own and shared");
   await browser.click("#tab-command");
@@ -233,12 +275,24 @@ async function size(width, height, theme) {
   await browser.cdp("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: theme }] });
 }
 
+/** Waits until what is shown is what is filled in. */
+function whole() {
+  return browser.run(() => new Promise((whole) => {
+    const trials = document.querySelector("#trials");
+    const look = () => trials.ariaBusy === "true" || whole();
+    new MutationObserver(look).observe(trials, { attributes: true });
+    look();
+  }));
+}
+
 /** Grants, refusals and balance of each limit. */
-function figures() {
+async function figures() {
+  await whole();
   return browser.run(() => [...document.querySelectorAll(".trial")].map((trial) => [...trial.querySelectorAll("dd")].map((figure) => figure.textContent)));
 }
 
-function text(selector) {
+async function text(selector) {
+  await whole();
   return browser.run((selector) => document.querySelector(selector).textContent, selector);
 }
 

@@ -1,5 +1,5 @@
 // The page: what is filled in becomes a scene, the core records it, and a cursor plays the record.
-import { Answer, Faulty, type Record, type Trial, record, rust } from "./core";
+import { Answer, type Fault, Faulty, type Record, type Slices, type Trial, record, recorded, rust } from "./core";
 import { complain, limitEditor, put } from "./form";
 import { LEFT, RIGHT, bars, busiest, instantText, line, spanText, tokensText } from "./plot";
 import { PRESETS } from "./presets";
@@ -12,6 +12,8 @@ const SIDES = ["A", "B"] as const;
 const ROWS = 8;
 /** How long the whole scene plays, in milliseconds. */
 const WHOLE = 12_000;
+/** How long the page records in a frame, in milliseconds: the rest of it is for drawing, and for whoever types. */
+const BUDGET = 8;
 const SPAN_STEPS = 1000;
 
 let state: State = stateOf(location.hash) ?? structuredClone(PRESETS[0]!.state);
@@ -19,6 +21,8 @@ let csv = "";
 let shown: Record;
 /** The scene that `shown` is the record of: the last one without faults. */
 let good: State = state;
+/** What is being recorded, if something is. */
+let pending: Slices | undefined;
 /** Grants and refusals of each trial before each call. */
 let sums: Uint32Array[] = [];
 let now = 0;
@@ -31,38 +35,63 @@ const editors = SIDES.map((side, place) =>
 
 // What is filled in.
 
-function change(part: Partial<State>): void {
+function change(part: Partial<State>): Promise<boolean> {
   state = { ...state, ...part };
   at<HTMLSelectElement>("preset").value = "";
   at("point").textContent = "";
-  update("keep");
+  return update("keep");
 }
 
-function update(cursor: "keep" | "end"): void {
-  const atEnd = now >= shown.span;
-  const faults = read();
-  fill(faults);
-  if (faults.length === 0) {
-    history.replaceState(null, "", hashOf(state));
-    draw();
-    seek(cursor === "end" || atEnd ? shown.span : Math.min(now, shown.span));
-  }
-}
-
-/** Records the scene. If it has faults the last good record stays. */
-function read(): Faulty["faults"] {
+/** Records the scene frame by frame, then shows it; says whether it did: it may have faults, or a newer one comes. */
+async function update(cursor: "keep" | "end"): Promise<boolean> {
+  const own = state;
+  const slices = recorded(sceneOf(own, csv));
   try {
-    shown = record(sceneOf(state, csv));
-    good = state;
-    sums = shown.trials.map(sumsOf);
-    return [];
+    // A scene with faults takes the place of no other: the last good one stays, also where it is not whole yet.
+    let record = slice(slices);
+    fill([]);
+    pending = slices;
+    at("trials").ariaBusy = "true";
+    while (record === undefined) {
+      await new Promise(requestAnimationFrame);
+      if (pending !== slices) return false;
+      record = slice(slices);
+    }
+    show(record, own, cursor);
+    history.replaceState(null, "", hashOf(own));
   } catch (error) {
-    if (error instanceof Faulty) return error.faults;
-    throw error;
+    if (!(error instanceof Faulty)) throw error;
+    if (state === own) fill(error.faults);
+    return false;
+  } finally {
+    slices.return(undefined as never);
+    if (pending === slices) {
+      pending = undefined;
+      at("trials").ariaBusy = "false";
+    }
   }
+  return true;
 }
 
-function fill(faults: Faulty["faults"]): void {
+/** Records for as long as a frame has time for it. */
+function slice(slices: Slices): Record | undefined {
+  const began = performance.now();
+  do {
+    const { done, value } = slices.next();
+    if (done) return value;
+  } while (performance.now() - began < BUDGET);
+  return undefined;
+}
+
+function show(record: Record, of: State, cursor: "keep" | "end"): void {
+  const atEnd = cursor === "end" || now >= shown.span;
+  [shown, good] = [record, of];
+  sums = record.trials.map(sumsOf);
+  draw();
+  seek(atEnd ? record.span : now);
+}
+
+function fill(faults: Fault[]): void {
   state.limits.forEach((form, place) => {
     const start = `limits.${place}.`;
     const own = faults.filter((fault) => fault.place.startsWith(start));
@@ -146,8 +175,11 @@ function used(form: LimitForm, caller: string): string {
 /** What each caller got of its calls; those of one name with numbers are one. */
 function callers(trial: Trial): string {
   const got = new Map<string, [granted: number, calls: number]>();
+  // Keys are few and calls are many, so what costs time is done once a key.
+  const names = new Map<string, string>();
   shown.keys.forEach((key, call) => {
-    const name = key.replace(/-\d+$/, "") || "all callers";
+    const name = names.get(key) ?? (key.replace(/-\d+$/, "") || "all callers");
+    names.set(key, name);
     const [granted, calls] = got.get(name) ?? [0, 0];
     got.set(name, [granted + (trial.answers[call] === Answer.Granted ? 1 : 0), calls + 1]);
   });
@@ -155,7 +187,7 @@ function callers(trial: Trial): string {
 }
 
 function summary(form: LimitForm, { figures }: Trial): string {
-  const worst = figures.worst_retry_after > 0 ? ` The longest wait told was ${spanText(figures.worst_retry_after)}.` : "";
+  const worst = figures.longest > 0 ? ` The longest wait told was ${spanText(figures.longest)}.` : "";
   return `${form.name}: of ${figures.calls} calls ${figures.granted} are granted and ${figures.refused} refused.${worst}`;
 }
 
@@ -245,11 +277,12 @@ function say(text: string): void {
   at("said").textContent = text;
 }
 
-function callNow(): void {
-  const clicks = [...state.clicks, Math.floor(now)].sort((one, other) => one - other);
-  change({ clicks });
+async function callNow(): Promise<void> {
+  const instant = Math.floor(now);
+  const clicks = [...state.clicks, instant].sort((one, other) => one - other);
+  const isShown = await change({ clicks });
   const trial = shown.trials[0];
-  if (trial !== undefined) say(`your call: ${answerOf(trial, callsBy(now) - 1)[1]}`);
+  if (isShown && trial !== undefined) say(`your call: ${answerOf(trial, callsBy(instant) - 1)[1]}`);
 }
 
 // What is taken away.
@@ -428,13 +461,28 @@ function start(): void {
     }
   });
   named();
-  update("end");
+  open();
   let width = innerWidth;
   addEventListener("resize", () => {
     if (width !== innerWidth) draw();
     width = innerWidth;
     seek(now);
   });
+}
+
+/** Shows the first scene, whole: there is no picture yet that could stand still. */
+function open(): void {
+  try {
+    show(record(sceneOf(state, csv)), state, "end");
+    history.replaceState(null, "", hashOf(state));
+    fill([]);
+  } catch (error) {
+    if (!(error instanceof Faulty)) throw error;
+    // A scene from a link may have faults: then the first example is behind them.
+    const example = PRESETS[0]!.state;
+    show(record(sceneOf(example, csv)), example, "end");
+    fill(error.faults);
+  }
 }
 
 function choose(place: number): void {
@@ -471,13 +519,4 @@ function key(event: KeyboardEvent): void {
   does();
 }
 
-// A scene from a link may have faults: then the first example stays behind them.
-const linked = state;
-state = structuredClone(PRESETS[0]!.state);
-read();
-state = linked;
 start();
-if (at("trials").childElementCount === 0) {
-  draw();
-  seek(shown!.span);
-}

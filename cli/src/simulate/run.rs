@@ -1,6 +1,6 @@
 use serde::Serialize;
 use tollgate::algebra::Timestamp;
-use tollgate::plan::{Answer, Call, Plan};
+use tollgate::plan::Answer;
 use tollgate::{Error, Tokens};
 use tollgate_simulation::{Arrival, Rule, Simulation, Trial};
 
@@ -24,7 +24,7 @@ pub(super) struct Run<'t> {
     trial: &'t Trial,
     /// What stays behind of the limits that all callers share, where the rest is lent.
     kept: Option<Tokens>,
-    simulation: Simulation<'t>,
+    simulation: Simulation,
     tally: Tally,
     series: Series,
 }
@@ -32,9 +32,9 @@ pub(super) struct Run<'t> {
 impl<'t> Run<'t> {
     /// Draws the balances of the first caller.
     pub(super) fn new(trial: &'t Trial, kept: Option<Tokens>, first: &Arrival) -> Result<Self, Error> {
-        let looks = trial.rules.iter().map(|rule| Plan::new([Call::look(rule.request(&first.key))]));
+        let looks = trial.rules.iter().map(|rule| rule.look(&first.key));
         let series = Series::new(first.at, looks.collect::<Result<_, _>>()?);
-        let simulation = Simulation::new(trial).lending_above(kept);
+        let simulation = Simulation::new(trial.clone()).lending_above(kept);
         Ok(Self { trial, kept, simulation, tally: Tally::default(), series })
     }
 
@@ -57,16 +57,16 @@ impl<'t> Run<'t> {
     }
 
     /// Sums up. The traffic may have a known end after the last call.
-    pub(super) fn finish(mut self, end: Option<Timestamp>) -> Result<TrialReport, Error> {
+    pub(super) fn finish(mut self, end: Option<Timestamp>) -> TrialReport {
         if let Some(end) = end {
             // The end itself begins no bin.
-            self.series.observe(self.simulation.rows(), Timestamp::from_micros(end.micros() - 1))?;
+            self.series.observe(self.simulation.rows(), Timestamp::from_micros(end.micros() - 1));
         }
         let Trial { rules, .. } = self.trial;
         let label = rules.iter().map(|rule| rule.limit.name()).collect::<Vec<_>>().join(" and ");
         let label = self.kept.map_or(label.clone(), |kept| format!("{label}, lent above {kept}"));
         let limits = rules.iter().map(definition).collect();
-        Ok(TrialReport { label, limits, figures: self.tally.finish(), series: self.series })
+        TrialReport { label, limits, figures: self.tally.finish(), series: self.series }
     }
 }
 

@@ -4,9 +4,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Serialize, Serializer};
 use tollgate::algebra::Timestamp;
-use tollgate::plan::Plan;
-use tollgate::{Error, Key, Tokens};
-use tollgate_simulation::RowMap;
+use tollgate::{Key, Tokens};
+use tollgate_simulation::{Look, RowMap};
 
 /// What came of a trial, in numbers.
 #[derive(Debug, Default, Serialize)]
@@ -83,7 +82,7 @@ pub(super) struct Series {
     pub(super) bins: Vec<Bin>,
     /// A look at each limit, for the key that is watched.
     #[serde(skip)]
-    looks: Vec<Plan>,
+    looks: Vec<Look>,
     /// Where the last bin ends, and the next one begins.
     #[serde(skip)]
     edge: Timestamp,
@@ -107,22 +106,22 @@ pub(super) struct Level {
 
 impl Series {
     /// From an instant on. Bins begin as narrow as a millisecond, which is less than most recorded traffic tells apart.
-    pub(super) fn new(start: Timestamp, looks: Vec<Plan>) -> Self {
+    pub(super) fn new(start: Timestamp, looks: Vec<Look>) -> Self {
         Self { start: start.into(), width_us: 1_000, bins: Vec::new(), looks, edge: start }
     }
 
     /// Goes on to an instant, and notes the balances there and where bins end on the way.
-    pub(super) fn observe(&mut self, rows: &RowMap, to: Timestamp) -> Result<(), Error> {
+    pub(super) fn observe(&mut self, rows: &RowMap, to: Timestamp) {
         while self.edge <= to && self.edge < Timestamp::MAX {
-            self.note(rows, self.edge)?;
+            self.note(rows, self.edge);
             if self.bins.len() == MAX_BINS {
                 self.halve();
             }
             self.bins.push(Bin { granted: 0, refused: 0, levels: Vec::new() });
-            self.note(rows, self.edge)?;
+            self.note(rows, self.edge);
             self.edge = self.edge.plus(Duration::from_micros(self.width_us));
         }
-        self.note(rows, to)
+        self.note(rows, to);
     }
 
     /// A call in the last bin.
@@ -138,17 +137,16 @@ impl Series {
     }
 
     /// Notes the balances at an instant of the last bin.
-    fn note(&mut self, rows: &RowMap, at: Timestamp) -> Result<(), Error> {
-        let Some(bin) = self.bins.last_mut() else { return Ok(()) };
+    fn note(&mut self, rows: &RowMap, at: Timestamp) {
+        let Some(bin) = self.bins.last_mut() else { return };
         for (place, look) in self.looks.iter().enumerate() {
-            let balance = rows.look(look, at)?;
+            let balance = rows.balance(look, at);
             let level = Level { low: balance, high: balance };
             match bin.levels.get_mut(place) {
                 Some(other) => *other = other.and(level),
                 None => bin.levels.push(level),
             }
         }
-        Ok(())
     }
 
     fn halve(&mut self) {
