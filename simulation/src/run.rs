@@ -35,6 +35,8 @@ pub struct Simulation {
     /// What stays behind of the limits that all callers share, where the rest is lent.
     kept: Option<Tokens>,
     rows: RowMap,
+    /// Plans by who asks for how much, where a call may be made again.
+    plans: Vec<(Key, Option<Tokens>, Plan)>,
     /// What calls hold, and when their work is done, the first first.
     held: VecDeque<(Timestamp, Receipt)>,
     /// How many calls were made. Their numbers name what they hold.
@@ -45,7 +47,7 @@ impl Simulation {
     /// One in which nobody has called.
     #[must_use]
     pub fn new(trial: Trial) -> Self {
-        Self { trial, kept: None, rows: RowMap::default(), held: VecDeque::new(), made: 0 }
+        Self { trial, kept: None, rows: RowMap::default(), plans: Vec::new(), held: VecDeque::new(), made: 0 }
     }
 
     /// The same, with guaranteed shares: who is refused takes from the limits that all callers share alone, if so many
@@ -73,18 +75,34 @@ impl Simulation {
     pub fn call(&mut self, call: &Arrival, mut show: impl FnMut(&RowMap, Timestamp)) -> Result<Option<Answer>, Error> {
         self.release(call.at, &mut show)?;
         self.made += 1;
-        let plan = match Plan::new([self.trial.call(call, self.kept).with_id(self.made)]) {
+        let place = match self.plan(call) {
             Err(Error::CostExceedsCapacity { .. }) => return Ok(None),
-            plan => plan?,
+            place => place?,
         };
         show(&self.rows, call.at);
-        let answer = self.rows.decide(&plan, call.at)?;
+        let answer = self.rows.decide(&self.plans[place].2, call.at)?;
         // A refusal leaves the rows as they were shown.
         if let Answer::Granted { receipt, .. } = &answer {
             show(&self.rows, call.at);
             self.hold(receipt, call.at);
         }
         Ok(Some(answer))
+    }
+
+    /// The place of a call's plan.
+    fn plan(&mut self, call: &Arrival) -> Result<usize, Error> {
+        let is_of = |(key, cost, _): &(Key, Option<Tokens>, Plan)| (key, *cost) == (&call.key, Some(call.cost));
+        if let Some(place) = self.plans.iter().position(is_of) {
+            return Ok(place);
+        }
+        if self.plans.len() == FEW {
+            self.plans.clear();
+        }
+        let asked = self.trial.call(call, self.kept);
+        // A plan that names what it takes is for one call.
+        let cost = Some(call.cost).filter(|_| !asked.needs_id());
+        self.plans.push((call.key.clone(), cost, Plan::new([asked.with_id(self.made)])?));
+        Ok(self.plans.len() - 1)
     }
 
     /// Ends all work that is done by an instant. Shows the rows before each release.
@@ -153,6 +171,9 @@ impl Rule {
         Ok(Look { plan, terms })
     }
 }
+
+/// So many plans are found faster than one is made.
+const FEW: usize = 16;
 
 #[cfg(test)]
 mod tests {

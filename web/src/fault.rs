@@ -1,9 +1,7 @@
 use std::fmt::Display;
 
-use serde::Serialize;
-
 /// What is wrong with a scene, and where.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Fault {
     /// A part of the scene: `limits.0.rate`, `traffic.1`, `csv`.
     pub(crate) place: String,
@@ -16,6 +14,7 @@ impl Fault {
     }
 }
 
-pub(crate) fn json(faults: &[Fault]) -> String {
-    serde_json::to_string(faults).expect("faults are texts and numbers")
+/// Faults as one text: places and messages in turn, each before a NUL. What they quote has its own escaped.
+pub(crate) fn text(faults: &[Fault]) -> String {
+    faults.iter().flat_map(|fault| [&fault.place, "\0", &fault.message, "\0"]).collect()
 }

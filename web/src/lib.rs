@@ -22,21 +22,21 @@ use scene::Tried;
 ///
 /// # Errors
 ///
-/// The faults of the scene, as JSON.
+/// The faults of the scene, as one text.
 #[wasm_bindgen]
 pub fn simulate(scene: &str) -> Result<Recording, String> {
-    read(scene).and_then(|scene: Scene| scene.record()).map_err(|faults| fault::json(&faults))
+    read(scene).and_then(|scene: Scene| scene.record()).map_err(|faults| fault::text(&faults))
 }
 
 /// A limit, as a scene has it, as Rust: a constant.
 ///
 /// # Errors
 ///
-/// Its faults, as JSON.
+/// Its faults, as one text.
 #[wasm_bindgen(js_name = rustOf)]
 pub fn rust_of(limit: &str) -> Result<String, String> {
     let limit = read(limit).and_then(|limit: Tried| limit.limit("limit"));
-    limit.map(|limit| source::constant(&limit)).map_err(|faults| fault::json(&faults))
+    limit.map(|limit| source::constant(&limit)).map_err(|faults| fault::text(&faults))
 }
 
 fn read<'t, T: Deserialize<'t>>(text: &'t str) -> Result<T, Vec<Fault>> {

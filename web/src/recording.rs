@@ -95,9 +95,9 @@ impl TrialRecord {
     ///
     /// # Errors
     ///
-    /// A fault of the scene, as JSON.
+    /// A fault of the scene, as a text.
     pub fn advance(&mut self, calls: usize) -> Result<bool, String> {
-        self.make(calls).map_err(|error| fault::json(&[Fault::of("scene", error)]))
+        self.make(calls).map_err(|error| fault::text(&[Fault::of("scene", error)]))
     }
 
     /// For each call 0 if it was granted, 1 if it was refused, 2 if no wait lets it through.

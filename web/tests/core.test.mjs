@@ -75,8 +75,8 @@ test("a recording is made in slices, and comes to the same", async () => {
 
 test("faults name the place that has them", async () => {
   const scene = {
-    limits: [{ name: "any", words: [["kind", "token_bucket"], ["rate", "0"], ["per", "1s"]] }],
-    traffic: ["burst size=1 every=1s", "steady rate=1 per=1s"],
+    limits: [{ name: "any", words: [["kind", "token_bucket"], ["rate", "0"], ["per", "1\0s"]] }],
+    traffic: ["burst size=1 every=1s", "st\0eady rate=1 per=1s"],
     work: "long",
   };
   const places = await browser.run((scene) => {
@@ -86,5 +86,5 @@ test("faults name the place that has them", async () => {
       return error.faults.map((fault) => fault.place);
     }
   }, scene);
-  assert.deepEqual(places, ["work", "limits.0.rate", "traffic.1"]);
+  assert.deepEqual(places, ["work", "limits.0.rate", "limits.0.per", "traffic.1"]);
 });

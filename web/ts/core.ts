@@ -118,9 +118,14 @@ function told<T>(ask: () => T): T {
   try {
     return ask();
   } catch (error) {
-    if (typeof error === "string") throw new Faulty(JSON.parse(error) as Fault[]);
+    if (typeof error === "string") throw new Faulty(faultsOf(error));
     throw error;
   }
+}
+
+/** Places and messages in turn, each before a NUL. */
+function faultsOf(text: string): Fault[] {
+  return [...text.matchAll(/(.*?)\0(.*?)\0/gs)].map(([, place = "", message = ""]) => ({ place, message }));
 }
 
 /** Calls of a slice: with the dearest limits, a thousand leases, they take about a millisecond. */
