@@ -7,9 +7,10 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 use super::Limiter;
 use crate::error::{Error, Step};
 use crate::execution::Answers;
+use crate::parts::Parts;
 use crate::plan::{Answer, Plan};
 use crate::store::overrides::Overriding;
-use crate::store::{PASS_ON, database, millis};
+use crate::store::{database, millis, set_local};
 
 /// A savepoint in the caller's transaction, and the statements that put the settings of before back.
 pub(super) struct Savepoint {
@@ -25,7 +26,7 @@ impl<O: Overriding> Limiter<O> {
         timeout: Option<Duration>,
     ) -> Result<Savepoint, Error> {
         let before = match timeout {
-            Some(timeout) => with_timeout(conn, timeout, self.backend.parts.is_distributed()).await.map(Some),
+            Some(timeout) => with_timeout(conn, timeout, self.backend.parts).await.map(Some),
             None => sqlx::raw_sql("savepoint tollgate").execute(conn).await.map(|_| None),
         };
         let before = before.map_err(|source| match &source {
@@ -74,14 +75,14 @@ impl Savepoint {
 }
 
 /// Sets both; returns what puts the settings of before back.
-async fn with_timeout(conn: &mut PgConnection, timeout: Duration, distributed: bool) -> Result<String, sqlx::Error> {
-    let (millis, pass_on) = (millis(timeout), if distributed { PASS_ON } else { "" });
-    let sql = format!("savepoint tollgate; {BEFORE}; {pass_on}set local lock_timeout = {millis}");
+async fn with_timeout(conn: &mut PgConnection, timeout: Duration, parts: Parts) -> Result<String, sqlx::Error> {
+    let set = set_local(parts, &format!("set local lock_timeout = {};", millis(timeout)));
+    let sql = format!("savepoint tollgate; {BEFORE}; {set}");
     let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
     let (timeout, passed_on): (String, String) = (row.try_get(0)?, row.try_get(1)?);
     let timeout = format!("set local lock_timeout = {}; ", quoted(&timeout));
     let passed_on = format!("set local citus.propagate_set_commands = {}; ", quoted(&passed_on));
-    Ok(if distributed { timeout + &passed_on } else { timeout })
+    Ok(if parts.is_distributed() { timeout + &passed_on } else { timeout })
 }
 
 fn quoted(setting: &str) -> String {

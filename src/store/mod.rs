@@ -156,11 +156,14 @@ pub(crate) async fn begin(
     statement_timeout: Duration,
 ) -> Result<Transaction<'_, Postgres>, sqlx::Error> {
     let (lock, statement) = (millis(lock_timeout), millis(statement_timeout));
-    let pass_on = if backend.parts.is_distributed() { PASS_ON } else { "" };
-    let sql = format!(
-        "begin isolation level read committed read write; set local idle_in_transaction_session_timeout = {statement}; \
-         {pass_on}set local lock_timeout = {lock}; set local statement_timeout = {statement}"
+    let settings = set_local(
+        backend.parts,
+        &format!(
+            "set local idle_in_transaction_session_timeout = {statement}; set local lock_timeout = {lock}; \
+             set local statement_timeout = {statement};"
+        ),
     );
+    let sql = format!("begin isolation level read committed read write; {settings}");
     conn.begin_with(AssertSqlSafe(sql)).await
 }
 
@@ -169,9 +172,16 @@ pub(crate) fn millis(timeout: Duration) -> u128 {
     timeout.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX.unsigned_abs().into())
 }
 
-/// Lets Citus pass on to its nodes what is set from here on in the transaction. It waits for rows there, without an end
-/// unless it is told. PostgreSQL without Citus ignores it.
-pub(crate) const PASS_ON: &str = "set local citus.propagate_set_commands = 'local'; ";
+/// Settings for the rest of the transaction: on Citus for its nodes, too, where it waits for rows without an end unless
+/// it is told. It passes on the whole text that a setting is part of, and none but its own lines are the nodes' affair:
+/// a second `begin` is a warning in their logs. So they are a text of their own.
+pub(crate) fn set_local(parts: Parts, settings: &str) -> String {
+    if parts.is_distributed() {
+        format!("set local citus.propagate_set_commands = 'local'; do $$ begin {settings} end $$")
+    } else {
+        settings.to_owned()
+    }
+}
 
 /// Rows in lock order, divided by table and part: each piece is one statement's affair.
 pub(crate) fn by_table_and_part(rows: &[Row]) -> impl Iterator<Item = &[Row]> {

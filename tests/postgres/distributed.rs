@@ -13,9 +13,10 @@ use sqlx::{Connection, PgConnection};
 use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens, migrate};
 
 use crate::cancellation::{Cut, Cuts};
+use crate::gate::observed::traced;
 use crate::gate::stage::{EVER, patient, pool, soon};
 use crate::teller::both;
-use crate::world::{CITUS_URL, DISTRIBUTED, NUMBERS, PARTS, POOLER, World, part_of, second, shard_of};
+use crate::world::{CITUS_URL, DISTRIBUTED, NUMBERS, PARTS, POOLER, World, is_on_citus, part_of, second, shard_of};
 
 const LIMITER: Limiter = Limiter::new().parts(PARTS);
 
@@ -33,7 +34,7 @@ fn the_core_suite_passes_with_parts() {
 #[test]
 fn the_core_suite_passes_on_citus() {
     let Some((url, _alone)) = cluster() else { return };
-    let more = ["calls::", "leases::", "sliding::"];
+    let more = ["calls::", "leases::", "sliding::", "nodes_are_told_settings_alone"];
     // Citus takes no sweeper.
     let swept = [
         "the_sweeper_deletes_stale_shards",
@@ -442,6 +443,30 @@ async fn a_lock_timeout_is_passed_on_and_both_settings_are_put_back() {
         // Dropped, they would keep their rows for a moment.
         other.rollback().await.unwrap();
         tx.rollback().await.unwrap();
+    }
+}
+
+/// Citus passes on the text that a setting is part of, and a second `begin` there is a warning in the node's log.
+#[test]
+fn nodes_are_told_settings_alone() {
+    if !is_on_citus() {
+        return;
+    }
+    let log = traced(async {
+        let world = World::of_parts(PARTS).await;
+        let pool = pool(&world.url(), 1).await;
+        sqlx::raw_sql("set citus.log_remote_commands = on").execute(&pool).await.unwrap();
+        let (limit, keys) = (Limit::token_bucket("ten", 10, EVER), apart());
+        let asks = || keys.iter().map(|key| limit.key(key));
+        patient(&pool).parts(PARTS).build().consume_all(asks()).await.unwrap().granted().unwrap();
+        let mut tx = pool.begin().await.unwrap();
+        LIMITER.lock_timeout(SECOND).consume_all(&mut tx, asks()).await.unwrap().granted().unwrap();
+        tx.commit().await.unwrap();
+    });
+    let told: Vec<_> = log.lines().filter(|line| line.contains("issuing") && line.contains("lock_timeout")).collect();
+    assert!(told.len() >= 4, "{told:?}");
+    for line in told {
+        assert!(!["begin isolation", "savepoint tollgate"].iter().any(|ours| line.contains(ours)), "{line}");
     }
 }
 
