@@ -3,9 +3,8 @@ use std::collections::BinaryHeap;
 use std::str::FromStr;
 use std::time::Duration;
 
-use rand_distr::{Distribution, Exp1};
 use rand_pcg::Pcg64Mcg;
-use rand_pcg::rand_core::SeedableRng;
+use rand_pcg::rand_core::{Rng, SeedableRng};
 use tollgate::algebra::Timestamp;
 use tollgate::{Key, Limit, Span, SpanError, Tokens, TokensError};
 
@@ -189,11 +188,32 @@ impl<'t> Client<'t> {
         reason = "positive; what comes at random is not asked to the microsecond"
     )]
     fn at_random(&mut self) -> u128 {
-        let gap: f64 = Exp1.sample(&mut self.chance);
-        self.elapsed += gap * (self.traffic.per as f64 / f64::from(self.traffic.calls));
+        // Never 0, which has no logarithm: from 2^-53 to 1.
+        let chance = ((self.chance.next_u64() >> 11) + 1) as f64 * 0.5_f64.powi(53);
+        self.elapsed -= libm::log(chance) * (self.traffic.per as f64 / f64::from(self.traffic.calls));
         self.elapsed as u128
     }
 }
 
 /// 2^64 over the golden ratio, by which neighbouring numbers end far from each other.
 const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of gaps that are independent of each other, e^(-n / 2) are longer than n halves of the mean.
+    #[test]
+    fn random_gaps_are_those_of_independent_calls() {
+        let traffic = ["poisson rate=1 per=1s for=100000s".parse().unwrap()];
+        let instants: Vec<_> = Arrivals::new(&traffic, 1).map(|call| call.at.micros()).collect();
+        for (halves, thousandths) in [(1, 607), (2, 368), (4, 135), (8, 18)] {
+            let longer = instants.windows(2).filter(|pair| pair[1] - pair[0] > halves * 500_000).count();
+            let found = longer * 1_000 / instants.len();
+            assert!(
+                found.abs_diff(thousandths) <= 4,
+                "{found} of a thousand are longer than {halves} halves of the mean"
+            );
+        }
+    }
+}
