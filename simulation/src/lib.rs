@@ -7,11 +7,11 @@
 //! use tollgate_simulation::{Arrivals, Rule, Simulation, Traffic, Trial};
 //!
 //! let limit = Limit::token_bucket("api", 5, SECOND);
-//! let trial = Trial { rules: vec![Rule { limit, is_global: false }], reserve: false, work: None };
+//! let trial = Trial { rules: vec![Rule { limit, is_global: false }], ..Trial::default() };
 //! let traffic: Vec<Traffic> = vec!["burst size=10 every=2s for=10s".parse()?];
 //! let (mut simulation, mut granted) = (Simulation::new(trial), 0);
 //! for call in Arrivals::new(&traffic, 1) {
-//!     let answer = simulation.call(&call, |_, _| ())?;
+//!     let answer = simulation.call(&call, |_, _, _| ())?;
 //!     granted += u32::from(matches!(answer, Some(Answer::Granted { .. })));
 //! }
 //! assert_eq!(granted, 25, "two seconds refill ten tokens, of which five fit");

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use tollgate::algebra::{Terms, Timestamp};
@@ -9,14 +10,21 @@ use crate::rows::{Look, RowMap};
 use crate::traffic::Arrival;
 
 /// What is tried on the calls.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Trial {
     /// Each call asks all of these limits, and takes from all or none.
     pub rules: Vec<Rule>,
     /// Whether a call that can be granted later is granted for later.
     pub reserve: bool,
-    /// How long a call holds what it was granted; to the end of the lease, if not given.
+    /// How long a call works once its tokens are ready. Then it is settled, and releases what it holds of concurrency
+    /// limits. If not given, nobody settles, and a lease runs out.
     pub work: Option<Duration>,
+    /// What a call has used when its work ends, and is settled at; its cost, if not given.
+    pub used: Option<Tokens>,
+    /// The client of every so many-th call dies, so that its work never ends; nobody's, if not given.
+    pub dies: Option<NonZeroU64>,
+    /// How long after its tokens are ready a call that nobody has settled gives them back; never, if not given.
+    pub lapses_after: Option<Duration>,
 }
 
 /// A limit, and whom a call asks it for.
@@ -37,17 +45,25 @@ pub struct Simulation {
     rows: RowMap,
     /// Plans by who asks for how much, where a call may be made again.
     plans: Vec<(Key, Option<Tokens>, Plan)>,
-    /// What calls hold, and when their work is done, the first first.
-    held: VecDeque<(Timestamp, Receipt)>,
+    /// How the calls end that were granted, the first first.
+    ends: VecDeque<End>,
     /// How many calls were made. Their numbers name what they hold.
     made: u128,
+}
+
+/// How a call ends that was granted: it is settled, or lapses.
+#[derive(Debug)]
+struct End {
+    at: Timestamp,
+    granted_at: Timestamp,
+    plan: Plan,
 }
 
 impl Simulation {
     /// One in which nobody has called.
     #[must_use]
     pub fn new(trial: Trial) -> Self {
-        Self { trial, kept: None, rows: RowMap::default(), plans: Vec::new(), held: VecDeque::new(), made: 0 }
+        Self { trial, kept: None, rows: RowMap::default(), plans: Vec::new(), ends: VecDeque::new(), made: 0 }
     }
 
     /// The same, with guaranteed shares: who is refused takes from the limits that all callers share alone, if so many
@@ -63,8 +79,9 @@ impl Simulation {
         &self.rows
     }
 
-    /// Makes a call, which is not before the last one, after all work that is done by then. Shows the rows before each
-    /// release, before the call itself, and after it if it is granted.
+    /// Makes a call, which is not before the last one, after all calls that have ended by then. Shows the rows before
+    /// each end and after it, before the call itself, and after it if it is granted; and, after the end of a call, when
+    /// that call was granted.
     ///
     /// Returns `None` for a call that costs more than a capacity, so that no wait lets it through. The limiter reports
     /// it as an error.
@@ -72,19 +89,23 @@ impl Simulation {
     /// # Errors
     ///
     /// Any other that the limiter would report.
-    pub fn call(&mut self, call: &Arrival, mut show: impl FnMut(&RowMap, Timestamp)) -> Result<Option<Answer>, Error> {
-        self.release(call.at, &mut show)?;
+    pub fn call(
+        &mut self,
+        call: &Arrival,
+        mut show: impl FnMut(&RowMap, Timestamp, Option<Timestamp>),
+    ) -> Result<Option<Answer>, Error> {
+        self.pass(call.at, &mut show)?;
         self.made += 1;
         let place = match self.plan(call) {
             Err(Error::CostExceedsCapacity { .. }) => return Ok(None),
             place => place?,
         };
-        show(&self.rows, call.at);
+        show(&self.rows, call.at, None);
         let answer = self.rows.decide(&self.plans[place].2, call.at)?;
         // A refusal leaves the rows as they were shown.
-        if let Answer::Granted { receipt, .. } = &answer {
-            show(&self.rows, call.at);
-            self.hold(receipt, call.at);
+        if let Answer::Granted { receipt, ready_at, .. } = &answer {
+            show(&self.rows, call.at, None);
+            self.remember(call.at, self.trial.ending(self.made, receipt, *ready_at))?;
         }
         Ok(Some(answer))
     }
@@ -105,15 +126,20 @@ impl Simulation {
         Ok(self.plans.len() - 1)
     }
 
-    /// Ends all work that is done by an instant. Shows the rows before each release.
+    /// Goes on to an instant: ends all calls that end by then, and shows the rows as [`call`](Self::call) does.
     ///
     /// # Errors
     ///
     /// As for [`call`](Self::call).
-    pub fn release(&mut self, by: Timestamp, mut show: impl FnMut(&RowMap, Timestamp)) -> Result<(), Error> {
-        while let Some((done_at, receipt)) = self.held.pop_front_if(|(done_at, _)| *done_at <= by) {
-            show(&self.rows, done_at);
-            self.rows.decide(&Plan::new([Call::release(&receipt)])?, done_at)?;
+    pub fn pass(
+        &mut self,
+        by: Timestamp,
+        mut show: impl FnMut(&RowMap, Timestamp, Option<Timestamp>),
+    ) -> Result<(), Error> {
+        while let Some(End { at, granted_at, plan }) = self.ends.pop_front_if(|end| end.at <= by) {
+            show(&self.rows, at, None);
+            self.rows.decide(&plan, at)?;
+            show(&self.rows, at, Some(granted_at));
         }
         Ok(())
     }
@@ -128,14 +154,13 @@ impl Simulation {
         self.rows.decide(&Plan::new([Call::credit(rule.request(key).cost(amount))])?, at).map(drop)
     }
 
-    /// Remembers to release what a call holds, unless that has lapsed by then.
-    fn hold(&mut self, receipt: &Receipt, at: Timestamp) {
-        let ends_at = receipt.charges.iter().filter_map(Charge::lease_ends_at).min();
-        if let (Some(work), Some(ends_at)) = (self.trial.work, ends_at)
-            && at.plus(work) < ends_at.into()
-        {
-            self.held.push_back((at.plus(work), receipt.clone()));
+    /// Remembers how a call ends, if it does, behind those that end before it or with it.
+    fn remember(&mut self, granted_at: Timestamp, end: Option<(Timestamp, Call)>) -> Result<(), Error> {
+        if let Some((at, call)) = end {
+            let place = self.ends.partition_point(|end| end.at <= at);
+            self.ends.insert(place, End { at, granted_at, plan: Plan::new([call])? });
         }
+        Ok(())
     }
 }
 
@@ -150,6 +175,27 @@ impl Trial {
                 let lent = shared.map(|rule| rule.request(&call.key).cost(call.cost).leaving(kept)).collect();
                 Call::consume(first_of([requests.collect::<Vec<_>>(), lent]))
             }
+        }
+    }
+
+    /// How the call of a number ends that was granted, and when. `None` where what it took stays taken; its leases run
+    /// out by themselves.
+    fn ending(&self, number: u128, receipt: &Receipt, ready_at: Timestamp) -> Option<(Timestamp, Call)> {
+        let charges: Vec<_> =
+            receipt.charges.iter().filter(|charge| charge.lease_ends_at().is_none()).cloned().collect();
+        let leases_end = receipt.charges.iter().filter_map(Charge::lease_ends_at).min();
+        let lapses_at = self.lapses_after.filter(|_| !charges.is_empty()).map(|span| ready_at.plus(span));
+        let dies = self.dies.is_some_and(|every| number.is_multiple_of(every.get().into()));
+        // Who comes after a lease has run out, or after the lapse, settles nothing.
+        let in_time = |done_at: &Timestamp| {
+            leases_end.is_none_or(|end| *done_at < end.into()) && lapses_at.is_none_or(|lapse| *done_at <= lapse)
+        };
+        match (self.work.filter(|_| !dies).map(|work| ready_at.plus(work)).filter(in_time), self.used) {
+            (Some(done_at), Some(used)) => Some((done_at, Call::settle(receipt.clone(), used))),
+            (Some(done_at), None) => leases_end.map(|_| (done_at, Call::release(receipt))),
+            // A lapse is a settlement at nothing, at its instant and without the leases: the stored call, of which
+            // nothing was reported, adds none of its own arithmetic.
+            (None, _) => lapses_at.map(|lapses_at| (lapses_at, Call::settle(charges.into(), Tokens::ZERO))),
         }
     }
 }
@@ -177,36 +223,97 @@ const FEW: usize = 16;
 
 #[cfg(test)]
 mod tests {
-    use tollgate::SECOND;
+    use tollgate::{HOUR, SECOND};
 
     use super::*;
     use crate::traffic::{Arrivals, Traffic};
 
     #[test]
     fn work_that_ends_gives_its_place_to_the_next_call() {
-        let limit = Limit::concurrency("renders", 1, 30 * SECOND);
-        let trial = Trial { rules: vec![Rule { limit, is_global: false }], reserve: false, work: Some(2 * SECOND) };
-        let mut simulation = Simulation::new(trial);
-        let mut is_granted = |second: i64| {
-            let at = Timestamp::from_micros(second * 1_000_000);
-            let call = Arrival { at, key: Key::GLOBAL, cost: Tokens::ONE };
-            matches!(simulation.call(&call, |_, _| ()), Ok(Some(Answer::Granted { .. })))
-        };
-        assert_eq!([0, 1, 2, 3, 4].map(&mut is_granted), [true, false, true, false, true]);
+        let trial = Trial { work: Some(2 * SECOND), ..of([Limit::concurrency("renders", 1, 30 * SECOND)]) };
+        assert_eq!(granted(&trial, [(0, 1), (1, 1), (2, 1), (3, 1), (4, 1)]), [true, false, true, false, true]);
     }
 
     #[test]
-    fn rows_are_shown_before_each_call_and_after_those_that_change_them() {
-        let limit = Limit::token_bucket("any", 1, SECOND);
-        let trial = Trial { rules: vec![Rule { limit, is_global: false }], reserve: false, work: None };
-        let call = Arrival { at: Timestamp::from_micros(0), key: Key::GLOBAL, cost: Tokens::ONE };
-        let look = trial.rules[0].look(&call.key).unwrap();
+    fn what_was_not_used_is_there_when_work_ends() {
+        let used = |used| Trial { work: Some(2 * SECOND), used, ..of([TEN]) };
+        let calls = [(0, 6), (1, 6), (2, 6), (3, 6)];
+        assert_eq!(granted(&used(None), calls), [true, false, false, false]);
+        assert_eq!(granted(&used(Some(Tokens::new(4))), calls), [true, false, true, false]);
+        // Of ten, eight were used: more than the six that were charged.
+        let beyond = used(Some(Tokens::new(8)));
+        assert_eq!(granted(&beyond, [(0, 6), (2, 4)]), [true, false]);
+        assert_eq!(granted(&beyond, [(0, 6), (1, 4)]), [true, true], "not before");
+        let shards = Limit::token_bucket("ten", 10, HOUR).shards(4);
+        assert_eq!(granted(&Trial { rules: of([shards]).rules, ..beyond }, [(0, 0), (2, 10)]), [true, true]);
+    }
+
+    #[test]
+    fn the_work_of_a_reservation_begins_when_it_is_ready() {
+        let limit = Limit::token_bucket("jobs", 1, SECOND).capacity(10).max_reserved(10);
+        let trial = Trial { reserve: true, work: Some(SECOND), used: Some(Tokens::ZERO), ..of([limit]) };
+        assert_eq!(
+            granted(&trial, [(0, 20), (2, 10), (11, 20)]),
+            [true, false, true],
+            "ready at ten, settled at eleven"
+        );
+    }
+
+    #[test]
+    fn every_so_many_th_client_dies_and_what_it_took_comes_back_at_the_lapse() {
+        let trial = |lapses_after| Trial { rules: of([TEN]).rules, dies: NonZeroU64::new(2), lapses_after, ..FREE };
+        let calls = [(0, 10), (2, 10), (4, 10), (6, 10), (8, 10), (10, 10)];
+        assert_eq!(granted(&trial(None), calls), [true, true, false, false, false, false]);
+        assert_eq!(granted(&trial(Some(3 * SECOND)), calls), [true, true, false, true, false, true]);
+    }
+
+    #[test]
+    fn calls_end_in_the_order_of_their_ends() {
+        let limit = Limit::sliding_window("twenty", 20, HOUR);
+        let trial =
+            Trial { dies: NonZeroU64::new(2), lapses_after: Some(10 * SECOND), rules: of([limit]).rules, ..FREE };
+        let calls = [(0, 10), (1, 10), (2, 10), (3, 10), (4, 10), (11, 10)];
+        assert_eq!(granted(&trial, calls), [true, true, true, true, false, true]);
+    }
+
+    #[test]
+    fn who_comes_after_the_lapse_settles_nothing() {
+        let limit = Limit::wallet("credits").overdraft(10);
+        let work = |span| Trial { work: Some(span), used: Some(Tokens::new(4)), ..of([limit.clone()]) };
+        let trial = |span| Trial { lapses_after: Some(2 * SECOND), ..work(span) };
+        assert_eq!(granted(&trial(3 * SECOND), [(0, 10), (1, 1), (2, 1), (4, 16)]), [true, false, true, false]);
+        assert_eq!(
+            granted(&trial(2 * SECOND), [(0, 10), (2, 7), (2, 6)]),
+            [true, false, true],
+            "at that instant it does"
+        );
+    }
+
+    #[test]
+    fn a_lease_runs_out_by_itself_and_with_it_the_right_to_settle() {
+        let rules = of([TEN, Limit::concurrency("streams", 10, 30 * SECOND)]).rules;
+        let dead = Trial { rules, dies: NonZeroU64::new(1), lapses_after: Some(2 * SECOND), ..FREE };
+        assert_eq!(granted(&dead, [(0, 10), (3, 10), (30, 10)]), [true, false, true]);
+        let slow = Trial { work: Some(40 * SECOND), dies: None, lapses_after: Some(50 * SECOND), ..dead };
+        assert_eq!(granted(&slow, [(0, 10), (45, 10), (50, 10)]), [true, false, true]);
+    }
+
+    #[test]
+    fn rows_are_shown_before_and_after_whatever_changes_them() {
+        let trial = Trial { rules: of([Limit::token_bucket("any", 1, HOUR)]).rules, ..FREE };
+        let look = trial.rules[0].look(&Key::GLOBAL).unwrap();
         let (mut simulation, mut seen) = (Simulation::new(trial), Vec::new());
-        for _ in 0..3 {
-            simulation.call(&call, |rows, at| seen.push(rows.balance(&look, at))).unwrap();
+        for second in [0, 0, 3] {
+            let show = |rows: &RowMap, at: Timestamp, granted_at: Option<Timestamp>| {
+                let is_full = rows.balance(&look, at) >= Tokens::ONE;
+                seen.push((at.micros() / 1_000_000, is_full, granted_at.map(Timestamp::micros)));
+            };
+            simulation.call(&arrival(second, 1), show).unwrap();
         }
-        let [none, one] = [Tokens::ZERO, Tokens::ONE];
-        assert_eq!(seen, [one, none, none, none]);
+        let first = [(0, true, None), (0, false, None)];
+        let refused = [(0, false, None)];
+        let after_its_end = [(1, false, None), (1, true, Some(0)), (3, true, None), (3, false, None)];
+        assert_eq!(seen, [&first[..], &refused, &after_its_end].concat());
     }
 
     /// The example of the design: 100 a second for ten tenants, one of which asks for 500.
@@ -216,7 +323,7 @@ mod tests {
         let own = Limit::token_bucket("own", 10, SECOND).capacity(20);
         let shared = Limit::token_bucket("shared", 100, SECOND).capacity(300);
         let rules = [(own, false), (shared, true)].map(|(limit, is_global)| Rule { limit, is_global });
-        let trial = Trial { rules: rules.into(), reserve: false, work: None };
+        let trial = Trial { rules: rules.into(), ..Trial::default() };
         let traffic = ["poisson rate=4 per=1s clients=9 key=quiet", "burst size=10 every=20s clients=9 key=quiet"];
         let traffic =
             traffic.into_iter().chain(["poisson rate=500 per=1s key=noisy"]).map(|text| text.parse().unwrap());
@@ -224,7 +331,7 @@ mod tests {
         let mut counts = [0, 0];
         let mut simulation = Simulation::new(trial).lending_above(tokens(200));
         for call in Arrivals::new(&traffic, 1) {
-            let answer = simulation.call(&call, |_, _| ()).unwrap().unwrap();
+            let answer = simulation.call(&call, |_, _, _| ()).unwrap().unwrap();
             let is_granted = matches!(answer, Answer::Granted { .. });
             assert!(is_granted || call.key.as_str() == "noisy", "{call:?}");
             counts[usize::from(is_granted)] += 1;
@@ -232,4 +339,35 @@ mod tests {
         let [refused, granted] = counts;
         assert!(refused > 0 && granted >= 6_000, "{granted} in a minute");
     }
+
+    /// Which calls are granted, each at a second and of a cost.
+    fn granted<const N: usize>(trial: &Trial, calls: [(i64, u32); N]) -> [bool; N] {
+        let mut simulation = Simulation::new(trial.clone());
+        calls.map(|(second, cost)| {
+            let answer = simulation.call(&arrival(second, cost), |_, _, _| ()).unwrap();
+            matches!(answer, Some(Answer::Granted { .. }))
+        })
+    }
+
+    fn arrival(second: i64, cost: u32) -> Arrival {
+        let at = Timestamp::from_micros(second * 1_000_000);
+        Arrival { at, key: Key::GLOBAL, cost: Tokens::new(cost) }
+    }
+
+    fn of(limits: impl IntoIterator<Item = Limit>) -> Trial {
+        let rules = limits.into_iter().map(|limit| Rule { limit, is_global: false });
+        Trial { rules: rules.collect(), ..Trial::default() }
+    }
+
+    /// Nothing comes back by itself while these calls are made.
+    const TEN: Limit = Limit::sliding_window("ten", 10, HOUR);
+    /// After a second nothing was used.
+    const FREE: Trial = Trial {
+        rules: Vec::new(),
+        reserve: false,
+        work: Some(SECOND),
+        used: Some(Tokens::ZERO),
+        dies: None,
+        lapses_after: None,
+    };
 }

@@ -488,6 +488,32 @@ fn what_is_booked_ahead_can_be_cancelled_until_it_is_ready_and_not_later() {
     assert!(world.calls.is_empty());
 }
 
+/// So a simulation, which knows when each call ends, needs no stored calls.
+#[test]
+fn a_lapse_is_a_settlement_at_nothing_at_its_instant() {
+    let limits = [
+        Limit::token_bucket("bucket", 40, MINUTE),
+        Limit::token_bucket("spread", 40, MINUTE).shards(4),
+        Limit::stepped_bucket("steps", 40, MINUTE),
+        Limit::fixed_window("window", 40, MINUTE),
+        Limit::sliding_window("sliding", 40, MINUTE),
+        Limit::wallet("wallet").overdraft(40),
+    ];
+    for limit in limits {
+        let request = || limit.key("k").cost(9);
+        let [mut lapsed, mut settled] = [World::default(), World::default()];
+        let _ = take(&mut lapsed, request().lapses_after(10 * SECOND), sec(0));
+        let receipt = take(&mut settled, request(), sec(0));
+        for world in [&mut lapsed, &mut settled] {
+            let _ = take(world, request(), sec(5));
+        }
+        assert_ne!(lapsed, settled);
+        lapsed.reap(sec(10));
+        settled.settled(Call::settle(receipt, tokens(0)), sec(10)).unwrap();
+        assert_eq!(lapsed, settled);
+    }
+}
+
 #[test]
 fn a_call_over_three_levels_is_settled_once_or_lapses_whole() {
     let team = Limit::token_bucket("team", 50, MINUTE);

@@ -44,6 +44,8 @@ struct Watch {
     /// How far apart the balance is noted while nobody calls, and when next.
     step: Duration,
     next: Timestamp,
+    /// What was noted last.
+    balance: Tokens,
     levels: Vec<f64>,
     window: Window,
 }
@@ -149,6 +151,7 @@ impl TrialRecord {
             start: calls.start,
             step: Duration::from_micros((span / NOTES).max(1)),
             next: calls.start,
+            balance: Tokens::ZERO,
             levels: Vec::new(),
             window: Window::of(&rule.limit, funds, calls.start),
         };
@@ -164,23 +167,23 @@ impl TrialRecord {
         }
         let is_whole = self.answers.len() == made.len();
         if is_whole {
-            self.release(*end)?;
-            self.watch.see(self.simulation.rows(), *end);
+            self.pass(*end)?;
+            self.watch.see(self.simulation.rows(), *end, None);
             self.watch.window.point(end.micros());
         }
         Ok(is_whole)
     }
 
     fn call(&mut self, call: &Arrival) -> Result<(), Error> {
+        self.pass(call.at)?;
         if self.funds > Tokens::ZERO && !self.simulation.rows().has(&self.rule.look(&call.key)?) {
             self.simulation.credit(&call.key, self.funds, call.at)?;
         }
-        self.release(call.at)?;
         let is_watched = self.rule.is_global || self.watch.key == call.key;
         let watch = &mut self.watch;
-        let answer = self.simulation.call(call, |rows, at| {
+        let answer = self.simulation.call(call, |rows, at, granted_at| {
             if is_watched {
-                watch.see(rows, at);
+                watch.see(rows, at, granted_at);
             }
         })?;
         let (answer, wait, balance) = match answer {
@@ -203,25 +206,31 @@ impl TrialRecord {
         Ok(())
     }
 
-    /// Ends all work that is done by an instant, also that of callers who are not watched: what they leave is seen.
-    fn release(&mut self, by: Timestamp) -> Result<(), Error> {
+    /// Ends all calls that end by an instant, also those of callers who are not watched: what they leave is seen.
+    fn pass(&mut self, by: Timestamp) -> Result<(), Error> {
         let watch = &mut self.watch;
-        self.simulation.release(by, |rows, at| watch.see(rows, at))
+        self.simulation.pass(by, |rows, at, granted_at| watch.see(rows, at, granted_at))
     }
 }
 
 impl Watch {
-    /// Goes on to an instant, and notes the balance on the way and there.
-    fn see(&mut self, rows: &RowMap, to: Timestamp) {
+    /// Goes on to an instant, and notes the balance on the way and there. By how much it rises as a call ends is what
+    /// came back of that call.
+    fn see(&mut self, rows: &RowMap, to: Timestamp, granted_at: Option<Timestamp>) {
         while self.next < to {
             self.note(rows, self.next);
             self.next = self.next.plus(self.step);
         }
+        let before = self.balance;
         self.note(rows, to);
+        if let Some(granted_at) = granted_at.filter(|_| self.balance > before) {
+            self.window.returned(granted_at, to, Tokens::from_micros(self.balance.micros() - before.micros()));
+        }
     }
 
     fn note(&mut self, rows: &RowMap, at: Timestamp) {
         let balance = rows.balance(&self.look, at);
+        self.balance = balance;
         self.window.pass(at);
         self.window.balance(at, balance);
         self.levels.extend([since(self.start, at), about(balance)]);

@@ -1,3 +1,4 @@
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -17,9 +18,18 @@ pub struct Scene {
     /// Whether a call that can be granted later is granted for later.
     #[serde(default)]
     reserve: bool,
-    /// How long a call holds what a concurrency limit granted; to the end of the lease, if empty.
+    /// How long a call works, before it is settled and releases its leases; for ever, if empty.
     #[serde(default)]
     work: String,
+    /// What a call has used when its work ends; its cost, if empty.
+    #[serde(default)]
+    used: String,
+    /// The client of every so many-th call dies; nobody's, if empty.
+    #[serde(default)]
+    dies: String,
+    /// How long after a call its tokens come back, if nobody has settled it; never, if empty.
+    #[serde(default)]
+    lapses_after: String,
     /// How much of the second limit, which all callers share, stays behind where the rest is lent; then the second
     /// trial is of both limits. Nothing is lent, if empty.
     #[serde(default)]
@@ -85,18 +95,23 @@ impl Scene {
 
     fn settings(&self) -> Result<Vec<Setting>, Vec<Fault>> {
         let mut faults = Vec::new();
-        let work = Some(self.work.as_str()).filter(|work| !work.is_empty());
-        let work = work.map(|work| work.parse().map(|Span(work)| work)).transpose();
-        let work = work.map_err(|error: SpanError| faults.push(Fault::of("work", error))).ok().flatten();
-        let funds = if self.funds.is_empty() { Ok(Tokens::ZERO) } else { tokens(&self.funds) };
-        let funds = funds.map_err(|error| faults.push(Fault::of("funds", error))).unwrap_or_default();
+        let work = given(&mut faults, "work", &self.work, span);
+        let used = given(&mut faults, "used", &self.used, tokens);
+        let dies = given(&mut faults, "dies", &self.dies, number);
+        let lapses_after = given(&mut faults, "lapses_after", &self.lapses_after, lapse);
+        let funds = given(&mut faults, "funds", &self.funds, tokens).unwrap_or_default();
+        for (place, text) in [("used", &self.used), ("dies", &self.dies)] {
+            if self.work.is_empty() && !text.is_empty() {
+                faults.push(Fault::of(place, "no work ends (say how long it lasts)"));
+            }
+        }
         let mut settings = Vec::new();
         for (place, tried) in self.limits.iter().enumerate() {
             match tried.limit(&format!("limits.{place}")) {
                 Ok(limit) => {
                     let funds = if limit.kind == LimitKind::Wallet { funds } else { Tokens::ZERO };
                     let rules = vec![Rule { limit, is_global: tried.global }];
-                    let trial = Trial { rules, reserve: self.reserve, work };
+                    let trial = Trial { rules, reserve: self.reserve, work, used, dies, lapses_after };
                     settings.push(Setting { trial, kept: None, funds });
                 }
                 Err(found) => faults.extend(found),
@@ -173,6 +188,26 @@ impl Tried {
     pub(crate) fn limit(&self, place: &str) -> Result<Limit, Vec<Fault>> {
         words::limit(place, &self.name, &self.words)
     }
+}
+
+/// What is filled in, if it is right.
+fn given<T>(faults: &mut Vec<Fault>, place: &str, text: &str, read: fn(&str) -> Result<T, String>) -> Option<T> {
+    if text.is_empty() {
+        return None;
+    }
+    read(text).map_err(|message| faults.push(Fault::of(place, message))).ok()
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    text.parse().map(|Span(span)| span).map_err(|error: SpanError| error.to_string())
+}
+
+fn lapse(text: &str) -> Result<Duration, String> {
+    span(text).and_then(|span| if span.is_zero() { Err("it is zero (write 20s)".to_owned()) } else { Ok(span) })
+}
+
+fn number(text: &str) -> Result<NonZeroU64, String> {
+    text.parse().map_err(|_| "it is no whole number from 1 on (write 5, for every fifth)".to_owned())
 }
 
 fn tokens(text: &str) -> Result<Tokens, String> {

@@ -4,7 +4,7 @@ use tollgate::algebra::Timestamp;
 use tollgate::{Limit, LimitKind, Tokens};
 
 /// What promise 1 bounds, for one row: how much was granted in the last period, how much is held, or how much was
-/// spent.
+/// spent; each less what has come back, as the promise has it.
 #[derive(Debug)]
 pub(crate) struct Window {
     counts: Counts,
@@ -12,7 +12,7 @@ pub(crate) struct Window {
     pub(crate) bound: i128,
     used: i128,
     /// What still counts, and until when.
-    grants: VecDeque<(i64, i128)>,
+    counted: VecDeque<(i64, i128)>,
     /// Instants since the start, and what counts there, in turn.
     pub(crate) points: Vec<f64>,
 }
@@ -20,8 +20,11 @@ pub(crate) struct Window {
 /// Which grants count at an instant.
 #[derive(Clone, Copy, Debug)]
 enum Counts {
-    /// Those of the last so many microseconds.
-    Last(i64),
+    /// Those of the last so many microseconds, each at what it is settled at.
+    Settled(i64),
+    /// Those of the last so many microseconds, less what came back in these, also of a grant before them: what buckets
+    /// may keep beyond their bound.
+    Net(i64),
     /// Those that hold something: the capacity less the balance.
     Held,
     /// All.
@@ -34,15 +37,14 @@ impl Window {
         let capacity = limit.capacity.map_or(rate, wide);
         let period = i64::try_from(limit.period.as_micros()).expect("a period is at most a thousand years");
         let (counts, bound) = match limit.kind {
-            // In a period, what was there, what may be owed, and what came back.
-            LimitKind::TokenBucket | LimitKind::FixedWindow | LimitKind::SteppedBucket => {
-                (Counts::Last(period), capacity + reserved + rate)
-            }
-            LimitKind::SlidingWindow => (Counts::Last(period), rate),
+            // In a period, what was there, what may be owed, and what was refilled.
+            LimitKind::TokenBucket | LimitKind::SteppedBucket => (Counts::Net(period), capacity + reserved + rate),
+            LimitKind::FixedWindow => (Counts::Settled(period), capacity + reserved + rate),
+            LimitKind::SlidingWindow => (Counts::Settled(period), rate),
             LimitKind::Concurrency => (Counts::Held, rate),
             _ => (Counts::Ever, funds + reserved),
         };
-        let mut window = Self { counts, start, bound, used: 0, grants: VecDeque::new(), points: Vec::new() };
+        let mut window = Self { counts, start, bound, used: 0, counted: VecDeque::new(), points: Vec::new() };
         window.point(start.micros());
         window
     }
@@ -53,10 +55,33 @@ impl Window {
         match self.counts {
             Counts::Held => {}
             Counts::Ever => self.step(at.micros(), wide(cost)),
-            Counts::Last(period) => {
-                self.step(at.micros(), wide(cost));
-                self.grants.push_back((at.micros() + period, wide(cost)));
+            Counts::Settled(period) | Counts::Net(period) => self.count(at.micros(), period, wide(cost)),
+        }
+    }
+
+    /// Notes what came back at an instant of a call that was granted at another.
+    pub(crate) fn returned(&mut self, granted_at: Timestamp, at: Timestamp, amount: Tokens) {
+        self.pass(at);
+        match self.counts {
+            Counts::Held => {}
+            Counts::Ever => self.step(at.micros(), -wide(amount)),
+            Counts::Net(period) => self.count(at.micros(), period, -wide(amount)),
+            Counts::Settled(period) => {
+                let leaves = granted_at.micros() + period;
+                if let Ok(place) = self.counted.binary_search_by_key(&leaves, |(at, _)| *at) {
+                    self.counted[place].1 -= wide(amount);
+                    self.step(at.micros(), -wide(amount));
+                }
             }
+        }
+    }
+
+    /// Counts an amount for a period; what leaves at one instant leaves together.
+    fn count(&mut self, at: i64, period: i64, amount: i128) {
+        self.step(at, amount);
+        match self.counted.back_mut() {
+            Some((leaves, counted)) if *leaves == at + period => *counted += amount,
+            _ => self.counted.push_back((at + period, amount)),
         }
     }
 
@@ -70,7 +95,7 @@ impl Window {
 
     /// Goes on to an instant.
     pub(crate) fn pass(&mut self, to: Timestamp) {
-        while let Some((at, cost)) = self.grants.pop_front_if(|(at, _)| *at <= to.micros()) {
+        while let Some((at, cost)) = self.counted.pop_front_if(|(at, _)| *at <= to.micros()) {
             self.step(at, -cost);
         }
     }

@@ -34,6 +34,7 @@ test("ten thousand random calls come to the same, bit for bit", async () => {
 // The same as in `cli/tests/simulate/answers.rs` and `presets.rs`, where each figure has its reason.
 const UPLOADS = [["kind", "stepped_bucket"], ["rate", "5"], ["per", "10s"], ["capacity", "20"]];
 const TEN = [["kind", "token_bucket"], ["rate", "10"], ["per", "1m"]];
+const BUDGET = [["kind", "sliding_window"], ["rate", "10"], ["per", "1h"]];
 const known = [
   ["a grid of steps is kept", UPLOADS, { csv: "time,cost\n0,5\n10,18\n20,7\n" }, [3, 0, 0]],
   ["a millionth too much is refused", UPLOADS, { csv: "time,cost\n0,5\n10,18\n20,7.000001\n" }, [2, 1, 0]],
@@ -44,6 +45,8 @@ const known = [
     { traffic: ["burst size=50 every=1m for=1s", "constant rate=60 per=1s for=10s"] }, [149, 501, 0]],
   ["a window lets two hundred through around its edge", [["kind", "fixed_window"], ["rate", "100"], ["per", "1m"], ["start", "0s"]],
     { traffic: ["burst size=100 every=1h from=59500ms", "burst size=100 every=1h from=60500ms"] }, [200, 0, 0]],
+  ["what was not used is granted again, and of a dead client after its lapse", BUDGET,
+    { csv: "time,cost\n0,10\n2.999999,1\n3,6\n12.999999,1\n13,6\n16,2\n", work: "3s", used: "4", dies: "3", lapses_after: "10s" }, [4, 2, 0]],
   ["a wallet spends what it holds and no more", [["kind", "wallet"], ["overdraft", "2"]],
     { csv: "time,cost\n0,3\n1,3\n2,2\n9,1\n", funds: "5" }, [3, 1, 0]],
 ];
@@ -78,6 +81,9 @@ test("faults name the place that has them", async () => {
     limits: [{ name: "any", words: [["kind", "token_bucket"], ["rate", "0"], ["per", "1\0s"]] }],
     traffic: ["burst size=1 every=1s", "st\0eady rate=1 per=1s"],
     work: "long",
+    used: "-1",
+    dies: "0",
+    lapses_after: "0s",
   };
   const places = await browser.run((scene) => {
     try {
@@ -86,5 +92,5 @@ test("faults name the place that has them", async () => {
       return error.faults.map((fault) => fault.place);
     }
   }, scene);
-  assert.deepEqual(places, ["work", "limits.0.rate", "limits.0.per", "traffic.1"]);
+  assert.deepEqual(places, ["work", "used", "dies", "lapses_after", "limits.0.rate", "limits.0.per", "traffic.1"]);
 });

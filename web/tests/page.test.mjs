@@ -33,6 +33,7 @@ test("each example is recorded, and nothing used is above its bound", async () =
     assert.equal(faults, "", `of example ${example}`);
     const [granted] = (await figures())[0];
     assert.ok(Number(granted) > 0, `example ${example} grants ${granted}`);
+    assert.deepEqual(await browser.run(above), [], `of example ${example}`);
   }
 });
 
@@ -185,6 +186,30 @@ test("shares are lent, and by what all callers share", async () => {
   assert.match((await got())[1], /noisy 119/, "the last good state stays");
 });
 
+test("a budget is settled, and clients die", async () => {
+  await choose("#preset", `${await place("A budget whose client dies")}`);
+  await whole();
+  const preset = await figures();
+  assert.match(await text(".bound-title"), /^granted in the last 1m, as settled: never above 15000$/);
+  await browser.click("#tab-command");
+  assert.match(await text("#text"), /--work '5s' \\\n +--used '400' \\\n +--dies '5' \\\n +--lapses-after '20s'$/);
+  await browser.open(await browser.run(() => location.href));
+  assert.deepEqual(await figures(), preset, "a link shows the same");
+  await browser.fill("#dies", "0");
+  assert.equal(await text("#dies-fault"), "it is no whole number from 1 on (write 5, for every fifth)");
+  assert.deepEqual(await figures(), preset, "the last good state stays");
+  await browser.fill("#dies", "1");
+  await whole();
+  const [dead] = await figures();
+  assert.ok(Number(dead[0]) < Number(preset[0][0]), "nobody settles, and less is granted");
+  await browser.fill("#lapses_after", "1s");
+  await whole();
+  assert.equal((await figures())[0][1], "0", "all comes back at once");
+  await browser.open(page + FIVE);
+  await browser.fill("#used", "1");
+  assert.equal(await text("#used-fault"), "no work ends (say how long it lasts)");
+});
+
 test("texts are copied", async () => {
   await browser.open(page + FIVE);
   const copied = async (button) => {
@@ -283,6 +308,20 @@ function whole() {
     new MutationObserver(look).observe(trials, { attributes: true });
     look();
   }));
+}
+
+/** The place of an example. */
+function place(title) {
+  return browser.run((title) => [...document.querySelectorAll("#preset option")].find((option) => option.textContent === title).value, title);
+}
+
+/** The heights of points that are drawn above their bound: heights grow downwards. */
+function above() {
+  return [...document.querySelectorAll(".plots > .used")].flatMap((plot) => {
+    const [, bound] = / ([\d.]+)H/.exec(plot.querySelector(".bound").getAttribute("d"));
+    const points = [...plot.querySelector(".line").getAttribute("d").matchAll(/ ([\d.]+)/g)];
+    return points.map(([, height]) => height).filter((height) => Number(height) < Number(bound));
+  });
 }
 
 /** Grants, refusals and balance of each limit. */

@@ -7,7 +7,7 @@ initSync({ module: bytes });
 
 /** What is wrong with a part of a scene. */
 export interface Fault {
-  /** `limits.0.rate`, `traffic.1`, `csv`, `work`, `funds`. */
+  /** `limits.0.rate`, `traffic.1`, `csv`, `work`, `used`. */
   place: string;
   message: string;
 }

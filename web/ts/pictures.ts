@@ -102,7 +102,7 @@ ${content.join("\n")}
 `;
 }
 
-const BARE: Scene = { limits: [], reserve: false, work: "", funds: "", lend: "", traffic: [], csv: "", clicks: [], seed: 1 };
+const BARE: Scene = { limits: [], reserve: false, work: "", used: "", dies: "", lapses_after: "", funds: "", lend: "", traffic: [], csv: "", clicks: [], seed: 1 };
 const MARGIN = 18;
 // The colours of the page.
 const STYLE = `

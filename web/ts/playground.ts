@@ -6,7 +6,8 @@ import { PRESETS } from "./presets";
 import { type LimitForm, type State, commandOf, hashOf, isLent, sceneOf, stateOf, tomlOf, triedOf } from "./scene";
 
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
-const inputs = { calls: at<HTMLTextAreaElement>("calls"), work: at<HTMLInputElement>("work"), funds: at<HTMLInputElement>("funds"), lend: at<HTMLInputElement>("lend") };
+const inputs = { calls: at<HTMLTextAreaElement>("calls"), work: at<HTMLInputElement>("work"), used: at<HTMLInputElement>("used"), dies: at<HTMLInputElement>("dies"), lapses_after: at<HTMLInputElement>("lapses_after"), funds: at<HTMLInputElement>("funds"), lend: at<HTMLInputElement>("lend") };
+const WORDS = ["work", "used", "dies", "lapses_after", "funds", "lend"] as const;
 const SIDES = ["A", "B"] as const;
 /** Rows of the table of calls. */
 const ROWS = 8;
@@ -103,7 +104,7 @@ function fill(faults: Fault[]): void {
   if (inputs.calls !== document.activeElement) put(inputs.calls, state.calls);
   complain(inputs.calls, at("calls-fault"), told("traffic"));
   at("lending").hidden = !(state.limits[1]?.global ?? false) && state.lend === "";
-  for (const name of ["work", "funds", "lend"] as const) {
+  for (const name of WORDS) {
     put(inputs[name], state[name]);
     complain(inputs[name], at(`${name}-fault`), told(name));
   }
@@ -129,6 +130,7 @@ function draw(): void {
   const low = Math.min(0, ...lows);
   const high = Math.max(low + 1e6, ...highs);
   const frame = { width, height: 120, span: shown.span, labelled: false };
+  const least = Math.min(0, ...shown.trials.map((trial) => extreme(trial.used, Math.min)));
   const highest = Math.max(1e6, ...shown.trials.map((trial) => trial.bound));
   const most = busiest(frame, shown.instants);
   shown.trials.forEach((trial, side) => {
@@ -144,7 +146,7 @@ function draw(): void {
     part("balance-title").textContent = `balance of ${caller}, in tokens`;
     part("bound-title").innerHTML = `${escaped(used(form, caller))}: <span class="told">never above ${tokensText(trial.bound)}</span>`;
     const bounded = { tone: "used", bound: trial.bound };
-    part("used").innerHTML = line({ ...frame, labelled: true }, trial.used, 0, highest, bounded);
+    part("used").innerHTML = line({ ...frame, labelled: true }, trial.used, least, highest, bounded);
     part("sum").textContent = summary(form, trial);
   });
   at("heads").innerHTML = `<tr><th scope="col">at</th><th scope="col">caller</th><th scope="col">cost</th>${good.limits.map((form) => `<th scope="col">${escaped(form.name)}</th>`).join("")}</tr>`;
@@ -168,7 +170,9 @@ function used(form: LimitForm, caller: string): string {
     case "wallet":
       return `spent by ${caller}`;
     default:
-      return `granted to ${caller} in the last ${form.per}`;
+      // As the promise counts what comes back.
+      if (good.used === "" && good.lapses_after === "") return `granted to ${caller} in the last ${form.per}`;
+      return form.kind.endsWith("window") ? `granted in the last ${form.per}, as settled` : `granted less returned in the last ${form.per}`;
   }
 }
 
@@ -392,9 +396,7 @@ function start(): void {
 
   at("setup").addEventListener("submit", (event) => event.preventDefault());
   inputs.calls.addEventListener("input", () => change({ calls: inputs.calls.value }));
-  inputs.work.addEventListener("input", () => change({ work: inputs.work.value.trim() }));
-  inputs.funds.addEventListener("input", () => change({ funds: inputs.funds.value.trim() }));
-  inputs.lend.addEventListener("input", () => change({ lend: inputs.lend.value.trim() }));
+  for (const name of WORDS) inputs[name].addEventListener("input", () => change({ [name]: inputs[name].value.trim() }));
   at("seed").addEventListener("input", () => {
     const seed = at<HTMLInputElement>("seed").valueAsNumber;
     if (Number.isSafeInteger(seed) && seed >= 0) change({ seed });

@@ -8,7 +8,7 @@ export interface Preset {
   state: State;
 }
 
-const bare = { reserve: false, work: "", funds: "", lend: "", seed: 1, clicks: [] };
+const bare = { reserve: false, work: "", used: "", dies: "", lapses_after: "", funds: "", lend: "", seed: 1, clicks: [] };
 
 export const PRESETS: readonly Preset[] = [
   {
@@ -96,6 +96,23 @@ export const PRESETS: readonly Preset[] = [
         limit("short_lease", "concurrency", { rate: "4", per: "1s" }),
       ],
       calls: "poisson rate=2 per=1s for=30s key=renders",
+    },
+  },
+  {
+    title: "A budget whose client dies",
+    point:
+      "An estimate of 2000 is settled at 400 after 5 s, and what comes back is granted again. Every fifth client dies: its tokens come back after 20 s.",
+    state: {
+      ...bare,
+      work: "5s",
+      used: "400",
+      dies: "5",
+      lapses_after: "20s",
+      limits: [
+        limit("sliding", "sliding_window", { rate: "15000", per: "1m" }),
+        limit("bucket", "token_bucket", { rate: "15000", per: "1m" }),
+      ],
+      calls: "burst size=5 every=8s cost=2000 key=tenant for=100s",
     },
   },
   {

@@ -18,6 +18,9 @@ export type Field = (typeof FIELDS)[number];
 /** A limit as it is filled in. What is empty is not given. */
 export type LimitForm = { name: string; kind: Kind; global: boolean } & { [field in Field]: string };
 
+/** How calls end. */
+const ENDS = ["work", "used", "dies", "lapses_after"] as const;
+
 /** All that a link carries. */
 export interface State {
   limits: LimitForm[];
@@ -25,6 +28,11 @@ export interface State {
   calls: string;
   reserve: boolean;
   work: string;
+  /** What a call has used when its work ends. */
+  used: string;
+  /** Every so many-th client dies. */
+  dies: string;
+  lapses_after: string;
   funds: string;
   /** What stays behind of the second limit, where the rest is lent. */
   lend: string;
@@ -38,6 +46,9 @@ export interface Scene {
   limits: Tried[];
   reserve: boolean;
   work: string;
+  used: string;
+  dies: string;
+  lapses_after: string;
   funds: string;
   lend: string;
   traffic: string[];
@@ -119,7 +130,7 @@ export function commandOf(state: State): string {
   options.push(...patterns(state).map((pattern) => `--traffic ${quoted(pattern)}`));
   if (isLent(state)) options.push(`--lend-above ${quoted(state.lend)}`);
   if (state.reserve) options.push("--reserve");
-  if (state.work) options.push(`--work ${quoted(state.work)}`);
+  for (const name of ENDS) if (state[name]) options.push(`--${name.replace("_", "-")} ${quoted(state[name])}`);
   if (state.seed !== 1) options.push(`--seed ${state.seed}`);
   return `tollgate simulate ${options.join(" \\\n    ")}`;
 }
@@ -134,10 +145,10 @@ export function patterns(state: State): string[] {
 }
 
 export function sceneOf(state: State, csv: string): Scene {
-  const { reserve, work, funds, lend, seed } = state;
+  const { reserve, work, used, dies, lapses_after, funds, lend, seed } = state;
   const limits = state.limits.map(triedOf);
   const clicks = state.clicks.map((at) => ({ at, cost: "" }));
-  return { limits, reserve, work, funds, lend, seed, traffic: patterns(state), csv, clicks };
+  return { limits, reserve, work, used, dies, lapses_after, funds, lend, seed, traffic: patterns(state), csv, clicks };
 }
 
 /** A state as the hash of an address. */
@@ -150,7 +161,7 @@ export function hashOf(state: State): string {
   }
   for (const pattern of patterns(state)) words.append("calls", pattern);
   if (state.reserve) words.set("reserve", "");
-  if (state.work) words.set("work", state.work);
+  for (const name of ENDS) if (state[name]) words.set(name, state[name]);
   if (state.funds) words.set("funds", state.funds);
   if (state.lend) words.set("lend", state.lend);
   if (state.seed !== 1) words.set("seed", `${state.seed}`);
@@ -170,6 +181,9 @@ export function stateOf(hash: string): State | undefined {
     calls: words.getAll("calls").join("\n"),
     reserve: words.has("reserve"),
     work: words.get("work") ?? "",
+    used: words.get("used") ?? "",
+    dies: words.get("dies") ?? "",
+    lapses_after: words.get("lapses_after") ?? "",
     funds: words.get("funds") ?? "",
     lend: words.get("lend") ?? "",
     seed: whole(words.get("seed")) ?? 1,

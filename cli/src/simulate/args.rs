@@ -1,10 +1,12 @@
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{ValueEnum, value_parser};
 use tollgate::{Limit, Limits, Tokens};
 use tollgate_simulation::{Rule, Traffic, Trial};
 
+use crate::at_least;
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
 use crate::output::{OutputArgs, printable};
@@ -54,10 +56,22 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     reserve: bool,
 
-    /// How long each call works. Then it releases what it holds of concurrency limits, which otherwise ends with its
-    /// lease.
+    /// How long each call works. Then it is settled, and releases what it holds of concurrency limits, which otherwise
+    /// ends with its lease.
     #[arg(long, value_name = "SPAN", value_parser = humantime::parse_duration)]
     work: Option<Duration>,
+
+    /// What each call has used when its work ends, and is settled at; its cost, if not given.
+    #[arg(long, value_name = "TOKENS", requires = "work")]
+    used: Option<Tokens>,
+
+    /// The client of every N-th call dies: its work never ends.
+    #[arg(long, value_name = "N", requires = "work", value_parser = value_parser!(u64).range(1..))]
+    dies: Option<u64>,
+
+    /// How long after a call its tokens come back, if nobody has settled it by then.
+    #[arg(long, value_name = "SPAN", value_parser = at_least(Duration::from_micros(1)))]
+    lapses_after: Option<Duration>,
 
     /// The seed of random traffic: the same seed makes the same calls on every machine.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -114,7 +128,9 @@ impl SimulateArgs {
                 rules.extend(self.limits(text)?.into_iter().map(|limit| Rule { limit, is_global }));
             }
         }
-        let trial = |rules| Trial { rules, reserve: self.reserve, work: self.work };
+        let Self { reserve, work, used, lapses_after, .. } = *self;
+        let dies = self.dies.and_then(NonZeroU64::new);
+        let trial = |rules| Trial { rules, reserve, work, used, dies, lapses_after };
         let alone = rules.iter().filter(|_| self.compare).map(|rule| (trial(vec![rule.clone()]), None));
         let together = (!self.compare || self.lend_above.is_some()).then(|| (trial(rules.clone()), self.lend_above));
         Ok(alone.chain(together).collect())
@@ -184,4 +200,6 @@ const EXAMPLES: &str = r#"Examples:
   tollgate simulate --limit send_message --limits tollgate.toml --traffic 'burst size=30 every=1m for=5m'
   tollgate simulate --limit 'api = { kind = "token_bucket", rate = 10, per = "1s", capacity = 50 }' \
       --traffic 'poisson rate=12 per=1s for=5m'
+  tollgate simulate --limit 'tokens = { kind = "sliding_window", rate = 20000, per = "1m" }' \
+      --traffic 'constant rate=1 per=1s cost=2000' --work 5s --used 400 --dies 5 --lapses-after 20s
   tollgate simulate --compare --limit send_message --limit sign_ups --trace calls.csv --svg calls.svg"#;

@@ -75,7 +75,7 @@ fn run_all(
         let call = call?;
         runs.iter_mut().try_for_each(|run| run.call(&call))?;
     }
-    Ok(runs.into_iter().map(|run| run.finish(end)).collect())
+    Ok(runs.into_iter().map(|run| run.finish(end)).collect::<Result<_, _>>()?)
 }
 
 impl SimulationReport {

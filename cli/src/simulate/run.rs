@@ -40,7 +40,7 @@ impl<'t> Run<'t> {
 
     pub(super) fn call(&mut self, call: &Arrival) -> Result<(), Error> {
         self.tally.called(&call.key);
-        let answer = self.simulation.call(call, |rows, at| self.series.observe(rows, at))?;
+        let answer = self.simulation.call(call, |rows, at, _| self.series.observe(rows, at))?;
         match answer {
             None => self.tally.figures.impossible += 1,
             Some(Answer::Granted { ready_at, .. }) => {
@@ -57,16 +57,18 @@ impl<'t> Run<'t> {
     }
 
     /// Sums up. The traffic may have a known end after the last call.
-    pub(super) fn finish(mut self, end: Option<Timestamp>) -> TrialReport {
+    pub(super) fn finish(mut self, end: Option<Timestamp>) -> Result<TrialReport, Error> {
         if let Some(end) = end {
             // The end itself begins no bin.
-            self.series.observe(self.simulation.rows(), Timestamp::from_micros(end.micros() - 1));
+            let last = Timestamp::from_micros(end.micros() - 1);
+            self.simulation.pass(last, |rows, at, _| self.series.observe(rows, at))?;
+            self.series.observe(self.simulation.rows(), last);
         }
         let Trial { rules, .. } = self.trial;
         let label = rules.iter().map(|rule| rule.limit.name()).collect::<Vec<_>>().join(" and ");
         let label = self.kept.map_or(label.clone(), |kept| format!("{label}, lent above {kept}"));
         let limits = rules.iter().map(definition).collect();
-        TrialReport { label, limits, figures: self.tally.finish(), series: self.series }
+        Ok(TrialReport { label, limits, figures: self.tally.finish(), series: self.series })
     }
 }
 

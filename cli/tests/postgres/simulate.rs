@@ -1,5 +1,6 @@
 //! The same calls, simulated by the command and made on a real database, are granted the same.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::process::Command;
 use std::time::Duration;
@@ -13,16 +14,22 @@ use crate::world::World;
 
 #[tokio::test]
 async fn the_simulation_grants_what_the_database_grants() {
-    agree("same", false).await;
+    agree("same", &[]).await;
 }
 
 #[tokio::test]
 async fn the_simulation_reserves_what_the_database_reserves() {
-    agree("reserved", true).await;
+    agree("reserved", &["--reserve"]).await;
+}
+
+#[tokio::test]
+async fn the_simulation_gives_back_what_the_database_gives_back() {
+    agree("settled", &["--work", "500ms", "--used", "0.5"]).await;
 }
 
 /// Makes calls of three clients, of whom one is greedy, on both.
-async fn agree(name: &str, reserving: bool) {
+async fn agree(name: &str, options: &[&str]) {
+    let [reserving, settling] = ["--reserve", "--used"].map(|option| options.contains(&option));
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.csv", std::process::id()));
     let calls = calls();
     let mut trace = "time,key,cost\n".to_owned();
@@ -32,7 +39,7 @@ async fn agree(name: &str, reserving: bool) {
     std::fs::write(&file, trace).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(["simulate", "--limit", EACH, "--global", TOTAL, "--json", "--trace"]).arg(&file);
-    let output = command.args(reserving.then_some("--reserve")).output().unwrap();
+    let output = command.args(options).output().unwrap();
     std::fs::remove_file(file).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -42,7 +49,13 @@ async fn agree(name: &str, reserving: bool) {
     let (each, total) = (Limits::from_toml(EACH).unwrap(), Limits::from_toml(TOTAL).unwrap());
     let world = World::new().await;
     let mut conn = world.connect().await;
+    let mut ends = VecDeque::new();
     for (at, key, cost) in calls {
+        while let Some((ends_at, grant)) = ends.pop_front_if(|(ends_at, _)| *ends_at <= at) {
+            let mut tx = conn.begin().await.unwrap();
+            Limiter::new().at(ends_at).settle(&mut tx, grant, 0.5).await.unwrap();
+            tx.commit().await.unwrap();
+        }
         let mut tx = conn.begin().await.unwrap();
         let limiter = Limiter::new().at(at);
         let requests = (each.iter().map(|limit| limit.key(key))).chain(total.iter().map(Limit::global));
@@ -51,7 +64,8 @@ async fn agree(name: &str, reserving: bool) {
             let decision = limiter.reserve_all(&mut tx, requests).await.unwrap();
             decision.granted().map(|booked| worst_wait = worst_wait.max(booked.wait())).err()
         } else {
-            limiter.consume_all(&mut tx, requests).await.unwrap().denied()
+            let decision = limiter.consume_all(&mut tx, requests).await.unwrap().granted();
+            decision.map(|grant| ends.extend(settling.then_some((at + Duration::from_millis(500), grant)))).err()
         };
         tx.commit().await.unwrap();
         match denied {

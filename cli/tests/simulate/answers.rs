@@ -55,6 +55,23 @@ fn a_reservation_is_ready_when_its_debt_is_paid() {
 }
 
 #[test]
+fn what_was_not_used_is_granted_again_and_of_a_dead_client_after_its_lapse() {
+    let budget = r#"budget = { kind = "sliding_window", rate = 10, per = "1h" }"#;
+    let ends = ["--work", "3s", "--used", "4", "--dies", "3", "--lapses-after", "10s"];
+    let calls = "time,cost\n0,10\n2.999999,1\n3,6\n12.999999,1\n13,6\n16,2\n";
+    // At 3 s six of ten come back. Who takes them dies: they come back at 13 s, and two of them, unused, at 16 s.
+    assert_eq!(counts(&recorded(&[&["--limit", budget][..], &ends].concat(), calls)), [6, 4, 2]);
+}
+
+#[test]
+fn what_comes_back_behind_the_last_call_is_drawn() {
+    let trial =
+        &trials(&["--limit", UPLOADS, "--traffic", "burst size=20 every=1h for=4s", "--work", "2s", "--used", "0"])[0];
+    let bins = trial["series"]["bins"].as_array().unwrap();
+    assert_eq!(bins.last().unwrap()["levels"][0]["high"], 20);
+}
+
+#[test]
 fn several_limits_are_taken_all_or_none() {
     let each = r#"each = { kind = "token_bucket", rate = 2, per = "1m" }"#;
     let total = r#"total = { kind = "token_bucket", rate = 3, per = "1m" }"#;

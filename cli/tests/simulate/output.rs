@@ -149,6 +149,10 @@ fn what_is_wrong_is_one_sentence() {
             "unknown field \"rat\" (did you mean \"rate\"?)".to_owned(),
         ),
         (
+            [&["--limit", ONE, "--work", "1s", "--used=-1"][..], &traffic].concat(),
+            "a number of tokens is negative".to_owned(),
+        ),
+        (
             [&["--limits", EXAMPLE, "--limit", "send_mesage"][..], &traffic].concat(),
             "did you mean \"send_message\"?".to_owned(),
         ),
@@ -169,6 +173,10 @@ fn wrong_usage_is_told_from_a_refusal_and_says_what_is_meant() {
         (vec!["--limit", ONE], "--traffic <PATTERN>"),
         (vec!["--limit", ONE, "--trace", "-", "--traffic", "constant rate=1 per=1s"], "cannot be used with"),
         (vec!["--seed", "some"], "invalid value 'some' for '--seed <N>'"),
+        (vec!["--preset", "dashboard", "--used", "1"], "--work <SPAN>"),
+        (vec!["--preset", "dashboard", "--dies", "5"], "--work <SPAN>"),
+        (vec!["--preset", "dashboard", "--work", "1s", "--dies", "0"], "0 is not in 1.."),
+        (vec!["--preset", "dashboard", "--lapses-after", "0s"], "1us is the least"),
     ];
     for (args, message) in usages {
         let output = run(&args);
