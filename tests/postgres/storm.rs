@@ -213,6 +213,7 @@ struct Books {
     lines: Arc<watch::Sender<u64>>,
 }
 
+#[derive(Debug)]
 struct Entry {
     user: u32,
     /// What it costs if it lapses: one of these.
@@ -278,7 +279,8 @@ impl Books {
         let (mut all, mut teams) = (0, BTreeMap::<u32, i64>::new());
         for (user, sums) in sums {
             let lacks = lacking.get(&("user".to_owned(), user.to_string())).copied().unwrap_or(0);
-            assert!(sums.contains(&lacks), "user {user} lacks {lacks} instead of one of {} sums", sums.len());
+            let calls = || entries.iter().filter(|(_, entry)| entry.user == user).collect::<Vec<_>>();
+            assert!(sums.contains(&lacks), "user {user} lacks {lacks} instead of one of {sums:?}: {:?}", calls());
             all += lacks;
             *teams.entry(user % TEAMS).or_default() += lacks;
         }
@@ -333,13 +335,14 @@ fn used(cost: Tokens) -> Tokens {
 async fn call(gate: &Gate) {
     let id = format!("gate{:x}", fastrand::u64(..));
     let (user, cost, requests) = asked(&id);
-    let stream = until_known(|| gate.stream(requests.clone())).await.unwrap().granted().unwrap();
+    let (stream, _) = until_known(|| gate.stream(requests.clone())).await;
+    let stream = stream.unwrap().granted().unwrap();
     println!("@granted {id} {user}");
     if fastrand::u8(..4) == 0 {
         stream.add(used(cost));
         let count = stream.used().micros();
         println!("@reporting {id} {count}");
-        match until_known(|| stream.report()).await {
+        match until_known(|| stream.report()).await.0 {
             Ok(()) => println!("@reported {id} {count}"),
             // It has lapsed, before or after it was reported.
             Err(Error::ReceiptUsed { .. }) => {}
@@ -394,25 +397,27 @@ async fn settle(pool: &PgPool, id: &str, receipt: Receipt, actual: Tokens) -> Re
     Ok(())
 }
 
-fn settled(id: &str, answer: Result<Settlement, Error>) {
+fn settled(id: &str, (answer, is_first): (Result<Settlement, Error>, bool)) {
     match answer {
         Ok(_) => println!("@settled {id} 0"),
-        Err(Error::Lapsed { .. }) => println!("@lapsed {id} 0"),
+        Err(Error::Lapsed { .. }) if is_first => println!("@lapsed {id} 0"),
         // By a try whose answer was lost, or by whoever gave it back when it had lapsed.
-        Err(Error::ReceiptUsed { .. }) => {}
+        Err(Error::Lapsed { .. } | Error::ReceiptUsed { .. }) => {}
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Asks until there is an answer.
-async fn until_known<T, A: Future<Output = Result<T, Error>>>(ask: impl Fn() -> A) -> Result<T, Error> {
+/// Asks until there is an answer; whether it is that of the first try. An earlier one may have done it.
+async fn until_known<T, A: Future<Output = Result<T, Error>>>(ask: impl Fn() -> A) -> (Result<T, Error>, bool) {
+    let mut is_first = true;
     loop {
         match ask().await {
             Err(error) if error.is_retryable() => {}
             // No answer came, or nobody listens where the server was.
             Err(Error::OutcomeUnknown { .. } | Error::Database { .. }) => {}
-            answer => return answer,
+            answer => return (answer, is_first),
         }
+        is_first = false;
     }
 }
 
