@@ -173,8 +173,8 @@ pub(crate) fn millis(timeout: Duration) -> u128 {
 }
 
 /// Settings for the rest of the transaction: on Citus for its nodes, too, where it waits for rows without an end unless
-/// it is told. It passes on the whole text that a setting is part of, and none but its own lines are the nodes' affair:
-/// a second `begin` is a warning in their logs. So they are a text of their own.
+/// it is told. It passes on the whole text that a setting is part of, once for each of them. Told a `begin` so, a node
+/// logs a warning, and a short transaction took twice as long. So the settings are a text of their own.
 pub(crate) fn set_local(parts: Parts, settings: &str) -> String {
     if parts.is_distributed() {
         format!("set local citus.propagate_set_commands = 'local'; do $$ begin {settings} end $$")
