@@ -7,7 +7,7 @@ use tollgate::{Error, Tokens};
 /// The rows of a simulation; a missing row is full. Grows with the keys that call, not with the calls.
 #[derive(Debug, Default)]
 pub struct RowMap {
-    /// A map as the plan has it, so that a browser loads one.
+    /// Keyed as the plan's own map is, so that a browser loads the code of one.
     places: HashMap<Row, usize>,
     states: Vec<State>,
 }

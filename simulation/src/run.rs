@@ -70,7 +70,7 @@ impl Simulation {
     /// tokens stay behind; `None` lends nothing. Not for reservations.
     #[must_use]
     pub fn lending_above(self, kept: impl Into<Option<Tokens>>) -> Self {
-        Self { kept: kept.into(), ..self }
+        Self { kept: kept.into(), plans: Vec::new(), ..self }
     }
 
     /// The rows as the last call left them.
@@ -136,12 +136,26 @@ impl Simulation {
         by: Timestamp,
         mut show: impl FnMut(&RowMap, Timestamp, Option<Timestamp>),
     ) -> Result<(), Error> {
-        while let Some(End { at, granted_at, plan }) = self.ends.pop_front_if(|end| end.at <= by) {
-            show(&self.rows, at, None);
-            self.rows.decide(&plan, at)?;
-            show(&self.rows, at, Some(granted_at));
-        }
+        while self.end_next(by, &mut show)? {}
         Ok(())
+    }
+
+    /// Ends the first call that ends by an instant, and shows the rows as [`call`](Self::call) does; whether there was
+    /// one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`call`](Self::call).
+    pub fn end_next(
+        &mut self,
+        by: Timestamp,
+        mut show: impl FnMut(&RowMap, Timestamp, Option<Timestamp>),
+    ) -> Result<bool, Error> {
+        let Some(End { at, granted_at, plan }) = self.ends.pop_front_if(|end| end.at <= by) else { return Ok(false) };
+        show(&self.rows, at, None);
+        self.rows.decide(&plan, at)?;
+        show(&self.rows, at, Some(granted_at));
+        Ok(true)
     }
 
     /// Gives tokens to the row of a caller under the first limit: a wallet is filled by nothing else.
@@ -186,15 +200,19 @@ impl Trial {
         let leases_end = receipt.charges.iter().filter_map(Charge::lease_ends_at).min();
         let lapses_at = self.lapses_after.filter(|_| !charges.is_empty()).map(|span| ready_at.plus(span));
         let dies = self.dies.is_some_and(|every| number.is_multiple_of(every.get().into()));
-        // Who comes after a lease has run out, or after the lapse, settles nothing.
-        let in_time = |done_at: &Timestamp| {
-            leases_end.is_none_or(|end| *done_at < end.into()) && lapses_at.is_none_or(|lapse| *done_at <= lapse)
+        let holds = |at: Timestamp| leases_end.is_some_and(|end| at < end.into());
+        // A receipt whose lease has run out settles nothing, but that of a call that lapses settles the rest of it.
+        let in_time = |done_at: &Timestamp| match lapses_at {
+            Some(lapses_at) => *done_at <= lapses_at,
+            None => leases_end.is_none() || holds(*done_at),
         };
         match (self.work.filter(|_| !dies).map(|work| ready_at.plus(work)).filter(in_time), self.used) {
-            (Some(done_at), Some(used)) => Some((done_at, Call::settle(receipt.clone(), used))),
-            (Some(done_at), None) => leases_end.map(|_| (done_at, Call::release(receipt))),
-            // A lapse is a settlement at nothing, at its instant and without the leases: the stored call, of which
-            // nothing was reported, adds none of its own arithmetic.
+            (Some(done_at), Some(used)) => {
+                let left = if holds(done_at) { receipt.clone() } else { charges.into() };
+                Some((done_at, Call::settle(left, used)))
+            }
+            (Some(done_at), None) => holds(done_at).then(|| (done_at, Call::release(receipt))),
+            // A lapse is a settlement at nothing, at its instant and without the leases.
             (None, _) => lapses_at.map(|lapses_at| (lapses_at, Call::settle(charges.into(), Tokens::ZERO))),
         }
     }
@@ -290,12 +308,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_runs_out_by_itself_and_with_it_the_right_to_settle() {
+    fn a_lease_runs_out_by_itself_and_with_it_the_right_to_settle_but_for_a_call_that_lapses() {
         let rules = of([TEN, Limit::concurrency("streams", 10, 30 * SECOND)]).rules;
         let dead = Trial { rules, dies: NonZeroU64::new(1), lapses_after: Some(2 * SECOND), ..FREE };
         assert_eq!(granted(&dead, [(0, 10), (3, 10), (30, 10)]), [true, false, true]);
         let slow = Trial { work: Some(40 * SECOND), dies: None, lapses_after: Some(50 * SECOND), ..dead };
-        assert_eq!(granted(&slow, [(0, 10), (45, 10), (50, 10)]), [true, false, true]);
+        assert_eq!(granted(&slow, [(0, 10), (39, 10), (40, 10)]), [true, false, true]);
+        assert_eq!(granted(&Trial { lapses_after: None, ..slow }, [(0, 10), (60, 10)]), [true, false]);
     }
 
     #[test]

@@ -189,7 +189,7 @@ impl<'t> Client<'t> {
     )]
     fn at_random(&mut self) -> u128 {
         // Never 0, which has no logarithm: from 2^-53 to 1.
-        let chance = ((self.chance.next_u64() >> 11) + 1) as f64 * 0.5_f64.powi(53);
+        let chance = ((self.chance.next_u64() >> 11) + 1) as f64 * (f64::EPSILON / 2.0);
         self.elapsed -= libm::log(chance) * (self.traffic.per as f64 / f64::from(self.traffic.calls));
         self.elapsed as u128
     }

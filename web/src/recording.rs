@@ -93,13 +93,14 @@ impl Recording {
 
 #[wasm_bindgen]
 impl TrialRecord {
-    /// Makes so many more calls. Says whether all are made; then it is not to be asked again.
+    /// Goes on by so many steps: calls that are made, and ends of calls. Says whether that was all; then it is not to
+    /// be asked again.
     ///
     /// # Errors
     ///
     /// A fault of the scene, as a text.
-    pub fn advance(&mut self, calls: usize) -> Result<bool, String> {
-        self.make(calls).map_err(|error| fault::text(&[Fault::of("scene", error)]))
+    pub fn advance(&mut self, steps: usize) -> Result<bool, String> {
+        self.go_on(steps).map_err(|error| fault::text(&[Fault::of("scene", error)]))
     }
 
     /// For each call 0 if it was granted, 1 if it was refused, 2 if no wait lets it through.
@@ -160,22 +161,28 @@ impl TrialRecord {
         Ok(Self { calls, rule, funds, simulation, watch, answers, waits, balances })
     }
 
-    fn make(&mut self, calls: usize) -> Result<bool, Error> {
+    fn go_on(&mut self, steps: usize) -> Result<bool, Error> {
         let Calls { made, end, .. } = &*Rc::clone(&self.calls);
-        for call in made.iter().skip(self.answers.len()).take(calls) {
-            self.call(call)?;
+        for _ in 0..steps {
+            let call = made.get(self.answers.len());
+            let watch = &mut self.watch;
+            // Whoever calls next, ends of the watched caller are seen at their instants.
+            let show = |rows: &RowMap, at, granted_at| watch.see(rows, at, granted_at);
+            let has_ended = self.simulation.end_next(call.map_or(*end, |call| call.at), show)?;
+            match call {
+                _ if has_ended => {}
+                Some(call) => self.call(call)?,
+                None => {
+                    self.watch.see(self.simulation.rows(), *end, None);
+                    self.watch.window.point(end.micros());
+                    return Ok(true);
+                }
+            }
         }
-        let is_whole = self.answers.len() == made.len();
-        if is_whole {
-            self.pass(*end)?;
-            self.watch.see(self.simulation.rows(), *end, None);
-            self.watch.window.point(end.micros());
-        }
-        Ok(is_whole)
+        Ok(false)
     }
 
     fn call(&mut self, call: &Arrival) -> Result<(), Error> {
-        self.pass(call.at)?;
         if self.funds > Tokens::ZERO && !self.simulation.rows().has(&self.rule.look(&call.key)?) {
             self.simulation.credit(&call.key, self.funds, call.at)?;
         }
@@ -204,12 +211,6 @@ impl TrialRecord {
         self.waits.push(wait);
         self.balances.push(about(balance));
         Ok(())
-    }
-
-    /// Ends all calls that end by an instant, also those of callers who are not watched: what they leave is seen.
-    fn pass(&mut self, by: Timestamp) -> Result<(), Error> {
-        let watch = &mut self.watch;
-        self.simulation.pass(by, |rows, at, granted_at| watch.see(rows, at, granted_at))
     }
 }
 
@@ -268,7 +269,7 @@ mod tests {
             "work": "2s"
         }"#;
         let mut trial = simulate(scene).unwrap().next_trial().unwrap();
-        assert_eq!([trial.advance(1), trial.advance(2)], [Ok(false), Ok(true)]);
+        assert_eq!([trial.advance(1), trial.advance(4)], [Ok(false), Ok(true)]);
         let levels = trial.levels();
         let is_free_at = |instant: f64| levels.chunks(2).rfind(|level| level[0] <= instant).unwrap()[1] > 0.0;
         assert_eq!([1e6, 1.99e6, 2.1e6].map(is_free_at), [false, false, true]);

@@ -20,10 +20,10 @@ pub(crate) struct Window {
 /// Which grants count at an instant.
 #[derive(Clone, Copy, Debug)]
 enum Counts {
-    /// Those of the last so many microseconds, each at what it is settled at.
-    Settled(i64),
-    /// Those of the last so many microseconds, less what came back in these, also of a grant before them: what buckets
-    /// may keep beyond their bound.
+    /// Those of the last so many microseconds, each less what came back of it.
+    Kept(i64),
+    /// Those of the last so many microseconds, less what came back in these, also of a grant before them: a bucket grants
+    /// again what comes back, whenever it was granted.
     Net(i64),
     /// Those that hold something: the capacity less the balance.
     Held,
@@ -39,8 +39,8 @@ impl Window {
         let (counts, bound) = match limit.kind {
             // In a period, what was there, what may be owed, and what was refilled.
             LimitKind::TokenBucket | LimitKind::SteppedBucket => (Counts::Net(period), capacity + reserved + rate),
-            LimitKind::FixedWindow => (Counts::Settled(period), capacity + reserved + rate),
-            LimitKind::SlidingWindow => (Counts::Settled(period), rate),
+            LimitKind::FixedWindow => (Counts::Kept(period), capacity + reserved + rate),
+            LimitKind::SlidingWindow => (Counts::Kept(period), rate),
             LimitKind::Concurrency => (Counts::Held, rate),
             _ => (Counts::Ever, funds + reserved),
         };
@@ -55,7 +55,7 @@ impl Window {
         match self.counts {
             Counts::Held => {}
             Counts::Ever => self.step(at.micros(), wide(cost)),
-            Counts::Settled(period) | Counts::Net(period) => self.count(at.micros(), period, wide(cost)),
+            Counts::Kept(period) | Counts::Net(period) => self.count(at.micros(), period, wide(cost)),
         }
     }
 
@@ -66,7 +66,7 @@ impl Window {
             Counts::Held => {}
             Counts::Ever => self.step(at.micros(), -wide(amount)),
             Counts::Net(period) => self.count(at.micros(), period, -wide(amount)),
-            Counts::Settled(period) => {
+            Counts::Kept(period) => {
                 let leaves = granted_at.micros() + period;
                 if let Ok(place) = self.counted.binary_search_by_key(&leaves, |(at, _)| *at) {
                     self.counted[place].1 -= wide(amount);

@@ -128,5 +128,5 @@ function faultsOf(text: string): Fault[] {
   return [...text.matchAll(/(.*?)\0(.*?)\0/gs)].map(([, place = "", message = ""]) => ({ place, message }));
 }
 
-/** Calls of a slice: they take a third of a millisecond, or three where a limit has given a thousand leases. */
+/** Calls and ends of a slice: they take a third of a millisecond, or three where a limit has given a thousand leases. */
 const SLICE = 100;

@@ -3,11 +3,11 @@ import { Answer, type Fault, Faulty, type Record, type Slices, type Trial, recor
 import { complain, limitEditor, put } from "./form";
 import { LEFT, RIGHT, bars, busiest, instantText, line, spanText, tokensText } from "./plot";
 import { PRESETS } from "./presets";
-import { type LimitForm, type State, commandOf, hashOf, isLent, sceneOf, stateOf, tomlOf, triedOf } from "./scene";
+import { ENDS, type LimitForm, type State, commandOf, hashOf, isLent, sceneOf, stateOf, tomlOf, triedOf } from "./scene";
 
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
-const inputs = { calls: at<HTMLTextAreaElement>("calls"), work: at<HTMLInputElement>("work"), used: at<HTMLInputElement>("used"), dies: at<HTMLInputElement>("dies"), lapses_after: at<HTMLInputElement>("lapses_after"), funds: at<HTMLInputElement>("funds"), lend: at<HTMLInputElement>("lend") };
-const WORDS = ["work", "used", "dies", "lapses_after", "funds", "lend"] as const;
+const WORDS = [...ENDS, "funds", "lend"] as const;
+const inputs = { calls: at<HTMLTextAreaElement>("calls"), ...Object.fromEntries(WORDS.map((word) => [word, at<HTMLInputElement>(word)])) as { [word in (typeof WORDS)[number]]: HTMLInputElement } };
 const SIDES = ["A", "B"] as const;
 /** Rows of the table of calls. */
 const ROWS = 8;
@@ -22,8 +22,11 @@ let csv = "";
 let shown: Record;
 /** The scene that `shown` is the record of: the last one without faults. */
 let good: State = state;
-/** What is being recorded, if something is. */
+/** What is being recorded, if something is, and the newest scene: it is next, if it is another. */
 let pending: Slices | undefined;
+let newest: Slices | undefined;
+/** Whether the cursor goes to the end of what is shown next. */
+let toEnd = false;
 /** Grants and refusals of each trial before each call. */
 let sums: Uint32Array[] = [];
 let now = 0;
@@ -48,17 +51,23 @@ async function update(cursor: "keep" | "end"): Promise<boolean> {
   const own = state;
   const slices = recorded(sceneOf(own, csv));
   try {
-    // A scene with faults takes the place of no other: the last good one stays, also where it is not whole yet.
+    // Faults of the first slice come at once, and take the place of no other scene.
     let record = slice(slices);
     fill([]);
-    pending = slices;
+    [newest, toEnd] = [slices, toEnd || cursor === "end"];
     at("trials").ariaBusy = "true";
+    // What is being recorded is shown first: the picture follows a slider, if from afar.
+    while (pending !== undefined) {
+      await new Promise(requestAnimationFrame);
+      if (newest !== slices) return false;
+    }
+    pending = slices;
     while (record === undefined) {
       await new Promise(requestAnimationFrame);
-      if (pending !== slices) return false;
       record = slice(slices);
     }
-    show(record, own, cursor);
+    show(record, own, toEnd);
+    toEnd = false;
     history.replaceState(null, "", hashOf(own));
   } catch (error) {
     if (!(error instanceof Faulty)) throw error;
@@ -66,10 +75,9 @@ async function update(cursor: "keep" | "end"): Promise<boolean> {
     return false;
   } finally {
     slices.return(undefined as never);
-    if (pending === slices) {
-      pending = undefined;
-      at("trials").ariaBusy = "false";
-    }
+    if (pending === slices) pending = undefined;
+    if (newest === slices) newest = undefined;
+    at("trials").ariaBusy = `${newest !== undefined}`;
   }
   return true;
 }
@@ -84,8 +92,8 @@ function slice(slices: Slices): Record | undefined {
   return undefined;
 }
 
-function show(record: Record, of: State, cursor: "keep" | "end"): void {
-  const atEnd = cursor === "end" || now >= shown.span;
+function show(record: Record, of: State, toEnd: boolean): void {
+  const atEnd = toEnd || now >= shown.span;
   [shown, good] = [record, of];
   sums = record.trials.map(sumsOf);
   draw();
@@ -164,15 +172,16 @@ function panel(side: number): string {
 
 /** What the last plot shows. */
 function used(form: LimitForm, caller: string): string {
+  const comesBack = good.used !== "" || good.lapses_after !== "";
   switch (form.kind) {
     case "concurrency":
       return `held by ${caller} at once`;
     case "wallet":
-      return `spent by ${caller}`;
+      return `granted to ${caller}${comesBack ? ", less what came back" : ""}`;
     default:
-      // As the promise counts what comes back.
-      if (good.used === "" && good.lapses_after === "") return `granted to ${caller} in the last ${form.per}`;
-      return form.kind.endsWith("window") ? `granted in the last ${form.per}, as settled` : `granted less returned in the last ${form.per}`;
+      if (!comesBack) return `granted to ${caller} in the last ${form.per}`;
+      // As the promise counts it.
+      return `granted to ${caller} in the last ${form.per}, less what came back${form.kind.endsWith("window") ? " of it" : " in it"}`;
   }
 }
 

@@ -19,7 +19,7 @@ export type Field = (typeof FIELDS)[number];
 export type LimitForm = { name: string; kind: Kind; global: boolean } & { [field in Field]: string };
 
 /** How calls end. */
-const ENDS = ["work", "used", "dies", "lapses_after"] as const;
+export const ENDS = ["work", "used", "dies", "lapses_after"] as const;
 
 /** All that a link carries. */
 export interface State {
