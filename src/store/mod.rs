@@ -158,12 +158,13 @@ pub(crate) async fn begin(
     let (lock, statement) = (millis(lock_timeout), millis(statement_timeout));
     let settings = set_local(
         backend.parts,
-        &format!(
-            "set local idle_in_transaction_session_timeout = {statement}; set local lock_timeout = {lock}; \
-             set local statement_timeout = {statement};"
-        ),
+        &format!("set local lock_timeout = {lock}; set local statement_timeout = {statement};"),
     );
-    let sql = format!("begin isolation level read committed read write; {settings}");
+    // A node of Citus is idle while others are asked, so it is not told.
+    let sql = format!(
+        "begin isolation level read committed read write; \
+         set local idle_in_transaction_session_timeout = {statement}; {settings}"
+    );
     conn.begin_with(AssertSqlSafe(sql)).await
 }
 
@@ -173,8 +174,8 @@ pub(crate) fn millis(timeout: Duration) -> u128 {
 }
 
 /// Settings for the rest of the transaction: on Citus for its nodes, too, where it waits for rows without an end unless
-/// it is told. It passes on the whole text that a setting is part of, once for each of them. Told a `begin` so, a node
-/// logs a warning, and a short transaction took twice as long. So the settings are a text of their own.
+/// it is told. It sends a node the whole text around a setting, once for each setting. Of a `begin` in it the node logs
+/// a warning, and a short transaction took twice as long. Inside of `do` each setting is a text of its own.
 pub(crate) fn set_local(parts: Parts, settings: &str) -> String {
     if parts.is_distributed() {
         format!("set local citus.propagate_set_commands = 'local'; do $$ begin {settings} end $$")
