@@ -44,7 +44,7 @@ comment on table  tollgate.calls            is
 comment on column tollgate.calls.part       is 'that of the key';
 comment on column tollgate.calls.name       is 'a limit that the call asked, under which its id counts';
 comment on column tollgate.calls.key        is 'the key of that limit';
-comment on column tollgate.calls.id         is 'the id that the caller gave it (`once`), or one drawn at random';
+comment on column tollgate.calls.id         is 'the id that the caller gave it (`once`), or one that was drawn';
 comment on column tollgate.calls.asked      is 'a fingerprint of what was asked: who repeats the id must ask the same';
 comment on column tollgate.calls.charges    is 'what was taken from which row, as receipts have it';
 comment on column tollgate.calls.answer     is

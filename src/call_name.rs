@@ -42,8 +42,8 @@ impl CallName {
         name_fault(self.name()).is_none() && id_fault(self.id()).is_none()
     }
 
-    /// What [`Request::once`](crate::Request::once) said, or 32 hexadecimal digits: twelve of
-    /// milliseconds since 1970, the others random.
+    /// What [`Request::once`](crate::Request::once) said, or 32 hexadecimal digits: the first
+    /// twelve are milliseconds since 1970, the others random.
     #[must_use]
     pub fn id(&self) -> &str {
         self.id.as_str()
@@ -187,8 +187,8 @@ pub enum CallError {
     /// The span is zero.
     #[error("the span is zero")]
     SpanZero,
-    /// A [`split`](crate::split) asks nothing, a limit and key that its call asks already, or a concurrency limit, takes
-    /// a part, tries out, lies in another, or is not asked as it was made.
+    /// A [`split`](crate::split) asks nothing, a limit and key that its call asks already, or a concurrency limit,
+    /// takes a part, tries out, lies in another, or is not asked as it was made.
     #[error("a split asks one limit or more, each key once, none of leases, and says neither `up_to` nor `shadow`")]
     Split,
     /// Two requests of one call have an id.

@@ -142,8 +142,8 @@ impl Call {
         })
     }
 
-    /// Names the leases of this call, and its row where [`Request::once`] does not. An id is never used again, so it is
-    /// random: a `Limiter` and a `Gate` draw one for each call.
+    /// Names the leases of this call, and its row where [`Request::once`] does not. An id is never used again: a
+    /// `Limiter` and a `Gate` draw one for each call, of the time and of chance.
     pub fn with_id(mut self, id: u128) -> Self {
         if let Ok(call) = &mut self.checked
             && let Action::Take(items) = &mut call.action

@@ -280,7 +280,7 @@ impl Books {
         for (user, sums) in sums {
             let lacks = lacking.get(&("user".to_owned(), user.to_string())).copied().unwrap_or(0);
             let calls = || entries.iter().filter(|(_, entry)| entry.user == user).collect::<Vec<_>>();
-            assert!(sums.contains(&lacks), "user {user} lacks {lacks} instead of one of {sums:?}: {:?}", calls());
+            assert!(sums.contains(&lacks), "user {user} lacks {lacks}, none of {} sums: {:?}", sums.len(), calls());
             all += lacks;
             *teams.entry(user % TEAMS).or_default() += lacks;
         }
@@ -397,27 +397,26 @@ async fn settle(pool: &PgPool, id: &str, receipt: Receipt, actual: Tokens) -> Re
     Ok(())
 }
 
-fn settled(id: &str, (answer, is_first): (Result<Settlement, Error>, bool)) {
+fn settled(id: &str, (answer, may_be_done): (Result<Settlement, Error>, bool)) {
     match answer {
         Ok(_) => println!("@settled {id} 0"),
-        Err(Error::Lapsed { .. }) if is_first => println!("@lapsed {id} 0"),
+        Err(Error::Lapsed { .. }) if !may_be_done => println!("@lapsed {id} 0"),
         // By a try whose answer was lost, or by whoever gave it back when it had lapsed.
         Err(Error::Lapsed { .. } | Error::ReceiptUsed { .. }) => {}
         Err(error) => panic!("{error}"),
     }
 }
 
-/// Asks until there is an answer; whether it is that of the first try. An earlier one may have done it.
+/// Asks until there is an answer; also whether an earlier try, whose answer was lost, may have done it.
 async fn until_known<T, A: Future<Output = Result<T, Error>>>(ask: impl Fn() -> A) -> (Result<T, Error>, bool) {
-    let mut is_first = true;
+    let mut may_be_done = false;
     loop {
         match ask().await {
             Err(error) if error.is_retryable() => {}
             // No answer came, or nobody listens where the server was.
-            Err(Error::OutcomeUnknown { .. } | Error::Database { .. }) => {}
-            answer => return (answer, is_first),
+            Err(Error::OutcomeUnknown { .. } | Error::Database { .. }) => may_be_done = true,
+            answer => return (answer, may_be_done),
         }
-        is_first = false;
     }
 }
 
