@@ -22,8 +22,8 @@ pub(crate) struct Window {
 enum Counts {
     /// Those of the last so many microseconds, each less what came back of it.
     Kept(i64),
-    /// Those of the last so many microseconds, less what came back in these, also of a grant before them: a bucket grants
-    /// again what comes back, whenever it was granted.
+    /// Those of the last so many microseconds, less what came back in these, also of a grant before them: a bucket
+    /// grants again what comes back, whenever it was granted.
     Net(i64),
     /// Those that hold something: the capacity less the balance.
     Held,
