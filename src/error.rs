@@ -76,10 +76,9 @@ pub enum Error {
         /// What is wrong with the key.
         source: KeyError,
     },
-    /// Several requests of different costs, settled for one actual cost.
-    #[error(
-        "a receipt with different costs cannot be settled for one (use `settle_each`, or mark what stays as `flat`)"
-    )]
+    /// Several requests of different costs, settled for one actual cost, or asked for a [`Stream`](crate::Stream), which
+    /// settles so.
+    #[error("different costs cannot be settled for one (use `settle_each`, or mark what stays as `flat`)")]
     MixedCosts,
     /// A call that asks nothing. An empty list of limits grants nothing; skip the call where nothing is limited.
     #[error("no limit was asked (skip the call where nothing is limited)")]

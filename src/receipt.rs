@@ -169,7 +169,7 @@ impl Charge {
         let amounts = [self.cost, self.before, self.refill];
         self.version == 0
             && self.shard < Limit::MAX_SHARDS
-            && self.period >= 0
+            && self.period >= i64::from(matches!(self.kind, ChargeKind::Sliding | ChargeKind::Lease))
             && !amounts.iter().any(|amount| amount.is_negative())
             && name_fault(self.limit()).is_none()
     }

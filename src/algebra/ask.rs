@@ -213,6 +213,13 @@ impl Ask {
         self.part.map_or(self.cost, |part| self.granting(part.least).cost)
     }
 
+    /// Whether another of its alternative is charged the same, however much is there. Parts are of one cost.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_charged_as(self, other: Self) -> bool {
+        let requests = |ask: Self| ask.part.map(|part| part.requests);
+        (self.cost, requests(self)) == (other.cost, requests(other))
+    }
+
     /// The sum of two asks of one kind; `None` where the sum does not fit. Parts are of one cost.
     pub(crate) fn checked_add(self, other: Self) -> Option<Self> {
         self.cost().checked_add(other.cost())?;

@@ -6,7 +6,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Pg
 
 use super::shared::Shared;
 use crate::error::{Error, Step};
-use crate::store::{database, millis};
+use crate::store::{database, millis, timed_out};
 
 /// A connection of the pool that never goes back to it in the middle of something: dropped while a statement is under
 /// way, also by a panic or by the end of the runtime, it is closed.
@@ -136,10 +136,6 @@ fn close_idle(pool: &PgPool) {
     for _ in 0..pool.num_idle() {
         drop(pool.try_acquire().map(PoolConnection::detach));
     }
-}
-
-fn timed_out() -> sqlx::Error {
-    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
 /// Gives up on a server that does not answer. What was asked may still be carried out.

@@ -126,7 +126,8 @@ struct Inner {
     waiters: Waiters,
     reaping: Reaping,
     built: Instant,
-    /// Whether the gate is closed. Leases, and those who wait for tokens, listen as long as they are there.
+    /// Whether the gate is closed. Leases, streams that are being settled, and those who wait for tokens listen as long
+    /// as they are there.
     closed: watch::Sender<bool>,
 }
 
@@ -532,10 +533,13 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Those of [`consume_all`](Self::consume_all).
+    /// [`Error::MixedCosts`] for requests that are counted, and whose costs differ; those of
+    /// [`consume_all`](Self::consume_all).
     pub async fn stream(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Stream>, Error> {
         // Its settlement needs one.
-        let runtime = runtime()?;
+        let (runtime, requests) = (runtime()?, Vec::from_iter(requests));
+        // Once the answer has streamed it is too late to say so.
+        self.checked(Call::consume(requests.iter().cloned()))?.expect_one_cost()?;
         Ok(match self.consume_all(requests).await? {
             Decision::Granted(grant) => Decision::Granted(Stream::new(self, grant, runtime)),
             Decision::Denied(denied) => Decision::Denied(denied),
@@ -594,12 +598,12 @@ impl Gate {
     }
 
     /// Ends the gate's work, so that nothing is owed when the process ends: answers who waits, gives back what was
-    /// [taken ahead](GateBuilder::prefetch), and releases each [`Lease`].
+    /// [taken ahead](GateBuilder::prefetch), releases each [`Lease`], and settles each [`Stream`] that was dropped.
     ///
     /// Those who [wait](Self::wait) for tokens are answered as if their timeout ended. Who asks from now on is answered
     /// by the database alone, does not wait, and holds no lease. Returns when all of that is done; where the database
-    /// does not answer, when the timeouts of the gate have passed, and then leases lapse, and what was taken ahead
-    /// stays charged.
+    /// does not answer, when the timeouts of the gate have passed, and then leases lapse, and what was taken ahead or
+    /// streamed stays charged.
     pub async fn close(&self) {
         let Inner { shared, switchboard, closed, .. } = &*self.inner;
         closed.send_replace(true);

@@ -36,7 +36,7 @@ impl Reaping {
     }
 }
 
-/// Looks until the last call has lapsed and nothing is left, or the gate is gone.
+/// Looks until the last call has lapsed and nothing is left, or the gate is gone, or its pool is closed.
 async fn reap(mut reaper: Reaper, clock: Clock, until: Weak<Mutex<Option<Instant>>>) {
     // Where its runtime ends, the next call starts another.
     let here = until.clone();
@@ -49,6 +49,9 @@ async fn reap(mut reaper: Reaper, clock: Clock, until: Weak<Mutex<Option<Instant
         // Not all processes at the same time.
         sleep(EVERY.mul_f64(0.5 + fastrand::f64())).await;
         let Some(until) = until.upgrade() else { return worker.done() };
+        if reaper.is_over() {
+            return;
+        }
         let given_back = reaper.reap(clock.at()).await;
         if let Err(error) = &given_back {
             tracing::warn!(error = %chain(error), "could not give back what has lapsed");

@@ -2,8 +2,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout};
 
 use super::Gate;
 use crate::decision::{Grant, Source, span};
@@ -122,7 +123,9 @@ impl Stream {
         let (gate, runtime) = self.open.take()?;
         let (receipt, used) = (std::mem::take(&mut self.grant.receipt), self.used());
         let patience = receipt.lapses_at().map_or(GIVE_UP, |lapses_at| span(self.grant.observed_at, lapses_at));
-        Some(runtime.spawn(async move { settle(&gate, &receipt, used, patience).await }))
+        // Whoever closes the gate waits for whoever listens.
+        let closed = gate.inner.closed.subscribe();
+        Some(runtime.spawn(async move { settle(&gate, &receipt, used, patience, closed).await }))
     }
 }
 
@@ -134,9 +137,17 @@ impl Drop for Stream {
 }
 
 /// Settles a receipt; again after an error that leaves it as it was, and of a stored call also where no answer came.
-async fn settle(gate: &Gate, receipt: &Receipt, used: Tokens, patience: Duration) -> Result<(), Error> {
+/// Once the gate is closed it tries once more.
+async fn settle(
+    gate: &Gate,
+    receipt: &Receipt,
+    used: Tokens,
+    patience: Duration,
+    mut closed: watch::Receiver<bool>,
+) -> Result<(), Error> {
     let (until, mut pause, mut may_be_done) = (Instant::now() + patience, FIRST_PAUSE, false);
     loop {
+        let is_last = *closed.borrow();
         let error = match gate.settle(receipt.clone(), used).await {
             Ok(_) => return Ok(()),
             // By the try whose answer was lost.
@@ -145,12 +156,12 @@ async fn settle(gate: &Gate, receipt: &Receipt, used: Tokens, patience: Duration
         };
         let is_unknown = matches!(error, Error::OutcomeUnknown { .. });
         let is_worth_it = error.is_retryable() || error.is_outage() || is_unknown && receipt.call.is_some();
-        if !is_worth_it || Instant::now() + pause >= until {
+        if !is_worth_it || is_last || Instant::now() + pause >= until {
             tracing::warn!(error = %chain(&error), "could not settle a stream");
             return Err(error);
         }
         may_be_done |= is_unknown;
-        sleep(pause).await;
+        let _ = timeout(pause, closed.wait_for(|is_closed| *is_closed)).await;
         pause = (pause * 2).min(LAST_PAUSE);
     }
 }

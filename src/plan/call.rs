@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 #[cfg(feature = "postgres")]
-use super::alternatives::{alternatives, enforced};
+use super::alternatives::{alternatives, decided_together, enforced};
 use super::alternatives::{exceeded, keep_right, possible};
 use super::exception::Exception;
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
@@ -329,6 +329,12 @@ impl CheckedCall {
         if let Action::Settle(settling) = &self.action { &settling.rows } else { &[] }
     }
 
+    /// Which of them are wallets'.
+    pub(super) fn settled_wallets(&self) -> impl Iterator<Item = usize> {
+        let charges = if let Action::Settle(settling) = &self.action { settling.charges.as_slice() } else { &[] };
+        charges.iter().enumerate().filter(|(_, charge)| charge.kind == ChargeKind::Wallet).map(|(place, _)| place)
+    }
+
     /// The first row of each limit and key that it asks, or each row that it settles.
     pub(crate) fn first_rows(&self) -> impl Iterator<Item = &Row> {
         self.targets().map(|target| &target.first).chain(self.settled())
@@ -349,7 +355,7 @@ impl CheckedCall {
                 Alteration::Credit(_) => target.limit.kind == LimitKind::Wallet,
                 Alteration::GiveBack(_) | Alteration::Look | Alteration::Reset => false,
             },
-            Action::Settle(settling) => settling.charges.iter().any(|charge| charge.kind == ChargeKind::Wallet),
+            Action::Settle(_) => self.settled_wallets().next().is_some(),
         }
     }
 
@@ -391,6 +397,19 @@ impl CheckedCall {
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = &[Item<Ask>]> {
         let asked = if let Action::Take(items) | Action::Check(items) = &self.action { items } else { [].as_slice() };
         alternatives(asked).map(enforced)
+    }
+
+    /// That one actual cost can settle what it takes: in each alternative, requests that are counted cost the same.
+    pub(crate) fn expect_one_cost(&self) -> Result<(), Error> {
+        let Action::Take(items) = &self.action else { return Ok(()) };
+        let is_counted =
+            |item: &Item<Ask>| !item.action.flat && !item.target.is_free() && item.target.limit.lease().is_none();
+        let is_one_cost = |items: &[Item<Ask>]| {
+            let mut asked = decided_together(items).map(|items| &items[0]).filter(|item| is_counted(item));
+            let first = asked.next();
+            asked.all(|item| first.is_some_and(|first| item.action.is_charged_as(first.action)))
+        };
+        if alternatives(items).all(is_one_cost) { Ok(()) } else { Err(Error::MixedCosts) }
     }
 
     /// The same, without alternatives behind this one.

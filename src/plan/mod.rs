@@ -177,10 +177,16 @@ impl Plan {
     }
 
     /// What a missing row is inserted with, in micro-tokens, in the order of [`Plan::rows`].
+    ///
+    /// A settlement knows no capacity, and inserts the rows beside a wallet's only to keep the one lock order. They get
+    /// more than any capacity, which whoever reads them cuts: should one stay, it is a full row, as a missing one is.
     #[must_use]
     pub fn capacities(&self) -> Vec<i64> {
-        let mut capacities = vec![0; self.rows.len()];
+        let mut capacities = vec![i64::MAX; self.rows.len()];
         for Planned { call, places, .. } in &self.calls {
+            for wallet in call.settled_wallets() {
+                capacities[places[wallet]] = 0;
+            }
             for (target, place) in call.targets().zip(places) {
                 for shard in 0..target.rows {
                     capacities[place + shard] = target.terms.shard(shard, target.rows).rest().micros();

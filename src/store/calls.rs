@@ -160,7 +160,8 @@ impl Store<'_> {
                 // A later release may have written it.
                 Err(error) => {
                     lapsed.unreadable += 1;
-                    tracing::warn!(%error, "a lapsed call cannot be read");
+                    let [limit, id]: [String; 2] = [0, 2].map(|column| row.try_get(column).unwrap_or_default());
+                    tracing::warn!(limit, id, %error, "a lapsed call cannot be read");
                 }
             }
         }

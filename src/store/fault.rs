@@ -57,6 +57,11 @@ pub(crate) fn unreaped(source: sqlx::Error) -> Error {
     unswept("tollgate.calls", source)
 }
 
+/// The error of a server that does not answer.
+pub(crate) fn timed_out() -> sqlx::Error {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
+}
+
 /// The name of the table that keeps what a storage says.
 pub(crate) fn table_of(storage: Storage) -> &'static str {
     match storage {
@@ -131,7 +136,9 @@ impl Error {
     /// been the primary's, and leads there for as long as it is kept.
     pub(crate) fn leaves_connection(&self) -> bool {
         match self {
-            Self::Database { source, .. } | Self::Schema { source } => is_about_the_statement(source),
+            Self::Database { source, .. } | Self::Schema { source } | Self::Sweep { source, .. } => {
+                is_about_the_statement(source)
+            }
             Self::OutcomeUnknown { .. } | Self::ReadOnly { .. } => false,
             _ => true,
         }

@@ -26,7 +26,7 @@ use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
 use crate::parts::Parts;
 use crate::plan::Row;
-pub(crate) use fault::{database, table_of, unreaped, unswept, unwritten};
+pub(crate) use fault::{database, table_of, timed_out, unreaped, unswept, unwritten};
 pub(crate) use found::Found;
 use wire::Statement;
 

@@ -8,12 +8,13 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use sqlx::{PgConnection, PgPool};
+use tokio::time::timeout;
 
 use crate::algebra::Timestamp;
 use crate::error::{Error, chain};
 use crate::execution::Execution;
 use crate::plan::{Call, Plan};
-use crate::store::{Backend, Store, begin, unreaped};
+use crate::store::{Backend, Store, begin, timed_out, unreaped};
 use crate::stored_call::CallRow;
 
 /// Gives back what lapsing calls have charged, once they have lapsed.
@@ -50,19 +51,27 @@ impl Reaper {
         self.is_behind
     }
 
+    /// Whether there is nothing left to ask.
+    pub(crate) fn is_over(&self) -> bool {
+        self.pool.is_closed()
+    }
+
     /// Gives back all that has lapsed by now, or by an instant; how many calls that were. A call that cannot be given
-    /// back is left, and an event says so.
+    /// back is left, and an event says so. A part that cannot be asked holds up no other.
     pub(crate) async fn reap(&mut self, at: Option<Timestamp>) -> Result<u64, Error> {
         if self.is_behind || self.from_the_beginning.is_none_or(|last| last.elapsed() >= A_WHILE) {
             self.since.clear();
             self.from_the_beginning = Some(Instant::now());
         }
         self.is_behind = false;
-        let mut reaped = 0;
+        let (mut reaped, mut failed) = (0, None);
         for part in self.backend.parts.all() {
-            reaped += self.reap_part(part, at).await?;
+            match self.reap_part(part, at).await {
+                Ok(more) => reaped += more,
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
-        Ok(reaped)
+        failed.map_or(Ok(reaped), Err)
     }
 
     async fn reap_part(&mut self, part: u16, at: Option<Timestamp>) -> Result<u64, Error> {
@@ -70,19 +79,38 @@ impl Reaper {
         let (mut reaped, mut left) = (0, 0);
         loop {
             let mut conn = self.pool.acquire().await.map_err(unreaped)?;
-            let mut store = Store::new(&mut conn, at, self.backend).wrapping();
-            let lapsed = store.find_lapsed(part, since, left, MOST).await?;
-            let Some(last) = lapsed.last else { break };
-            let given = self.give_back_all(&mut conn, &lapsed.calls, at).await?;
+            let some = self.reap_some(&mut conn, part, since, left, at).await;
+            if some.as_ref().is_err_and(|error| !error.leaves_connection()) {
+                // The pool would ask whether it still stands, and wait for the answer without an end.
+                conn.close_on_drop();
+            }
+            let (found, given) = some?;
             reaped += given.back;
             // What cannot be given back must not stand in front of the rest.
-            left += given.left + lapsed.unreadable;
-            self.since.insert(part, last.after(-LOOK_BACK));
-            if lapsed.calls.len() as u64 + lapsed.unreadable < u64::from(MOST) {
-                break;
+            left += given.left;
+            if found < u64::from(MOST) {
+                return Ok(reaped);
             }
         }
-        Ok(reaped)
+    }
+
+    /// Finds the first calls of a part that have lapsed since an instant, behind so many that are left, and gives them
+    /// back; how many were found, and what became of them.
+    async fn reap_some(
+        &mut self,
+        conn: &mut PgConnection,
+        part: u16,
+        since: Timestamp,
+        left: u64,
+        at: Option<Timestamp>,
+    ) -> Result<(u64, Reaped), Error> {
+        let mut store = Store::new(conn, at, self.backend).wrapping();
+        let lapsed = within(GIVE_UP, store.find_lapsed(part, since, left, MOST)).await?;
+        let Some(last) = lapsed.last else { return Ok((0, Reaped::default())) };
+        let found = lapsed.calls.len() as u64 + lapsed.unreadable;
+        let given = self.give_back_all(conn, &lapsed.calls, at).await?;
+        self.since.insert(part, last.after(-LOOK_BACK));
+        Ok((found, Reaped { left: given.left + lapsed.unreadable, ..given }))
     }
 
     /// Gives calls back together, or one by one where something is wrong with one.
@@ -95,13 +123,13 @@ impl Reaper {
         if lapsed.is_empty() {
             return Ok(Reaped::default());
         }
-        match self.give_back(conn, lapsed, at, PATIENCE).await {
+        match within(GIVE_UP, self.give_back(conn, lapsed, at, PATIENCE)).await {
             Err(error) if error.leaves_connection() => {}
             done => return done,
         }
         let mut all = Reaped::default();
         for call in lapsed {
-            match self.give_back(conn, slice::from_ref(call), at, A_MOMENT).await {
+            match within(GIVE_UP, self.give_back(conn, slice::from_ref(call), at, A_MOMENT)).await {
                 Ok(given) => {
                     all.back += given.back;
                     all.left += given.left;
@@ -144,6 +172,11 @@ impl Reaper {
     }
 }
 
+/// Gives up on a server that does not answer.
+async fn within<T>(patience: Duration, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(patience, asked).await.unwrap_or_else(|_| Err(unreaped(timed_out())))
+}
+
 fn tell(call: &CallRow, error: &Error) {
     let (limit, id) = (call.name.name(), call.name.id());
     tracing::warn!(limit, id, error = %chain(error), "what a lapsed call has charged could not be given back");
@@ -160,6 +193,9 @@ const A_MOMENT: Duration = Duration::from_millis(5);
 
 /// How long it waits for a statement.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long it waits for a transaction, whose statements the server watches. A server that is still silent is gone.
+const GIVE_UP: Duration = Duration::from_secs(15);
 
 /// How often it looks from the beginning.
 const A_WHILE: Duration = Duration::from_mins(1);

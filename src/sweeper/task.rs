@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -54,7 +55,7 @@ async fn work(sweeper: Sweeper, pool: PgPool, every: Duration, stopped: oneshot:
 }
 
 async fn reap(mut reaper: Reaper, at: Option<Timestamp>, lapsed: &AtomicU64) -> Infallible {
-    loop {
+    while !reaper.is_over() {
         // Not all processes at the same time.
         tokio::time::sleep(SECOND.mul_f64(0.5 + fastrand::f64())).await;
         match reaper.reap(at).await {
@@ -62,6 +63,7 @@ async fn reap(mut reaper: Reaper, at: Option<Timestamp>, lapsed: &AtomicU64) -> 
             Err(error) => tracing::warn!(error = %chain(&error), "could not give back what has lapsed"),
         }
     }
+    pending().await
 }
 
 async fn sweep(sweeper: Sweeper, pool: PgPool, every: Duration, mut stopped: oneshot::Receiver<()>) -> Swept {

@@ -1,15 +1,16 @@
 //! Calls at odds: futures that are dropped, ids that collide, rows that are held, and what nobody can give back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use sqlx::PgPool;
 use tokio::task::JoinSet;
-use tollgate::{Error, HOUR, Limit, Limiter, Receipt, Source, Sweeper};
+use tollgate::{Error, HOUR, Limit, Limiter, Receipt, Source, Sweeper, Tokens};
 
 use crate::cancellation::{Cut, Cuts};
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
-use crate::world::World;
+use crate::world::{PARTS, World, part_of};
 
 const BUCKET: Limit = Limit::token_bucket("bucket", 1_000, EVER);
 
@@ -68,6 +69,96 @@ async fn a_call_dropped_anywhere_and_committed_counts_with_its_id_or_not_at_all(
         }
     }
     assert!(bad.is_empty(), "{bad:#?}");
+}
+
+/// A settlement inserts a wallet's row, since an empty one may be missing. The row of the bucket beside it was swept, and
+/// all that it is locked in order with is inserted, too.
+#[tokio::test]
+async fn a_settlement_dropped_anywhere_and_committed_leaves_a_swept_bucket_full() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let wire = one_connection(proxy.options()).await;
+    let wallet = Limit::wallet("wallet").overdraft(1_000);
+    let others = [
+        BUCKET,
+        Limit::stepped_bucket("steps", 1_000, EVER),
+        Limit::fixed_window("fixed", 1_000, EVER),
+        Limit::sliding_window("sliding", 1_000, EVER),
+    ];
+    let mut cuts = Cuts::default();
+    loop {
+        world.sql("truncate tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
+        let mut tx = world.pool.begin().await.unwrap();
+        let asked = others.iter().chain([&wallet]).map(|limit| limit.key("k").cost(100));
+        let grant = Limiter::new().consume_all(&mut tx, asked).await.unwrap().granted().unwrap();
+        tx.commit().await.unwrap();
+        world.sql("delete from tollgate.durable").await;
+        let mut tx = wire.begin().await.unwrap();
+        let done = Cut::after(cuts.waits, Limiter::new().settle(&mut tx, grant, 10)).await;
+        tx.commit().await.unwrap();
+        let mut tx = world.pool.begin().await.unwrap();
+        for limit in &others {
+            let balance = Limiter::new().balance(&mut tx, limit.key("k")).await.unwrap();
+            assert!(balance.is_full(), "cut at {}: {balance:?}", cuts.waits);
+            Limiter::new().consume(&mut tx, limit.key("k").cost(1_000)).await.unwrap().granted().unwrap();
+            Limiter::new().consume(&mut tx, limit.key("k")).await.unwrap().denied().unwrap();
+        }
+        let money = Limiter::new().balance(&mut tx, wallet.key("k")).await.unwrap().value;
+        let settled = money == Tokens::new(90);
+        assert!(settled || done.is_none() && money == Tokens::ZERO, "cut at {}: {money}", cuts.waits);
+        if !cuts.go_on(done.is_some()) {
+            break;
+        }
+    }
+}
+
+/// The settlement of the first part kills its session.
+#[tokio::test]
+async fn a_part_that_cannot_be_asked_holds_up_no_other_lapse() {
+    let world = World::of_parts(PARTS).await;
+    let mut tx = world.pool.begin().await.unwrap();
+    let mut keys = BTreeMap::new();
+    for key in 0..40 {
+        keys.entry(part_of(&key.to_string())).or_insert(key);
+    }
+    for key in keys.values() {
+        let call = BUCKET.key(*key).lapses_after(Duration::from_micros(1));
+        Limiter::new().parts(PARTS).consume(&mut tx, call).await.unwrap().granted().unwrap();
+    }
+    tx.commit().await.unwrap();
+    let kill = "create function kill() returns trigger language plpgsql security definer as
+                $$ begin perform pg_terminate_backend(pg_backend_pid()); return old; end $$;
+                create trigger kill before delete on tollgate.calls for each row when (old.part = {part})
+                execute function kill()";
+    world.sql(&kill.replace("{part}", &keys.keys().next().unwrap().to_string())).await;
+    let pool = one_connection(world.url().parse().unwrap()).await;
+    soon(Sweeper::new().parts(PARTS).reap(&pool)).await.unwrap_err();
+    let left: i64 = sqlx::query_scalar("select count(*) from tollgate.calls").fetch_one(&world.pool).await.unwrap();
+    assert_eq!((left, keys.len()), (1, usize::from(PARTS)));
+}
+
+/// A reaper gives a silent server up, and the connection with it.
+#[tokio::test]
+async fn a_server_that_falls_silent_holds_up_lapses_for_a_moment() {
+    let world = World::new().await;
+    let mut tx = world.begin().await;
+    let call = BUCKET.key("k").lapses_after(Duration::from_micros(1));
+    Limiter::new().consume(&mut tx, call).await.unwrap().granted().unwrap();
+    tx.commit().await.unwrap();
+    let proxy = Proxy::new(&world.url());
+    let wire = one_connection(proxy.options()).await;
+    drop(wire.acquire().await.unwrap());
+    proxy.hold_after(1);
+    let reaping = tokio::spawn({
+        let wire = wire.clone();
+        async move { Sweeper::new().reap(&wire).await }
+    });
+    soon(proxy.until_held()).await;
+    proxy.strand();
+    proxy.release();
+    let error = soon(reaping).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Sweep { .. }), "{error:?}");
+    assert_eq!(soon(Sweeper::new().reap(&wire)).await.unwrap(), 1);
 }
 
 /// A full bucket takes no credit, so the two collide in the id alone.

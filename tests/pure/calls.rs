@@ -757,6 +757,31 @@ fn receipts_and_charges_are_written_the_same_in_every_release() {
     assert!(matches!(world.settled(Call::cancel(newer), sec(1)), Err(Error::CorruptReceipt { .. })));
 }
 
+/// A receipt is no credential: it comes back from outside.
+#[test]
+fn a_receipt_that_no_release_has_written_is_an_error_with_a_name() {
+    let mut world = World::default();
+    let sliding = Limit::sliding_window("sliding", 100, SECOND);
+    let receipts = (0..65).map(|now| take(&mut world, sliding.global(), at(now))).collect::<Vec<_>>();
+    let written = serde_json::to_value(&receipts[0]).unwrap();
+    for (field, value) in [
+        ("period", json!(0)),
+        ("period", json!(-1)),
+        ("version", json!(1)),
+        ("shard", json!(64)),
+        ("cost", json!(-1)),
+        ("before", json!(-1)),
+        ("refill", json!(-1)),
+        ("limit", json!("")),
+    ] {
+        let mut torn = written.clone();
+        torn["charges"][0][field] = value.clone();
+        let Ok(torn) = serde_json::from_value::<Receipt>(torn) else { continue };
+        let error = world.settled(Call::settle(torn, tokens(3)), at(65)).unwrap_err();
+        assert!(matches!(error, Error::CorruptReceipt { .. }), "{field} {value}: {error:?}");
+    }
+}
+
 #[test]
 fn what_is_no_list_is_not_read() {
     for column in [&[][..], &[0], &[4], &[3, 1], &[1, 1], &[1, 2, 1, 1, 1], &[1, 1, -1], &[2, 1, 1, 0], &[2, 1, 1]] {
