@@ -95,8 +95,8 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// # Cancellation
 ///
-/// Futures may be dropped at any await point. One statement writes what a call takes, so a dropped call was carried out
-/// whole or not at all. Only the database knows which of the two, so let the transaction roll back. If it commits after
+/// Futures may be dropped at any await point. One statement writes what a call takes (but see
+/// [`parts`](Self::parts)), so a dropped call was carried out whole or not at all. Only the database knows which of the two, so let the transaction roll back. If it commits after
 /// all, a call that was not carried out leaves at most a full row, which means the same as a missing one. A dropped
 /// call with a [lock timeout](Self::lock_timeout) leaves that timeout set for the rest of the transaction.
 ///
@@ -167,7 +167,8 @@ impl<O: Overriding> Limiter<O> {
     ///
     /// Each statement names one part, so Citus sends it to one node. All limits of a key are in one part; a call about
     /// keys in several parts takes its statements once for each part, and Citus commits it in two phases. Such a call
-    /// is not written by one statement: if its future is dropped, or it fails, roll the transaction back. One that was
+    /// is not written by one statement, nor is one that lapses, is tracked or has an id, or its settlement: if its
+    /// future is dropped, or it fails, roll the transaction back. A transaction that was
     /// [begun by hand](BegunByHand) costs two more round trips per call. Each row goes by the clock of its node, and a
     /// call by the latest of them: keep the nodes' clocks in step (NTP). For a call of one row the clock may be read up
     /// to five milliseconds before the row is locked.
