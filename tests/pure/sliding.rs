@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::plan::{Answer, Call};
-use tollgate::{DAY, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, SECOND};
+use tollgate::{DAY, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND};
 
 use crate::story::config;
 use crate::world::{World, at, due, micros, ms, sec, tokens};
@@ -19,7 +19,8 @@ proptest! {
     #![proptest_config(config())]
 
     /// A sliding window is the log of its grants: it grants if and only if they leave room, at what they are settled
-    /// at. In steps it is never over, and no stricter than a window that is a step longer.
+    /// at; what was used beyond a grant is one of its own, of its settlement. In steps it is never over, and no
+    /// stricter than a window that is a step longer.
     #[test]
     fn a_sliding_window_is_a_log_of_its_grants(
         n in 1_i64..12,
@@ -30,16 +31,18 @@ proptest! {
         let limit = window(n, period, resolution);
         let span = i64::try_from(period).unwrap();
         let tick = resolution.map_or(1, |steps| (span - 1) / i64::from(steps) + 1);
-        let (mut world, mut log, mut now) = (World::default(), Vec::new(), 0);
+        let (mut world, mut log, mut now) = (World::default(), Vec::<(i64, i64, Option<Receipt>)>::new(), 0);
         for (gap, cost, settle) in story {
             now += gap;
             if let Some((which, actual)) = settle {
                 let Some(which) = which.checked_rem(log.len()) else { continue };
                 let (_, kept, receipt) = &mut log[which];
                 let Some(receipt) = Option::take(receipt) else { continue };
-                let actual = actual.min(*kept);
                 let settled = world.settled(Call::settle(receipt, micros(actual)), at(now)).unwrap();
-                *kept = settled.charges[0].cost.micros();
+                let comes_to = settled.charges[0].cost.micros();
+                let beyond = (comes_to - *kept).max(0);
+                *kept = comes_to - beyond;
+                log.push((now, beyond, None));
                 continue;
             }
             let cost = cost.min(n);
