@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
-use tollgate::algebra::{List, Terms, Timestamp};
+use tollgate::algebra::{List, State, Terms, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{
     CallError, CallName, DAY, Error, HOUR, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND,
@@ -759,6 +759,27 @@ fn what_was_used_beyond_a_charge_delays_the_sweep_and_is_lost_on_a_missing_row()
     world.sweep(sec(400));
     let settled = world.settled(Call::settle(second, tokens(6)), sec(400)).unwrap();
     assert_eq!((world.state(&USER.global()), settled.charges[0].cost), (None, tokens(1)));
+}
+
+#[test]
+fn what_was_used_beyond_a_charge_of_another_kind_lowers_the_row_and_drops_its_list() {
+    let (window, bucket) = (Limit::sliding_window("x", 10, MINUTE), Limit::token_bucket("x", 10, MINUTE));
+    let leases = Limit::concurrency("x", 10, MINUTE);
+    for (old, new) in [(&window, &leases), (&bucket, &window), (&bucket, &leases)] {
+        let mut world = World::default();
+        let receipt = take(&mut world, old.global(), sec(0));
+        let lease = take(&mut world, new.global().cost(2), sec(0));
+        assert_eq!(world.state(&new.global()).unwrap().value, tokens(7));
+        world.settled(Call::settle(receipt, tokens(4)), sec(5)).unwrap();
+        // As of the row's instant: five seconds bring a bucket nothing more.
+        assert_eq!(world.state(&new.global()), Some(State::new(tokens(4), sec(0))));
+        assert_eq!([&window, &leases].map(|limit| left(&world, limit, sec(5))), [tokens(4); 2]);
+        assert_eq!(left(&world, new, at(59_999_999)), tokens(4));
+        assert_eq!(left(&world, new, sec(60)), tokens(10));
+        if new.lease().is_some() {
+            assert!(matches!(world.call(Call::release(&lease), sec(5)), Err(Error::ReceiptUsed { .. })));
+        }
+    }
 }
 
 #[test]

@@ -154,6 +154,25 @@ fn credits_debits_and_resets_of_a_sliding_window() {
 }
 
 #[test]
+fn what_was_used_beyond_a_grant_counts_for_a_period_from_its_settlement_on() {
+    let mut world = World::default();
+    let [first, second] = [2, 3].map(|cost| world.taken(Call::consume([SLIDING.global().cost(cost)]), sec(0)));
+    world.granted(SLIDING.global().cost(3), sec(10));
+    // The balance falls at once, and behind a clock that went back at the row's instant.
+    world.settled(Call::settle(first, tokens(6)), sec(5)).unwrap();
+    assert_eq!(world.state(&SLIDING.global()).unwrap().list.to_column().unwrap()[3..], [70_000_000, 7_000_000]);
+    world.settled(Call::settle(second, tokens(13)), sec(65)).unwrap();
+    for (now, left) in [(65_000_000, -7), (69_999_999, -7), (70_000_000, 0), (124_999_999, 0), (125_000_000, 10)] {
+        assert_eq!(world.look(SLIDING.global(), at(now)).value, tokens(left), "{now}");
+    }
+    assert_eq!(due(world.denied(SLIDING.global(), sec(66)).retry_at), sec(125));
+    world.sweep(at(124_999_999));
+    assert!(world.state(&SLIDING.global()).is_some());
+    world.sweep(sec(125));
+    assert_eq!(world.state(&SLIDING.global()), None);
+}
+
+#[test]
 fn a_row_that_another_kind_of_limit_wrote_counts_for_a_period() {
     let bucket = Limit::token_bucket("sliding", 1, DAY).capacity(10);
     let mut world = World::default();
