@@ -9,7 +9,7 @@ use tollgate::algebra::{List, State, Terms, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{
     CallError, CallName, DAY, Error, HOUR, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND,
-    Source, Tokens,
+    Source, Tokens, first_of, split,
 };
 
 use crate::story::config;
@@ -909,6 +909,87 @@ fn a_receipt_that_no_release_has_written_is_an_error_with_a_name() {
         let Ok(torn) = serde_json::from_value::<Receipt>(torn) else { continue };
         let error = world.settled(Call::settle(torn, tokens(3)), at(65)).unwrap_err();
         assert!(matches!(error, Error::CorruptReceipt { .. }), "{field} {value}: {error:?}");
+    }
+}
+
+/// Stored by every release. The halves of a lease's name stand in the order in which they are read.
+#[test]
+fn lists_are_written_the_same_in_every_release() {
+    let (leases, sliding) = (Limit::concurrency("leases", 9, MINUTE), Limit::sliding_window("sliding", 9, MINUTE));
+    let plan = Plan::new([Call::consume([leases.global().cost(2)]).with_id((3 << 64) | 4)]).unwrap();
+    let list = plan.decide(&[None], &[], sec(1)).changes.remove(0).state.list;
+    let column = [2, 61_000_000, 2_000_000, 3, 4];
+    assert_eq!(list.to_column(), Some(column.into()));
+    assert_eq!(List::from_column(&column), Some(list));
+    let mut world = World::default();
+    for (now, cost) in [(1, 2), (5, 3)] {
+        world.granted(sliding.global().cost(cost), sec(now));
+    }
+    let column = vec![1, 61_000_000, 2_000_000, 65_000_000, 3_000_000];
+    assert_eq!(world.state(&sliding.global()).unwrap().list.to_column(), Some(column));
+    world.balance(Call::credit(WALLET.global()), sec(0));
+    assert_eq!(world.state(&WALLET.global()).unwrap().list.to_column(), Some(vec![3]));
+}
+
+/// Stored by every release, as receipts are.
+#[test]
+fn what_a_call_was_answered_is_written_the_same_in_every_release() {
+    let mut world = World::default();
+    let mut answered = |call, now| {
+        let before = world.calls.clone();
+        let _ = world.taken(call, sec(now));
+        let row = world.calls.values().find(|row| !before.contains_key(&row.name)).unwrap().clone();
+        let written = serde_json::to_value(&row.answer).unwrap();
+        let mut read = row.clone();
+        read.answer = serde_json::from_value(written.clone()).unwrap();
+        assert_eq!(read, row);
+        (written, row)
+    };
+    let (plain, mut row) = answered(Call::consume([USER.key(1).once(1)]), 0);
+    assert_eq!(plain, json!({}));
+    let (kept, _) = answered(Call::consume([USER.key(2).lapses_after(HOUR)]), 0);
+    assert_eq!(kept, json!(null), "nobody repeats it");
+    let ahead = Limit::try_from(USER.spec().with(|spec| spec.max_reserved = tokens(10))).unwrap();
+    let (ahead, _) = answered(Call::reserve([ahead.key(3).cost(15).once(1)]), 0);
+    assert_eq!(ahead, json!({ "ready_at": 30_000_000 }));
+    let beyond = |least: i64| USER.key(4).cost(20).up_to(least);
+    let tried = WALLET.global().cost(20).up_to(4).shadow();
+    let (answer, _) = answered(Call::consume(first_of([vec![USER.key(3)], vec![beyond(4).once(1), tried]])), 5);
+    let would_deny = json!([
+        { "limit": "wallet", "key": "", "reason": "short", "remaining": 0, "retry_at": null },
+    ]);
+    assert_eq!(answer, json!({ "part": 10, "alternative": 1, "would_deny": would_deny }));
+    // No call sets them all. What is unknown is read over.
+    let mut all = answer;
+    all["ready_at"] = json!(30_000_000);
+    let mut later = all.clone();
+    later["new"] = json!(1);
+    row.answer = serde_json::from_value(later).unwrap();
+    assert_eq!(serde_json::to_value(&row.answer).unwrap(), all);
+}
+
+/// Stored by every release: under another number a repeat is an error. Computed once, outside this crate.
+#[test]
+fn what_a_call_asks_has_the_same_fingerprint_in_every_release() {
+    let user = || USER.global().once("a");
+    let part = user().cost(5).up_to(2).leaving(3);
+    for (call, expected) in [
+        (Call::consume([user()]), -5_436_575_794_920_659_913),
+        (Call::consume([user().lapses_after(HOUR)]), -6_088_777_792_055_432_301),
+        (Call::consume([user().tracked_for(HOUR)]), 6_349_322_691_516_691_043),
+        (Call::reserve([user()]), -7_871_760_832_480_180_029),
+        (Call::consume([user(), ORG.key("k").cost(2)]), -8_475_863_224_357_022_189),
+        (Call::consume([ORG.key("k").cost(2), user()]), -8_475_863_224_357_022_189),
+        (Call::consume([part]), 1_061_317_023_577_818_655),
+        (Call::consume([user().flat(), ORG.global().shadow()]), -5_979_522_590_210_434_918),
+        (Call::consume(first_of([[user()], [ORG.global()]])), -4_273_276_954_049_036_595),
+        (Call::consume(split(4, [user(), ORG.global()])), -4_598_360_743_429_616_685),
+        (Call::credit(user().cost(2)), 4_741_984_830_266_452_762),
+        (Call::debit(user().cost(2)), 2_695_277_227_411_213_905),
+    ] {
+        let (mut world, what) = (World::default(), format!("{call:?}"));
+        world.call(call, sec(0)).unwrap();
+        assert_eq!(world.calls.values().map(|row| row.asked).collect::<Vec<_>>(), [expected], "{what}");
     }
 }
 
