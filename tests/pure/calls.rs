@@ -691,6 +691,54 @@ fn a_call_with_an_id_is_carried_out_once() {
 }
 
 #[test]
+fn an_id_is_good_for_one_call_and_each_other_one_is_an_error() {
+    let team = Limit::token_bucket("team", 50, MINUTE);
+    let user = || USER.global().once("job 7");
+    let lapsing = || user().lapses_after(HOUR);
+    let mut world = World::default();
+    let receipt = world.taken(Call::consume([ORG.global().cost(8), lapsing()]), sec(0));
+    let again = world.taken(Call::consume([lapsing(), ORG.global().cost(8)]), sec(1));
+    assert_eq!(again, receipt, "in whatever order");
+    let before = world.clone();
+    for other in [
+        Call::consume([team.global().cost(8), lapsing()]),
+        Call::consume([ORG.key("k").cost(8), lapsing()]),
+        Call::consume([ORG.global().cost(8), user().lapses_after(MINUTE)]),
+        Call::consume([ORG.global().cost(8), user().tracked_for(HOUR)]),
+        Call::consume([ORG.global().cost(8), user()]),
+        Call::consume([ORG.global().cost(8).flat(), lapsing()]),
+        Call::consume([ORG.global().cost(8), lapsing().flat()]),
+        Call::consume([lapsing()]),
+        Call::reserve([ORG.global().cost(8), lapsing()]),
+        Call::credit(user()),
+    ] {
+        let what = format!("{other:?}");
+        let error = world.call(other, sec(1)).unwrap_err();
+        assert!(matches!(&error, Error::OnceMismatch { limit } if limit == "user"), "{error} {what}");
+    }
+    assert!(world == before);
+    // An id is of a limit and a key.
+    let _ = world.taken(Call::consume([ORG.global().cost(8), USER.key("k").once("job 7")]), sec(1));
+    assert_eq!(left(&world, &ORG, sec(1)), tokens(84));
+}
+
+#[test]
+fn a_debit_with_an_id_is_taken_once() {
+    let mut world = World::default();
+    let fee = |amount| WALLET.global().cost(amount).once("fee");
+    world.balance(Call::credit(WALLET.global().cost(20)), sec(0));
+    let first = world.balance(Call::debit(fee(3)), sec(0));
+    assert_eq!((first.value, first.source), (tokens(17), Source::Database));
+    let before = world.clone();
+    let again = world.balance(Call::debit(fee(3)), sec(1));
+    assert_eq!((again.value, again.source), (tokens(17), Source::Repeated));
+    for other in [Call::debit(fee(4)), Call::credit(fee(3)), Call::consume([fee(3)])] {
+        assert!(matches!(world.call(other, sec(1)), Err(Error::OnceMismatch { .. })));
+    }
+    assert!(world == before);
+}
+
+#[test]
 fn a_lease_that_is_asked_again_is_the_same_lease_until_it_is_over() {
     let renders = Limit::concurrency("renders", 2, MINUTE);
     let mut world = World::default();
