@@ -783,6 +783,25 @@ fn a_wallet_is_credited_once_for_each_payment_and_never_cut() {
 }
 
 #[test]
+fn what_is_cancelled_comes_back_to_a_wallet_that_was_swept() {
+    let user = USER.spec().with(|spec| spec.max_reserved = tokens(10));
+    let user = Limit::try_from(user).unwrap();
+    for keep in [|request: Request| request, |request: Request| request.tracked_for(DAY)] {
+        let mut world = World::default();
+        world.balance(Call::credit(WALLET.global().cost(20)), sec(0));
+        // Ready in a minute; the wallet is at rest meanwhile.
+        let receipt = world.taken(Call::reserve([user.global().cost(20), keep(WALLET.global().cost(20))]), sec(0));
+        world.sweep(sec(30));
+        assert_eq!(world.state(&WALLET.global()), None);
+        let cancelled = world.settled(Call::cancel(receipt), sec(30)).unwrap();
+        assert_eq!(cancelled.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [tokens(0); 2]);
+        assert_eq!(left(&world, &WALLET, sec(30)), tokens(20));
+        world.sweep(sec(9_999));
+        assert_eq!(left(&world, &WALLET, sec(9_999)), tokens(20), "no money is swept");
+    }
+}
+
+#[test]
 fn money_is_read_by_no_other_kind_and_the_reverse() {
     let bucket = Limit::token_bucket("wallet", 10, MINUTE);
     for (first, second) in [(&WALLET, &bucket), (&bucket, &WALLET)] {
