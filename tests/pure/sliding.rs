@@ -172,6 +172,59 @@ fn what_was_used_beyond_a_grant_counts_for_a_period_from_its_settlement_on() {
     assert_eq!(world.state(&SLIDING.global()), None);
 }
 
+/// What two windows have granted after each second of ten minutes, of which one asks for a token at each. Receipts are
+/// settled at nothing after some seconds. What the row lists is never pushed later.
+fn granted_in_turns(both: [&Limit; 2], turn: fn(i64) -> usize, settled_after: i64) -> Vec<usize> {
+    let (mut world, mut receipts) = (World::default(), Vec::new());
+    let mut granted = Vec::new();
+    for now in 0..600 {
+        let listed = |world: &World| -> Vec<i64> {
+            let entries = world.state(&both[0].global()).map_or_else(Vec::new, |row| row.list.entries().to_vec());
+            let live = |instant| entries.iter().filter(move |entry| entry.ends_at > sec(instant));
+            (now..now + 60).map(|instant| live(instant).map(|entry| entry.amount.micros()).sum()).collect()
+        };
+        let (limit, before) = (both[turn(now)], listed(&world));
+        let answer = world.call(Call::consume([limit.global()]), sec(now)).unwrap();
+        let own = if let Answer::Granted { receipt, .. } = answer {
+            receipts.push((now, Some(receipt)));
+            i64::try_from(limit.spec().period.as_secs()).unwrap()
+        } else {
+            0
+        };
+        let most = before.iter().zip(0..).map(|(listed, later)| listed + if later < own { 1_000_000 } else { 0 });
+        assert!(listed(&world).into_iter().zip(most).all(|(listed, most)| listed <= most), "at {now}");
+        for (_, receipt) in receipts.iter_mut().filter(|(at, _)| at + settled_after == now) {
+            let before = listed(&world);
+            world.settled(Call::settle(receipt.take().unwrap(), tokens(0)), sec(now)).unwrap();
+            assert!(listed(&world).iter().zip(before).all(|(listed, before)| *listed <= before), "at {now}");
+        }
+        granted.push(receipts.len());
+    }
+    granted
+}
+
+#[test]
+fn a_window_only_ever_shortens_what_a_longer_one_has_listed() {
+    let [short, long] = [10, 60].map(|period| Limit::sliding_window("x", 10, SECOND * period));
+    let turns: [fn(i64) -> usize; 4] = [
+        |now| usize::from(now % 2 == 0),
+        |now| usize::from(now % 7 > 0),
+        |now| usize::from(now % 60 != 30),
+        |now| usize::from(now % 50 < 25),
+    ];
+    for turn in turns {
+        let alone = granted_in_turns([&short, &long], |_| 1, 600);
+        let in_turns = granted_in_turns([&short, &long], turn, 600);
+        assert!(
+            in_turns.iter().zip(alone).all(|(in_turns, alone)| *in_turns >= alone),
+            "none is later than of the longer"
+        );
+        for settled_after in [3, 7, 9, 20, 45] {
+            granted_in_turns([&short, &long], turn, settled_after);
+        }
+    }
+}
+
 #[test]
 fn a_row_that_another_kind_of_limit_wrote_counts_for_a_period() {
     let bucket = Limit::token_bucket("sliding", 1, DAY).capacity(10);
