@@ -857,10 +857,25 @@ fn what_was_used_beyond_a_charge_of_another_kind_lowers_the_row_and_drops_its_li
 
 #[test]
 fn what_cannot_be_stored_is_an_error_before_anything_is_taken() {
-    let long = Duration::from_hours(2_000 * 365 * 24);
+    let longest = Duration::from_hours(1_000 * 365 * 24);
+    let long = longest + Duration::from_micros(1);
+    // The longest there is: ids are measured in bytes, and an é has two.
+    for kept in [
+        USER.global().lapses_after(longest),
+        USER.global().tracked_for(longest),
+        USER.global().once_for(1, longest),
+        USER.global().once("i".repeat(255)),
+        USER.global().once(format!("i{}", "é".repeat(127))),
+    ] {
+        let _ = take(&mut World::default(), kept, sec(0));
+    }
     for (call, expected) in [
         (Call::consume([USER.global().once("")]), CallError::IdEmpty),
         (Call::consume([USER.global().once("i".repeat(256))]), CallError::IdTooLong),
+        (Call::consume([USER.global().once("é".repeat(128))]), CallError::IdTooLong),
+        (Call::consume([USER.global().lapses_after(long)]), CallError::SpanTooLong),
+        (Call::consume([USER.global().once_for(1, long)]), CallError::SpanTooLong),
+        (Call::credit(USER.global().once_for(1, long)), CallError::SpanTooLong),
         (Call::consume([USER.global().once("\0")]), CallError::IdNul),
         (Call::consume([ORG.global().once(1), USER.global().once(1)]), CallError::TwoIds),
         (Call::consume([USER.global().lapses_after(Duration::ZERO)]), CallError::SpanZero),
