@@ -37,6 +37,7 @@ mod sliding;
 mod standby;
 mod storm;
 mod strangers;
+mod streams;
 mod sweeper;
 mod teller;
 mod transactions;

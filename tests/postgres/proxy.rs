@@ -94,6 +94,11 @@ impl Proxy {
         self.wire.last_heard.store(self.wire.statements.load(Ordering::SeqCst) + statements, Ordering::SeqCst);
     }
 
+    /// How many connections broke as [`cut_after`](Self::cut_after) said.
+    pub(crate) fn lost_answers(&self) -> u64 {
+        self.wire.lost_answers.load(Ordering::SeqCst)
+    }
+
     /// Loses the answer of so many statements on, and all that follow, while the connections stand.
     pub(crate) fn silence_after(&self, statements: u64) {
         self.wire.cutting.store(false, Ordering::SeqCst);
@@ -128,6 +133,8 @@ struct Wire {
     last_heard: AtomicU64,
     /// Whether the connection is broken with the first answer that is lost.
     cutting: AtomicBool,
+    /// How many connections broke so.
+    lost_answers: AtomicU64,
 }
 
 impl Wire {
@@ -167,6 +174,7 @@ impl Wire {
                 to.write_all(&buffer[..length]).await?;
             } else if self.cutting.load(Ordering::SeqCst) {
                 self.last_heard.store(u64::MAX, Ordering::SeqCst);
+                self.lost_answers.fetch_add(1, Ordering::SeqCst);
                 return Ok(());
             }
         }
