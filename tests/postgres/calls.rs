@@ -13,6 +13,7 @@ use tollgate::{
     first_of, split,
 };
 
+use crate::gate::observed::traced;
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::teller::{Teller, both, tokens};
@@ -458,24 +459,30 @@ async fn reapers_and_late_settlers_give_back_each_call_once() {
     assert_eq!(stored(&mut world.connect().await).await, 0);
 }
 
-/// One call that cannot be given back stands in nobody's way.
-#[tokio::test]
-async fn a_call_that_cannot_be_given_back_leaves_the_others_alone() {
-    let world = World::new().await;
-    let wallet = Limit::wallet("full");
-    for key in 0..100 {
-        consume_in(&world.pool, [USER.key(key).cost(5).lapses_after(Duration::from_micros(1))]).await;
-    }
-    let gate = patient(&pool(&world.url(), 1).await).build();
-    gate.credit(wallet.global().cost(5)).await.unwrap();
-    consume_in(&world.pool, [wallet.global().cost(5).lapses_after(Duration::from_micros(1))]).await;
-    world.sql(&format!("update tollgate.durable set value = {}", i64::MAX)).await;
-    world.sql("update tollgate.calls set lapses_at = 'epoch' where name = 'full'").await;
-    assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 100);
-    assert_eq!(stored(&mut world.connect().await).await, 1, "it stays owed");
-    world.sql("update tollgate.durable set value = 0").await;
-    assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 1);
-    assert_eq!(left(&world.pool, wallet.global()).await, 5);
+/// One call that cannot be given back stands in nobody's way, and an event names it.
+#[test]
+fn a_call_that_cannot_be_given_back_leaves_the_others_alone() {
+    let mut owed = String::new();
+    let log = traced(async {
+        let world = World::new().await;
+        let wallet = Limit::wallet("full");
+        for key in 0..100 {
+            consume_in(&world.pool, [USER.key(key).cost(5).lapses_after(Duration::from_micros(1))]).await;
+        }
+        let gate = patient(&pool(&world.url(), 1).await).build();
+        gate.credit(wallet.global().cost(5)).await.unwrap();
+        consume_in(&world.pool, [wallet.global().cost(5).lapses_after(Duration::from_micros(1))]).await;
+        world.sql(&format!("update tollgate.durable set value = {}", i64::MAX)).await;
+        world.sql("update tollgate.calls set lapses_at = 'epoch' where name = 'full'").await;
+        assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 100);
+        let ids = sqlx::query_scalar("select id from tollgate.calls").fetch_all(&world.pool).await.unwrap();
+        [owed] = ids.try_into().expect("it stays owed");
+        world.sql("update tollgate.durable set value = 0").await;
+        assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 1);
+        assert_eq!(left(&world.pool, wallet.global()).await, 5);
+    });
+    let told: Vec<_> = log.lines().filter(|line| line.contains("could not be given back")).collect();
+    assert!(matches!(told[..], [line] if line.contains(&format!("limit=\"full\" id=\"{owed}\""))), "{told:?}");
 }
 
 /// A call of a limit with shards is one call, whatever rows it has charged.

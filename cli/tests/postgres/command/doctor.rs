@@ -1,12 +1,14 @@
 //! `tollgate doctor`: each ill is made, found, and said to be what it is.
 
 use std::process::Output;
+use std::time::Duration;
 
 use serde_json::Value;
+use tollgate::{Limit, Limiter};
 
 use super::failure::as_role;
 use super::limits::Scratch;
-use super::{EXAMPLE, run, text, tollgate};
+use super::{EXAMPLE, run, stdout, text, tollgate};
 use crate::pgbouncer::PgBouncer;
 use crate::world::{World, soon};
 
@@ -266,6 +268,22 @@ async fn calls_that_nobody_gives_back_are_named() {
     let what = "2 calls lapsed more than a minute ago, the first 3h";
     expect(&world, &[], "overdue_calls", "warning", what);
     expect(&world, &[], "overdue_calls", "warning", "ago (\"oldest\" of \"sign_ups\", key \"ada\")");
+}
+
+/// A wallet that is full takes nothing back.
+#[tokio::test]
+async fn a_call_that_a_sweep_cannot_give_back_is_named() {
+    let world = World::new().await;
+    let wallet = Limit::wallet("full");
+    let mut tx = world.begin().await;
+    Limiter::new().credit(&mut tx, wallet.key("ada").cost(5)).await.unwrap();
+    let asked = wallet.key("ada").cost(5).once("stuck").lapses_after(Duration::from_micros(1));
+    Limiter::new().consume(&mut tx, asked).await.unwrap().granted().unwrap();
+    tx.commit().await.unwrap();
+    world.sql(&format!("update tollgate.durable set value = {}", i64::MAX)).await;
+    world.sql("update tollgate.calls set lapses_at = clock_timestamp() - interval '2 minutes'").await;
+    stdout(&run(tollgate().arg("sweep").env("DATABASE_URL", world.command_url())));
+    expect(&world, &[], "overdue_calls", "warning", "ago (\"stuck\" of \"full\", key \"ada\")");
 }
 
 #[tokio::test]
