@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sqlx::PgPool;
+use chrono::{DateTime, Utc};
+use sqlx::{Connection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::{Error, HOUR, Limit, Limiter, Receipt, Source, Sweeper, Tokens};
+use tollgate::{Error, HOUR, Limit, Limiter, Receipt, SECOND, Source, Sweeper, Tokens};
 
+use crate::calls::{consume_in, left, stored};
 use crate::cancellation::{Cut, Cuts};
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
@@ -297,3 +299,159 @@ async fn a_locked_row_holds_up_no_other_lapse() {
     held.commit().await.unwrap();
     assert_eq!(Sweeper::new().reap(&world.pool).await.unwrap(), 2);
 }
+
+/// Whoever waits for a row of a limit holds no id meanwhile, so nobody who holds the row waits for it in turn.
+#[tokio::test]
+async fn an_id_is_locked_after_the_rows_of_its_limits() {
+    let world = World::new().await;
+    let pool = pool(&world.url(), 2).await;
+    let gate = patient(&pool).build();
+    let [org, user] = [Limit::token_bucket("aorg", 1_000, EVER), Limit::token_bucket("zuser", 1_000, EVER)];
+    for who in ["reaper", "limiter", "gate"] {
+        world.sql("truncate tollgate.durable, tollgate.calls").await;
+        let span = if who == "reaper" { MOMENT } else { HOUR };
+        let ask = || [org.global(), user.global().once("job").lapses_after(span)];
+        let receipt = Receipt::from(consume_in(&world.pool, ask()).await);
+        let mut held = world.connect().await;
+        let mut tx = held.begin().await.unwrap();
+        sqlx::query("select from tollgate.durable where name = 'zuser' for update").execute(&mut *tx).await.unwrap();
+        // Who asks again waits for nobody.
+        let again = soon(gate.consume_all(ask())).await.unwrap().granted().unwrap();
+        assert_eq!((again.source, consume_in(&world.pool, ask()).await.source), (Source::Repeated, Source::Repeated));
+        let settling = tokio::spawn({
+            let (gate, pool) = (gate.clone(), pool.clone());
+            async move {
+                match who {
+                    // It gives up soon, and looks again.
+                    "reaper" => while Sweeper::new().reap(&pool).await.unwrap() == 0 {},
+                    "gate" => drop(gate.settle(receipt, 0).await.unwrap()),
+                    _ => {
+                        let mut tx = pool.begin().await.unwrap();
+                        Limiter::new().settle(&mut tx, receipt, 0).await.unwrap();
+                        tx.commit().await.unwrap();
+                    }
+                }
+            }
+        });
+        soon(lock_the_ids_while_somebody_waits(&world)).await;
+        assert!(!settling.is_finished());
+        tx.rollback().await.unwrap();
+        soon(settling).await.unwrap();
+        assert_eq!(left(&world.pool, user.global()).await, 1_000, "{who}");
+    }
+}
+
+/// Returns once all ids could be locked in the middle of a statement that waits for a lock.
+async fn lock_the_ids_while_somebody_waits(world: &World) {
+    let mut admin = world.admin().await;
+    let waits = "select pid || ' since ' || query_start from pg_stat_activity
+                  where datname = current_database() and wait_event_type = 'Lock'";
+    let (mut before, mut after) = (Vec::<String>::new(), Vec::new());
+    while !before.iter().any(|waits| after.contains(waits)) {
+        before = sqlx::query_scalar(waits).fetch_all(&mut admin).await.unwrap();
+        let ids = "select id from tollgate.calls for update nowait";
+        let ids: Vec<String> = sqlx::query_scalar(ids).fetch_all(&mut admin).await.unwrap();
+        assert_eq!(ids.len(), 1);
+        after = sqlx::query_scalar(waits).fetch_all(&mut admin).await.unwrap();
+    }
+}
+
+/// The wire of a reaper breaks after each of its statements in turn, as if it were killed there.
+#[tokio::test]
+async fn what_a_killed_reaper_has_begun_comes_back_once() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let ephemeral = Limit::token_bucket("ephemeral", 1_000, EVER).ephemeral();
+    let limits = [BUCKET, Limit::fixed_window("window", 1_000, EVER), ephemeral];
+    let ask = || limits.each_ref().map(|limit| limit.key("k").cost(100));
+    for statement in 1.. {
+        world.sql("truncate tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
+        // It stays: a full row would not show what comes back twice.
+        consume_in(&world.pool, ask().map(|request| request.cost(500))).await;
+        for _ in 0..3 {
+            let [bucket, window, ephemeral] = ask();
+            consume_in(&world.pool, [bucket, window, ephemeral.lapses_after(MOMENT)]).await;
+        }
+        let wire = one_connection(proxy.options()).await;
+        let lost = proxy.lost_answers();
+        proxy.cut_after(statement);
+        let killed = soon(Sweeper::new().reap(&wire)).await.unwrap_or(0);
+        proxy.hear();
+        let rest = Sweeper::new().reap(&world.pool).await.unwrap();
+        assert!(killed + rest <= 3, "{statement}: {killed} and {rest}");
+        for request in ask() {
+            assert_eq!(left(&world.pool, request).await, 500, "{statement}");
+        }
+        assert_eq!(stored(&mut world.connect().await).await, 0, "{statement}");
+        if proxy.lost_answers() == lost {
+            assert!(statement > 5, "it has locked rows of both tables, and calls");
+            break;
+        }
+    }
+}
+
+/// A reaper passes over what it cannot see yet, and does not begin anew each time; but it looks back a little.
+#[tokio::test]
+async fn a_lapsed_call_that_commits_late_comes_back_with_the_next_look() {
+    let world = World::new().await;
+    let lapsed = async |key: &'static str, at: DateTime<Utc>| {
+        let mut tx = world.begin().await;
+        let asked = BUCKET.key(key).lapses_after(MOMENT);
+        Limiter::new().at(at).consume(&mut tx, asked).await.unwrap().granted().unwrap();
+        tx
+    };
+    let mut conn = world.connect().await;
+    let now: DateTime<Utc> = sqlx::query_scalar("select clock_timestamp()").fetch_one(&mut conn).await.unwrap();
+    let late = lapsed("late", now - 59 * SECOND).await;
+    lapsed("first", now - 2 * SECOND).await.commit().await.unwrap();
+    let sweeping = Sweeper::new().spawn(world.pool.clone(), EVER);
+    soon(async { while stored(&mut conn).await > 0 {} }).await;
+    late.commit().await.unwrap();
+    lapsed("second", now - SECOND).await.commit().await.unwrap();
+    // Those that lapsed first come back first.
+    let second = "select count(*) from tollgate.calls where key = 'second'";
+    soon(async { while sqlx::query_scalar::<_, i64>(second).fetch_one(&mut conn).await.unwrap() > 0 {} }).await;
+    assert_eq!(stored(&mut conn).await, 0);
+    assert_eq!(left(&world.pool, BUCKET.key("late")).await, 1_000);
+    sweeping.stop().await;
+}
+
+/// What a wallet cannot take comes back nowhere, and stays owed.
+#[tokio::test]
+async fn a_settlement_that_overfills_a_wallet_changes_nothing() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 2).await).build();
+    let wallet = Limit::wallet("full");
+    for by_gate in [true, false] {
+        world.sql("truncate tollgate.durable, tollgate.calls").await;
+        gate.credit(wallet.global().cost(5)).await.unwrap();
+        let asked = [BUCKET.key("k").cost(5), wallet.global().cost(5).lapses_after(HOUR)];
+        let receipt = Receipt::from(gate.consume_all(asked).await.unwrap().granted().unwrap());
+        let settle = async || {
+            if by_gate {
+                return gate.settle(receipt.clone(), 0).await;
+            }
+            let mut tx = world.pool.begin().await.unwrap();
+            let settled = Limiter::new().settle(&mut tx, receipt.clone(), 0).await;
+            tx.commit().await.unwrap();
+            settled
+        };
+        let rows = async || {
+            let rows =
+                "select r::text from tollgate.durable r union all select c::text from tollgate.calls c order by 1";
+            sqlx::query_scalar::<_, String>(rows).fetch_all(&world.pool).await.unwrap()
+        };
+        world.sql(&format!("update tollgate.durable set value = {} where name = 'full'", i64::MAX)).await;
+        let before = rows().await;
+        let error = settle().await.unwrap_err();
+        assert!(matches!(&error, Error::BalanceTooLarge { limit } if limit == "full"), "{error:?}");
+        assert_eq!((rows().await, before.len()), (before.clone(), 3));
+        world.sql("update tollgate.durable set value = 0 where name = 'full'").await;
+        settle().await.unwrap();
+        assert_eq!([left(&world.pool, BUCKET.key("k")).await, left(&world.pool, wallet.global()).await], [1_000, 5]);
+        assert_eq!(stored(&mut world.connect().await).await, 0);
+    }
+}
+
+/// After so long a call has lapsed once anybody looks.
+const MOMENT: Duration = Duration::from_micros(1);
