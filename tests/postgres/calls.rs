@@ -10,7 +10,6 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{
     DAY, Decision, Error, Grant, HOUR, Limit, MINUTE, OnFailure, Receipt, Request, SECOND, Source, Sweeper, Tokens,
-    first_of, split,
 };
 
 use crate::gate::observed::traced;
@@ -628,85 +627,6 @@ async fn a_stream_is_settled_at_what_was_counted_also_where_it_was_dropped() {
         is_left(20).await;
         gate.reset(limit.global()).await.unwrap();
     }
-}
-
-/// One cost settles all that is counted, and no other verb can once the guard is gone.
-#[tokio::test]
-async fn a_stream_of_different_costs_is_an_error_before_any_sql() {
-    let world = World::new().await;
-    let gate = patient(&pool(&world.url(), 1).await).build();
-    world.sql("drop schema tollgate cascade").await;
-    let [limit, _] = ten();
-    let lease = Limit::concurrency("leases", 2, MINUTE);
-    let bad = [
-        vec![limit.global(), ORG.global().cost(5)],
-        vec![limit.global().cost(0), ORG.global().cost(5)],
-        vec![limit.global().cost(5).up_to(1), ORG.global().cost(5)],
-        vec![limit.global(), limit.global(), ORG.global()],
-        vec![limit.global().cost(5), ORG.global().cost(2).shadow()],
-        first_of([vec![limit.global()], vec![limit.key(1), ORG.global().cost(5)]]),
-        split(5, [limit.global(), ORG.global()]).into_iter().chain([limit.key(1).cost(4)]).collect(),
-    ];
-    for requests in bad {
-        let error = gate.stream(requests.clone()).await.unwrap_err();
-        assert!(matches!(error, Error::MixedCosts) && error.is_bad_input(), "{requests:?}: {error:?}");
-    }
-    let good = [
-        vec![limit.global().flat(), ORG.global().cost(5)],
-        vec![lease.global(), ORG.global().cost(5)],
-        vec![limit.global().cost(5).up_to(1), ORG.global().cost(5).up_to(1)],
-        first_of([[limit.global().cost(2)], [ORG.global().cost(5)]]),
-        split(5, [limit.global(), ORG.global()]).into_iter().chain([limit.key(1).cost(5)]).collect(),
-    ];
-    for requests in good {
-        let error = gate.stream(requests.clone()).await.unwrap_err();
-        assert!(matches!(error, Error::Schema { .. }), "{requests:?}: {error:?}");
-    }
-}
-
-/// Returns once the pool's only connection lies idle in it, and the lane that had it has ended.
-async fn until_idle(pool: &PgPool) {
-    soon(async {
-        while pool.num_idle() == 0 {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    for _ in 0..100 {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// What was streamed is no longer owed once the gate is closed. Where the server is gone it is: nobody waits for that.
-#[tokio::test]
-async fn a_gate_that_is_closed_has_settled_the_streams_that_were_dropped() {
-    let world = World::new().await;
-    let proxy = Proxy::new(&world.url());
-    let limit = Limit::token_bucket("streamed", 100, EVER);
-    for (key, is_gone) in [("there", false), ("gone", true)] {
-        let wire = one_connection(proxy.options()).await;
-        let gate = patient(&wire).build();
-        let stream = gate.stream([limit.key(key).cost(40)]).await.unwrap().granted().unwrap();
-        stream.add(10_u32);
-        // Else the gate waits for the lane.
-        until_idle(&wire).await;
-        if is_gone {
-            proxy.lead_to("postgres://nobody@localhost/none?host=/nowhere");
-            proxy.cut().await;
-        }
-        let asked = proxy.statements();
-        drop(stream);
-        soon(gate.close()).await;
-        assert_eq!(proxy.statements() > asked, !is_gone);
-        assert_eq!(left(&world.pool, limit.key(key)).await, if is_gone { 60 } else { 90 });
-        proxy.lead_to(&world.url());
-    }
-    // A stream that nobody has dropped holds nothing up, and can be settled.
-    let gate = patient(&one_connection(proxy.options()).await).build();
-    let stream = gate.stream([limit.key("open").cost(40)]).await.unwrap().granted().unwrap();
-    soon(gate.close()).await;
-    soon(stream.settle()).await.unwrap();
-    assert_eq!(left(&world.pool, limit.key("open")).await, 100);
 }
 
 /// The task that looks for lapses ends with the pool that it would ask.

@@ -1,15 +1,19 @@
-//! Streams whose settlement finds no answer.
+//! Streams: which are none, whose settlement finds no answer, and which are settled when their gate is closed.
 
+use std::time::Duration;
+
+use sqlx::PgPool;
 use tokio::task::yield_now;
-use tollgate::{Error, HOUR, Limit};
+use tollgate::{DAY, Error, HOUR, Limit, MINUTE, first_of, split};
 
 use crate::calls::{left, stored};
 use crate::gate::observed::traced;
-use crate::gate::stage::{EVER, one_connection, patient, soon, until_asked};
+use crate::gate::stage::{EVER, one_connection, patient, pool, soon, until_asked};
 use crate::proxy::Proxy;
 use crate::world::World;
 
 const LIMIT: Limit = Limit::token_bucket("streamed", 100, EVER);
+const ORG: Limit = Limit::fixed_window("org", 1_000, DAY).start(Duration::ZERO);
 
 /// Each answer is lost in turn. What was only read is read again; after a settlement nobody asks again.
 #[test]
@@ -97,4 +101,81 @@ async fn a_stored_stream_is_settled_once_whatever_is_lost_also_where_it_was_drop
             gate.reset(LIMIT.global()).await.unwrap();
         }
     }
+}
+
+/// One cost settles all that is counted, and no other verb can once the guard is gone.
+#[tokio::test]
+async fn a_stream_of_different_costs_is_an_error_before_any_sql() {
+    let world = World::new().await;
+    let gate = patient(&pool(&world.url(), 1).await).build();
+    world.sql("drop schema tollgate cascade").await;
+    let lease = Limit::concurrency("leases", 2, MINUTE);
+    let bad = [
+        vec![LIMIT.global(), ORG.global().cost(5)],
+        vec![LIMIT.global().cost(0), ORG.global().cost(5)],
+        vec![LIMIT.global().cost(5).up_to(1), ORG.global().cost(5)],
+        vec![LIMIT.global(), LIMIT.global(), ORG.global()],
+        vec![LIMIT.global().cost(5), ORG.global().cost(2).shadow()],
+        first_of([vec![LIMIT.global()], vec![LIMIT.key(1), ORG.global().cost(5)]]),
+        split(5, [LIMIT.global(), ORG.global()]).into_iter().chain([LIMIT.key(1).cost(4)]).collect(),
+    ];
+    for requests in bad {
+        let error = gate.stream(requests.clone()).await.unwrap_err();
+        assert!(matches!(error, Error::MixedCosts) && error.is_bad_input(), "{requests:?}: {error:?}");
+    }
+    let good = [
+        vec![LIMIT.global().flat(), ORG.global().cost(5)],
+        vec![lease.global(), ORG.global().cost(5)],
+        vec![LIMIT.global().cost(5).up_to(1), ORG.global().cost(5).up_to(1)],
+        first_of([[LIMIT.global().cost(2)], [ORG.global().cost(5)]]),
+        split(5, [LIMIT.global(), ORG.global()]).into_iter().chain([LIMIT.key(1).cost(5)]).collect(),
+    ];
+    for requests in good {
+        let error = gate.stream(requests.clone()).await.unwrap_err();
+        assert!(matches!(error, Error::Schema { .. }), "{requests:?}: {error:?}");
+    }
+}
+
+/// Returns once the pool's only connection lies idle in it, and the lane that had it has ended.
+async fn until_idle(pool: &PgPool) {
+    soon(async {
+        while pool.num_idle() == 0 {
+            yield_now().await;
+        }
+    })
+    .await;
+    for _ in 0..100 {
+        yield_now().await;
+    }
+}
+
+/// What was streamed is no longer owed once the gate is closed. Where the server is gone it is: nobody waits for that.
+#[tokio::test]
+async fn a_gate_that_is_closed_has_settled_the_streams_that_were_dropped() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    for (key, is_gone) in [("there", false), ("gone", true)] {
+        let wire = one_connection(proxy.options()).await;
+        let gate = patient(&wire).build();
+        let stream = gate.stream([LIMIT.key(key).cost(40)]).await.unwrap().granted().unwrap();
+        stream.add(10_u32);
+        // Else the gate waits for the lane.
+        until_idle(&wire).await;
+        if is_gone {
+            proxy.lead_to("postgres://nobody@localhost/none?host=/nowhere");
+            proxy.cut().await;
+        }
+        let asked = proxy.statements();
+        drop(stream);
+        soon(gate.close()).await;
+        assert_eq!(proxy.statements() > asked, !is_gone);
+        assert_eq!(left(&world.pool, LIMIT.key(key)).await, if is_gone { 60 } else { 90 });
+        proxy.lead_to(&world.url());
+    }
+    // A stream that nobody has dropped holds nothing up, and can be settled.
+    let gate = patient(&one_connection(proxy.options()).await).build();
+    let stream = gate.stream([LIMIT.key("open").cost(40)]).await.unwrap().granted().unwrap();
+    soon(gate.close()).await;
+    soon(stream.settle()).await.unwrap();
+    assert_eq!(left(&world.pool, LIMIT.key("open")).await, 100);
 }
