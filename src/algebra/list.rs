@@ -39,14 +39,18 @@ impl List {
     pub(super) fn grants(mut entries: Vec<Entry>, period: i64) -> Self {
         join_equals(&mut entries);
         if entries.len() > Self::MAX_GRANTS {
-            let step = period.unsigned_abs().div_ceil(Self::MAX_GRANTS as u64 - 1);
-            let step = i64::try_from(step).expect("it is shorter than the period");
             for entry in &mut entries {
-                entry.ends_at = entry.ends_at.round_up(step);
+                entry.ends_at = entry.ends_at.round_up(Self::merge_step(period));
             }
             join_equals(&mut entries);
         }
         Self::Grants(entries)
+    }
+
+    /// By how much less than this an instant is rounded up.
+    pub(super) fn merge_step(period: i64) -> i64 {
+        let step = period.unsigned_abs().div_ceil(Self::MAX_GRANTS as u64 - 1);
+        i64::try_from(step).expect("it is shorter than the period")
     }
 
     /// Whether it is that of a wallet.

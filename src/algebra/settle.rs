@@ -59,15 +59,17 @@ impl Charge {
             // The row stands at the start of its step. So nothing was refilled since the charge.
             (ChargeKind::Window, List::None) if row.ts <= until => (back, FullAt::Keep),
             (ChargeKind::Sliding, List::Grants(entries)) if until > clock.max(row.ts) => {
-                // Its own entry, or the one that it has become a part of.
-                let own = entries.iter_mut().find(|entry| entry.ends_at >= until);
-                let back = own.map_or(0, |entry| {
-                    let back = back.min(wide(entry.amount));
-                    entry.amount = cut(wide(entry.amount) - back);
-                    back
-                });
+                // Its own entry, or the one that it has become a part of when instants were rounded up; what was listed
+                // since may lie before that. Of what leaves no sooner than the charge any may go, the soonest first.
+                let latest = until.after(List::merge_step(self.period));
+                let mut left = back;
+                for entry in entries.iter_mut().filter(|entry| (until..=latest).contains(&entry.ends_at)) {
+                    let taken = left.min(wide(entry.amount));
+                    entry.amount = cut(wide(entry.amount) - taken);
+                    left -= taken;
+                }
                 entries.retain(|entry| entry.amount > Tokens::ZERO);
-                (back, next.list.full_at(row.ts))
+                (back - left, next.list.full_at(row.ts))
             }
             _ => (0, FullAt::Keep),
         };

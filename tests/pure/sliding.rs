@@ -172,6 +172,25 @@ fn what_was_used_beyond_a_grant_counts_for_a_period_from_its_settlement_on() {
     assert_eq!(world.state(&SLIDING.global()), None);
 }
 
+/// More than 64 grants are listed by rounded instants, which may lie behind what is listed later.
+#[test]
+fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
+    for grants in [64, 65, 66, 130] {
+        let limit = Limit::sliding_window("day", 10_000, DAY);
+        let mut world = World::default();
+        let mut take = |now| world.taken(Call::consume([limit.global().cost(10)]), sec(now));
+        let mut receipts: Vec<_> = (0..grants).map(&mut take).collect();
+        let [first, last] = [receipts.remove(0), receipts.pop().unwrap()];
+        world.settled(Call::settle(last, tokens(11)), sec(200)).unwrap();
+        let settled = world.settled(Call::settle(first, tokens(0)), sec(200)).unwrap();
+        assert_eq!(settled.charges[0].cost, tokens(0), "{grants}");
+        for receipt in receipts {
+            world.settled(Call::settle(receipt, tokens(0)), sec(200)).unwrap();
+        }
+        assert_eq!(world.look(limit.global(), sec(200)).value, tokens(10_000 - 11), "{grants}");
+    }
+}
+
 /// What two windows have granted after each second of ten minutes, of which one asks for a token at each. Receipts are
 /// settled at nothing after some seconds. What the row lists is never pushed later.
 fn granted_in_turns(both: [&Limit; 2], turn: fn(i64) -> usize, settled_after: i64) -> Vec<usize> {
