@@ -27,9 +27,5 @@ for (const [name, entry] of [["index", "playground"], ["client", "client"]]) {
     .replace("/* script */", () => script);
   await writeFile(`${out}/${name}.html`, page);
 }
-// For clients of an API: the mirror, and its hook for React.
-for (const name of ["mirror", "mirror-react"]) {
-  await build({ entryPoints: [`ts/${name}.ts`], outfile: `../target/web/${name}.js`, format: "esm", target: "es2022" });
-}
 // The core alone, for the tests, and what draws the pictures of the guides.
 for (const name of ["core", "pictures"]) await writeFile(`../target/web/${name}.js`, await bundled(`ts/${name}.ts`));

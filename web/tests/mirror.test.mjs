@@ -1,45 +1,22 @@
-// The mirror says what the server would say, and never "go" before it.
+// What the mirror knows from answers.
 import assert from "node:assert/strict";
-import { readFile } from "node:fs/promises";
-import { createServer } from "node:http";
-import { after, before, test } from "node:test";
-import { build } from "esbuild";
-import { Browser } from "./browser.mjs";
-
-const built = new URL("../../target/web/", import.meta.url);
-const { RateLimitMirror } = await import(new URL("mirror.js", built));
+import { test } from "node:test";
+import { RateLimitMirror, RateLimitMirrors } from "../dist/index.js";
 
 const answer = (status, fields) => ({ status, headers: new Headers(fields) });
+const TODAY = "Wed, 01 Jan 2025 00:00:00 GMT";
 /** A mirror at an instant that the test sets. */
 function still(options = {}) {
   const clock = { now: 0 };
-  return [new RateLimitMirror({ clock: () => clock.now, random: () => 0, ...options }), clock];
+  const today = () => Date.parse(TODAY);
+  return [new RateLimitMirror({ clock: () => clock.now, today, random: () => 0, ...options }), clock];
 }
-
-test("it never says that a call passes before the server would grant it", async () => {
-  const stories = JSON.parse(await readFile(new URL("fields.json", built), "utf8"));
-  const said = { go: 0, granted: 0, asked: 0, early: [] };
-  for (const steps of stories) {
-    const [mirror, clock] = still();
-    for (const { at, cost, status, fields, asks } of steps) {
-      const headers = [...fields, ["date", new Date(Math.floor(at / 1e6) * 1000).toUTCString()]];
-      // The answer arrives a while after the decision.
-      clock.now = at / 1e3 + (at % 7);
-      mirror.record(answer(status, headers), cost);
-      for (const ask of asks) {
-        if (ask.at / 1e3 < clock.now) continue;
-        clock.now = ask.at / 1e3;
-        said.asked += 1;
-        said.granted += ask.passes;
-        said.go += mirror.passes(ask.cost);
-        if (mirror.passes(ask.cost) && !ask.passes) said.early.push({ status, cost, fields, after: ask.at - at, asked: ask.cost });
-      }
-    }
-  }
-  assert.deepEqual(said.early, []);
-  assert.ok(said.asked > 40_000, `${said.asked} were asked`);
-  assert.ok(said.go > said.granted * 0.6, `it says "go" ${said.go} times of ${said.granted}`);
-});
+/** What a mirror knows after one answer. */
+function after(status, fields, cost = 1) {
+  const [mirror] = still();
+  mirror.record(answer(status, fields), cost);
+  return mirror;
+}
 
 test("it counts down to the next token, and to all of them", () => {
   const [mirror, clock] = still();
@@ -58,101 +35,168 @@ test("it counts down to the next token, and to all of them", () => {
 });
 
 test("of several limits each must have enough", () => {
-  const [mirror] = still();
-  mirror.record(answer(200, { "ratelimit-policy": '"a, b";q=5;w=1, "c";q=9;w=9', ratelimit: '"a, b";r=4;t=1;pk=:aGk=:, "c";r=2;t=3' }));
+  const policies = '"a, b";q=5;w=1, "c";q=9;w=9';
+  const mirror = after(200, { "ratelimit-policy": policies, ratelimit: '"a, b";r=4;t=1;pk=:aGk=:, "c";r=2;t=3' });
   assert.deepEqual([mirror.balance(), mirror.passes(2), mirror.wait(3)], [2, true, 3_000]);
 });
 
+test("what stands in quotes is no parameter, and a field that is wrong somewhere is ignored as a whole", () => {
+  const balance = (ratelimit) => after(200, { ratelimit }).balance();
+  assert.equal(balance('"api";r=0;t=60;comment="a;r=9"'), 0);
+  assert.equal(balance('"r=9;\\"r=8";r=1'), 1);
+  assert.equal(balance('api;r=3'), 3, "a name without quotes, as in older drafts");
+  assert.equal(balance('"a";r=2, "b";r=-1'), 0);
+  for (const wrong of ['"a";r=5, "b";r=', '"a";r=5,', '"a";r=5 "b"', '"a";r=0x5', '"a";R=5', '"limit=9, remaining=9']) {
+    assert.equal(balance(wrong), undefined, wrong);
+  }
+});
+
 test("older fields are read, and absolute ones by the server's clock", () => {
-  const date = "Wed, 01 Jan 2025 00:00:00 GMT";
+  const absolute = `${Date.parse(TODAY) / 1000 + 30}`;
   const forms = [
     { ratelimit: "limit=10, remaining=5, reset=30" },
-    { "ratelimit-limit": "10", "ratelimit-remaining": "5", "ratelimit-reset": "30" },
-    { "x-ratelimit-limit": "10", "x-ratelimit-remaining": "5", "x-ratelimit-reset": "30" },
-    { "x-ratelimit-limit": "10", "x-ratelimit-remaining": "5", "x-ratelimit-reset": `${Date.parse(date) / 1000 + 30}`, date },
+    { ratelimit: "limit = 10, remaining = 5, reset = 30" },
+    { "ratelimit-limit": "10, 10;w=60", "ratelimit-remaining": "5", "ratelimit-reset": "30" },
+    { "x-ratelimit-limit": "10", "x-ratelimit-remaining": "5.0", "x-ratelimit-reset": "30" },
+    { "x-ratelimit-limit": "10, 20", "x-ratelimit-remaining": "7, 5", "x-ratelimit-reset": "20, 30" },
+    { "x-ratelimit-limit": "10", "x-ratelimit-remaining": "5", "x-ratelimit-reset": absolute, date: TODAY },
+    { "x-ratelimit-limit": "10", "x-ratelimit-remaining": "5", "x-ratelimit-reset": absolute },
   ];
   for (const fields of forms) {
-    const [mirror] = still();
-    mirror.record(answer(200, fields));
+    const mirror = after(200, fields);
     assert.deepEqual([mirror.balance(), mirror.wait(5), mirror.wait(6)], [5, 0, 30_000], JSON.stringify(fields));
   }
 });
 
-test("a refusal is waited for: by seconds, by a date, or longer each time", () => {
+test("of what is told twice the lesser balance counts, and nonsense after a refusal is no leave to go", () => {
+  for (const remaining of ["0, 0", "0.0", " 0", "4, 0", "-1"]) {
+    const mirror = after(200, { "x-ratelimit-remaining": remaining, "x-ratelimit-reset": "30" });
+    assert.equal(mirror.wait(), 30_000, remaining);
+  }
+  for (const remaining of ["none", "9 left", "0x9", ""]) {
+    assert.equal(after(429, { "x-ratelimit-remaining": remaining }).passes(), false, remaining);
+  }
+});
+
+test("a refusal is waited for: by seconds, by a date of each form, by the longest", () => {
+  const date = TODAY;
+  const waits = [
+    [{ "retry-after": "7" }, 7_000],
+    [{ "retry-after": "120, 120" }, 120_000],
+    [{ "retry-after": "5, 120" }, 120_000],
+    [{ "retry-after": "Wed, 01 Jan 2025 00:00:09 GMT", date }, 9_000],
+    [{ "retry-after": "Wednesday, 01-Jan-25 00:00:09 GMT", date }, 9_000],
+    [{ "retry-after": "Wed Jan  1 00:00:09 2025", date }, 9_000],
+    [{ "retry-after": "Wed, 01 Jan 2025 00:00:09 GMT, 4", date }, 9_000],
+    [{ "retry-after": "Tue, 31 Dec 2024 23:59:60 GMT", date }, 0],
+    // The client's own clock says how far it is where the server's is hidden.
+    [{ "retry-after": "Wed, 01 Jan 2025 00:00:09 GMT" }, 9_000],
+    // None of these is a wait.
+    [{ "retry-after": "1.5", date }, 250],
+    [{ "retry-after": "-1", date }, 250],
+    [{ "retry-after": "2025-01-01", date }, 250],
+    [{ "retry-after": "Wed, 31 Feb 2025 00:00:09 GMT", date }, 250],
+    [{ "retry-after": "Wed, 01 Jan 2025 00:00:09 +0100", date }, 250],
+    [{ "retry-after": "5, soon", date }, 250],
+    [{}, 250],
+  ];
+  for (const [fields, wait] of waits) assert.equal(after(429, fields).wait(), wait, JSON.stringify(fields));
+});
+
+test("a date by the client's own clock comes no sooner than a guess", () => {
+  assert.equal(after(429, { "retry-after": "Wed, 01 Jan 2025 00:00:00 GMT" }).wait(), 250);
+});
+
+test("failures back off, longer each time, and at random", () => {
+  for (const status of [500, 502, 503, 504]) assert.equal(after(status, {}).wait(), 250, `${status}`);
   const [mirror, clock] = still();
-  mirror.record(answer(429, { "retry-after": "7" }), 3);
-  assert.equal(mirror.wait(), 7_000);
-  mirror.record(answer(503, { "retry-after": "Wed, 01 Jan 2025 00:00:09 GMT", date: "Wed, 01 Jan 2025 00:00:00 GMT" }));
-  assert.equal(mirror.wait(), 9_000);
-  mirror.record(answer(429, {}));
-  assert.equal(mirror.wait(), 250);
-  mirror.record(answer(429, {}));
-  assert.equal(mirror.wait(), 500);
+  const waits = [250, 500, 1_000];
+  for (const wait of waits) {
+    mirror.failed();
+    assert.equal(mirror.wait(), wait);
+  }
   for (let times = 0; times < 20; times += 1) mirror.failed();
   assert.equal(mirror.wait(), 30_000, "half of a minute at least");
   mirror.record(answer(200, {}));
   assert.equal(mirror.wait(), 0);
+  const [late] = still({ random: () => 0.5 });
+  late.failed();
+  assert.equal(late.wait(), 375);
   clock.now = 1;
 });
 
-test("calls of one mirror are sent one after another, and a refused one once more", async () => {
-  let [flights, most] = [0, 0];
-  const statuses = [200, 429, 200, 200];
-  const server = createServer((_, response) => void response.writeHead(statuses.shift() ?? 500, { "retry-after": "0" }).end());
-  const send = globalThis.fetch;
-  globalThis.fetch = (...request) => {
-    most = Math.max(most, (flights += 1));
-    return send(...request).finally(() => (flights -= 1));
-  };
-  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
-  const url = `http://127.0.0.1:${server.address().port}/`;
-  const mirror = new RateLimitMirror({ jitter: 0 });
-  const got = await Promise.all([1, 2, 3].map(() => mirror.fetch(url)));
-  assert.deepEqual([got.map(({ status }) => status), most, statuses], [[200, 200, 200], 1, []]);
-  globalThis.fetch = send;
-  server.closeAllConnections();
-  await new Promise((closed) => server.close(closed));
+test("a longer wait that was told outlasts what comes after", () => {
+  for (const status of [429, 503]) {
+    const [mirror, clock] = still();
+    const [first, second] = [mirror.sent(), mirror.sent()];
+    first.answered(answer(status, { "retry-after": "60" }));
+    second.lost();
+    mirror.failed();
+    for (const other of [500, 502, 503]) mirror.record(answer(other, {}));
+    assert.ok(mirror.wait() >= 60_000, `${status}`);
+    clock.now = 59_999;
+    assert.equal(mirror.passes(), false);
+  }
 });
 
-let browser;
-before(async () => (browser = await Browser.start()));
-after(() => browser.end());
+test("a call without an answer counts as charged until a later one is told what is left", () => {
+  const [mirror, clock] = still();
+  const told = (left) => answer(200, { "ratelimit-policy": '"api";q=3;w=60', ratelimit: `"api";r=${left};t=20` });
+  mirror.record(told(3));
+  const lost = mirror.sent(3);
+  assert.deepEqual([mirror.balance(), mirror.passes(1)], [0, false], "while it is under way");
+  lost.lost();
+  clock.now = 500;
+  assert.deepEqual([mirror.balance(), mirror.passes(3), mirror.wait(3)], [0, false, 59_500]);
+  mirror.record(told(2));
+  assert.equal(mirror.passes(2), true);
+  mirror.record(answer(200, {}), 2);
+  assert.equal(mirror.balance(), 0, "nor does this answer tell what is left");
+});
 
-test("a component is drawn anew with each response and each second", async () => {
-  const { outputFiles } = await build({
-    stdin: {
-      resolveDir: new URL("..", import.meta.url).pathname,
-      contents: `
-        import { createElement } from "react";
-        import { createRoot } from "react-dom/client";
-        import { RateLimitMirror } from "./ts/mirror";
-        import { useRateLimit } from "./ts/mirror-react";
-        window.mirror = new RateLimitMirror();
-        function Send() {
-          const { passes, seconds } = useRateLimit(window.mirror);
-          return createElement("button", { disabled: !passes }, passes ? "Send" : \`in \${seconds} s\`);
-        }
-        createRoot(document.body).render(createElement(Send));`,
-    },
-    bundle: true,
-    format: "iife",
-    define: { "process.env.NODE_ENV": '"production"' },
-    write: false,
-  });
-  await browser.open("about:blank");
-  const seen = await browser.run(async (script) => {
-    const seen = [];
-    const changed = new Promise((done) => {
-      new MutationObserver(() => {
-        const text = document.body.textContent;
-        if (text !== "" && seen.at(-1) !== text) seen.push(text);
-        if (seen.length === 1) setTimeout(() => mirror.record({ status: 429, headers: new Headers({ "retry-after": "2" }) }));
-        if (seen.length === 4) done();
-      }).observe(document.body, { childList: true, subtree: true, characterData: true });
-    });
-    window.eval(script);
-    await changed;
-    return seen;
-  }, outputFiles[0].text);
-  assert.deepEqual(seen, ["Send", "in 2 s", "in 1 s", "Send"]);
+test("of calls that were under way together the answer counts that leaves less, in whatever order they arrive", () => {
+  const told = (left) => answer(200, { ratelimit: `"api";r=${left};t=9` });
+  const [mirror] = still();
+  const [first, second] = [mirror.sent(), mirror.sent()];
+  second.answered(told(3));
+  assert.equal(mirror.balance(), 2, "the first may have been decided later");
+  first.answered(told(4));
+  assert.equal(mirror.balance(), 3);
+  mirror.record(told(5));
+  assert.equal(mirror.balance(), 5, "this one was sent after both");
+});
+
+test("a refusal tells of its cost and of less, not of more", () => {
+  const [mirror, clock] = still();
+  mirror.record(answer(429, { "retry-after": "1" }), 2);
+  assert.deepEqual([mirror.wait(1), mirror.wait(2), mirror.wait(50)], [1_000, 1_000, Infinity]);
+  clock.now = 1_000;
+  assert.deepEqual([mirror.passes(1), mirror.passes(2), mirror.passes(50)], [true, true, false]);
+  assert.equal(mirror.known(50).seconds, Infinity);
+  mirror.record(answer(200, {}), 2);
+  assert.equal(mirror.passes(50), true, "nothing that was told forbids it any more");
+});
+
+test("less than was refused passes at once where all limits were told, and not where one is not", () => {
+  const fields = { "retry-after": "9", ratelimit: '"a";r=3;t=2' };
+  const [all] = [after(429, { ...fields, "ratelimit-policy": '"a";q=9;w=9' }, 5)];
+  assert.deepEqual([all.wait(3), all.wait(4), all.wait(5)], [0, 2_000, 9_000]);
+  const one = after(429, { ...fields, "ratelimit-policy": '"a";q=9;w=9, "b";q=2;w=9' }, 5);
+  assert.deepEqual([one.wait(3), one.wait(5)], [9_000, 9_000]);
+});
+
+test("a key has one mirror, and only those in use are kept beyond the size", () => {
+  const mirrors = new RateLimitMirrors({ size: 2, clock: () => 0 });
+  const [a, b] = [mirrors.of("a"), mirrors.of("b")];
+  const leave = b.subscribe(() => undefined);
+  assert.equal(mirrors.of("a"), a);
+  mirrors.of("c");
+  assert.equal(mirrors.of("b"), b, "somebody listens");
+  assert.notEqual(mirrors.of("a"), a, "the least recently used of the idle ones");
+  leave();
+  const refused = mirrors.of("refused");
+  refused.record(answer(429, { "retry-after": "9" }));
+  for (const key of ["d", "e", "f"]) mirrors.of(key);
+  assert.equal(mirrors.of("refused"), refused, "its wait is not forgotten");
+  assert.notEqual(mirrors.of("b"), b);
 });

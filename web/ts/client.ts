@@ -1,5 +1,5 @@
 // A client of `examples/axum.rs` that waits as it is told.
-import { RateLimitMirror } from "./mirror";
+import { RateLimitMirror } from "./mirror.js";
 
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
 

@@ -1,6 +1,6 @@
 // The mirror for React.
 import { useSyncExternalStore } from "react";
-import type { Known, RateLimitMirror } from "./mirror";
+import type { Known, RateLimitMirror } from "./mirror.js";
 
 /** What a mirror knows of a call of this cost. The component is drawn anew when that changes. */
 export function useRateLimit(mirror: RateLimitMirror, cost = 1): Known {

@@ -1,108 +1,146 @@
 // What a client of an API knows of its limit: from header fields, by the server's clock.
+import { Answer, type Charges } from "./answer.js";
+import { limitsOf, retryAfterOf, type Fields } from "./fields.js";
+import { Turns, type Ticket } from "./turns.js";
 
 /** A response, as `fetch` has it. */
 export interface Answered {
   readonly status: number;
-  readonly headers: { get(name: string): string | null };
+  readonly headers: Fields;
 }
 
 export interface MirrorOptions {
   /** Milliseconds that never go back. */
   clock?: () => number;
+  /** Milliseconds since 1970: for instants in a response whose `Date` is hidden from scripts. */
+  today?: () => number;
   /** From 0 to 1, without 1. */
   random?: () => number;
-  /** By how much each wait of `fetch` is lengthened at most, in milliseconds, so that clients do not come back at once. */
+  /** Milliseconds by which each wait of `fetch` is lengthened at most, so that clients do not come back at once. */
   jitter?: number;
+  /** How long `fetch` waits at most before it sends, in milliseconds. Without end by default. */
+  maxWait?: number;
 }
 
 /** What is known now. */
 export interface Known {
   /** Whole tokens that are there at least; `undefined` before the first response with fields. */
   readonly balance: number | undefined;
-  /** Whether nothing forbids the call. */
+  /** Whether nothing that was told forbids the call. */
   readonly passes: boolean;
-  /** Whole seconds until it passes, rounded up; `Infinity` if nobody knows when. */
+  /** Whole seconds until it passes, rounded up; `Infinity` if no instant is known, so that only the server can tell. */
   readonly seconds: number;
 }
 
-/** One limit that a response has told of. All instants are by the mirror's own clock. */
-interface Told {
-  /** Whole tokens left then. */
-  left: number;
-  /** When there is one more. */
-  moreAt: number;
-  /** When all are back, and how many these are. */
-  fullAt: number;
-  quota: number;
+/** A call that was sent. Until its answer comes it may have been charged, so it counts as charged. */
+export interface Sent {
+  answered(response: Answered): void;
+  /** No answer came. It counts as charged until a call that is sent later is told what is left. */
+  lost(): void;
+  /** Nobody waits for the answer any more: as lost, but no failure of the server. */
+  abandoned(): void;
+}
+
+/** What is sent: as `fetch` takes it, with a cost, and how long it may wait. */
+export type Sending = RequestInit & { cost?: number; maxWait?: number };
+
+interface Flight {
+  readonly cost: number;
+  /** The place of its sending in the order of what happened. */
+  readonly sent: number;
+  /** What other calls may have taken since, of which no answer has told. */
+  others: Charges;
+}
+
+interface Recorded {
+  readonly answer: Answer;
+  readonly flight: Flight;
+  /** The place of its arrival in the order of what happened. */
+  readonly at: number;
 }
 
 /**
- * The balance that a server has told, brought to now. It never says that a call passes before the server would grant it,
- * as long as nobody else spends: it counts from the arrival of a response, which is after its decision, and between two
- * instants that were told it assumes the lesser balance.
+ * The balance that a server has told, brought to now.
+ *
+ * It never says that a call passes before the server would grant it, as long as nobody else spends and each answer
+ * tells of all limits of its call:
+ *
+ * - It counts from the arrival of an answer, which is after its decision.
+ * - Between two instants that were told it assumes the lesser balance.
+ * - A call without an answer, or whose answer does not tell what is left, counts as charged.
+ * - Of answers to calls that were under way together the one that leaves less counts.
+ * - `Retry-After` alone says when what was refused passes. Of a call that costs more nobody knows when it does.
+ *
+ * Where nothing was told it says that a call passes. Where a failure names no instant it tries again, later each time.
  */
 export class RateLimitMirror {
-  #clock: () => number;
-  #random: () => number;
-  #jitter: number;
-  #told: Told[] = [];
-  /** Nothing passes before, but what was refused then does. */
-  #blockedUntil = -Infinity;
-  #refused = 0;
+  readonly #clock: () => number;
+  readonly #today: () => number;
+  readonly #random: () => number;
+  readonly #maxWait: number;
+  readonly #turns: Turns;
+  /** The newest answer, and those to calls that were under way together with its own. */
+  #answers: Recorded[] = [];
+  readonly #flights = new Set<Flight>();
+  #happened = 0;
+  /** Nothing passes before, as a server said that is not available. */
+  #toldUntil = -Infinity;
+  /** Nothing passes before, as is guessed after a failure. */
+  #guessedUntil = -Infinity;
   /** Failures in a row that named no instant. */
   #failures = 0;
-  #listeners = new Set<() => void>();
+  readonly #listeners = new Set<() => void>();
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #known = new Map<number, Known>();
-  #flight: Promise<unknown> = Promise.resolve();
+  readonly #known = new Map<number, Known>();
 
-  constructor({ clock = () => performance.now(), random = Math.random, jitter = 250 }: MirrorOptions = {}) {
-    [this.#clock, this.#random, this.#jitter] = [clock, random, jitter];
+  constructor(options: MirrorOptions = {}) {
+    const { clock = () => performance.now(), today = Date.now, random = Math.random } = options;
+    const { jitter = 250, maxWait = Infinity } = options;
+    [this.#clock, this.#today, this.#random, this.#maxWait] = [clock, today, random, maxWait];
+    this.#turns = new Turns(clock, (cost) => this.#askAt(cost), () => random() * jitter);
   }
 
-  /** Learns from a response to a call of this cost. */
+  /** Learns that a call is sent. `fetch` does so itself. */
+  sent(cost = 1): Sent {
+    const flight = this.#takeOff(cost);
+    this.#changed();
+    return {
+      answered: (response) => this.#land(flight, () => this.#answered(flight, response)),
+      lost: () => this.#land(flight, () => this.#failed(flight)),
+      abandoned: () => this.#land(flight, () => this.#charged(flight)),
+    };
+  }
+
+  /** Learns from a response to a call of this cost: where calls are sent one after another. */
   record(response: Answered, cost = 1): void {
-    const now = this.#clock();
-    const told = fieldsOf(response.headers, now);
-    const retryAt = retryAfter(response.headers, now);
-    const isRefused = response.status === 429 || response.status === 503;
-    if (told.length > 0) this.#told = told;
-    if (!isRefused) {
-      [this.#blockedUntil, this.#refused, this.#failures] = [-Infinity, 0, 0];
-    } else if (retryAt !== undefined) {
-      [this.#blockedUntil, this.#refused, this.#failures] = [retryAt, response.status === 429 ? cost : 0, 0];
-    } else {
-      this.failed();
-    }
-    this.#changed();
+    const flight = this.#takeOff(cost);
+    this.#land(flight, () => this.#answered(flight, response));
   }
 
-  /** Learns that no answer came: waits twice as long as before, up to a minute. */
-  failed(): void {
-    const most = Math.min(60_000, 500 * 2 ** this.#failures);
-    this.#failures += 1;
-    this.#refused = 0;
-    this.#blockedUntil = this.#clock() + most * (0.5 + this.#random() / 2);
-    this.#changed();
+  /** Learns that no answer came to a call of this cost. */
+  failed(cost = 1): void {
+    const flight = this.#takeOff(cost);
+    this.#land(flight, () => this.#failed(flight));
   }
 
   /** Whole tokens that are there at least. */
   balance(): number | undefined {
-    if (this.#told.length === 0) return undefined;
     const now = this.#clock();
-    return Math.min(...this.#told.map((told) => leftAt(told, now)));
+    const told = this.#answers.filter(({ answer }) => answer.hasLimits);
+    if (told.length === 0) return undefined;
+    const left = told.map((recorded) => recorded.answer.leftAt(now, this.#chargesSince(recorded)));
+    return Math.max(0, Math.floor(Math.min(...left)));
   }
 
-  /** Whether nothing forbids a call now. */
+  /** Whether nothing that was told forbids a call now. */
   passes(cost = 1): boolean {
     return this.wait(cost) <= 0;
   }
 
-  /** Milliseconds until a call passes; `Infinity` if nobody knows when. */
+  /** Milliseconds until a call passes; `Infinity` if no instant is known. */
   wait(cost = 1): number {
-    const now = this.#clock();
-    const at = Math.max(this.#blockedUntil, this.#enoughAt(cost));
-    return Math.max(0, at - now);
+    const enough = this.#answers.map((recorded) => recorded.answer.enoughAt(cost, this.#chargesSince(recorded)));
+    return Math.max(0, Math.max(this.#toldUntil, this.#guessedUntil, ...enough) - this.#clock());
   }
 
   /** What is known now: the same object as long as it is the same. */
@@ -110,9 +148,10 @@ export class RateLimitMirror {
     const wait = this.wait(cost);
     const fresh = { balance: this.balance(), passes: wait <= 0, seconds: Math.ceil(wait / 1000) };
     const before = this.#known.get(cost);
-    const isSame = before?.balance === fresh.balance && before?.passes === fresh.passes && before.seconds === fresh.seconds;
-    if (!isSame) this.#known.set(cost, fresh);
-    return isSame ? before : fresh;
+    const isSame = before?.balance === fresh.balance && before?.seconds === fresh.seconds;
+    if (isSame && before.passes === fresh.passes) return before;
+    this.#known.set(cost, fresh);
+    return fresh;
   }
 
   /** Calls a listener whenever what is known may have changed: with each response, and each second of a wait. */
@@ -125,62 +164,153 @@ export class RateLimitMirror {
     };
   };
 
-  /** Sends a call when it passes, after all that were to be sent before. Waits as told, and once more if refused. */
-  fetch(input: RequestInfo | URL, init: RequestInit & { cost?: number } = {}): Promise<Response> {
-    const { cost = 1, ...request } = init;
-    const sent = this.#flight.then(async () => {
-      await this.#pass(cost);
-      const response = await this.#send(input, request, cost);
-      if (response.status !== 429 || this.wait(cost) === Infinity) return response;
-      await this.#pass(cost);
-      return this.#send(input, request, cost);
-    });
-    this.#flight = sent.catch(() => undefined);
-    return sent;
+  /** Whether nothing is lost with it: nobody listens, nothing waits or is under way, and no wait was told. */
+  get isIdle(): boolean {
+    const isUsed = this.#listeners.size > 0 || this.#flights.size > 0 || !this.#turns.isIdle;
+    return !isUsed && this.#askAt(1) <= this.#clock();
   }
 
-  async #send(input: RequestInfo | URL, request: RequestInit, cost: number): Promise<Response> {
+  /**
+   * Sends a call when it passes. One call is under way at a time, in the order of the calls, but those that pass
+   * overtake one that has to wait for more, until the instant at which it was to be sent at first. Where no instant is
+   * known the server is asked, after all instants that were told.
+   *
+   * A refused call is sent once more, when it passes. It resolves to the refusal if no instant is known, if that is
+   * later than `maxWait`, or if its body is a stream, which can be sent only once.
+   *
+   * Rejects as `fetch` does: no call is sent again of which no answer came. Rejects with the reason of the signal, also
+   * while it waits. Rejects with a `TimeoutError`, without sending, once it would have to wait longer than `maxWait`.
+   */
+  async fetch(input: RequestInfo | URL, sending: Sending = {}): Promise<Response> {
+    const { cost = 1, maxWait = this.#maxWait, ...init } = sending;
+    const { signal = null } = init.signal === undefined && input instanceof Request ? input : init;
+    const ticket: Ticket = { number: ++this.#happened, cost, latest: this.#clock() + maxWait, signal };
+    const send = () => this.#send(input, init, ticket);
+    let again: Promise<Response> | undefined;
+    const response = await this.#turns.take(ticket, async () => {
+      const response = await send();
+      const isRefused = response.status === 429 && !(init.body instanceof ReadableStream);
+      if (isRefused && this.wait(cost) !== Infinity && this.#askAt(cost) <= ticket.latest) {
+        // Before the next one has its turn.
+        again = this.#turns.take(ticket, send);
+        void response.body?.cancel();
+      }
+      return response;
+    });
+    return again ?? response;
+  }
+
+  async #send(input: RequestInfo | URL, init: RequestInit, { cost, signal }: Ticket): Promise<Response> {
+    // A request can be sent once.
+    const request = input instanceof Request ? input.clone() : input;
+    const call = this.sent(cost);
     try {
-      const response = await fetch(input, request);
-      this.record(response, cost);
+      const response = await fetch(request, init);
+      call.answered(response);
       return response;
     } catch (error) {
-      this.failed();
+      if (signal?.aborted === true) call.abandoned();
+      else call.lost();
       throw error;
     }
   }
 
-  /** Waits until a call passes. Where nobody knows when, the server is asked. */
-  async #pass(cost: number): Promise<void> {
-    const wait = this.wait(cost);
-    if (wait > 0 && wait !== Infinity) await new Promise((passed) => setTimeout(passed, wait + this.#random() * this.#jitter));
+  #takeOff(cost: number): Flight {
+    const flight: Flight = { cost, sent: ++this.#happened, others: NOTHING };
+    this.#flights.add(flight);
+    return flight;
   }
 
-  /** When every limit has so many tokens, as far as is told. */
-  #enoughAt(cost: number): number {
-    // What was refused passes when it was told to, whatever else is known.
-    if (cost <= this.#refused) return -Infinity;
-    const enough = ({ left, moreAt, fullAt, quota }: Told) => {
-      if (cost <= left) return -Infinity;
-      if (cost <= left + 1) return moreAt;
-      return cost <= quota ? fullAt : Infinity;
-    };
-    return Math.max(-Infinity, ...this.#told.map(enough));
+  /** What becomes of a flight, once. */
+  #land(flight: Flight, learn: () => void): void {
+    if (!this.#flights.delete(flight)) return;
+    learn();
+    this.#changed();
+  }
+
+  #answered(flight: Flight, { status, headers }: Answered): void {
+    const [now, today] = [this.#clock(), this.#today() / 1000];
+    const told = limitsOf(headers, today);
+    const wait = retryAfterOf(headers, today);
+    const isTold = wait?.isExact === true;
+    const [isRefused, isDown] = [status === 429, status >= 500];
+    const isServed = !isRefused && !isDown;
+    if (isServed || isTold) this.#failures = 0;
+    if (isServed) this.#guessedUntil = -Infinity;
+    const named = now + (wait?.seconds ?? 0) * 1000;
+    const until = isServed || isTold ? named : Math.max(named, this.#backOff());
+    if (isDown && wait !== undefined) this.#toldUntil = Math.max(this.#toldUntil, until);
+    else if (isDown) this.#guessedUntil = Math.max(this.#guessedUntil, until);
+    const refusal = isRefused ? { cost: flight.cost, until, isTold } : undefined;
+    if (told.limits.length > 0 || refusal !== undefined) {
+      this.#answers = this.#answers.filter(({ at }) => at > flight.sent);
+      this.#answers.push({ answer: new Answer(told, refusal, now), flight, at: ++this.#happened });
+    } else {
+      if (isServed) this.#forgetRefusals(flight, now);
+      this.#charged(flight);
+    }
+  }
+
+  /** A call was granted without a word of what is left: a refusal of no more, or until before, holds no longer. */
+  #forgetRefusals({ cost, sent }: Flight, now: number): void {
+    this.#answers = this.#answers.filter(({ answer: { hasLimits, refusal }, at }) => {
+      const isOver = refusal !== undefined && (refusal.cost <= cost || refusal.until <= now);
+      return hasLimits || at > sent || !isOver;
+    });
+  }
+
+  #failed(flight: Flight): void {
+    this.#guessedUntil = Math.max(this.#guessedUntil, this.#backOff());
+    this.#charged(flight);
+  }
+
+  /** Until when to wait where no instant is named: twice as long as before, up to a minute, and at random. */
+  #backOff(): number {
+    const most = Math.min(60_000, 500 * 2 ** this.#failures);
+    this.#failures += 1;
+    return this.#clock() + most * (0.5 + this.#random() / 2);
+  }
+
+  /** A call may have been charged, and no answer tells. One to a call that is sent later does. */
+  #charged({ cost }: Flight): void {
+    const until = this.#clock();
+    for (const flight of [...this.#flights, ...this.#answers.map((recorded) => recorded.flight)]) {
+      flight.others = { cost: flight.others.cost + cost, until };
+    }
+  }
+
+  #chargesSince({ flight }: Recorded): Charges {
+    const flying = [...this.#flights].reduce((sum, { cost }) => sum + cost, 0);
+    if (flying === 0) return flight.others;
+    return { cost: flight.others.cost + flying, until: Infinity };
+  }
+
+  /** When a call is sent: when it passes, or, where nobody knows when that is, after all instants that are known. */
+  #askAt(cost: number): number {
+    const asked = this.#answers.map((recorded) => {
+      const charges = this.#chargesSince(recorded);
+      const at = recorded.answer.enoughAt(cost, charges);
+      return at === Infinity ? Math.max(-Infinity, ...recorded.answer.instants(charges)) : at;
+    });
+    return Math.max(this.#toldUntil, this.#guessedUntil, ...asked);
   }
 
   #changed(): void {
     this.#known.clear();
     for (const listener of this.#listeners) listener();
     this.#tick();
+    this.#turns.advance();
   }
 
   /** Tells listeners each second, as long as something comes. */
   #tick(): void {
     clearTimeout(this.#timer);
+    if (this.#listeners.size === 0) return;
     const now = this.#clock();
-    const comes = [this.#blockedUntil, ...this.#told.flatMap((told) => [told.moreAt, told.fullAt])];
-    const next = Math.min(...comes.filter((at) => at > now && at !== Infinity).map((at) => (at - now) % 1000 || 1000));
-    if (this.#listeners.size === 0 || next === Infinity) return;
+    const comes = this.#answers.flatMap((recorded) => recorded.answer.instants(this.#chargesSince(recorded)));
+    const future = [this.#toldUntil, this.#guessedUntil, ...comes].filter((at) => at > now);
+    if (future.length === 0) return;
+    const next = Math.min(...future.map((at) => (at - now) % 1000 || 1000));
     this.#timer = setTimeout(() => {
       for (const listener of this.#listeners) listener();
       this.#tick();
@@ -188,67 +318,4 @@ export class RateLimitMirror {
   }
 }
 
-function leftAt({ left, moreAt, fullAt, quota }: Told, now: number): number {
-  if (now >= fullAt) return Math.max(left, quota);
-  return now >= moreAt ? left + 1 : left;
-}
-
-/** The limits that header fields tell of: those of the draft, or the older ones. */
-function fieldsOf(headers: Answered["headers"], now: number): Told[] {
-  const after = (seconds: number | undefined) => (seconds === undefined ? Infinity : now + seconds * 1000);
-  const told = (left: number, more: number | undefined, quota?: number, window?: number): Told => {
-    // The older fields name an instant also where no token comes any more.
-    const moreAt = left >= (quota ?? Infinity) ? Infinity : after(more);
-    // From a token on, all are back after a window. Where there is a debt, that begins when it is paid.
-    const fullAt = window === undefined ? Infinity : moreAt + window * 1000;
-    return { left, moreAt, fullAt, quota: quota ?? 0 };
-  };
-  const limits = headers.get("ratelimit") ?? "";
-  const policies = items(headers.get("ratelimit-policy") ?? "");
-  const drafted = items(limits).filter((item) => item.parameters.has("r"));
-  if (drafted.length > 0) {
-    return drafted.map(({ name, parameters }) => {
-      const policy = policies.find((one) => one.name === name)?.parameters;
-      return told(parameters.get("r")!, parameters.get("t"), policy?.get("q"), policy?.get("w"));
-    });
-  }
-  const older = new Map([...limits.matchAll(/(limit|remaining|reset)=(\d+)/g)].map(([, name, value]) => [name!, Number(value)]));
-  const field = (name: string) => older.get(name) ?? number(headers.get(`ratelimit-${name}`)) ?? number(headers.get(`x-ratelimit-${name}`));
-  const [left, reset] = [field("remaining"), field("reset")];
-  return left === undefined ? [] : [told(left, reset === undefined ? undefined : span(reset, headers), field("limit"))];
-}
-
-/** Seconds until a reset, which may be an instant by the server's clock. */
-function span(reset: number, headers: Answered["headers"]): number | undefined {
-  // No span is thirty years long, and no clock of a server stands before 2001.
-  if (reset < 1e9) return reset;
-  const date = instant(headers.get("date"));
-  return date === undefined ? undefined : Math.max(0, reset - date);
-}
-
-function retryAfter(headers: Answered["headers"], now: number): number | undefined {
-  const field = headers.get("retry-after");
-  const seconds = number(field);
-  if (seconds !== undefined) return now + seconds * 1000;
-  const [until, date] = [instant(field), instant(headers.get("date"))];
-  return until === undefined || date === undefined ? undefined : now + Math.max(0, until - date) * 1000;
-}
-
-/** The members of a structured field that is a list of strings, with their parameters that are whole numbers. */
-function items(field: string): { name: string; parameters: Map<string, number> }[] {
-  const members = field.matchAll(/"((?:[^"\\]|\\.)*)"((?:\s*;\s*[a-z*][\w.*-]*(?:=(?::[^:]*:|"(?:[^"\\]|\\.)*"|[^;,\s]*))?)*)/g);
-  return [...members].map(([, name, parameters]) => {
-    const numbers = parameters!.matchAll(/;\s*([a-z*][\w.*-]*)=(\d+)/g);
-    return { name: name!, parameters: new Map([...numbers].map(([, key, value]) => [key!, Number(value)])) };
-  });
-}
-
-function number(field: string | null): number | undefined {
-  return field !== null && /^\s*\d{1,15}\s*$/.test(field) ? Number(field) : undefined;
-}
-
-/** Seconds since 1970. */
-function instant(field: string | null): number | undefined {
-  const millis = field === null ? NaN : Date.parse(field);
-  return Number.isNaN(millis) ? undefined : millis / 1000;
-}
+const NOTHING: Charges = { cost: 0, until: -Infinity };
