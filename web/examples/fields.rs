@@ -1,6 +1,7 @@
-//! Random calls of one client, the header fields that it is told, and when the server would grant more, as JSON: what
-//! the tests of the mirror compare with what the mirror says.
+//! Random calls of one client, the header fields that it is told, and what the server would grant at other instants, as
+//! JSON: what the tests of the mirror compare with what the mirror says.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -8,53 +9,64 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 use tollgate::algebra::{State, Timestamp};
 use tollgate::http::{Facts, Fields, Format};
-use tollgate::plan::{Answer, Call, Change, Plan};
+use tollgate::plan::{Answer, Call, Plan, Row};
 use tollgate::{Decision, Limit, LimitKind, LimitSpec, Request, Tokens};
 
 fn main() {
     let mut random = Rng::with_seed(11);
-    let stories: Vec<_> = (0..STORIES).map(|place| story(&mut random, KINDS[place % KINDS.len()])).collect();
+    let stories: Vec<_> = (0..STORIES).map(|place| story(&mut random, place)).collect();
     println!("{}", json!(stories));
 }
 
-/// What one client does under one limit, in one format of the fields.
-fn story(random: &mut Rng, kind: LimitKind) -> Vec<Value> {
-    let limit = limit(random, kind);
-    let formats = [Format::Draft11, Format::Draft11, Format::Draft7, Format::Draft6, Format::XRateLimit];
-    let fields = Fields::new(formats[random.usize(0..formats.len())]);
-    let fields = if random.bool() { fields.all() } else { fields };
-    let mut server = Server { limit, row: None };
+/// What one client does under one limit or two, in one format of the fields.
+fn story(random: &mut Rng, place: usize) -> Value {
+    let mut limits = vec![limit(random, "one", KINDS[place % KINDS.len()])];
+    if random.bool() {
+        let kind = KINDS[random.usize(0..KINDS.len())];
+        limits.push(limit(random, "two", kind));
+    }
+    // Of two limits the older fields, and by default the newer ones, tell of one alone.
+    let formats = [Format::Draft11, Format::None, Format::Draft7, Format::Draft6, Format::XRateLimit];
+    let format = formats[random.usize(0..if limits.len() == 1 { 5 } else { 2 })];
+    let fields = Fields::new(format);
+    let fields = if limits.len() > 1 || random.bool() { fields.all() } else { fields };
+    // What a call has used beyond its charge is known from the answer to the next one: no answer may be lost.
+    let has_debts = random.bool() && limits.iter().all(|limit| limit.kind != LimitKind::Concurrency);
+    let mut server = Server { limits, rows: BTreeMap::new() };
     let mut now = Timestamp::from_micros(1_735_689_600_000_000 + random.i64(0..1_000_000));
+    for wallet in server.limits.clone().iter().filter(|limit| limit.kind == LimitKind::Wallet) {
+        let funds = Call::credit(wallet.global().cost(random.u32(1..MOST)));
+        server.decide(funds, now).expect("a wallet takes what it is given");
+    }
     let mut steps = Vec::new();
     for number in 0..CALLS {
         let cost = random.u32(1..5);
-        if kind != LimitKind::Concurrency && random.u8(0..4) == 0 {
-            // What a call has used beyond its charge: a debt.
-            let used = Call::debit(server.request(random.u32(1..10)));
+        if has_debts && random.u8(0..4) == 0 {
+            let limit = server.limits[0].clone();
+            let used = Call::debit(limit.global().cost(random.u32(1..10)));
             server.decide(used, now).expect("it takes whatever is there");
         }
         let Ok((is_granted, told)) = server.call(cost, number, now, fields) else { continue };
-        let mut asks = Vec::new();
-        let mut at = now;
-        for _ in 0..ASKS {
-            at = at.plus(Duration::from_micros(random.u64(0..1_500_000)));
-            let cost = random.u32(1..8);
-            asks.push(json!({ "at": at.micros(), "cost": cost, "passes": server.would_grant(cost, at) }));
-        }
+        let span = if random.u8(0..4) == 0 { 20_000_000 } else { 3_000_000 };
+        let next = now.plus(Duration::from_micros(random.u64(1..span)));
+        let mut instants: Vec<_> = (0..ASKS).map(|_| random.i64(now.micros()..next.micros())).collect();
+        instants.sort_unstable();
+        let ask = |at: i64| json!({ "at": at, "left": server.left(Timestamp::from_micros(at)) });
+        let asks: Vec<_> = instants.into_iter().map(ask).collect();
         let status = if is_granted { 200 } else { 429 };
         steps.push(json!({ "at": now.micros(), "cost": cost, "status": status, "fields": told, "asks": asks }));
-        now = now.plus(Duration::from_micros(random.u64(0..3_000_000)));
+        now = next;
     }
-    steps
+    json!({ "tells_balances": format != Format::None, "has_debts": has_debts, "steps": steps })
 }
 
-fn limit(random: &mut Rng, kind: LimitKind) -> Limit {
+fn limit(random: &mut Rng, name: &str, kind: LimitKind) -> Limit {
     let rate = Tokens::new(random.u32(1..12));
     let period = Duration::from_micros(random.u64(200_000..8_000_000));
     let spec = if kind == LimitKind::Wallet {
-        LimitSpec::new("any", kind, Tokens::ZERO, Duration::ZERO)
+        LimitSpec::new(name, kind, Tokens::ZERO, Duration::ZERO)
     } else {
-        LimitSpec::new("any", kind, rate, period)
+        LimitSpec::new(name, kind, rate, period)
     };
     let spec = spec.with(|spec| {
         if !matches!(kind, LimitKind::Wallet | LimitKind::SlidingWindow | LimitKind::Concurrency) {
@@ -65,8 +77,8 @@ fn limit(random: &mut Rng, kind: LimitKind) -> Limit {
 }
 
 struct Server {
-    limit: Limit,
-    row: Option<State>,
+    limits: Vec<Limit>,
+    rows: BTreeMap<Row, State>,
 }
 
 impl Server {
@@ -78,7 +90,7 @@ impl Server {
         now: Timestamp,
         fields: Fields,
     ) -> Result<(bool, Vec<[String; 2]>), tollgate::Error> {
-        let call = Call::consume([self.request(cost)]).with_id(u128::from(number) + 1);
+        let call = Call::consume(self.requests(cost)).with_id(u128::from(number) + 1);
         let decision: Decision = match self.decide(call, now)? {
             Answer::Granted { remaining, receipt, standings, .. } => {
                 let observed_at = DateTime::<Utc>::from(now);
@@ -98,21 +110,30 @@ impl Server {
     }
 
     fn decide(&mut self, call: Call, now: Timestamp) -> Result<Answer, tollgate::Error> {
-        let mut outcome = Plan::new([call])?.decide(std::slice::from_ref(&self.row), &[], now);
-        if let Some(Change { state, .. }) = outcome.changes.pop() {
-            self.row = Some(state);
-        }
+        let plan = Plan::new([call])?;
+        let mut outcome = plan.decide(&self.found(&plan), &[], now);
+        let changes = outcome.changes.into_iter().map(|change| (plan.rows()[change.row].clone(), change.state));
+        self.rows.extend(changes);
         outcome.answers.pop().expect("one call has one answer")
     }
 
+    /// The largest cost of a call that would be granted.
+    fn left(&self, at: Timestamp) -> u32 {
+        (1..=MOST).take_while(|cost| self.would_grant(*cost, at)).last().unwrap_or(0)
+    }
+
     fn would_grant(&self, cost: u32, at: Timestamp) -> bool {
-        let Ok(plan) = Plan::new([Call::check([self.request(cost)])]) else { return false };
-        let mut outcome = plan.decide(std::slice::from_ref(&self.row), &[], at);
+        let Ok(plan) = Plan::new([Call::check(self.requests(cost))]) else { return false };
+        let mut outcome = plan.decide(&self.found(&plan), &[], at);
         matches!(outcome.answers.pop(), Some(Ok(Answer::Granted { .. })))
     }
 
-    fn request(&self, cost: u32) -> Request {
-        self.limit.global().cost(cost)
+    fn found(&self, plan: &Plan) -> Vec<Option<State>> {
+        plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect()
+    }
+
+    fn requests(&self, cost: u32) -> Vec<Request> {
+        self.limits.iter().map(|limit| limit.global().cost(cost)).collect()
     }
 }
 
@@ -124,6 +145,8 @@ const KINDS: [LimitKind; 6] = [
     LimitKind::Concurrency,
     LimitKind::Wallet,
 ];
-const STORIES: usize = 300;
+/// More than any capacity.
+const MOST: u32 = 20;
+const STORIES: usize = 600;
 const CALLS: u32 = 20;
 const ASKS: usize = 10;

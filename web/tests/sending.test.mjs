@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { RateLimitMirror } from "../dist/index.js";
 import { Clock } from "./clock.mjs";
+import { randomFrom } from "./random.mjs";
 
 const URL = "http://api.test/";
 const told = (status, fields) => new Response(null, { status, headers: fields });
@@ -203,3 +204,46 @@ test("a call that cannot be sent is neither a failure nor a charge", async (cont
   await clock.pass(0);
   assert.deepEqual([seen, mirror.balance(), mirror.wait()], [["TypeError"], 1, 0]);
 });
+
+test("what it sends is granted, whatever answers get lost", async (context) => {
+  const random = randomFrom(3);
+  const refused = [];
+  const limits = [bucket("burst", 8, 250), bucket("day", 30, 1_000)];
+  const clock = Clock.install(context, async ({ url }) => {
+    const cost = Number(url.slice(URL.length));
+    await clock.after(300 * random());
+    const isGranted = limits.every((limit) => limit.has(cost, clock.now));
+    if (isGranted) limits.forEach((limit) => limit.take(cost));
+    else refused.push({ at: clock.now, cost });
+    const ratelimit = limits.map((limit) => limit.told()).join();
+    await clock.after(300 * random());
+    if (random() < 0.2) throw new TypeError("the answer is lost");
+    return told(isGranted ? 200 : 429, { ratelimit, "ratelimit-policy": limits.map((limit) => limit.policy).join() });
+  });
+  const mirror = new RateLimitMirror({ clock: () => clock.now, random });
+  const calls = [outcomes([mirror.fetch(`${URL}1`)])];
+  for (let call = 0; call < 300; call += 1) {
+    await clock.pass(800 * random());
+    const cost = 1 + Math.floor(6 * random());
+    calls.push(outcomes([mirror.fetch(`${URL}${cost}`, { cost })]));
+  }
+  await clock.pass(3_600_000);
+  const seen = calls.flat();
+  assert.deepEqual(refused, []);
+  assert.ok(seen.filter((status) => status === 200).length > 200, `${seen}`);
+  assert.ok(seen.every((outcome) => outcome === 200 || outcome === "TypeError"));
+});
+
+/** A token bucket of a server, by the clock that is passed to it. */
+function bucket(name, capacity, span) {
+  let [left, at] = [capacity, 0];
+  const refill = (now) => {
+    [left, at] = [Math.min(capacity, left + (now - at) / span), now];
+  };
+  return {
+    policy: `"${name}";q=${capacity};w=${Math.ceil((capacity * span) / 1000)}`,
+    has: (cost, now) => (refill(now), left >= cost),
+    take: (cost) => void (left -= cost),
+    told: () => `"${name}";r=${Math.floor(left)};t=${Math.ceil(((1 - (left % 1)) * span) / 1000)}`,
+  };
+}
