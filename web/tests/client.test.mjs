@@ -61,3 +61,25 @@ test("what is used up cannot be sent, and counts down", async () => {
   assert.match(text, /^Send in 1[78]\d\d s$/);
   assert.equal(disabled, true);
 });
+
+test("what gets no answer says so, and the next one waits", async () => {
+  await browser.open(page);
+  const [line, left, rejected] = await browser.run(() => {
+    const rejected = [];
+    window.addEventListener("unhandledrejection", ({ reason }) => rejected.push(String(reason)));
+    window.fetch = () => Promise.reject(new TypeError("the network is away"));
+    const visits = document.querySelector("#visits");
+    const told = new Promise((done) => new MutationObserver(done).observe(visits, { childList: true }));
+    document.querySelector("#one").click();
+    return told.then(() => [visits.textContent, document.querySelector("#left").textContent, rejected]);
+  });
+  assert.deepEqual([line, left, rejected], ["no answer: the network is away", "the next in 1 s", []]);
+});
+
+test("what others have used up is refused at once, and then counts down", async () => {
+  await browser.open(page);
+  const message = { method: "POST", body: "mine" };
+  for (let times = 0; times < 2; times += 1) await fetch(new URL("/messages", page), message);
+  assert.deepEqual(await answered("#sent", 1, "#send", 1), [429]);
+  assert.match(await browser.run(() => document.querySelector("#send").textContent), /^Send in 1[78]\d\d s$/);
+});

@@ -1,5 +1,5 @@
 // A client of `examples/axum.rs` that waits as it is told.
-import { RateLimitMirror } from "./mirror.js";
+import { RateLimitMirror, type Known } from "./mirror.js";
 
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
 
@@ -7,14 +7,21 @@ const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as
 const visits = new RateLimitMirror();
 const messages = new RateLimitMirror();
 
-async function visit(): Promise<void> {
+const visit = () => tell("visits", async () => {
   const response = await visits.fetch("/");
-  told("visits", `${response.status} ${await response.text()}`);
-}
+  return `${response.status} ${await response.text()}`;
+});
 
-async function send(): Promise<void> {
-  const response = await messages.fetch("/messages", { method: "POST", body: at<HTMLInputElement>("message").value });
-  told("sent", `${response.status} ${response.statusText}`);
+const send = () => tell("sent", async () => {
+  const body = at<HTMLInputElement>("message").value;
+  // Nobody watches a page for the half hour until the next message.
+  const response = await messages.fetch("/messages", { method: "POST", body, maxWait: 10_000 });
+  return `${response.status} ${response.statusText}`;
+});
+
+/** Writes into a list what became of a call. */
+async function tell(list: string, call: () => Promise<string>): Promise<void> {
+  told(list, await call().catch((error: unknown) => `no answer: ${error instanceof Error ? error.message : error}`));
 }
 
 function told(list: string, text: string): void {
@@ -25,11 +32,17 @@ function told(list: string, text: string): void {
 
 /** What is left, and how long to wait where nothing is. */
 function show(): void {
-  const { balance, passes, seconds } = visits.known();
-  at("left").textContent = balance === undefined ? "not asked yet" : passes ? `${balance} left` : `the next in ${seconds} s`;
+  const known = visits.known();
+  const left = known.balance === undefined ? "not asked yet" : `${known.balance} left`;
+  at("left").textContent = hasToWait(known) ? `the next in ${known.seconds} s` : left;
   const next = messages.known();
-  at<HTMLButtonElement>("send").disabled = !next.passes;
-  at("send").textContent = next.passes ? "Send" : `Send in ${next.seconds} s`;
+  at<HTMLButtonElement>("send").disabled = hasToWait(next);
+  at("send").textContent = hasToWait(next) ? `Send in ${next.seconds} s` : "Send";
+}
+
+/** Where no instant is known only the server can tell, so it may be asked. */
+function hasToWait({ passes, seconds }: Known): boolean {
+  return !passes && seconds !== Infinity;
 }
 
 at("one").addEventListener("click", () => void visit());
