@@ -67,7 +67,8 @@ interface Recorded {
  *
  * - It counts from the arrival of an answer, which is after its decision.
  * - Between two instants that were told it assumes the lesser balance.
- * - A call without an answer, or whose answer does not tell what is left, counts as charged.
+ * - A call without an answer, or whose answer does not tell what is left, counts as charged, until one that is sent
+ *   later is told what is left. By then, it is assumed, the server has decided the lost one.
  * - Of answers to calls that were under way together the one that leaves less counts.
  * - `Retry-After` alone says when what was refused passes. Of a call that costs more nobody knows when it does.
  *
