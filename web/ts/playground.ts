@@ -484,14 +484,14 @@ function start(): void {
 /** Shows the first scene, whole: there is no picture yet that could stand still. */
 function open(): void {
   try {
-    show(record(sceneOf(state, csv)), state, "end");
+    show(record(sceneOf(state, csv)), state, true);
     history.replaceState(null, "", hashOf(state));
     fill([]);
   } catch (error) {
     if (!(error instanceof Faulty)) throw error;
     // A scene from a link may have faults: then the first example is behind them.
     const example = PRESETS[0]!.state;
-    show(record(sceneOf(example, csv)), example, "end");
+    show(record(sceneOf(example, csv)), example, true);
     fill(error.faults);
   }
 }
