@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::algebra::{Terms, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
-use tollgate::{Charge, Error, Key, Limit, Receipt, Request, Tokens, first_of};
+use tollgate::{Charge, Error, Key, Limit, LimitKind, Receipt, Request, Tokens, first_of};
 
 use crate::rows::{Look, RowMap};
 use crate::traffic::Arrival;
@@ -12,8 +12,10 @@ use crate::traffic::Arrival;
 /// What is tried on the calls.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
-    /// Each call asks all of these limits, and takes from all or none.
+    /// What each call asks.
     pub rules: Vec<Rule>,
+    /// How it asks several limits.
+    pub asking: Asking,
     /// Whether a call that can be granted later is granted for later.
     pub reserve: bool,
     /// How long a call works once its tokens are ready. Then it is settled, and releases what it holds of concurrency
@@ -25,6 +27,21 @@ pub struct Trial {
     pub dies: Option<NonZeroU64>,
     /// How long after its tokens are ready a call that nobody has settled gives them back; never, if not given.
     pub lapses_after: Option<Duration>,
+    /// What is in a wallet as its first caller comes: nothing else fills it.
+    pub funds: Tokens,
+}
+
+/// How a call asks several limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Asking {
+    /// All of them: it takes from all or none.
+    #[default]
+    All,
+    /// All of them, with guaranteed shares: who is refused takes from the limits that all callers share alone, if so
+    /// many tokens stay behind. Not for reservations.
+    Lending(Tokens),
+    /// One after another, and it takes from the first that grants. Not for reservations.
+    InTurn,
 }
 
 /// A limit, and whom a call asks it for.
@@ -40,8 +57,6 @@ pub struct Rule {
 #[derive(Debug)]
 pub struct Simulation {
     trial: Trial,
-    /// What stays behind of the limits that all callers share, where the rest is lent.
-    kept: Option<Tokens>,
     rows: RowMap,
     /// Plans by who asks for how much, where a call may be made again.
     plans: Vec<(Key, Option<Tokens>, Plan)>,
@@ -63,14 +78,7 @@ impl Simulation {
     /// One in which nobody has called.
     #[must_use]
     pub fn new(trial: Trial) -> Self {
-        Self { trial, kept: None, rows: RowMap::default(), plans: Vec::new(), ends: VecDeque::new(), made: 0 }
-    }
-
-    /// The same, with guaranteed shares: who is refused takes from the limits that all callers share alone, if so many
-    /// tokens stay behind; `None` lends nothing. Not for reservations.
-    #[must_use]
-    pub fn lending_above(self, kept: impl Into<Option<Tokens>>) -> Self {
-        Self { kept: kept.into(), plans: Vec::new(), ..self }
+        Self { trial, rows: RowMap::default(), plans: Vec::new(), ends: VecDeque::new(), made: 0 }
     }
 
     /// The rows as the last call left them.
@@ -95,6 +103,7 @@ impl Simulation {
         mut show: impl FnMut(&RowMap, Timestamp, Option<Timestamp>),
     ) -> Result<Option<Answer>, Error> {
         self.pass(call.at, &mut show)?;
+        self.fund(call)?;
         self.made += 1;
         let place = match self.plan(call) {
             Err(Error::CostExceedsCapacity { .. }) => return Ok(None),
@@ -119,7 +128,7 @@ impl Simulation {
         if self.plans.len() == FEW {
             self.plans.clear();
         }
-        let asked = self.trial.call(call, self.kept);
+        let asked = self.trial.call(call);
         // A plan that names what it takes is for one call.
         let cost = Some(call.cost).filter(|_| !asked.needs_id());
         self.plans.push((call.key.clone(), cost, Plan::new([asked.with_id(self.made)])?));
@@ -158,14 +167,15 @@ impl Simulation {
         Ok(true)
     }
 
-    /// Gives tokens to the row of a caller under the first limit: a wallet is filled by nothing else.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Call::credit`].
-    pub fn credit(&mut self, key: &Key, amount: Tokens, at: Timestamp) -> Result<(), Error> {
-        let Some(rule) = self.trial.rules.first() else { return Ok(()) };
-        self.rows.decide(&Plan::new([Call::credit(rule.request(key).cost(amount))])?, at).map(drop)
+    /// Fills the wallets that nobody has asked before.
+    fn fund(&mut self, Arrival { at, key, .. }: &Arrival) -> Result<(), Error> {
+        let Trial { rules, funds, .. } = &self.trial;
+        for rule in rules.iter().filter(|rule| *funds != Tokens::ZERO && rule.limit.kind == LimitKind::Wallet) {
+            if !self.rows.has(&rule.look(key)?) {
+                self.rows.decide(&Plan::new([Call::credit(rule.request(key).cost(*funds))])?, *at)?;
+            }
+        }
+        Ok(())
     }
 
     /// Remembers how a call ends, if it does, behind those that end before it or with it.
@@ -179,16 +189,18 @@ impl Simulation {
 }
 
 impl Trial {
-    fn call(&self, call: &Arrival, kept: Option<Tokens>) -> Call {
-        let requests = self.rules.iter().map(|rule| rule.request(&call.key).cost(call.cost));
-        match kept {
+    fn call(&self, call: &Arrival) -> Call {
+        let request = |rule: &Rule| rule.request(&call.key).cost(call.cost);
+        let requests = self.rules.iter().map(request);
+        match self.asking {
             _ if self.reserve => Call::reserve(requests),
-            None => Call::consume(requests),
-            Some(kept) => {
+            Asking::All => Call::consume(requests),
+            Asking::Lending(kept) => {
                 let shared = self.rules.iter().filter(|rule| rule.is_global);
-                let lent = shared.map(|rule| rule.request(&call.key).cost(call.cost).leaving(kept)).collect();
+                let lent = shared.map(|rule| request(rule).leaving(kept)).collect();
                 Call::consume(first_of([requests.collect::<Vec<_>>(), lent]))
             }
+            Asking::InTurn => Call::consume(first_of(requests.map(|request| [request]))),
         }
     }
 
@@ -342,13 +354,13 @@ mod tests {
         let own = Limit::token_bucket("own", 10, SECOND).capacity(20);
         let shared = Limit::token_bucket("shared", 100, SECOND).capacity(300);
         let rules = [(own, false), (shared, true)].map(|(limit, is_global)| Rule { limit, is_global });
-        let trial = Trial { rules: rules.into(), ..Trial::default() };
+        let trial = Trial { rules: rules.into(), asking: Asking::Lending(tokens(200)), ..Trial::default() };
         let traffic = ["poisson rate=4 per=1s clients=9 key=quiet", "burst size=10 every=20s clients=9 key=quiet"];
         let traffic =
             traffic.into_iter().chain(["poisson rate=500 per=1s key=noisy"]).map(|text| text.parse().unwrap());
         let traffic: Vec<Traffic> = traffic.collect();
         let mut counts = [0, 0];
-        let mut simulation = Simulation::new(trial).lending_above(tokens(200));
+        let mut simulation = Simulation::new(trial);
         for call in Arrivals::new(&traffic, 1) {
             let answer = simulation.call(&call, |_, _, _| ()).unwrap().unwrap();
             let is_granted = matches!(answer, Answer::Granted { .. });
@@ -357,6 +369,34 @@ mod tests {
         }
         let [refused, granted] = counts;
         assert!(refused > 0 && granted >= 6_000, "{granted} in a minute");
+    }
+
+    #[test]
+    fn funds_are_in_the_wallets_whichever_limits_these_are() {
+        let rule = |limit, is_global| Rule { limit, is_global };
+        let many = rule(Limit::token_bucket("many", 100, SECOND), false);
+        let (own, shared) = (rule(Limit::wallet("own"), false), rule(Limit::wallet("shared"), true));
+        for rules in [[many.clone(), own.clone()], [own, many.clone()], [many.clone(), shared.clone()], [shared, many]]
+        {
+            let trial = Trial { rules: rules.into(), funds: Tokens::new(4), ..Trial::default() };
+            assert_eq!(granted(&trial, [(0, 3), (1, 2), (2, 1)]), [true, false, true], "{trial:?}");
+        }
+    }
+
+    #[test]
+    fn limits_that_are_asked_in_turn_are_charged_only_where_those_before_refuse() {
+        let trial = of([Limit::fixed_window("plan", 2, HOUR), Limit::wallet("credits")]);
+        let trial = Trial { asking: Asking::InTurn, funds: Tokens::new(3), ..trial };
+        let looks: Vec<_> = trial.rules.iter().map(|rule| rule.look(&Key::GLOBAL).unwrap()).collect();
+        let mut simulation = Simulation::new(trial);
+        let left = [(0, 1), (1, 2), (2, 1), (3, 2), (4, 1)].map(|(second, cost)| {
+            let call = arrival(second, cost);
+            let answer = simulation.call(&call, |_, _, _| ()).unwrap().unwrap();
+            let [plan, credits] =
+                [0, 1].map(|place| simulation.rows().balance(&looks[place], call.at).micros() / 1_000_000);
+            (matches!(answer, Answer::Granted { .. }), plan, credits)
+        });
+        assert_eq!(left, [(true, 1, 3), (true, 1, 1), (true, 0, 1), (false, 0, 1), (true, 0, 0)]);
     }
 
     /// Which calls are granted, each at a second and of a cost.
@@ -383,10 +423,12 @@ mod tests {
     /// After a second nothing was used.
     const FREE: Trial = Trial {
         rules: Vec::new(),
+        asking: Asking::All,
         reserve: false,
         work: Some(SECOND),
         used: Some(Tokens::ZERO),
         dies: None,
         lapses_after: None,
+        funds: Tokens::ZERO,
     };
 }

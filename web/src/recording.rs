@@ -5,11 +5,11 @@ use std::time::Duration;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::Answer;
 use tollgate::{Error, Key, Tokens};
-use tollgate_simulation::{Arrival, Look, RowMap, Rule, Simulation};
+use tollgate_simulation::{Arrival, Look, RowMap, Rule, Simulation, Trial};
 use wasm_bindgen::prelude::*;
 
 use crate::fault::{self, Fault};
-use crate::scene::{Calls, Setting};
+use crate::scene::Calls;
 use crate::window::Window;
 
 /// The calls of a scene, and a trial of each of its limits.
@@ -25,9 +25,8 @@ pub struct Recording {
 #[derive(Debug)]
 pub struct TrialRecord {
     calls: Rc<Calls>,
-    /// The limit whose balance is shown, and what fills a wallet.
+    /// The limit whose balance is shown.
     rule: Rule,
-    funds: Tokens,
     simulation: Simulation,
     watch: Watch,
     answers: Vec<u8>,
@@ -51,9 +50,9 @@ struct Watch {
 }
 
 impl Recording {
-    pub(crate) fn of(settings: Vec<Setting>, calls: Calls) -> Result<Self, Error> {
+    pub(crate) fn of(trials: Vec<Trial>, calls: Calls) -> Result<Self, Error> {
         let calls = Rc::new(calls);
-        let trials = settings.into_iter().map(|setting| TrialRecord::of(setting, Rc::clone(&calls)));
+        let trials = trials.into_iter().map(|trial| TrialRecord::of(trial, Rc::clone(&calls)));
         Ok(Self { trials: trials.collect::<Result<_, _>>()?, calls })
     }
 }
@@ -142,7 +141,7 @@ impl TrialRecord {
 }
 
 impl TrialRecord {
-    fn of(Setting { trial, kept, funds }: Setting, calls: Rc<Calls>) -> Result<Self, Error> {
+    fn of(trial: Trial, calls: Rc<Calls>) -> Result<Self, Error> {
         let rule = trial.rules.last().expect("a trial of a scene has a limit").clone();
         let key = calls.made.first().map_or(Key::GLOBAL, |first| first.key.clone());
         let span = u64::try_from(calls.end.micros() - calls.start.micros()).unwrap_or(0);
@@ -154,11 +153,11 @@ impl TrialRecord {
             next: calls.start,
             balance: Tokens::ZERO,
             levels: Vec::new(),
-            window: Window::of(&rule.limit, funds, calls.start),
+            window: Window::of(&rule.limit, trial.funds, calls.start),
         };
-        let simulation = Simulation::new(trial).lending_above(kept);
+        let simulation = Simulation::new(trial);
         let (answers, waits, balances) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { calls, rule, funds, simulation, watch, answers, waits, balances })
+        Ok(Self { calls, rule, simulation, watch, answers, waits, balances })
     }
 
     fn go_on(&mut self, steps: usize) -> Result<bool, Error> {
@@ -183,9 +182,6 @@ impl TrialRecord {
     }
 
     fn call(&mut self, call: &Arrival) -> Result<(), Error> {
-        if self.funds > Tokens::ZERO && !self.simulation.rows().has(&self.rule.look(&call.key)?) {
-            self.simulation.credit(&call.key, self.funds, call.at)?;
-        }
         let is_watched = self.rule.is_global || self.watch.key == call.key;
         let watch = &mut self.watch;
         let answer = self.simulation.call(call, |rows, at, granted_at| {
@@ -194,8 +190,10 @@ impl TrialRecord {
             }
         })?;
         let (answer, wait, balance) = match answer {
-            Some(Answer::Granted { ready_at, remaining, .. }) => {
-                if is_watched {
+            Some(Answer::Granted { ready_at, remaining, receipt, .. }) => {
+                // In turn, an earlier limit may have granted it.
+                let is_charged = receipt.charges.last().is_some_and(|charge| charge.limit() == self.rule.limit.name());
+                if is_watched && is_charged {
                     self.watch.window.granted(call.at, call.cost);
                 }
                 (GRANTED, since(call.at, ready_at).max(0.0), remaining)

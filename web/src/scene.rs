@@ -3,8 +3,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tollgate::algebra::Timestamp;
-use tollgate::{Key, Limit, LimitKind, Span, SpanError, Tokens, TokensError};
-use tollgate_simulation::{Arrival, Arrivals, Rule, START, Traffic, Trial, recorded};
+use tollgate::{Key, Limit, Span, SpanError, Tokens, TokensError};
+use tollgate_simulation::{Arrival, Arrivals, Asking, Rule, START, Traffic, Trial, recorded};
 
 use crate::fault::Fault;
 use crate::recording::Recording;
@@ -34,7 +34,10 @@ pub struct Scene {
     /// trial is of both limits. Nothing is lent, if empty.
     #[serde(default)]
     lend: String,
-    /// What each caller's wallet holds as the first call comes; nothing, if empty.
+    /// Whether the second trial is of both limits in turn: the second is asked where the first refuses.
+    #[serde(default)]
+    in_turn: bool,
+    /// What is in a wallet as its first caller comes; nothing, if empty.
     #[serde(default)]
     funds: String,
     /// Patterns as `tollgate simulate --traffic` takes them.
@@ -75,25 +78,16 @@ pub(crate) struct Calls {
     pub(crate) end: Timestamp,
 }
 
-/// A trial, what stays behind of what it lends, and what fills its wallets.
-pub(crate) struct Setting {
-    pub(crate) trial: Trial,
-    pub(crate) kept: Option<Tokens>,
-    pub(crate) funds: Tokens,
-}
-
 impl Scene {
     /// Prepares the calls, and a trial of each limit.
     pub(crate) fn record(&self) -> Result<Recording, Vec<Fault>> {
-        match (self.settings(), self.calls()) {
-            (Ok(settings), Ok(calls)) => {
-                Recording::of(settings, calls).map_err(|error| vec![Fault::of("scene", error)])
-            }
-            (settings, calls) => Err(settings.err().into_iter().chain(calls.err()).flatten().collect()),
+        match (self.trials(), self.calls()) {
+            (Ok(trials), Ok(calls)) => Recording::of(trials, calls).map_err(|error| vec![Fault::of("scene", error)]),
+            (trials, calls) => Err(trials.err().into_iter().chain(calls.err()).flatten().collect()),
         }
     }
 
-    fn settings(&self) -> Result<Vec<Setting>, Vec<Fault>> {
+    fn trials(&self) -> Result<Vec<Trial>, Vec<Fault>> {
         let mut faults = Vec::new();
         let work = given(&mut faults, "work", &self.work, span);
         let used = given(&mut faults, "used", &self.used, tokens);
@@ -105,36 +99,34 @@ impl Scene {
                 faults.push(Fault::of(place, "no work ends (say how long it lasts)"));
             }
         }
-        let mut settings = Vec::new();
+        let mut trials = Vec::new();
         for (place, tried) in self.limits.iter().enumerate() {
             match tried.limit(&format!("limits.{place}")) {
                 Ok(limit) => {
-                    let funds = if limit.kind == LimitKind::Wallet { funds } else { Tokens::ZERO };
                     let rules = vec![Rule { limit, is_global: tried.global }];
-                    let trial = Trial { rules, reserve: self.reserve, work, used, dies, lapses_after };
-                    settings.push(Setting { trial, kept: None, funds });
+                    let (reserve, asking) = (self.reserve, Asking::All);
+                    trials.push(Trial { rules, asking, reserve, work, used, dies, lapses_after, funds });
                 }
                 Err(found) => faults.extend(found),
             }
         }
-        if let (false, [own, shared]) = (self.lend.is_empty(), &mut settings[..]) {
-            match self.kept() {
-                Ok(kept) => {
-                    shared.kept = Some(kept);
-                    shared.trial.rules.splice(..0, own.trial.rules.iter().cloned());
-                }
+        if let (true, [first, second]) = (self.in_turn || !self.lend.is_empty(), &mut trials[..]) {
+            second.rules.splice(..0, first.rules.iter().cloned());
+            match self.asking() {
+                Ok(asking) => second.asking = asking,
                 Err(message) => faults.push(Fault::of("lend", message)),
             }
         }
-        if faults.is_empty() { Ok(settings) } else { Err(faults) }
+        if faults.is_empty() { Ok(trials) } else { Err(faults) }
     }
 
-    /// What stays behind where the rest is lent.
-    fn kept(&self) -> Result<Tokens, String> {
+    /// How both limits are asked.
+    fn asking(&self) -> Result<Asking, String> {
         match &self.limits[..] {
+            _ if self.reserve => Err("reservations take from no limit for another (do not reserve)".to_owned()),
+            _ if self.in_turn => Ok(Asking::InTurn),
             [_, shared] if !shared.global => Err("the second limit is not shared by all callers".to_owned()),
-            _ if self.reserve => Err("reservations lend nothing".to_owned()),
-            _ => tokens(&self.lend),
+            _ => tokens(&self.lend).map(Asking::Lending),
         }
     }
 
@@ -151,7 +143,7 @@ impl Scene {
         }
         calls.made.sort_by_key(|call| call.at);
         if calls.made.len() > MOST_CALLS {
-            return Err(vec![Fault::of("traffic", TOO_MANY)]);
+            return Err(vec![Fault::of(if self.csv.is_empty() { "traffic" } else { "csv" }, TOO_MANY)]);
         }
         let last = calls.made.last().map_or(calls.end, |last| last.at.plus(Duration::from_micros(1)));
         Ok(Calls { end: calls.end.max(last), ..calls })

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{ValueEnum, value_parser};
 use tollgate::{Limit, Limits, Tokens};
-use tollgate_simulation::{Rule, Traffic, Trial};
+use tollgate_simulation::{Asking, Rule, Traffic, Trial};
 
 use crate::at_least;
 use crate::error::CommandError;
@@ -26,7 +26,8 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     file: LimitsArgs,
 
-    /// Try each limit by itself on the same calls, side by side; with `--lend-above` beside all of them together.
+    /// Try each limit by itself on the same calls, side by side; with `--lend-above` or `--in-turn` beside all
+    /// of them together.
     #[arg(long)]
     compare: bool,
 
@@ -34,6 +35,14 @@ pub(crate) struct SimulateArgs {
     /// behind.
     #[arg(long, value_name = "TOKENS", requires = "global", conflicts_with = "reserve")]
     lend_above: Option<Tokens>,
+
+    /// Ask the limits one after another, those of `--limit` first, and take from the first that grants.
+    #[arg(long, conflicts_with_all = ["reserve", "lend_above"])]
+    in_turn: bool,
+
+    /// What is in a wallet as its first caller comes: nothing else fills it.
+    #[arg(long, value_name = "TOKENS", default_value = "0", hide_default_value = true)]
+    funds: Tokens,
 
     /// Calls to make up, as a pattern and its fields; repeatable.
     ///
@@ -120,19 +129,25 @@ impl SimulateArgs {
         Ok(self)
     }
 
-    /// All limits together, or each in a trial of its own; and what stays behind where the rest is lent.
-    pub(super) fn trials(&self) -> Result<Vec<(Trial, Option<Tokens>)>, CommandError> {
+    /// All limits together, or each in a trial of its own.
+    pub(super) fn trials(&self) -> Result<Vec<Trial>, CommandError> {
         let mut rules = Vec::new();
         for (texts, is_global) in [(&self.limit, false), (&self.global, true)] {
             for text in texts {
                 rules.extend(self.limits(text)?.into_iter().map(|limit| Rule { limit, is_global }));
             }
         }
-        let Self { reserve, work, used, lapses_after, .. } = *self;
+        let Self { reserve, work, used, lapses_after, funds, .. } = *self;
         let dies = self.dies.and_then(NonZeroU64::new);
-        let trial = |rules| Trial { rules, reserve, work, used, dies, lapses_after };
-        let alone = rules.iter().filter(|_| self.compare).map(|rule| (trial(vec![rule.clone()]), None));
-        let together = (!self.compare || self.lend_above.is_some()).then(|| (trial(rules.clone()), self.lend_above));
+        let trial = |rules, asking| Trial { rules, asking, reserve, work, used, dies, lapses_after, funds };
+        let asking = match self.lend_above {
+            Some(kept) => Asking::Lending(kept),
+            None if self.in_turn => Asking::InTurn,
+            None => Asking::All,
+        };
+        let alone = rules.iter().filter(|_| self.compare).map(|rule| trial(vec![rule.clone()], Asking::All));
+        let is_together = !self.compare || !matches!(asking, Asking::All);
+        let together = is_together.then(|| trial(rules.clone(), asking));
         Ok(alone.chain(together).collect())
     }
 
@@ -202,4 +217,6 @@ const EXAMPLES: &str = r#"Examples:
       --traffic 'poisson rate=12 per=1s for=5m'
   tollgate simulate --limit 'tokens = { kind = "sliding_window", rate = 20000, per = "1m" }' \
       --traffic 'constant rate=1 per=1s cost=2000' --work 5s --used 400 --dies 5 --lapses-after 20s
+  tollgate simulate --in-turn --limit 'plan = { kind = "fixed_window", rate = 20, per = "1m" }' \
+      --limit 'credits = { kind = "wallet" }' --funds 30 --traffic 'poisson rate=1 per=1s for=2m'
   tollgate simulate --compare --limit send_message --limit sign_ups --trace calls.csv --svg calls.svg"#;

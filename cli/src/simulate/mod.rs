@@ -15,7 +15,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use tollgate::Tokens;
 use tollgate::algebra::Timestamp;
 use tollgate_simulation::{Arrival, Arrivals, Traffic, Trial, recorded};
 
@@ -63,13 +62,13 @@ fn trace(path: &Path) -> Result<impl Iterator<Item = Result<Arrival, CommandErro
 
 /// Makes each call in all trials when it is read, so that a trace is never held in memory.
 fn run_all(
-    trials: &[(Trial, Option<Tokens>)],
+    trials: &[Trial],
     mut calls: impl Iterator<Item = Result<Arrival, CommandError>>,
     end: Option<Timestamp>,
 ) -> Result<Vec<TrialReport>, CommandError> {
     let nobody = || CommandError::new("nobody calls", "the traffic or the trace is empty");
     let first = calls.next().ok_or_else(nobody)??;
-    let runs = trials.iter().map(|(trial, kept)| Run::new(trial, *kept, &first));
+    let runs = trials.iter().map(|trial| Run::new(trial, &first));
     let mut runs = runs.collect::<Result<Vec<_>, _>>()?;
     for call in iter::once(Ok(first)).chain(calls) {
         let call = call?;

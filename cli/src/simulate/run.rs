@@ -1,8 +1,8 @@
 use serde::Serialize;
+use tollgate::Error;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::Answer;
-use tollgate::{Error, Tokens};
-use tollgate_simulation::{Arrival, Rule, Simulation, Trial};
+use tollgate_simulation::{Arrival, Asking, Rule, Simulation, Trial};
 
 use super::tally::{Figures, Series, Tally};
 use crate::limits_file::describe;
@@ -22,8 +22,6 @@ pub(super) struct TrialReport {
 /// A trial under way, and what is noted of it.
 pub(super) struct Run<'t> {
     trial: &'t Trial,
-    /// What stays behind of the limits that all callers share, where the rest is lent.
-    kept: Option<Tokens>,
     simulation: Simulation,
     tally: Tally,
     series: Series,
@@ -31,11 +29,11 @@ pub(super) struct Run<'t> {
 
 impl<'t> Run<'t> {
     /// Draws the balances of the first caller.
-    pub(super) fn new(trial: &'t Trial, kept: Option<Tokens>, first: &Arrival) -> Result<Self, Error> {
+    pub(super) fn new(trial: &'t Trial, first: &Arrival) -> Result<Self, Error> {
         let looks = trial.rules.iter().map(|rule| rule.look(&first.key));
         let series = Series::new(first.at, looks.collect::<Result<_, _>>()?);
-        let simulation = Simulation::new(trial.clone()).lending_above(kept);
-        Ok(Self { trial, kept, simulation, tally: Tally::default(), series })
+        let simulation = Simulation::new(trial.clone());
+        Ok(Self { trial, simulation, tally: Tally::default(), series })
     }
 
     pub(super) fn call(&mut self, call: &Arrival) -> Result<(), Error> {
@@ -64,9 +62,13 @@ impl<'t> Run<'t> {
             self.simulation.pass(last, |rows, at, _| self.series.observe(rows, at))?;
             self.series.observe(self.simulation.rows(), last);
         }
-        let Trial { rules, .. } = self.trial;
-        let label = rules.iter().map(|rule| rule.limit.name()).collect::<Vec<_>>().join(" and ");
-        let label = self.kept.map_or(label.clone(), |kept| format!("{label}, lent above {kept}"));
+        let Trial { rules, asking, .. } = self.trial;
+        let names: Vec<_> = rules.iter().map(|rule| rule.limit.name()).collect();
+        let label = match asking {
+            Asking::All => names.join(" and "),
+            Asking::Lending(kept) => format!("{}, lent above {kept}", names.join(" and ")),
+            Asking::InTurn => names.join(", else "),
+        };
         let limits = rules.iter().map(definition).collect();
         Ok(TrialReport { label, limits, figures: self.tally.finish(), series: self.series })
     }

@@ -115,3 +115,17 @@ fn limits_of_a_file_are_tried_by_name() {
 }
 
 const UPLOADS: &str = r#"uploads = { kind = "stepped_bucket", rate = 5, per = "10s", capacity = 20 }"#;
+
+#[test]
+fn a_wallet_is_asked_where_the_plan_refuses() {
+    let plan = r#"plan = { kind = "fixed_window", rate = 2, per = "1m", start = "0s" }"#;
+    let credits = r#"credits = { kind = "wallet" }"#;
+    let calls = "time,cost\n0,1\n1,2\n2,1\n3,2\n60,3\n";
+    let args = ["--limit", plan, "--limit", credits, "--funds", "3", "--in-turn"];
+    let trial = recorded(&args, calls);
+    assert_eq!(trial["label"], "plan, else credits");
+    // The plan grants 1 and 1, the wallet 2: one is left in it, and three fit into neither.
+    assert_eq!(counts(&trial), [5, 3, 2]);
+    let without = recorded(&args[..4], calls);
+    assert_eq!(counts(&without), [5, 0, 4], "an empty wallet, and all limits are asked at once");
+}

@@ -152,6 +152,7 @@ fn what_is_wrong_is_one_sentence() {
             [&["--limit", ONE, "--work", "1s", "--used=-1"][..], &traffic].concat(),
             "a number of tokens is negative".to_owned(),
         ),
+        ([&["--limit", WALLET, "--funds=-1"][..], &traffic].concat(), "a number of tokens is negative".to_owned()),
         (
             [&["--limits", EXAMPLE, "--limit", "send_mesage"][..], &traffic].concat(),
             "did you mean \"send_message\"?".to_owned(),
@@ -176,6 +177,7 @@ fn wrong_usage_is_told_from_a_refusal_and_says_what_is_meant() {
         (vec!["--preset", "dashboard", "--used", "1"], "--work <SPAN>"),
         (vec!["--preset", "dashboard", "--dies", "5"], "--work <SPAN>"),
         (vec!["--preset", "dashboard", "--work", "1s", "--dies", "0"], "0 is not in 1.."),
+        (vec!["--limit", ONE, "--in-turn", "--reserve", "--traffic", "constant rate=1 per=1s"], "cannot be used with"),
         (vec!["--preset", "dashboard", "--lapses-after", "0s"], "1us is the least"),
     ];
     for (args, message) in usages {
@@ -199,5 +201,6 @@ fn a_reader_that_leaves_early_is_no_error() {
 }
 
 const ONE: &str = r#"same = { kind = "token_bucket", rate = 1, per = "1s" }"#;
+const WALLET: &str = r#"credits = { kind = "wallet" }"#;
 const TWO: &str = r#"same = { kind = "token_bucket", rate = 2, per = "1s" }"#;
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/tollgate.toml");

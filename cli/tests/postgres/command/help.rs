@@ -16,6 +16,7 @@ fn the_help_of_each_command_is_what_it_was() {
         "migrate",
         "reset",
         "run",
+        "simulate",
         "sweep",
         "top",
     ] {
