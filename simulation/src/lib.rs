@@ -24,6 +24,6 @@ mod trace;
 mod traffic;
 
 pub use rows::{Look, RowMap};
-pub use run::{Asking, Rule, Simulation, Trial};
+pub use run::{Asking, Ended, EndedBy, Rule, Simulation, Trial};
 pub use trace::recorded;
 pub use traffic::{Arrival, Arrivals, START, Traffic};

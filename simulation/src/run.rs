@@ -66,12 +66,34 @@ pub struct Simulation {
     made: u128,
 }
 
-/// How a call ends that was granted: it is settled, or lapses.
+/// How a call ends that was granted, and by which plan: a lease that runs out needs none.
 #[derive(Debug)]
 struct End {
-    at: Timestamp,
+    ended: Ended,
     granted_at: Timestamp,
-    plan: Plan,
+    plan: Option<Plan>,
+}
+
+/// A call that has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Ended {
+    /// When it ended.
+    pub at: Timestamp,
+    /// Which call it was, from 1.
+    pub call: u128,
+    /// What ended it.
+    pub by: EndedBy,
+}
+
+/// What ends a call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum EndedBy {
+    /// Its work is done: it is settled, and releases its leases.
+    Work,
+    /// Nobody settled it in time: what it took comes back.
+    Lapse,
+    /// Nobody released its lease in time. What else it took may still lapse.
+    Lease,
 }
 
 impl Simulation {
@@ -114,7 +136,9 @@ impl Simulation {
         // A refusal leaves the rows as they were shown.
         if let Answer::Granted { receipt, ready_at, .. } = &answer {
             show(&self.rows, call.at, None);
-            self.remember(call.at, self.trial.ending(self.made, receipt, *ready_at))?;
+            for end in self.trial.endings(self.made, receipt, *ready_at).into_iter().flatten() {
+                self.remember(call.at, end)?;
+            }
         }
         Ok(Some(answer))
     }
@@ -145,12 +169,11 @@ impl Simulation {
         by: Timestamp,
         mut show: impl FnMut(&RowMap, Timestamp, Option<Timestamp>),
     ) -> Result<(), Error> {
-        while self.end_next(by, &mut show)? {}
+        while self.end_next(by, &mut show)?.is_some() {}
         Ok(())
     }
 
-    /// Ends the first call that ends by an instant, and shows the rows as [`call`](Self::call) does; whether there was
-    /// one.
+    /// Ends the first call that ends by an instant, if there is one, and shows the rows as [`call`](Self::call) does.
     ///
     /// # Errors
     ///
@@ -159,12 +182,16 @@ impl Simulation {
         &mut self,
         by: Timestamp,
         mut show: impl FnMut(&RowMap, Timestamp, Option<Timestamp>),
-    ) -> Result<bool, Error> {
-        let Some(End { at, granted_at, plan }) = self.ends.pop_front_if(|end| end.at <= by) else { return Ok(false) };
-        show(&self.rows, at, None);
-        self.rows.decide(&plan, at)?;
-        show(&self.rows, at, Some(granted_at));
-        Ok(true)
+    ) -> Result<Option<Ended>, Error> {
+        let Some(End { ended, granted_at, plan }) = self.ends.pop_front_if(|end| end.ended.at <= by) else {
+            return Ok(None);
+        };
+        show(&self.rows, ended.at, None);
+        if let Some(plan) = plan {
+            self.rows.decide(&plan, ended.at)?;
+        }
+        show(&self.rows, ended.at, Some(granted_at));
+        Ok(Some(ended))
     }
 
     /// Fills the wallets that nobody has asked before.
@@ -178,12 +205,11 @@ impl Simulation {
         Ok(())
     }
 
-    /// Remembers how a call ends, if it does, behind those that end before it or with it.
-    fn remember(&mut self, granted_at: Timestamp, end: Option<(Timestamp, Call)>) -> Result<(), Error> {
-        if let Some((at, call)) = end {
-            let place = self.ends.partition_point(|end| end.at <= at);
-            self.ends.insert(place, End { at, granted_at, plan: Plan::new([call])? });
-        }
+    /// Remembers how a call ends, behind those that end before it or with it.
+    fn remember(&mut self, granted_at: Timestamp, (ended, call): (Ended, Option<Call>)) -> Result<(), Error> {
+        let place = self.ends.partition_point(|end| end.ended.at <= ended.at);
+        let plan = call.map(|call| Plan::new([call])).transpose()?;
+        self.ends.insert(place, End { ended, granted_at, plan });
         Ok(())
     }
 }
@@ -204,9 +230,9 @@ impl Trial {
         }
     }
 
-    /// How the call of a number ends that was granted, and when. `None` where what it took stays taken; its leases run
-    /// out by themselves.
-    fn ending(&self, number: u128, receipt: &Receipt, ready_at: Timestamp) -> Option<(Timestamp, Call)> {
+    /// How the call of a number ends that was granted: its lease, which runs out by itself, and what else it took.
+    /// `None` where that stays taken.
+    fn endings(&self, number: u128, receipt: &Receipt, ready_at: Timestamp) -> [Option<(Ended, Option<Call>)>; 2] {
         let charges: Vec<_> =
             receipt.charges.iter().filter(|charge| charge.lease_ends_at().is_none()).cloned().collect();
         let leases_end = receipt.charges.iter().filter_map(Charge::lease_ends_at).min();
@@ -218,15 +244,21 @@ impl Trial {
             Some(lapses_at) => *done_at <= lapses_at,
             None => leases_end.is_none() || holds(*done_at),
         };
-        match (self.work.filter(|_| !dies).map(|work| ready_at.plus(work)).filter(in_time), self.used) {
+        let done_at = self.work.filter(|_| !dies).map(|work| ready_at.plus(work)).filter(in_time);
+        let lease_over =
+            leases_end.filter(|_| !done_at.is_some_and(holds)).map(|end| (end.into(), EndedBy::Lease, None));
+        let ending = match (done_at, self.used) {
             (Some(done_at), Some(used)) => {
                 let left = if holds(done_at) { receipt.clone() } else { charges.into() };
-                Some((done_at, Call::settle(left, used)))
+                Some((done_at, EndedBy::Work, Some(Call::settle(left, used))))
             }
-            (Some(done_at), None) => holds(done_at).then(|| (done_at, Call::release(receipt))),
+            (Some(done_at), None) => holds(done_at).then(|| (done_at, EndedBy::Work, Some(Call::release(receipt)))),
             // A lapse is a settlement at nothing, at its instant and without the leases.
-            (None, _) => lapses_at.map(|lapses_at| (lapses_at, Call::settle(charges.into(), Tokens::ZERO))),
-        }
+            (None, _) => {
+                lapses_at.map(|lapses_at| (lapses_at, EndedBy::Lapse, Some(Call::settle(charges.into(), Tokens::ZERO))))
+            }
+        };
+        [lease_over, ending].map(|end| end.map(|(at, by, call)| (Ended { at, call: number, by }, call)))
     }
 }
 
@@ -327,6 +359,20 @@ mod tests {
         let slow = Trial { work: Some(40 * SECOND), dies: None, lapses_after: Some(50 * SECOND), ..dead };
         assert_eq!(granted(&slow, [(0, 10), (39, 10), (40, 10)]), [true, false, true]);
         assert_eq!(granted(&Trial { lapses_after: None, ..slow }, [(0, 10), (60, 10)]), [true, false]);
+    }
+
+    #[test]
+    fn each_end_of_a_call_is_told() {
+        let rules = of([TEN, Limit::concurrency("streams", 10, 2 * SECOND)]).rules;
+        let dies = NonZeroU64::new(2);
+        let mut simulation = Simulation::new(Trial { rules, dies, lapses_after: Some(5 * SECOND), ..FREE });
+        for second in [0, 0] {
+            simulation.call(&arrival(second, 1), |_, _, _| ()).unwrap();
+        }
+        let by = Timestamp::from_micros(9_000_000);
+        let ends = std::iter::from_fn(|| simulation.end_next(by, |_, _, _| ()).unwrap());
+        let ends: Vec<_> = ends.map(|Ended { at, call, by }| (at.micros() / 1_000_000, call, by)).collect();
+        assert_eq!(ends, [(1, 1, EndedBy::Work), (2, 2, EndedBy::Lease), (5, 2, EndedBy::Lapse)]);
     }
 
     #[test]
