@@ -63,7 +63,7 @@ fn scene(random: &mut Rng, kind: &str) -> Value {
 
 /// All that is recorded of a scene.
 fn found(scene: &Value) -> Value {
-    let mut recording = simulate(&scene.to_string()).unwrap_or_else(|faults| panic!("{faults}: {scene}"));
+    let mut recording = simulate(&text(scene)).unwrap_or_else(|faults| panic!("{faults}: {scene}"));
     let mut trial = recording.next_trial().expect("there is one limit");
     while !trial.advance(CALLS).unwrap_or_else(|faults| panic!("{faults}: {scene}")) {}
     // What is drawn as never crossed is not: a point is an instant and an amount. To a bucket more may come back in a
@@ -81,6 +81,26 @@ fn found(scene: &Value) -> Value {
         "used": trial.used(),
         "bound": trial.bound(),
     })
+}
+
+/// A scene as the core takes it: names and values in turn, each before a NUL.
+fn text(scene: &Value) -> String {
+    let mut pairs = Vec::new();
+    for (name, value) in scene.as_object().expect("a scene has names") {
+        match value {
+            Value::Bool(is_so) => pairs.extend(is_so.then_some((&name[..], ""))),
+            Value::String(value) => pairs.push((name, value)),
+            limits => {
+                for limit in limits.as_array().expect("all else are limits") {
+                    pairs.push(("limit", limit["name"].as_str().expect("a name is a text")));
+                    pairs.extend(limit["global"].as_bool().and_then(|is_global| is_global.then_some(("global", ""))));
+                    let words = limit["words"].as_array().into_iter().flatten();
+                    pairs.extend(words.filter_map(|word| Some((word[0].as_str()?, word[1].as_str()?))));
+                }
+            }
+        }
+    }
+    pairs.into_iter().map(|(name, value)| format!("{name}\0{value}\0")).collect()
 }
 
 const KINDS: [&str; 6] = ["token_bucket", "fixed_window", "stepped_bucket", "sliding_window", "concurrency", "wallet"];

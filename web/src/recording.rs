@@ -5,7 +5,7 @@ use std::time::Duration;
 use tollgate::algebra::Timestamp;
 use tollgate::plan::Answer;
 use tollgate::{Error, Key, Tokens};
-use tollgate_simulation::{Arrival, Look, RowMap, Rule, Simulation, Trial};
+use tollgate_simulation::{Arrival, Ended, EndedBy, Look, RowMap, Rule, Simulation, Trial};
 use wasm_bindgen::prelude::*;
 
 use crate::fault::{self, Fault};
@@ -32,6 +32,9 @@ pub struct TrialRecord {
     answers: Vec<u8>,
     waits: Vec<f64>,
     balances: Vec<f64>,
+    /// How many numbers of the levels were noted by each call.
+    seen: Vec<u32>,
+    ends: Vec<f64>,
 }
 
 /// Follows the balance of one row.
@@ -120,30 +123,44 @@ impl TrialRecord {
         self.balances.clone()
     }
 
-    /// The balance of the first caller: instant and balance, in turn.
+    /// How many numbers of [`levels`](Self::levels) tell of the time up to each call.
+    #[must_use]
+    pub fn seen(&self) -> Vec<u32> {
+        self.seen.clone()
+    }
+
+    /// Ends of calls, five numbers each: when; which call, from 0; 0 by its work, 1 by its lapse, 2 by the end of its
+    /// lease; how many calls were made before; and how many numbers of [`levels`](Self::levels) tell of the time up to
+    /// it.
+    #[must_use]
+    pub fn ends(&self) -> Vec<f64> {
+        self.ends.clone()
+    }
+
+    /// The balance of the watched caller: instant and balance, in turn.
     #[must_use]
     pub fn levels(&self) -> Vec<f64> {
         self.watch.levels.clone()
     }
 
-    /// What the bound bounds, of the first caller: instant and amount, in turn.
+    /// What the bound bounds, of the watched caller: instant and amount, in turn.
     #[must_use]
     pub fn used(&self) -> Vec<f64> {
         self.watch.window.points.clone()
     }
 
-    /// What is never crossed.
+    /// What is never crossed; infinite, if reservations are unbounded.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "it is drawn")]
     pub fn bound(&self) -> f64 {
-        self.watch.window.bound as f64
+        if self.rule.limit.max_reserved == Tokens::MAX { f64::INFINITY } else { self.watch.window.bound as f64 }
     }
 }
 
 impl TrialRecord {
     fn of(trial: Trial, calls: Rc<Calls>) -> Result<Self, Error> {
         let rule = trial.rules.last().expect("a trial of a scene has a limit").clone();
-        let key = calls.made.first().map_or(Key::GLOBAL, |first| first.key.clone());
+        let key = calls.watched.clone();
         let span = u64::try_from(calls.end.micros() - calls.start.micros()).unwrap_or(0);
         let watch = Watch {
             look: rule.look(&key)?,
@@ -157,7 +174,8 @@ impl TrialRecord {
         };
         let simulation = Simulation::new(trial);
         let (answers, waits, balances) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { calls, rule, simulation, watch, answers, waits, balances })
+        let (seen, ends) = (Vec::new(), Vec::new());
+        Ok(Self { calls, rule, simulation, watch, answers, waits, balances, seen, ends })
     }
 
     fn go_on(&mut self, steps: usize) -> Result<bool, Error> {
@@ -167,11 +185,11 @@ impl TrialRecord {
             let watch = &mut self.watch;
             // Whoever calls next, ends of the watched caller are seen at their instants.
             let show = |rows: &RowMap, at, granted_at| watch.see(rows, at, granted_at);
-            let has_ended = self.simulation.end_next(call.map_or(*end, |call| call.at), show)?;
-            match call {
-                _ if has_ended => {}
-                Some(call) => self.call(call)?,
-                None => {
+            let ended = self.simulation.end_next(call.map_or(*end, |call| call.at), show)?;
+            match (ended, call) {
+                (Some(ended), _) => self.end(ended),
+                (None, Some(call)) => self.call(call)?,
+                (None, None) => {
                     self.watch.see(self.simulation.rows(), *end, None);
                     self.watch.window.point(end.micros());
                     return Ok(true);
@@ -208,7 +226,19 @@ impl TrialRecord {
         self.answers.push(answer);
         self.waits.push(wait);
         self.balances.push(about(balance));
+        self.seen.push(u32::try_from(self.watch.levels.len()).expect("a browser holds less"));
         Ok(())
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "there are not so many calls")]
+    fn end(&mut self, Ended { at, call, by }: Ended) {
+        let by = match by {
+            EndedBy::Work => 0.0,
+            EndedBy::Lapse => 1.0,
+            EndedBy::Lease => 2.0,
+        };
+        let [made, seen] = [self.answers.len(), self.watch.levels.len()].map(|count| count as f64);
+        self.ends.extend([since(self.calls.start, at), (call - 1) as f64, by, made, seen]);
     }
 }
 
@@ -261,12 +291,9 @@ mod tests {
 
     #[test]
     fn work_that_ends_before_another_caller_comes_is_seen_to_end_then() {
-        let scene = r#"{
-            "limits": [{ "name": "renders", "words": [["kind", "concurrency"], ["rate", "1"], ["lease", "1m"]] }],
-            "csv": "time,key\n0,ada\n3,bob\n4,bob\n",
-            "work": "2s"
-        }"#;
-        let mut trial = simulate(scene).unwrap().next_trial().unwrap();
+        let words = ["limit", "renders", "kind", "concurrency", "rate", "1", "lease", "1m", "work", "2s"];
+        let scene = [&words[..], &["csv", "time,key\n0,ada\n3,bob\n4,bob\n", ""]].concat().join("\0");
+        let mut trial = simulate(&scene).unwrap().next_trial().unwrap();
         assert_eq!([trial.advance(1), trial.advance(4)], [Ok(false), Ok(true)]);
         let levels = trial.levels();
         let is_free_at = |instant: f64| levels.chunks(2).rfind(|level| level[0] <= instant).unwrap()[1] > 0.0;

@@ -1,7 +1,6 @@
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use serde::Deserialize;
 use tollgate::algebra::Timestamp;
 use tollgate::{Key, Limit, Span, SpanError, Tokens, TokensError};
 use tollgate_simulation::{Arrival, Arrivals, Asking, Rule, START, Traffic, Trial, recorded};
@@ -10,64 +9,46 @@ use crate::fault::Fault;
 use crate::recording::Recording;
 use crate::words;
 
-/// What is tried on which calls.
-#[derive(Debug, Deserialize)]
-pub struct Scene {
+/// What is tried on which calls. What is empty is not given.
+#[derive(Debug, Default)]
+pub(crate) struct Scene {
     /// One trial each.
     limits: Vec<Tried>,
     /// Whether a call that can be granted later is granted for later.
-    #[serde(default)]
     reserve: bool,
     /// How long a call works, before it is settled and releases its leases; for ever, if empty.
-    #[serde(default)]
     work: String,
     /// What a call has used when its work ends; its cost, if empty.
-    #[serde(default)]
     used: String,
     /// The client of every so many-th call dies; nobody's, if empty.
-    #[serde(default)]
     dies: String,
     /// How long after a call its tokens come back, if nobody has settled it; never, if empty.
-    #[serde(default)]
     lapses_after: String,
     /// How much of the second limit, which all callers share, stays behind where the rest is lent; then the second
     /// trial is of both limits. Nothing is lent, if empty.
-    #[serde(default)]
     lend: String,
     /// Whether the second trial is of both limits in turn: the second is asked where the first refuses.
-    #[serde(default)]
     in_turn: bool,
     /// What is in a wallet as its first caller comes; nothing, if empty.
-    #[serde(default)]
     funds: String,
     /// Patterns as `tollgate simulate --traffic` takes them.
-    #[serde(default)]
     traffic: Vec<String>,
     /// Recorded calls, instead of patterns.
-    #[serde(default)]
     csv: String,
-    /// Calls made by hand.
-    #[serde(default)]
-    clicks: Vec<Click>,
-    #[serde(default)]
-    seed: u64,
+    /// Calls made by hand: so many microseconds after the start.
+    clicks: Vec<String>,
+    /// Of random traffic; 1, if empty.
+    seed: String,
+    /// Whose balance is shown; that of the first caller, if nobody is called so.
+    watch: String,
 }
 
 /// A limit by the words of a limits file, and whether all callers share one row.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default)]
 pub(crate) struct Tried {
     name: String,
     words: Vec<(String, String)>,
-    #[serde(default)]
     global: bool,
-}
-
-/// So many microseconds after the start.
-#[derive(Debug, Deserialize)]
-struct Click {
-    at: u64,
-    #[serde(default)]
-    cost: String,
 }
 
 /// Calls in their order, between two instants.
@@ -76,9 +57,51 @@ pub(crate) struct Calls {
     pub(crate) made: Vec<Arrival>,
     pub(crate) start: Timestamp,
     pub(crate) end: Timestamp,
+    /// Whose balance is shown.
+    pub(crate) watched: Key,
 }
 
 impl Scene {
+    /// Reads names and values in turn, each before a NUL: what belongs to a limit follows its `limit`. Their own NULs
+    /// are `\u{1}0`, and their `\u{1}` are `\u{1}1`. A reader of JSON is as large as a tenth of all that a browser loads.
+    pub(crate) fn read(text: &str) -> Self {
+        let mut scene = Self::default();
+        let mut texts = text.split('\0').map(|text| text.replace("\u{1}0", "\0").replace("\u{1}1", "\u{1}"));
+        while let (Some(name), Some(value)) = (texts.next(), texts.next()) {
+            scene.put(name, value);
+        }
+        scene
+    }
+
+    fn put(&mut self, name: String, value: String) {
+        match &name[..] {
+            "limit" => self.limits.push(Tried { name: value, ..Tried::default() }),
+            "reserve" => self.reserve = true,
+            "work" => self.work = value,
+            "used" => self.used = value,
+            "dies" => self.dies = value,
+            "lapses_after" => self.lapses_after = value,
+            "lend" => self.lend = value,
+            "in_turn" => self.in_turn = true,
+            "funds" => self.funds = value,
+            "traffic" => self.traffic.push(value),
+            "csv" => self.csv = value,
+            "click" => self.clicks.push(value),
+            "seed" => self.seed = value,
+            "watch" => self.watch = value,
+            _ => {
+                let limit = self.limits.last_mut().expect("a word of a limit follows its name");
+                limit.global |= name == "global";
+                limit.words.extend((name != "global").then_some((name, value)));
+            }
+        }
+    }
+
+    /// The first limit.
+    pub(crate) fn limit(&self) -> Result<Limit, Vec<Fault>> {
+        self.limits.first().expect("it is asked of one").limit("limit")
+    }
+
     /// Prepares the calls, and a trial of each limit.
     pub(crate) fn record(&self) -> Result<Recording, Vec<Fault>> {
         match (self.trials(), self.calls()) {
@@ -110,6 +133,11 @@ impl Scene {
                 Err(found) => faults.extend(found),
             }
         }
+        if let [one, other] = &self.limits[..]
+            && one.name == other.name
+        {
+            faults.push(Fault::of("limits.1.name", "the other limit has this name"));
+        }
         if let (true, [first, second]) = (self.in_turn || !self.lend.is_empty(), &mut trials[..]) {
             second.rules.splice(..0, first.rules.iter().cloned());
             match self.asking() {
@@ -132,24 +160,25 @@ impl Scene {
 
     /// All calls in their order.
     fn calls(&self) -> Result<Calls, Vec<Fault>> {
-        let mut calls = if self.csv.is_empty() { self.made()? } else { self.recorded()? };
-        let caller = calls.made.first().map_or_else(|| Key::new("you"), |first| Ok(first.key.clone()));
+        let (mut made, start, end) = if self.csv.is_empty() { self.made()? } else { self.recorded()? };
+        let caller = made.first().map_or_else(|| Key::new("you"), |first| Ok(first.key.clone()));
         let caller = caller.expect("a short word is a key");
-        for Click { at, cost } in &self.clicks {
-            let cost = if cost.is_empty() { Ok(Tokens::ONE) } else { tokens(cost) };
-            let cost = cost.map_err(|error| vec![Fault::of("clicks", error)])?;
-            let at = calls.start.plus(Duration::from_micros(*at));
-            calls.made.push(Arrival { at, key: caller.clone(), cost });
+        for click in &self.clicks {
+            let after = click.parse().map_err(|_| vec![Fault::of("clicks", "it is no whole number")])?;
+            made.push(Arrival { at: start.plus(Duration::from_micros(after)), key: caller.clone(), cost: Tokens::ONE });
         }
-        calls.made.sort_by_key(|call| call.at);
-        if calls.made.len() > MOST_CALLS {
+        made.sort_by_key(|call| call.at);
+        if made.len() > MOST_CALLS {
             return Err(vec![Fault::of(if self.csv.is_empty() { "traffic" } else { "csv" }, TOO_MANY)]);
         }
-        let last = calls.made.last().map_or(calls.end, |last| last.at.plus(Duration::from_micros(1)));
-        Ok(Calls { end: calls.end.max(last), ..calls })
+        let watched = made.iter().map(|call| &call.key).find(|key| key.as_str() == self.watch);
+        let watched = watched.or(made.first().map(|call| &call.key)).unwrap_or(&Key::GLOBAL).clone();
+        let last = made.last().map_or(end, |last| last.at.plus(Duration::from_micros(1)));
+        Ok(Calls { made, start, end: end.max(last), watched })
     }
 
-    fn made(&self) -> Result<Calls, Vec<Fault>> {
+    /// Calls of patterns: when they begin and end, too.
+    fn made(&self) -> Result<(Vec<Arrival>, Timestamp, Timestamp), Vec<Fault>> {
         let mut faults = Vec::new();
         let mut traffic: Vec<Traffic> = Vec::new();
         for (place, text) in self.traffic.iter().enumerate() {
@@ -158,21 +187,30 @@ impl Scene {
                 Err(message) => faults.push(Fault::of(format!("traffic.{place}"), message)),
             }
         }
+        let seed = match &self.seed[..] {
+            "" => Ok(1),
+            seed => seed.parse(),
+        };
+        let seed = seed.unwrap_or_else(|_| {
+            faults.push(Fault::of("seed", "it is no whole number, or too large"));
+            0
+        });
         if !faults.is_empty() {
             return Err(faults);
         }
         let end = traffic.iter().map(Traffic::end).max().unwrap_or(START.plus(QUIET));
-        let made = Arrivals::new(&traffic, self.seed).take(MOST_CALLS + 1).collect();
-        Ok(Calls { made, start: START, end })
+        let made = Arrivals::new(&traffic, seed).take(MOST_CALLS + 1).collect();
+        Ok((made, START, end))
     }
 
-    fn recorded(&self) -> Result<Calls, Vec<Fault>> {
+    fn recorded(&self) -> Result<(Vec<Arrival>, Timestamp, Timestamp), Vec<Fault>> {
         let made = recorded(self.csv.as_bytes()).take(MOST_CALLS + 1).collect::<Result<Vec<_>, _>>();
         let made = made.map_err(|message| vec![Fault::of("csv", message)])?;
         let (Some(first), Some(last)) = (made.first(), made.last()) else {
             return Err(vec![Fault::of("csv", "there is no call in it")]);
         };
-        Ok(Calls { start: first.at, end: last.at, made })
+        let (start, end) = (first.at, last.at);
+        Ok((made, start, end))
     }
 }
 

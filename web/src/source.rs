@@ -6,7 +6,13 @@ use tollgate::{DAY, HOUR, Limit, LimitKind, MINUTE, SECOND, Storage, Tokens};
 pub(crate) fn constant(limit: &Limit) -> String {
     let upper = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
     let name: String = limit.name().chars().map(upper).collect();
-    let name = if name.starts_with(|c: char| c.is_ascii_digit()) { format!("_{name}") } else { name };
+    let name = match &name[..] {
+        "_" => "LIMIT".to_owned(),
+        // Its period may be written so.
+        "SECOND" | "MINUTE" | "HOUR" | "DAY" => format!("{name}_LIMIT"),
+        _ if name.starts_with(|c: char| c.is_ascii_digit()) => format!("_{name}"),
+        _ => name,
+    };
     format!("const {name}: Limit = {};", expression(limit))
 }
 
@@ -97,6 +103,10 @@ mod tests {
         assert_eq!(
             constant(&Limit::token_bucket("per-user 7", 1, SECOND)),
             "const PER_USER_7: Limit = Limit::token_bucket(\"per-user 7\", 1, SECOND);"
+        );
+        assert_eq!(
+            constant(&Limit::token_bucket("minute", 1, MINUTE)),
+            "const MINUTE_LIMIT: Limit = Limit::token_bucket(\"minute\", 1, MINUTE);"
         );
     }
 }

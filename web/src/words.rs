@@ -66,9 +66,12 @@ impl<'de> Deserializer<'de> for Word<'de> {
     type Error = Wrong;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Wrong> {
+        // `+5` and `05` are no numbers of a limits file.
         match self.0.parse() {
-            Ok(number) => visitor.visit_u64(number),
-            Err(_) => visitor.visit_borrowed_str(self.0),
+            Ok(number) if self.0 == "0" || self.0.starts_with(|first| ('1'..='9').contains(&first)) => {
+                visitor.visit_u64(number)
+            }
+            _ => visitor.visit_borrowed_str(self.0),
         }
     }
 
@@ -135,6 +138,13 @@ mod tests {
                 "a.per: \"1x\" is not a span of time: there is no unit \"x\" (write \"1h 30m\")",
                 "a.capacity: the capacity of a sliding window or a concurrency limit is its rate (drop it)",
                 "a.shards: invalid type: string \"two\", expected u16",
+            ]
+        );
+        assert_eq!(
+            places("kind=token_bucket rate=+5 per=1s shards=04"),
+            [
+                "a.rate: \"+5\": not a plain decimal number such as 12 or 0.5",
+                "a.shards: invalid type: string \"04\", expected u16",
             ]
         );
         assert_eq!(

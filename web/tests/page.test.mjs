@@ -7,8 +7,8 @@ import { fileURLToPath } from "node:url";
 import { Browser, KEYS } from "./browser.mjs";
 
 const page = new URL("../../target/playground/index.html", import.meta.url).href;
-const limit = (kind, fields) => `#${new URLSearchParams([["limit", `${kind} ${fields}`], ["calls", "burst size=10 every=2s for=10s key=ada"]])}`;
-const FIVE = limit("token_bucket", "name=five rate=5 per=1s");
+const limit = (kind, name, fields, more = []) => `#${new URLSearchParams([["limit", `${kind} ${fields}`], ["name", name], ["calls", "burst size=10 every=2s for=10s key=ada"], ...more])}`;
+const FIVE = limit("token_bucket", "five", "rate=5 per=1s");
 let browser;
 
 before(async () => {
@@ -109,14 +109,13 @@ test("a link shows the same", async () => {
   await browser.fill("#calls", "poisson rate=7 per=1s for=20s clients=2");
   await browser.click("#reserve");
   const shown = [await figures(), await text("#events"), await value("#calls")];
-  const link = await browser.run(() => location.href);
-  await browser.open(link);
+  await browser.open(await copied("#link"));
   assert.deepEqual([await figures(), await text("#events"), await value("#calls")], shown);
   assert.equal(await browser.run(() => document.querySelector("#reserve").checked), true);
 });
 
 test("a link with a fault shows the fault", async () => {
-  await browser.open(page + limit("token_bucket", "name=wrong rate=0 per=1s"));
+  await browser.open(page + limit("token_bucket", "wrong", "rate=0 per=1s"));
   assert.equal(await text("#limit-a-rate-fault"), "the rate must be positive");
   assert.equal((await figures()).length, 2, "the example stays behind it");
 });
@@ -128,18 +127,57 @@ test("keys step call by call, play, and call", async () => {
     document.querySelector("#cursor").dispatchEvent(new Event("input"));
     document.activeElement.blur();
   });
-  await browser.press(KEYS.right);
-  assert.match(await text("#said"), /^2\.00 s, ada: five: refused/, "the burst at the start is made, the next is one step on");
+  const said = [];
+  for (let step = 0; step < 11; step += 1) {
+    await browser.press(KEYS.right);
+    said.push(`${await text("#said")} (${(await figures())[0].join(" ")})`);
+  }
+  assert.deepEqual(said.filter((_, step) => [0, 4, 5, 10].includes(step)), [
+    "0.00 s, ada: five: granted, 4 left (1 0 4)",
+    "0.00 s, ada: five: granted, 0 left (5 0 0)",
+    "0.00 s, ada: five: refused, try in 200 ms (5 1 0)",
+    "2.00 s, ada: five: granted, 4 left (6 5 4)",
+  ]);
   await browser.press(KEYS.left);
   assert.equal(await text("#clock"), "0.00 s");
   await browser.press("c");
   assert.match(await text("#said"), /^your call: refused/);
-  assert.match(await browser.run(() => location.hash), /clicks=0$/);
+  assert.match(await copied("#link"), /clicks=0$/);
+  await browser.run(() => document.activeElement.blur());
   await browser.press(KEYS.space);
   assert.equal(await text("#play"), "Pause");
   await browser.press(KEYS.space);
   assert.equal(await text("#play"), "Play");
 });
+
+test("ends of calls are steps, too", async () => {
+  const ends = [["work", "1s"], ["used", "0"], ["dies", "2"], ["lapses_after", "3s"]];
+  await browser.open(page + limit("token_bucket", "five", "rate=5 per=1h", ends).replace("size%3D10+every%3D2s", "size%3D2+every%3D1h"));
+  assert.deepEqual(await steps(4), [
+    "0.00 s, ada: five: granted, 4 left",
+    "0.00 s, ada: five: granted, 3 left",
+    "1.00 s, ada: five: its work ends, 4 left",
+    "3.00 s, ada: five: nobody has settled it, it lapses, 5 left",
+  ]);
+  await browser.open(page + limit("concurrency", "two", "rate=2 per=1s").replace("size%3D10", "size%3D3"));
+  assert.deepEqual((await steps(5)).slice(2), [
+    "0.00 s, ada: two: refused, try in 1 s",
+    "1.00 s, ada: two: its lease runs out, 2 left",
+    "1.00 s, ada: two: its lease runs out, 2 left",
+  ]);
+});
+
+/** What is said of the first steps. */
+function steps(count) {
+  return browser.run((count) => {
+    document.querySelector("#cursor").value = 0;
+    document.querySelector("#cursor").dispatchEvent(new Event("input"));
+    return Array.from({ length: count }, () => {
+      document.querySelector("#step").click();
+      return document.querySelector("#said").textContent;
+    });
+  }, count);
+}
 
 test("buttons play to the end, and call", async () => {
   await browser.open(page + FIVE);
@@ -197,7 +235,7 @@ test("a budget is settled, and clients die", async () => {
   assert.match(await text(".bound-title"), /^granted to tenant in the last 1m, less what came back of it: never above 15000$/);
   await browser.click("#tab-command");
   assert.match(await text("#text"), /--work '5s' \\\n +--used '400' \\\n +--dies '5' \\\n +--lapses-after '20s'$/);
-  await browser.open(await browser.run(() => location.href));
+  await browser.open(await copied("#link"));
   assert.deepEqual(await figures(), preset, "a link shows the same");
   await browser.fill("#dies", "0");
   assert.equal(await text("#dies-fault"), "it is no whole number from 1 on (write 5, for every fifth)");
@@ -216,14 +254,10 @@ test("a budget is settled, and clients die", async () => {
 
 test("texts are copied", async () => {
   await browser.open(page + FIVE);
-  const copied = async (button) => {
-    await browser.run(() => {
-      navigator.clipboard.writeText = async (text) => void (window.copied = text);
-    });
-    await browser.click(button);
-    return browser.run(() => window.copied);
-  };
-  assert.equal(await copied("#copy"), 'use tollgate::{Limit, SECOND};\n\nconst FIVE: Limit = Limit::token_bucket("five", 5, SECOND);');
+  assert.equal(
+    await copied("#copy"),
+    'use tollgate::{Limit, SECOND};\n\nconst FIVE: Limit = Limit::token_bucket("five", 5, SECOND);\n\n// gate.consume(FIVE.key(caller)).await?',
+  );
   await browser.click("#tab-toml");
   assert.equal(await copied("#copy"), '[five]\nkind = "token_bucket"\nrate = 5\nper = "1s"');
   await browser.click("#tab-toml");
@@ -233,22 +267,200 @@ test("texts are copied", async () => {
     "tollgate simulate --limit 'five = { kind = \"token_bucket\", rate = 5, per = \"1s\" }' \\\n    --traffic 'burst size=10 every=2s for=10s key=ada'",
   );
   assert.equal(await copied("#link"), await browser.run(() => location.href));
+  // Again before the button says again what it does.
+  await copied("#link");
+  await browser.run(() => new Promise((restored) => {
+    const link = document.querySelector("#link");
+    const look = () => link.textContent === "Copy link" && restored();
+    new MutationObserver(look).observe(link, { childList: true });
+  }));
+});
+
+test("without the right to the clipboard, a text is copied by the selection", async () => {
+  await browser.open(page + FIVE);
+  const [selected, focused] = await browser.run(async () => {
+    navigator.clipboard.writeText = () => Promise.reject(new Error("not allowed"));
+    const selected = new Promise((copied) => (document.execCommand = () => copied(document.activeElement.value)));
+    document.querySelector("#copy").click();
+    const text = await selected;
+    await new Promise(requestAnimationFrame);
+    return [text, document.activeElement.id];
+  });
+  assert.equal(selected, await text("#text"));
+  assert.equal(focused, "copy");
+});
+
+test("what is copied says how the limit is asked", async () => {
+  const rust = async (hash) => {
+    await browser.open(page + hash);
+    return text("#text");
+  };
+  const ends = [["work", "5s"], ["used", "400"], ["lapses_after", "20s"], ["reserve", ""]];
+  assert.match(await rust(limit("token_bucket", "minute", "rate=5 per=1m max_reserved=5", ends)), new RegExp(
+    "^use tollgate::{Limit, MINUTE};\n\nconst MINUTE_LIMIT: Limit = .*\n\n" +
+    "// gate\\.reserve\\(MINUTE_LIMIT\\.key\\(caller\\)\\.lapses_after\\(/\\* 20s \\*/\\)\\)\\.await\\?\n// after 5s: gate\\.settle\\(grant, /\\* 400 \\*/\\)\\.await\\?$",
+  ));
+  assert.match(await rust(limit("token_bucket", "a DAY", "rate=5 per=1s")), /^use tollgate::{Limit, SECOND};/);
+  assert.match(await rust(limit("concurrency", "at once", "rate=5 per=30s", [["work", "1s"]])), /gate\.acquire\(AT_ONCE\.key\(caller\)\)\.await\?\n\/\/ after 1s: lease\.release/);
+  await choose("#preset", `${await place("A wallet")}`);
+  assert.match(await text("#text"), /gate\.credit\(PREPAID\.key\(caller\)\.cost\(\/\* 40 \*\/\)\)/);
+  await browser.click("#tab-command");
+  assert.match(await text("#text"), /--funds '40'$/);
+  await browser.open(page + FIVE);
+  await browser.click("#call");
+  await browser.click("#call");
+  await browser.click("#tab-command");
+  assert.match(await text("#text"), /--traffic 'burst size=1 every=1s for=1us from=10000000us key=ada' \\\n +--traffic '.* from=10000001us key=ada'$/);
+});
+
+test("a plan is asked, and where it refuses credits are", async () => {
+  await choose("#preset", `${await place("A plan, then credits")}`);
+  const [plan, both] = await figures();
+  assert.deepEqual([Number(both[0]) - Number(plan[0]), both[2]], [30, "0"], "all that was bought is spent");
+  assert.equal(await text("#name-1"), "plan, else credits");
+  assert.match(await text("#text"), /\/\/ gate\.consume_all\(first_of\(\[PLAN\.key\(caller\), CREDITS\.key\(caller\)\]\)\)/);
+  await browser.click("#tab-command");
+  assert.match(await text("#text"), /--in-turn/);
+  await browser.open(await copied("#link"));
+  assert.deepEqual(await figures(), [plan, both], "a link shows the same");
+  await browser.click("#reserve");
+  assert.match(await text("#lend-fault"), /^reservations take from no limit for another/);
+});
+
+test("an address is written now and then, and the link is that of the last good state", async () => {
+  await browser.open(page + FIVE);
+  const written = await browser.run(() => {
+    let written = 0;
+    const replace = history.replaceState.bind(history);
+    history.replaceState = (...state) => {
+      written += 1;
+      replace(...state);
+    };
+    const slider = document.querySelector("#limit-a-rate-slider");
+    for (let rate = 1; rate <= 9; rate += 1) {
+      slider.value = rate;
+      slider.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+    return written;
+  });
+  assert.ok(written <= 1, `${written} times`);
+  await browser.fill("#limit-a-per", "1x");
+  assert.match(await copied("#link"), /limit=token_bucket\+rate%3D9\+per%3D1s/);
+});
+
+test("a link holds names with spaces, large seeds, and what is wrong", async () => {
+  await browser.open(page + limit("token_bucket", "my api <b>&", "rate=5 per=1h 30m", [["seed", "9007199254740993"]]).replace("1h+30m", "1h30m"));
+  const link = await copied("#link");
+  await browser.open(link);
+  assert.deepEqual([await value("#limit-a-name"), await value("#seed")], ["my api <b>&", "9007199254740993"]);
+  assert.equal(await text("#name-0"), "my api <b>&", "markup in a name is its letters");
+  assert.equal(await text("#heads th:last-child"), "my api <b>&");
+  await browser.fill("#seed", "1.5");
+  assert.equal(await text("#seed-fault"), "it is no whole number, or too large");
+  await browser.open(page + limit("leaky_bucket", "five", "rate=5 per=1s"));
+  assert.match(await text("#limit-a-name-fault"), /^unknown variant `leaky_bucket`/);
+  await browser.open(page + limit("token_bucket", "five", "rate=+5 per=1s"));
+  assert.match(await text("#limit-a-rate-fault"), /"\+5"/);
+  for (const malformed of ["#limit", "#limit=&limit=&limit=", "#%", "#limit=%ff%00", "#clicks=1,x,-1&limit=token_bucket+rate%3D1+per%3D1s", "#limit=token_bucket+rate=&calls=%00"]) {
+    await browser.open(page + malformed);
+    assert.equal((await figures()).length > 0, true, malformed);
+  }
+  assert.deepEqual(await browser.complaints(), []);
+});
+
+test("two limits have two names", async () => {
+  await browser.fill("#limit-b-name", "capacity_10");
+  assert.equal(await text("#limit-b-name-fault"), "the other limit has this name");
+});
+
+test("the balance is that of the caller who is chosen", async () => {
+  await choose("#preset", `${await place("A noisy neighbour")}`);
+  await whole();
+  assert.match(await text(".balance-title"), /^balance of noisy,/);
+  await choose("#watch", "quiet-2");
+  await whole();
+  assert.match(await text(".balance-title"), /^balance of quiet-2,/);
+  await browser.open(await copied("#link"));
+  assert.match(await text(".balance-title"), /^balance of quiet-2,/);
+});
+
+test("a balance is never told to be more than it is, and unbounded reservations have no bound", async () => {
+  await browser.open(page + limit("token_bucket", "slow", "rate=1 per=1000s capacity=2 max_reserved=unbounded", [["calls", "constant rate=1 per=999s for=999s key=ada"], ["reserve", ""]]));
+  assert.match(await text(".bound-title"), /: reservations are unbounded$/);
+  assert.equal(await browser.run(() => document.querySelectorAll(".bound").length), 0);
+  await browser.open(page + limit("token_bucket", "one", "rate=1 per=1000s", [["calls", "burst size=1 every=996s for=997s key=ada"]]).replace("burst+size%3D10+every%3D2s+for%3D10s+key%3Dada", "burst+size%3D1+every%3D996s+for%3D997s+key%3Dada"));
+  assert.match(await text("#events"), /refused, try in 4 s/);
+});
+
+test("nothing moves while somebody fills in, and what is wrong covers nothing that is filled in", async () => {
+  const places = () => browser.run(() => [...document.querySelectorAll(".field, fieldset, .trial, #text, #point, .transport > *")].map((element) => {
+    const { x, y, width, height } = element.getBoundingClientRect();
+    return `${element.id || element.className} ${x} ${y} ${width} ${height}`;
+  }));
+  for (const width of [390, 820, 1280]) {
+    await size(width, 900, "light");
+    await browser.open(page);
+    await browser.run(() => document.querySelector("#limit-a-per").focus({ preventScroll: true }));
+    const before = await places();
+    await browser.fill("#limit-a-per", "1x");
+    await browser.run(() => scrollTo(0, 0));
+    assert.notEqual(await text("#limit-a-per-fault"), "");
+    assert.deepEqual(await places(), before, `with a fault, ${width} wide`);
+    await browser.fill("#limit-a-per", "2s");
+    await whole();
+    await browser.run(() => scrollTo(0, 0));
+    assert.deepEqual(await places(), before, `after an edit, ${width} wide`);
+  }
+  await size(1280, 900, "light");
+});
+
+test("the keyboard reaches every control", async () => {
+  const reached = new Set();
+  const count = await browser.run(() => {
+    document.activeElement.blur();
+    window.controls = [...document.querySelectorAll("button, input, select, textarea, [tabindex='0']")].filter((control) => control.checkVisibility() && !control.disabled && control.tabIndex >= 0);
+    return window.controls.length;
+  });
+  for (let presses = 0; presses < count; presses += 1) {
+    await browser.press(KEYS.tab);
+    reached.add(await browser.run(() => window.controls.indexOf(document.activeElement)));
+  }
+  const missed = await browser.run((reached) => window.controls.filter((_, place) => !reached.includes(place)).map((control) => control.id), [...reached]);
+  assert.deepEqual(missed, []);
+  assert.equal(await browser.run(() => document.querySelector("#limit-a-rate-slider").tabIndex), 0);
+  assert.deepEqual(
+    await browser.run(() => ["#clock", "#cursor"].map((selector) => document.querySelector(selector)).map((element) => [element.ariaLive, element.getAttribute("aria-valuetext")])),
+    [["off", null], [null, "10.00 s"]],
+  );
 });
 
 test("recorded calls are read, and dropped", async () => {
   await browser.open(page + FIVE);
   const file = `${tmpdir()}/tollgate-calls-${process.pid}.csv`;
-  await writeFile(file, "time,key,cost\n1735689600,bob,2\n1735689600.1,bob,4\n");
-  await browser.type("#csv", file);
-  await browser.run(() => new Promise((read) => {
-    const recorded = document.querySelector("#recorded");
-    if (!recorded.hidden) return read();
-    new MutationObserver(read).observe(recorded, { attributes: true });
-  }));
+  const choose = async (lines) => {
+    await writeFile(file, lines);
+    await browser.type("#csv", file);
+    await browser.run(() => new Promise((read) => {
+      const look = () => (document.querySelector("#recorded").hidden && document.querySelector("#csv-fault").textContent === "" ? requestAnimationFrame(look) : read());
+      look();
+    }));
+  };
+  await choose("time,key,cost\n1735689600,bob,2\n1735689600.1,bob,4\n");
   assert.deepEqual(await figures(), [["1", "1", "3.5"]]);
   assert.match(await text("#recorded"), /stays on this machine/);
+  await browser.click("#tab-command");
+  assert.match(await text("#text"), /--trace 'tollgate-calls-\d+\.csv'$/);
   await browser.click("#drop");
   assert.deepEqual(await figures(), [["25", "25", "5"]]);
+  await choose("time,key,cost\n1735689600,bob,2\n");
+  assert.deepEqual(await figures(), [["1", "0", "3"]], "the same file can be chosen again");
+  await browser.run((hash) => (location.hash = hash), limit("token_bucket", "four", "rate=4 per=1s"));
+  await browser.run(() => new Promise(requestAnimationFrame));
+  assert.deepEqual(await figures(), [["20", "30", "4"]], "a link is of its own calls");
+  await choose(`time\n${"1735689600\n".repeat(20_001)}`);
+  assert.match(await text("#csv-fault"), /^these are more than 20000 calls/);
+  assert.equal(await text("#calls-fault"), "");
+  assert.deepEqual(await figures(), [["20", "30", "4"]], "the last good state stays");
 });
 
 test("every control has a name", async () => {
@@ -271,6 +483,28 @@ for (const [name, width, height] of [["phone", 390, 844], ["tablet", 820, 1180],
     });
   }
 }
+
+test("it looks as it did: half played", async () => {
+  await size(1440, 900, "light");
+  await browser.run(() => {
+    document.querySelector("#cursor").value = 500;
+    document.querySelector("#cursor").dispatchEvent(new Event("input"));
+    for (let steps = 0; steps < 3; steps += 1) document.querySelector("#back").click();
+  });
+  await looks("half-played");
+});
+
+test("it looks as it did: a form with a fault", async () => {
+  await size(390, 844, "dark");
+  await browser.open(page);
+  await browser.fill("#limit-a-per", "1x");
+  await whole();
+  await browser.run(() => {
+    document.activeElement.blur();
+    document.querySelector("#setup").scrollIntoView();
+  });
+  await looks("fault-phone");
+});
 
 test("a look misses whatever is not drawn", async () => {
   await size(1440, 900, "light");
@@ -377,6 +611,16 @@ async function figures() {
 async function text(selector) {
   await whole();
   return browser.run((selector) => document.querySelector(selector).textContent, selector);
+}
+
+/** What a button copies. */
+async function copied(button) {
+  await whole();
+  await browser.run(() => {
+    navigator.clipboard.writeText = async (text) => void (window.copied = text);
+  });
+  await browser.click(button);
+  return browser.run(() => window.copied);
 }
 
 function value(selector) {

@@ -7,7 +7,7 @@ initSync({ module: bytes });
 
 /** What is wrong with a part of a scene. */
 export interface Fault {
-  /** `limits.0.rate`, `traffic.1`, `csv`, `work`, `used`. */
+  /** `limits.0.rate`, `traffic.1`, `csv`, `work`, `seed`. */
   place: string;
   message: string;
 }
@@ -31,13 +31,21 @@ export interface Trial {
   answers: Uint8Array;
   waits: Float64Array;
   balances: Float64Array;
-  /** Instant and balance of the first caller, in turn. */
+  /** Instant and balance of the watched caller, in turn. */
   levels: Float64Array;
+  /** How many numbers of `levels` tell of the time up to each call. */
+  seen: Uint32Array;
+  /** Ends of calls, `END` numbers each. */
+  ends: Float64Array;
   /** Instant and what the bound bounds, in turn. */
   used: Float64Array;
+  /** Infinite, if there is none. */
   bound: number;
   figures: Figures;
 }
+
+/** The numbers of an end, in their order; `call` is from 0, `made` is how many calls were made before. */
+export const END = ["at", "call", "by", "made", "seen"] as const;
 
 /** What a trial comes to. */
 export interface Figures {
@@ -48,6 +56,8 @@ export interface Figures {
   impossible: number;
   /** The longest that a refusal told somebody to wait. */
   longest: number;
+  /** The longest that a grant is not ready. */
+  latest: number;
 }
 
 /** What became of a scene. */
@@ -73,7 +83,7 @@ export type Slices = Generator<undefined, Record>;
 
 /** The same in slices, so that who asks for the next can do something else in between. */
 export function* recorded(scene: Scene): Slices {
-  const recording = told(() => simulate(JSON.stringify(scene)));
+  const recording = told(() => simulate(textOf(scene)));
   let trial: TrialRecord | undefined;
   try {
     const [span, instants, costs] = [recording.span(), recording.instants(), recording.costs()];
@@ -94,24 +104,36 @@ export function* recorded(scene: Scene): Slices {
 
 /** A limit as a constant of Rust. Throws `Faulty`. */
 export function rust(limit: Tried): string {
-  return told(() => rustOf(JSON.stringify(limit)));
+  return told(() => rustOf(textOf({ limits: [limit] })));
 }
 
 function trialOf(trial: TrialRecord): Trial {
   const [answers, waits] = [trial.answers(), trial.waits()];
   const figures = figuresOf(answers, waits);
-  return { answers, waits, balances: trial.balances(), levels: trial.levels(), used: trial.used(), bound: trial.bound(), figures };
+  const [balances, levels, seen, ends, used] = [trial.balances(), trial.levels(), trial.seen(), trial.ends(), trial.used()];
+  return { answers, waits, balances, levels, seen, ends, used, bound: trial.bound(), figures };
 }
 
 function figuresOf(answers: Uint8Array, waits: Float64Array): Figures {
   const got = [0, 0, 0];
-  let longest = 0;
+  let [longest, latest] = [0, 0];
   answers.forEach((answer, call) => {
     got[answer]! += 1;
     if (answer === Answer.Refused) longest = Math.max(longest, waits[call]!);
+    if (answer === Answer.Granted) latest = Math.max(latest, waits[call]!);
   });
   const [granted, refused, impossible] = got as [number, number, number];
-  return { calls: answers.length, granted, refused, impossible, longest };
+  return { calls: answers.length, granted, refused, impossible, longest, latest };
+}
+
+/** A scene as the core reads it: names and values in turn, each before a NUL. What belongs to a limit follows it. */
+function textOf({ limits, ...others }: Scene): string {
+  const pairs = limits.flatMap(({ name, words, global }) => [["limit", name], ...words, ...(global ? [["global", ""]] : [])]);
+  for (const [name, value] of Object.entries(others)) {
+    if (Array.isArray(value)) pairs.push(...value.map((one) => [name, `${one}`]));
+    else if (value !== false) pairs.push([name, value === true ? "" : value]);
+  }
+  return pairs.flat().map((text) => `${text.replaceAll("\x01", "\x011").replaceAll("\0", "\x010")}\0`).join("");
 }
 
 function told<T>(ask: () => T): T {

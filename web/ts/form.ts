@@ -33,7 +33,7 @@ export function limitEditor(id: string, legend: string, changed: (form: LimitFor
 
   const tell = () => {
     const form: LimitForm = { ...shown, name: at<HTMLInputElement>("name").value, global: at<HTMLInputElement>("global").checked };
-    form.kind = at<HTMLSelectElement>("kind").value as LimitForm["kind"];
+    form.kind = at<HTMLSelectElement>("kind").value;
     for (const field of FIELDS) form[field] = at<HTMLInputElement>(field).value.trim();
     changed(form);
   };
@@ -59,7 +59,9 @@ export function limitEditor(id: string, legend: string, changed: (form: LimitFor
         complain(input, at(`${field}-fault`), faults.get(wordFor(form.kind, field)) ?? faults.get(field));
         if (SLIDERS.includes(field)) slide(at(`${field}-slider`), Number(form[field] || form.rate));
       }
-      complain(at<HTMLInputElement>("name"), at("name-fault"), faults.get("name") ?? faults.get("kind"));
+      const wrong = (["name", "kind"] as const).find((part) => faults.has(part)) ?? "name";
+      complain(at(wrong === "name" ? "kind" : "name"), at("name-fault"), undefined);
+      complain(at(wrong), at("name-fault"), faults.get(wrong));
     },
   };
 }
@@ -78,13 +80,14 @@ export function put(input: HTMLInputElement | HTMLTextAreaElement, value: string
 
 function slide(slider: HTMLInputElement, value: number): void {
   if (!Number.isFinite(value)) return;
-  if (value > Number(slider.max)) slider.max = `${10 ** Math.ceil(Math.log10(value))}`;
+  // Whoever moves it keeps its scale.
+  if (slider !== document.activeElement) slider.max = `${10 ** Math.max(1, Math.ceil(Math.log10(2 * value)))}`;
   slider.value = `${value}`;
 }
 
 function fieldOf(id: string, field: Field): string {
   const name = `${id}-${field}`;
-  const slider = `<input id="${name}-slider" data-of="${field}" type="range" min="${field === "rate" ? 1 : 0}" max="100" aria-label="${field}" tabindex="-1">`;
+  const slider = `<input id="${name}-slider" data-of="${field}" type="range" min="${field === "rate" ? 1 : 0}" max="100" aria-label="${field}">`;
   return `<div class="field"><label for="${name}" id="${name}-label">${field}</label>
     <input id="${name}" type="text" placeholder="${HINTS[field]}" autocomplete="off" spellcheck="false"${SLIDERS.includes(field) ? ' inputmode="decimal"' : ""}>
     ${SLIDERS.includes(field) ? slider : ""}<p class="fault" id="${name}-fault" role="alert"></p></div>`;

@@ -1,7 +1,7 @@
 // The pictures of the guides: drawn as the page draws, from what the core decides.
 import { type Trial, record } from "./core";
 import { type Frame, LEFT, RIGHT, bars, line } from "./plot";
-import { type LimitForm, type Scene, limit, triedOf } from "./scene";
+import { type LimitForm, limit, triedOf } from "./scene";
 
 /** The pictures by their names in `docs`. */
 export function pictures(): { [name: string]: string } {
@@ -16,7 +16,7 @@ function burst(): string {
   // The first and the last cost nothing: they are where the picture begins and ends.
   const calls = ["0,0", ...Array<string>(8).fill("1,1"), "1.499999,1", ...[1.5, 2, 2.5, 3, 3.5, 4].map((at) => `${at},1`), "6,0"];
   const csv = `time,cost\n${calls.join("\n")}\n`;
-  const { span, trials } = record({ ...BARE, limits: [triedOf(form)], csv });
+  const { span, trials } = record({ limits: [triedOf(form)], csv });
   const trial = trials[0]!;
   const frame = { width: WIDTH, height: 190, span, labelled: true };
   const x = (second: number) => LEFT + ((second * 1e6) / span) * (WIDTH - LEFT - RIGHT);
@@ -50,7 +50,7 @@ function kinds(): string {
   ];
   const traffic = ["burst size=100 every=10s for=20s from=55s", "constant rate=1 per=1s from=90s for=60s"];
   const limits = shown.map(([form]) => triedOf(form));
-  const { span, instants, trials } = record({ ...BARE, limits, traffic, work: "3s", funds: "150" });
+  const { span, instants, trials } = record({ limits, traffic, work: "3s", funds: "150" });
   const [gap, top, high] = [20, 58, 232];
   const width = (WIDTH - gap) / 2;
   const frame: Frame = { width, height: 92, span, labelled: false };
@@ -102,7 +102,6 @@ ${content.join("\n")}
 `;
 }
 
-const BARE: Scene = { limits: [], reserve: false, work: "", used: "", dies: "", lapses_after: "", funds: "", lend: "", traffic: [], csv: "", clicks: [], seed: 1 };
 const MARGIN = 18;
 // The colours of the page.
 const STYLE = `
@@ -115,6 +114,6 @@ text { font: 13px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill
 .title { font-size: 16px; font-weight: 600; fill: var(--ink); } .name { font-size: 14px; font-weight: 600; fill: var(--ink); }
 .end { text-anchor: end; } .grid { stroke: var(--grid); }
 .line { fill: none; stroke: var(--tokens); stroke-width: 1.5; stroke-linejoin: round; } .area { fill: var(--tokens); opacity: .13; }
-.bar.granted, text.granted, tspan.granted { fill: var(--granted); } .bar.refused, text.refused, tspan.refused { fill: var(--refused); }
+.bar.granted, text.granted, tspan.granted { fill: var(--granted); } .bar.refused { stroke: var(--refused); stroke-dasharray: 2.5 1; } text.refused, tspan.refused { fill: var(--refused); }
 tspan.tokens { fill: var(--tokens); }
 `;

@@ -1,13 +1,13 @@
 // The page: what is filled in becomes a scene, the core records it, and a cursor plays the record.
-import { Answer, type Fault, Faulty, type Record, type Slices, type Trial, record, recorded, rust } from "./core";
+import { Answer, END, type Fault, Faulty, type Record, type Slices, type Trial, record, recorded, rust } from "./core";
 import { complain, limitEditor, put } from "./form";
-import { LEFT, RIGHT, bars, busiest, instantText, line, spanText, tokensText } from "./plot";
+import { LEFT, RIGHT, balanceText, bars, busiest, instantText, line, spanText, tokensText } from "./plot";
 import { PRESETS } from "./presets";
-import { ENDS, type LimitForm, type State, commandOf, hashOf, isLent, sceneOf, stateOf, tomlOf, triedOf } from "./scene";
+import { type Asking, type LimitForm, type State, WORDS, askingOf, commandOf, hashOf, sceneOf, stateOf, tomlOf, triedOf } from "./scene";
 
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
-const WORDS = [...ENDS, "funds", "lend"] as const;
-const inputs = { calls: at<HTMLTextAreaElement>("calls"), ...Object.fromEntries(WORDS.map((word) => [word, at<HTMLInputElement>(word)])) as { [word in (typeof WORDS)[number]]: HTMLInputElement } };
+const TEXTS = [...WORDS, "lend"] as const;
+const calls = at<HTMLTextAreaElement>("calls");
 const SIDES = ["A", "B"] as const;
 /** Rows of the table of calls. */
 const ROWS = 8;
@@ -16,9 +16,29 @@ const WHOLE = 12_000;
 /** How long the page records in a frame, in milliseconds: the rest of it is for drawing, and for whoever types. */
 const BUDGET = 8;
 const SPAN_STEPS = 1000;
+/** Of so many callers one is chosen. */
+const MOST_KEYS = 200;
+/** Browsers bear a new address so often, in milliseconds: WebKit a hundred times in half a minute. */
+const PATIENCE = 400;
+/** What is said of a call that ends, as the core numbers it. */
+const ENDED = ["its work ends", "nobody has settled it, it lapses", "its lease runs out"];
+
+/** What happens at an instant: a call is made, or one ends, under the limits of these sides. */
+interface Step {
+  at: number;
+  call: number;
+  /** How it ends; `undefined` where it is made. */
+  by?: number;
+  sides: number[];
+  /** How many calls are made by then. */
+  made: number;
+  /** How many numbers of the levels tell of the time up to it, of each of these sides. */
+  seen: number[];
+}
 
 let state: State = stateOf(location.hash) ?? structuredClone(PRESETS[0]!.state);
 let csv = "";
+let file = "";
 let shown: Record;
 /** The scene that `shown` is the record of: the last one without faults. */
 let good: State = state;
@@ -30,6 +50,11 @@ let toEnd = false;
 /** Grants and refusals of each trial before each call. */
 let sums: Uint32Array[] = [];
 let now = 0;
+/** What happens, in its order, and how much of it has happened. */
+let steps: Step[] = [];
+let done = 0;
+/** All who call, in the order of their first calls. */
+let keys: string[] = [];
 let playing: { since: number; from: number } | undefined;
 let language: "rust" | "toml" | "command" = "rust";
 
@@ -68,7 +93,7 @@ async function update(cursor: "keep" | "end"): Promise<boolean> {
     }
     show(record, own, toEnd);
     toEnd = false;
-    history.replaceState(null, "", hashOf(own));
+    remember();
   } catch (error) {
     if (!(error instanceof Faulty)) throw error;
     if (state === own) fill(error.faults);
@@ -80,6 +105,28 @@ async function update(cursor: "keep" | "end"): Promise<boolean> {
     at("trials").ariaBusy = `${newest !== undefined}`;
   }
   return true;
+}
+
+let remembered = 0;
+let remembering: ReturnType<typeof setTimeout> | undefined;
+
+/** Has the address hold what is shown; not each time at once. */
+function remember(): void {
+  if (remembering !== undefined) return;
+  const write = () => {
+    remembering = undefined;
+    remembered = performance.now();
+    history.replaceState(null, "", hashOf(good));
+  };
+  const rest = remembered + PATIENCE - performance.now();
+  if (remembered === 0 || rest <= 0) write();
+  else remembering = setTimeout(write, rest);
+}
+
+/** Forgets what was to be written. */
+function forgetAddress(): void {
+  clearTimeout(remembering);
+  remembering = undefined;
 }
 
 /** Records for as long as a frame has time for it. */
@@ -96,6 +143,8 @@ function show(record: Record, of: State, toEnd: boolean): void {
   const atEnd = toEnd || now >= shown.span;
   [shown, good] = [record, of];
   sums = record.trials.map(sumsOf);
+  steps = stepsOf(record);
+  keys = [...new Set(record.keys)];
   draw();
   seek(atEnd ? record.span : now);
 }
@@ -109,20 +158,22 @@ function fill(faults: Fault[]): void {
   editors[1]!.element.hidden = state.limits.length < 2;
   at("compare").textContent = state.limits.length < 2 ? "Compare with a second limit" : "Only limit A";
   const told = (start: string) => faults.find((fault) => fault.place.startsWith(start))?.message;
-  if (inputs.calls !== document.activeElement) put(inputs.calls, state.calls);
-  complain(inputs.calls, at("calls-fault"), told("traffic"));
-  at("lending").hidden = !(state.limits[1]?.global ?? false) && state.lend === "";
-  for (const name of WORDS) {
-    put(inputs[name], state[name]);
-    complain(inputs[name], at(`${name}-fault`), told(name));
+  if (calls !== document.activeElement) put(calls, state.calls);
+  complain(calls, at("calls-fault"), told("traffic"));
+  at("lending").hidden = state.limits.length < 2;
+  at<HTMLSelectElement>("asking").value = state.asking;
+  at<HTMLInputElement>("lend").disabled = state.asking !== "lend";
+  for (const name of TEXTS) {
+    const input = at<HTMLInputElement>(name);
+    put(input, state[name]);
+    complain(input, at(`${name}-fault`), told(name));
   }
   complain(null, at("csv-fault"), told("csv"));
   complain(null, at("scene-fault"), told("scene") ?? told("clicks"));
-  put(at<HTMLInputElement>("seed"), `${state.seed}`);
   at<HTMLInputElement>("reserve").checked = state.reserve;
   at<HTMLButtonElement>("forget").disabled = state.clicks.length === 0;
   at("recorded").hidden = csv === "";
-  inputs.calls.disabled = csv !== "";
+  calls.disabled = csv !== "";
 }
 
 // What is seen.
@@ -139,26 +190,44 @@ function draw(): void {
   const high = Math.max(low + 1e6, ...highs);
   const frame = { width, height: 120, span: shown.span, labelled: false };
   const least = Math.min(0, ...shown.trials.map((trial) => extreme(trial.used, Math.min)));
-  const highest = Math.max(1e6, ...shown.trials.map((trial) => trial.bound));
+  const bounds = shown.trials.map((trial) => (trial.bound < Infinity ? trial.bound : extreme(trial.used, Math.max)));
+  const highest = Math.max(1e6, ...bounds);
   const most = busiest(frame, shown.instants);
   shown.trials.forEach((trial, side) => {
     const form = good.limits[side]!;
     const part = (name: string) => place.children[side]!.querySelector<HTMLElement>(`.${name}`)!;
-    const lent = side === 1 && isLent(good);
-    part("name").textContent = lent ? `${good.limits[0]!.name} and ${form.name}` : form.name;
-    part("kind").textContent = lent ? `lent above ${good.lend}` : form.kind.replace("_", " ");
+    const asking = side === 1 ? askingOf(good) : "alone";
+    part("name").textContent = named(side);
+    part("kind").textContent = asking === "lend" ? `lent above ${good.lend || 0}` : asking === "in_turn" ? `balance of ${form.name}` : form.kind.replace("_", " ");
     part("callers").textContent = callers(trial);
     part("balance").innerHTML = line(frame, trial.levels, low, high, { tone: "tokens" });
-    part("answers").innerHTML = bars({ ...frame, height: 90 }, shown.instants, trial.answers, most);
-    const caller = form.global ? "all callers" : shown.keys[0] || "all callers";
+    part("answers").innerHTML = bars({ ...frame, height: 90 }, shown.instants, trial.answers, most, trial.waits);
+    const caller = form.global ? "all callers" : watched() || "all callers";
     part("balance-title").textContent = `balance of ${caller}, in tokens`;
-    part("bound-title").innerHTML = `${escaped(used(form, caller))}: <span class="told">never above ${tokensText(trial.bound)}</span>`;
-    const bounded = { tone: "used", bound: trial.bound };
+    const told = trial.bound < Infinity ? `never above ${tokensText(trial.bound)}` : "reservations are unbounded";
+    part("bound-title").innerHTML = `${escaped(used(form, caller))}: <span class="told">${told}</span>`;
+    const bounded = trial.bound < Infinity ? { tone: "used", bound: trial.bound } : { tone: "used" };
     part("used").innerHTML = line({ ...frame, labelled: true }, trial.used, least, highest, bounded);
-    part("sum").textContent = summary(form, trial);
+    part("sum").textContent = summary(side, trial);
   });
-  at("heads").innerHTML = `<tr><th scope="col">at</th><th scope="col">caller</th><th scope="col">cost</th>${good.limits.map((form) => `<th scope="col">${escaped(form.name)}</th>`).join("")}</tr>`;
+  const watch = at<HTMLSelectElement>("watch");
+  watch.replaceChildren(...keys.slice(0, MOST_KEYS).map((key) => new Option(key || "all callers", key)));
+  watch.value = watched();
+  watch.disabled = keys.length < 2;
+  at("heads").innerHTML = `<tr><th scope="col">at</th><th scope="col">caller</th><th scope="col">cost</th>${good.limits.map((_, side) => `<th scope="col">${escaped(named(side))}</th>`).join("")}</tr>`;
   write();
+}
+
+/** The limits that are asked on a side. */
+function named(side: number): string {
+  const names = good.limits.map((form) => form.name);
+  const asking = side === 1 ? askingOf(good) : "alone";
+  return asking === "alone" ? names[side]! : names.join(asking === "lend" ? " and " : ", else ");
+}
+
+/** Whose balance is shown. */
+function watched(): string {
+  return keys.includes(good.watch) ? good.watch : (keys[0] ?? "");
 }
 
 function panel(side: number): string {
@@ -166,7 +235,7 @@ function panel(side: number): string {
     <dl><div><dt>granted</dt><dd class="granted"></dd></div><div><dt>refused</dt><dd class="refused"></dd></div><div><dt>balance</dt><dd class="left"></dd></div></dl>
     <p class="callers"></p><p class="sum hidden"></p>
     <div class="plots" data-plots><h3 class="balance-title"></h3><div class="balance"></div>
-    <h3>calls: <span class="granted">granted</span>, and on top <span class="refused">refused</span></h3><div class="answers"></div>
+    <h3>calls: <span class="granted">granted</span>, on top <span class="refused">refused</span>; lines are waits</h3><div class="answers"></div>
     <h3 class="bound-title"></h3><div class="used"></div><div class="later"></div></div></article>`;
 }
 
@@ -199,17 +268,23 @@ function callers(trial: Trial): string {
   return `granted in all: ${[...got].map(([name, [granted, calls]]) => `${name} ${granted} of ${calls}`).join(", ")}`;
 }
 
-function summary(form: LimitForm, { figures }: Trial): string {
-  const worst = figures.longest > 0 ? ` The longest wait told was ${spanText(figures.longest)}.` : "";
-  return `${form.name}: of ${figures.calls} calls ${figures.granted} are granted and ${figures.refused} refused.${worst}`;
+function summary(side: number, { figures }: Trial): string {
+  const { calls, granted, impossible, longest, latest } = figures;
+  const never = impossible > 0 ? ` ${impossible} of these cost more than can ever be granted.` : "";
+  const worst = longest > 0 ? ` The longest wait told was ${spanText(longest)}.` : "";
+  const last = latest > 0 ? ` The longest wait of a reservation is ${spanText(latest)}.` : "";
+  return `${named(side)}: of ${calls} calls ${granted} are granted and ${calls - granted} refused.${never}${worst}${last}`;
 }
 
-/** Moves the cursor, and tells what is there. */
-function seek(to: number): void {
+/** Moves the cursor, and tells what is there: all that happens by then, or so many steps of it. */
+function seek(to: number, by = stepsBy(to)): void {
   now = Math.max(0, Math.min(to, shown.span));
-  const calls = callsBy(now);
-  at<HTMLInputElement>("cursor").value = `${Math.round((now / shown.span) * SPAN_STEPS)}`;
+  done = by;
+  const calls = steps[done - 1]?.made ?? 0;
+  const cursor = at<HTMLInputElement>("cursor");
+  cursor.value = `${Math.round((now / shown.span) * SPAN_STEPS)}`;
   at("clock").textContent = instantText(now, shown.span);
+  cursor.setAttribute("aria-valuetext", instantText(now, shown.span));
   shown.trials.forEach((trial, side) => {
     const element = at("trials").children[side] as HTMLElement;
     element.style.setProperty("--now", `${now / shown.span}`);
@@ -219,7 +294,7 @@ function seek(to: number): void {
     const granted = sums[side]![calls]!;
     tell("granted", `${granted}`);
     tell("refused", `${calls - granted}`);
-    tell("left", tokensText(levelAt(trial.levels, now)));
+    tell("left", balanceText(level(trial, side)));
   });
   table(calls);
 }
@@ -239,7 +314,7 @@ function table(calls: number): void {
 }
 
 function answerOf(trial: Trial, call: number): [string, string] {
-  const [wait, left] = [trial.waits[call]!, tokensText(trial.balances[call]!)];
+  const [wait, left] = [trial.waits[call]!, balanceText(trial.balances[call]!)];
   switch (trial.answers[call] as Answer) {
     case Answer.Granted:
       return wait > 0 ? ["granted", `granted, ready in ${spanText(wait)}`] : ["granted", `granted, ${left} left`];
@@ -274,16 +349,22 @@ function frame(time: number): void {
   requestAnimationFrame(frame);
 }
 
-/** Goes one call on, or one back. */
+/** Goes one step on, or one back. */
 function step(by: 1 | -1): void {
   pause();
-  const calls = callsBy(now);
-  const call = by > 0 ? calls : callsBefore(shown.instants[calls - 1] ?? 0) - 1;
-  seek(call < 0 ? 0 : (shown.instants[call] ?? shown.span));
-  const last = callsBy(now) - 1;
-  if (last < 0) return say("before the first call");
-  const answers = shown.trials.map((trial, side) => `${good.limits[side]!.name}: ${answerOf(trial, last)[1]}`);
-  say(`${instantText(now, shown.span)}, ${shown.keys[last]}: ${answers.join("; ")}`);
+  const to = Math.max(0, done + by);
+  if (to > steps.length) return seek(shown.span);
+  const last = steps[to - 1];
+  seek(last?.at ?? 0, to);
+  say(last === undefined ? "before the first call" : told(last));
+}
+
+function told({ at, call, by, sides }: Step): string {
+  const each = sides.map((side) => {
+    const trial = shown.trials[side]!;
+    return `${named(side)}: ${by === undefined ? answerOf(trial, call)[1] : `${ENDED[by]}, ${balanceText(level(trial, side))} left`}`;
+  });
+  return `${instantText(at, shown.span)}, ${shown.keys[call] || "all"}: ${each.join("; ")}`;
 }
 
 function say(text: string): void {
@@ -295,7 +376,8 @@ async function callNow(): Promise<void> {
   const clicks = [...state.clicks, instant].sort((one, other) => one - other);
   const isShown = await change({ clicks });
   const trial = shown.trials[0];
-  if (isShown && trial !== undefined) say(`your call: ${answerOf(trial, callsBy(instant) - 1)[1]}`);
+  const call = last(shown.instants.length, (place) => shown.instants[place]! <= instant) - 1;
+  if (isShown && trial !== undefined) say(`your call: ${answerOf(trial, call)[1]}`);
 }
 
 // What is taken away.
@@ -307,25 +389,42 @@ function write(): void {
 function text(): string {
   switch (language) {
     case "rust": {
-      const constants = good.limits.map((form) => rust(triedOf(form)));
-      const used = ["DAY", "HOUR", "MINUTE", "SECOND", "Tokens"].filter((word) => constants.some((one) => one.includes(word)));
-      const [own, shared] = constants.map((one) => /const (\w+)/.exec(one)![1]);
-      const lent = isLent(good)
-        ? `\n\n// consume_all(first_of([vec![${own}.key(caller), ${shared}.global()], vec![${shared}.global().leaving(${good.lend})]]))`
-        : "";
-      const duration = constants.some((one) => one.includes("Duration")) ? "use std::time::Duration;\n" : "";
-      const names = ["Limit", ...used].sort();
-      return `${duration}use tollgate::${names.length > 1 ? `{${names.join(", ")}}` : "Limit"};\n\n${constants.join("\n")}${lent}`;
+      const parts = good.limits.map((form) => /^const (\w+)(.* = )(.*)$/.exec(rust(triedOf(form)))!.slice(1) as [string, string, string]);
+      const [own, other] = parts;
+      if (own?.[0] === other?.[0] && other !== undefined) other[0] += "_2";
+      // What a name quotes is no constant.
+      const words = new Set(parts.flatMap(([, , expression]) => expression.replaceAll(/"(\\.|[^"\\])*"/g, "").match(/\w+/g) ?? []));
+      const names = ["Limit", ...["DAY", "HOUR", "MINUTE", "SECOND", "Tokens"].filter((word) => words.has(word))].sort();
+      const duration = words.has("Duration") ? "use std::time::Duration;\n" : "";
+      const uses = `${duration}use tollgate::${names.length > 1 ? `{${names.join(", ")}}` : "Limit"};`;
+      const constants = parts.map(([name, ...rest]) => `const ${name}${rest.join("")}`);
+      return [uses, constants.join("\n"), asked(parts.map(([name]) => name)).map((line) => `// ${line}`).join("\n")].join("\n\n");
     }
     case "toml":
       return good.limits.map(tomlOf).join("\n\n");
     case "command":
-      return commandOf(good);
+      return commandOf(good, file, shown.keys[0] || "you");
   }
 }
 
+/** How the constants of these names are asked, and what is done besides. */
+function asked(names: string[]): string[] {
+  const lapses = good.lapses_after ? `.lapses_after(/* ${good.lapses_after} */)` : "";
+  const keyed = good.limits.map((form, side) => `${names[side]}.${form.global ? "global()" : "key(caller)"}`);
+  const [own = "", other = ""] = keyed.map((request) => request + lapses);
+  const lines = keyed.filter((_, side) => good.funds !== "" && good.limits[side]!.kind === "wallet").map((request) => `gate.credit(${request}.cost(/* ${good.funds} */)).await?`);
+  const asking = askingOf(good);
+  if (asking === "lend") lines.push(`gate.consume_all(first_of([vec![${own}, ${other}], vec![${other}.leaving(/* ${good.lend || 0} */)]])).await?`);
+  if (asking === "in_turn") lines.push(`gate.consume_all(first_of([${own}, ${other}])).await?`);
+  const verb = (form: LimitForm) => (form.kind === "concurrency" ? "acquire" : good.reserve ? "reserve" : "consume");
+  if (asking === "alone") lines.push(...good.limits.map((form, side) => `gate.${verb(form)}(${keyed[side]}${lapses}).await?`));
+  if (good.work !== "" && good.used !== "") lines.push(`after ${good.work}: gate.settle(grant, /* ${good.used} */).await?`);
+  else if (good.work !== "" && good.limits.some((form) => form.kind === "concurrency")) lines.push(`after ${good.work}: lease.release().await?`);
+  return lines;
+}
+
 async function copy(button: HTMLElement, copied: string): Promise<void> {
-  const word = button.textContent ?? "";
+  const word = (button.dataset["word"] ??= button.textContent ?? "");
   try {
     await navigator.clipboard.writeText(copied);
   } catch {
@@ -345,19 +444,41 @@ async function copy(button: HTMLElement, copied: string): Promise<void> {
 
 // Records.
 
-/** How many calls are made by an instant. */
-function callsBy(instant: number): number {
-  return callsBefore(instant + 0.5);
+/** How much happens by an instant: nothing by the start, so that the first call is a step. */
+function stepsBy(instant: number): number {
+  return instant <= 0 ? 0 : last(steps.length, (place) => steps[place]!.at <= instant);
 }
 
-function callsBefore(instant: number): number {
-  let [low, high] = [0, shown.instants.length];
+/** How many come before the first that is not so. */
+function last(count: number, isSo: (place: number) => boolean): number {
+  let [low, high] = [0, count];
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (shown.instants[middle]! < instant) low = middle + 1;
+    if (isSo(middle)) low = middle + 1;
     else high = middle;
   }
   return low;
+}
+
+/** Calls, and ends of calls in between: those of both sides are one step where they are the same. */
+function stepsOf({ instants, trials }: Record): Step[] {
+  const all: Step[] = [];
+  const places = trials.map(() => 0);
+  const sides = trials.map((_, side) => side);
+  for (let call = 0; call <= instants.length; call += 1) {
+    for (;;) {
+      const heads = sides.map((side) => [...trials[side]!.ends.subarray(places[side], places[side]! + END.length)] as [number, number, number, number, number]);
+      const due = sides.filter((side) => heads[side]!.length > 0 && heads[side]![3] <= call);
+      const first = due.sort((one, other) => heads[one]![0] - heads[other]![0] || heads[one]![1] - heads[other]![1] || one - other)[0];
+      if (first === undefined) break;
+      const [at, of, by] = heads[first]!;
+      const same = due.filter((side) => heads[side]![0] === at && heads[side]![1] === of && heads[side]![2] === by);
+      all.push({ at, call: of, by, sides: same, made: call, seen: same.map((side) => heads[side]![4]) });
+      for (const side of same) places[side]! += END.length;
+    }
+    if (call < instants.length) all.push({ at: instants[call]!, call, sides, made: call + 1, seen: trials.map((trial) => trial.seen[call]!) });
+  }
+  return all;
 }
 
 function sumsOf(trial: Trial): Uint32Array {
@@ -366,15 +487,15 @@ function sumsOf(trial: Trial): Uint32Array {
   return sums;
 }
 
-/** The last balance that was noted by an instant. */
-function levelAt(levels: Float64Array, instant: number): number {
-  let [low, high] = [0, levels.length / 2];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (levels[2 * middle]! <= instant) low = middle + 1;
-    else high = middle;
+/** The balance at the cursor: as it was noted last, or, with more to come at this instant, at the last step. */
+function level({ levels }: Trial, side: number): number {
+  if (done === last(steps.length, (place) => steps[place]!.at <= now)) return levels[Math.max(1, 2 * last(levels.length / 2, (place) => levels[2 * place]! <= now) - 1)]!;
+  for (let place = done - 1; place >= 0; place -= 1) {
+    const { sides, seen } = steps[place]!;
+    const at = sides.indexOf(side);
+    if (at >= 0) return levels[Math.max(1, seen[at]! - 1)]!;
   }
-  return levels[Math.max(0, 2 * low - 1)]!;
+  return levels[1]!;
 }
 
 function extreme(points: Float64Array, choose: (one: number, other: number) => number): number {
@@ -404,20 +525,17 @@ function start(): void {
   at("preset").addEventListener("change", () => choose(Number(at<HTMLSelectElement>("preset").value)));
 
   at("setup").addEventListener("submit", (event) => event.preventDefault());
-  inputs.calls.addEventListener("input", () => change({ calls: inputs.calls.value }));
-  for (const name of WORDS) inputs[name].addEventListener("input", () => change({ [name]: inputs[name].value.trim() }));
-  at("seed").addEventListener("input", () => {
-    const seed = at<HTMLInputElement>("seed").valueAsNumber;
-    if (Number.isSafeInteger(seed) && seed >= 0) change({ seed });
-  });
+  calls.addEventListener("input", () => change({ calls: calls.value }));
+  for (const name of TEXTS) at(name).addEventListener("input", () => change({ [name]: at<HTMLInputElement>(name).value.trim() }));
+  at("asking").addEventListener("change", () => change({ asking: at<HTMLSelectElement>("asking").value as Asking }));
+  at("watch").addEventListener("change", () => change({ watch: at<HTMLSelectElement>("watch").value }));
   at("reserve").addEventListener("change", () => change({ reserve: at<HTMLInputElement>("reserve").checked }));
   for (const button of document.querySelectorAll<HTMLElement>("[data-add]")) {
     button.addEventListener("click", () => change({ calls: `${state.calls}\n${button.dataset["add"]}`.trim() }));
   }
   at("csv").addEventListener("change", () => void load());
   at("drop").addEventListener("click", () => {
-    csv = "";
-    at<HTMLInputElement>("csv").value = "";
+    [csv, file] = ["", ""];
     update("end");
   });
 
@@ -461,17 +579,18 @@ function start(): void {
     });
   });
   at("copy").addEventListener("click", () => void copy(at("copy"), text()));
-  at("link").addEventListener("click", () => void copy(at("link"), location.href));
+  at("link").addEventListener("click", () => void copy(at("link"), location.href.replace(/#.*/, "") + hashOf(good)));
 
   addEventListener("hashchange", () => {
     const linked = stateOf(location.hash);
     if (linked !== undefined && hashOf(linked) !== hashOf(state)) {
-      state = linked;
-      named();
+      forgetAddress();
+      [state, csv, file] = [linked, "", ""];
+      preset();
       update("end");
     }
   });
-  named();
+  preset();
   open();
   let width = innerWidth;
   addEventListener("resize", () => {
@@ -485,7 +604,7 @@ function start(): void {
 function open(): void {
   try {
     show(record(sceneOf(state, csv)), state, true);
-    history.replaceState(null, "", hashOf(state));
+    remember();
     fill([]);
   } catch (error) {
     if (!(error instanceof Faulty)) throw error;
@@ -497,27 +616,32 @@ function open(): void {
 }
 
 function choose(place: number): void {
-  const preset = PRESETS[place];
-  if (preset === undefined) return;
+  const example = PRESETS[place];
+  if (example === undefined) return;
   pause();
-  csv = "";
-  state = structuredClone(preset.state);
-  named();
+  [csv, file] = ["", ""];
+  state = structuredClone(example.state);
+  preset();
   update("end");
 }
 
 /** Names the preset that this is. */
-function named(): void {
+function preset(): void {
   const place = PRESETS.findIndex((preset) => hashOf(preset.state) === hashOf(state));
   at<HTMLSelectElement>("preset").value = place < 0 ? "" : `${place}`;
   at("point").textContent = PRESETS[place]?.point ?? "";
 }
 
 async function load(): Promise<void> {
-  const file = at<HTMLInputElement>("csv").files?.[0];
-  if (file === undefined) return;
-  csv = await file.text();
-  at("recorded").querySelector("span")!.textContent = `${file.name}: it stays on this machine, and no link carries it.`;
+  const input = at<HTMLInputElement>("csv");
+  const chosen = input.files?.[0];
+  if (chosen === undefined) return;
+  [csv, file] = [await chosen.text(), chosen.name];
+  // So that the same file can be chosen again.
+  input.value = "";
+  at<HTMLSelectElement>("preset").value = "";
+  at("point").textContent = "";
+  at("recorded").querySelector("span")!.textContent = `${file}: it stays on this machine, and no link carries it.`;
   update("end");
 }
 

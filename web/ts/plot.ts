@@ -32,29 +32,40 @@ export interface LineParts {
   bound?: number;
 }
 
-/** Calls by bars, each of as many calls as it stands for; what was refused on top of what was granted. */
-export function bars(frame: Frame, instants: Float64Array, answers: Uint8Array, most: number): string {
+/**
+ * Calls by bars, each of as many calls as it stands for; what was refused on top of what was granted, and striped. A
+ * line leads from a bar to the last instant that one of its calls was told, with a mark at each.
+ */
+export function bars(frame: Frame, instants: Float64Array, answers: Uint8Array, most: number, waits?: Float64Array): string {
   const count = barsOf(frame);
+  const told: Set<number>[] = [];
   const granted = new Float64Array(count);
   const refused = new Float64Array(count);
   instants.forEach((at, call) => {
     const bar = Math.min(count - 1, Math.floor((at / frame.span) * count));
     const which = answers[call] === 0 ? granted : refused;
     which[bar] = (which[bar] ?? 0) + 1;
+    const wait = waits?.[call] ?? 0;
+    if (wait > 0) (told[bar] ??= new Set()).add(Math.round(LEFT + Math.min((at + wait) / frame.span, 1) * inner(frame)));
   });
   const y = vertical(frame, 0, most);
   // One call among hundreds is seen, too.
   const high = (calls: number) => Math.max(2, y(0) - y(calls));
   const wide = inner(frame) / count;
-  let [good, bad] = ["", ""];
+  let [good, bad, lines] = ["", "", ""];
   for (let place = 0; place < count; place += 1) {
     const [some, others] = [granted[place] ?? 0, refused[place] ?? 0];
     const x = (LEFT + place * wide).toFixed(1);
     const bar = (low: number, calls: number) => `M${x} ${low.toFixed(1)}h${(wide - 1).toFixed(1)}v${(-high(calls)).toFixed(1)}h${(1 - wide).toFixed(1)}z`;
+    const edge = y(0) - (some > 0 ? high(some) : 0);
     if (some > 0) good += bar(y(0), some);
-    if (others > 0) bad += bar(y(0) - (some > 0 ? high(some) : 0), others);
+    // A stroke as wide as a bar, which is striped as it is dashed.
+    if (others > 0) bad += `M${(LEFT + place * wide + (wide - 1) / 2).toFixed(1)} ${edge.toFixed(1)}v${(-high(others)).toFixed(1)}`;
+    const ends = [...(told[place] ?? [])];
+    const top = (edge - (others > 0 ? high(others) : 0)).toFixed(1);
+    if (ends.length > 0) lines += `M${x} ${top}H${Math.max(...ends)}${ends.map((end) => `M${end} ${top}v5`).join("")}`;
   }
-  return svg(frame, `${axes(frame, most % 2 === 0 ? [0, most / 2, most] : [0, most], y, 1)}<path class="bar granted" d="${good}"/><path class="bar refused" d="${bad}"/>`);
+  return svg(frame, `${axes(frame, most % 2 === 0 ? [0, most / 2, most] : [0, most], y, 1)}<path class="bar granted" d="${good}"/><path class="bar refused" stroke-width="${(wide - 1).toFixed(1)}" d="${bad}"/><path class="wait" d="${lines}"/>`);
 }
 
 /** The most calls of any bar. */
@@ -80,8 +91,13 @@ export function instantText(micros: number, span: number): string {
 }
 
 /** Micro-tokens as tokens. */
-export function tokensText(micros: number, digits = 2): string {
-  return trimmed(micros / 1e6, digits).replace("-", "−");
+export function tokensText(micros: number): string {
+  return trimmed(micros / 1e6, 6).replace("-", "−");
+}
+
+/** A balance, to two decimals and never more than it is: with 0.996 a call of 1 is refused. */
+export function balanceText(micros: number): string {
+  return tokensText(Math.floor(micros / 1e4) * 1e4);
 }
 
 function unitOf(micros: number): [number, string, number] {

@@ -8,7 +8,9 @@ export interface Preset {
   state: State;
 }
 
-const bare = { reserve: false, work: "", used: "", dies: "", lapses_after: "", funds: "", lend: "", seed: 1, clicks: [] };
+const bare: Omit<State, "limits" | "calls"> = {
+  asking: "alone", lend: "", reserve: false, work: "", used: "", dies: "", lapses_after: "", funds: "", seed: "", watch: "", clicks: [],
+};
 
 export const PRESETS: readonly Preset[] = [
   {
@@ -56,6 +58,7 @@ export const PRESETS: readonly Preset[] = [
         limit("own", "token_bucket", { rate: "10", per: "1s", capacity: "20" }),
         limit("shared", "token_bucket", { rate: "100", per: "1s", capacity: "300", global: true }),
       ],
+      asking: "lend",
       lend: "200",
       calls: "poisson rate=4 per=1s clients=9 key=quiet for=10s\nburst size=10 every=5s clients=9 key=quiet for=10s\npoisson rate=500 per=1s key=noisy for=10s",
     },
@@ -123,6 +126,17 @@ export const PRESETS: readonly Preset[] = [
       funds: "40",
       limits: [limit("prepaid", "wallet"), limit("overdraft", "wallet", { max_reserved: "20" })],
       calls: "poisson rate=3 per=1s for=30s key=tenant",
+    },
+  },
+  {
+    title: "A plan, then credits",
+    point: "Where the plan of twenty a minute refuses, bought credits pay. With the next minute the plan pays again.",
+    state: {
+      ...bare,
+      asking: "in_turn",
+      funds: "30",
+      limits: [limit("plan", "fixed_window", { rate: "20", per: "1m", start: "0s" }), limit("credits", "wallet")],
+      calls: "poisson rate=1 per=1s for=120s key=customer",
     },
   },
 ];

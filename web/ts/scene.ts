@@ -15,46 +15,46 @@ export type Kind = (typeof KINDS)[number];
 export const FIELDS = ["rate", "per", "capacity", "start", "resolution", "max_reserved", "shards"] as const;
 export type Field = (typeof FIELDS)[number];
 
-/** A limit as it is filled in. What is empty is not given. */
-export type LimitForm = { name: string; kind: Kind; global: boolean } & { [field in Field]: string };
+/** A limit as it is filled in. What is empty is not given. A link may name a kind that there is not. */
+export type LimitForm = { name: string; kind: Kind | (string & {}); global: boolean } & { [field in Field]: string };
 
-/** How calls end. */
-export const ENDS = ["work", "used", "dies", "lapses_after"] as const;
+/** How calls end, what wallets hold, and what random traffic begins with. */
+export const WORDS = ["work", "used", "dies", "lapses_after", "funds", "seed"] as const;
+
+/** How the second limit is asked: by itself, where the first refuses, or with it, where the rest is lent. */
+export type Asking = "alone" | "in_turn" | "lend";
 
 /** All that a link carries. */
-export interface State {
+export type State = { [word in (typeof WORDS)[number]]: string } & {
   limits: LimitForm[];
+  asking: Asking;
+  /** What stays behind of the second limit, where the rest is lent. */
+  lend: string;
   /** A pattern a line. */
   calls: string;
   reserve: boolean;
-  work: string;
-  /** What a call has used when its work ends. */
-  used: string;
-  /** Every so many-th client dies. */
-  dies: string;
-  lapses_after: string;
-  funds: string;
-  /** What stays behind of the second limit, where the rest is lent. */
-  lend: string;
-  seed: number;
+  /** Whose balance is shown; the first caller's, if nobody is called so. */
+  watch: string;
   /** Calls made by hand, in microseconds since the start. */
   clicks: number[];
-}
+};
 
 /** What the core tries. */
 export interface Scene {
   limits: Tried[];
-  reserve: boolean;
-  work: string;
-  used: string;
-  dies: string;
-  lapses_after: string;
-  funds: string;
-  lend: string;
-  traffic: string[];
-  csv: string;
-  clicks: { at: number; cost: string }[];
-  seed: number;
+  reserve?: boolean;
+  work?: string;
+  used?: string;
+  dies?: string;
+  lapses_after?: string;
+  funds?: string;
+  lend?: string;
+  in_turn?: boolean;
+  traffic?: string[];
+  csv?: string;
+  click?: number[];
+  seed?: string;
+  watch?: string;
 }
 
 /** A limit by its words in a limits file, in their order. */
@@ -65,10 +65,8 @@ export interface Tried {
 }
 
 /** The fields that a kind takes. */
-export function fieldsOf(kind: Kind): readonly Field[] {
+export function fieldsOf(kind: string): readonly Field[] {
   switch (kind) {
-    case "token_bucket":
-      return ["rate", "per", "capacity", "max_reserved", "shards"];
     case "fixed_window":
       return ["rate", "per", "capacity", "start", "max_reserved", "shards"];
     case "stepped_bucket":
@@ -79,17 +77,19 @@ export function fieldsOf(kind: Kind): readonly Field[] {
       return ["rate", "per"];
     case "wallet":
       return ["max_reserved"];
+    default:
+      return ["rate", "per", "capacity", "max_reserved", "shards"];
   }
 }
 
 /** What a limits file calls a field of this kind. */
-export function wordFor(kind: Kind, field: Field): string {
+export function wordFor(kind: string, field: Field): string {
   if (kind === "concurrency" && field === "per") return "lease";
   if (kind === "wallet" && field === "max_reserved") return "overdraft";
   return field;
 }
 
-export function limit(name: string, kind: Kind, fields: Partial<Omit<LimitForm, "name" | "kind">> = {}): LimitForm {
+export function limit(name: string, kind: string, fields: Partial<Omit<LimitForm, "name" | "kind">> = {}): LimitForm {
   const empty = { rate: "", per: "", capacity: "", start: "", resolution: "", max_reserved: "", shards: "" };
   return { name, kind, global: false, ...empty, ...fields };
 }
@@ -119,36 +119,50 @@ export function tomlOf(form: LimitForm): string {
   return [`[${nameOf(form)}]`, ...entries(form)].join("\n");
 }
 
-/** The command that tries the same. */
-export function commandOf(state: State): string {
+/**
+ * The command that tries the same: on the calls of a file, if it has a name, and on those by hand of this caller. What
+ * the command cannot do it says.
+ */
+export function commandOf(state: State, file: string, caller: string): string {
   const quoted = (text: string) => `'${text.replaceAll("'", "'\\''")}'`;
   const options = state.limits.map((form) => {
     const table = `${nameOf(form)} = { ${entries(form).join(", ")} }`;
     return `${form.global ? "--global" : "--limit"} ${quoted(table)}`;
   });
   if (state.limits.length > 1) options.unshift("--compare");
-  options.push(...patterns(state).map((pattern) => `--traffic ${quoted(pattern)}`));
-  if (isLent(state)) options.push(`--lend-above ${quoted(state.lend)}`);
+  const traffic = file === "" ? [...patterns(state), ...byHand(state, caller)].map((pattern) => `--traffic ${quoted(pattern)}`) : [`--trace ${quoted(file)}`];
+  options.push(...traffic);
+  const asking = askingOf(state);
+  if (asking === "lend") options.push(`--lend-above ${quoted(state.lend || "0")}`);
+  if (asking === "in_turn") options.push("--in-turn");
   if (state.reserve) options.push("--reserve");
-  for (const name of ENDS) if (state[name]) options.push(`--${name.replace("_", "-")} ${quoted(state[name])}`);
-  if (state.seed !== 1) options.push(`--seed ${state.seed}`);
-  return `tollgate simulate ${options.join(" \\\n    ")}`;
+  for (const name of WORDS) if (state[name]) options.push(`--${name.replace("_", "-")} ${quoted(state[name])}`);
+  const lacks: string[] = [];
+  if (file !== "" && state.clicks.length > 0) lacks.push("# Without the calls made by hand: a trace takes no others.\n");
+  if (asking === "in_turn" && state.limits[0]!.global && !state.limits[1]!.global) lacks.push("# It asks B first: limits for each key come before those that are shared.\n");
+  return `${lacks.join("")}tollgate simulate ${options.join(" \\\n    ")}`;
 }
 
-/** Whether the second trial is of both limits. */
-export function isLent(state: State): boolean {
-  return state.lend !== "" && state.limits.length > 1;
+/** How the second limit is asked, if there is one. */
+export function askingOf(state: State): Asking {
+  return state.limits.length > 1 ? state.asking : "alone";
 }
 
 export function patterns(state: State): string[] {
   return state.calls.split("\n").map((line) => line.trim()).filter((line) => line !== "");
 }
 
+/** Calls made by hand as patterns, one for each instant. */
+function byHand({ clicks }: State, caller: string): string[] {
+  return [...new Set(clicks)].map((at) => `burst size=${clicks.filter((click) => click === at).length} every=1s for=1us from=${at}us key=${caller}`);
+}
+
 export function sceneOf(state: State, csv: string): Scene {
-  const { reserve, work, used, dies, lapses_after, funds, lend, seed } = state;
+  const { reserve, work, used, dies, lapses_after, funds, seed, watch, clicks: click } = state;
+  const asking = askingOf(state);
+  const lend = asking === "lend" ? state.lend || "0" : "";
   const limits = state.limits.map(triedOf);
-  const clicks = state.clicks.map((at) => ({ at, cost: "" }));
-  return { limits, reserve, work, used, dies, lapses_after, funds, lend, seed, traffic: patterns(state), csv, clicks };
+  return { limits, reserve, work, used, dies, lapses_after, funds, lend, in_turn: asking === "in_turn", seed, watch, traffic: patterns(state), csv, click };
 }
 
 /** A state as the hash of an address. */
@@ -157,48 +171,52 @@ export function hashOf(state: State): string {
   for (const form of state.limits) {
     const fields = fieldsOf(form.kind).filter((field) => form[field] !== "");
     const values = fields.map((field) => `${field}=${form[field].replaceAll(/\s/g, "")}`);
-    words.append("limit", [form.kind, `name=${form.name.replaceAll(/\s/g, "_")}`, ...values, form.global ? "global" : ""].join(" ").trim());
+    words.append("limit", [form.kind, ...values, form.global ? "global" : ""].join(" ").trim());
+    words.append("name", form.name);
   }
+  const asking = askingOf(state);
+  if (asking === "lend") words.set("lend", state.lend);
+  if (asking === "in_turn") words.set("in_turn", "");
   for (const pattern of patterns(state)) words.append("calls", pattern);
   if (state.reserve) words.set("reserve", "");
-  for (const name of ENDS) if (state[name]) words.set(name, state[name]);
-  if (state.funds) words.set("funds", state.funds);
-  if (state.lend) words.set("lend", state.lend);
-  if (state.seed !== 1) words.set("seed", `${state.seed}`);
+  for (const name of WORDS) if (state[name]) words.set(name, state[name]);
+  if (state.watch) words.set("watch", state.watch);
   if (state.clicks.length > 0) words.set("clicks", state.clicks.join(","));
   return `#${words}`;
 }
 
-/** The state of a hash; `undefined` if it holds none. What it does not know it leaves out. */
+/** The state of a hash; `undefined` if it holds none. What it does not know it leaves out, but for kinds. */
 export function stateOf(hash: string): State | undefined {
   const words = new URLSearchParams(hash.replace(/^#/, ""));
-  const limits = words.getAll("limit").slice(0, 2).map((text, place) => limitOf(text, place));
+  const names = words.getAll("name");
+  const limits = words.getAll("limit").slice(0, 2).map((text, place) => limitOf(text, names[place] ?? (place === 0 ? "a" : "b")));
   if (limits.length === 0) return undefined;
-  const whole = (text: string | null) => (text !== null && /^\d{1,15}$/.test(text) ? Number(text) : undefined);
-  const clicks = (words.get("clicks") ?? "").split(",").map(whole).filter((at) => at !== undefined);
+  const word = (name: string) => words.get(name) ?? "";
+  const clicks = word("clicks").split(",").filter((text) => /^\d{1,15}$/.test(text)).map(Number);
   return {
     limits,
+    asking: words.has("lend") ? "lend" : words.has("in_turn") ? "in_turn" : "alone",
+    lend: word("lend"),
     calls: words.getAll("calls").join("\n"),
     reserve: words.has("reserve"),
-    work: words.get("work") ?? "",
-    used: words.get("used") ?? "",
-    dies: words.get("dies") ?? "",
-    lapses_after: words.get("lapses_after") ?? "",
-    funds: words.get("funds") ?? "",
-    lend: words.get("lend") ?? "",
-    seed: whole(words.get("seed")) ?? 1,
+    work: word("work"),
+    used: word("used"),
+    dies: word("dies"),
+    lapses_after: word("lapses_after"),
+    funds: word("funds"),
+    seed: word("seed"),
+    watch: word("watch"),
     clicks,
   };
 }
 
-function limitOf(text: string, place: number): LimitForm {
-  const [kind, ...words] = text.split(/\s+/);
-  const form = limit(place === 0 ? "a" : "b", KINDS.find((known) => known === kind) ?? "token_bucket");
+function limitOf(text: string, name: string): LimitForm {
+  const [kind = "", ...words] = text.split(/\s+/);
+  const form = limit(name, kind);
   for (const word of words) {
-    const [name = "", value = ""] = word.split(/=(.*)/s);
+    const [name, value = ""] = word.split(/=(.*)/s);
     const field = FIELDS.find((known) => known === name);
     if (field !== undefined) form[field] = value;
-    if (name === "name" && value !== "") form.name = value;
     if (name === "global") form.global = true;
   }
   return form;
