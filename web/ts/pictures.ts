@@ -1,6 +1,6 @@
 // The pictures of the guides: drawn as the page draws, from what the core decides.
 import { type Trial, record } from "./core";
-import { type Frame, LEFT, RIGHT, bars, line } from "./plot";
+import { type Frame, LEFT, RIGHT, bars, below, busiest, line } from "./plot";
 import { type LimitForm, limit, triedOf } from "./scene";
 
 /** The pictures by their names in `docs`. */
@@ -14,27 +14,53 @@ const WIDTH = 860;
 function burst(): string {
   const form = limit("api", "token_bucket", { rate: "2", per: "1s", capacity: "5" });
   // The first and the last cost nothing: they are where the picture begins and ends.
-  const calls = ["0,0", ...Array<string>(8).fill("1,1"), "1.499999,1", ...[1.5, 2, 2.5, 3, 3.5, 4].map((at) => `${at},1`), "6,0"];
+  const calls = ["0,0", ...Array<string>(8).fill("1,1"), "1.499999,1", ...[1.5, 2, 2.5, 3, 3.5].map((at) => `${at},1`), "6,0"];
   const csv = `time,cost\n${calls.join("\n")}\n`;
-  const { span, trials } = record({ limits: [triedOf(form)], csv });
+  const { span, instants, costs, trials } = record({ limits: [triedOf(form)], csv });
   const trial = trials[0]!;
-  const frame = { width: WIDTH, height: 190, span, labelled: true };
-  const x = (second: number) => LEFT + ((second * 1e6) / span) * (WIDTH - LEFT - RIGHT);
+  const frame = { width: WIDTH, height: 150, span, labelled: false, step: 0.5 };
+  const x = (micros: number) => LEFT + (micros / span) * (WIDTH - LEFT - RIGHT);
   const wait = trial.waits[8]! / 1e6;
   const early = trial.waits[9]!;
   const granted = trial.answers.slice(1, 9).filter((answer) => answer === 0).length;
+  // A mark for each call, the first of an instant at the top.
+  const marks: string[] = [];
+  const rows = new Map<number, number>();
+  instants.forEach((at, call) => {
+    if (costs[call] === 0) return;
+    const column = Math.round(x(at));
+    const row = rows.get(column) ?? 0;
+    rows.set(column, row + 1);
+    marks.push(mark(column, 158 + 9 * row, trial.answers[call] === 0));
+  });
+  const [first, second, third] = [1e6, 1e6 * (1 + wait), 3.5e6].map((at) => Math.round(x(at))) as [number, number, number];
   const notes = [
-    words(x(1) + 8, 34, "granted", `eight calls at once: ${granted} are granted`),
-    words(x(1) + 8, 52, "refused", `${8 - granted} are refused, and told: in ${wait} s`),
-    words(x(1 + wait) + 8, 88, "refused", `a microsecond early: refused, in ${early} µs`),
-    words(x(1 + wait) + 8, 106, "granted", `${wait} s later, as told: granted`),
+    leader(first, 14, 152),
+    words(first + 12, 18, "granted", `eight calls at once: ${granted} are granted`),
+    words(first + 12, 36, "refused", `${8 - granted} are refused, and told: in ${wait} s`),
+    leader(second, 62, 152),
+    words(second + 12, 66, "refused", `a microsecond early: refused, in ${early} µs`),
+    words(second + 12, 84, "granted", `${wait} s later, as told: granted`),
+    leader(third, 14, 152),
+    words(third + 12, 18, "granted", "then one each half second: granted"),
   ];
-  const plot = line(frame, trial.levels, 0, 5e6, { tone: "tokens" });
-  return svg(WIDTH, 250, "A refusal names the instant from which the same call is granted", [
+  const plot = line(frame, trial.levels, 0, 5e6, { tone: "tokens", values: [0, 1e6, 5e6] });
+  return svg(WIDTH, 306, "A refusal names the instant from which the same call is granted", [
     words(0, 22, "title", "A refusal names the instant from which the same call is granted"),
-    words(0, 42, "", "balance of a token bucket: 2 a second, at most 5"),
-    placed(0, 56, plot + notes.join("")),
+    `<text y="42"><tspan class="tokens">balance</tspan> of a token bucket of 2 a second, at most 5; below it each call, <tspan class="granted">● granted</tspan> or <tspan class="refused">× refused</tspan></text>`,
+    placed(0, 56, plot + notes.join("") + marks.join("") + below({ ...frame, height: 252 })),
   ]);
+}
+
+/** A call: a disc if it was granted, else a cross. */
+function mark(x: number, y: number, isGranted: boolean): string {
+  if (isGranted) return `<circle class="granted" cx="${x}" cy="${y}" r="3.5"/>`;
+  return `<path class="refused" d="M${x - 3} ${y - 3}l6 6m-6 0l6 -6"/>`;
+}
+
+/** From a note down to the calls that it is about. */
+function leader(x: number, from: number, to: number): string {
+  return `<path class="leader" d="M${x + 9} ${from}H${x}V${to}"/>`;
 }
 
 /** The same calls under each kind. */
@@ -48,27 +74,27 @@ function kinds(): string {
     [limit("concurrency", "concurrency", minute), "each comes back as its work of 3 s ends"],
     [limit("wallet", "wallet"), "none comes back: 150 were bought"],
   ];
-  const traffic = ["burst size=100 every=10s for=20s from=55s", "constant rate=1 per=1s from=90s for=60s"];
+  const traffic = ["constant rate=5 per=1s from=30s for=20s", "burst size=60 every=10s from=65s for=1s", "constant rate=2 per=1s from=90s for=60s"];
   const limits = shown.map(([form]) => triedOf(form));
   const { span, instants, trials } = record({ limits, traffic, work: "3s", funds: "150" });
   const [gap, top, high] = [20, 58, 232];
   const width = (WIDTH - gap) / 2;
-  const frame: Frame = { width, height: 92, span, labelled: false };
+  const frame: Frame = { width, height: 92, span, labelled: false, step: 0.5 };
   const cells = shown.map(([form, point], place) => {
     const trial = trials[place]!;
     const plots = [
       words(0, 16, "name", form.name),
       words(width - RIGHT, 16, "end", counted(trial)),
       words(0, 34, "", point),
-      placed(0, 42, line(frame, trial.levels, 0, most(trials), { tone: "tokens" })),
-      placed(0, 134, bars({ ...frame, height: 74, labelled: true }, instants, trial.answers, 100)),
+      placed(0, 42, line(frame, trial.levels, 0, most(trials), { tone: "tokens", values: [0, 100e6, 150e6] })),
+      placed(0, 134, bars({ ...frame, height: 74, labelled: true }, instants, trial.answers, busiest(frame, instants))),
     ];
     return placed((place % 2) * (width + gap), top + Math.floor(place / 2) * high, plots.join(""));
   });
-  const title = "Six kinds of limits answer the same 260 calls";
+  const title = `How tokens come back decides which of the same ${instants.length} calls are refused`;
   return svg(WIDTH, top + 3 * high, title, [
     words(0, 22, "title", title),
-    `<text y="42">100 before a minute ends, 100 after, then one a second: the <tspan class="tokens">balance</tspan>, and the calls, <tspan class="granted">granted</tspan>, on top <tspan class="refused">refused</tspan></text>`,
+    `<text y="42">5 a second, then 60 at once, then 2 a second: the <tspan class="tokens">balance</tspan>, and the calls, <tspan class="granted">granted</tspan>, on top <tspan class="refused">refused</tspan></text>`,
     ...cells,
   ]);
 }
@@ -114,6 +140,7 @@ text { font: 13px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill
 .title { font-size: 16px; font-weight: 600; fill: var(--ink); } .name { font-size: 14px; font-weight: 600; fill: var(--ink); }
 .end { text-anchor: end; } .grid { stroke: var(--grid); }
 .line { fill: none; stroke: var(--tokens); stroke-width: 1.5; stroke-linejoin: round; } .area { fill: var(--tokens); opacity: .13; }
-.bar.granted, text.granted, tspan.granted { fill: var(--granted); } .bar.refused { stroke: var(--refused); stroke-dasharray: 2.5 1; } text.refused, tspan.refused { fill: var(--refused); }
+.bar.granted, text.granted, tspan.granted { fill: var(--granted); } .bar.refused { stroke: var(--refused); stroke-dasharray: 2.5 1; fill: none; } text.refused, tspan.refused { fill: var(--refused); }
+circle.granted { fill: var(--granted); } path.refused:not(.bar) { stroke: var(--refused); stroke-width: 2; } .leader { fill: none; stroke: var(--faint); }
 tspan.tokens { fill: var(--tokens); }
 `;

@@ -7,6 +7,8 @@ export interface Frame {
   span: number;
   /** Whether the instants are written below. */
   labelled: boolean;
+  /** How far apart they are, in the unit of the span. */
+  step?: number;
 }
 
 /** Where the area of a plot begins and ends. */
@@ -19,7 +21,7 @@ const BELOW = 20;
 export function line(frame: Frame, points: Float64Array, low: number, high: number, parts: LineParts): string {
   const y = vertical(frame, low, high);
   const path = traced(frame, points, y);
-  const values = parts.bound === undefined ? (low < 0 ? [low, 0, high] : [0, high / 2, high]) : [0, parts.bound];
+  const values = parts.values ?? (parts.bound === undefined ? (low < 0 ? [low, 0, high] : [0, high / 2, high]) : [0, parts.bound]);
   const zero = y(Math.max(low, 0)).toFixed(1);
   const area = `${path}V${zero}H${LEFT}Z`;
   const bound = parts.bound === undefined ? "" : `<path class="bound" d="M${LEFT} ${y(parts.bound).toFixed(1)}H${frame.width - RIGHT}"/>`;
@@ -30,6 +32,8 @@ export interface LineParts {
   tone: string;
   /** A line that is not crossed. */
   bound?: number;
+  /** Where lines lie, if not where they do for all. */
+  values?: number[];
 }
 
 /**
@@ -154,12 +158,12 @@ function axes(frame: Frame, values: number[], y: (value: number) => number, unit
 }
 
 /** Round instants: at most six. */
-function below(frame: Frame): string {
+export function below(frame: Frame): string {
   const [unit, word] = unitOf(frame.span);
   const span = frame.span / unit;
   const rough = span / (frame.width < 450 ? 3.5 : 6);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((times) => times * power).find((wide) => wide >= rough) ?? rough;
+  const step = frame.step ?? [1, 2, 5, 10].map((times) => times * power).find((wide) => wide >= rough) ?? rough;
   let marks = "";
   for (let at = 0; at <= span * 1.0001; at += step) {
     const x = LEFT + (at / span) * inner(frame);

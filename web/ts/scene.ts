@@ -1,4 +1,5 @@
-// What the page tries: two limits at most, on the same calls. The address of the page holds all of it.
+// What the page tries: two limits at most, on the same calls. The address of the page holds all of it but recorded
+// calls.
 
 /** The kinds of limits, as a limits file names them. */
 export const KINDS = [

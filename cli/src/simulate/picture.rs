@@ -1,9 +1,9 @@
 //! Trials side by side as an SVG document: the balance under each limit above the calls, all on the same axes.
 
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
@@ -12,18 +12,27 @@ use tollgate::SECOND;
 
 use super::run::TrialReport;
 use super::tally::{Bin, Series};
-use crate::output::{about, printable};
+use crate::output::{about, printable, span};
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Plot<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 type Drawn<T = ()> = Result<T, DrawingAreaErrorKind<io::Error>>;
 
-pub(super) fn draw(reports: &[TrialReport], file: &Path) -> Drawn {
+/// Draws trials into a file.
+pub(super) fn draw(reports: &[TrialReport], file: &Path) -> io::Result<()> {
+    let mut document = String::new();
+    draw_into(&mut document, reports).expect("a text takes what is drawn");
+    let inside = document.find("<rect").expect("it begins with its paper");
+    document.insert_str(inside, DARK);
+    fs::write(file, document)
+}
+
+fn draw_into(document: &mut String, reports: &[TrialReport]) -> Drawn {
     let axes = Axes::of(reports);
     let rows = 1 + reports.iter().map(|report| report.limits.len()).max().unwrap_or(0);
     let pixels = |count: usize, each: u32| u32::try_from(count).unwrap_or(u32::MAX).saturating_mul(each);
     let size = (pixels(reports.len(), WIDTH), TITLE + pixels(rows, HEIGHT));
-    let root = SVGBackend::new(file, size).into_drawing_area();
+    let root = SVGBackend::with_string(document, size).into_drawing_area();
     root.fill(&WHITE)?;
     for (report, area) in reports.iter().zip(root.split_evenly((1, reports.len().max(1)))) {
         axes.trial(report, &area, rows)?;
@@ -39,7 +48,7 @@ struct Axes {
     span: f64,
     /// From the deepest debt to the largest capacity.
     tokens: Range<f64>,
-    /// The most calls a second in any bin.
+    /// The most calls in any bin.
     calls: f64,
 }
 
@@ -58,7 +67,7 @@ impl Axes {
         // Where nothing can be had at once and nothing is owed, an axis is needed all the same.
         let highest = if highest > lowest { highest } else { lowest + 1.0 };
         let busiest = |series: &Series| series.bins.iter().map(|bin| f64::from(bin.calls())).fold(1.0, f64::max);
-        let calls = series().map(|series| busiest(series) / width(series)).fold(0.0, f64::max);
+        let calls = series().map(busiest).fold(0.0, f64::max);
         Self { unit, span: seconds / unit.0, tokens: lowest..highest, calls }
     }
 
@@ -81,11 +90,13 @@ impl Axes {
         Ok(())
     }
 
-    /// Calls a second, what was refused on top of what was granted.
+    /// Calls in each bin, what was refused on top of what was granted.
     fn calls(&self, series: &Series, area: &Area<'_>) -> Drawn {
-        let mut plot = self.plot(0.0..self.calls, "calls a second: granted, and refused on top", area)?;
+        let wide = span(Duration::from_micros(series.width_us));
+        let mut plot =
+            self.plot(0.0..self.calls, &format!("calls in each {wide}: granted, and refused on top"), area)?;
         for (from, to, bin) in self.bins(series) {
-            let [granted, all] = [bin.granted, bin.calls()].map(|calls| f64::from(calls) / width(series));
+            let [granted, all] = [bin.granted, bin.calls()].map(f64::from);
             for (low, high, color) in [(0.0, granted, GRANTED), (granted, all, REFUSED)] {
                 if high > low {
                     plot.draw_series([Rectangle::new([(from, low), (to, high)], color.filled())])?;
@@ -141,3 +152,13 @@ const TITLE: u32 = 30;
 const TOKENS: RGBColor = RGBColor(0, 114, 178);
 const GRANTED: RGBColor = RGBColor(0, 158, 115);
 const REFUSED: RGBColor = RGBColor(213, 94, 0);
+
+/// What is drawn for white paper is for black, too, where a reader has that. An attribute gives way to a style.
+const DARK: &str = r##"<style>
+@media (prefers-color-scheme: dark) {
+rect[fill="#FFFFFF"] { fill: #15171A; } text { fill: #E6E7E9; } [stroke="#000000"] { stroke: #9AA1AB; }
+line[stroke="#000000"][opacity="0.2"] { stroke: #E6E7E9; }
+[stroke="#0072B2"] { stroke: #58B4E9; } [fill="#009E73"] { fill: #2FC29A; } [fill="#D55E00"] { fill: #F08A4B; }
+}
+</style>
+"##;
