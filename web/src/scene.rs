@@ -63,7 +63,7 @@ pub(crate) struct Calls {
 
 impl Scene {
     /// Reads names and values in turn, each before a NUL: what belongs to a limit follows its `limit`. Their own NULs
-    /// are `\u{1}0`, and their `\u{1}` are `\u{1}1`. A reader of JSON is as large as a tenth of all that a browser loads.
+    /// are `\u{1}0`, and their `\u{1}` are `\u{1}1`. A reader of JSON is as large as a tenth of what a browser loads.
     pub(crate) fn read(text: &str) -> Self {
         let mut scene = Self::default();
         let mut texts = text.split('\0').map(|text| text.replace("\u{1}0", "\0").replace("\u{1}1", "\u{1}"));
