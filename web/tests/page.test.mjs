@@ -7,7 +7,8 @@ import { fileURLToPath } from "node:url";
 import { Browser, KEYS } from "./browser.mjs";
 
 const page = new URL("../../target/playground/index.html", import.meta.url).href;
-const limit = (kind, name, fields, more = []) => `#${new URLSearchParams([["limit", `${kind} ${fields}`], ["name", name], ["calls", "burst size=10 every=2s for=10s key=ada"], ...more])}`;
+const limit = (kind, name, fields, more = []) =>
+  `#${new URLSearchParams([["limit", `${kind} ${fields}`], ["name", name], ["calls", "burst size=10 every=2s for=10s key=ada"], ...more])}`;
 const FIVE = limit("token_bucket", "five", "rate=5 per=1s");
 let browser;
 
@@ -19,7 +20,10 @@ after(() => browser.end());
 beforeEach(() => browser.open(page));
 
 test("it opens from a file with an example, and complains of nothing", async () => {
-  assert.deepEqual(await figures(), [["50", "0", "10"], ["25", "25", "5"]]);
+  assert.deepEqual(await figures(), [
+    ["50", "0", "10"],
+    ["25", "25", "5"],
+  ]);
   assert.match(await text("#text"), /Limit::token_bucket\("capacity_10", 5, SECOND\)\.capacity\(10\);/);
   assert.deepEqual(await browser.complaints(), []);
 });
@@ -29,7 +33,9 @@ test("each example is recorded, and nothing used is above its bound", async () =
   for (let example = 0; example < examples; example += 1) {
     await choose("#preset", `${example}`);
     await whole();
-    const faults = await browser.run(() => [...document.querySelectorAll(".fault")].map((fault) => fault.textContent).join(""));
+    const faults = await browser.run(() =>
+      [...document.querySelectorAll(".fault")].map((fault) => fault.textContent).join(""),
+    );
     assert.equal(faults, "", `of example ${example}`);
     const [granted] = (await figures())[0];
     assert.ok(Number(granted) > 0, `example ${example} grants ${granted}`);
@@ -69,7 +75,8 @@ test("a scene is recorded frame by frame, and after it the newest one that has n
     let seconds = 0;
     performance.now = () => 1000 * (seconds += 1);
     const [calls, trials] = ["#calls", "#trials"].map((selector) => document.querySelector(selector));
-    const shown = () => `${document.querySelector(".trial dd.refused").textContent} refused, ${new URLSearchParams(location.hash.slice(1)).get("calls")}`;
+    const shown = () =>
+      `${document.querySelector(".trial dd.refused").textContent} refused, ${new URLSearchParams(location.hash.slice(1)).get("calls")}`;
     const fill = (text) => {
       calls.value = text;
       calls.dispatchEvent(new Event("input", { bubbles: true }));
@@ -132,12 +139,15 @@ test("keys step call by call, play, and call", async () => {
     await browser.press(KEYS.right);
     said.push(`${await text("#said")} (${(await figures())[0].join(" ")})`);
   }
-  assert.deepEqual(said.filter((_, step) => [0, 4, 5, 10].includes(step)), [
-    "0.00 s, ada: five: granted, 4 left (1 0 4)",
-    "0.00 s, ada: five: granted, 0 left (5 0 0)",
-    "0.00 s, ada: five: refused, try in 200 ms (5 1 0)",
-    "2.00 s, ada: five: granted, 4 left (6 5 4)",
-  ]);
+  assert.deepEqual(
+    said.filter((_, step) => [0, 4, 5, 10].includes(step)),
+    [
+      "0.00 s, ada: five: granted, 4 left (1 0 4)",
+      "0.00 s, ada: five: granted, 0 left (5 0 0)",
+      "0.00 s, ada: five: refused, try in 200 ms (5 1 0)",
+      "2.00 s, ada: five: granted, 4 left (6 5 4)",
+    ],
+  );
   await browser.press(KEYS.left);
   assert.equal(await text("#clock"), "0.00 s");
   await browser.press("c");
@@ -151,8 +161,15 @@ test("keys step call by call, play, and call", async () => {
 });
 
 test("ends of calls are steps, too", async () => {
-  const ends = [["work", "1s"], ["used", "0"], ["dies", "2"], ["lapses_after", "3s"]];
-  await browser.open(page + limit("token_bucket", "five", "rate=5 per=1h", ends).replace("size%3D10+every%3D2s", "size%3D2+every%3D1h"));
+  const ends = [
+    ["work", "1s"],
+    ["used", "0"],
+    ["dies", "2"],
+    ["lapses_after", "3s"],
+  ];
+  await browser.open(
+    page + limit("token_bucket", "five", "rate=5 per=1h", ends).replace("size%3D10+every%3D2s", "size%3D2+every%3D1h"),
+  );
   assert.deepEqual(await steps(4), [
     "0.00 s, ada: five: granted, 4 left",
     "0.00 s, ada: five: granted, 3 left",
@@ -183,9 +200,15 @@ test("buttons play to the end, and call", async () => {
   await browser.open(page + FIVE);
   await choose("#speed", "60");
   await browser.click("#play");
-  await browser.run(() => new Promise((ended) => {
-    new MutationObserver(() => document.querySelector("#play").textContent === "Play" && ended()).observe(document.querySelector("#play"), { childList: true });
-  }));
+  await browser.run(
+    () =>
+      new Promise((ended) => {
+        new MutationObserver(() => document.querySelector("#play").textContent === "Play" && ended()).observe(
+          document.querySelector("#play"),
+          { childList: true },
+        );
+      }),
+  );
   assert.equal(await text("#clock"), "10.00 s");
   await browser.click("#call");
   assert.deepEqual((await figures())[0].slice(0, 2), ["26", "25"]);
@@ -207,7 +230,10 @@ test("what each caller got is told", async () => {
   await choose("#preset", "2");
   await whole();
   const got = await browser.run(() => [...document.querySelectorAll(".callers")].map((line) => line.textContent));
-  assert.deepEqual(got, ["granted in all: noisy 319 of 3000, quiet 275 of 275", "granted in all: noisy 923 of 3000, quiet 36 of 275"]);
+  assert.deepEqual(got, [
+    "granted in all: noisy 319 of 3000, quiet 275 of 275",
+    "granted in all: noisy 923 of 3000, quiet 36 of 275",
+  ]);
 });
 
 test("shares are lent, and by what all callers share", async () => {
@@ -217,7 +243,10 @@ test("shares are lent, and by what all callers share", async () => {
     await whole();
     return browser.run(() => [...document.querySelectorAll(".callers")].map((line) => line.textContent));
   };
-  assert.deepEqual(await got(), ["granted in all: quiet 551 of 551, noisy 119 of 5116", "granted in all: quiet 551 of 551, noisy 549 of 5116"]);
+  assert.deepEqual(await got(), [
+    "granted in all: quiet 551 of 551, noisy 119 of 5116",
+    "granted in all: quiet 551 of 551, noisy 549 of 5116",
+  ]);
   assert.equal(await text("#name-1"), "own and shared");
   await browser.click("#tab-command");
   assert.match(await text("#text"), /--global 'shared = .*--lend-above '200'/s);
@@ -232,7 +261,10 @@ test("a budget is settled, and clients die", async () => {
   await choose("#preset", `${await place("A budget whose client dies")}`);
   await whole();
   const preset = await figures();
-  assert.match(await text(".bound-title"), /^granted to tenant in the last 1m, less what came back of it: never above 15000$/);
+  assert.match(
+    await text(".bound-title"),
+    /^granted to tenant in the last 1m, less what came back of it: never above 15000$/,
+  );
   await browser.click("#tab-command");
   assert.match(await text("#text"), /--work '5s' \\\n +--used '400' \\\n +--dies '5' \\\n +--lapses-after '20s'$/);
   await browser.open(await copied("#link"));
@@ -269,11 +301,14 @@ test("texts are copied", async () => {
   assert.equal(await copied("#link"), await browser.run(() => location.href));
   // Again before the button says again what it does.
   await copied("#link");
-  await browser.run(() => new Promise((restored) => {
-    const link = document.querySelector("#link");
-    const look = () => link.textContent === "Copy link" && restored();
-    new MutationObserver(look).observe(link, { childList: true });
-  }));
+  await browser.run(
+    () =>
+      new Promise((restored) => {
+        const link = document.querySelector("#link");
+        const look = () => link.textContent === "Copy link" && restored();
+        new MutationObserver(look).observe(link, { childList: true });
+      }),
+  );
 });
 
 test("without the right to the clipboard, a text is copied by the selection", async () => {
@@ -295,13 +330,24 @@ test("what is copied says how the limit is asked", async () => {
     await browser.open(page + hash);
     return text("#text");
   };
-  const ends = [["work", "5s"], ["used", "400"], ["lapses_after", "20s"], ["reserve", ""]];
-  assert.match(await rust(limit("token_bucket", "minute", "rate=5 per=1m max_reserved=5", ends)), new RegExp(
-    "^use tollgate::{Limit, MINUTE};\n\nconst MINUTE_LIMIT: Limit = .*\n\n" +
-    "// gate\\.reserve\\(MINUTE_LIMIT\\.key\\(caller\\)\\.lapses_after\\(/\\* 20s \\*/\\)\\)\\.await\\?\n// after 5s: gate\\.settle\\(grant, /\\* 400 \\*/\\)\\.await\\?$",
-  ));
+  const ends = [
+    ["work", "5s"],
+    ["used", "400"],
+    ["lapses_after", "20s"],
+    ["reserve", ""],
+  ];
+  assert.match(
+    await rust(limit("token_bucket", "minute", "rate=5 per=1m max_reserved=5", ends)),
+    new RegExp(
+      "^use tollgate::{Limit, MINUTE};\n\nconst MINUTE_LIMIT: Limit = .*\n\n" +
+        "// gate\\.reserve\\(MINUTE_LIMIT\\.key\\(caller\\)\\.lapses_after\\(/\\* 20s \\*/\\)\\)\\.await\\?\n// after 5s: gate\\.settle\\(grant, /\\* 400 \\*/\\)\\.await\\?$",
+    ),
+  );
   assert.match(await rust(limit("token_bucket", "a DAY", "rate=5 per=1s")), /^use tollgate::{Limit, SECOND};/);
-  assert.match(await rust(limit("concurrency", "at once", "rate=5 per=30s", [["work", "1s"]])), /gate\.acquire\(AT_ONCE\.key\(caller\)\)\.await\?\n\/\/ after 1s: lease\.release/);
+  assert.match(
+    await rust(limit("concurrency", "at once", "rate=5 per=30s", [["work", "1s"]])),
+    /gate\.acquire\(AT_ONCE\.key\(caller\)\)\.await\?\n\/\/ after 1s: lease\.release/,
+  );
   await choose("#preset", `${await place("A wallet")}`);
   assert.match(await text("#text"), /gate\.credit\(PREPAID\.key\(caller\)\.cost\(\/\* 40 \*\/\)\)/);
   await browser.click("#tab-command");
@@ -310,7 +356,10 @@ test("what is copied says how the limit is asked", async () => {
   await browser.click("#call");
   await browser.click("#call");
   await browser.click("#tab-command");
-  assert.match(await text("#text"), /--traffic 'burst size=1 every=1s for=1us from=10000000us key=ada' \\\n +--traffic '.* from=10000001us key=ada'$/);
+  assert.match(
+    await text("#text"),
+    /--traffic 'burst size=1 every=1s for=1us from=10000000us key=ada' \\\n +--traffic '.* from=10000001us key=ada'$/,
+  );
 });
 
 test("a plan is asked, and where it refuses credits are", async () => {
@@ -318,7 +367,10 @@ test("a plan is asked, and where it refuses credits are", async () => {
   const [plan, both] = await figures();
   assert.deepEqual([Number(both[0]) - Number(plan[0]), both[2]], [30, "0"], "all that was bought is spent");
   assert.equal(await text("#name-1"), "plan, else credits");
-  assert.match(await text("#text"), /\/\/ gate\.consume_all\(first_of\(\[PLAN\.key\(caller\), CREDITS\.key\(caller\)\]\)\)/);
+  assert.match(
+    await text("#text"),
+    /\/\/ gate\.consume_all\(first_of\(\[PLAN\.key\(caller\), CREDITS\.key\(caller\)\]\)\)/,
+  );
   await browser.click("#tab-command");
   assert.match(await text("#text"), /--in-turn/);
   await browser.open(await copied("#link"));
@@ -349,7 +401,13 @@ test("an address is written now and then, and the link is that of the last good 
 });
 
 test("a link holds names with spaces, large seeds, and what is wrong", async () => {
-  await browser.open(page + limit("token_bucket", "my api <b>&", "rate=5 per=1h 30m", [["seed", "9007199254740993"]]).replace("1h+30m", "1h30m"));
+  await browser.open(
+    page +
+      limit("token_bucket", "my api <b>&", "rate=5 per=1h 30m", [["seed", "9007199254740993"]]).replace(
+        "1h+30m",
+        "1h30m",
+      ),
+  );
   const link = await copied("#link");
   await browser.open(link);
   assert.deepEqual([await value("#limit-a-name"), await value("#seed")], ["my api <b>&", "9007199254740993"]);
@@ -361,7 +419,14 @@ test("a link holds names with spaces, large seeds, and what is wrong", async () 
   assert.match(await text("#limit-a-name-fault"), /^unknown variant `leaky_bucket`/);
   await browser.open(page + limit("token_bucket", "five", "rate=+5 per=1s"));
   assert.match(await text("#limit-a-rate-fault"), /"\+5"/);
-  for (const malformed of ["#limit", "#limit=&limit=&limit=", "#%", "#limit=%ff%00", "#clicks=1,x,-1&limit=token_bucket+rate%3D1+per%3D1s", "#limit=token_bucket+rate=&calls=%00"]) {
+  for (const malformed of [
+    "#limit",
+    "#limit=&limit=&limit=",
+    "#%",
+    "#limit=%ff%00",
+    "#clicks=1,x,-1&limit=token_bucket+rate%3D1+per%3D1s",
+    "#limit=token_bucket+rate=&calls=%00",
+  ]) {
     await browser.open(page + malformed);
     assert.equal((await figures()).length > 0, true, malformed);
   }
@@ -385,18 +450,33 @@ test("the balance is that of the caller who is chosen", async () => {
 });
 
 test("a balance is never told to be more than it is, and unbounded reservations have no bound", async () => {
-  await browser.open(page + limit("token_bucket", "slow", "rate=1 per=1000s capacity=2 max_reserved=unbounded", [["calls", "constant rate=1 per=999s for=999s key=ada"], ["reserve", ""]]));
+  await browser.open(
+    page +
+      limit("token_bucket", "slow", "rate=1 per=1000s capacity=2 max_reserved=unbounded", [
+        ["calls", "constant rate=1 per=999s for=999s key=ada"],
+        ["reserve", ""],
+      ]),
+  );
   assert.match(await text(".bound-title"), /: reservations are unbounded$/);
   assert.equal(await browser.run(() => document.querySelectorAll(".bound").length), 0);
-  await browser.open(page + limit("token_bucket", "one", "rate=1 per=1000s", [["calls", "burst size=1 every=996s for=997s key=ada"]]).replace("burst+size%3D10+every%3D2s+for%3D10s+key%3Dada", "burst+size%3D1+every%3D996s+for%3D997s+key%3Dada"));
+  await browser.open(
+    page +
+      limit("token_bucket", "one", "rate=1 per=1000s", [["calls", "burst size=1 every=996s for=997s key=ada"]]).replace(
+        "burst+size%3D10+every%3D2s+for%3D10s+key%3Dada",
+        "burst+size%3D1+every%3D996s+for%3D997s+key%3Dada",
+      ),
+  );
   assert.match(await text("#events"), /refused, try in 4 s/);
 });
 
 test("nothing moves while somebody fills in, and what is wrong covers nothing that is filled in", async () => {
-  const places = () => browser.run(() => [...document.querySelectorAll(".field, fieldset, .trial, #text, #point, .transport > *")].map((element) => {
-    const { x, y, width, height } = element.getBoundingClientRect();
-    return `${element.id || element.className} ${x} ${y} ${width} ${height}`;
-  }));
+  const places = () =>
+    browser.run(() =>
+      [...document.querySelectorAll(".field, fieldset, .trial, #text, #point, .transport > *")].map((element) => {
+        const { x, y, width, height } = element.getBoundingClientRect();
+        return `${element.id || element.className} ${x} ${y} ${width} ${height}`;
+      }),
+    );
   for (const width of [390, 820, 1280]) {
     await size(width, 900, "light");
     await browser.open(page);
@@ -418,19 +498,31 @@ test("the keyboard reaches every control", async () => {
   const reached = new Set();
   const count = await browser.run(() => {
     document.activeElement.blur();
-    window.controls = [...document.querySelectorAll("button, input, select, textarea, [tabindex='0']")].filter((control) => control.checkVisibility() && !control.disabled && control.tabIndex >= 0);
+    window.controls = [...document.querySelectorAll("button, input, select, textarea, [tabindex='0']")].filter(
+      (control) => control.checkVisibility() && !control.disabled && control.tabIndex >= 0,
+    );
     return window.controls.length;
   });
   for (let presses = 0; presses < count; presses += 1) {
     await browser.press(KEYS.tab);
     reached.add(await browser.run(() => window.controls.indexOf(document.activeElement)));
   }
-  const missed = await browser.run((reached) => window.controls.filter((_, place) => !reached.includes(place)).map((control) => control.id), [...reached]);
+  const missed = await browser.run(
+    (reached) => window.controls.filter((_, place) => !reached.includes(place)).map((control) => control.id),
+    [...reached],
+  );
   assert.deepEqual(missed, []);
   assert.equal(await browser.run(() => document.querySelector("#limit-a-rate-slider").tabIndex), 0);
   assert.deepEqual(
-    await browser.run(() => ["#clock", "#cursor"].map((selector) => document.querySelector(selector)).map((element) => [element.ariaLive, element.getAttribute("aria-valuetext")])),
-    [["off", null], [null, "10.00 s"]],
+    await browser.run(() =>
+      ["#clock", "#cursor"]
+        .map((selector) => document.querySelector(selector))
+        .map((element) => [element.ariaLive, element.getAttribute("aria-valuetext")]),
+    ),
+    [
+      ["off", null],
+      [null, "10.00 s"],
+    ],
   );
 });
 
@@ -440,10 +532,16 @@ test("recorded calls are read, and dropped", async () => {
   const choose = async (lines) => {
     await writeFile(file, lines);
     await browser.type("#csv", file);
-    await browser.run(() => new Promise((read) => {
-      const look = () => (document.querySelector("#recorded").hidden && document.querySelector("#csv-fault").textContent === "" ? requestAnimationFrame(look) : read());
-      look();
-    }));
+    await browser.run(
+      () =>
+        new Promise((read) => {
+          const look = () =>
+            document.querySelector("#recorded").hidden && document.querySelector("#csv-fault").textContent === ""
+              ? requestAnimationFrame(look)
+              : read();
+          look();
+        }),
+    );
   };
   await choose("time,key,cost\n1735689600,bob,2\n1735689600.1,bob,4\n");
   assert.deepEqual(await figures(), [["1", "1", "3.5"]]);
@@ -465,14 +563,21 @@ test("recorded calls are read, and dropped", async () => {
 
 test("every control has a name", async () => {
   const nameless = await browser.run(() => {
-    const controls = [...document.querySelectorAll("button, input, select, textarea")].filter((control) => control.checkVisibility());
-    const named = ({ labels, textContent, ariaLabel }) => (labels?.length ?? 0) > 0 || ariaLabel !== null || textContent.trim() !== "";
+    const controls = [...document.querySelectorAll("button, input, select, textarea")].filter((control) =>
+      control.checkVisibility(),
+    );
+    const named = ({ labels, textContent, ariaLabel }) =>
+      (labels?.length ?? 0) > 0 || ariaLabel !== null || textContent.trim() !== "";
     return controls.filter((control) => !named(control)).map((control) => control.outerHTML);
   });
   assert.deepEqual(nameless, []);
 });
 
-for (const [name, width, height] of [["phone", 390, 844], ["tablet", 820, 1180], ["desktop", 1440, 900]]) {
+for (const [name, width, height] of [
+  ["phone", 390, 844],
+  ["tablet", 820, 1180],
+  ["desktop", 1440, 900],
+]) {
   for (const theme of ["light", "dark"]) {
     test(`it looks as it did: ${name}, ${theme}`, async () => {
       await size(width, height, theme);
@@ -509,9 +614,19 @@ test("it looks as it did: a form with a fault", async () => {
 test("a look misses whatever is not drawn", async () => {
   await size(1440, 900, "light");
   const before = await reference("desktop-light");
-  for (const part of ["main", ".trial:nth-child(2)", ".trial .balance", ".trial .answers", ".trial .used", ".trial .used .line, .trial .used .area"]) {
+  for (const part of [
+    "main",
+    ".trial:nth-child(2)",
+    ".trial .balance",
+    ".trial .answers",
+    ".trial .used",
+    ".trial .used .line, .trial .used .area",
+  ]) {
     await browser.open(page);
-    await browser.run((part) => document.querySelectorAll(part).forEach((found) => (found.style.visibility = "hidden")), part);
+    await browser.run(
+      (part) => document.querySelectorAll(part).forEach((found) => (found.style.visibility = "hidden")),
+      part,
+    );
     const difference = await browser.run(differ, await look(), before);
     assert.ok(difference > TOLERANCE, `without ${part} it differs by ${difference}`);
   }
@@ -525,8 +640,12 @@ async function looks(name) {
     await writeFile(lookOf(name), seen, "base64");
   }
   const difference = await browser.run(differ, seen, await reference(name));
-  if (difference > TOLERANCE) await writeFile(new URL(`../../target/web/${name}.webp`, import.meta.url), seen, "base64");
-  assert.ok(difference <= TOLERANCE, `differs by ${difference} from ${fileURLToPath(lookOf(name))}; it is in target/web`);
+  if (difference > TOLERANCE)
+    await writeFile(new URL(`../../target/web/${name}.webp`, import.meta.url), seen, "base64");
+  assert.ok(
+    difference <= TOLERANCE,
+    `differs by ${difference} from ${fileURLToPath(lookOf(name))}; it is in target/web`,
+  );
 }
 
 async function look() {
@@ -565,7 +684,9 @@ async function differ(one, other) {
   some.data.forEach((value, place) => {
     // The fourth of each pixel is how far it is opaque: all are.
     if (place % 4 === 3) return;
-    const [x, y] = [(place >> 2) % some.width, Math.floor((place >> 2) / some.width)].map((at) => Math.floor(at / square));
+    const [x, y] = [(place >> 2) % some.width, Math.floor((place >> 2) / some.width)].map((at) =>
+      Math.floor(at / square),
+    );
     const [sum, count] = squares.get(`${x} ${y}`) ?? [0, 0];
     squares.set(`${x} ${y}`, [sum + Math.abs(value - others.data[place]), count + 1]);
   });
@@ -580,24 +701,35 @@ async function size(width, height, theme) {
 
 /** Waits until what is shown is what is filled in. */
 function whole() {
-  return browser.run(() => new Promise((whole) => {
-    const trials = document.querySelector("#trials");
-    const look = () => trials.ariaBusy === "true" || whole();
-    new MutationObserver(look).observe(trials, { attributes: true });
-    look();
-  }));
+  return browser.run(
+    () =>
+      new Promise((whole) => {
+        const trials = document.querySelector("#trials");
+        const look = () => trials.ariaBusy === "true" || whole();
+        new MutationObserver(look).observe(trials, { attributes: true });
+        look();
+      }),
+  );
 }
 
 /** The place of an example. */
 function place(title) {
-  return browser.run((title) => [...document.querySelectorAll("#preset option")].find((option) => option.textContent === title).value, title);
+  return browser.run(
+    (title) => [...document.querySelectorAll("#preset option")].find((option) => option.textContent === title).value,
+    title,
+  );
 }
 
 /** The heights of points that are drawn above their bound: heights grow downwards. */
 function above() {
   return [...document.querySelectorAll(".plots > .used")].flatMap((plot) => {
     const [, bound] = / ([\d.]+)H/.exec(plot.querySelector(".bound").getAttribute("d"));
-    const points = [...plot.querySelector(".line").getAttribute("d").matchAll(/ ([\d.]+)/g)];
+    const points = [
+      ...plot
+        .querySelector(".line")
+        .getAttribute("d")
+        .matchAll(/ ([\d.]+)/g),
+    ];
     return points.map(([, height]) => height).filter((height) => Number(height) < Number(bound));
   });
 }
@@ -605,7 +737,11 @@ function above() {
 /** Grants, refusals and balance of each limit. */
 async function figures() {
   await whole();
-  return browser.run(() => [...document.querySelectorAll(".trial")].map((trial) => [...trial.querySelectorAll("dd")].map((figure) => figure.textContent)));
+  return browser.run(() =>
+    [...document.querySelectorAll(".trial")].map((trial) =>
+      [...trial.querySelectorAll("dd")].map((figure) => figure.textContent),
+    ),
+  );
 }
 
 async function text(selector) {
@@ -628,9 +764,13 @@ function value(selector) {
 }
 
 function choose(selector, value) {
-  return browser.run((selector, value) => {
-    const select = document.querySelector(selector);
-    select.value = value;
-    select.dispatchEvent(new Event("change", { bubbles: true }));
-  }, selector, value);
+  return browser.run(
+    (selector, value) => {
+      const select = document.querySelector(selector);
+      select.value = value;
+      select.dispatchEvent(new Event("change", { bubbles: true }));
+    },
+    selector,
+    value,
+  );
 }

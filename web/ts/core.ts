@@ -110,7 +110,13 @@ export function rust(limit: Tried): string {
 function trialOf(trial: TrialRecord): Trial {
   const [answers, waits] = [trial.answers(), trial.waits()];
   const figures = figuresOf(answers, waits);
-  const [balances, levels, seen, ends, used] = [trial.balances(), trial.levels(), trial.seen(), trial.ends(), trial.used()];
+  const [balances, levels, seen, ends, used] = [
+    trial.balances(),
+    trial.levels(),
+    trial.seen(),
+    trial.ends(),
+    trial.used(),
+  ];
   return { answers, waits, balances, levels, seen, ends, used, bound: trial.bound(), figures };
 }
 
@@ -128,12 +134,19 @@ function figuresOf(answers: Uint8Array, waits: Float64Array): Figures {
 
 /** A scene as the core reads it: names and values in turn, each before a NUL. What belongs to a limit follows it. */
 function textOf({ limits, ...others }: Scene): string {
-  const pairs = limits.flatMap(({ name, words, global }) => [["limit", name], ...words, ...(global ? [["global", ""]] : [])]);
+  const pairs = limits.flatMap(({ name, words, global }) => [
+    ["limit", name],
+    ...words,
+    ...(global ? [["global", ""]] : []),
+  ]);
   for (const [name, value] of Object.entries(others)) {
     if (Array.isArray(value)) pairs.push(...value.map((one) => [name, `${one}`]));
     else if (value !== false) pairs.push([name, value === true ? "" : value]);
   }
-  return pairs.flat().map((text) => `${text.replaceAll("\x01", "\x011").replaceAll("\0", "\x010")}\0`).join("");
+  return pairs
+    .flat()
+    .map((text) => `${text.replaceAll("\x01", "\x011").replaceAll("\0", "\x010")}\0`)
+    .join("");
 }
 
 function told<T>(ask: () => T): T {

@@ -32,7 +32,11 @@ export function limitEditor(id: string, legend: string, changed: (form: LimitFor
   let shown: LimitForm;
 
   const tell = () => {
-    const form: LimitForm = { ...shown, name: at<HTMLInputElement>("name").value, global: at<HTMLInputElement>("global").checked };
+    const form: LimitForm = {
+      ...shown,
+      name: at<HTMLInputElement>("name").value,
+      global: at<HTMLInputElement>("global").checked,
+    };
     form.kind = at<HTMLSelectElement>("kind").value;
     for (const field of FIELDS) form[field] = at<HTMLInputElement>(field).value.trim();
     changed(form);

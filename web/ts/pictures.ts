@@ -14,7 +14,13 @@ const WIDTH = 860;
 function burst(): string {
   const form = limit("api", "token_bucket", { rate: "2", per: "1s", capacity: "5" });
   // The first and the last cost nothing: they are where the picture begins and ends.
-  const calls = ["0,0", ...Array<string>(8).fill("1,1"), "1.499999,1", ...[1.5, 2, 2.5, 3, 3.5].map((at) => `${at},1`), "6,0"];
+  const calls = [
+    "0,0",
+    ...Array<string>(8).fill("1,1"),
+    "1.499999,1",
+    ...[1.5, 2, 2.5, 3, 3.5].map((at) => `${at},1`),
+    "6,0",
+  ];
   const csv = `time,cost\n${calls.join("\n")}\n`;
   const { span, instants, costs, trials } = record({ limits: [triedOf(form)], csv });
   const trial = trials[0]!;
@@ -33,7 +39,11 @@ function burst(): string {
     rows.set(column, row + 1);
     marks.push(mark(column, 158 + 9 * row, trial.answers[call] === 0));
   });
-  const [first, second, third] = [1e6, 1e6 * (1 + wait), 3.5e6].map((at) => Math.round(x(at))) as [number, number, number];
+  const [first, second, third] = [1e6, 1e6 * (1 + wait), 3.5e6].map((at) => Math.round(x(at))) as [
+    number,
+    number,
+    number,
+  ];
   const notes = [
     leader(first, 14, 152),
     words(first + 12, 18, "granted", `eight calls at once: ${granted} are granted`),
@@ -74,7 +84,11 @@ function kinds(): string {
     [limit("concurrency", "concurrency", minute), "each comes back as its work of 3 s ends"],
     [limit("wallet", "wallet"), "none comes back: 150 were bought"],
   ];
-  const traffic = ["constant rate=5 per=1s from=30s for=20s", "burst size=60 every=10s from=65s for=1s", "constant rate=2 per=1s from=90s for=60s"];
+  const traffic = [
+    "constant rate=5 per=1s from=30s for=20s",
+    "burst size=60 every=10s from=65s for=1s",
+    "constant rate=2 per=1s from=90s for=60s",
+  ];
   const limits = shown.map(([form]) => triedOf(form));
   const { span, instants, trials } = record({ limits, traffic, work: "3s", funds: "150" });
   const [gap, top, high] = [20, 58, 232];
@@ -104,7 +118,11 @@ function counted({ figures }: Trial): string {
 }
 
 function most(trials: Trial[]): number {
-  return Math.max(...trials.flatMap((trial) => trial.levels.filter((_, place) => place % 2 === 1).reduce((one, other) => Math.max(one, other), 0)));
+  return Math.max(
+    ...trials.flatMap((trial) =>
+      trial.levels.filter((_, place) => place % 2 === 1).reduce((one, other) => Math.max(one, other), 0),
+    ),
+  );
 }
 
 function words(x: number, y: number, tone: string, text: string): string {

@@ -3,7 +3,19 @@ import { Answer, END, type Fault, Faulty, type Record, type Slices, type Trial, 
 import { complain, limitEditor, put } from "./form";
 import { LEFT, RIGHT, balanceText, bars, busiest, instantText, line, spanText, tokensText } from "./plot";
 import { PRESETS } from "./presets";
-import { type Asking, type LimitForm, type State, WORDS, askingOf, commandOf, hashOf, sceneOf, stateOf, tomlOf, triedOf } from "./scene";
+import {
+  type Asking,
+  type LimitForm,
+  type State,
+  WORDS,
+  askingOf,
+  commandOf,
+  hashOf,
+  sceneOf,
+  stateOf,
+  tomlOf,
+  triedOf,
+} from "./scene";
 
 const at = <T extends HTMLElement>(id: string) => document.getElementById(id) as T;
 const TEXTS = [...WORDS, "lend"] as const;
@@ -59,7 +71,9 @@ let playing: { since: number; from: number } | undefined;
 let language: "rust" | "toml" | "command" = "rust";
 
 const editors = SIDES.map((side, place) =>
-  limitEditor(`limit-${side.toLowerCase()}`, `Limit ${side}`, (form) => change({ limits: state.limits.with(place, form) })),
+  limitEditor(`limit-${side.toLowerCase()}`, `Limit ${side}`, (form) =>
+    change({ limits: state.limits.with(place, form) }),
+  ),
 );
 
 // What is filled in.
@@ -181,7 +195,8 @@ function fill(faults: Fault[]): void {
 function draw(): void {
   const place = at("trials");
   place.dataset["count"] = `${good.limits.length}`;
-  if (place.childElementCount !== good.limits.length) place.innerHTML = good.limits.map((_, side) => panel(side)).join("");
+  if (place.childElementCount !== good.limits.length)
+    place.innerHTML = good.limits.map((_, side) => panel(side)).join("");
   const width = Math.max(260, Math.floor(place.querySelector<HTMLElement>(".plots")!.clientWidth));
   const lows = shown.trials.map((trial) => extreme(trial.levels, Math.min));
   const highs = shown.trials.map((trial) => extreme(trial.levels, Math.max));
@@ -198,7 +213,12 @@ function draw(): void {
     const part = (name: string) => place.children[side]!.querySelector<HTMLElement>(`.${name}`)!;
     const asking = side === 1 ? askingOf(good) : "alone";
     part("name").textContent = named(side);
-    part("kind").textContent = asking === "lend" ? `lent above ${good.lend || 0}` : asking === "in_turn" ? `balance of ${form.name}` : form.kind.replace("_", " ");
+    part("kind").textContent =
+      asking === "lend"
+        ? `lent above ${good.lend || 0}`
+        : asking === "in_turn"
+          ? `balance of ${form.name}`
+          : form.kind.replace("_", " ");
     part("callers").textContent = callers(trial);
     part("balance").innerHTML = line(frame, trial.levels, low, high, { tone: "tokens" });
     part("answers").innerHTML = bars({ ...frame, height: 90 }, shown.instants, trial.answers, most, trial.waits);
@@ -214,7 +234,8 @@ function draw(): void {
   watch.replaceChildren(...keys.slice(0, MOST_KEYS).map((key) => new Option(key || "all callers", key)));
   watch.value = watched();
   watch.disabled = keys.length < 2;
-  at("heads").innerHTML = `<tr><th scope="col">at</th><th scope="col">caller</th><th scope="col">cost</th>${good.limits.map((_, side) => `<th scope="col">${escaped(named(side))}</th>`).join("")}</tr>`;
+  at("heads").innerHTML =
+    `<tr><th scope="col">at</th><th scope="col">caller</th><th scope="col">cost</th>${good.limits.map((_, side) => `<th scope="col">${escaped(named(side))}</th>`).join("")}</tr>`;
   write();
 }
 
@@ -389,16 +410,29 @@ function write(): void {
 function text(): string {
   switch (language) {
     case "rust": {
-      const parts = good.limits.map((form) => /^const (\w+)(.* = )(.*)$/.exec(rust(triedOf(form)))!.slice(1) as [string, string, string]);
+      const parts = good.limits.map(
+        (form) => /^const (\w+)(.* = )(.*)$/.exec(rust(triedOf(form)))!.slice(1) as [string, string, string],
+      );
       const [own, other] = parts;
       if (own?.[0] === other?.[0] && other !== undefined) other[0] += "_2";
       // What a name quotes is no constant.
-      const words = new Set(parts.flatMap(([, , expression]) => expression.replaceAll(/"(\\.|[^"\\])*"/g, "").match(/\w+/g) ?? []));
-      const names = ["Limit", ...["DAY", "HOUR", "MINUTE", "SECOND", "Tokens"].filter((word) => words.has(word))].sort();
+      const words = new Set(
+        parts.flatMap(([, , expression]) => expression.replaceAll(/"(\\.|[^"\\])*"/g, "").match(/\w+/g) ?? []),
+      );
+      const names = [
+        "Limit",
+        ...["DAY", "HOUR", "MINUTE", "SECOND", "Tokens"].filter((word) => words.has(word)),
+      ].sort();
       const duration = words.has("Duration") ? "use std::time::Duration;\n" : "";
       const uses = `${duration}use tollgate::${names.length > 1 ? `{${names.join(", ")}}` : "Limit"};`;
       const constants = parts.map(([name, ...rest]) => `const ${name}${rest.join("")}`);
-      return [uses, constants.join("\n"), asked(parts.map(([name]) => name)).map((line) => `// ${line}`).join("\n")].join("\n\n");
+      return [
+        uses,
+        constants.join("\n"),
+        asked(parts.map(([name]) => name))
+          .map((line) => `// ${line}`)
+          .join("\n"),
+      ].join("\n\n");
     }
     case "toml":
       return good.limits.map(tomlOf).join("\n\n");
@@ -412,14 +446,22 @@ function asked(names: string[]): string[] {
   const lapses = good.lapses_after ? `.lapses_after(/* ${good.lapses_after} */)` : "";
   const keyed = good.limits.map((form, side) => `${names[side]}.${form.global ? "global()" : "key(caller)"}`);
   const [own = "", other = ""] = keyed.map((request) => request + lapses);
-  const lines = keyed.filter((_, side) => good.funds !== "" && good.limits[side]!.kind === "wallet").map((request) => `gate.credit(${request}.cost(/* ${good.funds} */)).await?`);
+  const lines = keyed
+    .filter((_, side) => good.funds !== "" && good.limits[side]!.kind === "wallet")
+    .map((request) => `gate.credit(${request}.cost(/* ${good.funds} */)).await?`);
   const asking = askingOf(good);
-  if (asking === "lend") lines.push(`gate.consume_all(first_of([vec![${own}, ${other}], vec![${other}.leaving(/* ${good.lend || 0} */)]])).await?`);
+  if (asking === "lend")
+    lines.push(
+      `gate.consume_all(first_of([vec![${own}, ${other}], vec![${other}.leaving(/* ${good.lend || 0} */)]])).await?`,
+    );
   if (asking === "in_turn") lines.push(`gate.consume_all(first_of([${own}, ${other}])).await?`);
   const verb = (form: LimitForm) => (form.kind === "concurrency" ? "acquire" : good.reserve ? "reserve" : "consume");
-  if (asking === "alone") lines.push(...good.limits.map((form, side) => `gate.${verb(form)}(${keyed[side]}${lapses}).await?`));
-  if (good.work !== "" && good.used !== "") lines.push(`after ${good.work}: gate.settle(grant, /* ${good.used} */).await?`);
-  else if (good.work !== "" && good.limits.some((form) => form.kind === "concurrency")) lines.push(`after ${good.work}: lease.release().await?`);
+  if (asking === "alone")
+    lines.push(...good.limits.map((form, side) => `gate.${verb(form)}(${keyed[side]}${lapses}).await?`));
+  if (good.work !== "" && good.used !== "")
+    lines.push(`after ${good.work}: gate.settle(grant, /* ${good.used} */).await?`);
+  else if (good.work !== "" && good.limits.some((form) => form.kind === "concurrency"))
+    lines.push(`after ${good.work}: lease.release().await?`);
   return lines;
 }
 
@@ -467,16 +509,28 @@ function stepsOf({ instants, trials }: Record): Step[] {
   const sides = trials.map((_, side) => side);
   for (let call = 0; call <= instants.length; call += 1) {
     for (;;) {
-      const heads = sides.map((side) => [...trials[side]!.ends.subarray(places[side], places[side]! + END.length)] as [number, number, number, number, number]);
+      const heads = sides.map(
+        (side) =>
+          [...trials[side]!.ends.subarray(places[side], places[side]! + END.length)] as [
+            number,
+            number,
+            number,
+            number,
+            number,
+          ],
+      );
       const due = sides.filter((side) => heads[side]!.length > 0 && heads[side]![3] <= call);
-      const first = due.sort((one, other) => heads[one]![0] - heads[other]![0] || heads[one]![1] - heads[other]![1] || one - other)[0];
+      const first = due.sort(
+        (one, other) => heads[one]![0] - heads[other]![0] || heads[one]![1] - heads[other]![1] || one - other,
+      )[0];
       if (first === undefined) break;
       const [at, of, by] = heads[first]!;
       const same = due.filter((side) => heads[side]![0] === at && heads[side]![1] === of && heads[side]![2] === by);
       all.push({ at, call: of, by, sides: same, made: call, seen: same.map((side) => heads[side]![4]) });
       for (const side of same) places[side]! += END.length;
     }
-    if (call < instants.length) all.push({ at: instants[call]!, call, sides, made: call + 1, seen: trials.map((trial) => trial.seen[call]!) });
+    if (call < instants.length)
+      all.push({ at: instants[call]!, call, sides, made: call + 1, seen: trials.map((trial) => trial.seen[call]!) });
   }
   return all;
 }
@@ -489,7 +543,8 @@ function sumsOf(trial: Trial): Uint32Array {
 
 /** The balance at the cursor: as it was noted last, or, with more to come at this instant, at the last step. */
 function level({ levels }: Trial, side: number): number {
-  if (done === last(steps.length, (place) => steps[place]!.at <= now)) return levels[Math.max(1, 2 * last(levels.length / 2, (place) => levels[2 * place]! <= now) - 1)]!;
+  if (done === last(steps.length, (place) => steps[place]!.at <= now))
+    return levels[Math.max(1, 2 * last(levels.length / 2, (place) => levels[2 * place]! <= now) - 1)]!;
   for (let place = done - 1; place >= 0; place -= 1) {
     const { sides, seen } = steps[place]!;
     const at = sides.indexOf(side);
@@ -526,7 +581,8 @@ function start(): void {
 
   at("setup").addEventListener("submit", (event) => event.preventDefault());
   calls.addEventListener("input", () => change({ calls: calls.value }));
-  for (const name of TEXTS) at(name).addEventListener("input", () => change({ [name]: at<HTMLInputElement>(name).value.trim() }));
+  for (const name of TEXTS)
+    at(name).addEventListener("input", () => change({ [name]: at<HTMLInputElement>(name).value.trim() }));
   at("asking").addEventListener("change", () => change({ asking: at<HTMLSelectElement>("asking").value as Asking }));
   at("watch").addEventListener("change", () => change({ watch: at<HTMLSelectElement>("watch").value }));
   at("reserve").addEventListener("change", () => change({ reserve: at<HTMLInputElement>("reserve").checked }));
@@ -647,7 +703,8 @@ async function load(): Promise<void> {
 
 function key(event: KeyboardEvent): void {
   const target = event.target as HTMLElement;
-  if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, textarea, select, button, [role=tab]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, textarea, select, button, [role=tab]"))
+    return;
   const does = { " ": play, ArrowRight: () => step(1), ArrowLeft: () => step(-1), c: callNow, C: callNow }[event.key];
   if (does === undefined) return;
   event.preventDefault();

@@ -21,11 +21,18 @@ const BELOW = 20;
 export function line(frame: Frame, points: Float64Array, low: number, high: number, parts: LineParts): string {
   const y = vertical(frame, low, high);
   const path = traced(frame, points, y);
-  const values = parts.values ?? (parts.bound === undefined ? (low < 0 ? [low, 0, high] : [0, high / 2, high]) : [0, parts.bound]);
+  const values =
+    parts.values ?? (parts.bound === undefined ? (low < 0 ? [low, 0, high] : [0, high / 2, high]) : [0, parts.bound]);
   const zero = y(Math.max(low, 0)).toFixed(1);
   const area = `${path}V${zero}H${LEFT}Z`;
-  const bound = parts.bound === undefined ? "" : `<path class="bound" d="M${LEFT} ${y(parts.bound).toFixed(1)}H${frame.width - RIGHT}"/>`;
-  return svg(frame, `${axes(frame, values, y, 1e6)}<path class="area ${parts.tone}" d="${area}"/><path class="line ${parts.tone}" d="${path}"/>${bound}`);
+  const bound =
+    parts.bound === undefined
+      ? ""
+      : `<path class="bound" d="M${LEFT} ${y(parts.bound).toFixed(1)}H${frame.width - RIGHT}"/>`;
+  return svg(
+    frame,
+    `${axes(frame, values, y, 1e6)}<path class="area ${parts.tone}" d="${area}"/><path class="line ${parts.tone}" d="${path}"/>${bound}`,
+  );
 }
 
 export interface LineParts {
@@ -40,7 +47,13 @@ export interface LineParts {
  * Calls by bars, each of as many calls as it stands for; what was refused on top of what was granted, and striped. A
  * line leads from a bar to the last instant that one of its calls was told, with a mark at each.
  */
-export function bars(frame: Frame, instants: Float64Array, answers: Uint8Array, most: number, waits?: Float64Array): string {
+export function bars(
+  frame: Frame,
+  instants: Float64Array,
+  answers: Uint8Array,
+  most: number,
+  waits?: Float64Array,
+): string {
   const count = barsOf(frame);
   const told: Set<number>[] = [];
   const granted = new Float64Array(count);
@@ -50,7 +63,8 @@ export function bars(frame: Frame, instants: Float64Array, answers: Uint8Array, 
     const which = answers[call] === 0 ? granted : refused;
     which[bar] = (which[bar] ?? 0) + 1;
     const wait = waits?.[call] ?? 0;
-    if (wait > 0) (told[bar] ??= new Set()).add(Math.round(LEFT + Math.min((at + wait) / frame.span, 1) * inner(frame)));
+    if (wait > 0)
+      (told[bar] ??= new Set()).add(Math.round(LEFT + Math.min((at + wait) / frame.span, 1) * inner(frame)));
   });
   const y = vertical(frame, 0, most);
   // One call among hundreds is seen, too.
@@ -60,16 +74,21 @@ export function bars(frame: Frame, instants: Float64Array, answers: Uint8Array, 
   for (let place = 0; place < count; place += 1) {
     const [some, others] = [granted[place] ?? 0, refused[place] ?? 0];
     const x = (LEFT + place * wide).toFixed(1);
-    const bar = (low: number, calls: number) => `M${x} ${low.toFixed(1)}h${(wide - 1).toFixed(1)}v${(-high(calls)).toFixed(1)}h${(1 - wide).toFixed(1)}z`;
+    const bar = (low: number, calls: number) =>
+      `M${x} ${low.toFixed(1)}h${(wide - 1).toFixed(1)}v${(-high(calls)).toFixed(1)}h${(1 - wide).toFixed(1)}z`;
     const edge = y(0) - (some > 0 ? high(some) : 0);
     if (some > 0) good += bar(y(0), some);
     // A stroke as wide as a bar, which is striped as it is dashed.
-    if (others > 0) bad += `M${(LEFT + place * wide + (wide - 1) / 2).toFixed(1)} ${edge.toFixed(1)}v${(-high(others)).toFixed(1)}`;
+    if (others > 0)
+      bad += `M${(LEFT + place * wide + (wide - 1) / 2).toFixed(1)} ${edge.toFixed(1)}v${(-high(others)).toFixed(1)}`;
     const ends = [...(told[place] ?? [])];
     const top = (edge - (others > 0 ? high(others) : 0)).toFixed(1);
     if (ends.length > 0) lines += `M${x} ${top}H${Math.max(...ends)}${ends.map((end) => `M${end} ${top}v5`).join("")}`;
   }
-  return svg(frame, `${axes(frame, most % 2 === 0 ? [0, most / 2, most] : [0, most], y, 1)}<path class="bar granted" d="${good}"/><path class="bar refused" stroke-width="${(wide - 1).toFixed(1)}" d="${bad}"/><path class="wait" d="${lines}"/>`);
+  return svg(
+    frame,
+    `${axes(frame, most % 2 === 0 ? [0, most / 2, most] : [0, most], y, 1)}<path class="bar granted" d="${good}"/><path class="bar refused" stroke-width="${(wide - 1).toFixed(1)}" d="${bad}"/><path class="wait" d="${lines}"/>`,
+  );
 }
 
 /** The most calls of any bar. */
@@ -131,7 +150,8 @@ function traced(frame: Frame, points: Float64Array, y: (value: number) => number
   const path: string[] = [];
   let column = -1;
   let [least, most, last] = [0, 0, 0];
-  const point = (value: number) => path.push(`${path.length === 0 ? "M" : "L"}${(LEFT + column).toFixed(0)} ${y(value).toFixed(1)}`);
+  const point = (value: number) =>
+    path.push(`${path.length === 0 ? "M" : "L"}${(LEFT + column).toFixed(0)} ${y(value).toFixed(1)}`);
   for (let place = 0; place < points.length; place += 2) {
     const [at, value] = [points[place] ?? 0, points[place + 1] ?? 0];
     const pixel = Math.round(at * scale);
@@ -175,7 +195,8 @@ export function below(frame: Frame): string {
 
 function short(value: number): string {
   const size = Math.abs(value);
-  const text = size >= 1e6 ? `${trimmed(size / 1e6, 1)}M` : size >= 1e4 ? `${trimmed(size / 1e3, 1)}k` : trimmed(size, 1);
+  const text =
+    size >= 1e6 ? `${trimmed(size / 1e6, 1)}M` : size >= 1e4 ? `${trimmed(size / 1e3, 1)}k` : trimmed(size, 1);
   return value < 0 ? `−${text}` : text;
 }
 

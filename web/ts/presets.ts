@@ -9,13 +9,24 @@ export interface Preset {
 }
 
 const bare: Omit<State, "limits" | "calls"> = {
-  asking: "alone", lend: "", reserve: false, work: "", used: "", dies: "", lapses_after: "", funds: "", seed: "", watch: "", clicks: [],
+  asking: "alone",
+  lend: "",
+  reserve: false,
+  work: "",
+  used: "",
+  dies: "",
+  lapses_after: "",
+  funds: "",
+  seed: "",
+  watch: "",
+  clicks: [],
 };
 
 export const PRESETS: readonly Preset[] = [
   {
     title: "A dashboard of ten calls",
-    point: "Ten calls at once want a capacity of ten. With five, half of each burst is refused, however long the pause.",
+    point:
+      "Ten calls at once want a capacity of ten. With five, half of each burst is refused, however long the pause.",
     state: {
       ...bare,
       limits: [
@@ -27,7 +38,8 @@ export const PRESETS: readonly Preset[] = [
   },
   {
     title: "The edge of a window",
-    point: "Around its edge a fixed window lets two hundred calls through within a second. A sliding window has no edge.",
+    point:
+      "Around its edge a fixed window lets two hundred calls through within a second. A sliding window has no edge.",
     state: {
       ...bare,
       limits: [
@@ -39,7 +51,8 @@ export const PRESETS: readonly Preset[] = [
   },
   {
     title: "A noisy neighbour",
-    point: "Under one limit for all, who floods takes most of the tokens. With a limit for each key, the quiet ones pass.",
+    point:
+      "Under one limit for all, who floods takes most of the tokens. With a limit for each key, the quiet ones pass.",
     state: {
       ...bare,
       limits: [
@@ -51,7 +64,8 @@ export const PRESETS: readonly Preset[] = [
   },
   {
     title: "Shares that are lent",
-    point: "Limits for each waste what the quiet ones leave. Shares lend it: nobody is refused within his own, and little is wasted.",
+    point:
+      "Limits for each waste what the quiet ones leave. Shares lend it: nobody is refused within his own, and little is wasted.",
     state: {
       ...bare,
       limits: [
@@ -60,12 +74,14 @@ export const PRESETS: readonly Preset[] = [
       ],
       asking: "lend",
       lend: "200",
-      calls: "poisson rate=4 per=1s clients=9 key=quiet for=10s\nburst size=10 every=5s clients=9 key=quiet for=10s\npoisson rate=500 per=1s key=noisy for=10s",
+      calls:
+        "poisson rate=4 per=1s clients=9 key=quiet for=10s\nburst size=10 every=5s clients=9 key=quiet for=10s\npoisson rate=500 per=1s key=noisy for=10s",
     },
   },
   {
     title: "A queue of jobs",
-    point: "Thirty jobs reserve from one a second. None is refused: each is told when. A capacity of five starts five at once.",
+    point:
+      "Thirty jobs reserve from one a second. None is refused: each is told when. A capacity of five starts five at once.",
     state: {
       ...bare,
       reserve: true,
@@ -78,7 +94,8 @@ export const PRESETS: readonly Preset[] = [
   },
   {
     title: "Bucket or steps",
-    point: "Both bring five tokens in ten seconds: one drip by drip, the other all five at each step after the first use.",
+    point:
+      "Both bring five tokens in ten seconds: one drip by drip, the other all five at each step after the first use.",
     state: {
       ...bare,
       limits: [
@@ -90,7 +107,8 @@ export const PRESETS: readonly Preset[] = [
   },
   {
     title: "Work at once",
-    point: "At most four at once. Work that ends gives its place back; with a short lease, so does work that lasts too long.",
+    point:
+      "At most four at once. Work that ends gives its place back; with a short lease, so does work that lasts too long.",
     state: {
       ...bare,
       work: "3s",

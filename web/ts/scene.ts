@@ -131,7 +131,10 @@ export function commandOf(state: State, file: string, caller: string): string {
     return `${form.global ? "--global" : "--limit"} ${quoted(table)}`;
   });
   if (state.limits.length > 1) options.unshift("--compare");
-  const traffic = file === "" ? [...patterns(state), ...byHand(state, caller)].map((pattern) => `--traffic ${quoted(pattern)}`) : [`--trace ${quoted(file)}`];
+  const traffic =
+    file === ""
+      ? [...patterns(state), ...byHand(state, caller)].map((pattern) => `--traffic ${quoted(pattern)}`)
+      : [`--trace ${quoted(file)}`];
   options.push(...traffic);
   const asking = askingOf(state);
   if (asking === "lend") options.push(`--lend-above ${quoted(state.lend || "0")}`);
@@ -139,8 +142,10 @@ export function commandOf(state: State, file: string, caller: string): string {
   if (state.reserve) options.push("--reserve");
   for (const name of WORDS) if (state[name]) options.push(`--${name.replace("_", "-")} ${quoted(state[name])}`);
   const lacks: string[] = [];
-  if (file !== "" && state.clicks.length > 0) lacks.push("# Without the calls made by hand: a trace takes no others.\n");
-  if (asking === "in_turn" && state.limits[0]!.global && !state.limits[1]!.global) lacks.push("# It asks B first: limits for each key come before those that are shared.\n");
+  if (file !== "" && state.clicks.length > 0)
+    lacks.push("# Without the calls made by hand: a trace takes no others.\n");
+  if (asking === "in_turn" && state.limits[0]!.global && !state.limits[1]!.global)
+    lacks.push("# It asks B first: limits for each key come before those that are shared.\n");
   return `${lacks.join("")}tollgate simulate ${options.join(" \\\n    ")}`;
 }
 
@@ -150,12 +155,17 @@ export function askingOf(state: State): Asking {
 }
 
 export function patterns(state: State): string[] {
-  return state.calls.split("\n").map((line) => line.trim()).filter((line) => line !== "");
+  return state.calls
+    .split("\n")
+    .map((line) => line.trim())
+    .filter((line) => line !== "");
 }
 
 /** Calls made by hand as patterns, one for each instant. */
 function byHand({ clicks }: State, caller: string): string[] {
-  return [...new Set(clicks)].map((at) => `burst size=${clicks.filter((click) => click === at).length} every=1s for=1us from=${at}us key=${caller}`);
+  return [...new Set(clicks)].map(
+    (at) => `burst size=${clicks.filter((click) => click === at).length} every=1s for=1us from=${at}us key=${caller}`,
+  );
 }
 
 export function sceneOf(state: State, csv: string): Scene {
@@ -163,7 +173,22 @@ export function sceneOf(state: State, csv: string): Scene {
   const asking = askingOf(state);
   const lend = asking === "lend" ? state.lend || "0" : "";
   const limits = state.limits.map(triedOf);
-  return { limits, reserve, work, used, dies, lapses_after, funds, lend, in_turn: asking === "in_turn", seed, watch, traffic: patterns(state), csv, click };
+  return {
+    limits,
+    reserve,
+    work,
+    used,
+    dies,
+    lapses_after,
+    funds,
+    lend,
+    in_turn: asking === "in_turn",
+    seed,
+    watch,
+    traffic: patterns(state),
+    csv,
+    click,
+  };
 }
 
 /** A state as the hash of an address. */
@@ -190,10 +215,16 @@ export function hashOf(state: State): string {
 export function stateOf(hash: string): State | undefined {
   const words = new URLSearchParams(hash.replace(/^#/, ""));
   const names = words.getAll("name");
-  const limits = words.getAll("limit").slice(0, 2).map((text, place) => limitOf(text, names[place] ?? (place === 0 ? "a" : "b")));
+  const limits = words
+    .getAll("limit")
+    .slice(0, 2)
+    .map((text, place) => limitOf(text, names[place] ?? (place === 0 ? "a" : "b")));
   if (limits.length === 0) return undefined;
   const word = (name: string) => words.get(name) ?? "";
-  const clicks = word("clicks").split(",").filter((text) => /^\d{1,15}$/.test(text)).map(Number);
+  const clicks = word("clicks")
+    .split(",")
+    .filter((text) => /^\d{1,15}$/.test(text))
+    .map(Number);
   return {
     limits,
     asking: words.has("lend") ? "lend" : words.has("in_turn") ? "in_turn" : "alone",
