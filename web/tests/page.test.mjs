@@ -69,6 +69,15 @@ test("a fault is told beside its field, and the last good state stays", async ()
   assert.notEqual(before, "");
 });
 
+test("a fault is away while another field beside it is filled in, and then back", async () => {
+  await browser.fill("#limit-a-per", "1x");
+  assert.ok(await seen("#limit-a-per-fault"));
+  await browser.click("#limit-a-capacity");
+  assert.ok(!(await seen("#limit-a-per-fault")));
+  await browser.click("#calls");
+  assert.ok(await seen("#limit-a-per-fault"));
+});
+
 test("a scene is recorded frame by frame, and after it the newest one that has no faults", async () => {
   const seen = await browser.run(async () => {
     // By this clock each slice takes longer than a frame has time for.
@@ -557,6 +566,7 @@ test("recorded calls are read, and dropped", async () => {
   assert.deepEqual(await figures(), [["20", "30", "4"]], "a link is of its own calls");
   await choose(`time\n${"1735689600\n".repeat(20_001)}`);
   assert.match(await text("#csv-fault"), /^these are more than 20000 calls/);
+  assert.ok(await seen("#csv-fault"), "where the file is chosen");
   assert.equal(await text("#calls-fault"), "");
   assert.deepEqual(await figures(), [["20", "30", "4"]], "the last good state stays");
 });
@@ -662,9 +672,9 @@ function reference(name) {
 }
 
 /**
- * How far two pictures differ: blurred as letters of another hinting are, the mean difference of colour within the square
- * of 64 pixels in which it is the largest. Black on white is 1, other spaces between letters are 0.03, and a plot with
- * nothing in it is 0.05.
+ * How far two pictures differ: blurred as letters of another hinting are, the mean difference of colour within the
+ * square of 64 pixels in which it is the largest. Black on white is 1, other spaces between letters are 0.03, and a plot
+ * with nothing in it is 0.05.
  */
 async function differ(one, other) {
   const [blur, square] = [8, 8];
@@ -747,6 +757,13 @@ async function figures() {
 async function text(selector) {
   await whole();
   return browser.run((selector) => document.querySelector(selector).textContent, selector);
+}
+
+function seen(selector) {
+  return browser.run(
+    (selector) => document.querySelector(selector).checkVisibility({ visibilityProperty: true }),
+    selector,
+  );
 }
 
 /** What a button copies. */
