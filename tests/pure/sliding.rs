@@ -58,6 +58,40 @@ proptest! {
         }
     }
 
+    /// More than 64 grants are listed by rounded instants. It is never over, and what has not left is given back whole.
+    #[test]
+    fn a_long_list_is_never_over_and_gives_back_whole(
+        n in 70_i64..200,
+        period in 100_u64..1_000,
+        story in vec((0_i64..5, 1_i64..4, prop::option::weighted(0.3, (any::<prop::sample::Index>(), 0_i64..6))), 80..300),
+    ) {
+        let (limit, span) = (window(n, period, None), i64::try_from(period).unwrap());
+        let (mut world, mut log, mut now) = (World::default(), Vec::<(i64, i64, Option<Receipt>)>::new(), 0);
+        for (gap, cost, settle) in story {
+            now += gap;
+            if let Some((which, actual)) = settle.filter(|_| !log.is_empty()) {
+                let which = which.index(log.len());
+                let (granted_at, kept, receipt) = &mut log[which];
+                let Some(receipt) = Option::take(receipt) else { continue };
+                let comes_to = world.settled(Call::settle(receipt, micros(actual)), at(now)).unwrap().charges[0].cost;
+                let has_left = now >= *granted_at + span;
+                let expected = if has_left { actual.max(*kept) } else { actual };
+                prop_assert_eq!(comes_to, micros(expected), "granted at {}, {} of {} at {}", granted_at, actual, kept, now);
+                let beyond = (expected - *kept).max(0);
+                *kept = expected - beyond;
+                log.push((now, beyond, None));
+                continue;
+            }
+            let used: i64 = log.iter().filter(|(at, ..)| now < at + span).map(|(_, kept, _)| kept).sum();
+            if let Answer::Granted { receipt, .. } =
+                world.call(Call::consume([limit.global().cost(micros(cost))]), at(now)).unwrap()
+            {
+                prop_assert!(used + cost <= n, "over: {used} + {cost} of {n} at {now}");
+                log.push((now, cost, Some(receipt)));
+            }
+        }
+    }
+
     /// A sliding window whose n changes, whose period gets shorter, and whose clock goes back: each grant keeps within
     /// the definition of its day, and nobody waits for longer than a period.
     #[test]
@@ -188,6 +222,21 @@ fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
             world.settled(Call::settle(receipt, tokens(0)), sec(200)).unwrap();
         }
         assert_eq!(world.look(limit.global(), sec(200)).value, tokens(10_000 - 11), "{grants}");
+    }
+}
+
+/// Its entry leaves the earlier for that; another's is not touched.
+#[test]
+fn a_charge_whose_entry_a_shorter_window_has_cut_gives_nothing_back() {
+    let [short, long] = [10, 60].map(|period| window(4_000_000, period * 1_000_000, None));
+    let mut world = World::default();
+    let receipt = world.taken(Call::consume([long.global().cost(1)]), sec(0));
+    world.granted(short.global().cost(1), sec(1));
+    world.granted(long.global().cost(2), sec(5));
+    let settled = world.settled(Call::settle(receipt, tokens(0)), sec(6)).unwrap();
+    assert_eq!(settled.charges[0].cost, tokens(1));
+    for (now, left) in [(9_999_999, 0), (10_000_000, 1), (11_000_000, 2), (64_999_999, 2), (65_000_000, 4)] {
+        assert_eq!(world.look(long.global(), at(now)).value, tokens(left), "{now}");
     }
 }
 
