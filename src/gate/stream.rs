@@ -4,7 +4,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::Gate;
 use crate::decision::{Grant, Source, span};
@@ -123,8 +123,8 @@ impl Stream {
         let (gate, runtime) = self.open.take()?;
         let (receipt, used) = (std::mem::take(&mut self.grant.receipt), self.used());
         let patience = receipt.lapses_at().map_or(GIVE_UP, |lapses_at| span(self.grant.observed_at, lapses_at));
-        // Whoever closes the gate waits for whoever listens.
-        let closed = gate.inner.closed.subscribe();
+        // Whoever closes the gate waits for whoever listens. After that nobody waits.
+        let closed = Some(gate.inner.closed.subscribe()).filter(|closed| !*closed.borrow());
         Some(runtime.spawn(async move { settle(&gate, &receipt, used, patience, closed).await }))
     }
 }
@@ -137,17 +137,17 @@ impl Drop for Stream {
 }
 
 /// Settles a receipt; again after an error that leaves it as it was, and of a stored call also where no answer came.
-/// Once the gate is closed it tries once more.
+/// Once the gate is closed meanwhile, it tries once more.
 async fn settle(
     gate: &Gate,
     receipt: &Receipt,
     used: Tokens,
     patience: Duration,
-    mut closed: watch::Receiver<bool>,
+    mut closed: Option<watch::Receiver<bool>>,
 ) -> Result<(), Error> {
     let (until, mut pause, mut may_be_done) = (Instant::now() + patience, FIRST_PAUSE, false);
     loop {
-        let is_last = *closed.borrow();
+        let is_last = closed.as_ref().is_some_and(|closed| *closed.borrow());
         let error = match gate.settle(receipt.clone(), used).await {
             Ok(_) => return Ok(()),
             // By the try whose answer was lost.
@@ -161,7 +161,10 @@ async fn settle(
             return Err(error);
         }
         may_be_done |= is_unknown;
-        let _ = timeout(pause, closed.wait_for(|is_closed| *is_closed)).await;
+        match &mut closed {
+            Some(closed) => drop(timeout(pause, closed.wait_for(|is_closed| *is_closed)).await),
+            None => sleep(pause).await,
+        }
         pause = (pause * 2).min(LAST_PAUSE);
     }
 }
