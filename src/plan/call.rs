@@ -329,10 +329,9 @@ impl CheckedCall {
         if let Action::Settle(settling) = &self.action { &settling.rows } else { &[] }
     }
 
-    /// Which of them are wallets'.
-    pub(super) fn settled_wallets(&self) -> impl Iterator<Item = usize> {
-        let charges = if let Action::Settle(settling) = &self.action { settling.charges.as_slice() } else { &[] };
-        charges.iter().enumerate().filter(|(_, charge)| charge.kind == ChargeKind::Wallet).map(|(place, _)| place)
+    /// The charges that it settles, one for each of these rows.
+    pub(super) fn charges(&self) -> &[Charge] {
+        if let Action::Settle(settling) = &self.action { &settling.charges } else { &[] }
     }
 
     /// The first row of each limit and key that it asks, or each row that it settles.
@@ -355,7 +354,7 @@ impl CheckedCall {
                 Alteration::Credit(_) => target.limit.kind == LimitKind::Wallet,
                 Alteration::GiveBack(_) | Alteration::Look | Alteration::Reset => false,
             },
-            Action::Settle(_) => self.settled_wallets().next().is_some(),
+            Action::Settle(settling) => settling.charges.iter().any(|charge| charge.kind == ChargeKind::Wallet),
         }
     }
 

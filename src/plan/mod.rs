@@ -184,8 +184,8 @@ impl Plan {
     pub fn capacities(&self) -> Vec<i64> {
         let mut capacities = vec![i64::MAX; self.rows.len()];
         for Planned { call, places, .. } in &self.calls {
-            for wallet in call.settled_wallets() {
-                capacities[places[wallet]] = 0;
+            for (_, place) in call.charges().iter().zip(places).filter(|(charge, _)| charge.is_money()) {
+                capacities[*place] = 0;
             }
             for (target, place) in call.targets().zip(places) {
                 for shard in 0..target.rows {

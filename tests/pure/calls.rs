@@ -969,6 +969,27 @@ fn receipts_and_charges_are_written_the_same_in_every_release() {
     assert!(matches!(world.settled(Call::cancel(newer), sec(1)), Err(Error::CorruptReceipt { .. })));
 }
 
+/// Each row of a settlement is inserted if one is a wallet's: an empty wallet, and anything else full under whatever
+/// definition. A wallet that was unlimited is one all the same.
+#[test]
+fn a_settlement_inserts_rows_that_mean_the_same_as_missing_ones() {
+    let charge = |limit, more: serde_json::Value| {
+        let mut charge = json!({ "limit": limit, "key": "", "cost": 1, "ready_at": 0 });
+        charge.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        charge
+    };
+    let charges = [
+        charge("bucket", json!({ "refill": 1, "period": 60 })),
+        charge("free", json!({ "kind": "free", "period": 60 })),
+        charge("free_wallet", json!({ "kind": "free" })),
+        charge("wallet", json!({ "kind": "wallet" })),
+    ];
+    let receipt: Receipt = serde_json::from_value(json!({ "charges": charges })).unwrap();
+    let plan = Plan::new([Call::settle(receipt, tokens(0))]).unwrap();
+    assert!(plan.inserts());
+    assert_eq!(plan.capacities(), [i64::MAX, i64::MAX, 0, 0]);
+}
+
 /// A receipt is no credential: it comes back from outside.
 #[test]
 fn a_receipt_that_no_release_has_written_is_an_error_with_a_name() {
