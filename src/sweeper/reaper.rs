@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::slice;
 use std::time::{Duration, Instant};
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::pool::PoolConnection;
+use sqlx::{PgConnection, PgPool, Postgres};
 use tokio::time::timeout;
 
 use crate::algebra::Timestamp;
@@ -66,7 +67,9 @@ impl Reaper {
         self.is_behind = false;
         let (mut reaped, mut failed) = (0, None);
         for part in self.backend.parts.all() {
-            match self.reap_part(part, at).await {
+            // Where there is no connection to be had, none is for the next part.
+            let conn = self.pool.acquire().await.map_err(unreaped)?;
+            match self.reap_part(conn, part, at).await {
                 Ok(more) => reaped += more,
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -74,11 +77,15 @@ impl Reaper {
         failed.map_or(Ok(reaped), Err)
     }
 
-    async fn reap_part(&mut self, part: u16, at: Option<Timestamp>) -> Result<u64, Error> {
+    async fn reap_part(
+        &mut self,
+        mut conn: PoolConnection<Postgres>,
+        part: u16,
+        at: Option<Timestamp>,
+    ) -> Result<u64, Error> {
         let since = self.since.get(&part).copied().unwrap_or(Timestamp::MIN);
         let (mut reaped, mut left) = (0, 0);
         loop {
-            let mut conn = self.pool.acquire().await.map_err(unreaped)?;
             let some = self.reap_some(&mut conn, part, since, left, at).await;
             if some.as_ref().is_err_and(|error| !error.leaves_connection()) {
                 // The pool would ask whether it still stands, and wait for the answer without an end.
@@ -91,6 +98,9 @@ impl Reaper {
             if found < u64::from(MOST) {
                 return Ok(reaped);
             }
+            // Others have their turn.
+            drop(conn);
+            conn = self.pool.acquire().await.map_err(unreaped)?;
         }
     }
 
