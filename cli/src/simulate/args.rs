@@ -119,8 +119,10 @@ impl SimulateArgs {
             self.limit = limits.iter().copied().map(str::to_owned).collect();
             self.global = global.iter().copied().map(str::to_owned).collect();
             self.compare = true;
-            self.lend_above = self.lend_above.or((preset == Preset::FairShares).then_some(Tokens::new(200)));
-            self.reserve |= preset == Preset::Queue;
+            if !self.in_turn {
+                self.lend_above = self.lend_above.or((preset == Preset::FairShares).then_some(Tokens::new(200)));
+                self.reserve |= preset == Preset::Queue;
+            }
         }
         if self.traffic.is_empty() {
             let traffic = traffic.iter().map(|text| text.parse());
