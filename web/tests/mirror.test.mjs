@@ -198,5 +198,9 @@ test("a key has one mirror, and only those in use are kept beyond the size", () 
   refused.record(answer(429, { "retry-after": "9" }));
   for (const key of ["d", "e", "f"]) mirrors.of(key);
   assert.equal(mirrors.of("refused"), refused, "its wait is not forgotten");
+  const told = mirrors.of("told");
+  told.record(answer(200, { ratelimit: '"l";r=3;t=60', "ratelimit-policy": '"l";q=10;w=600' }));
+  for (const key of ["g", "h", "i"]) mirrors.of(key);
+  assert.ok(!mirrors.of("told").passes(5), "nor that of a call which costs more");
   assert.notEqual(mirrors.of("b"), b);
 });

@@ -47,6 +47,15 @@ test("a wait of more than 24.8 days is waited for", async (context) => {
   assert.deepEqual([seen, clock.sent], [[200], [0, 2_592_000_000]]);
 });
 
+test("a refusal whose body has failed is sent again all the same", async (context) => {
+  const torn = () => new ReadableStream({ start: (body) => body.error(new Error("torn")) });
+  const refusal = () => new Response(torn(), { status: 429, headers: { "retry-after": "0" } });
+  const clock = Clock.install(context, () => (clock.sent.length === 1 ? refusal() : told(200)));
+  const seen = outcomes([mirrorBy(clock).fetch(URL)]);
+  await clock.pass(1_000);
+  assert.deepEqual(seen, [200]);
+});
+
 test("a fraction of a millisecond is waited for, too", async (context) => {
   const clock = Clock.install(context);
   clock.now = 0.25;

@@ -165,10 +165,10 @@ export class RateLimitMirror {
     };
   };
 
-  /** Whether nothing is lost with it: nobody listens, nothing waits or is under way, and no wait was told. */
+  /** Whether nothing is lost with it: nobody listens, nothing waits or is under way, and nothing comes that was told. */
   get isIdle(): boolean {
     const isUsed = this.#listeners.size > 0 || this.#flights.size > 0 || !this.#turns.isIdle;
-    return !isUsed && this.#askAt(1) <= this.#clock();
+    return !isUsed && this.#comesAfter(this.#clock()).length === 0;
   }
 
   /**
@@ -194,7 +194,8 @@ export class RateLimitMirror {
       if (isRefused && this.wait(cost) !== Infinity && this.#askAt(cost) <= ticket.latest) {
         // Before the next one has its turn.
         again = this.#turns.take(ticket, send);
-        void response.body?.cancel();
+        // Of a body that has failed already nobody needs to know.
+        response.body?.cancel().catch(() => undefined);
       }
       return response;
     });
@@ -303,13 +304,18 @@ export class RateLimitMirror {
     this.#turns.advance();
   }
 
+  /** The instants behind this one at which more may pass. */
+  #comesAfter(now: number): number[] {
+    const told = this.#answers.flatMap((recorded) => recorded.answer.instants(this.#chargesSince(recorded)));
+    return [this.#toldUntil, this.#guessedUntil, ...told].filter((at) => at > now);
+  }
+
   /** Tells listeners each second, as long as something comes. */
   #tick(): void {
     clearTimeout(this.#timer);
     if (this.#listeners.size === 0) return;
     const now = this.#clock();
-    const comes = this.#answers.flatMap((recorded) => recorded.answer.instants(this.#chargesSince(recorded)));
-    const future = [this.#toldUntil, this.#guessedUntil, ...comes].filter((at) => at > now);
+    const future = this.#comesAfter(now);
     if (future.length === 0) return;
     const next = Math.min(...future.map((at) => (at - now) % 1000 || 1000));
     this.#timer = setTimeout(() => {

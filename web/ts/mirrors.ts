@@ -2,7 +2,7 @@
 import { RateLimitMirror, type MirrorOptions } from "./mirror.js";
 
 export interface MirrorsOptions extends MirrorOptions {
-  /** How many mirrors are kept, but for those in use. */
+  /** How many mirrors are kept, but for those in use, or told of an instant that is yet to come. */
   size?: number;
 }
 
