@@ -1,6 +1,7 @@
 //! The SQL functions decide as the library does, and by themselves as they should.
 
 mod asked;
+mod attacks;
 mod beside;
 mod guide;
 mod rights;

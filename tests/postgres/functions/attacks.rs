@@ -1,0 +1,398 @@
+//! A role that may ask, and give where it is an operator, tries to have its own code run with the owner's rights. It
+//! lays out all that a role can make, and calls each function and each trigger amid that.
+
+use std::collections::BTreeSet;
+
+use sqlx::PgConnection;
+use tollgate::migrate::{Callers, grants};
+
+use super::asked::one;
+use super::{fails, owner};
+use crate::teller::run;
+use crate::world::{OWNER, World};
+
+/// Every function that runs as the owner, and a call of it. Those without one are triggers.
+const CALLS: [(&str, &str); 18] = [
+    ("balance", "tollgate.balance('ten', 'k')"),
+    ("cancel", "tollgate.cancel('ten', 'k', 0, '2026-01-01', '2026-01-01')"),
+    ("check", "tollgate.check('ten', 'k')"),
+    ("check_all", "tollgate.check_all(array[tollgate.request('ten', 'k'), tollgate.request('shown', 'k')])"),
+    ("consume", "tollgate.consume('ten', 'k'), tollgate.consume('shown', 'k', 2, 1, 1)"),
+    ("consume_all", "tollgate.consume_all(array[tollgate.request('ten', 'k'), tollgate.request('shown', 'k')])"),
+    ("consume_global", "tollgate.consume_global('ten')"),
+    ("credit", "tollgate.credit('ten', 'k', 1, once => 'payment')"),
+    ("debit", "tollgate.debit('ten', 'k', 1)"),
+    ("define", "tollgate.define('another', 'fixed_window', 10, '1 day')"),
+    ("limit_inserts", ""),
+    ("limit_rows", ""),
+    ("remove_override", "tollgate.remove_override('ten', 'k')"),
+    ("reserve", "tollgate.reserve('ten', 'k')"),
+    ("reserve_all", "tollgate.reserve_all(array[tollgate.request('ten', 'k')])"),
+    ("reset", "tollgate.reset('ten', 'k')"),
+    ("set_override", "tollgate.set_override('ten', 'k', rate => 20, reason => 'test')"),
+    ("settle", "tollgate.settle('ten', 'k', 1, 0, '2026-01-01')"),
+];
+
+/// A role that may call all functions, in a session of its own. Whatever runs its code as the owner counts in
+/// `evil.thefts`, which no rollback undoes.
+struct Attacker {
+    conn: PgConnection,
+    world: World,
+}
+
+impl Attacker {
+    async fn new() -> Self {
+        let world = World::new().await;
+        let define = "select tollgate.define('ten', 'token_bucket', 10, '100 days'),
+                             tollgate.define('shown', 'fixed_window', 10, '100 days')";
+        run(&mut owner(&world).await, define).await;
+        let role = world.role().await;
+        for callers in [Callers::Applications, Callers::Operators] {
+            world.sql(&grants(&role, callers)).await;
+        }
+        world.sql(&format!("create schema evil authorization {role}; grant usage on schema evil to public")).await;
+        let mut conn = world.connect().await;
+        run(
+            &mut conn,
+            &format!(
+                "set role {role};
+                 set search_path = evil, strangers, pg_catalog;
+                 create sequence evil.thefts;
+                 grant all on sequence evil.thefts to public;
+                 create function evil.steal() returns bool language plpgsql immutable as $$ begin
+                     if current_user = '{OWNER}' then
+                         perform nextval('evil.thefts');
+                     end if;
+                     return true;
+                 end $$;
+                 create table evil.plain (author text, \"od\"\"d\" text);"
+            ),
+        )
+        .await;
+        Self { conn, world }
+    }
+
+    async fn run(&mut self, sql: &str) {
+        run(&mut self.conn, sql).await;
+    }
+
+    async fn stole(&mut self) -> bool {
+        one(&mut self.conn, "select is_called from evil.thefts").await
+    }
+
+    async fn left(&mut self, key: &str) -> i32 {
+        one(&mut self.conn, &format!("select tollgate.balance('ten', '{key}')::int")).await
+    }
+
+    /// Another session of the same role.
+    async fn other(&self) -> PgConnection {
+        let mut conn = self.world.connect().await;
+        run(&mut conn, &format!("set role {}_role", self.world.name())).await;
+        conn
+    }
+}
+
+#[tokio::test]
+async fn what_runs_as_the_owner_is_called_here() {
+    let world = World::new().await;
+    let mut conn = world.admin().await;
+    let definers = "select p.proname::text from pg_proc p
+                     where p.pronamespace = 'tollgate'::regnamespace and p.prosecdef group by 1 order by 1";
+    let definers: Vec<String> = sqlx::query_scalar(definers).fetch_all(&mut conn).await.unwrap();
+    assert_eq!(definers, CALLS.map(|(name, _)| name));
+    let lax = "select p.proname::text from pg_proc p
+                where p.pronamespace = 'tollgate'::regnamespace and p.prosecdef
+                  and (p.proconfig @> array['search_path=pg_catalog, pg_temp']) is not true";
+    let lax: Vec<String> = sqlx::query_scalar(lax).fetch_all(&mut conn).await.unwrap();
+    assert_eq!(lax, Vec::<String>::new());
+}
+
+/// With that search path a function or an operator without a schema is PostgreSQL's own, and a relation or a type could
+/// be a temporary one.
+#[tokio::test]
+async fn no_body_names_a_relation_or_a_type_without_its_schema() {
+    let world = World::new().await;
+    let mut conn = world.admin().await;
+    let bare: Vec<String> = sqlx::query_scalar(include_str!("bare.sql")).fetch_all(&mut conn).await.unwrap();
+    // Variables, and the transition table, which `limit_inserts` looks for.
+    let known = ["d", "errcode", "inserted", "items", "l", "mark", "period", "q", "requests", "tg_argv"];
+    assert_eq!(bare, known);
+}
+
+/// For each word of the sources there is a view or a domain of this name in the caller's temporary schema.
+#[tokio::test]
+async fn no_call_runs_what_its_caller_has_laid_out() {
+    let source = concat!(
+        include_str!("../../../migrations/V5__create_functions.sql"),
+        include_str!("../../../migrations/V6__create_overrides.sql")
+    );
+    let is_of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    let words: BTreeSet<_> = source.split(|c| !is_of_a_name(c)).filter(|word| !word.is_empty()).collect();
+    for bait in [
+        "view pg_temp.\"{}\" as select 1 as a where evil.steal()",
+        "domain pg_temp.\"{}\" as text check (evil.steal())",
+    ] {
+        let mut attacker = Attacker::new().await;
+        let baits: Vec<_> = words.iter().map(|word| format!("create {};", bait.replace("{}", word))).collect();
+        attacker.run(&baits.concat()).await;
+        attacker
+            .run(
+                "create trigger rows before insert on evil.plain for each row
+                        execute function tollgate.limit_rows('ten', 'author', 'od\"d');
+                 create trigger statements after insert on evil.plain referencing new table as inserted
+                        for each statement execute function tollgate.limit_inserts('ten', 'author')",
+            )
+            .await;
+        for (name, call) in CALLS {
+            let call =
+                if call.is_empty() { "insert into evil.plain values ('ada', 'x')" } else { &format!("select {call}") };
+            attacker.run(call).await;
+            assert!(!attacker.stole().await, "{name}");
+        }
+        assert_eq!([attacker.left("ada").await, attacker.left("ada|x").await], [8, 8], "each trigger has run");
+    }
+}
+
+/// Whatever the columns are of, and whatever the table is.
+#[tokio::test]
+async fn no_trigger_runs_what_the_owner_of_its_table_has_laid_out() {
+    let mut attacker = Attacker::new().await;
+    attacker
+        .run(
+            "create function evil.equal(text, text) returns bool language plpgsql as 'begin return evil.steal(); end';
+             create function evil.equal(int8, int8) returns bool language plpgsql as 'begin return evil.steal(); end';
+             create operator evil.= (leftarg = text, rightarg = text, function = evil.equal);
+             create operator evil.= (leftarg = int8, rightarg = int8, function = evil.equal);
+             create function evil.format(text, text) returns text language plpgsql as
+                 'begin perform evil.steal(); return $2; end';
+             create function evil.consume(text, text, numeric) returns text language plpgsql as
+                 'begin perform evil.steal(); return $2; end';
+             create type evil.named as enum ('ada');
+             create domain evil.strict as text check (evil.steal());
+             create type evil.pair as (named evil.named, strict evil.strict);
+             create domain evil.strict_pair as evil.pair check (evil.steal());
+             create function evil.difference(text, text) returns float8 language plpgsql immutable as
+                 'begin perform evil.steal(); return 1; end';
+             create type evil.span as range (subtype = text, subtype_diff = evil.difference);",
+        )
+        .await;
+    for of in ["named", "strict", "pair", "strict_pair", "span"] {
+        for to in ["json", "jsonb", "text", "bytea"] {
+            let function = format!("evil.{to}_of(evil.{of})");
+            attacker
+                .run(&format!(
+                    "create function {function} returns {to} language plpgsql as 'begin perform evil.steal(); end';
+                     create cast (evil.{of} as {to}) with function {function}"
+                ))
+                .await;
+        }
+    }
+    attacker
+        .run(
+            "create function evil.made(text) returns text language plpgsql immutable as
+                 'begin perform evil.steal(); return $1; end';
+             create table evil.kinds (named evil.named, strict evil.strict, pair evil.pair,
+                                      strict_pair evil.strict_pair, span evil.span, list evil.named[],
+                                      made text generated always as (evil.made('made')) stored, gone int, old text,
+                                      ten int default 10);
+             alter table evil.kinds drop column gone;
+             alter table evil.kinds rename column old to fresh;
+             create trigger rows before insert on evil.kinds for each row execute function tollgate.limit_rows(
+                    'ten', 'named', 'strict', 'pair', 'strict_pair', 'span', 'list', 'fresh');
+             create trigger after_rows after insert or update on evil.kinds for each row
+                    execute function tollgate.limit_rows('ten', 'made', 'named');
+             create trigger statements after insert on evil.kinds referencing new table as inserted for each statement
+                    execute function tollgate.limit_inserts('ten', 'named', 'strict', 'pair', 'strict_pair', 'span',
+                                                            'list', 'made', 'fresh');
+             create constraint trigger at_commit after insert on evil.kinds deferrable initially deferred for each row
+                    execute function tollgate.limit_rows('ten', 'fresh');
+             insert into evil.kinds values ('ada', 's', ('ada', 's'), ('ada', 's'), '[a,b)', array['ada'::evil.named],
+                                            default, 'f');",
+        )
+        .await;
+    assert!(!attacker.stole().await);
+    let all = "ada|s|(ada,s)|(ada,s)|[a,b)|{ada}";
+    for key in [&format!("{all}|f"), "made|ada", &format!("{all}|made|f"), "f"] {
+        assert_eq!(attacker.left(key).await, 9, "{key}");
+    }
+
+    attacker
+        .run(
+            "create table evil.parted (author text) partition by list (author);
+             create table evil.part partition of evil.parted for values in ('part');
+             create trigger rows before insert on evil.parted for each row
+                    execute function tollgate.limit_rows('ten', 'author');
+             create trigger statements after insert on evil.parted referencing new table as inserted
+                    for each statement execute function tollgate.limit_inserts('ten', 'author');
+             create view evil.seen as select author from evil.plain where evil.steal();
+             create trigger instead instead of insert on evil.seen for each row
+                    execute function tollgate.limit_rows('ten', 'author');
+             create table evil.child () inherits (evil.plain);
+             create trigger rows before insert on evil.child for each row
+                    execute function tollgate.limit_rows('ten', 'author');
+             create temp table own (author text);
+             create trigger rows before insert on own for each row
+                    execute function tollgate.limit_rows('ten', 'author');
+             insert into evil.parted values ('part');
+             insert into evil.seen values ('view');
+             insert into evil.child values ('child');
+             insert into own values ('temp');",
+        )
+        .await;
+    assert!(!attacker.stole().await);
+    for (key, left) in [("part", 8), ("view", 9), ("child", 9), ("temp", 9)] {
+        assert_eq!(attacker.left(key).await, left, "{key}");
+    }
+}
+
+/// What is no column may be a function of the row, a cast of it, or all of it.
+#[tokio::test]
+async fn an_argument_that_is_no_column_is_an_error() {
+    let mut attacker = Attacker::new().await;
+    attacker
+        .run(
+            "create type evil.hook as enum ('ada');
+             create function evil.to_json(evil.hook) returns json language plpgsql as
+                 $$ begin perform evil.steal(); return '1'; end $$;
+             create cast (evil.hook as json) with function evil.to_json(evil.hook);
+             create table evil.hooked (hook evil.hook, gone text);
+             create function evil.own(evil.hooked) returns text language plpgsql as
+                 $$ begin perform evil.steal(); return 'x'; end $$;
+             alter table evil.hooked drop column gone;",
+        )
+        .await;
+    for name in [
+        "row_to_json",
+        "to_json",
+        "to_jsonb",
+        "own",
+        "evil.own",
+        "text",
+        "json",
+        "hooked",
+        "evil",
+        "new",
+        "new_row",
+        "i",
+        "inserted",
+        "k",
+        "gone",
+        "........pg.dropped.2........",
+        "ctid",
+        "xmin",
+        "tableoid",
+        "*",
+        "",
+        "$1",
+        "hook.hook",
+        "hook, evil.steal()",
+        "current_user",
+        "HOOK",
+    ] {
+        for trigger in [
+            "before insert on evil.hooked for each row execute function tollgate.limit_rows",
+            "after insert on evil.hooked referencing new table as inserted for each statement
+                 execute function tollgate.limit_inserts",
+        ] {
+            attacker.run(&format!("create or replace trigger tried {trigger}('ten', '{name}')")).await;
+            assert_eq!(
+                fails(&mut attacker.conn, "insert into evil.hooked values ('ada')").await,
+                "TG002",
+                "{name}: {trigger}"
+            );
+            attacker.run("drop trigger tried on evil.hooked").await;
+        }
+    }
+    assert!(!attacker.stole().await);
+}
+
+/// Without a transition table of that name, `inserted` is whatever the caller has.
+#[tokio::test]
+async fn a_trigger_without_its_new_rows_is_an_error() {
+    for bait in ["view inserted as select 'ada' as author where evil.steal()", "table inserted (author text)"] {
+        let mut attacker = Attacker::new().await;
+        attacker.run(&format!("create temp {bait}; create {}", bait.replace("inserted", "evil.inserted"))).await;
+        for (when, how) in [
+            ("after insert", "for each statement execute function tollgate.limit_inserts"),
+            (
+                "after insert",
+                "referencing new table as news for each statement execute function tollgate.limit_inserts",
+            ),
+            ("after insert", "referencing new table as inserted for each row execute function tollgate.limit_inserts"),
+            ("before insert", "for each row execute function tollgate.limit_inserts"),
+            (
+                "after update",
+                "referencing old table as inserted for each statement execute function tollgate.limit_inserts",
+            ),
+            (
+                "after delete",
+                "referencing old table as inserted for each statement execute function tollgate.limit_inserts",
+            ),
+            ("after truncate", "for each statement execute function tollgate.limit_inserts"),
+            ("before delete", "for each row execute function tollgate.limit_rows"),
+            ("before insert", "for each statement execute function tollgate.limit_rows"),
+        ] {
+            attacker.run("insert into evil.plain values ('ada', 'x')").await;
+            attacker.run(&format!("create trigger tried {when} on evil.plain {how}('ten', 'author')")).await;
+            let fire = match when.split(' ').nth(1).unwrap() {
+                "insert" => "insert into evil.plain values ('ada', 'x')",
+                "update" => "update evil.plain set author = author",
+                "delete" => "delete from evil.plain",
+                _ => "truncate evil.plain",
+            };
+            assert_eq!(fails(&mut attacker.conn, fire).await, "TG002", "{when} {how}");
+            attacker.run("drop trigger tried on evil.plain").await;
+        }
+        // Nothing is in the way of one that has them.
+        attacker
+            .run(
+                "create trigger tried after insert on evil.plain referencing new table as inserted
+                    for each statement execute function tollgate.limit_inserts('ten', 'author');
+                 insert into evil.plain values ('ada', 'x'), ('ada', 'x')",
+            )
+            .await;
+        assert_eq!(attacker.left("ada").await, 8);
+        assert!(!attacker.stole().await);
+    }
+}
+
+/// A snapshot shows the catalogues as they were; what runs is as it is.
+#[tokio::test]
+async fn no_snapshot_of_before_hides_what_a_trigger_is() {
+    let mut attacker = Attacker::new().await;
+    attacker
+        .run(
+            "create temp view inserted as select 'ada' as author where evil.steal();
+             create type evil.hook as enum ('ada');
+             create function evil.to_json(evil.hook) returns json language plpgsql as
+                 $$ begin perform evil.steal(); return '1'; end $$;
+             create cast (evil.hook as json) with function evil.to_json(evil.hook);
+             create table evil.hooked (hook evil.hook, to_json text);
+             create trigger statements after insert on evil.plain referencing new table as inserted
+                    for each statement execute function tollgate.limit_inserts('ten', 'author');
+             create trigger rows before insert on evil.hooked
+                    for each row execute function tollgate.limit_rows('ten', 'to_json')",
+        )
+        .await;
+    let without = "create trigger statements after insert on evil.plain for each statement
+                          execute function tollgate.limit_inserts('ten', 'author')";
+    for (change, fire) in [
+        (
+            format!(
+                "alter trigger statements on evil.plain rename to other; {without}; drop trigger other on evil.plain"
+            ),
+            "insert into evil.plain values ('ada', 'x')",
+        ),
+        (
+            "alter table evil.hooked rename column to_json to renamed".to_owned(),
+            "insert into evil.hooked values ('ada')",
+        ),
+    ] {
+        attacker.run("begin isolation level repeatable read; select 1").await;
+        run(&mut attacker.other().await, &change).await;
+        let code = fails(&mut attacker.conn, fire).await;
+        assert!(["TG002", "42703"].contains(&&*code), "{code}: {fire}");
+        attacker.run("rollback").await;
+        assert!(!attacker.stole().await, "{fire}");
+    }
+}
