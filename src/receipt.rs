@@ -74,6 +74,12 @@ impl Receipt {
         self.charges.iter().filter(|charge| charge.lease.is_some())
     }
 
+    /// Whether there is something to settle: a charge, or a stored call. What was unlimited was not charged.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_charged(&self) -> bool {
+        self.call.is_some() || self.charges.iter().any(|charge| charge.kind != ChargeKind::Free)
+    }
+
     /// One actual cost for all requests that are counted, which were all the same.
     #[cfg(feature = "postgres")]
     pub(crate) fn actual_cost(&self, actual: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, Error> {

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Gate;
-use crate::decision::{Grant, Source, span};
+use crate::decision::{Grant, span};
 use crate::error::{Error, chain};
 use crate::receipt::Receipt;
 use crate::tokens::Tokens;
@@ -56,7 +56,7 @@ pub struct Stream {
 
 impl Stream {
     pub(super) fn new(gate: &Gate, grant: Grant, runtime: Handle) -> Self {
-        let open = (grant.source != Source::Degraded).then(|| (gate.clone(), runtime));
+        let open = grant.receipt.is_charged().then(|| (gate.clone(), runtime));
         Self { grant, used: AtomicI64::new(0), open }
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::response::Parts;
 
 use super::rule::AppliedRule;
-use crate::decision::{Grant, Source};
+use crate::decision::Grant;
 use crate::error::chain;
 use crate::gate::{Gate, Lease};
 use crate::http::NotServed;
@@ -48,10 +48,10 @@ impl Admission {
             // Neither is below zero.
             *more = more.saturating_add(rule.cost(response).micros() - cost.micros());
         }
-        // A grant that did not come from the database charged nothing.
-        if grant.source == Source::Database && more.values().any(|more| *more != 0) {
-            let charges = grant.receipt.charges.iter().filter(|charge| charge.lease_ends_at().is_none());
-            let receipt = Receipt::from(charges.cloned().collect::<Vec<_>>());
+        let charges = grant.receipt.charges.iter().filter(|charge| charge.lease_ends_at().is_none());
+        let receipt = Receipt::from(charges.cloned().collect::<Vec<_>>());
+        // Whoever granted it: memory may have charged it before, and during an outage nobody charges anything.
+        if receipt.is_charged() && more.values().any(|more| *more != 0) {
             let more_of = |limit: &Text, key: &Key| more.get(&(limit, key)).copied().unwrap_or(0);
             let costs = receipt.by_request().map(|charges| {
                 let taken: i64 = charges.iter().map(|charge| charge.cost.micros()).sum();

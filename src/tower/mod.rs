@@ -45,8 +45,9 @@
 //! what became of one, a `tracing` event at level `warn` says so, and the charge may stay. A body that is streamed
 //! tells its cost too late for a layer: see [`Gate::stream`](crate::Gate::stream).
 //!
-//! **A charge that the database did not make** is not settled: what the gate's [`OnFailure`](crate::OnFailure) grants
-//! during an outage is not counted. A gate for log-ins should stay closed.
+//! **Only a charge is settled.** A gate that [takes tokens ahead](crate::GateBuilder::prefetch) has charged what it
+//! grants from memory, so that is settled like any other grant. What its [`OnFailure`](crate::OnFailure) grants during
+//! an outage is charged nowhere. A gate for log-ins should stay closed.
 //!
 //! Each request costs a write, and each that is settled another.
 //!

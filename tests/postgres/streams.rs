@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use tokio::task::yield_now;
-use tollgate::{DAY, Error, HOUR, Limit, MINUTE, first_of, split};
+use tollgate::{DAY, Error, HOUR, Limit, MINUTE, NewOverride, Overrides, first_of, split};
 
 use crate::calls::{left, stored};
 use crate::gate::observed::traced;
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon, until_asked};
 use crate::proxy::Proxy;
-use crate::world::World;
+use crate::world::{ON_CALL, World};
 
 const LIMIT: Limit = Limit::token_bucket("streamed", 100, EVER);
 const ORG: Limit = Limit::fixed_window("org", 1_000, DAY).start(Duration::ZERO);
@@ -178,4 +178,24 @@ async fn a_gate_that_is_closed_has_settled_the_streams_that_were_dropped() {
     soon(gate.close()).await;
     soon(stream.settle()).await.unwrap();
     assert_eq!(left(&world.pool, LIMIT.key("open")).await, 100);
+}
+
+/// It was not charged, so there is nothing to settle; what is stored is used up all the same.
+#[tokio::test]
+async fn a_stream_of_what_is_unlimited_settles_no_more_than_its_stored_call() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let said = NewOverride::unlimited(&LIMIT).lasting(HOUR).reason("a test");
+    said.set(&mut world.connect_as(ON_CALL).await).await.unwrap();
+    let overrides = Overrides::read(&mut world.connect().await).await.unwrap();
+    let gate = patient(&one_connection(proxy.options()).await).overrides(&overrides).build();
+    let stream = gate.stream([LIMIT.global().cost(40)]).await.unwrap().granted().unwrap();
+    stream.add(10_u32);
+    stream.settle().await.unwrap();
+    assert_eq!((proxy.statements(), world.rows().await), (0, 0));
+    let stream = gate.stream([LIMIT.global().cost(40).tracked_for(HOUR)]).await.unwrap().granted().unwrap();
+    let mut conn = world.connect().await;
+    assert_eq!(stored(&mut conn).await, 1);
+    stream.settle().await.unwrap();
+    assert_eq!((stored(&mut conn).await, left(&world.pool, LIMIT.global()).await), (0, 100));
 }
