@@ -341,6 +341,42 @@ async fn an_id_is_locked_after_the_rows_of_its_limits() {
     }
 }
 
+/// The gate's first try waits for no row, but its statement may be slow for another call's sake: here a trigger of that
+/// call's row waits.
+#[tokio::test]
+async fn a_call_of_a_batch_whose_row_is_locked_leaves_its_id_alone() {
+    let world = World::new().await;
+    let proxy = Proxy::new(&world.url());
+    let gate = patient(&one_connection(proxy.options()).await).build();
+    let [org, slow, user] = ["aorg", "slow", "zuser"].map(|name| Limit::token_bucket(name, 1_000, EVER));
+    let trigger = "create function wait() returns trigger language plpgsql security definer as
+                   $$ begin perform pg_catalog.pg_advisory_xact_lock(1::int8); return new; end $$;
+                   create trigger wait before update on tollgate.durable for each row when (old.name = 'slow')
+                   execute function wait()";
+    world.sql(trigger).await;
+    consume_in(&world.pool, [slow.global()]).await;
+    let job = [org.global(), user.global().once("job").lapses_after(HOUR)];
+    let receipt = Receipt::from(consume_in(&world.pool, job).await);
+    let [mut held, mut admin] = [world.admin().await, world.admin().await];
+    let mut tx = held.begin().await.unwrap();
+    sqlx::query("select from tollgate.durable where name = 'zuser' for update").execute(&mut *tx).await.unwrap();
+    sqlx::query("select pg_catalog.pg_advisory_xact_lock(1::int8)").execute(&mut *tx).await.unwrap();
+    proxy.hold_after(0);
+    let [settling, consuming] = [gate.clone(), gate.clone()];
+    let settling = tokio::spawn(async move { settling.settle(receipt, 0).await.unwrap() });
+    let consuming = tokio::spawn(async move { consuming.consume(slow.global()).await.unwrap() });
+    soon(proxy.until_held()).await;
+    proxy.release();
+    soon(world.until_anyone_is_blocked()).await;
+    let ids: Vec<String> =
+        sqlx::query_scalar("select id from tollgate.calls for update nowait").fetch_all(&mut admin).await.unwrap();
+    assert_eq!(ids, ["job"]);
+    tx.rollback().await.unwrap();
+    soon(consuming).await.unwrap().granted().unwrap();
+    soon(settling).await.unwrap();
+    assert_eq!(left(&world.pool, user.global()).await, 1_000);
+}
+
 /// Returns once all ids could be locked in the middle of a statement that waits for a lock.
 async fn lock_the_ids_while_somebody_waits(world: &World) {
     let mut admin = world.admin().await;

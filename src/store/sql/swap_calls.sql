@@ -2,8 +2,8 @@
 -- the rows, or not at all. A group is lost also where a call that it uses up is locked, used, gone, or of other charges:
 -- so nobody needs to read it before. An id that is there already is an error, and then no group is written.
 --
--- Rows are locked before calls, as everywhere. Neither is waited for. An insert of the same id by others is, but for a
--- moment only: a call that changes no row, or one shard of several, has its id as all that the two collide in, and the
+-- Rows are locked before calls, as everywhere: where a row of a group is not to be had, its calls are left alone.
+-- Neither is waited for. An insert of the same id by others is, but for a moment only: a call that changes no row, or one shard of several, has its id as all that the two collide in, and the
 -- others may be in a long transaction.
 --
 -- Returns the group of each row that was written, and each group without rows.
@@ -32,6 +32,15 @@ with h as materialized (
      where w.in_group between 0 and 2147483647
        for no key update of r skip locked
 ),
+held as materialized (
+    select w.in_group, w.rows, w.calls
+      from (select pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.rows) as rows,
+                   pg_catalog.unnest(p.calls) as calls
+              from (select $12::int4[] as groups, $13::int8[] as rows, $14::int8[] as calls offset 0) p) w
+      left join (select h.in_group, pg_catalog.count(*) as locked from h group by h.in_group) r
+        on r.in_group = w.in_group
+     where coalesce(r.locked, 0) = w.rows
+),
 c as materialized (
     select c.tableoid as of, c.ctid as tid, u.in_group, u.is_kept
       from (select w.in_group, f.tid, f.version, f.is_kept
@@ -47,21 +56,17 @@ c as materialized (
                     and not c.used and c.charges::text = w.charges
                  offset 0
              ) f
-             where w.in_group between 0 and 2147483647) u
+             where w.in_group between 0 and 2147483647
+               and w.in_group = any (array(select held.in_group from held))) u
       join tollgate.calls c on c.part = $1 and c.ctid = u.tid and c.xmin = u.version
-     where (select pg_catalog.count(*) from h) >= 0
        for update of c skip locked
 ),
 whole as materialized (
     select w.in_group, w.rows
-      from (select pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.rows) as rows,
-                   pg_catalog.unnest(p.calls) as calls
-              from (select $12::int4[] as groups, $13::int8[] as rows, $14::int8[] as calls offset 0) p) w
-      left join (select h.in_group, pg_catalog.count(*) as locked from h group by h.in_group) r
-        on r.in_group = w.in_group
+      from held w
       left join (select c.in_group, pg_catalog.count(*) as locked from c group by c.in_group) k
         on k.in_group = w.in_group
-     where coalesce(r.locked, 0) = w.rows and coalesce(k.locked, 0) = w.calls
+     where coalesce(k.locked, 0) = w.calls
 ),
 written as (
     update tollgate.durable r
