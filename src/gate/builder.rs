@@ -115,17 +115,20 @@ impl GateBuilder {
     ///
     /// It pays for a key that is asked three times or more within `max_age`: of three calls six tenths are granted from
     /// memory, of ten calls nine tenths. Of a key that is at its limit hardly any are: nothing is there to take. At
-    /// most a sixteenth of what is there is taken, and seven tenths of what is expected. What is not spent is given
-    /// back in time, less what has come back to the key meanwhile. The gate writes fewer than 1.5 times per key and
-    /// `max_age`.
+    /// most a sixteenth of what is there is taken, seven tenths of what is expected, and what the limit's rate brings
+    /// back in ten seconds, or in `max_age` if that is longer. So of a slow limit nothing is taken: of 100 000 tokens
+    /// at one a minute a single slice could take days to come back. What is not spent is given back in time, less what
+    /// has come back to the key meanwhile. The gate writes fewer than 1.5 times per key and `max_age`, and more often
+    /// where slices are used up sooner.
     ///
     /// # What is promised
     ///
     /// The bound of each limit holds for what was spent, dated at [`Grant::decided_at`](crate::Grant::decided_at). By
-    /// the instants of the answers a span counts as longer by `max_age`. A crash costs what lay in memory, until it
-    /// comes back. While it lies there, other processes may be refused, and be told to wait for too long, by what lies
-    /// there divided by the rate. A [`reset`](Gate::reset) or a credit of this gate counts at once, one that is made
-    /// elsewhere within `max_age`. The guide *guarantees* says what else can add, and how much.
+    /// the instants of the answers a span counts as longer by `max_age`. A crash or a lost answer costs each key one
+    /// slice at most, which comes back within ten seconds or `max_age`. While it lies there, other processes may be
+    /// refused, and be told to wait for too long, by what lies there divided by the rate. A [`reset`](Gate::reset) or a
+    /// credit of this gate counts at once, one that is made elsewhere within `max_age`. The guide *guarantees* says
+    /// what else can add, and how much.
     ///
     /// # What is served
     ///

@@ -307,8 +307,8 @@ async fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
 /// What was taken ahead was taken by other numbers: a deny and lowered numbers drop it, and nothing more is taken.
 #[tokio::test]
 async fn what_lies_in_memory_is_dropped_where_something_is_said() {
-    let hot = Limit::token_bucket("hot", 1, EVER).capacity(100_000);
-    let fewer = Limit::token_bucket("hot", 1, EVER).capacity(1_000);
+    let hot = Limit::stepped_bucket("hot", 99_999, DAY).capacity(100_000);
+    let fewer = Limit::stepped_bucket("hot", 999, DAY).capacity(1_000);
     let world = World::new().await;
     let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
     let gate = patient(&world.pool).prefetch(HOUR).overrides(&overrides).build();

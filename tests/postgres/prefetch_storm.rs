@@ -1,6 +1,6 @@
 //! Tokens taken ahead in a storm: four processes share a few keys, are killed and stopped for longer than `max_age`,
 //! connections break, and the server crashes, which empties ephemeral rows. Callers drain a key, and let it rest until
-//! it is full. What was spent, dated at the charge of its slice, is never over.
+//! it is full. What was spent, dated at the charge of its slice, is never over. And what such accidents cost is little.
 //!
 //! `TOLLGATE_STORM_SECONDS` makes it last longer than the seconds of a daily run.
 
@@ -14,12 +14,14 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgSslMode};
 use sqlx::{Connection, PgConnection};
+use tokio::sync::watch;
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::{Instant, interval};
-use tollgate::{Decision, Gate, Limit, SECOND, Source, migrate};
+use tollgate::{Decision, Gate, Limit, Limiter, MINUTE, SECOND, Source, migrate};
 use tollgate_embedded::Server;
 
 use crate::proxy::Proxy;
+use crate::world::soon;
 
 const RATE: i64 = 200;
 const CAPACITY: i64 = 480;
@@ -30,6 +32,13 @@ const CALLERS: usize = 6;
 const KEYS: [&str; 3] = ["durable", "ephemeral", "settled"];
 /// So many calls are granted from memory before it ends.
 const ENOUGH: u64 = 500;
+
+/// A budget that takes weeks to come back.
+const SLOW: Limit = Limit::token_bucket("slow", 1, MINUTE).capacity(BUDGET.unsigned_abs());
+const BUDGET: i64 = 100_000;
+const SLOW_KEYS: [&str; 4] = ["a", "b", "c", "d"];
+/// So many calls each process is answered between two accidents.
+const SOME: u64 = 500;
 
 /// At which instant of the row how much was spent, in microseconds and tokens.
 type Spent = (i64, i64);
@@ -48,7 +57,12 @@ async fn what_four_processes_have_taken_ahead_is_never_over() {
     let mut conn = PgConnection::connect(server.url()).await.unwrap();
     migrate::run(&mut conn).await.unwrap();
     let (proxy, books) = (Proxy::new(server.url()), Books::default());
-    let mut processes: Vec<_> = (0..PROCESSES).map(|_| Process::start(server.url(), &proxy, &books)).collect();
+    let url = server.url().to_owned();
+    let start = || {
+        let books = books.clone();
+        Process::start(&url, &proxy, "stormed", move |line| books.note(line))
+    };
+    let mut processes: Vec<_> = (0..PROCESSES).map(|_| start()).collect();
     let (mut faults, mut pace) = ([0_u32; 3], interval(Duration::from_millis(80)));
     let mut crashes = Vec::new();
     let end = Instant::now() + Duration::from_secs(seconds);
@@ -68,7 +82,7 @@ async fn what_four_processes_have_taken_ahead_is_never_over() {
             }
             10 | 40 => {
                 process.kill();
-                *process = Process::start(server.url(), &proxy, &books);
+                *process = start();
                 *kills += 1;
             }
             n if n % 7 == 0 => {
@@ -101,6 +115,55 @@ async fn what_four_processes_have_taken_ahead_is_never_over() {
     println!("{hits} from memory; {cuts} cuts, {kills} kills, {stops} stops, {crashes} crashes");
 }
 
+/// Seven kills and three lost answers: what is neither left nor asked by a caller who was not refused is lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn accidents_cost_a_slow_budget_less_than_a_thousandth() {
+    let server = Server::builder().setting("max_connections", "200").start().unwrap();
+    let mut conn = PgConnection::connect(server.url()).await.unwrap();
+    migrate::run(&mut conn).await.unwrap();
+    let (proxy, asked) = (Proxy::new(server.url()), Arc::new(Mutex::new(BTreeMap::<String, i64>::new())));
+    let start = || {
+        let (asked, answered) = (asked.clone(), watch::Sender::new(0));
+        let counted = answered.clone();
+        let process = Process::start(server.url(), &proxy, "slow", move |line| {
+            let Some((_, line)) = line.split_once('@') else { return };
+            match line.split_once(' ') {
+                Some((key, "asked.")) => *asked.lock().unwrap().entry(key.to_owned()).or_default() += 1,
+                Some((key, "denied.")) => *asked.lock().unwrap().get_mut(key).unwrap() -= 1,
+                Some((_, "granted.")) => counted.send_modify(|count| *count += 1),
+                _ => {}
+            }
+        });
+        (process, answered)
+    };
+    let mut processes: Vec<_> = (0..PROCESSES).map(|_| start()).collect();
+    for accident in 0..7 {
+        for (_, answered) in &processes {
+            let enough = *answered.borrow() + SOME;
+            soon(answered.subscribe().wait_for(|count| *count >= enough)).await.unwrap();
+        }
+        if accident % 2 == 0 {
+            proxy.cut_after(1);
+        } else {
+            let (process, _) = &mut processes[accident % PROCESSES];
+            process.kill();
+            processes[accident % PROCESSES] = start();
+        }
+    }
+    for (process, _) in &mut processes {
+        process.kill();
+    }
+    let others = "select exists (select from pg_stat_activity where pid <> pg_backend_pid()
+                                     and backend_type = 'client backend')";
+    soon(async { while sqlx::query_scalar(others).fetch_one(&mut conn).await.unwrap() {} }).await;
+    let mut tx = conn.begin().await.unwrap();
+    for key in SLOW_KEYS {
+        let left = Limiter::new().balance(&mut tx, SLOW.key(key)).await.unwrap().value.micros() / 1_000_000;
+        let lost = BUDGET - left - asked.lock().unwrap()[key];
+        assert!(lost <= BUDGET / 1_000, "{key}: {lost} are lost, {left} are left");
+    }
+}
+
 /// By how many micro-tokens the worst span is over the bound.
 fn over(spent: &[Spent]) -> i128 {
     let (mut worst, mut most, mut last) = (i128::MIN, 0_i128, spent[0].0);
@@ -118,14 +181,15 @@ struct Process {
 }
 
 impl Process {
-    fn start(url: &str, proxy: &Proxy, books: &Books) -> Self {
+    /// One that plays a scene; `note` is told each line that it says.
+    fn start(url: &str, proxy: &Proxy, scene: &str, note: impl FnMut(&str) + Send + 'static) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["prefetch_storm::call_in_another_process", "--exact", "--ignored", "--nocapture"]);
-        command.env(DATABASE, url).env(SOCKET, proxy.options().get_socket().unwrap());
+        command.env(DATABASE, url).env(SOCKET, proxy.options().get_socket().unwrap()).env(SCENE, scene);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let (said, books) = (BufReader::new(child.stdout.take().unwrap()), books.clone());
+        let (said, mut note) = (BufReader::new(child.stdout.take().unwrap()), note);
         // The last line of one that is killed may be cut.
-        let reading = thread::spawn(move || said.lines().map_while(Result::ok).for_each(|line| books.note(&line)));
+        let reading = thread::spawn(move || said.lines().map_while(Result::ok).for_each(|line| note(&line)));
         Self { child, reading: Some(reading) }
     }
 
@@ -153,7 +217,7 @@ impl Books {
     }
 }
 
-/// A process of the test above: it calls until it is killed.
+/// A process of the tests above: it calls until it is killed.
 #[ignore = "a part of another test"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_in_another_process() {
@@ -161,8 +225,16 @@ async fn call_in_another_process() {
     // The proxy reads what clients send.
     let options = url.parse::<PgConnectOptions>().unwrap().ssl_mode(PgSslMode::Disable).socket(socket);
     let pool = PgPoolOptions::new().max_connections(4).acquire_timeout(10 * SECOND).connect_lazy_with(options);
-    let gate = Gate::builder(pool).prefetch(MAX_AGE).build();
     let mut callers = JoinSet::new();
+    if std::env::var(SCENE).unwrap() == "slow" {
+        let gate = Gate::builder(pool).prefetch(SECOND).build();
+        for caller in 0..CALLERS {
+            callers.spawn(spend_slowly(gate.clone(), SLOW_KEYS[caller % SLOW_KEYS.len()]));
+        }
+        callers.join_next().await.unwrap().unwrap();
+        return;
+    }
+    let gate = Gate::builder(pool).prefetch(MAX_AGE).build();
     for caller in 0..CALLERS {
         let (gate, key) = (gate.clone(), KEYS[caller % KEYS.len()]);
         let limit = if key == "ephemeral" { LIMIT.ephemeral() } else { LIMIT };
@@ -194,5 +266,19 @@ async fn call_in_another_process() {
     callers.join_next().await.unwrap().unwrap();
 }
 
+async fn spend_slowly(gate: Gate, key: &'static str) {
+    loop {
+        println!("@{key} asked.");
+        match gate.consume(SLOW.key(key)).await {
+            Ok(Decision::Granted(_)) => println!("@{key} granted."),
+            Ok(Decision::Denied(_)) => println!("@{key} denied."),
+            // It was granted or not: it counts as asked.
+            Err(_) => {}
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 const DATABASE: &str = "TOLLGATE_TEST_PREFETCH_STORM_DATABASE";
 const SOCKET: &str = "TOLLGATE_TEST_PREFETCH_STORM_SOCKET";
+const SCENE: &str = "TOLLGATE_TEST_PREFETCH_STORM_SCENE";

@@ -30,22 +30,22 @@ impl Demand {
         self.since
     }
 
-    /// How many tokens to take at most, for calls of such a cost that come within `max_age`. Counts anew.
+    /// How many tokens to take, `most` at most, for calls of such a cost that come within `max_age`. Counts anew.
     ///
     /// It is 0.7 of what is expected: a slice that is used up just before its time forfeits nothing. A key that was
     /// asked once within `max_age` expects nothing, and what is expected grows from slice to slice: the first calls of
     /// a key come in a moment, and say little.
-    pub(super) fn next(&mut self, cost: Tokens, max_age: Duration, now: Instant) -> Tokens {
+    pub(super) fn next(&mut self, cost: Tokens, most: Tokens, max_age: Duration, now: Instant) -> Tokens {
         let elapsed = now.saturating_duration_since(self.since);
         let (elapsed_micros, max_age_micros) = (elapsed.as_micros().max(1), max_age.as_micros());
         let asked = u128::try_from(self.asked).unwrap_or(0);
         let sample = if self.calls < 2 && elapsed > max_age { 0 } else { asked * max_age_micros / elapsed_micros };
-        let most = 4 * (i128::from(self.size) + i128::from(cost.micros()));
+        let grown = 4 * (i128::from(self.size) + i128::from(cost.micros()));
         let before = if self.mean == 0 { sample } else { u128::try_from(self.mean).unwrap_or(0) };
-        let mean = i128::try_from(before.midpoint(sample)).map_or(most, |mean| mean.min(most));
+        let mean = i128::try_from(before.midpoint(sample)).map_or(grown, |mean| mean.min(grown));
         self.mean = i64::try_from(mean).unwrap_or(i64::MAX);
         (self.asked, self.calls, self.since) = (0, 0, now);
-        let wanted = i64::try_from(i128::from(self.mean) * 7 / 10).unwrap_or(i64::MAX);
+        let wanted = i64::try_from(i128::from(self.mean) * 7 / 10).unwrap_or(i64::MAX).min(most.micros());
         let one = Tokens::ONE.micros();
         let fraction = if cost.micros() % one == 0 { wanted % one } else { 0 };
         Tokens::from_micros(wanted - fraction)
@@ -76,7 +76,7 @@ mod tests {
             let calls = (used + 1).min((per_second * 3 / 4).max(1));
             now += SECOND * calls / per_second;
             demand.add(Tokens::new(calls), calls);
-            let size = demand.next(Tokens::ONE, max_age, now);
+            let size = demand.next(Tokens::ONE, Tokens::MAX, max_age, now);
             demand.sliced(size);
             sizes.push((now, size));
         }

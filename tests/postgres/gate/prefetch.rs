@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tollgate::{Gate, GateBuilder, HOUR, Limit, MINUTE, Request, SECOND, Source, Storage, Tokens};
+use tollgate::{DAY, Gate, GateBuilder, HOUR, Limit, MINUTE, Request, SECOND, Source, Storage, Tokens};
 
 use super::observed::traced;
 use super::stage::{EVER, patient, pool, soon};
@@ -11,8 +11,8 @@ use crate::teller::both;
 use crate::world::World;
 
 const CAPACITY: i64 = 100_000;
-/// Nothing comes back while a test runs.
-const HOT: Limit = Limit::token_bucket("hot", 1, EVER).capacity(CAPACITY.unsigned_abs());
+/// Nothing comes back while a test runs, and enough in an hour to take ahead.
+const HOT: Limit = Limit::stepped_bucket("hot", CAPACITY.unsigned_abs() - 1, DAY).capacity(CAPACITY.unsigned_abs());
 const WINDOW: Limit = Limit::fixed_window("window", 1_000, EVER);
 
 /// A gate that takes ahead, over a wire that counts statements.
@@ -103,7 +103,7 @@ async fn a_grant_from_memory_is_settled_as_any_other() {
 
 #[tokio::test]
 async fn a_call_of_several_limits_is_granted_from_memory_whole_or_not_at_all() {
-    let other = Limit::stepped_bucket("other", 1, EVER).capacity(CAPACITY.unsigned_abs());
+    let other = Limit::stepped_bucket("other", 99_999, DAY).capacity(100_000);
     let stage = Stage::new(|gate| gate.prefetch(HOUR)).await;
     let ((one, _), (two, _)) = (stage.filled(&HOT, "k").await, stage.filled(&other, "k").await);
     let both = [one.clone().cost(2), two.clone().cost(3)];
@@ -170,9 +170,9 @@ async fn limits_that_memory_does_not_serve_are_asked_of_the_database() {
         WINDOW,
         Limit::stepped_bucket("step", 1_000, EVER),
         Limit::sliding_window("slide", 1_000, EVER),
-        Limit::token_bucket("shards", 1, EVER).capacity(10_000).shards(2),
+        Limit::token_bucket("shards", 10_000, SECOND).shards(2),
         HOT,
-        Limit::token_bucket("small", 1, EVER).capacity(31),
+        Limit::token_bucket("small", 31, SECOND),
     ];
     for limit in limits {
         for _ in 0..12 {
@@ -180,6 +180,35 @@ async fn limits_that_memory_does_not_serve_are_asked_of_the_database() {
             assert_eq!(grant.source, Source::Database, "{limit:?}");
         }
         assert_eq!(stage.gate.prefetched(&limit.key("k")), Tokens::ZERO);
+    }
+}
+
+/// What is lost with a process is there again after a while, however large the capacity is. In ten seconds, or in
+/// `max_age`, as much comes back as is taken.
+#[tokio::test]
+async fn a_slice_is_no_more_than_comes_back_in_a_short_time() {
+    let whole = |limit: Limit| limit.capacity(CAPACITY.unsigned_abs());
+    let slow = |name| whole(Limit::token_bucket(name, 1, MINUTE));
+    let none = || slow("none").exactly(Tokens::from_micros(2), Tokens::from_micros(CAPACITY * 1_000_000));
+    for (limit, max_age, cost, most) in [
+        (slow("minute"), SECOND, 1, 0),
+        (slow("minute"), HOUR, 1, 60),
+        (slow("dear"), HOUR, 31, 0),
+        (none(), HOUR, 1, 0),
+        (whole(Limit::token_bucket("drips", 7, SECOND)), SECOND, 1, 70),
+        (whole(Limit::token_bucket("tens", 7, SECOND)), SECOND, 10, 70),
+        (whole(Limit::stepped_bucket("steps", 7_200, HOUR)), SECOND, 1, 20),
+        (whole(Limit::stepped_bucket("days", 100, DAY)), SECOND, 1, 0),
+    ] {
+        let stage = Stage::new(|gate| gate.prefetch(max_age)).await;
+        let request = limit.key("k").cost(cost);
+        let mut held = Tokens::ZERO;
+        for _ in 0..300 {
+            stage.gate.consume(request.clone()).await.unwrap().granted().unwrap();
+            held = held.max(stage.gate.prefetched(&request));
+        }
+        assert!(held <= Tokens::new(most), "{held} of {limit:?}");
+        assert!(held.micros() >= i64::from(most) * 500_000, "{held} of {limit:?}");
     }
 }
 
@@ -331,7 +360,7 @@ fn a_gate_that_is_dropped_leaves_what_it_holds_charged_and_says_so() {
 /// Many callers in two gates that hold tokens of one key: all that is there is granted, and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gates_grant_all_that_is_there_and_no_more() {
-    let limit = Limit::token_bucket("few", 1, EVER).capacity(3_000);
+    let limit = Limit::stepped_bucket("few", 2_999, HOUR / 2).capacity(3_000);
     let world = World::new().await;
     let gates = [patient(&pool(&world.url(), 4).await), patient(&pool(&world.url(), 4).await)];
     let gates = gates.map(|gate| gate.prefetch(SECOND).build());

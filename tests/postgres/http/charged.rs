@@ -4,16 +4,16 @@ use axum::Router;
 use axum::http::{HeaderMap, HeaderName};
 use axum::routing::post;
 use tollgate::tower::{Rule, TollgateLayer};
-use tollgate::{Gate, HOUR, Limit, NewOverride, OnFailure, Overrides, Request, Tokens};
+use tollgate::{DAY, Gate, HOUR, Limit, NewOverride, OnFailure, Overrides, Request, Tokens};
 
 use super::served::{Served, http_1, left};
 use crate::gate::stage::{nowhere, one_connection, patient};
 use crate::proxy::Proxy;
 use crate::world::{ON_CALL, World};
 
-/// A bucket that nothing comes back to, and of which some lie in memory after a few calls.
-const HOT: Limit = Limit::token_bucket("hot", 1, Limit::MAX_PERIOD).capacity(100_000);
-const WARM: Limit = Limit::stepped_bucket("warm", 1, Limit::MAX_PERIOD).capacity(100_000);
+/// Buckets that nothing comes back to within a test, and of which some lie in memory after a few calls.
+const HOT: Limit = Limit::stepped_bucket("hot", 99_999, DAY).capacity(100_000);
+const WARM: Limit = Limit::stepped_bucket("warm", 99_999, DAY).capacity(100_000);
 const SLOTS: Limit = Limit::concurrency("slots", 100, HOUR);
 const US: (&str, &str) = ("ip", "127.0.0.1");
 
