@@ -8,6 +8,7 @@ use sfv::{DictSerializer, Integer, ListSerializer, StringRef, key_ref};
 use super::facts::{DatedStanding, Facts, retry_after, up};
 use super::policy::{Policy, printable};
 use crate::decision::span;
+use crate::limit::LimitKind;
 
 /// Writes decisions into header fields; the [module](super) explains the fields.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -21,7 +22,8 @@ pub struct Fields {
 /// Which header fields to write.
 ///
 /// In all formats "reset" is when there is **one more token**, not when all are back. A refusal gives the instant of
-/// `Retry-After`, and a full limit gives now.
+/// `Retry-After`, and a full limit gives now. Of a [wallet](crate::Limit::wallet) the older formats tell only what
+/// remains.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Format {
@@ -115,8 +117,8 @@ impl Fields {
         }
         append(headers, RATE_LIMIT_POLICY, policies.finish());
 
-        // Clients obey `Retry-After`, so no `t` may be later.
-        let retry_after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        // Clients obey `Retry-After`, so no `t` may be later. Of a date, which another layer wrote, nobody knows.
+        let most = headers.get(RETRY_AFTER).map_or(u64::MAX, |value| seconds(value).unwrap_or(0));
         let mut limits = ListSerializer::new();
         let nearest = facts.nearest().map(slice::from_ref).unwrap_or_default();
         for dated in if self.all { &facts.standings } else { nearest } {
@@ -124,7 +126,7 @@ impl Fields {
             let Ok(name) = StringRef::from_str(&name) else { continue };
             let mut item = limits.bare_item(name).parameter(key_ref("r"), integer(dated.standing.whole()));
             let more_in = dated.more_in().map(|more_in| more_in.saturating_add(facts.late));
-            if let Some(more_in) = more_in.filter(|more_in| retry_after.is_none_or(|most| *more_in <= most)) {
+            if let Some(more_in) = more_in.filter(|more_in| *more_in <= most) {
                 item = item.parameter(key_ref("t"), integer(more_in));
             }
             if self.partition_keys && !dated.standing.key.is_global() {
@@ -139,7 +141,9 @@ fn draft_7(facts: &Facts<'_>, headers: &mut HeaderMap) {
     if let Some(values) = nearest(facts, None) {
         let mut members = DictSerializer::new();
         for (name, number) in ["limit", "remaining", "reset"].into_iter().zip(values) {
-            let _ = members.bare_item(key_ref(name), integer(number));
+            if let Some(number) = number {
+                let _ = members.bare_item(key_ref(name), integer(number));
+            }
         }
         if let Some(value) = members.finish() {
             put(headers, RATE_LIMIT, &value);
@@ -151,17 +155,22 @@ fn draft_7(facts: &Facts<'_>, headers: &mut HeaderMap) {
 /// Limit, remaining and reset in fields of their own, the reset in seconds since this instant.
 fn three_fields(facts: &Facts<'_>, headers: &mut HeaderMap, names: [&'static str; 3], since: Option<DateTime<Utc>>) {
     for (name, value) in names.into_iter().zip(nearest(facts, since).into_iter().flatten()) {
-        put(headers, HeaderName::from_static(name), &value);
+        if let Some(value) = value {
+            put(headers, HeaderName::from_static(name), &value);
+        }
     }
 }
 
 /// Limit, remaining and reset of the limit nearest to exhaustion, as the older formats report it. The reset is in
-/// seconds since this instant, or since the decision.
-fn nearest(facts: &Facts<'_>, since: Option<DateTime<Utc>>) -> Option<[u64; 3]> {
+/// seconds since this instant, or since the decision. A wallet has neither of the two: a limit of 0 means to others
+/// that there is none.
+fn nearest(facts: &Facts<'_>, since: Option<DateTime<Utc>>) -> Option<[Option<u64>; 3]> {
     let DatedStanding { standing, observed_at } = *facts.nearest()?;
     let reset_at = facts.denied.and_then(|denied| denied.retry_at).or(standing.more_at).unwrap_or(observed_at);
     let reset = up(span(since.unwrap_or(observed_at), reset_at));
-    Some([Policy::from(&standing.limit).quota, standing.whole(), reset.saturating_add(facts.late)])
+    let unless_wallet = |value| (standing.limit.kind != LimitKind::Wallet).then_some(value);
+    let quota = Policy::from(&standing.limit).quota;
+    Some([unless_wallet(quota), Some(standing.whole()), unless_wallet(reset.saturating_add(facts.late))])
 }
 
 /// The policies of drafts 6 and 7. They have no names, so each quota occurs once, and each needs a window.
@@ -180,6 +189,10 @@ fn nameless(policies: Vec<Policy>) -> Option<String> {
 /// A structured field's integer has at most fifteen digits. A larger number becomes the largest integer.
 fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
+}
+
+fn seconds(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
 }
 
 /// Writes a field that has one value, unless it is already there.

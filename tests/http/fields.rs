@@ -45,6 +45,24 @@ fn a_sliding_window_is_told_by_its_number_and_its_period() {
 }
 
 #[test]
+fn no_wait_is_told_beside_one_of_another_layer_that_is_no_number() {
+    let limit = Limit::token_bucket("default", 10, MINUTE);
+    let granted = World::default().consume([limit.global()], millis(0));
+    for (other, told) in [
+        ("6", r#""default";r=9;t=6"#),
+        ("5", r#""default";r=9"#),
+        ("Wed, 01 Jan 2025 00:00:09 GMT", r#""default";r=9"#),
+        ("-1", r#""default";r=9"#),
+        ("1e3", r#""default";r=9"#),
+    ] {
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", other.parse().unwrap());
+        Fields::default().write(&granted, &mut headers);
+        assert_eq!((text(&headers, "ratelimit"), text(&headers, "retry-after")), (told, other));
+    }
+}
+
+#[test]
 fn retry_after_is_never_0() {
     let limit = Limit::fixed_window("f76", 1, Duration::from_millis(1_500)).start(Duration::ZERO);
     let mut world = World::default();

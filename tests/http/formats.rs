@@ -84,3 +84,18 @@ fn a_policy_without_a_window_hides_none_of_its_quota() {
     let decision = World::default().consume([at_once.global(), minute.start(Duration::ZERO).global()], millis(0));
     assert_eq!(Fields::new(Format::Draft7).of(&decision)["ratelimit-policy"], "10;w=60");
 }
+
+#[test]
+fn of_a_wallet_the_older_formats_tell_what_remains_alone() {
+    let wallet = Limit::wallet("credits");
+    let refused = World::default().consume([wallet.global().cost(1)], millis(2_000));
+    for (format, field, told) in [
+        (Format::Draft7, "ratelimit", "remaining=0"),
+        (Format::Draft6, "ratelimit-remaining", "0"),
+        (Format::XRateLimit, "x-ratelimit-remaining", "0"),
+    ] {
+        let headers = Fields::new(format).of(&refused);
+        assert_eq!(headers.keys().collect::<Vec<_>>(), [field]);
+        assert_eq!(headers[field], told);
+    }
+}

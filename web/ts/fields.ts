@@ -1,5 +1,6 @@
 // What the header fields of a response say of limits and waits, in seconds. Of several readings the latest "go" counts.
 import { parseList } from "structured-headers";
+import { clocksOf, spanOf, spanOfNumber, YEAR, type Clocks, type Span } from "./spans.js";
 
 /** The header fields of a response, as `fetch` has them. */
 export interface Fields {
@@ -26,47 +27,51 @@ export interface ToldLimits {
 
 /** The limits that header fields tell of: those of the draft, or the older ones. `today` is in seconds since 1970. */
 export function limitsOf(fields: Fields, today: number): ToldLimits {
-  const drafted = draftedOf(fields);
-  return drafted.limits.length > 0 ? drafted : { limits: olderOf(fields, today), isComplete: false };
+  const clocks = clocksOf(fields.get("date"), today);
+  const drafted = draftedOf(fields, clocks);
+  return drafted.limits.length > 0 ? drafted : { limits: olderOf(fields, clocks), isComplete: false };
 }
 
-/** A wait of so many seconds; it is not exact if the client's own clock had to say how far an instant is. */
-export interface ToldWait {
-  readonly seconds: number;
-  readonly isExact: boolean;
+/** What `Retry-After` says. */
+export function retryAfterOf(fields: Fields, today: number): Span | undefined {
+  return spanOf(fields.get("retry-after") ?? "", clocksOf(fields.get("date"), today));
 }
 
-/** What `Retry-After` says. Of several that were joined the longest counts, and nothing if one of them is wrong. */
-export function retryAfterOf(fields: Fields, today: number): ToldWait | undefined {
-  const field = fields.get("retry-after")?.trim() ?? "";
-  if (!WAITS.test(field)) return undefined;
-  const date = dateOf(fields, today);
-  const waits = [...field.matchAll(WAIT)].map(([wait]) => {
-    if (/^\d/.test(wait)) return { seconds: Number(wait), isExact: true };
-    const until = instantOf(wait, today) ?? NaN;
-    return { seconds: Math.max(0, until - (date ?? today)), isExact: date !== undefined };
-  });
-  const seconds = Math.min(LONGEST, Math.max(...waits.map((wait) => wait.seconds)));
-  return Number.isNaN(seconds) ? undefined : { seconds, isExact: waits.every((wait) => wait.isExact) };
+/** Whether a response refuses its call: by 429, or as an error of the client that passes, such as a 403 of GitHub's. */
+export function isRefusal(status: number, fields: Fields): boolean {
+  return status === 429 || (status >= 400 && status < 500 && (fields.get("retry-after") ?? "") !== "");
 }
 
 /** Structured fields (RFC 9651). A field that is not right as a whole is ignored as a whole. */
-function draftedOf(fields: Fields): ToldLimits {
+function draftedOf(fields: Fields, clocks: Clocks): ToldLimits {
   const policies = itemsOf(fields.get("ratelimit-policy"));
-  const told = itemsOf(fields.get("ratelimit")).filter(({ number }) => number("r") !== undefined);
-  const limits = told.map(({ name, number }): ToldLimit => {
-    const named = policies.filter((policy) => policy.name === name);
+  const told = itemsOf(fields.get("ratelimit")).flatMap((item) => {
+    const named = policies.filter((policy) => policy.name === item.name);
     // Of two policies of one name nobody knows which is meant.
-    const policy = named.length === 1 ? named[0]!.number : () => undefined;
-    return { left: Math.floor(number("r")!), more: number("t"), quota: down(policy("q")), window: policy("w") };
+    const limit = draftedLimit(item, named.length === 1 ? named[0] : undefined, clocks);
+    return limit === undefined ? [] : [{ name: item.name, limit }];
   });
   const names = new Set(told.map(({ name }) => name));
-  return { limits, isComplete: policies.length > 0 && policies.every(({ name }) => names.has(name)) };
+  const isComplete = policies.length > 0 && policies.every(({ name }) => names.has(name));
+  return { limits: told.map(({ limit }) => limit), isComplete };
+}
+
+function draftedLimit(item: NamedItem, policy: NamedItem | undefined, clocks: Clocks): ToldLimit | undefined {
+  const [left, more] = [leftOf([item.number("r")]), item.number("t")];
+  const [quotas, window] = [[policy?.number("q")], policy?.number("w")];
+  // A wallet has no quota, and no window either. Any other limit without a quota holds no whole token to tell of.
+  if (left === undefined || (isNothing(left, quotas) && window !== undefined)) return undefined;
+  return {
+    left,
+    more: more === undefined ? undefined : spanOfNumber(more, clocks)?.seconds,
+    quota: quotaOf(quotas),
+    window: window === undefined || window < 0 || window > YEAR ? undefined : window,
+  };
 }
 
 interface NamedItem {
   readonly name: string;
-  /** The parameter of this key, if it is a number; nothing is less than none. */
+  /** The parameter of this key, if it is a number. */
   number(key: string): number | undefined;
 }
 
@@ -77,7 +82,7 @@ function itemsOf(field: string | null): NamedItem[] {
     if (Array.isArray(item) || typeof item === "number" || typeof item === "boolean") continue;
     const number = (key: string) => {
       const value = parameters.get(key);
-      return typeof value === "number" ? Math.max(0, value) : undefined;
+      return typeof value === "number" ? value : undefined;
     };
     items.push({ name: String(item), number });
   }
@@ -96,7 +101,7 @@ function listOf(field: string | null): ReturnType<typeof parseList> {
  * The fields of older drafts, and those before them. They are written in many ways, so they are read leniently: the
  * least that is left, and the latest reset.
  */
-function olderOf(fields: Fields, today: number): ToldLimit[] {
+function olderOf(fields: Fields, clocks: Clocks): ToldLimit[] {
   const joined = fields.get("ratelimit") ?? "";
   // Within quotes stands what somebody chose, not a member.
   const members = joined.includes('"') ? [] : [...joined.matchAll(/([a-z]+)\s*=\s*([^,;]*)/g)];
@@ -107,72 +112,34 @@ function olderOf(fields: Fields, today: number): ToldLimit[] {
     (name) => fields.get(`x-ratelimit-${name}`),
   ];
   return forms.flatMap((form) => {
-    const [left, resets, quotas] = [numbers(form("remaining")), numbers(form("reset")), numbers(form("limit"))];
-    if (left.length === 0) return [];
-    const more = resets.length === 0 ? undefined : spanOf(Math.max(...resets), fields, today);
-    const quota = quotas.length === 0 ? undefined : Math.min(...quotas);
-    return [{ left: Math.floor(Math.min(...left)), more, quota: down(quota), window: undefined }];
+    const [left, quotas] = [leftOf(numbers(form("remaining"))), numbers(form("limit"))];
+    if (left === undefined || isNothing(left, quotas)) return [];
+    const [reset, quota] = [spanOf(form("reset") ?? "", clocks), quotaOf(quotas)];
+    // Nothing comes to a wallet by itself, whose limit is told as 0.
+    const more = quotas.length > 0 && quota === undefined ? undefined : reset?.seconds;
+    return [{ left, more, quota, window: undefined }];
   });
 }
 
 /** All numbers of a field, which may be several that were joined; none if something else is among them. */
 function numbers(field: string | null): number[] {
   const members = (field ?? "").split(",").map((member) => member.replace(/;.*/, "").trim());
-  if (!members.every((member) => /^-?\d+(\.\d+)?$/.test(member))) return [];
-  return members.map((member) => Math.max(0, Number(member)));
+  return members.every((member) => /^-?\d+(\.\d+)?$/.test(member)) ? members.map(Number) : [];
 }
 
-/** Seconds until a reset, which may be an instant. */
-function spanOf(reset: number, fields: Fields, today: number): number {
-  // No span is thirty years long, and no clock of a server stands before 2001.
-  return reset < 1e9 ? reset : Math.min(LONGEST, Math.max(0, reset - (dateOf(fields, today) ?? today)));
+/** The least that is left. Where there is no limit servers write -1; any other number below none is a debt. */
+function leftOf(told: (number | undefined)[]): number | undefined {
+  const known = told.filter((left) => left !== undefined && left !== -1) as number[];
+  return known.length === 0 ? undefined : Math.max(0, Math.floor(Math.min(...known)));
 }
 
-/** The instant of the response, in seconds since 1970, unless it is hidden from scripts. */
-function dateOf(fields: Fields, today: number): number | undefined {
-  return instantOf(fields.get("date")?.trim() ?? "", today);
+/** Whether nothing is left of nothing: so servers write that there is no limit. */
+function isNothing(left: number, quotas: (number | undefined)[]): boolean {
+  return left === 0 && quotas.some((quota) => quota !== undefined) && quotaOf(quotas) === undefined;
 }
 
-/** The instant of an HTTP-date, which has three forms (RFC 9110, section 5.6.7), in seconds since 1970. */
-function instantOf(date: string, today: number): number | undefined {
-  const { groups } = DATES.map((form) => form.exec(date)).find((found) => found !== null) ?? {};
-  if (groups === undefined) return undefined;
-  const [day, hour] = [Number(groups.day), Number(groups.hour)];
-  const [minute, second] = [Number(groups.minute), Number(groups.second)];
-  const month = MONTHS.indexOf(groups.month!);
-  const year = groups.year!.length === 4 ? Number(groups.year) : yearOf(Number(groups.year), today);
-  const midnight = new Date(Date.UTC(year, month, day));
-  // A minute may have a leap second.
-  const isRight = midnight.getUTCMonth() === month && hour < 24 && minute < 60 && second <= 60;
-  return isRight ? midnight.getTime() / 1000 + hour * 3600 + minute * 60 + second : undefined;
+/** The least quota. One of none, or of less, is no promise. */
+function quotaOf(told: (number | undefined)[]): number | undefined {
+  const known = told.filter((quota) => quota !== undefined && quota >= 1) as number[];
+  return known.length === 0 ? undefined : Math.floor(Math.min(...known));
 }
-
-/** A year of two digits that seems to be more than fifty years ahead is one of the past. */
-function yearOf(digits: number, today: number): number {
-  const current = new Date(today * 1000).getUTCFullYear();
-  const year = current - (current % 100) + digits;
-  return year > current + 50 ? year - 100 : year;
-}
-
-function down(number: number | undefined): number | undefined {
-  return number === undefined ? undefined : Math.floor(number);
-}
-
-const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-const [SHORT, LONG, MONTH, TIME] = [
-  "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)",
-  "(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day",
-  `(?<month>${MONTHS.join("|")})`,
-  "(?<hour>\\d\\d):(?<minute>\\d\\d):(?<second>\\d\\d)",
-];
-const FORMS = [
-  `${SHORT}, (?<day>\\d\\d) ${MONTH} (?<year>\\d{4}) ${TIME} GMT`,
-  `${LONG}, (?<day>\\d\\d)-${MONTH}-(?<year>\\d\\d) ${TIME} GMT`,
-  `${SHORT} ${MONTH} (?<day>[ \\d]\\d) ${TIME} (?<year>\\d{4})`,
-];
-const DATES = FORMS.map((form) => new RegExp(`^${form}$`));
-const ONE_WAIT = ["\\d+", ...FORMS.map((form) => form.replaceAll(/\?<\w+>/g, "?:"))].join("|");
-const WAIT = new RegExp(ONE_WAIT, "g");
-const WAITS = new RegExp(`^(?:${ONE_WAIT})(?:\\s*,\\s*(?:${ONE_WAIT}))*$`);
-/** A thousand years: a wait of more digits is still a number of milliseconds. */
-const LONGEST = 1000 * 366 * 86_400;

@@ -1,6 +1,6 @@
 // What a client of an API knows of its limit: from header fields, by the server's clock.
 import { Answer, type Charges } from "./answer.js";
-import { limitsOf, retryAfterOf, type Fields } from "./fields.js";
+import { isRefusal, limitsOf, retryAfterOf, type Fields } from "./fields.js";
 import { Turns, type Ticket } from "./turns.js";
 
 /** A response, as `fetch` has it. */
@@ -176,8 +176,9 @@ export class RateLimitMirror {
    * overtake one that has to wait for more, until the instant at which it was to be sent at first. Where no instant is
    * known the server is asked, after all instants that were told.
    *
-   * A refused call is sent once more, when it passes. It resolves to the refusal if no instant is known, if that is
-   * later than `maxWait`, or if its body is a stream, which can be sent only once.
+   * A refused call is sent once more, when it passes: a 429, or another 4xx with `Retry-After`. It resolves to the
+   * refusal if no instant is known, if that is later than `maxWait`, or if its body is a stream, which can be sent only
+   * once. A 5xx with `Retry-After` holds all calls back, and is not sent again: it may have been done.
    *
    * Rejects as `fetch` does: no call is sent again of which no answer came. Rejects with the reason of the signal, also
    * while it waits. Rejects with a `TimeoutError`, without sending, once it would have to wait longer than `maxWait`.
@@ -190,8 +191,9 @@ export class RateLimitMirror {
     let again: Promise<Response> | undefined;
     const response = await this.#turns.take(ticket, async () => {
       const response = await send();
-      const isRefused = response.status === 429 && !(init.body instanceof ReadableStream);
-      if (isRefused && this.wait(cost) !== Infinity && this.#askAt(cost) <= ticket.latest) {
+      const isRefused = isRefusal(response.status, response.headers);
+      const isWhole = !(init.body instanceof ReadableStream);
+      if (isRefused && isWhole && this.wait(cost) !== Infinity && this.#askAt(cost) <= ticket.latest) {
         // Before the next one has its turn.
         again = this.#turns.take(ticket, send);
         // Of a body that has failed already nobody needs to know.
@@ -235,7 +237,7 @@ export class RateLimitMirror {
     const told = limitsOf(headers, today);
     const wait = retryAfterOf(headers, today);
     const isTold = wait?.isExact === true;
-    const [isRefused, isDown] = [status === 429, status >= 500];
+    const [isRefused, isDown] = [isRefusal(status, headers), status >= 500];
     const isServed = !isRefused && !isDown;
     if (isServed || isTold) this.#failures = 0;
     if (isServed) this.#guessedUntil = -Infinity;
