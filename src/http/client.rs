@@ -1,8 +1,9 @@
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::{HeaderMap, HeaderName};
-use ipnet::{IpNet, Ipv4Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
+use super::embedded::embedded_network;
 use super::forwarded::{ForwardedField, node, single_value};
 
 /// Which proxies are trusted to report the client's address.
@@ -56,7 +57,10 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// [`CidrError`] if a text is not a network.
+    /// [`CidrError::NoNetwork`] if a text is not a network. [`CidrError::Everybody`] for networks that hold strangers:
+    /// together more than four `/8` of public IPv4 addresses, or more than a `/16` of IPv6. An IPv6 network that stands
+    /// for IPv4 addresses, such as `64:ff9b::/96`, counts as those. Private networks do not count. A list that passes
+    /// may still be too wide.
     pub fn networks<T: AsRef<str>>(networks: impl IntoIterator<Item = T>) -> Result<Self, CidrError> {
         Ok(Self { trusted: Trusted::Networks(parsed(networks)?), field: ForwardedField::XForwardedFor })
     }
@@ -70,7 +74,7 @@ impl TrustedProxies {
     ///
     /// # Errors
     ///
-    /// [`CidrError`] if a text is not a network.
+    /// Those of [`networks`](Self::networks).
     ///
     /// # Example
     ///
@@ -139,13 +143,29 @@ fn is_inside(networks: &[IpNet], address: IpAddr) -> bool {
 }
 
 fn parsed<T: AsRef<str>>(networks: impl IntoIterator<Item = T>) -> Result<Vec<IpNet>, CidrError> {
-    networks.into_iter().map(|text| network(text.as_ref())).collect()
+    let networks = networks.into_iter().map(|text| network(text.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    if is_everybody(&networks) { Err(CidrError::Everybody) } else { Ok(networks) }
 }
 
 fn network(text: &str) -> Result<IpNet, CidrError> {
     let single = || text.parse().ok().map(|address: IpAddr| IpNet::from(address.to_canonical()));
     let network: Option<IpNet> = text.parse().ok().or_else(single);
-    network.map(unmapped).ok_or_else(|| CidrError { text: text.to_owned() })
+    network.map(unmapped).ok_or_else(|| CidrError::NoNetwork { text: text.to_owned() })
+}
+
+/// Whether so many addresses are in these networks that strangers have some of them.
+fn is_everybody(networks: &[IpNet]) -> bool {
+    let is_public = |network: &IpNet| !PRIVATE.iter().any(|private| private.contains(network));
+    let public = networks.iter().copied().map(embedded_network).filter(is_public).collect();
+    let (mut ipv4, mut ipv6) = (0_u64, 0_u128);
+    for network in IpNet::aggregate(&public) {
+        match network {
+            IpNet::V4(network) => ipv4 += 1 << (32 - network.prefix_len()),
+            // In pairs of addresses: the number of all of them would not fit.
+            IpNet::V6(network) => ipv6 += 1 << (127 - network.prefix_len().min(127)),
+        }
+    }
+    ipv4 > MOST_IPV4 || ipv6 > MOST_IPV6
 }
 
 /// Turns an IPv4 network in IPv6 form into its IPv4 form, because addresses are compared in that form.
@@ -155,12 +175,47 @@ fn unmapped(network: IpNet) -> IpNet {
     plain.and_then(|(length, address)| Ipv4Net::new(address, length).ok()).map_or(network, IpNet::V4)
 }
 
-/// The text is not a network of addresses.
+/// Why a list of proxies is none.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{text:?} is not a network (write it as 10.0.0.0/8, 2001:db8::/32, or a single address)")]
-pub struct CidrError {
-    text: String,
+#[non_exhaustive]
+pub enum CidrError {
+    /// The text is not a network of addresses.
+    #[error("{text:?} is not a network (write it as 10.0.0.0/8, 2001:db8::/32, or a single address)")]
+    NoNetwork {
+        /// What was given.
+        text: String,
+    },
+    /// The networks hold so many addresses that strangers have some of them, and could claim any client.
+    #[error(
+        "the trusted networks hold strangers, who could claim any client (list the networks of the proxies alone, or \
+         count the proxies by `TrustedProxies::hops`)"
+    )]
+    Everybody,
 }
 
 /// Bounds the work for a client whose own address is trusted. No real chain is so long.
 const MAX_PROXIES: usize = 32;
+/// Four networks of length 8: all content networks that publish their addresses have fewer together.
+const MOST_IPV4: u64 = 4 << 24;
+/// One network of length 16. Whole continents have one of length 12.
+const MOST_IPV6: u128 = 1 << (127 - 16);
+/// What no stranger on the internet has.
+const PRIVATE: [IpNet; 9] = [
+    private_ipv4([10, 0, 0, 0], 8),
+    private_ipv4([100, 64, 0, 0], 10),
+    private_ipv4([127, 0, 0, 0], 8),
+    private_ipv4([169, 254, 0, 0], 16),
+    private_ipv4([172, 16, 0, 0], 12),
+    private_ipv4([192, 168, 0, 0], 16),
+    private_ipv4([240, 0, 0, 0], 4),
+    private_ipv6(0xfc00, 7),
+    private_ipv6(0xfe80, 10),
+];
+
+const fn private_ipv4([a, b, c, d]: [u8; 4], length: u8) -> IpNet {
+    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), length))
+}
+
+const fn private_ipv6(first: u16, length: u8) -> IpNet {
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0), length))
+}

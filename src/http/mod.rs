@@ -41,6 +41,7 @@
 //! ```
 
 mod client;
+pub(crate) mod embedded;
 mod facts;
 mod fields;
 pub(crate) mod forwarded;
@@ -51,5 +52,5 @@ mod problem;
 pub use client::{CidrError, TrustedProxies};
 pub use facts::Facts;
 pub use fields::{Fields, Format};
-pub use not_served::{NoKey, NotServed};
+pub use not_served::{NoKey, NotServed, RepeatedField};
 pub use problem::Problem;

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
-use http::{Response, StatusCode};
+use http::{HeaderName, Response, StatusCode};
 
 use super::facts::{self, Facts};
 use super::fields::Fields;
@@ -22,6 +22,7 @@ use crate::key::KeyError;
 /// | [`Error::OnceMismatch`]: the id of the request was used for another one | 422 | – |
 /// | an error of the service itself, such as an invalid cost | 500 | – |
 /// | [`NoKey`] | 500 | – |
+/// | [`RepeatedField`] | 400 | – |
 ///
 /// The body is a [`Problem`]. It does not contain what the database reported; log the error for that.
 ///
@@ -38,6 +39,9 @@ pub enum NotServed {
     /// The request has no key.
     #[error(transparent)]
     NoKey(#[from] NoKey),
+    /// The request has no key, because a field of it occurs several times.
+    #[error(transparent)]
+    Repeated(#[from] RepeatedField),
 }
 
 impl NotServed {
@@ -57,6 +61,10 @@ impl NotServed {
                 detail: Some(missing.to_string()),
                 ..Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ABOUT_BLANK, "The server cannot tell who asks")
             },
+            Self::Repeated(field) => Problem {
+                detail: Some(field.to_string()),
+                ..Problem::new(StatusCode::BAD_REQUEST, ABOUT_BLANK, "The request does not tell who asks")
+            },
         }
     }
 
@@ -70,7 +78,7 @@ impl NotServed {
                 Some(CROWDED_SECONDS)
             }
             Self::Failed(_) => (self.status() == StatusCode::SERVICE_UNAVAILABLE).then_some(UNAVAILABLE_SECONDS),
-            Self::NoKey(_) => None,
+            Self::NoKey(_) | Self::Repeated(_) => None,
         }
     }
 
@@ -78,7 +86,7 @@ impl NotServed {
     pub fn facts(&self) -> Facts<'_> {
         match self {
             Self::Denied(denied) => Facts::from(&**denied),
-            Self::Failed(_) | Self::NoKey(_) => Facts::default(),
+            Self::Failed(_) | Self::NoKey(_) | Self::Repeated(_) => Facts::default(),
         }
     }
 
@@ -124,12 +132,17 @@ macro_rules! responses {
     )*};
 }
 #[cfg(feature = "axum")]
-responses!(NotServed, Denied, Error, NoKey);
+responses!(NotServed, Denied, Error, NoKey, RepeatedField);
 
 /// No key can be taken from the request; the message names the remedy.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoKey(pub Cow<'static, str>);
+
+/// The client has sent a header field several times that tells who asks, and may occur once.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the header field {0:?} occurs several times (send it once)")]
+pub struct RepeatedField(pub HeaderName);
 
 impl From<KeyError> for NoKey {
     fn from(error: KeyError) -> Self {

@@ -3,13 +3,16 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use http::request::Parts;
 
 use super::key::ExtractKey;
+use crate::http::embedded::{embedded, is_local_use};
 use crate::http::{NoKey, TrustedProxies};
 use crate::key::Key;
 
 /// The client's address, the default key: the peer's, or the one that trusted proxies report.
 ///
 /// Keys are `ip|192.0.2.1` for IPv4. IPv6 addresses are cut to their /64, which is what one subscriber gets:
-/// `ip|2001:db8:1:2::/64`. The peer's address is read from the [`PeerAddr`].
+/// `ip|2001:db8:1:2::/64`. An IPv6 address that stands for an IPv4 address has the key of that: one that is mapped,
+/// compatible or translated, of NAT64 (`64:ff9b::/96`, `64:ff9b:1::/48`), 6to4 or Teredo. Where your translator has a
+/// prefix of your own, put the IPv4 address into the [`PeerAddr`], from which the peer's address is read.
 #[derive(Clone, Debug)]
 pub struct ClientAddress {
     proxies: TrustedProxies,
@@ -37,10 +40,14 @@ impl ClientAddress {
     }
 
     fn key(&self, address: IpAddr) -> Result<Key, NoKey> {
-        Ok(match address.to_canonical() {
+        let address = match address.to_canonical() {
+            IpAddr::V6(address) => embedded(address).map_or(IpAddr::V6(address), IpAddr::V4),
+            ipv4 @ IpAddr::V4(_) => ipv4,
+        };
+        Ok(match address {
             IpAddr::V4(address) => Key::new(("ip", address))?,
             IpAddr::V6(address) => {
-                let bits = self.ipv6_prefix.min(128);
+                let bits = if is_local_use(address) { 128 } else { self.ipv6_prefix.min(128) };
                 let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
                 Key::new(("ip", format!("{}/{bits}", Ipv6Addr::from(u128::from(address) & mask))))?
             }

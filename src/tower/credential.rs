@@ -70,7 +70,7 @@ impl Credential {
 ///
 /// Keys are `bearer|` or `header|` and the field's name, then 64 hexadecimal digits. A request has no key of this kind
 /// if the secret is missing, empty, repeated or unknown. Add [`or`](ExtractKey::or) for such requests, best with the
-/// [`ClientAddress`](super::ClientAddress).
+/// [`ClientAddress`](super::ClientAddress). Without it, one that sends its field several times is answered 400.
 #[derive(Clone)]
 pub struct CredentialOf {
     credential: Credential,
@@ -90,6 +90,11 @@ impl ExtractKey for CredentialOf {
             false => digest(("header", field.as_str()), secret),
         });
         key.ok_or(NoKey("the request has no known credential (add `.or(ClientAddress::peer())`)".into()))
+    }
+
+    fn repeated(&self, request: &Parts) -> Option<HeaderName> {
+        let field = &self.credential.field;
+        request.headers.get_all(field).iter().nth(1).map(|_| field.clone())
     }
 }
 

@@ -1,5 +1,6 @@
 use std::fmt::Write;
 
+use http::HeaderName;
 use http::request::Parts;
 use percent_encoding::percent_decode_str;
 use sha2::{Digest, Sha256};
@@ -20,6 +21,12 @@ pub trait ExtractKey: Send + Sync + 'static {
     ///
     /// [`NoKey`] if the request has none. [`MissingKey`] decides what happens then.
     fn extract(&self, request: &Parts) -> Result<Key, NoKey>;
+
+    /// The header field that leaves the request without a key because the client has sent it several times; none by
+    /// default. The response is then 400, whatever [`MissingKey`] says: the service may go by another of the values.
+    fn repeated(&self, _request: &Parts) -> Option<HeaderName> {
+        None
+    }
 
     /// Falls back to another key if this one is missing.
     fn or<E: ExtractKey>(self, other: E) -> Or<Self, E>
@@ -52,6 +59,10 @@ impl<A: ExtractKey, B: ExtractKey> ExtractKey for Or<A, B> {
     fn extract(&self, request: &Parts) -> Result<Key, NoKey> {
         self.first.extract(request).or_else(|_| self.second.extract(request))
     }
+
+    fn repeated(&self, request: &Parts) -> Option<HeaderName> {
+        self.first.repeated(request).or_else(|| self.second.repeated(request))
+    }
 }
 
 macro_rules! tuples {
@@ -61,6 +72,12 @@ macro_rules! tuples {
                 #[expect(non_snake_case, reason = "one name serves the type and the value")]
                 let ($($key,)+) = self;
                 Ok(any_length(($($key.extract(request)?,)+))?)
+            }
+
+            fn repeated(&self, request: &Parts) -> Option<HeaderName> {
+                #[expect(non_snake_case, reason = "one name serves the type and the value")]
+                let ($($key,)+) = self;
+                None$(.or_else(|| $key.repeated(request)))+
             }
         }
     )*};
@@ -93,6 +110,8 @@ impl ExtractKey for PathSegment {
 }
 
 /// What happens to a request that has no key for a limit. Such requests never share a bucket by accident.
+///
+/// One that lacks its key because the client has sent a field several times is answered 400 instead.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum MissingKey {

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use http::Method;
+use http::header::{ACCESS_CONTROL_REQUEST_METHOD, ORIGIN};
 use http::request::Parts;
 
 use super::key::MissingKey;
@@ -16,6 +18,7 @@ pub struct TollgateLayer<R = ProblemJson> {
     pub(super) gate: Gate,
     rules: Vec<Rule>,
     skip: OnRequest,
+    counts_preflights: bool,
     missing_key: MissingKey,
     pub(super) fields: Fields,
     pub(super) respond: R,
@@ -25,7 +28,8 @@ impl TollgateLayer {
     /// A layer without limits: it passes all requests.
     pub fn new(gate: Gate) -> Self {
         let (missing_key, fields) = (MissingKey::default(), Fields::default());
-        Self { gate, rules: Vec::new(), skip: Arc::new(|_| false), missing_key, fields, respond: ProblemJson }
+        let skip = Arc::new(|_: &_| false);
+        Self { gate, rules: Vec::new(), skip, counts_preflights: false, missing_key, fields, respond: ProblemJson }
     }
 }
 
@@ -39,6 +43,15 @@ impl<R> TollgateLayer<R> {
     /// Serves these requests without asking any limit. Their responses get no fields.
     pub fn skip(mut self, skipped: impl Fn(&Parts) -> bool + Send + Sync + 'static) -> Self {
         self.skip = Arc::new(skipped);
+        self
+    }
+
+    /// Asks the limits for preflights, too: `OPTIONS` requests by which a browser asks whether it may send the real one.
+    ///
+    /// By default they are served like those that are [skipped](Self::skip), for a page cannot read why one was refused.
+    /// Say this where the service itself does work for such a request: anybody can send one by hand.
+    pub fn count_preflights(mut self) -> Self {
+        self.counts_preflights = true;
         self
     }
 
@@ -57,17 +70,23 @@ impl<R> TollgateLayer<R> {
     /// Replaces the problem document of a request that is not served: by [`Grpc`](super::Grpc) for tonic, or by a
     /// closure `Fn(&NotServed) -> Response<B>`.
     pub fn respond_with<T>(self, respond: T) -> TollgateLayer<T> {
-        let Self { gate, rules, skip, missing_key, fields, .. } = self;
-        TollgateLayer { gate, rules, skip, missing_key, fields, respond }
+        let Self { gate, rules, skip, counts_preflights, missing_key, fields, .. } = self;
+        TollgateLayer { gate, rules, skip, counts_preflights, missing_key, fields, respond }
     }
 
     /// The rules that apply to a request; none if it is skipped.
     pub(super) fn applied_rules(&self, request: &Parts) -> Result<Vec<AppliedRule>, NotServed> {
-        if (self.skip)(request) {
+        if (self.skip)(request) || (!self.counts_preflights && is_preflight(request)) {
             return Ok(Vec::new());
         }
         self.rules.iter().filter_map(|rule| rule.apply(request, self.missing_key).transpose()).collect()
     }
+}
+
+/// As the Fetch standard has it: a CORS-preflight request.
+fn is_preflight(request: &Parts) -> bool {
+    let has = |field| request.headers.contains_key(field);
+    request.method == Method::OPTIONS && has(ORIGIN) && has(ACCESS_CONTROL_REQUEST_METHOD)
 }
 
 impl<R> fmt::Debug for TollgateLayer<R> {

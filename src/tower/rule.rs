@@ -6,7 +6,7 @@ use http::{request, response};
 use super::address::ClientAddress;
 use super::key::{ExtractKey, MissingKey};
 use crate::error::chain;
-use crate::http::{NoKey, NotServed};
+use crate::http::{NotServed, RepeatedField};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::request::{CheckedRequest, Request};
@@ -127,13 +127,19 @@ impl Rule {
         Ok(Some(AppliedRule { asked, settle: self.settle.clone() }))
     }
 
-    fn key_of(&self, request: &request::Parts, missing_key: MissingKey) -> Result<Option<Key>, NoKey> {
+    fn key_of(&self, request: &request::Parts, missing_key: MissingKey) -> Result<Option<Key>, NotServed> {
         let Some(key) = &self.key else { return Ok(Some(Key::GLOBAL)) };
-        match (key.extract(request), missing_key) {
-            (Ok(key), _) => Ok(Some(key)),
-            (Err(missing), MissingKey::Fail) => Err(missing),
-            (Err(_), MissingKey::Pass) => Ok(None),
-            (Err(missing), MissingKey::Share) => Key::new(("nobody", "")).map(Some).map_err(|_| missing),
+        let missing = match key.extract(request) {
+            Ok(key) => return Ok(Some(key)),
+            Err(missing) => missing,
+        };
+        if let Some(field) = key.repeated(request) {
+            return Err(RepeatedField(field).into());
+        }
+        match missing_key {
+            MissingKey::Fail => Err(missing.into()),
+            MissingKey::Pass => Ok(None),
+            MissingKey::Share => Ok(Some(Key::new(("nobody", "")).map_err(|_| missing)?)),
         }
     }
 }

@@ -80,6 +80,7 @@ fn not_served<B, R: Respond<B>>(layer: &TollgateLayer<R>, reason: &NotServed, li
     match reason {
         // An error of the service, which its operator must repair.
         NotServed::NoKey(missing) => tracing::error!("{missing}"),
+        NotServed::Repeated(field) => tracing::warn!("{field}; no rule has another key ({ANOTHER_KEY})"),
         other => tracing::debug!(status = other.status().as_u16(), "{other}"),
     }
     let mut response = layer.respond.respond(reason);
@@ -88,3 +89,5 @@ fn not_served<B, R: Respond<B>>(layer: &TollgateLayer<R>, reason: &NotServed, li
     }
     response.map(|body| Body::new(body, None))
 }
+
+const ANOTHER_KEY: &str = "add `.or(ClientAddress::peer())`, or turn such requests away in front of the layer";

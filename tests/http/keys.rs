@@ -52,6 +52,46 @@ fn the_default_is_the_address_and_ipv6_counts_by_64() {
     assert_eq!(cut, expected.map(|cut| format!("ip|{cut}")));
 }
 
+/// To a server that has IPv6 alone, each client with IPv4 seems to be in one /64.
+#[test]
+fn an_ipv4_address_inside_of_an_ipv6_address_is_the_key() {
+    let peer = ClientAddress::peer();
+    for address in [
+        "::ffff:192.0.2.1",
+        "64:ff9b::192.0.2.1",
+        "64:ff9b:1::192.0.2.1",
+        "64:ff9b:1:7:8::192.0.2.1",
+        "::192.0.2.1",
+        "::ffff:0:192.0.2.1",
+        "2002:c000:201::",
+        "2002:c000:201:7:a::9",
+        // The client's address and port are written inverted, after those of the server that it has asked.
+        "2001:0:cb00:7109:0:63bf:3fff:fdfe",
+        "2001:0:cb00:710a:8000:1234:3fff:fdfe",
+    ] {
+        assert_eq!(key(&peer, &from(address)), "ip|192.0.2.1", "{address}");
+        assert_eq!(key(&peer.clone().ipv6_prefix(48), &from(address)), "ip|192.0.2.1", "{address}");
+        let behind = ClientAddress::behind(TrustedProxies::hops(1));
+        assert_eq!(key(&behind, &with(&[("x-forwarded-for", address.as_bytes())])), "ip|192.0.2.1", "{address}");
+    }
+    for (address, expected) in [
+        ("::", "::/64"),
+        ("::1", "::/64"),
+        ("::1:0", "::/64"),
+        ("64:ff9b:0:1::192.0.2.1", "64:ff9b:0:1::/64"),
+        ("64:ff9b:2::192.0.2.1", "64:ff9b:2::/64"),
+        ("64:ff9a::192.0.2.1", "64:ff9a::/64"),
+        ("2001:db8::192.0.2.1", "2001:db8::/64"),
+        ("2001:1::192.0.2.1", "2001:1::/64"),
+        ("2003:c000:201::", "2003:c000:201::/64"),
+        // Here an IPv4 address lies in other bits, by a prefix that only the operator knows.
+        ("64:ff9b:1:7:c0:2:100:0", "64:ff9b:1:7:c0:2:100:0/128"),
+        ("64:ff9b:1:c000:2:100::", "64:ff9b:1:c000:2:100::/128"),
+    ] {
+        assert_eq!(key(&peer, &from(address)), format!("ip|{expected}"), "{address}");
+    }
+}
+
 #[test]
 fn behind_proxies_the_address_is_theirs_to_tell() {
     let behind = ClientAddress::behind(TrustedProxies::hops(1));

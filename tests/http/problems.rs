@@ -2,7 +2,7 @@
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
-use tollgate::http::{Fields, NoKey, NotServed};
+use tollgate::http::{Fields, NoKey, NotServed, RepeatedField};
 use tollgate::{DriverError, Error, Key, Limit, MINUTE, Step, Tokens};
 
 use crate::world::{World, millis};
@@ -68,4 +68,7 @@ fn errors_have_the_status_that_their_cause_deserves() {
     assert_eq!(body["detail"], detail, "who asked is told the cause as well");
     let (status, after, body) = parts(&NoKey("look there".into()).into());
     assert_eq!((status.as_u16(), after, &body["detail"]), (500, None, &json!("look there")));
+    let (status, after, body) = parts(&RepeatedField(http::header::AUTHORIZATION).into());
+    let detail = "the header field \"authorization\" occurs several times (send it once)";
+    assert_eq!((status.as_u16(), after, &body["detail"]), (400, None, &json!(detail)));
 }

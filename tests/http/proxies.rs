@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::prelude::*;
-use tollgate::http::TrustedProxies;
+use tollgate::http::{CidrError, TrustedProxies};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -163,6 +163,67 @@ fn what_is_no_network_is_named() {
     let error = TrustedProxies::networks(["10.0.0.0/8", "10.0.0.0/33"]).unwrap_err();
     let remedy = r#""10.0.0.0/33" is not a network (write it as 10.0.0.0/8, 2001:db8::/32, or a single address)"#;
     assert_eq!(error.to_string(), remedy);
+}
+
+#[test]
+fn a_list_of_proxies_that_holds_everybody_is_an_error() {
+    let field = HeaderName::from_static("cf-connecting-ip");
+    let refused = |networks: &[&str]| {
+        let error = TrustedProxies::networks(networks).unwrap_err();
+        assert!(matches!(error, CidrError::Everybody), "{networks:?}: {error}");
+        assert!(error.to_string().contains("hops"), "the remedy: {error}");
+        let single = TrustedProxies::single_address(field.clone(), networks).unwrap_err();
+        assert_eq!(single, CidrError::Everybody, "{networks:?}");
+    };
+    for network in [
+        "0.0.0.0/0",
+        "1.2.3.4/0",
+        "::/0",
+        "2001:db8::/0",
+        "::ffff:0:0/96",
+        "::ffff:1.2.3.4/96",
+        "::ffff:0:0/95",
+        "::ffff:0:0/80",
+        "::/96",
+        "::/64",
+        "::ffff:0:0:0/96",
+        "64:ff9b::/96",
+        "64:ff9b::/32",
+        "64:ff9b:1::/48",
+        "2002::/16",
+        "2001::/32",
+        "2000::/3",
+        "2000::/4",
+        "2a00::/12",
+        "0.0.0.0/1",
+        "128.0.0.0/1",
+        "64.0.0.0/2",
+        "32.0.0.0/3",
+        "::ffff:64.0.0.0/98",
+        "64:ff9b::64.0.0.0/98",
+        "2002:4000::/18",
+    ] {
+        refused(&[network]);
+        refused(&["10.0.0.0/8", network]);
+    }
+    refused(&["0.0.0.0/1", "128.0.0.0/1"]);
+    refused(&["8000::/1", "::/1"]);
+    let eighths: Vec<_> = (0..=255).map(|first| format!("{first}.0.0.0/8")).collect();
+    refused(&eighths.iter().map(String::as_str).collect::<Vec<_>>());
+    refused(&["1.0.0.0/8", "2.0.0.0/8", "3.0.0.0/8", "4.0.0.0/7", "64:ff9b::6.0.0.0/104"]);
+    let sixteenths: Vec<_> = (0x2000..0x2100).map(|first| format!("{first:x}::/16")).collect();
+    refused(&sixteenths.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_networks_that_operators_have_are_fine() {
+    let private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"];
+    let public = ["173.245.48.0/20", "104.16.0.0/13", "2400:cb00::/32", "2600:1900::/28", "3.0.0.0/9", "8.8.8.8"];
+    let odd = ["240.0.0.0/4", "fc00::/7", "fe80::/10", "::1", "64:ff9b::10.0.0.0/104", "::ffff:10.0.0.0/104"];
+    let all = [private.as_slice(), &public, &odd].concat();
+    assert!(TrustedProxies::networks(&all).is_ok());
+    assert!(TrustedProxies::networks(all.iter().cycle().take(500)).is_ok(), "however often they are listed");
+    assert!(TrustedProxies::networks(<[&str; 0]>::default()).is_ok(), "nobody is trusted");
 }
 
 /// Anything that a client may send in a header field.

@@ -12,6 +12,7 @@ use tollgate::tower::{ClientAddress, Credential, ExtractKey, MissingKey, Rule, T
 use tollgate::{Limit, MINUTE};
 
 use super::served::{Served, field, http_1, json, left};
+use crate::gate::observed::traced;
 use crate::gate::stage::patient;
 use crate::world::World;
 
@@ -87,6 +88,53 @@ async fn what_is_skipped_is_served_without_asking() {
     assert_eq!(world.rows().await, 0);
     assert_eq!(served.statuses("/", 2).await, [200, 429]);
     assert_eq!(served.statuses("/health", 1).await, [200]);
+}
+
+/// Its refusal would be no answer to a page: a browser shows an error of CORS instead.
+#[tokio::test]
+async fn a_preflight_passes_uncounted_unless_told_otherwise() {
+    let world = World::new().await;
+    let no_key = Rule::new(ONE).key(|_: &http::request::Parts| None::<u8>);
+    let served = Served::behind(TollgateLayer::new(world.gate()).limit(ONE).limit(no_key)).await;
+    let preflight = |served: &Served, method: &str, fields: &[(&'static str, &'static str)]| {
+        let method = method.parse().unwrap();
+        let request = fields
+            .iter()
+            .fold(http_1().request(method, served.url("/")), |request, (name, value)| request.header(*name, *value));
+        async { request.send().await.unwrap().status().as_u16() }
+    };
+    let both = [("origin", "https://page.test"), ("access-control-request-method", "POST")];
+    for _ in 0..3 {
+        assert_eq!(preflight(&served, "OPTIONS", &both).await, 200);
+    }
+    assert_eq!(world.rows().await, 0);
+    for (method, fields) in [("OPTIONS", &both[..1]), ("OPTIONS", &both[1..]), ("OPTIONS", &[]), ("GET", &both)] {
+        assert_eq!(
+            preflight(&served, method, fields).await,
+            500,
+            "{method} {fields:?} is none, and is asked for its key"
+        );
+    }
+    let counted = Served::behind(TollgateLayer::new(world.gate()).limit(ONE).count_preflights()).await;
+    assert_eq!(preflight(&counted, "OPTIONS", &both).await, 200);
+    assert_eq!(preflight(&counted, "OPTIONS", &both).await, 429);
+}
+
+/// The order of the guide: CORS outside, so that a page can read a refusal.
+#[tokio::test]
+async fn cors_outside_of_the_layer_marks_a_refusal() {
+    let world = World::new().await;
+    let marks = |mut response: axum::response::Response| async {
+        response.headers_mut().insert("access-control-allow-origin", "https://page.test".parse().unwrap());
+        response
+    };
+    let router = Router::new().fallback(any(|| async {})).layer(TollgateLayer::new(world.gate()).limit(ONE));
+    let served = Served::new(router.layer(axum::middleware::map_response(marks))).await;
+    for status in [200, 429] {
+        let response = served.get("/").await;
+        assert_eq!(response.status(), status);
+        assert_eq!(field(&response, "access-control-allow-origin"), "https://page.test");
+    }
 }
 
 #[tokio::test]
@@ -194,6 +242,43 @@ async fn made_up_tokens_of_the_right_form_share_the_bucket_of_their_address() {
     }
     assert_eq!(served_tokens, [1, 2, 3], "the third is the address's one");
     assert_eq!(world.rows().await, 3);
+}
+
+/// Else a client would choose: the service may go by the first of the values, and the limit by none.
+#[test]
+fn a_credential_that_is_sent_twice_is_the_clients_mistake_and_the_remedy_is_logged() {
+    let log = traced(async {
+        let world = World::new().await;
+        let token = || Credential::bearer().checked();
+        let name = HeaderName::from_static("x-api-key");
+        let keys: [fn() -> Rule; 4] = [
+            || Rule::new(ONE).key(Credential::bearer().checked()),
+            || Rule::new(ONE).key((ClientAddress::peer(), Credential::bearer().checked())),
+            || Rule::new(ONE).key(Credential::bearer().known(|_| false).or(|_: &_| None::<u8>)),
+            || Rule::new(ONE).key((|_: &_| None::<u8>).or(Credential::bearer().checked())),
+        ];
+        let send = async |rule: Rule, then, name: &'static str, value: &str| {
+            let layer = TollgateLayer::new(world.gate()).missing_key(then).limit(rule);
+            let served = Served::behind(layer).await;
+            http_1().get(served.url("/")).header(name, value).header(name, value).send().await.unwrap()
+        };
+        for rule in keys {
+            for then in [MissingKey::Fail, MissingKey::Pass, MissingKey::Share] {
+                let response = send(rule(), then, "authorization", "Bearer secret-1").await;
+                assert_eq!(response.status(), 400, "{then:?}");
+                let body = json(response).await;
+                assert_eq!(body["detail"], "the header field \"authorization\" occurs several times (send it once)");
+            }
+        }
+        let by_header = Rule::new(ONE).key(Credential::header(name).checked());
+        assert_eq!(send(by_header, MissingKey::Fail, "x-api-key", "secret-2").await.status(), 400);
+        assert_eq!(world.rows().await, 0);
+        let by_address = Rule::new(ONE).key(token().or(ClientAddress::peer()));
+        assert_eq!(send(by_address, MissingKey::Fail, "authorization", "Bearer secret-3").await.status(), 200);
+        assert_eq!(world.rows().await, 1, "another key that the service has named");
+    });
+    assert!(log.contains(".or(ClientAddress::peer())"), "{log}");
+    assert!(!log.contains("secret"), "{log}");
 }
 
 #[tokio::test]
