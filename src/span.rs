@@ -28,6 +28,14 @@ pub enum SpanError {
     /// It names a month or a year.
     #[error("{0:?} is longer in some months and years than in others (write days, or name each by `Request::period`)")]
     Calendar(String),
+    /// It is written as ISO 8601 does, such as `PT1M`.
+    #[error("{text:?} is a span of ISO 8601 (write \"{span}\")")]
+    Iso {
+        /// The text.
+        text: String,
+        /// The same span, as it is written here.
+        span: Span,
+    },
     /// It cannot be read.
     #[error("{text:?} is not a span of time: {reason} (write \"1h 30m\")")]
     Unreadable {
@@ -42,10 +50,10 @@ impl FromStr for Span {
     type Err = SpanError;
 
     fn from_str(text: &str) -> Result<Self, SpanError> {
-        if text.split(|letter: char| !letter.is_ascii_alphabetic()).any(|unit| OF_CALENDAR.contains(&unit)) {
-            return Err(SpanError::Calendar(text.to_owned()));
+        if let Some(error) = iso(text) {
+            return Err(error);
         }
-        humantime::parse_duration(text).map(Self).map_err(|error| {
+        let span = humantime::parse_duration(text).map_err(|error| {
             let reason = match error {
                 humantime::DurationError::UnknownUnit { unit, .. } if !unit.is_empty() => {
                     format!("there is no unit {unit:?}")
@@ -53,7 +61,12 @@ impl FromStr for Span {
                 other => other.to_string(),
             };
             SpanError::Unreadable { text: text.to_owned(), reason }
-        })
+        })?;
+        let mut units = text.split(|letter: char| !letter.is_ascii_alphabetic());
+        if units.any(|unit| OF_CALENDAR.contains(&unit)) {
+            return Err(SpanError::Calendar(text.to_owned()));
+        }
+        Ok(Self(span))
     }
 }
 
@@ -82,6 +95,38 @@ impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
+}
+
+/// What to write instead of a text of ISO 8601, such as `P1DT12H`; none for any other text.
+fn iso(text: &str) -> Option<SpanError> {
+    let upper = text.to_ascii_uppercase();
+    let period = upper.strip_prefix('P')?;
+    let (date, time) = period.split_once('T').unwrap_or((period, ""));
+    let (date, time) = (counts(date)?, counts(time)?);
+    if date.is_empty() && time.is_empty() {
+        return None;
+    }
+    let (of_calendar, date): (Vec<_>, Vec<_>) = date.into_iter().partition(|(_, unit)| matches!(unit, 'Y' | 'M'));
+    let in_days = date.into_iter().map(|(count, unit)| match unit {
+        'W' => Some(count * 7.0 * 86_400.0),
+        'D' => Some(count * 86_400.0),
+        _ => None,
+    });
+    let in_hours = time.into_iter().map(|(count, unit)| match unit {
+        'H' => Some(count * 3_600.0),
+        'M' => Some(count * 60.0),
+        'S' => Some(count),
+        _ => None,
+    });
+    let seconds: f64 = in_days.chain(in_hours).sum::<Option<_>>()?;
+    let (text, span) = (text.to_owned(), Duration::try_from_secs_f64(seconds).ok().map(Span)?);
+    Some(if of_calendar.is_empty() { SpanError::Iso { text, span } } else { SpanError::Calendar(text) })
+}
+
+/// Numbers, each before the letter of its unit; none if something else stands there.
+fn counts(text: &str) -> Option<Vec<(f64, char)>> {
+    let parts = text.split_inclusive(|letter: char| letter.is_ascii_alphabetic());
+    parts.map(|part| Some((part.get(..part.len() - 1)?.parse().ok()?, part.chars().last()?))).collect()
 }
 
 /// All that `humantime` reads as 30.44 or 365.25 days.

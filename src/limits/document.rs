@@ -17,10 +17,11 @@ pub(super) enum FileFormat {
 }
 
 impl FileFormat {
-    /// JSON if the file's name ends in `.json`, else TOML.
-    pub(super) fn of(path: &Path) -> Self {
-        let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-        if is_json { Self::Json } else { Self::Toml }
+    /// JSON if the file's name ends in `.json`, none for YAML, else TOML.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        let ends_in = |ending| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(ending));
+        let is_yaml = ends_in("yaml") || ends_in("yml");
+        (!is_yaml).then_some(if ends_in("json") { Self::Json } else { Self::Toml })
     }
 
     /// The entries at the top of a text: limits by name, `None` for what is no table.

@@ -13,6 +13,12 @@ pub enum LimitsError {
     /// The file has faults. Displays all of them, one a line.
     #[error("{0}")]
     Faulty(FileFaults),
+    /// The file is in another encoding, such as UTF-16.
+    #[error("the limits file {} is not in UTF-8 (save it so)", .file.display())]
+    NotUtf8 {
+        /// The path of the file.
+        file: PathBuf,
+    },
     /// A definition in the table is none that this release knows.
     #[cfg(feature = "postgres")]
     #[error("a definition in tollgate.limits is not valid (push the file again, or update this release)")]
@@ -31,6 +37,12 @@ pub enum LimitsError {
         file: PathBuf,
         /// What the operating system reported.
         source: io::Error,
+    },
+    /// The file's name says that it is in YAML.
+    #[error("the limits file {} is in YAML (write it in TOML or in JSON)", .file.display())]
+    Yaml {
+        /// The path of the file.
+        file: PathBuf,
     },
 }
 

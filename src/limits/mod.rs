@@ -6,6 +6,7 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::limit::Limit;
@@ -78,11 +79,13 @@ impl Limits {
     ///
     /// # Errors
     ///
-    /// [`LimitsError::Unreadable`], [`LimitsError::Faulty`].
+    /// [`LimitsError::Yaml`], [`LimitsError::Unreadable`], [`LimitsError::NotUtf8`], [`LimitsError::Faulty`].
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, LimitsError> {
         let file = path.as_ref().to_owned();
+        let Some(format) = FileFormat::of(&file) else { return Err(LimitsError::Yaml { file }) };
         match fs::read_to_string(&file) {
-            Ok(text) => Self::read(&text, FileFormat::of(&file), Some(file)),
+            Ok(text) => Self::read(&text, format, Some(file)),
+            Err(source) if source.kind() == io::ErrorKind::InvalidData => Err(LimitsError::NotUtf8 { file }),
             Err(source) => Err(LimitsError::Unreadable { file, source }),
         }
     }

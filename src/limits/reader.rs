@@ -12,6 +12,8 @@ use crate::limit::{Limit, LimitSpec};
 
 /// The limits of a text by name, or all its faults in the order of the text.
 pub(super) fn read(text: &str, format: FileFormat) -> Result<BTreeMap<String, Limit>, Vec<FileFault>> {
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = Reader { text, faults: Vec::new() };
     let limits = match format.limits(text) {
         Ok(entries) => reader.limits(entries),

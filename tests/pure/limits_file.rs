@@ -187,6 +187,60 @@ fn what_has_no_one_length_is_no_period() {
 }
 
 #[test]
+fn a_span_of_iso_8601_is_told_how_it_is_written_here() {
+    for (iso, span) in [
+        ("PT1M", "1m"),
+        ("PT1H30M", "1h 30m"),
+        ("pt1m", "1m"),
+        ("P1D", "1day"),
+        ("P1W", "7days"),
+        ("P1DT12H", "1day 12h"),
+        ("PT0.5S", "500ms"),
+        ("PT90S", "1m 30s"),
+    ] {
+        let told = toml_faults(&format!("[x]\nkind = 'token_bucket'\nrate = 1\nper = '{iso}'"));
+        let fault = format!("4:7: limit \"x\": per: \"{iso}\" is a span of ISO 8601 (write \"{span}\")");
+        assert_eq!(told, fault);
+    }
+    for iso in ["P1M", "P1Y", "P1Y2D", "p1y"] {
+        let told = toml_faults(&format!("[x]\nkind = 'token_bucket'\nrate = 1\nper = '{iso}'"));
+        assert!(told.contains("is longer in some months and years than in others"), "{told}");
+    }
+    for none in ["P", "PT", "PT1", "PTM", "P1H", "PT1D", "PT1M1", "PT99999999999999999999H", "T1M", "Pé"] {
+        let told = toml_faults(&format!("[x]\nkind = 'token_bucket'\nrate = 1\nper = '{none}'"));
+        assert!(told.contains("is not a span of time") && !told.contains("ISO"), "{told}");
+    }
+}
+
+/// As editors of Windows write it.
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    let (toml, json) = ("[x]\nkind = 'wallet'\n", r#"{ "x": { "kind": "wallet" } }"#);
+    assert_eq!(Limits::from_toml(&format!("\u{feff}{toml}")).unwrap(), Limits::from_toml(toml).unwrap());
+    assert_eq!(Limits::from_json(&format!("\u{feff}{json}")).unwrap(), Limits::from_json(json).unwrap());
+    let [toml, json] = [toml, json].map(|text| text.replace("kind", "knd"));
+    assert!(toml_faults(&format!("\u{feff}{toml}")).contains("2:1: limit \"x\": unknown field"));
+    assert!(faults(Limits::from_json(&format!("\u{feff}{json}"))).contains("1:10: limit \"x\": unknown field"));
+    assert!(toml_faults("\u{feff}[x").starts_with("1:"));
+}
+
+#[test]
+fn a_file_of_another_language_is_one_sentence() {
+    for file in ["limits.yaml", "/nonexistent/LIMITS.YML"] {
+        let error = Limits::from_file(file).unwrap_err();
+        let told = format!("the limits file {file} is in YAML (write it in TOML or in JSON)");
+        assert_eq!(error.to_string(), told);
+    }
+    let folder = std::env::temp_dir().join(format!("tollgate-limits-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let utf_16 = folder.join("utf-16.toml");
+    std::fs::write(&utf_16, b"\xff\xfe[\0x\0]\0").unwrap();
+    let error = Limits::from_file(&utf_16).unwrap_err();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(error.to_string(), format!("the limits file {} is not in UTF-8 (save it so)", utf_16.display()));
+}
+
+#[test]
 fn names_inside_are_told_what_to_do() {
     let told = toml_faults("[x]\nname = 'x'\nkind = 'token_bucket'\nrate = 1\nper = '1s'");
     assert!(
