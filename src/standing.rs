@@ -193,5 +193,5 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Each<T> {
 
 /// Whole tokens, rounded down; none for a debt.
 pub(crate) fn whole(tokens: Tokens) -> u64 {
-    u64::try_from(tokens.micros() / Tokens::ONE.micros()).unwrap_or_default()
+    u64::try_from(tokens.whole()).unwrap_or_default()
 }

@@ -66,6 +66,12 @@ impl Tokens {
         self.0
     }
 
+    /// The whole tokens of the amount, rounded down: 2 of 2.9, and -1 of a debt of half a token.
+    #[must_use]
+    pub const fn whole(self) -> i64 {
+        self.0.div_euclid(MICROS_PER_TOKEN)
+    }
+
     /// Whether this is a debt.
     #[must_use]
     pub const fn is_negative(self) -> bool {

@@ -10,7 +10,7 @@ use super::Gate;
 use crate::decision::{Grant, span};
 use crate::error::{Error, chain};
 use crate::receipt::Receipt;
-use crate::tokens::Tokens;
+use crate::tokens::{Tokens, TokensError};
 
 /// A call whose cost is known only when it has ended: an estimate was charged, what is used is counted, and the call is
 /// settled at that. Made by [`Gate::stream`].
@@ -67,9 +67,17 @@ impl Stream {
     }
 
     /// Counts what was used: tokens, in each limit that the call asked, but for those that are
-    /// [flat](crate::Request::flat). The count stops at the largest amount, and an amount below zero counts nothing.
-    pub fn add(&self, tokens: impl Into<Tokens>) {
-        let more = tokens.into().micros().max(0);
+    /// [flat](crate::Request::flat). Takes what [`cost`](crate::Request::cost) takes.
+    ///
+    /// The count stops at the largest amount. A number below zero, and one that is none, counts nothing; an event at
+    /// level `warn` says so.
+    pub fn add(&self, tokens: impl TryInto<Tokens, Error: Into<TokensError>>) {
+        let more = match tokens.try_into().map_err(Into::into) {
+            Ok(tokens) => tokens.micros().max(0),
+            Err(TokensError::TooLarge) => i64::MAX,
+            Err(TokensError::TooSmall) => 1,
+            Err(error) => return tracing::warn!(%error, "what a stream has used is no amount"),
+        };
         let add = |used: i64| Some(used.saturating_add(more));
         // It never fails: there always is a sum.
         let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);

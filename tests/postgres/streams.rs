@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use tokio::task::yield_now;
-use tollgate::{DAY, Error, HOUR, Limit, MINUTE, NewOverride, Overrides, first_of, split};
+use tollgate::{DAY, Error, HOUR, Limit, MINUTE, NewOverride, Overrides, Tokens, first_of, split};
 
 use crate::calls::{left, stored};
 use crate::gate::observed::traced;
@@ -25,7 +25,7 @@ fn a_stream_that_is_not_stored_is_settled_once_at_most_and_an_event_says_so() {
         let gate = patient(&one_connection(proxy.options()).await).build();
         for statement in 1.. {
             let stream = gate.stream([LIMIT.global().cost(40)]).await.unwrap().granted().unwrap();
-            stream.add(10_u32);
+            stream.add(10);
             let asked = proxy.statements();
             proxy.cut_after(statement);
             let settled = soon(stream.settle()).await;
@@ -53,6 +53,34 @@ fn a_stream_that_is_not_stored_is_settled_once_at_most_and_an_event_says_so() {
     assert_eq!(log.matches("could not settle a stream").count(), unknown);
 }
 
+/// All that a cost may be, rounded against the caller.
+#[test]
+fn a_stream_counts_what_a_cost_may_be() {
+    let log = traced(async {
+        let world = World::new().await;
+        let gate = world.gate();
+        let stream = gate.stream([LIMIT.global().cost(90)]).await.unwrap().granted().unwrap();
+        stream.add(300);
+        stream.add(7_u64);
+        stream.add(5_usize);
+        stream.add(0.5);
+        stream.add(Tokens::from_micros(250_000));
+        assert_eq!(stream.used().to_string(), "312.75");
+        stream.add(1e-9);
+        assert_eq!(stream.used().to_string(), "312.750001");
+        for nothing in [-1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            stream.add(nothing);
+        }
+        stream.add(-5);
+        stream.add(Tokens::from_micros(-1));
+        assert_eq!(stream.used().to_string(), "312.750001");
+        stream.add(u64::MAX);
+        assert_eq!(stream.used(), Tokens::MAX);
+        let _ = stream.into_receipt();
+    });
+    assert_eq!(log.matches("what a stream has used is no amount").count(), 5, "{log}");
+}
+
 /// The wire breaks at each statement in turn, when the server has answered it or before it comes there.
 #[tokio::test]
 async fn a_stored_stream_is_settled_once_whatever_is_lost_also_where_it_was_dropped() {
@@ -63,7 +91,7 @@ async fn a_stored_stream_is_settled_once_whatever_is_lost_also_where_it_was_drop
     for is_dropped in [false, true] {
         for (statement, is_answered) in [(0, true), (1, true), (1, false), (2, true), (2, false)] {
             let stream = gate.stream([LIMIT.global().cost(40).lapses_after(HOUR)]).await.unwrap().granted().unwrap();
-            stream.add(10_u32);
+            stream.add(10);
             let (asked, lost) = (proxy.statements(), proxy.lost_answers());
             match (statement, is_answered) {
                 (0, _) => {}
@@ -158,7 +186,7 @@ async fn a_gate_that_is_closed_has_settled_the_streams_that_were_dropped() {
         let wire = one_connection(proxy.options()).await;
         let gate = patient(&wire).build();
         let stream = gate.stream([LIMIT.key(key).cost(40)]).await.unwrap().granted().unwrap();
-        stream.add(10_u32);
+        stream.add(10);
         // Else the gate waits for the lane.
         until_idle(&wire).await;
         if is_gone {

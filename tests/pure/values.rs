@@ -315,6 +315,14 @@ fn plain_words_stay() {
 // Amounts.
 
 #[test]
+fn whole_tokens_are_rounded_down() {
+    for (amount, whole) in [("0", 0), ("2", 2), ("2.999999", 2), ("0.000001", 0), ("-0.000001", -1), ("-2", -2)] {
+        assert_eq!(amount.parse::<Tokens>().unwrap().whole(), whole, "{amount}");
+    }
+    assert_eq!((Tokens::MAX.whole(), Tokens::MIN.whole()), (9_223_372_036_854, -9_223_372_036_855));
+}
+
+#[test]
 fn floats_go_to_the_nearest_micro_token() {
     assert_eq!(Tokens::try_from(0.1 + 0.2), Ok(micros(300_000)));
     assert_eq!(Tokens::try_from(0.000_000_5), Ok(micros(1)));
