@@ -77,10 +77,15 @@ fn check(file: &Path, output: OutputArgs) -> Result<Exit, CommandError> {
 fn hint(limit: &Limit) -> Option<String> {
     let spec = limit.spec();
     let (capacity, rate) = (spec.capacity.filter(|_| spec.kind != LimitKind::Wallet)?, spec.rate);
-    let fills_in = spec.period.checked_mul(whole_periods(capacity, rate)).unwrap_or(Duration::MAX);
+    let periods = whole_periods(capacity, rate);
+    let fills_in = spec.period.checked_mul(periods).unwrap_or(Duration::MAX);
     let time = span(fills_in);
+    let is_budget = is_money(limit.name()) || (spec.period >= DAY && capacity >= rate);
     if fills_in > YEAR {
         Some(format!("an empty key takes {time} to fill up (lower the capacity, or raise the rate)"))
+    } else if spec.kind == LimitKind::TokenBucket && fills_in >= DAY && is_budget {
+        let most = Tokens::from_micros(capacity.micros().saturating_add(rate.micros().saturating_mul(periods.into())));
+        Some(format!("a token bucket refills all the time: {most} tokens can go in {time} ({FOR_A_BUDGET})"))
     } else if capacity > rate && fills_in > MANY_DAYS {
         Some(format!("a rested key can spend {time} worth of tokens at once (lower the capacity)"))
     } else if capacity == rate && spec.kind == LimitKind::TokenBucket {
@@ -88,6 +93,12 @@ fn hint(limit: &Limit) -> Option<String> {
     } else {
         None
     }
+}
+
+/// Whether a word of the name says that its tokens are money.
+fn is_money(name: &str) -> bool {
+    let words = name.split(|letter: char| !letter.is_ascii_alphabetic());
+    words.map(str::to_ascii_lowercase).any(|word| MONEY.contains(&word.as_str()))
 }
 
 /// How many periods give back so many tokens, rounded up.
@@ -106,5 +117,11 @@ fn document(fault: &FileFault) -> Value {
     })
 }
 
+const FOR_A_BUDGET: &str = "for a budget take fixed_window, or name the customer's period in each request";
+const MONEY: [&str; 18] = [
+    "budget", "budgets", "cent", "cents", "cost", "costs", "credit", "credits", "dollar", "dollars", "eur", "euro",
+    "euros", "money", "price", "spend", "spending", "usd",
+];
+const DAY: Duration = Duration::from_hours(24);
 const MANY_DAYS: Duration = Duration::from_hours(7 * 24);
 const YEAR: Duration = Duration::from_hours(366 * 24);

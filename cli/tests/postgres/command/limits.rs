@@ -58,6 +58,33 @@ fn what_is_seldom_meant_is_a_hint_and_no_fault() {
     assert_eq!((&json["hints"][0]["limit"], &json["hints"][2]["limit"]), (&"endless".into(), &"vast".into()), "{json}");
 }
 
+/// It refills all the time: who spends all of it and goes on has spent twice as much after a period.
+#[test]
+fn a_budget_that_never_ends_is_a_hint() {
+    let limits = "
+        [ai_budget_usd]\nkind = 'token_bucket'\nrate = 20\nper = '1h'\ncapacity = 480
+        [llm-cost]\nkind = 'token_bucket'\nrate = 100\nper = '1d'\ncapacity = 101
+        [mails]\nkind = 'token_bucket'\nrate = 1000\nper = '30d'
+        [customer]\nkind = 'token_bucket'\nrate = 3\nper = '24h'\ncapacity = 9
+        [credits]\nkind = 'wallet'
+        [spend]\nkind = 'fixed_window'\nrate = 100\nper = '30d'
+        [cents]\nkind = 'token_bucket'\nrate = 100\nper = '1m'\ncapacity = 200
+        [costume]\nkind = 'token_bucket'\nrate = 20\nper = '1h'\ncapacity = 100";
+    let file = Scratch::new("budgets.toml", limits);
+    let told = stdout(&run(tollgate().args(["limits", "check"]).arg(&file.0)));
+    let hints: Vec<_> = told.lines().filter(|line| line.starts_with("hint: ")).collect();
+    let remedy = "(for a budget take fixed_window, or name the customer's period in each request)";
+    assert_eq!(
+        hints,
+        [
+            format!("hint: ai_budget_usd: a token bucket refills all the time: 960 tokens can go in 1day {remedy}"),
+            format!("hint: customer: a token bucket refills all the time: 18 tokens can go in 3days {remedy}"),
+            format!("hint: llm-cost: a token bucket refills all the time: 301 tokens can go in 2days {remedy}"),
+            format!("hint: mails: a token bucket refills all the time: 2000 tokens can go in 30days {remedy}"),
+        ]
+    );
+}
+
 #[tokio::test]
 async fn a_file_is_pushed_whole_and_says_what_changes() {
     let world = World::new().await;
