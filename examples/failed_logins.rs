@@ -1,5 +1,5 @@
-//! Failed log-ins count, successful ones do not. Each guess is charged before the password is verified, and a right one
-//! is given back. So guesses that arrive at the same time cannot all pass on one token. A failure must count even if
+//! Failed log-ins count, and a successful one forgets those before it. Each guess is charged before the password is
+//! verified, and a right one fills the account's bucket again. So guesses that arrive at the same time cannot all pass on one token. A failure must count even if
 //! the handler's own transaction rolls back, so a gate decides, in transactions of its own.
 //!
 //! `cargo run --example failed_logins`
@@ -21,9 +21,16 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     migrate::run(&mut *pool.acquire().await?).await?;
     let gate = Gate::new(pool);
 
-    for password in ["1234", "correct horse", "letmein", "hunter2", "correct horse"] {
-        println!("ada, {password:?}: {}", log_in(&gate, "ada", password).await?);
+    // A right one after two wrong ones: neither counts against her later.
+    let mut answers = Vec::new();
+    for password in ["1234", "letmein", "correct horse", "1234", "letmein", "hunter2", "correct horse"] {
+        let answer = log_in(&gate, "ada", password).await?;
+        println!("ada, {password:?}: {answer}");
+        answers.push(answer);
     }
+    let [.., before_last, last] = answers.as_slice() else { unreachable!("there are seven") };
+    assert_eq!((answers[2].as_str(), before_last.as_str()), ("welcome", "wrong; guesses left: 0"));
+    assert!(last.starts_with("locked"), "whether it was right is not told");
     // Support lifts the lock.
     gate.reset(FAILED_LOGINS.key("ada")).await?;
     let answer = log_in(&gate, "ada", "correct horse").await?;
@@ -51,6 +58,7 @@ async fn log_in(gate: &Gate, user: &str, password: &str) -> Result<String, tollg
     if password != "correct horse" {
         return Ok(format!("wrong; guesses left: {}", grant.remaining));
     }
-    gate.settle(grant, 0).await?;
+    // Her own guess and the wrong ones before it. By address nothing is reset: whoever has an account would guess on.
+    gate.reset(FAILED_LOGINS.key(user)).await?;
     Ok("welcome".to_owned())
 }
