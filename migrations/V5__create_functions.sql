@@ -50,6 +50,7 @@ comment on table tollgate.limits is
 create table tollgate.overrides (
     name         text collate "C" not null,
     key          text collate "C" not null,
+    label        text collate "C" not null default '',
     effect       text not null,
     kind         text,
     rate         int8,
@@ -62,9 +63,10 @@ create table tollgate.overrides (
     set_by       text not null,
     set_at       timestamptz not null,
 
-    constraint overrides_pkey primary key (name, key),
+    constraint overrides_pkey primary key (name, key, label),
     constraint a_name_has_1_to_255_bytes check (octet_length(name) between 1 and 255),
     constraint a_key_has_at_most_512_bytes check (octet_length(key) <= 512),
+    constraint a_label_has_at_most_255_bytes check (octet_length(label) <= 255),
     constraint an_effect_is_known check (effect in ('numbers', 'deny', 'unlimited')),
     constraint numbers_have_a_kind_a_rate_a_period_and_a_capacity check (
         num_nulls(kind, rate, period, capacity, max_reserved) = case effect when 'numbers' then 0 else 5 end),
@@ -78,14 +80,16 @@ create table tollgate.overrides (
                  and (kind <> 'concurrency' or rate <= 1000000000)
             else false end),
     constraint it_ends_after_it_starts check (
-        starts_at > '-infinity' and starts_at < ends_at
+        starts_at > '-infinity' and starts_at < least(ends_at, '262143-01-01 00:00:00+00')
         and (ends_at = 'infinity' or ends_at < '262143-01-01 00:00:00+00')),
+    constraint it_was_set_at_an_instant check (set_at > '-infinity' and set_at < '262143-01-01 00:00:00+00'),
     constraint a_reason_has_1_to_500_bytes check (octet_length(reason) between 1 and 500),
     constraint who_has_1_to_255_bytes check (octet_length(set_by) between 1 and 255)
 );
 comment on table tollgate.overrides is
     'what operators say over definitions: other numbers of the same kind, deny or unlimited; in their units';
 comment on column tollgate.overrides.key is 'whom it applies to; empty for every key, the global row too';
+comment on column tollgate.overrides.label is 'tells several of one key apart; each is set and removed by itself';
 
 create type tollgate.decision as (granted bool, amount numeric, remaining numeric, ready_at timestamptz,
                                   retry_at timestamptz, retry_after interval, refused_by text, decided_at timestamptz);
@@ -315,28 +319,34 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
            null::text, null::timestamptz
       from tollgate.limits d where d.name = limit_name $$;
 
--- The same under its override, if it has one: by the numbers that count, whether they are others, and its effect. The
--- override of a key comes before that of every key, but for a deny of every key. Numbers of another kind, or
--- reservations of an ephemeral limit, do not apply.
+-- The same under the overrides that are live: by the numbers that count, whether they are others, and what is answered
+-- whatever the row holds. Deny beats unlimited, and unlimited beats numbers, whether they are the key's or every key's.
+-- Of several denies the one that ends last counts. Numbers of the key beat those of every key, and of several the ones
+-- that were set last count. Numbers of another kind, or reservations of an ephemeral limit, do not apply. The two keys
+-- are joined: `in` reads all overrides of a limit, until the table was analyzed.
 create function tollgate._overridden(limit_name text, of_key text, as_of timestamptz)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
                phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
-    select d.kind, d.shards, d.storage, d.flow, coalesce(e.rate, o.rate, d.rate),
-           coalesce(e.period, o.period, d.period),
-           case d.flow when 'w' then 9223372036854775807 else coalesce(e.capacity, o.capacity, d.capacity) end,
-           coalesce(e.max_reserved, o.max_reserved, d.max_reserved),
+    select d.kind, d.shards, d.storage, d.flow, coalesce(n.rate, d.rate), coalesce(n.period, d.period),
+           case d.flow when 'w' then 9223372036854775807 else coalesce(n.capacity, d.capacity) end,
+           coalesce(n.max_reserved, d.max_reserved),
            case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key,
-                                                coalesce(e.period, o.period, d.period))) else 0 end,
-           coalesce(e.rate, o.rate) is not null, coalesce(e.effect, o.effect), coalesce(e.ends_at, o.ends_at)
+                                                coalesce(n.period, d.period))) else 0 end,
+           n.rate is not null, coalesce(r.effect, n.effect), r.ends_at
       from (select coalesce(as_of, clock_timestamp()) as at) c
       join tollgate.limits d on d.name = limit_name
-      left join tollgate.overrides o
-        on o.name = limit_name and o.key = of_key and c.at >= o.starts_at and c.at < o.ends_at
-       and (o.kind is null or o.kind = d.kind and (o.max_reserved = 0 or d.storage = 'durable'))
-      left join tollgate.overrides e
-        on e.name = limit_name and e.key = '' and c.at >= e.starts_at and c.at < e.ends_at
-       and (e.kind is null or e.kind = d.kind and (e.max_reserved = 0 or d.storage = 'durable'))
-       and (o.effect is null or e.effect = 'deny') $$;
+      left join lateral (
+          select o.* from (values (of_key), ('')) k (key)
+            join tollgate.overrides o on o.name = limit_name and o.key = k.key
+           where c.at >= o.starts_at and c.at < o.ends_at and o.effect = 'numbers'
+             and o.kind = d.kind and (o.max_reserved = 0 or d.storage = 'durable')
+           order by o.key = '', o.set_at desc, o.label desc limit 1) n on true
+      left join lateral (
+          select case o.effect when 'unlimited' then o.effect else 'deny' end as effect, o.ends_at
+            from (values (of_key), ('')) k (key)
+            join tollgate.overrides o on o.name = limit_name and o.key = k.key
+           where c.at >= o.starts_at and c.at < o.ends_at and o.effect <> 'numbers'
+           order by 1, 2 desc limit 1) r on true $$;
 
 -- When a row that is written under other numbers may be swept: when it is full by the definition, too, which counts
 -- once they end.

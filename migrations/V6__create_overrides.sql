@@ -1,4 +1,4 @@
--- What operators say over the definitions, for a while or until it is removed. Of each limit and key there is one.
+-- What operators say over the definitions, for a while or until it is removed: one for each limit, key and label.
 
 do $$ begin
     perform pg_catalog.set_config('tollgate.path', pg_catalog.current_setting('search_path'), true);
@@ -16,26 +16,35 @@ language plpgsql as $$ begin
     return coalesce(key, '');
 end $$;
 
--- Other numbers of the same kind, `deny` or `unlimited`, for a key or for every key. Takes the place of what was said
--- before. A capacity that is not given is the rate; a kind, period and max_reserved are those of the definition.
+-- What an override takes the place of, if its label had said something before, and the others that are live: for the
+-- key, and for every key.
+create type tollgate.override_set as (replaced tollgate.overrides, others tollgate.overrides[]);
+
+-- Other numbers of the same kind, `deny` or `unlimited`, for a key or for every key. Takes the place of what its label
+-- said before, and of nothing else. A capacity that is not given is the rate; a kind, period and max_reserved are those
+-- of the definition.
 create function tollgate.set_override(limit_name text, key text default null, effect text default 'numbers',
                                       rate numeric default null, period interval default null,
                                       capacity numeric default null, max_reserved numeric default null,
                                       kind text default null, every_key bool default false,
                                       starts_at timestamptz default null, ends_at timestamptz default null,
                                       lasting interval default null, reason text default null,
-                                      set_by text default null) returns void
+                                      set_by text default null, label text default '') returns tollgate.override_set
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 #variable_conflict use_variable
 declare
-    d tollgate.limits; clock timestamptz := clock_timestamp(); fault text; micros int8;
+    d tollgate.limits; clock timestamptz; fault text; micros int8; was tollgate.overrides;
 begin
     key := tollgate._whom(limit_name, key, every_key);
+    -- One after the other, so that each is told what it replaces, and is dated after it.
+    perform pg_advisory_xact_lock(hash_record_extended(row('tollgate.overrides'::text, limit_name, key, label), 0));
+    clock := clock_timestamp();
     select l.* into d from tollgate.limits l where l.name = limit_name;
     starts_at := coalesce(starts_at, clock);
     fault := case
         when effect in ('numbers', 'deny', 'unlimited') is not true
         then 'this is no effect: numbers, deny, unlimited'
+        when (octet_length(label) <= 255) is not true then 'the label is longer than 255 bytes, or null'
         when (octet_length(reason) between 1 and 500) is not true then 'the reason has no text of 1 to 500 bytes'
         when (octet_length(coalesce(set_by, session_user)) between 1 and 255) is not true
         then 'who sets it has no name of 1 to 255 bytes'
@@ -64,27 +73,43 @@ begin
                 hint = 'Name a rate. Amounts have at most six decimals. Say a period of months or years in days.';
         end if;
     end if;
-    insert into tollgate.overrides (name, key, effect, kind, rate, period, capacity, max_reserved, starts_at, ends_at,
-                                    reason, set_by, set_at)
-    values (limit_name, key, effect, kind, tollgate._tokens(rate), micros, tollgate._tokens(capacity),
+    select o.* into was from tollgate.overrides o where o.name = limit_name and o.key = key and o.label = label;
+    if starts_at > clock and was.starts_at <= clock and was.ends_at > clock then
+        raise exception using errcode = 'TG002', message = format(
+            'limit %L: an override of label %L is live, and this one begins later (give it another label, or remove '
+            'that one)', limit_name, label);
+    end if;
+    insert into tollgate.overrides (name, key, label, effect, kind, rate, period, capacity, max_reserved, starts_at,
+                                    ends_at, reason, set_by, set_at)
+    values (limit_name, key, label, effect, kind, tollgate._tokens(rate), micros, tollgate._tokens(capacity),
             tollgate._tokens(max_reserved), starts_at, coalesce(ends_at, starts_at + lasting, 'infinity'), reason,
             coalesce(set_by, session_user), clock)
         on conflict on constraint overrides_pkey do update
        set effect = excluded.effect, kind = excluded.kind, rate = excluded.rate, period = excluded.period,
            capacity = excluded.capacity, max_reserved = excluded.max_reserved, starts_at = excluded.starts_at,
            ends_at = excluded.ends_at, reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at;
+    return row(was, array(
+        select o from tollgate.overrides o
+         where o.name = limit_name and o.key in (key, '') and (o.key <> key or o.label <> label)
+           and clock >= o.starts_at and clock < o.ends_at
+         order by o.key = '', o.set_at desc, o.label desc))::tollgate.override_set;
 exception when integrity_constraint_violation or numeric_value_out_of_range then
     raise exception using errcode = 'TG002', detail = sqlerrm,
         message = format('limit %L: its name, its numbers or its instants are not valid', limit_name);
 end $$;
 
--- Takes it back; whether there was one.
-create function tollgate.remove_override(limit_name text, key text default null, every_key bool default false)
+-- Takes back what a label says; whether there was something.
+create function tollgate.remove_override(limit_name text, key text default null, every_key bool default false,
+                                         label text default '')
 returns bool language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+#variable_conflict use_variable
 declare
     of_key text := tollgate._whom(limit_name, key, every_key);
 begin
-    delete from tollgate.overrides o where o.name = limit_name and o.key = of_key;
+    if label is null then
+        raise exception using errcode = 'TG002', message = format('limit %L: the label is null', limit_name);
+    end if;
+    delete from tollgate.overrides o where o.name = limit_name and o.key = of_key and o.label = label;
     return found;
 end $$;
 

@@ -200,7 +200,7 @@ pub(crate) fn overruled(
     at: impl FnOnce() -> Option<Timestamp>,
 ) -> Option<Answer> {
     let overrides = overrides.filter(|_| call.is_overridden())?;
-    call.overridden().for_each(meter::overridden);
+    call.overridden().for_each(|(limit, label)| meter::overridden(limit, label));
     call.overruled(at().unwrap_or_else(|| overrides.now()))
 }
 

@@ -141,7 +141,7 @@ pub use request::Request;
 pub use span::{Span, SpanError};
 pub use standing::{CrossedError, Each, Standing, Standings};
 #[cfg(feature = "postgres")]
-pub use store::overrides::{Effect, NewOverride, Override, OverrideError, Overrides};
+pub use store::overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides};
 pub use stored_call::{CallRow, Given};
 #[cfg(feature = "postgres")]
 pub use sweeper::{SweepPass, Sweeper, Sweeping, Swept};

@@ -76,10 +76,10 @@ pub(crate) fn would_deny(by: By, limit: &str) {
 }
 
 /// A call asked a limit over which an operator has said something.
-pub(crate) fn overridden(limit: &str) {
-    tracing::trace!(limit, "overridden");
+pub(crate) fn overridden(limit: &str, label: &str) {
+    tracing::trace!(limit, label, "overridden");
     #[cfg(feature = "metrics")]
-    metrics::counter!(OVERRIDDEN, "limit" => limit.to_owned()).increment(1);
+    metrics::counter!(OVERRIDDEN, "limit" => limit.to_owned(), "label" => label.to_owned()).increment(1);
 }
 
 /// Tokens were taken for calls to come.
@@ -165,7 +165,7 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | --- | --- | --- |
 /// | `tollgate_decisions_total` | counter: answers | `by`, `limit`, `outcome`, `source`, `reason` |
 /// | `tollgate_would_deny_total` | counter: refusals by [shadows](crate::Request::shadow) | `by`, `limit` |
-/// | `tollgate_overridden_total` | counter: calls of a limit under an [override](crate::Overrides) | `limit` |
+/// | `tollgate_overridden_total` | counter: calls of a limit under an [override](crate::Overrides) | `limit`, `label` |
 /// | `tollgate_errors_total` | counter: calls that the database did not answer | `by`, `limit` |
 /// | `tollgate_wait_seconds` | histogram: from a gate's call to the answer of the database | |
 /// | `tollgate_queue_calls` | histogram: calls that stay in a gate's queue as a batch is taken | |

@@ -33,9 +33,12 @@ pub struct Standing {
     /// Whether an override applies: [`limit`](Self::limit) has its numbers, or it denies.
     #[serde(default)]
     pub overridden: bool,
+    /// The label of the override that applies: of the one that denies or lets all through, or else of the numbers.
+    #[serde(default)]
+    pub override_label: String,
 }
 
-lean!(Standing { limit, key, cost, remaining, more_at } and { before, overridden });
+lean!(Standing { limit, key, cost, remaining, more_at } and { before, overridden, override_label });
 
 impl Standing {
     /// The whole tokens that are left; none where there is a debt.

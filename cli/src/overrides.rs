@@ -1,26 +1,33 @@
 //! `tollgate override`: other numbers, deny or unlimited.
 
+mod meaning;
+
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use clap::Subcommand;
+use serde::Serialize;
 use serde_json::json;
-use sqlx::PgConnection;
-use tollgate::{Effect, Key, Limit, LimitKind, Limits, NewOverride, Override, Overrides, Span, Tokens};
+use sqlx::{Connection, PgConnection};
+use tollgate::{
+    Effect, Key, Limit, LimitKind, Limiter, Limits, NewOverride, Override, Overrides, Span, Tokens, migrate,
+};
 
 use crate::database::{DatabaseArgs, clock};
 use crate::error::CommandError;
 use crate::limits_file::LimitsArgs;
 use crate::output::{GOOD, OutputArgs, instant, printable, shown, span, styled};
 use crate::target::key;
+use meaning::{Meaning, asked};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OverrideCommand {
     /// Give a key other numbers, deny it, or let it through, for a while or until the override is removed.
     ///
-    /// Of each limit and key there is one override: another takes its place. That of a key comes before that of every
-    /// key, but a deny of every key is for all. Services that watch overrides go by it within about a second, SQL
-    /// functions at once.
+    /// A key has one override for each label: another of the same label takes its place, and the command says so. Of
+    /// those that are live deny beats unlimited, and unlimited beats numbers, for the key as for every key. Numbers of
+    /// the key beat those of every key, and of several the ones that were set last count. Services that watch overrides
+    /// go by it within about a second, SQL functions at once.
     #[command(override_usage = "tollgate override set [OPTIONS] --reason <TEXT> <NAME> <KEY|--every-key> \
                                 <--deny|--unlimited|--rate N>")]
     Set(SetArgs),
@@ -66,6 +73,14 @@ pub(crate) struct SetArgs {
     /// From when on, instead of now.
     #[arg(long, value_name = "TIME")]
     from: Option<DateTime<Utc>>,
+
+    /// Tells it apart from other overrides of the key, which stay. An application has one of its own.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    label: String,
+
+    /// Also forgive what the key has used so far.
+    #[arg(long, conflicts_with = "every_key")]
+    reset: bool,
 
     /// Why, for whoever finds it.
     #[arg(long, value_name = "TEXT")]
@@ -144,6 +159,13 @@ pub(crate) struct RemoveArgs {
     #[command(flatten)]
     whom: WhomArgs,
 
+    /// Which of its overrides: that of this label.
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    label: String,
+
+    #[command(flatten)]
+    limits: LimitsArgs,
+
     #[command(flatten)]
     database: DatabaseArgs,
 
@@ -170,7 +192,7 @@ async fn set(args: SetArgs) -> Result<(), CommandError> {
         EffectArgs { unlimited: true, .. } => NewOverride::unlimited(&limit),
         EffectArgs { rate, overdraft, .. } => NewOverride::numbers(&numbers(&args, &limit, *rate, *overdraft)?),
     };
-    let mut new = new.reason(&args.reason);
+    let mut new = new.label(&args.label).reason(&args.reason);
     if let Some(key) = &args.whom.key {
         new = new.of_key(key.clone());
     }
@@ -186,19 +208,60 @@ async fn set(args: SetArgs) -> Result<(), CommandError> {
     if let Some(who) = &args.by {
         new = new.by(who);
     }
-    new.set(&mut conn).await?;
-    let now = clock(&mut conn).await?.into();
-    let all = Overrides::read(&mut conn).await?.all();
-    let is_it = |said: &&Override| said.limit == args.name && said.key == args.whom.key;
+    let parts = migrate::parts(&mut conn).await?;
+    let mut tx = conn.begin().await?;
+    let told = new.set(&mut tx).await?;
+    let now = clock(&mut tx).await?.into();
+    let overrides = Overrides::read(&mut tx).await?;
+    if let Some(key) = args.whom.key.as_ref().filter(|_| args.reset) {
+        let limiter = Limiter::new().unnamed_statements().parts(parts).overrides(&overrides);
+        limiter.reset(&mut tx, asked(&limit, key)).await?;
+    }
+    tx.commit().await?;
+    let is_it = |said: &&Override| said.limit == args.name && said.key == args.whom.key && said.label == args.label;
+    let all = overrides.all();
     let Some(said) = all.iter().find(is_it) else {
-        return Err(CommandError::bare("somebody else has removed the override meanwhile"));
+        return Err(CommandError::bare("the override was set, and cannot be read"));
     };
-    let unknown = if is_known { "" } else { UNKNOWN };
-    args.output.print(&said, || format!("{}: {}{unknown}", styled(GOOD, "set"), line(said, now)))
+    let standing = standing(&mut conn, Some(&limit).filter(|_| is_known), args.whom.key.as_ref()).await;
+    let document = Set { said, replaced: told.replaced.as_ref(), others: &told.others, standing };
+    args.output.print(&document, || {
+        let replaced = document.replaced.map(|said| format!("instead of: {}", words(said, now)));
+        let others = document.others.iter().map(|said| format!("beside: {}", line(said, now)));
+        let unknown = (!is_known).then(|| UNKNOWN.to_owned());
+        let set = format!("{}: {}", styled(GOOD, "set"), line(said, now));
+        let all = [set].into_iter().chain(replaced).chain(others).chain(document.means()).chain(unknown);
+        all.collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// What was set, and beside what.
+#[derive(Serialize)]
+struct Set<'a> {
+    #[serde(flatten)]
+    said: &'a Override,
+    replaced: Option<&'a Override>,
+    others: &'a [Override],
+    /// Of a key whose limit is defined.
+    standing: Option<Meaning>,
+}
+
+impl Set<'_> {
+    /// What it means for the key now, unless that goes without saying.
+    fn means(&self) -> Option<String> {
+        let denies = self.said.effect == Effect::Deny;
+        let standing = self.standing.as_ref().filter(|standing| standing.tells() && !denies)?;
+        Some(format!("now: {}", standing.text()))
+    }
+}
+
+/// Where a key stands now. Whoever may set overrides need not have the right to read rows: then nothing is told of it.
+async fn standing(conn: &mut PgConnection, limit: Option<&Limit>, key: Option<&Key>) -> Option<Meaning> {
+    Meaning::of(conn, limit?, key?).await.ok()
 }
 
 /// Of a deny and a free pass, which need no definition, so that a misspelled name is seen.
-const UNKNOWN: &str = "\n(neither a limits file nor the table tollgate.limits defines this limit: mind its name)";
+const UNKNOWN: &str = "(neither a limits file nor the table tollgate.limits defines this limit: mind its name)";
 
 /// The limit that it is about: of the limits file, or else of the table; and whether one defines it.
 async fn named(args: &SetArgs, conn: &mut PgConnection) -> Result<(Limit, bool), CommandError> {
@@ -208,7 +271,7 @@ async fn named(args: &SetArgs, conn: &mut PgConnection) -> Result<(Limit, bool),
     if let Ok(limit) = Limits::from_table(conn).await?.get(&args.name) {
         return Ok((limit.clone(), true));
     }
-    if args.effect.deny || args.effect.unlimited {
+    if !args.reset && (args.effect.deny || args.effect.unlimited) {
         let any = tollgate::LimitSpec::new(&args.name, LimitKind::TokenBucket, Tokens::ONE, tollgate::SECOND);
         return Ok((any.try_into()?, false));
     }
@@ -251,13 +314,28 @@ async fn list(args: ListArgs) -> Result<(), CommandError> {
 
 async fn remove(args: RemoveArgs) -> Result<(), CommandError> {
     let mut conn = args.database.connect().await?;
-    let whom = whom(args.whom.key.as_ref());
-    if !NewOverride::remove(&mut conn, &args.name, args.whom.key.as_ref()).await? {
+    let (key, label) = (args.whom.key.as_ref(), labelled(&args.label));
+    let whom = format!("{}{}", whom(key), label.map(|label| format!(", {label}")).unwrap_or_default());
+    if !NewOverride::remove(&mut conn, &args.name, key, &args.label).await? {
         let what = format!("there is no override of limit {:?} for {whom}", args.name);
         return Err(CommandError::new(what, "`tollgate override list` says which there are"));
     }
-    let removed = json!({ "limit": args.name, "key": args.whom.key, "removed": true });
-    args.output.print(&removed, || format!("{}: {} for {whom}", styled(GOOD, "removed"), printable(&args.name)))
+    let limits = if let Some(limits) = args.limits.load()? { Ok(limits) } else { Limits::from_table(&mut conn).await };
+    let limit = limits.ok().and_then(|limits| limits.get(&args.name).cloned().ok());
+    let standing = standing(&mut conn, limit.as_ref(), key).await;
+    let removed = json!({
+        "limit": args.name, "key": args.whom.key, "label": args.label, "removed": true, "standing": standing
+    });
+    args.output.print(&removed, || {
+        let removed = format!("{}: {} for {whom}", styled(GOOD, "removed"), printable(&args.name));
+        let means = standing.filter(Meaning::tells).map(|standing| format!("now: {}", standing.text()));
+        [removed].into_iter().chain(means).collect::<Vec<_>>().join("\n")
+    })
+}
+
+/// A label in words; nothing where there is none.
+fn labelled(label: &str) -> Option<String> {
+    Some(label).filter(|label| !label.is_empty()).map(|label| format!("label {}", printable(label)))
 }
 
 fn whom(key: Option<&Key>) -> String {
@@ -270,7 +348,7 @@ fn line(said: &Override, now: DateTime<Utc>) -> String {
     format!("{} for {}: {}", printable(limit), whom(key.as_ref()), words(said, now))
 }
 
-/// What it says, until when, and who says it why.
+/// What it says, until when, its label, and who says it why.
 pub(crate) fn words(said: &Override, now: DateTime<Utc>) -> String {
     let effect = match said.effect {
         Effect::Deny => "denied".to_owned(),
@@ -281,6 +359,7 @@ pub(crate) fn words(said: &Override, now: DateTime<Utc>) -> String {
                 if max_reserved > Tokens::ZERO { format!(", down to -{max_reserved}") } else { String::new() };
             format!("{rate} each {}, at most {capacity}{reserved}", Span(period))
         }
+        Effect::Unreadable => "denied, for it cannot be read".to_owned(),
         _ => "something that this release does not know".to_owned(),
     };
     let later = |at: DateTime<Utc>| format!("in {}, at {}", span((at - now).to_std().unwrap_or_default()), instant(at));
@@ -290,5 +369,6 @@ pub(crate) fn words(said: &Override, now: DateTime<Utc>) -> String {
         Some(at) => format!(", ends {}", later(at)),
         None => ", until it is removed".to_owned(),
     };
-    format!("{effect}{when} ({}: {})", printable(&said.set_by), printable(&said.reason))
+    let label = labelled(&said.label).map(|label| format!("{label}, ")).unwrap_or_default();
+    format!("{effect}{when} ({label}{}: {})", printable(&said.set_by), printable(&said.reason))
 }

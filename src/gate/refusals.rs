@@ -209,6 +209,7 @@ fn refusal(
         more_at: ever(more_at),
         before: None,
         overridden: target.is_overridden(),
+        override_label: target.override_label().to_owned(),
     };
     let (limit, key) = (target.limit.name.clone().into(), target.first.key.clone());
     Some((earliest.now(), DeniedBy { limit, key, reason, remaining, retry_at }, standing))

@@ -391,9 +391,10 @@ const OF_CALLS: [&str; 12] = [
 const OF_LIMITS: [&str; 11] =
     ["name", "kind", "rate", "period", "capacity", "max_reserved", "start", "resolution", "shards", "storage", "flow"];
 
-const OF_OVERRIDES: [&str; 13] = [
+const OF_OVERRIDES: [&str; 14] = [
     "name",
     "key",
+    "label",
     "effect",
     "kind",
     "rate",

@@ -75,6 +75,11 @@ impl Target {
         self.exception.is_some()
     }
 
+    /// The label of the override that applies; empty where it has none, or none applies.
+    pub(crate) fn override_label(&self) -> &str {
+        self.exception.as_ref().map_or("", |exception| &exception.label)
+    }
+
     /// Whether all is granted and nothing charged.
     pub(crate) fn is_free(&self) -> bool {
         self.ruling() == Some(Ruling::Unlimited)

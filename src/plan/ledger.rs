@@ -456,6 +456,7 @@ impl Ledger {
             more_at: pool.more_at().and_then(ever).map(Into::into),
             before: None,
             overridden: target.is_overridden(),
+            override_label: target.override_label().to_owned(),
         }
     }
 

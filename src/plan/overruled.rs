@@ -34,6 +34,7 @@ pub(super) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Denied> {
         more_at: ever(until),
         before: None,
         overridden: true,
+        override_label: item.target.override_label().to_owned(),
     };
     let standings = || denied().map(standing).collect();
     Denied::among(denied().map(refusal).collect(), standings, now.into(), now.into(), Source::Override)
@@ -76,8 +77,9 @@ impl CheckedCall {
         plan.decide(&vec![None; plan.rows().len()], &[], now).answers.pop()?.ok()
     }
 
-    /// The names of the limits to which an override applies.
-    pub(crate) fn overridden(&self) -> impl Iterator<Item = &str> {
-        self.targets().filter(|target| target.is_overridden()).map(|target| target.limit.name())
+    /// The names of the limits to which an override applies, and its label.
+    pub(crate) fn overridden(&self) -> impl Iterator<Item = (&str, &str)> {
+        let overridden = self.targets().filter(|target| target.is_overridden());
+        overridden.map(|target| (target.limit.name(), target.override_label()))
     }
 }

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection};
 use tollgate::{
-    BegunByHand, DAY, Decision, Denied, Error, Gate, HOUR, Key, Limit, Limiter, MINUTE, NewOverride, OnFailure,
-    OverrideError, Overrides, Reason, SECOND, Source, Sweeper, Tokens,
+    DAY, Decision, Denied, Error, Gate, HOUR, Key, Limit, MINUTE, NewOverride, OnFailure, OverrideError, Overrides,
+    Reason, SECOND, Source, Sweeper, Tokens,
 };
+
+mod labels;
+mod unreadable;
 
 use crate::gate::stage::EVER;
 use crate::teller::run;
@@ -21,7 +24,7 @@ async fn say(world: &World, said: NewOverride) {
 
 async fn lift(world: &World, limit: &Limit, key: Option<&str>) -> bool {
     let key = key.map(|key| Key::new(key).unwrap());
-    NewOverride::remove(&mut on_call(world).await, limit.name(), key.as_ref()).await.unwrap()
+    NewOverride::remove(&mut on_call(world).await, limit.name(), key.as_ref(), "").await.unwrap()
 }
 
 async fn on_call(world: &World) -> PgConnection {
@@ -114,6 +117,8 @@ async fn an_override_that_is_none_is_an_error_with_a_name() {
     assert!(matches!(fault(said().reason(""), &mut conn).await, OverrideError::Reason { .. }));
     assert!(matches!(fault(said().reason("x".repeat(501)), &mut conn).await, OverrideError::Reason { .. }));
     assert!(matches!(fault(said().by(""), &mut conn).await, OverrideError::Who { .. }));
+    assert!(matches!(fault(said().label("x".repeat(256)), &mut conn).await, OverrideError::Label { .. }));
+    assert!(matches!(fault(said().label("\0"), &mut conn).await, OverrideError::Label { .. }));
     assert!(matches!(fault(said().key(""), &mut conn).await, OverrideError::Key { .. }));
     assert!(matches!(fault(said().lasting(Duration::ZERO), &mut conn).await, OverrideError::Span { .. }));
     assert!(matches!(fault(said().from(now).until(now), &mut conn).await, OverrideError::Span { .. }));
@@ -177,6 +182,8 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
         "'ten', 'k', 'deny', reason => null",
         "'ten', 'k', 'deny', reason => repeat('x', 501)",
         "'ten', 'k', 'deny', set_by => ''",
+        "'ten', 'k', 'deny', label => null",
+        "'ten', 'k', 'deny', label => repeat('x', 256)",
         "'ten', 'k', 'deny', starts_at => '-infinity'",
         "'ten', 'k', 'deny', starts_at => '2100-01-01', ends_at => '2099-01-01'",
         "'ten', 'k', 'deny', ends_at => '2020-01-01'",
@@ -189,7 +196,7 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
     }
     let unknown = "select tollgate.set_override('new', 'k', rate => 1, reason => 'x')";
     assert_eq!(crate::functions::fails(&mut conn, unknown).await, "TG001");
-    for wrong in ["'ten'", "'ten', ''", "null, 'k'", "'ten', 'k', true"] {
+    for wrong in ["'ten'", "'ten', ''", "null, 'k'", "'ten', 'k', true", "'ten', 'k', label => null"] {
         let sql = format!("select tollgate.remove_override({wrong})");
         assert_eq!(crate::functions::fails(&mut conn, &sql).await, "TG002", "{wrong}");
     }
@@ -404,36 +411,5 @@ async fn no_debt_is_lost_to_a_sweep_after_other_numbers() {
     for sweeper in [Sweeper::new(), Sweeper::new().knows([limit])] {
         let swept = sweeper.parts(parts()).margin(MINUTE).at(second(600.0)).sweep(&world.pool).await.unwrap();
         assert_eq!(swept.rows(), 0, "{swept:?}");
-    }
-}
-
-/// But for a deny. Numbers of another kind do not apply.
-#[tokio::test]
-async fn the_key_comes_before_every_key_and_a_deny_of_every_key_before_all() {
-    let world = World::new().await;
-    let with = |rate| Limit::token_bucket("ten", rate, EVER);
-    let capacity = async |limit: &Limit, key: &str| {
-        let mut conn = world.connect().await;
-        let overrides = Overrides::read(&mut conn).await.unwrap();
-        let balance = Limiter::new().parts(parts()).overrides(&overrides).balance(&mut conn, limit.key(key)).await;
-        balance.unwrap().capacity
-    };
-    say(&world, NewOverride::numbers(&with(20))).await;
-    say(&world, NewOverride::numbers(&with(30)).key("ada")).await;
-    assert_eq!(capacity(&TEN, "ada").await, Tokens::new(30));
-    assert_eq!(capacity(&TEN, "bob").await, Tokens::new(20));
-    assert_eq!(capacity(&Limit::fixed_window("ten", 10, EVER), "ada").await, Tokens::new(10));
-    assert_eq!(capacity(&Limit::token_bucket("ten", 10, EVER).ephemeral(), "ada").await, Tokens::new(30));
-    say(&world, NewOverride::numbers(&with(40).max_reserved(1)).key("ada")).await;
-    assert_eq!(capacity(&Limit::token_bucket("ten", 10, EVER).ephemeral(), "ada").await, Tokens::new(20));
-    say(&world, NewOverride::unlimited(&TEN).key("ada")).await;
-    say(&world, NewOverride::deny(&TEN)).await;
-    let mut conn = world.connect().await;
-    let overrides = Overrides::read(&mut conn).await.unwrap();
-    let limiter = Limiter::new().parts(parts()).overrides(&overrides);
-    run(&mut conn, "begin").await;
-    for key in ["ada", "bob"] {
-        let asked = limiter.consume(&mut BegunByHand(&mut conn), TEN.key(key)).await.unwrap();
-        assert_eq!(asked.denied().unwrap().reason, Reason::Override);
     }
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod finding;
+mod overrides;
 mod rows;
 mod schema;
 mod server;
@@ -79,6 +80,8 @@ impl Doctor<'_> {
         self.look("tables", async |conn| tables::check(conn).await).await?;
         let seen = rows::look(&mut self.conn, self.args.timeout, limits).await;
         self.findings.extend(seen.or_else(|error| unseen("rows", error))?);
+        let seen = overrides::look(&mut self.conn, self.args.timeout, limits).await;
+        self.findings.extend(seen.or_else(|error| unseen("overrides", error))?);
         Ok(())
     }
 

@@ -92,10 +92,11 @@ impl Slice {
         let Standing { remaining, more_at, before, .. } = self.standing;
         let before = before.filter(|_| is_first);
         let (limit, key, cost) = (asked.limit.clone(), asked.key.clone(), asked.cost);
+        let override_label = String::new();
         Some(Paid {
             id: self.id,
             charge: self.charge.part(asked),
-            standing: Standing { limit, key, cost, remaining, more_at, before, overridden: false },
+            standing: Standing { limit, key, cost, remaining, more_at, before, overridden: false, override_label },
             observed_at: self.observed_at,
             decided_at: self.decided_at,
         })

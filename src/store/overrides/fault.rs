@@ -25,6 +25,12 @@ pub enum OverrideError {
         /// The limit's name.
         limit: String,
     },
+    /// A label that is longer than 255 bytes, or has a NUL.
+    #[error("an override of limit {limit:?} needs a label of up to 255 bytes without NUL (or none)")]
+    Label {
+        /// The limit's name.
+        limit: String,
+    },
     /// It ends before it starts, or has two ends.
     #[error("an override of limit {limit:?} ends before it starts, or has two ends (say `until` or `lasting`)")]
     Span {

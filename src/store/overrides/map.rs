@@ -15,18 +15,20 @@ pub(crate) struct Map {
 
 #[derive(Debug, Default)]
 struct OfLimit {
-    every_key: Option<Override>,
-    keys: HashMap<Key, Override>,
+    /// Those that were set last come first, here as in `keys`.
+    every_key: Vec<Override>,
+    keys: HashMap<Key, Vec<Override>>,
 }
 
 impl Map {
-    pub(super) fn of(all: Vec<Override>) -> Self {
+    pub(super) fn of(mut all: Vec<Override>) -> Self {
+        all.sort_by(|one, other| (other.set_at, &other.label).cmp(&(one.set_at, &one.label)));
         let mut map = Self::default();
         for said in all {
             let limit = map.limits.entry(said.limit.clone()).or_default();
             match said.key.clone() {
-                Some(key) => drop(limit.keys.insert(key, said)),
-                None => limit.every_key = Some(said),
+                Some(key) => limit.keys.entry(key).or_default().push(said),
+                None => limit.every_key.push(said),
             }
         }
         map
@@ -37,19 +39,18 @@ impl Map {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Override> {
-        self.limits.values().flat_map(|limit| limit.every_key.iter().chain(limit.keys.values()))
+        self.limits.values().flat_map(|limit| limit.every_key.iter().chain(limit.keys.values().flatten()))
     }
 
     /// What applies to a limit for a key at an instant.
     pub(super) fn exception(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<Exception> {
-        let of_limit = self.limits.get(limit.name())?;
-        exception(limit, of_limit.keys.get(key), of_limit.every_key.as_ref(), now)
+        exception(limit, || self.about(limit.name(), key).filter(|said| said.is_live(now)))
     }
 
-    /// The overrides of a key, and of every key.
+    /// The overrides of a key, and then those of every key.
     pub(super) fn about(&self, limit: &str, key: &Key) -> impl Iterator<Item = &Override> {
         let of_limit = self.limits.get(limit);
-        of_limit.into_iter().flat_map(|limit| limit.keys.get(key).into_iter().chain(&limit.every_key))
+        of_limit.into_iter().flat_map(|limit| limit.keys.get(key).into_iter().flatten().chain(&limit.every_key))
     }
 
     /// The numbers that overrides give a key, or will.

@@ -29,13 +29,27 @@ use crate::plan::{Call, Exception};
 pub use fault::OverrideError;
 use fault::failed;
 use map::Map;
-pub use new::NewOverride;
+pub use new::{NewOverride, OverrideSet};
 pub use said::{Effect, Override};
 use table::{Snapshot, Stamp};
 
 /// The overrides of the table `tollgate.overrides`, as this process knows them: given to a
 /// [`Limiter`](crate::Limiter::overrides) and a [`Gate`](crate::GateBuilder::overrides), which then go by them. Clones
 /// are one.
+///
+/// # Which one counts
+///
+/// A key can have several overrides, one for each [label](NewOverride::label), and so can every key. Of all that are
+/// live for a call, the key's own and those of every key:
+///
+/// 1. A deny counts first. While several deny, nothing is granted before the last of them ends.
+/// 2. Then unlimited.
+/// 3. Then the key's own numbers, and then those of every key. Of several the ones that were set last count: by
+///    `set_at`, and where that is the same, by the label that sorts last.
+///
+/// Numbers that do not apply to the limit ([`Effect::Numbers`]) are passed over. When an override ends, or is removed,
+/// the next one counts. One that begins later changes nothing before. A row that is [`Unreadable`](Effect::Unreadable)
+/// denies, for it may be a deny. An event at `warn` names it, and `tollgate override list` shows it.
 ///
 /// # Staleness
 ///
@@ -124,11 +138,11 @@ impl Overrides {
     #[must_use]
     pub fn all(&self) -> Vec<Override> {
         let mut all = self.inner.known(|known| known.map.iter().cloned().collect::<Vec<_>>());
-        all.sort_by(|one, other| (&one.limit, &one.key).cmp(&(&other.limit, &other.key)));
+        all.sort_by(|one, other| (&one.limit, &one.key, &one.label).cmp(&(&other.limit, &other.key, &other.label)));
         all
     }
 
-    /// The overrides of a limit's key and of every key that count at an instant.
+    /// The overrides that are live at an instant: those of a limit's key, and then those of every key.
     #[must_use]
     pub fn about(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> Vec<Override> {
         self.inner.known(|known| known.map.about(limit, key).filter(|said| said.is_live(now)).cloned().collect())

@@ -1,34 +1,37 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
 use sqlx::error::DatabaseError;
+use sqlx::{PgConnection, Row};
 
 use super::fault::{OverrideError, failed};
+use super::said::Override;
+use super::table;
 use crate::algebra::Timestamp;
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::Limit;
 
 /// An override to be set, by whoever may (`tollgate migrate up --grant-operator ROLE`).
 ///
-/// Of each limit and key there is one override: another takes its place. It counts for all processes within about a
-/// second of the commit, see [`Overrides`](super::Overrides), and at once for the SQL functions.
+/// A key of a limit has one override for each [label](Self::label): another of the same label takes its place, and
+/// those of other labels stay. [`Overrides`](super::Overrides) says which one counts. It counts for all processes
+/// within about a second of the commit, and at once for the SQL functions.
 ///
 /// # Example
 ///
 /// ```
-/// use tollgate::{HOUR, Limit, MINUTE, NewOverride};
+/// use tollgate::{HOUR, Limit, MINUTE, NewOverride, OverrideSet};
 ///
 /// const CALLS: Limit = Limit::token_bucket("calls", 100, MINUTE);
 ///
 /// /// The customer gets more for an hour, if the rest of the transaction is committed.
-/// async fn raise(tx: &mut sqlx::PgTransaction<'_>, customer: i64) -> Result<(), tollgate::OverrideError> {
+/// async fn raise(tx: &mut sqlx::PgTransaction<'_>, customer: i64) -> Result<OverrideSet, tollgate::OverrideError> {
 ///     let more = Limit::token_bucket("calls", 1_000, MINUTE).capacity(5_000);
 ///     NewOverride::numbers(&more).key(customer).lasting(HOUR).reason("ticket 4711").by("ada").set(tx).await
 /// }
 ///
 /// /// Nobody calls for half an hour.
-/// async fn pause(conn: &mut sqlx::PgConnection) -> Result<(), tollgate::OverrideError> {
+/// async fn pause(conn: &mut sqlx::PgConnection) -> Result<OverrideSet, tollgate::OverrideError> {
 ///     NewOverride::deny(&CALLS).lasting(HOUR / 2).reason("their API is down").set(conn).await
 /// }
 /// # let _ = (raise, pause);
@@ -40,6 +43,7 @@ pub struct NewOverride {
     effect: &'static str,
     numbers: Option<Limit>,
     key: Result<Option<Key>, KeyError>,
+    label: String,
     starts_at: Option<DateTime<Utc>>,
     ends_at: Option<DateTime<Utc>>,
     lasting: Option<Duration>,
@@ -70,6 +74,7 @@ impl NewOverride {
             effect,
             numbers,
             key: Ok(None),
+            label: String::new(),
             starts_at: None,
             ends_at: None,
             lasting: None,
@@ -87,6 +92,16 @@ impl NewOverride {
     /// The same for a key that is one.
     pub fn of_key(mut self, key: Key) -> Self {
         self.key = Ok(Some(key));
+        self
+    }
+
+    /// Tells it apart from others of the same key, as `"contract"` from what an operator says: each is set and
+    /// [removed](Self::remove) by its label. Up to 255 bytes; empty unless named.
+    ///
+    /// A label is a name and no right: whoever may set an override may set each of them. To hold a role to one label,
+    /// grant it a function of yours that names it, and not `set_override` (the guide `operating.md` has one).
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.label = label.into();
         self
     }
 
@@ -120,13 +135,15 @@ impl NewOverride {
         self
     }
 
-    /// Says it, in the caller's transaction if there is one. Locks the row of the override, and of no limit.
+    /// Says it, in the caller's transaction if there is one. Waits for whoever sets the same label of this key, and
+    /// locks the row of the override, and of no limit.
     ///
     /// # Errors
     ///
-    /// [`OverrideError`].
-    pub async fn set(self, conn: &mut PgConnection) -> Result<(), OverrideError> {
-        let Self { limit, effect, numbers, key, starts_at, ends_at, lasting, reason, set_by } = self;
+    /// [`OverrideError`]. One that [begins later](Self::from) does not replace one that is live
+    /// ([`OverrideError::Rejected`]): it would end that one now.
+    pub async fn set(self, conn: &mut PgConnection) -> Result<OverrideSet, OverrideError> {
+        let Self { limit, effect, numbers, key, label, starts_at, ends_at, lasting, reason, set_by } = self;
         let named = || limit.clone();
         let key = key.map_err(|source| OverrideError::Key { limit: named(), source })?;
         if !(1..=500).contains(&reason.len()) || reason.contains('\0') {
@@ -135,13 +152,16 @@ impl NewOverride {
         if set_by.as_ref().is_some_and(|who| !(1..=255).contains(&who.len()) || who.contains('\0')) {
             return Err(OverrideError::Who { limit: named() });
         }
+        if label.len() > 255 || label.contains('\0') {
+            return Err(OverrideError::Label { limit: named() });
+        }
         let is_backwards = starts_at.zip(ends_at).is_some_and(|(from, until)| until <= from);
         if is_backwards || lasting.is_some_and(|span| span.is_zero() || ends_at.is_some()) {
             return Err(OverrideError::Span { limit: named() });
         }
         let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap_or(i64::MAX);
         let kind = numbers.as_ref().and_then(|limit| serde_json::to_value(limit.kind).ok());
-        let set = sqlx::query(include_str!("set.sql"))
+        let set = sqlx::query(concat!(include_str!("set.sql"), include_str!("row.sql")))
             .persistent(false)
             .bind(&limit)
             .bind(key.as_ref().map(Key::as_str))
@@ -155,20 +175,46 @@ impl NewOverride {
             .bind(ends_at.map(Timestamp::from))
             .bind(lasting.map(micros))
             .bind(&reason)
-            .bind(&set_by);
-        set.execute(conn).await.map(drop).map_err(|source| rejected(&limit, source))
+            .bind(&set_by)
+            .bind(&label);
+        let rows = set.fetch_all(conn).await.map_err(|source| rejected(&limit, source))?;
+        let mut told = OverrideSet::default();
+        for row in rows {
+            let Some(said) = table::said(&row).map_err(failed("set"))? else { continue };
+            if row.try_get("is_replaced").map_err(failed("set"))? {
+                told.replaced = Some(said);
+            } else {
+                told.others.push(said);
+            }
+        }
+        Ok(told)
     }
 
-    /// Removes the override of a limit for a key, or for every key; whether there was one.
+    /// Removes the override of a limit for a key, or for every key, that has this label; whether there was one.
     ///
     /// # Errors
     ///
     /// [`OverrideError::Database`].
-    pub async fn remove(conn: &mut PgConnection, limit: &str, key: Option<&Key>) -> Result<bool, OverrideError> {
-        let sql = "select tollgate.remove_override($1::text, $2::text, $2::text is null)";
-        let removed = sqlx::query_scalar(sql).persistent(false).bind(limit).bind(key.map(Key::as_str));
+    pub async fn remove(
+        conn: &mut PgConnection,
+        limit: &str,
+        key: Option<&Key>,
+        label: &str,
+    ) -> Result<bool, OverrideError> {
+        let sql = "select tollgate.remove_override($1::text, $2::text, $2::text is null, $3::text)";
+        let removed = sqlx::query_scalar(sql).persistent(false).bind(limit).bind(key.map(Key::as_str)).bind(label);
         removed.fetch_one(conn).await.map_err(failed("remove"))
     }
+}
+
+/// What an override was set beside, as [`NewOverride::set`] found it.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct OverrideSet {
+    /// What its label said before, also if that was over.
+    pub replaced: Option<Override>,
+    /// The others that are live: those of the key, and then those of every key.
+    pub others: Vec<Override>,
 }
 
 /// An error of the functions' class says what is wrong with the override.

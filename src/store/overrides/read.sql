@@ -1,24 +1,10 @@
--- All of tollgate.overrides, and its stamp (stamp.sql) by the same snapshot: one row at least. An end that is null
--- never comes.
-select s.now,
-       s.rows,
-       s.versions,
-       o.name,
-       o.key,
-       o.effect,
-       o.kind,
-       o.rate,
-       o.period,
-       o.capacity,
-       o.max_reserved,
-       (extract(epoch from o.starts_at) * 1000000::numeric)::int8      as starts_at,
-       case when pg_catalog.isfinite(o.ends_at)
-            then (extract(epoch from o.ends_at) * 1000000::numeric)::int8 end as ends_at,
-       o.reason,
-       o.set_by,
-       (extract(epoch from o.set_at) * 1000000::numeric)::int8         as set_at
-  from (select (extract(epoch from pg_catalog.clock_timestamp()) * 1000000::numeric)::int8 as now,
-               pg_catalog.count(*)                                                as rows,
-               coalesce(pg_catalog.sum(o.xmin::text::int8), 0)::int8              as versions
-          from tollgate.overrides o) s
-  left join tollgate.overrides o on true
+-- All of tollgate.overrides, and its stamp (stamp.sql) by the same snapshot: one row at least. row.sql goes on.
+with said as (
+    select s.now, s.rows, s.versions, o.*
+      from (select (extract(epoch from pg_catalog.clock_timestamp()) * 1000000::numeric)::int8 as now,
+                   pg_catalog.count(*)                                                as rows,
+                   coalesce(pg_catalog.bit_xor(pg_catalog.hash_record_extended(
+                       row(o.name, o.key, o.label, o.xmin::text), 0::int8)), 0::int8) as versions
+              from tollgate.overrides o) s
+      left join tollgate.overrides o on true)
+select said.now, said.rows, said.versions,

@@ -18,6 +18,9 @@ pub struct Override {
     pub limit: String,
     /// Whom it is about; `None` for every key, and for the global row.
     pub key: Option<Key>,
+    /// What tells several of one key apart; often empty.
+    #[serde(default)]
+    pub label: String,
     /// What it says.
     pub effect: Effect,
     /// From when on it counts.
@@ -52,10 +55,12 @@ pub enum Effect {
         /// How deep reservations may take the balance below zero.
         max_reserved: Tokens,
     },
-    /// Nothing is granted. For every key it counts for those too that have an override of their own.
+    /// Nothing is granted.
     Deny,
     /// All is granted, and nothing is charged.
     Unlimited,
+    /// Something that this release cannot read. It denies, for it may be a deny.
+    Unreadable,
 }
 
 impl Override {
@@ -88,26 +93,22 @@ impl Override {
     fn ruling(&self) -> Option<Ruling> {
         match self.effect {
             Effect::Numbers { .. } => None,
-            Effect::Deny => Some(Ruling::Deny { until: self.ends_at.map_or(Timestamp::MAX, Timestamp::from) }),
+            Effect::Deny | Effect::Unreadable => {
+                Some(Ruling::Deny { until: self.ends_at.map_or(Timestamp::MAX, Timestamp::from) })
+            }
             Effect::Unlimited => Some(Ruling::Unlimited),
         }
     }
 }
 
-/// The override that counts for a key at an instant, of its own and that of every key: its own comes first, but a deny
-/// of every key is for all.
-pub(super) fn exception(
+/// What counts for a key of all that is live, its own first, then every key's, of each those that were set last first.
+/// What denies counts before what lets all through, and both before numbers. Numbers that do not apply are passed over.
+pub(super) fn exception<'a, L: Iterator<Item = &'a Override>>(
     limit: &Limit,
-    own: Option<&Override>,
-    every: Option<&Override>,
-    now: DateTime<Utc>,
+    live: impl Fn() -> L,
 ) -> Option<Exception> {
-    let counts = |said: &&Override| {
-        let applies = said.ruling().is_some() || said.renumbered(limit).is_some();
-        said.is_live(now) && applies
-    };
-    let (own, every) = (own.filter(counts), every.filter(counts));
-    let said = own.or(every)?;
-    let pause = every.filter(|every| every.effect == Effect::Deny);
-    Some(Exception { numbers: said.renumbered(limit), ruling: pause.unwrap_or(said).ruling() })
+    let ruling = live().filter_map(|said| Some((said.ruling()?, &said.label))).max();
+    let numbers = live().find_map(|said| Some((said.renumbered(limit)?, &said.label)));
+    let label = ruling.map(|(_, label)| label).or(numbers.as_ref().map(|(_, label)| *label))?.clone();
+    Some(Exception { numbers: numbers.map(|(numbers, _)| numbers), ruling: ruling.map(|(ruling, _)| ruling), label })
 }

@@ -1,5 +1,7 @@
 //! The table of overrides, as it is read.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -11,10 +13,11 @@ use super::map::Map;
 use super::said::{Effect, Override};
 use crate::algebra::Timestamp;
 use crate::key::Key;
-use crate::limit::LimitKind;
+use crate::limit::{Limit, LimitKind, LimitSpec};
 use crate::tokens::Tokens;
 
-/// Tells versions of the table apart: how many rows it has, and the sum of the transactions that wrote them.
+/// Tells versions of the table apart: how many rows it has, and a hash over each one's key and the
+/// transaction that wrote it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Stamp {
     rows: i64,
@@ -40,16 +43,11 @@ pub(super) async fn read(conn: &mut PgConnection, before: Option<Stamp>) -> Resu
             return Ok(Snapshot { now, stamp, map: None });
         }
     }
-    let rows = sqlx::raw_sql(include_str!("read.sql")).fetch_all(conn).await?;
+    let rows = sqlx::raw_sql(concat!(include_str!("read.sql"), include_str!("row.sql"))).fetch_all(conn).await?;
     let (now, stamp) = stamped(rows.first().ok_or(sqlx::Error::RowNotFound)?)?;
     let mut all = Vec::with_capacity(rows.len());
     for row in &rows {
-        let Some(name) = row.try_get::<Option<String>, _>("name")? else { continue };
-        if let Some(said) = said(name.clone(), row)? {
-            all.push(said);
-        } else {
-            tracing::warn!(limit = name, "an override that this release does not know does not apply");
-        }
+        all.extend(said(row)?);
     }
     Ok(Snapshot { now, stamp, map: Some(Map::of(all)) })
 }
@@ -59,37 +57,58 @@ fn stamped(row: &PgRow) -> Result<(Timestamp, Stamp), sqlx::Error> {
     Ok((Timestamp::from_micros(row.try_get("now")?), stamp))
 }
 
-/// `None` for what a later release says.
-fn said(limit: String, row: &PgRow) -> Result<Option<Override>, sqlx::Error> {
+/// `None` for a row of nulls, for a key that nobody has, and for a kind of limit that this release does not know.
+pub(super) fn said(row: &PgRow) -> Result<Option<Override>, sqlx::Error> {
+    let Some(limit) = row.try_get::<Option<String>, _>("name")? else { return Ok(None) };
     let instant = |micros: i64| DateTime::<Utc>::from(Timestamp::from_micros(micros));
-    let tokens = |column| row.try_get(column).map(Tokens::from_micros);
-    let effect = match row.try_get("effect")? {
+    let text = |column| row.try_get::<Option<String>, _>(column).map(Option::unwrap_or_default);
+    let (label, key) = (text("label")?, text("key")?);
+    let effect = match text("effect")?.as_str() {
         "numbers" => {
-            let kind: StrDeserializer<'_, Error> = row.try_get::<&str, _>("kind")?.into_deserializer();
-            let Ok(kind) = LimitKind::deserialize(kind) else { return Ok(None) };
-            let period = u64::try_from(row.try_get::<i64, _>("period")?).map_err(decode)?;
-            let period = std::time::Duration::from_micros(period);
-            let (rate, capacity, max_reserved) = (tokens("rate")?, tokens("capacity")?, tokens("max_reserved")?);
-            Effect::Numbers { kind, rate, period, capacity, max_reserved }
+            let Some(numbers) = numbers(&limit, row) else {
+                tracing::warn!(limit, label, "an override of a kind that this release does not know does not apply");
+                return Ok(None);
+            };
+            numbers
         }
         "deny" => Effect::Deny,
         "unlimited" => Effect::Unlimited,
-        _ => return Ok(None),
+        _ => Effect::Unreadable,
     };
-    let key: String = row.try_get("key")?;
-    let key = if key.is_empty() { None } else { Some(Key::try_from(key).map_err(decode)?) };
+    if effect == Effect::Unreadable {
+        tracing::warn!(limit, label, "an override that cannot be read denies (`tollgate override list` shows it)");
+    }
+    let Ok(key) = Key::try_from(key) else {
+        tracing::warn!(limit, label, "an override is about a key that nobody can have");
+        return Ok(None);
+    };
     Ok(Some(Override {
         limit,
-        key,
+        key: Some(key).filter(|key| !key.is_global()),
+        label,
         effect,
         starts_at: instant(row.try_get("starts_at")?),
         ends_at: row.try_get::<Option<i64>, _>("ends_at")?.map(instant),
-        reason: row.try_get("reason")?,
-        set_by: row.try_get("set_by")?,
+        reason: text("reason")?,
+        set_by: text("set_by")?,
         set_at: instant(row.try_get("set_at")?),
     }))
 }
 
-fn decode(error: impl std::error::Error + Send + Sync + 'static) -> sqlx::Error {
-    sqlx::Error::Decode(error.into())
+/// Numbers that no limit of their kind can have are unreadable. `None` for a kind that is not known.
+fn numbers(limit: &str, row: &PgRow) -> Option<Effect> {
+    let kind: String = row.try_get("kind").unwrap_or_default();
+    let known: StrDeserializer<'_, Error> = kind.as_str().into_deserializer();
+    let kind = LimitKind::deserialize(known).ok()?;
+    let micros = |column| row.try_get::<i64, _>(column).unwrap_or(-1);
+    let tokens = |column| Tokens::from_micros(micros(column));
+    let (rate, capacity, max_reserved) = (tokens("rate"), tokens("capacity"), tokens("max_reserved"));
+    let Ok(period) = u64::try_from(micros("period")).map(Duration::from_micros) else {
+        return Some(Effect::Unreadable);
+    };
+    let spec = LimitSpec::new(limit, kind, rate, period).with(|spec| {
+        (spec.capacity, spec.max_reserved) = (Some(capacity), max_reserved);
+    });
+    let is_right = Limit::try_from(spec).is_ok();
+    Some(if is_right { Effect::Numbers { kind, rate, period, capacity, max_reserved } } else { Effect::Unreadable })
 }

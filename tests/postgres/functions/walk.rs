@@ -122,8 +122,8 @@ struct Charged {
     said: Vec<(Whom, Said)>,
 }
 
-/// A limit's name, and a key, or nothing for every key.
-type Whom = (String, String);
+/// A limit's name, a key, or nothing for every key, and a label.
+type Whom = (String, String, String);
 
 /// An override of the walk's.
 #[derive(Clone, Debug)]
@@ -132,6 +132,7 @@ struct Said {
     numbers: Option<Limit>,
     from: DateTime<Utc>,
     until: DateTime<Utc>,
+    set_at: DateTime<Utc>,
 }
 
 impl Call {
@@ -194,7 +195,8 @@ impl Walk {
     /// Says something over a limit, in any kind of numbers, for a while; or takes something back.
     async fn override_something(&mut self, conn: &mut PgConnection) {
         let limit = self.dice.choice(&self.limits).unwrap().clone();
-        let whom = (limit.name().to_owned(), self.dice.choice(["", "a", "b"]).unwrap().to_owned());
+        let [key, label] = [["", "a", "b"], ["", "x", "y"]].map(|texts| self.dice.choice(texts).unwrap().to_owned());
+        let whom = (limit.name().to_owned(), key, label);
         let effect = self.dice.choice(["numbers", "numbers", "deny", "unlimited", "removed"]).unwrap();
         let numbers = (effect == "numbers").then(|| {
             let factor = Tokens::from_micros(self.dice.i64(1..40_000_000));
@@ -210,7 +212,8 @@ impl Walk {
             Limit::try_from(renumbered).unwrap()
         });
         let from = self.now + TimeDelta::seconds(self.dice.i64(-100..30));
-        let said = Said { effect, numbers, from, until: from + TimeDelta::seconds(self.dice.i64(1..300)) };
+        let set_at = second(self.dice.f64());
+        let said = Said { effect, numbers, from, until: from + TimeDelta::seconds(self.dice.i64(1..300)), set_at };
         self.say(conn, whom, (effect != "removed").then_some(said)).await;
     }
 
@@ -228,8 +231,8 @@ impl Walk {
     }
 
     async fn say(&mut self, conn: &mut PgConnection, whom: Whom, said: Option<Said>) {
-        let delete =
-            sqlx::query("delete from tollgate.overrides where name = $1 and key = $2").bind(&whom.0).bind(&whom.1);
+        let delete = "delete from tollgate.overrides where name = $1 and key = $2 and label = $3";
+        let delete = sqlx::query(delete).bind(&whom.0).bind(&whom.1).bind(&whom.2);
         delete.execute(&mut *conn).await.unwrap();
         let Some(said) = said else {
             self.said.remove(&whom);
@@ -238,11 +241,16 @@ impl Walk {
         let micros = |span: std::time::Duration| i64::try_from(span.as_micros()).unwrap();
         let numbers = said.numbers.as_ref();
         let capacity = |limit: &Limit| limit.capacity.unwrap_or_default().micros();
-        let insert = "insert into tollgate.overrides values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'x', 'x', now())";
-        let insert = sqlx::query(insert).bind(&whom.0).bind(&whom.1).bind(said.effect);
+        let insert =
+            "insert into tollgate.overrides values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'x', 'x', $12)";
+        let insert = sqlx::query(insert).bind(&whom.0).bind(&whom.1).bind(&whom.2).bind(said.effect);
         let insert = insert.bind(numbers.map(|limit| kind(limit.kind))).bind(numbers.map(|limit| limit.rate.micros()));
         let insert = insert.bind(numbers.map(|limit| micros(limit.period))).bind(numbers.map(capacity));
-        let insert = insert.bind(numbers.map(|limit| limit.max_reserved.micros())).bind(said.from).bind(said.until);
+        let insert = insert
+            .bind(numbers.map(|limit| limit.max_reserved.micros()))
+            .bind(said.from)
+            .bind(said.until)
+            .bind(said.set_at);
         insert.execute(conn).await.unwrap();
         self.said.insert(whom, said);
     }

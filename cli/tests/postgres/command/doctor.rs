@@ -313,6 +313,32 @@ async fn set(world: &World, setting: &str) {
     world.sql(&format!("alter database {database} set {setting}")).await;
 }
 
+#[tokio::test]
+async fn overrides_that_cannot_be_read_or_do_not_apply_are_named() {
+    let world = World::new().await;
+    world
+        .sql(
+            "alter table tollgate.overrides drop constraint an_effect_is_known;
+             alter table tollgate.overrides drop constraint numbers_are_those_of_a_limit;
+             insert into tollgate.overrides (name, key, label, effect, kind, rate, period, capacity, max_reserved,
+                                             starts_at, ends_at, reason, set_by, set_at)
+             select 'send_message', v.*, 'epoch', 'infinity', 'x', 'y', 'epoch'
+               from (values ('ada', 'odd', 'ban', null, null::int8, null::int8, null::int8, null::int8),
+                            ('', 'old', 'numbers', 'fixed_window', 1, 1, 1, 0),
+                            ('b', '', 'numbers', 'leaky', 1, 1, 1, 0)) v",
+        )
+        .await;
+    expect(&world, &["--limits", EXAMPLE], "overrides", "error", "for ada with label \"odd\" cannot be read");
+    let found = findings(&world.command_url(), &["--limits", EXAMPLE]);
+    let what =
+        |text: &str| found.iter().any(|it| it["severity"] == "warning" && it["what"].as_str().unwrap().contains(text));
+    assert!(
+        what("for every key with label \"old\" is for a fixed window and does not apply to this token bucket"),
+        "{found:?}"
+    );
+    assert!(what("1 override of a kind of limit"), "{found:?}");
+}
+
 /// Demands a finding of this check, and no second one that is said in the same words.
 fn expect(world: &World, args: &[&str], check: &str, severity: &str, what: &str) {
     let found = findings(&world.command_url(), args);

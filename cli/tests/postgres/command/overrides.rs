@@ -52,6 +52,79 @@ async fn what_is_set_is_listed_counts_and_is_removed() {
 }
 
 #[tokio::test]
+async fn what_is_set_says_what_it_replaces_what_else_is_live_and_where_the_key_stands() {
+    let world = World::new().await;
+    let told = |args: &[&str]| stdout(&command(&world, args));
+    let set = |args: &[&str]| {
+        told(&[&["override", "set", "send_message", "ada"], args, &["--reason", "x", "--by", "me"]].concat())
+    };
+    told(&["consume", "send_message", "ada", "--cost", "20"]);
+
+    let first = set(&["--rate", "5"]);
+    let lines: Vec<_> = first.lines().collect();
+    assert_eq!(lines[0], "set: send_message for ada: 5 each 1m, at most 5, until it is removed (me: x)");
+    assert!(lines[1].starts_with("now: ") && lines[1].contains(" of 5 used; granted again in "), "{first}");
+    assert!(lines[1].ends_with("; --reset forgives") && lines.len() == 2, "{first}");
+
+    let again = set(&["--rate", "6", "--reset"]);
+    assert!(again.ends_with("\ninstead of: 5 each 1m, at most 5, until it is removed (me: x)\n"), "{again}");
+
+    let contract = set(&["--rate", "50", "--label", "contract"]);
+    assert!(contract.contains("(label contract, me: x)\nbeside: send_message for ada: 6 each 1m"), "{contract}");
+
+    // It replaces what an operator has said, and leaves the contract.
+    let banned = set(&["--deny", "--for", "1h"]);
+    assert!(banned.contains("\ninstead of: 6 each 1m, at most 6, until it is removed (me: x)\n"), "{banned}");
+    assert!(
+        banned.ends_with(
+            "\nbeside: send_message for ada: 50 each 1m, at most 50, until it is removed (label contract, me: x)\n"
+        ),
+        "{banned}"
+    );
+    let renewed = set(&["--rate", "70", "--label", "contract"]);
+    assert!(
+        renewed.contains("\nbeside: send_message for ada: denied, ends in ") && renewed.contains("; denied for "),
+        "{renewed}"
+    );
+    assert_eq!(command(&world, &["check", "send_message", "ada"]).status.code(), Some(2));
+
+    let document: Value = serde_json::from_str(&set(&["--unlimited", "--label", "vip", "--json"])).unwrap();
+    assert_eq!((&document["label"], &document["replaced"]), (&"vip".into(), &Value::Null), "{document}");
+    assert_eq!(document["others"].as_array().unwrap().len(), 2, "{document}");
+    assert_eq!(document["standing"]["is_denied"], true, "{document}");
+    let inspected = told(&["inspect", "send_message", "ada"]);
+    assert!(inspected.contains("(label contract, me: x)") && inspected.contains("(label vip, me: x)"), "{inspected}");
+    let listed = told(&["override", "list", "send_message", "ada"]);
+    assert!(listed.contains("unlimited, until it is removed (label vip, me: x)"), "{listed}");
+    assert_eq!(listed.lines().count(), 3, "{listed}");
+
+    // Later, by a label that counts now.
+    let later =
+        ["override", "set", "send_message", "ada", "--unlimited", "--from", "2100-01-01T00:00:00Z", "--reason", "x"];
+    let refused = failure(&command(&world, &[&later[..], &["--label", "contract"]].concat()));
+    assert!(refused.contains("is live, and this one begins later (give it another label"), "{refused}");
+    told(&[&later[..], &["--label", "2100"]].concat());
+
+    let remove = |args: &[&str]| command(&world, &[&["override", "remove", "send_message", "ada"], args].concat());
+    assert_eq!(stdout(&remove(&["--label", "vip"])).lines().next(), Some("removed: send_message for ada, label vip"));
+    let gone = failure(&remove(&["--label", "vip"]));
+    assert!(gone.contains("there is no override of limit \"send_message\" for ada, label vip"), "{gone}");
+    assert!(stdout(&remove(&[])).starts_with("removed: send_message for ada\n"));
+    told(&["check", "send_message", "ada", "--cost", "6"]);
+}
+
+#[tokio::test]
+async fn what_a_key_has_without_an_override_is_told_where_it_is_removed() {
+    let world = World::new().await;
+    let told = |args: &[&str]| stdout(&command(&world, args));
+    told(&["override", "set", "send_message", "ada", "--rate", "30", "--reason", "x"]);
+    told(&["consume", "send_message", "ada", "--cost", "30"]);
+    let removed = told(&["override", "remove", "send_message", "ada"]);
+    assert!(removed.starts_with("removed: send_message for ada\nnow: "), "{removed}");
+    assert!(removed.contains(" used; granted again in ") && removed.ends_with("; --reset forgives\n"), "{removed}");
+}
+
+#[tokio::test]
 async fn a_wrong_override_is_one_sentence() {
     let world = World::new().await;
     let (set, reason) = (["override", "set", "send_message"], ["--reason", "x"]);

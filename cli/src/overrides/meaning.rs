@@ -1,0 +1,75 @@
+//! What overrides mean for a key now.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::{Connection, PgConnection};
+use tollgate::{Key, Limit, LimitKind, Limiter, Overrides, Reason, Request, Tokens, migrate};
+
+use crate::error::CommandError;
+use crate::output::{instant, span};
+
+/// Where a key stands by all that counts for it.
+#[derive(Debug, Serialize)]
+pub(super) struct Meaning {
+    /// What is used of the capacity; null for a wallet, which has none.
+    used: Option<Tokens>,
+    balance: Tokens,
+    capacity: Tokens,
+    observed_at: DateTime<Utc>,
+    pub(super) is_granted: bool,
+    is_denied: bool,
+    /// From when on one token is granted; null for never.
+    granted_at: Option<DateTime<Utc>>,
+}
+
+impl Meaning {
+    /// Reads it.
+    pub(super) async fn of(conn: &mut PgConnection, limit: &Limit, key: &Key) -> Result<Self, CommandError> {
+        let overrides = Overrides::read(conn).await?;
+        let limiter = Limiter::new().unnamed_statements().parts(migrate::parts(conn).await?).overrides(&overrides);
+        let mut tx = conn.begin().await?;
+        let balance = limiter.balance(&mut tx, asked(limit, key)).await?;
+        let checked = limiter.check(&mut tx, asked(limit, key)).await;
+        tx.rollback().await?;
+        let used = Some(limit).filter(|limit| limit.spec().kind != LimitKind::Wallet);
+        // What can never be granted is an error.
+        let refused = checked.ok().map(tollgate::Decision::denied);
+        let is_granted = matches!(refused, Some(None));
+        let refused = refused.flatten();
+        Ok(Self {
+            used: used.and_then(|_| balance.capacity.checked_sub(balance.value)),
+            balance: balance.value,
+            capacity: balance.capacity,
+            observed_at: balance.observed_at,
+            is_granted,
+            is_denied: refused.as_ref().is_some_and(|denied| denied.reason == Reason::Override),
+            granted_at: if is_granted { Some(balance.observed_at) } else { refused.and_then(|denied| denied.retry_at) },
+        })
+    }
+
+    /// Whether there is something to tell: something is used, or nothing is granted.
+    pub(super) fn tells(&self) -> bool {
+        !self.is_granted || self.used.is_some_and(|used| used > Tokens::ZERO)
+    }
+
+    pub(super) fn text(&self) -> String {
+        let stands = match self.used {
+            Some(used) => format!("{used} of {} used", self.capacity),
+            None => format!("it has {}", self.balance),
+        };
+        let wait = |at: DateTime<Utc>| span((at - self.observed_at).to_std().unwrap_or_default());
+        let granted = match self.granted_at {
+            _ if self.is_granted => "granted now".to_owned(),
+            Some(at) if self.is_denied => format!("denied for {}, until {}", wait(at), instant(at)),
+            None if self.is_denied => "denied until it is lifted".to_owned(),
+            Some(at) => format!("granted again in {}, at {}; --reset forgives", wait(at), instant(at)),
+            None => "granted only after a credit".to_owned(),
+        };
+        format!("{stands}; {granted}")
+    }
+}
+
+/// One token of a key; the empty key is all callers' row.
+pub(super) fn asked(limit: &Limit, key: &Key) -> Request {
+    if key.is_global() { limit.global() } else { limit.key(key) }
+}
