@@ -1,6 +1,6 @@
 use std::borrow::Cow;
-use std::fmt;
 use std::time::Duration;
+use std::{fmt, mem};
 
 use chrono::{DateTime, Utc};
 use serde::ser::SerializeStruct;
@@ -176,6 +176,9 @@ pub struct Denied {
     /// The [shadows](crate::Request::shadow) that would have refused; none where memory refused, which knows of none.
     #[serde(default)]
     pub would_deny: Each<DeniedBy>,
+    /// The refusals of the other alternatives, for whoever waits for any of them.
+    #[serde(skip)]
+    pub(crate) beside: Each<Self>,
 }
 
 impl Denied {
@@ -190,10 +193,12 @@ impl Denied {
 
     /// The refusal with the shorter wait; of two alike the one before.
     pub(crate) fn soonest(before: Option<Self>, next: Self) -> Self {
-        match before {
-            Some(before) if latest(before.retry_at) <= latest(next.retry_at) => before,
-            _ => next,
-        }
+        let Some(before) = before else { return next };
+        let is_before = latest(before.retry_at) <= latest(next.retry_at);
+        let (mut soonest, mut later) = if is_before { (before, next) } else { (next, before) };
+        let beside = [mem::take(&mut soonest.beside), mem::take(&mut later.beside)].into_iter().flatten();
+        soonest.beside = beside.chain([later]).collect();
+        soonest
     }
 
     /// The refusal of a call, if any of its limits refuses: the one to wait for longest, and the others.
@@ -219,6 +224,7 @@ impl Denied {
             others,
             standings,
             would_deny,
+            beside: Each::default(),
         })
     }
 }
@@ -297,7 +303,7 @@ macro_rules! written_with_wait {
     ($($record:ident { $($field:ident),* } and $name:literal from $wait:ident;)*) => {$(
         impl Serialize for $record {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                let Self { $($field),* } = self;
+                let Self { $($field,)* .. } = self;
                 let is_for_people = serializer.is_human_readable();
                 let fields = [$(stringify!($field)),*].len() + usize::from(is_for_people);
                 let mut record = serializer.serialize_struct(stringify!($record), fields)?;

@@ -190,10 +190,13 @@ pub enum Error {
         /// The limit's name.
         limit: Cow<'static, str>,
     },
-    /// The runtime that the gate worked on ended before the call's turn came, or the caller is on no runtime. Nothing
-    /// was taken.
+    /// The gate was [closed](crate::Gate::close) and the call would wait or hold a lease, or the runtime that it worked
+    /// on ended before the call's turn came, or the caller is on no runtime. Nothing was taken.
     #[cfg(feature = "postgres")]
-    #[error("there is no runtime for the gate to work on (ask it from a tokio runtime that is alive)")]
+    #[error(
+        "the gate is closed or has no runtime to work on (ask it before it is closed, from a tokio runtime that is \
+         alive)"
+    )]
     Stopped,
 
     /// PostgreSQL or the connection failed.

@@ -133,7 +133,7 @@ pub type Standings = Each<Standing>;
 pub struct Each<T>(
     #[expect(
         clippy::box_collection,
-        reason = "one pointer: with three, `Result<_, Denied>` is as large as clippy warns of"
+        reason = "one pointer: with three, `Result<_, Denied>` is larger than clippy allows"
     )]
     Option<Box<Vec<T>>>,
 );

@@ -162,7 +162,7 @@ impl Batch {
                 Written::Lost => lost.push(call),
                 Written::Failed(error) => {
                     self.forget(shared, call);
-                    self.answer(call, Err(error.clone()));
+                    self.answer(shared, call, Err(error.clone()));
                 }
             }
         }
@@ -278,7 +278,7 @@ impl Batch {
                 Err(error) => {
                     for call in calls {
                         self.forget(shared, *call);
-                        self.answer(*call, Err(error.clone()));
+                        self.answer(shared, *call, Err(error.clone()));
                     }
                     if !error.leaves_connection() {
                         return Err(error.of_calls_behind());
@@ -301,7 +301,7 @@ impl Batch {
         let answers = transaction::run(shared, connection, &self.plan.select(calls), patience).await;
         for (call, answer) in calls.iter().zip(answers?) {
             self.forget(shared, *call);
-            self.answer(*call, answer);
+            self.answer(shared, *call, answer);
         }
         Ok(())
     }
@@ -334,7 +334,7 @@ impl Batch {
             (_, Ok(_)) if self.plan.call(call).raises_balance() => self.forget(shared, call),
             _ => {}
         }
-        self.answer(call, answer);
+        self.answer(shared, call, answer);
     }
 
     /// Forgets what was remembered of a call's rows: they were raised, or written in an unknown way.
@@ -367,7 +367,7 @@ impl Batch {
         for call in self.everyone() {
             if self.callers[call].reply.is_some() {
                 self.forget(shared, call);
-                self.answer(call, Err(error.clone()));
+                self.answer(shared, call, Err(error.clone()));
             }
         }
     }
@@ -376,8 +376,12 @@ impl Batch {
         (0..self.callers.len()).collect()
     }
 
-    fn answer(&mut self, call: usize, answer: Result<Answer, Error>) {
+    /// Answers a call. Before its caller goes on, whoever waits for what it has raised hears of it.
+    fn answer(&mut self, shared: &Shared, call: usize, answer: Result<Answer, Error>) {
         if let Some(reply) = self.callers[call].reply.take() {
+            if matches!(answer, Ok(_) | Err(Error::OutcomeUnknown { .. })) {
+                shared.waiters.raise(self.plan.call(call).raises());
+            }
             reply.send(answer);
         }
     }

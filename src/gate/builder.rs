@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
+use tokio::sync::watch;
 
 use super::Gate;
 use super::clock::Clock;
@@ -13,6 +14,7 @@ use super::prefetch::{Ages, Prefetch};
 use super::refusals::Refusals;
 use super::shared::{Settings, Shared};
 use super::tally::Tally;
+use super::waiters::Waiters;
 use super::width::Width;
 use crate::HOUR;
 use crate::limit::Limit;
@@ -96,8 +98,8 @@ impl GateBuilder {
     ///
     /// A refusal lapses at the instant at which the row would grant the cost asked. A smaller cost is refused from the
     /// remembered row if the row must refuse it, too; else the gate asks the database. This gate's own credits, resets,
-    /// settlements and cancellations forget the row. Those of others are seen after `staleness` at the latest; it
-    /// should be short, such as a second. A refused call of several limits names only the remembered ones.
+    /// settlements, cancellations and lapses forget the row. Those of others are seen after `staleness` at the latest;
+    /// it should be short, such as a second. A refused call of several limits names only the remembered ones.
     pub fn remember_refusals(mut self, staleness: Duration) -> Self {
         self.staleness = Some(staleness);
         self
@@ -255,17 +257,19 @@ impl GateBuilder {
             Some(_) => Width::fixed(most),
             None => Width::growing(most, self.settings.max_batch),
         };
-        let parts = self.settings.backend.parts;
+        let (parts, closed) = (self.settings.backend.parts, watch::Sender::new(false));
         let shared = Shared {
             width,
             pool: self.pool,
             settings: self.settings,
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
-            prefetch: self.ages.shortest().map(|_| Arc::new(Prefetch::new(self.ages, parts))),
+            prefetch: self.ages.shortest().map(|_| Arc::new(Prefetch::new(self.ages, parts, closed.clone()))),
             fallback: Fallback::new(self.on_failure),
             overrides: self.overrides,
             tally: (self.counted_keys > 0).then(|| Tally::new(self.counted_keys)),
+            waiters: Waiters::default(),
             has_parts: AtomicBool::new(false),
+            closed,
         };
         Gate::with(shared, most)
     }

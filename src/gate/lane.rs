@@ -12,7 +12,6 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use sqlx::Connection as _;
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
 
 use super::batch::{Batch, Left};
 use super::blocked::Blocked;
@@ -35,13 +34,11 @@ pub(super) struct Lane {
     shared: Arc<Shared>,
     blocked: Arc<Blocked>,
     queue: Mutex<Queue>,
-    /// Told when it has no worker any longer.
-    idle: Notify,
 }
 
 impl Lane {
     pub(super) fn new(shared: Arc<Shared>, blocked: Arc<Blocked>) -> Self {
-        Self { shared, blocked, queue: Mutex::default(), idle: Notify::new() }
+        Self { shared, blocked, queue: Mutex::default() }
     }
 
     /// Queues a call, or says that the queue is full.
@@ -66,21 +63,9 @@ impl Lane {
             // Everybody who waits hears it, once the lock is free.
             let dismissed = std::mem::take(&mut *lane.queue());
             drop(dismissed);
-            lane.idle.notify_waiters();
         });
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(work(self.clone(), worker));
-        }
-    }
-
-    /// Returns once everybody who waits is answered, or set aside.
-    pub(super) async fn drained(&self) {
-        loop {
-            let idle = self.idle.notified();
-            if !self.queue().has_worker {
-                return;
-            }
-            idle.await;
         }
     }
 
@@ -89,10 +74,6 @@ impl Lane {
         let mut queue = self.queue();
         let limit = queue.first().map(|next| next.reply.limit().clone());
         queue.has_worker = limit.is_some();
-        drop(queue);
-        if limit.is_none() {
-            self.idle.notify_waiters();
-        }
         limit
     }
 

@@ -5,7 +5,7 @@ use futures_util::future::{Either, select};
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use super::Gate;
 use crate::decision::{Grant, span};
@@ -82,7 +82,7 @@ impl Lease {
             let (renewed, held) = watch::channel(Held { receipt, deadline: deadline(sent, left) });
             let (kept, given_up) = oneshot::channel();
             let due = gate.together(sent + left / 3, lease);
-            let closed = gate.inner.closed.subscribe();
+            let closed = gate.inner.shared.closed.subscribe();
             let task = runtime.spawn(keep(gate.clone(), lease, due, renewed, given_up, closed));
             Keeper { held, task, kept }
         });
@@ -144,22 +144,30 @@ async fn keep(
     given_up: oneshot::Receiver<()>,
     mut closed: watch::Receiver<bool>,
 ) -> Result<(), Error> {
-    let given_up = async {
-        let closed = pin!(closed.wait_for(|is_closed| *is_closed));
-        matches!(select(given_up, closed).await, Either::Left((Ok(()), _)))
-    };
-    let (mut given_up, renewals) = (pin!(given_up), pin!(renew_until_lost(&gate, lease, due, &held)));
-    let is_kept = match select(&mut given_up, renewals).await {
-        Either::Left((is_kept, _)) => is_kept,
-        Either::Right(((), _)) => given_up.await,
-    };
-    if is_kept {
+    if is_given_up(given_up, &mut closed, renew_until_lost(&gate, lease, due, &held)).await {
         return Ok(());
     }
     let last = held.borrow().clone();
     // Where the gate is closed its holder is still there.
     held.send_modify(|held| held.deadline = Instant::now());
-    release_each(&gate, last).await
+    release_each(&gate, last, &mut closed).await
+}
+
+/// Returns when the holder or the gate gives a lease up, and renews it meanwhile. Whether it is left alone then.
+async fn is_given_up(
+    given_up: oneshot::Receiver<()>,
+    closed: &mut watch::Receiver<bool>,
+    renewals: impl Future<Output = ()>,
+) -> bool {
+    let given_up = async {
+        let closed = pin!(closed.wait_for(|is_closed| *is_closed));
+        matches!(select(given_up, closed).await, Either::Left((Ok(()), _)))
+    };
+    let mut given_up = pin!(given_up);
+    match select(&mut given_up, pin!(renewals)).await {
+        Either::Left((is_left_alone, _)) => is_left_alone,
+        Either::Right(((), _)) => given_up.await,
+    }
 }
 
 /// Renews a lease whenever it is due. Ends when it is lost, or has ended without having been renewed.
@@ -187,33 +195,43 @@ async fn renew_until_lost(gate: &Gate, lease: Duration, mut due: Instant, held: 
 }
 
 /// Releases a lease; of several together, where one is lost, the others.
-async fn release_each(gate: &Gate, Held { receipt, deadline }: Held) -> Result<(), Error> {
-    let released = release(gate, &receipt, deadline).await;
+async fn release_each(
+    gate: &Gate,
+    Held { receipt, deadline }: Held,
+    closed: &mut watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let released = release(gate, &receipt, deadline, closed).await;
     if receipt.leases().count() > 1 && released.as_ref().is_err_and(is_lost) {
         for lease in receipt.leases() {
             // The first error tells what was lost.
-            let _ = release(gate, &Receipt::from(vec![lease.clone()]), deadline).await;
+            let _ = release(gate, &Receipt::from(vec![lease.clone()]), deadline, closed).await;
         }
     }
     released
 }
 
-/// Tries as often as it takes, until the lease has ended by itself.
-async fn release(gate: &Gate, receipt: &Receipt, deadline: Instant) -> Result<(), Error> {
+/// Tries as often as it takes, until the lease has ended by itself. Once the gate is closed, it tries once more.
+async fn release(
+    gate: &Gate,
+    receipt: &Receipt,
+    deadline: Instant,
+    closed: &mut watch::Receiver<bool>,
+) -> Result<(), Error> {
     let (mut pause, mut may_be_done) = (FIRST_PAUSE, false);
     loop {
+        let is_last = *closed.borrow();
         let error = match gate.release(receipt.clone()).await {
             Ok(_) => return Ok(()),
             // By the try whose answer was lost.
             Err(Error::ReceiptUsed { .. }) if may_be_done => return Ok(()),
             Err(error) => error,
         };
-        if is_lost(&error) || Instant::now() + pause >= deadline {
+        if is_lost(&error) || is_last || Instant::now() + pause >= deadline {
             tracing::warn!(error = %chain(&error), "could not release a lease: it lapses");
             return Err(error);
         }
         may_be_done |= matches!(error, Error::OutcomeUnknown { .. });
-        sleep(pause).await;
+        drop(timeout(pause, closed.wait_for(|is_closed| *is_closed)).await);
         pause = (pause * 2).min(LAST_PAUSE);
     }
 }

@@ -19,32 +19,29 @@ mod stream;
 mod switchboard;
 mod tally;
 mod transaction;
+mod wait;
 mod waiters;
 mod width;
 mod worker;
 
-use std::pin::pin;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, iter, ptr};
 
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::join_all;
 use sqlx::PgPool;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::algebra::Ask;
 use crate::balance::Balance;
 use crate::call_name::CallName;
-use crate::decision::{Decision, Denied, Grant, Reservation, Source, span};
+use crate::decision::{Decision, Grant, Reservation};
 use crate::error::{Error, Step};
 use crate::execution::{checked, overruled};
 use crate::meter::{self, By};
 use crate::plan::settlement::Settlement;
-use crate::plan::{Answer, Call, CheckedCall, Item};
-use crate::reason::Reason;
+use crate::plan::{Answer, Call, CheckedCall};
 use crate::receipt::Receipt;
 use crate::request::Request;
 use crate::text::Text;
@@ -59,7 +56,6 @@ use shared::Shared;
 pub use stream::Stream;
 use switchboard::Switchboard;
 pub use tally::Refused;
-use waiters::{Waiters, out_of_turn};
 
 /// Decides **in transactions of its own**: what it answers is committed, whatever the caller does afterwards.
 ///
@@ -123,12 +119,8 @@ pub struct Gate {
 struct Inner {
     shared: Arc<Shared>,
     switchboard: Arc<Switchboard>,
-    waiters: Waiters,
     reaping: Reaping,
     built: Instant,
-    /// Whether the gate is closed. Leases, streams that are being settled, and those who wait for tokens listen as long
-    /// as they are there.
-    closed: watch::Sender<bool>,
 }
 
 impl Gate {
@@ -148,16 +140,7 @@ impl Gate {
         if let Some(prefetch) = &shared.prefetch {
             prefetch.send_over(&switchboard);
         }
-        Self {
-            inner: Arc::new(Inner {
-                shared,
-                switchboard,
-                waiters: Waiters::default(),
-                reaping: Reaping::default(),
-                built: Instant::now(),
-                closed: watch::Sender::new(false),
-            }),
-        }
+        Self { inner: Arc::new(Inner { shared, switchboard, reaping: Reaping::default(), built: Instant::now() }) }
     }
 
     /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).
@@ -240,12 +223,16 @@ impl Gate {
     /// [`consume`](Self::consume) and other processes may take the tokens first. A caller who needs a promise calls
     /// [`reserve`](Self::reserve).
     ///
+    /// A credit, a reset, a settlement, a release or a lapse that this gate makes wakes the first of the line at once;
+    /// so does an override, when this process has read it. For what other processes raise, the first of each line asks
+    /// again at least every 5 seconds. An outage that such an early question meets is no error: the caller sleeps on.
+    ///
     /// The database gives the span to sleep, and this machine's monotonic clock measures it; see
     /// [`jitter`](GateBuilder::jitter).
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume), and [`Error::Stopped`] once the gate was [closed](Self::close).
     pub async fn wait(&self, request: Request, timeout: Duration) -> Result<Decision, Error> {
         self.wait_all([request], timeout).await
     }
@@ -253,105 +240,18 @@ impl Gate {
     /// Takes tokens from every limit, or from none, and waits until all of them are there. As [`wait`](Self::wait).
     ///
     /// It waits in the line of the limit that refused, and if another refuses it then, in the line of that one. Of
-    /// [alternatives](crate::first_of) it waits for the one that the refusal names, and asks for all of them when its
-    /// turn comes.
+    /// [alternatives](crate::first_of) it waits in a line of each, and asks for all of them as soon as its turn comes in
+    /// one. A cost that is [split](crate::split) waits in the line of its first limit, and hears of the others.
     ///
     /// # Errors
     ///
-    /// Those of [`consume_all`](Self::consume_all).
+    /// Those of [`consume_all`](Self::consume_all), and [`Error::Stopped`] once the gate was [closed](Self::close).
     pub async fn wait_all(
         &self,
         requests: impl IntoIterator<Item = Request>,
         timeout: Duration,
     ) -> Result<Decision, Error> {
         self.wait_in_turn(Vec::from_iter(requests), timeout).await.map(|(decision, _)| decision)
-    }
-
-    /// As [`wait_all`](Self::wait_all), and when the call that was decided was sent.
-    async fn wait_in_turn(&self, requests: Vec<Request>, timeout: Duration) -> Result<(Decision, Instant), Error> {
-        // Its timers need one.
-        runtime()?;
-        let call = self.checked(Call::consume(requests.iter().cloned()))?;
-        let (waiters, jitter) = (&self.inner.waiters, self.inner.shared.settings.jitter);
-        let alternatives: Vec<_> = call.alternatives().collect();
-        let items: Vec<_> = alternatives.iter().copied().flatten().collect();
-        // A timeout beyond all times is none.
-        let deadline = Instant::now().checked_add(timeout);
-        // What is held may be released at any time, unless somebody denies it.
-        let is_held = |limit: &str| items.iter().any(|item| item.target.limit.lease().is_some() && item.is_of(limit));
-        let is_released = items.iter().any(|item| item.target.limit.lease().is_some());
-        let is_too_late = |denied: &Denied| {
-            let others = denied.others.iter().map(|other| (&other.limit, other.retry_at));
-            let mut rest = iter::once((&denied.limit, denied.retry_at))
-                .chain(others)
-                .filter(|(limit, _)| denied.reason == Reason::Override || !is_held(limit));
-            let wait =
-                rest.try_fold(Duration::ZERO, |longest, (_, at)| Some(longest.max(span(denied.observed_at, at?))));
-            let ready = wait.and_then(|wait| Instant::now().checked_add(wait));
-            ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
-        };
-        let refused = |denied: &Denied| {
-            let is_it = |item: &&Item<Ask>| item.is_of(&denied.limit) && item.target.first.key == denied.key;
-            items.iter().copied().find(is_it).expect("a refusal names what was asked")
-        };
-        let number = waiters.draw_number();
-        for item in alternatives[0].iter().filter(|item| item.target.limit.lease().is_some()) {
-            waiters.leave_to_others(item, deadline).await;
-        }
-        // Who has an alternative that nobody waits for, asks at once.
-        let has_line = |items: &&[Item<Ask>]| items.iter().any(|item| waiters.has_line(item));
-        let is_in_line = alternatives[1..].iter().all(has_line);
-        let mut place = alternatives[0].iter().filter(|_| is_in_line).find_map(|item| waiters.join(item, number));
-        if place.is_none()
-            && let Some(grant) = self.prepaid(&requests)
-        {
-            return Ok((Decision::Granted(grant), Instant::now()));
-        }
-        let mut closed = self.inner.closed.subscribe();
-        if place.is_some() && (!is_released || call.is_once()) {
-            match self.check_all(requests.iter().cloned()).await? {
-                // It takes nothing from those who wait.
-                Decision::Granted(Grant { source: Source::Repeated, .. }) => place = None,
-                Decision::Denied(denied) if is_too_late(&denied) => {
-                    return Ok((Decision::Denied(denied), Instant::now()));
-                }
-                _ => {}
-            }
-        }
-        loop {
-            let mut is_in_time = true;
-            if let Some(place) = &place {
-                let turn = pin!(place.turn(deadline, jitter.mul_f64(fastrand::f64())));
-                let closed = pin!(closed.wait_for(|is_closed| *is_closed));
-                is_in_time = match select(turn, closed).await {
-                    Either::Left((is_in_time, _)) => is_in_time,
-                    // As if its timeout ended.
-                    Either::Right(_) => false,
-                };
-                if !is_in_time && !place.is_first() {
-                    let denied = out_of_turn(place.item, self.check_all(requests).await?);
-                    return Ok((Decision::Denied(denied), Instant::now()));
-                }
-            }
-            let sent = Instant::now();
-            // Overrides of the limits may have changed meanwhile.
-            let denied = match self.decide(self.checked(Call::consume(requests.iter().cloned()))?).await? {
-                Decision::Denied(denied) => denied,
-                granted @ Decision::Granted(_) => return Ok((granted, sent)),
-            };
-            let item = refused(&denied);
-            let stays = place.as_ref().filter(|place| ptr::eq(place.item, item));
-            if let Some(place) = stays {
-                place.refused(&denied);
-            }
-            let has_place = stays.is_some();
-            if !is_in_time || is_too_late(&denied) {
-                return Ok((Decision::Denied(denied), sent));
-            }
-            if !has_place {
-                place = Some(waiters.join_refused(item, number, &denied));
-            }
-        }
     }
 
     /// Takes tokens of a [concurrency](crate::Limit::concurrency) limit, if they are there, and holds them as long as
@@ -362,7 +262,7 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume).
+    /// Those of [`consume`](Self::consume), and [`Error::Stopped`] once the gate was [closed](Self::close).
     pub async fn acquire(&self, request: Request) -> Result<Decision<Lease>, Error> {
         self.acquire_all([request]).await
     }
@@ -372,9 +272,13 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Those of [`consume_all`](Self::consume_all).
+    /// Those of [`consume_all`](Self::consume_all). [`Error::Stopped`] once the gate was [closed](Self::close), if one
+    /// of the limits is a concurrency limit.
     pub async fn acquire_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Lease>, Error> {
-        let (runtime, sent) = (runtime()?, Instant::now());
+        let (runtime, sent, requests) = (runtime()?, Instant::now(), Vec::from_iter(requests));
+        if requests.iter().filter_map(Request::asked).any(|(limit, _)| limit.lease().is_some()) {
+            self.expect_open()?;
+        }
         Ok(self.leased(self.consume_all(requests).await?, sent, &runtime))
     }
 
@@ -384,11 +288,12 @@ impl Gate {
     /// Those who wait at one gate are served in the order in which they came, and a release by the same gate wakes the
     /// first. What other processes release is found by asking: after 10 ms, and then ever less often, down to once a
     /// second, until the holders change again. Every eighth release is left to them: for a fifth of the time since the
-    /// release before it, and at most a second, nobody who waits at this gate asks for it.
+    /// release before it, and at most a second, nobody who waits at this gate asks for it, unless it waits for an
+    /// alternative as well. Whatever else raises a limit is heard of as in [`wait`](Self::wait).
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume).
+    /// Those of [`wait`](Self::wait).
     pub async fn acquire_within(&self, request: Request, timeout: Duration) -> Result<Decision<Lease>, Error> {
         self.acquire_all_within([request], timeout).await
     }
@@ -397,7 +302,7 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Those of [`consume_all`](Self::consume_all).
+    /// Those of [`wait_all`](Self::wait_all).
     pub async fn acquire_all_within(
         &self,
         requests: impl IntoIterator<Item = Request>,
@@ -597,25 +502,25 @@ impl Gate {
         prefetch.zip(asked).map_or(Tokens::ZERO, |(prefetch, (limit, key))| prefetch.held(limit, key))
     }
 
-    /// Ends the gate's work, so that nothing is owed when the process ends: answers who waits, gives back what was
+    /// Ends the gate's work, so that nothing is owed when the process ends: gives back what was
     /// [taken ahead](GateBuilder::prefetch), releases each [`Lease`], and settles each [`Stream`] that was dropped.
     ///
-    /// Those who [wait](Self::wait) for tokens are answered as if their timeout ended. Who asks from now on is answered
-    /// by the database alone, does not wait, and holds no lease. Returns when all of that is done; where the database
-    /// does not answer, when the timeouts of the gate have passed, and then leases lapse, and what was taken ahead or
-    /// streamed stays charged.
+    /// Callers that [wait](Self::wait) are refused, and nothing is taken for them. From now on `wait`, `acquire_within`
+    /// and a lease are [`Error::Stopped`], and the database alone answers every other call. Returns when all of that is
+    /// done, whether its callers poll their futures or not. Where the database does not answer, it returns when the
+    /// timeouts of the gate have passed; then leases lapse, and tokens that were taken ahead or streamed stay charged.
     pub async fn close(&self) {
-        let Inner { shared, switchboard, closed, .. } = &*self.inner;
-        closed.send_replace(true);
-        closed.closed().await;
-        // What is being taken ahead comes before all who wait are answered.
+        let Inner { shared, switchboard, .. } = &*self.inner;
+        shared.closed.send_replace(true);
+        shared.waiters.close();
+        // A slice that is still being charged is given back in the second round.
         for _ in 0..2 {
-            let owed = shared.prefetch.as_ref().map(|prefetch| prefetch.close()).unwrap_or_default();
+            let owed = shared.prefetch.as_ref().map(|prefetch| prefetch.give_back_all()).unwrap_or_default();
             for call in owed {
                 // Where too many wait, it is forfeited.
                 let _ = switchboard.lane(&call.call).submit(call);
             }
-            switchboard.drained().await;
+            shared.closed.closed().await;
         }
     }
 
@@ -664,11 +569,12 @@ impl Gate {
     }
 
     async fn change(&self, call: Call) -> Result<Answer, Error> {
-        let call = self.checked(call)?;
-        let freed: Vec<_> = call.releases().cloned().collect();
-        let answer = self.ask(call).await?;
-        self.inner.waiters.wake(&freed);
-        Ok(answer)
+        self.ask(self.checked(call)?).await
+    }
+
+    /// That the gate was not closed, for what would be owed then.
+    fn expect_open(&self) -> Result<(), Error> {
+        if *self.inner.shared.closed.borrow() { Err(Error::Stopped) } else { Ok(()) }
     }
 
     fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
@@ -713,7 +619,10 @@ impl Gate {
     }
 
     async fn queue(&self, call: CheckedCall, limit: &Text) -> Result<Answer, Error> {
-        let (reply, answer) = Reply::new(limit.clone());
+        let (mut reply, answer) = Reply::new(limit.clone());
+        if call.is_held() {
+            reply.owe(self.inner.shared.owing());
+        }
         self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply, blocked_since: None })?;
         answer.await.expect("a reply is sent even when it is dropped")
     }
@@ -722,7 +631,7 @@ impl Gate {
 impl Inner {
     /// Sees to it that a call which lapses after so long is given back then.
     fn note_lapse(&self, lapses_in: Duration) {
-        self.reaping.note(lapses_in, &self.shared.pool, &self.shared.settings);
+        self.reaping.note(lapses_in, &self.shared);
     }
 }
 

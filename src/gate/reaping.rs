@@ -1,12 +1,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use sqlx::PgPool;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use super::clock::Clock;
-use super::shared::Settings;
+use super::shared::Shared;
 use super::worker::Worker;
 use crate::error::chain;
 use crate::sweeper::Reaper;
@@ -20,15 +18,15 @@ pub(super) struct Reaping {
 
 impl Reaping {
     /// Notes a call that lapses after so long.
-    pub(super) fn note(&self, lapses_in: Duration, pool: &PgPool, settings: &Settings) {
+    pub(super) fn note(&self, lapses_in: Duration, shared: &Arc<Shared>) {
         let Some(until) = Instant::now().checked_add(lapses_in.saturating_add(LATE)) else { return };
         let mut latest = lock(&self.until);
         match (*latest, Handle::try_current()) {
             (Some(before), _) => *latest = Some(before.max(until)),
             (None, Ok(runtime)) => {
                 *latest = Some(until);
-                let reaper = Reaper::new(pool.clone(), settings.backend);
-                runtime.spawn(reap(reaper, settings.clock.clone(), Arc::downgrade(&self.until)));
+                let reaper = Reaper::new(shared.pool.clone(), shared.settings.backend);
+                runtime.spawn(reap(reaper, Arc::downgrade(shared), Arc::downgrade(&self.until)));
             }
             // Nobody can look.
             (None, Err(_)) => {}
@@ -36,8 +34,9 @@ impl Reaping {
     }
 }
 
-/// Looks until the last call has lapsed and nothing is left, or the gate is gone, or its pool is closed.
-async fn reap(mut reaper: Reaper, clock: Clock, until: Weak<Mutex<Option<Instant>>>) {
+/// Looks until the last call has lapsed and nothing is left, or the gate is gone, or its pool is closed. Whoever waits
+/// for what is given back hears of it.
+async fn reap(mut reaper: Reaper, shared: Weak<Shared>, until: Weak<Mutex<Option<Instant>>>) {
     // Where its runtime ends, the next call starts another.
     let here = until.clone();
     let worker = Worker::new(move || {
@@ -48,11 +47,11 @@ async fn reap(mut reaper: Reaper, clock: Clock, until: Weak<Mutex<Option<Instant
     loop {
         // Not all processes at the same time.
         sleep(EVERY.mul_f64(0.5 + fastrand::f64())).await;
-        let Some(until) = until.upgrade() else { return worker.done() };
+        let (Some(shared), Some(until)) = (shared.upgrade(), until.upgrade()) else { return worker.done() };
         if reaper.is_over() {
             return;
         }
-        let given_back = reaper.reap(clock.at()).await;
+        let given_back = reaper.reap(shared.settings.clock.at(), |row| shared.lapsed(row)).await;
         if let Err(error) = &given_back {
             tracing::warn!(error = %chain(error), "could not give back what has lapsed");
         }

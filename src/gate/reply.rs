@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::error::Error;
 use crate::plan::{Answer, CheckedCall};
@@ -20,6 +20,8 @@ pub(super) struct Reply {
     limit: Text,
     /// Whether the call may have been carried out.
     begun: bool,
+    /// Whoever closes the gate waits until this is dropped, once the answer is given.
+    owing: Option<watch::Receiver<bool>>,
 }
 
 /// Who is answered.
@@ -33,12 +35,17 @@ impl Reply {
     /// A reply, and where its answer arrives. `limit` names the call in errors.
     pub(super) fn new(limit: Text) -> (Self, oneshot::Receiver<Result<Answer, Error>>) {
         let (sender, receiver) = oneshot::channel();
-        (Self { to: Some(To::Caller(sender)), limit, begun: false }, receiver)
+        (Self { to: Some(To::Caller(sender)), limit, begun: false, owing: None }, receiver)
     }
 
     /// The reply to a call of the gate's own.
     pub(super) fn then(limit: Text, then: impl FnOnce(Result<Answer, Error>) + Send + 'static) -> Self {
-        Self { to: Some(To::Gate(Box::new(then))), limit, begun: false }
+        Self { to: Some(To::Gate(Box::new(then))), limit, begun: false, owing: None }
+    }
+
+    /// Whoever closes the gate waits for the answer.
+    pub(super) fn owe(&mut self, owing: Option<watch::Receiver<bool>>) {
+        self.owing = owing;
     }
 
     /// The limit that the call is known by.

@@ -3,13 +3,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool};
+use tokio::sync::watch;
 
 use super::clock::Clock;
 use super::fallback::Fallback;
 use super::prefetch::Prefetch;
 use super::refusals::Refusals;
 use super::tally::Tally;
+use super::waiters::Waiters;
 use super::width::Width;
+use crate::plan::Row;
 use crate::store::overrides::Overrides;
 use crate::store::{Backend, Store};
 
@@ -23,8 +26,12 @@ pub(super) struct Shared {
     pub(super) tally: Option<Tally>,
     pub(super) overrides: Option<Overrides>,
     pub(super) width: Width,
+    pub(super) waiters: Waiters,
     /// Whether the tables were seen to have the parts that the settings say.
     pub(super) has_parts: AtomicBool,
+    /// Whether the gate is closed. What it owes then listens until it is done: the tasks of leases and of streams that
+    /// are being settled, and calls that take ahead or give back. Nothing listens that a caller would have to poll.
+    pub(super) closed: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -33,6 +40,19 @@ impl Shared {
         if let Some(prefetch) = &self.prefetch {
             prefetch.broke();
         }
+    }
+
+    /// For what whoever closes the gate waits for until it is dropped; `None` of a gate that is closed.
+    pub(super) fn owing(&self) -> Option<watch::Receiver<bool>> {
+        Some(self.closed.subscribe()).filter(|closed| !*closed.borrow())
+    }
+
+    /// A call that this gate gave back has raised a row.
+    pub(super) fn lapsed(&self, row: &Row) {
+        if let Some(refusals) = &self.refusals {
+            refusals.forget(row);
+        }
+        self.waiters.raise([(row, false)]);
     }
 
     /// The tables, over a connection, by the gate's clock.

@@ -132,7 +132,7 @@ impl Stream {
         let (receipt, used) = (std::mem::take(&mut self.grant.receipt), self.used());
         let patience = receipt.lapses_at().map_or(GIVE_UP, |lapses_at| span(self.grant.observed_at, lapses_at));
         // Whoever closes the gate waits for whoever listens. After that nobody waits.
-        let closed = Some(gate.inner.closed.subscribe()).filter(|closed| !*closed.borrow());
+        let closed = gate.inner.shared.owing();
         Some(runtime.spawn(async move { settle(&gate, &receipt, used, patience, closed).await }))
     }
 }

@@ -51,13 +51,6 @@ impl Switchboard {
         &self.lanes[row % self.shared.width.lanes()]
     }
 
-    /// Returns once everybody who waits in a lane is answered.
-    pub(super) async fn drained(&self) {
-        for lane in self.lanes.iter().chain([&self.crossing]) {
-            lane.drained().await;
-        }
-    }
-
     /// Counts a row, and says how often it was counted.
     fn warm(&self, row: usize) -> u32 {
         let cell = &self.heat[row % CELLS];

@@ -1,5 +1,7 @@
 use std::collections::HashMap;
 #[cfg(feature = "postgres")]
+use std::ptr;
+#[cfg(feature = "postgres")]
 use std::time::Duration;
 
 #[cfg(feature = "postgres")]
@@ -441,14 +443,29 @@ impl CheckedCall {
         })
     }
 
-    /// The rows of concurrency limits in which it may free something.
-    pub(crate) fn releases(&self) -> impl Iterator<Item = &Row> {
-        let reset = self.targets().filter(|target| self.raises_balance() && target.limit.lease().is_some());
+    /// The rows that it may raise, and whether what it gives there was held.
+    pub(crate) fn raises(&self) -> impl Iterator<Item = (&Row, bool)> {
+        let altered = self.targets().filter(|_| self.raises_balance());
+        let altered = altered.map(|target| (&target.first, target.limit.lease().is_some()));
         let settling = if let Action::Settle(settling) = &self.action { Some(settling) } else { None };
-        let charges = settling.filter(|_| self.raises_balance()).into_iter();
-        let charges = charges.flat_map(|settling| settling.charges.iter().zip(&settling.rows));
-        let leases = charges.filter(|(charge, _)| charge.kind == ChargeKind::Lease);
-        reset.map(|target| &target.first).chain(leases.map(|(_, row)| row))
+        altered.chain(settling.into_iter().flat_map(Settling::raises))
+    }
+
+    /// Whether it asks a limit that counts its holders.
+    pub(crate) fn is_held(&self) -> bool {
+        self.alternatives().flatten().any(|item| item.target.limit.lease().is_some())
+    }
+
+    /// The others that the cost of an item of it is split over.
+    pub(crate) fn split_with<'c>(&'c self, item: &'c Item<Ask>) -> impl Iterator<Item = &'c Item<Ask>> {
+        let mut together = self.alternatives().flat_map(decided_together);
+        let of_item = together.find(move |items| items.iter().any(|other| ptr::eq(other, item)));
+        of_item.into_iter().flatten().filter(move |other| !ptr::eq(*other, item))
+    }
+
+    /// Whether the same overrides apply to it as to another of the same requests.
+    pub(crate) fn is_overridden_as(&self, other: &Self) -> bool {
+        self.targets().map(Target::overridden).eq(other.targets().map(Target::overridden))
     }
 
     /// What it is granted where everything is.
@@ -511,6 +528,24 @@ impl CheckedCall {
 }
 
 impl Settling {
+    /// The rows that may hold more when it is done, and whether a lease ends there.
+    #[cfg(feature = "postgres")]
+    fn raises(&self) -> impl Iterator<Item = (&Row, bool)> {
+        let charged = self.charges.iter().zip(&self.rows).enumerate();
+        charged
+            .filter(|(place, (charge, _))| self.gives_back(*place, charge))
+            .map(|(_, (charge, row))| (row, charge.kind == ChargeKind::Lease))
+    }
+
+    #[cfg(feature = "postgres")]
+    fn gives_back(&self, place: usize, charge: &Charge) -> bool {
+        match (&self.end, charge.kind) {
+            (_, ChargeKind::Free) | (End::Renewed, _) | (End::Reported, ChargeKind::Lease) => false,
+            (End::Costs(costs), kind) => kind == ChargeKind::Lease || costs[place] < charge.cost,
+            (End::Cancelled | End::Reported | End::Released, _) => true,
+        }
+    }
+
     fn of(charges: Vec<Charge>, end: End) -> Result<CheckedCall, Error> {
         if let Some(charge) = charges.iter().find(|charge| !charge.is_right()) {
             return Err(Error::CorruptReceipt { limit: charge.limit.clone().into() });

@@ -70,6 +70,12 @@ impl Target {
         Some(self.named_alike(Terms::of(own, self.key())))
     }
 
+    /// The limit by the numbers that count, and what else an override says of it.
+    #[cfg(feature = "postgres")]
+    pub(super) fn overridden(&self) -> (&Limit, Option<&Exception>) {
+        (&self.limit, self.exception.as_deref())
+    }
+
     /// Whether an override applies.
     pub(crate) fn is_overridden(&self) -> bool {
         self.exception.is_some()

@@ -25,6 +25,12 @@ impl Row {
         Self { storage, part: 0, name: charge.limit.clone(), key: charge.key.clone(), shard }
     }
 
+    /// The first row of its limit and key.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn first(&self) -> Self {
+        Self { shard: 0, ..self.clone() }
+    }
+
     /// So many rows further on.
     pub(super) fn after(&self, rows: usize) -> Self {
         let rows = u16::try_from(rows).expect("a limit has at most 64 shards");

@@ -213,13 +213,13 @@ impl Sweeper {
     /// Those of [`sweep`](Self::sweep).
     pub async fn reap(&self, pool: &PgPool) -> Result<u64, Error> {
         let mut reaper = self.reaper(pool);
-        let mut given_back = reaper.reap(self.at).await?;
+        let mut given_back = reaper.reap(self.at, |_| {}).await?;
         for _ in 0..TRIES {
             if !reaper.is_behind() {
                 break;
             }
             tokio::time::sleep(PAUSE).await;
-            given_back += reaper.reap(self.at).await?;
+            given_back += reaper.reap(self.at, |_| {}).await?;
         }
         Ok(given_back)
     }

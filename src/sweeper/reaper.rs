@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::algebra::Timestamp;
 use crate::error::{Error, chain};
 use crate::execution::Execution;
-use crate::plan::{Call, Plan};
+use crate::plan::{Call, Plan, Row};
 use crate::store::{Backend, Store, begin, timed_out, unreaped};
 use crate::stored_call::CallRow;
 
@@ -32,6 +32,9 @@ pub(crate) struct Reaper {
     /// Whether the last look has left a call because somebody had locked its rows.
     is_behind: bool,
 }
+
+/// Who is told of a row that was raised.
+type Raised<'r> = &'r mut (dyn FnMut(&Row) + Send);
 
 /// What became of calls that had lapsed.
 #[derive(Clone, Copy, Default)]
@@ -57,9 +60,13 @@ impl Reaper {
         self.pool.is_closed()
     }
 
-    /// Gives back all that has lapsed by now, or by an instant; how many calls that were. A call that cannot be given
-    /// back is left, and an event says so. A part that cannot be asked holds up no other.
-    pub(crate) async fn reap(&mut self, at: Option<Timestamp>) -> Result<u64, Error> {
+    /// Gives back all that has lapsed by now, or by an instant; how many calls that were, and which rows it raised. A
+    /// call that cannot be given back is left, and an event says so. A part that cannot be asked holds up no other.
+    pub(crate) async fn reap(
+        &mut self,
+        at: Option<Timestamp>,
+        mut raised: impl FnMut(&Row) + Send,
+    ) -> Result<u64, Error> {
         if self.is_behind || self.from_the_beginning.is_none_or(|last| last.elapsed() >= A_WHILE) {
             self.since.clear();
             self.from_the_beginning = Some(Instant::now());
@@ -69,7 +76,7 @@ impl Reaper {
         for part in self.backend.parts.all() {
             // Where there is no connection to be had, none is for the next part.
             let conn = self.pool.acquire().await.map_err(unreaped)?;
-            match self.reap_part(conn, part, at).await {
+            match self.reap_part(conn, part, at, &mut raised).await {
                 Ok(more) => reaped += more,
                 Err(error) => failed = failed.or(Some(error)),
             }
@@ -82,11 +89,12 @@ impl Reaper {
         mut conn: PoolConnection<Postgres>,
         part: u16,
         at: Option<Timestamp>,
+        raised: Raised<'_>,
     ) -> Result<u64, Error> {
         let since = self.since.get(&part).copied().unwrap_or(Timestamp::MIN);
         let (mut reaped, mut left) = (0, 0);
         loop {
-            let some = self.reap_some(&mut conn, part, since, left, at).await;
+            let some = self.reap_some(&mut conn, (part, since, left), at, raised).await;
             if some.as_ref().is_err_and(|error| !error.leaves_connection()) {
                 // The pool would ask whether it still stands, and wait for the answer without an end.
                 conn.close_on_drop();
@@ -109,16 +117,15 @@ impl Reaper {
     async fn reap_some(
         &mut self,
         conn: &mut PgConnection,
-        part: u16,
-        since: Timestamp,
-        left: u64,
+        (part, since, left): (u16, Timestamp, u64),
         at: Option<Timestamp>,
+        raised: Raised<'_>,
     ) -> Result<(u64, Reaped), Error> {
         let mut store = Store::new(conn, at, self.backend).wrapping();
         let lapsed = within(GIVE_UP, store.find_lapsed(part, since, left, MOST)).await?;
         let Some(last) = lapsed.last else { return Ok((0, Reaped::default())) };
         let found = lapsed.calls.len() as u64 + lapsed.unreadable;
-        let given = self.give_back_all(conn, &lapsed.calls, at).await?;
+        let given = self.give_back_all(conn, &lapsed.calls, at, raised).await?;
         self.since.insert(part, last.after(-LOOK_BACK));
         Ok((found, Reaped { left: given.left + lapsed.unreadable, ..given }))
     }
@@ -129,17 +136,18 @@ impl Reaper {
         conn: &mut PgConnection,
         lapsed: &[CallRow],
         at: Option<Timestamp>,
+        raised: Raised<'_>,
     ) -> Result<Reaped, Error> {
         if lapsed.is_empty() {
             return Ok(Reaped::default());
         }
-        match within(GIVE_UP, self.give_back(conn, lapsed, at, PATIENCE)).await {
+        match within(GIVE_UP, self.give_back(conn, lapsed, at, PATIENCE, raised)).await {
             Err(error) if error.leaves_connection() => {}
             done => return done,
         }
         let mut all = Reaped::default();
         for call in lapsed {
-            match within(GIVE_UP, self.give_back(conn, slice::from_ref(call), at, A_MOMENT)).await {
+            match within(GIVE_UP, self.give_back(conn, slice::from_ref(call), at, A_MOMENT, raised)).await {
                 Ok(given) => {
                     all.back += given.back;
                     all.left += given.left;
@@ -161,6 +169,7 @@ impl Reaper {
         lapsed: &[CallRow],
         at: Option<Timestamp>,
         lock_timeout: Duration,
+        raised: Raised<'_>,
     ) -> Result<Reaped, Error> {
         let calls = lapsed.iter().map(|call| Call::lapse(call.clone()).checked_for(self.backend.parts));
         let plan = Plan::of(calls.collect::<Result<_, _>>()?);
@@ -168,10 +177,15 @@ impl Reaper {
         let answers = Execution::new(Store::new(&mut tx, at, self.backend), &plan).run().await?;
         tx.commit().await.map_err(unreaped)?;
         let mut given = Reaped::default();
-        for (call, answer) in lapsed.iter().zip(answers) {
+        for (place, (call, answer)) in lapsed.iter().zip(answers).enumerate() {
             match answer {
                 // Nothing is left where somebody else was faster.
-                Ok(answer) => given.back += u64::from(!answer.settlement().charges.is_empty()),
+                Ok(answer) => {
+                    if !answer.settlement().charges.is_empty() {
+                        given.back += 1;
+                        plan.call(place).first_rows().for_each(&mut *raised);
+                    }
+                }
                 Err(error) => {
                     given.left += 1;
                     tell(call, &error);

@@ -58,7 +58,7 @@ async fn reap(mut reaper: Reaper, at: Option<Timestamp>, lapsed: &AtomicU64) -> 
     while !reaper.is_over() {
         // Not all processes at the same time.
         tokio::time::sleep(SECOND.mul_f64(0.5 + fastrand::f64())).await;
-        match reaper.reap(at).await {
+        match reaper.reap(at, |_| {}).await {
             Ok(more) => drop(lapsed.fetch_add(more, Ordering::Relaxed)),
             Err(error) => tracing::warn!(error = %chain(&error), "could not give back what has lapsed"),
         }

@@ -1,9 +1,11 @@
 //! The gate: the same answers as the limiter's, in transactions of its own, for many callers at once.
 
 mod agreement;
+mod alternatives;
 mod behind;
 mod blocked;
 mod cancellation;
+mod close;
 mod contention;
 mod cost;
 mod crash;
@@ -15,6 +17,7 @@ pub(crate) mod observed;
 mod pooler;
 mod prefetch;
 mod promise;
+mod raised;
 mod regressions;
 mod runtime;
 pub(crate) mod stage;

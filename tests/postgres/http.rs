@@ -8,5 +8,5 @@ mod handlers;
 mod load;
 mod responses;
 mod rules;
-mod served;
+pub(crate) mod served;
 mod services;

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
 use super::reply::{QueuedCall, Reply};
 use crate::decision::Grant;
 use crate::error::Error;
@@ -47,7 +49,8 @@ pub(super) struct Prefetch {
     /// How long the last batch took, in microseconds, and whether somebody was told that it is too long.
     batch_took: AtomicU64,
     said_slow: AtomicBool,
-    is_closed: AtomicBool,
+    /// Whether the gate is closed. Each call of its own listens until it is answered.
+    closed: watch::Sender<bool>,
     rounds: Rounds,
 }
 
@@ -88,7 +91,7 @@ struct Asked<'c> {
 }
 
 impl Prefetch {
-    pub(super) fn new(ages: Ages, parts: Parts) -> Self {
+    pub(super) fn new(ages: Ages, parts: Parts, closed: watch::Sender<bool>) -> Self {
         Self {
             rounds: Rounds::new(ages.shortest()),
             ages,
@@ -100,7 +103,7 @@ impl Prefetch {
             breaks: AtomicU64::new(0),
             batch_took: AtomicU64::new(0),
             said_slow: AtomicBool::new(false),
-            is_closed: AtomicBool::new(false),
+            closed,
         }
     }
 
@@ -260,7 +263,7 @@ impl Prefetch {
         cost: Tokens,
         sent: Instant,
     ) -> Option<QueuedCall> {
-        if known.is_pending || self.is_closed.load(Ordering::Relaxed) || self.is_slow(known.max_age) {
+        if known.is_pending || *self.closed.borrow() || self.is_slow(known.max_age) {
             return None;
         }
         let most = comes_back(&known.limit, known.max_age.max(SHORTLY));
@@ -320,9 +323,8 @@ impl Prefetch {
         is_slow
     }
 
-    /// Grants nothing more from memory: the calls that give back what lies there.
-    pub(super) fn close(&self) -> Vec<QueuedCall> {
-        self.is_closed.store(true, Ordering::Relaxed);
+    /// Takes all slices out of memory: the calls that give back what is left of them.
+    pub(super) fn give_back_all(&self) -> Vec<QueuedCall> {
         let mut calls = Vec::new();
         for shard in &self.shards {
             calls.extend(write(shard).values_mut().filter_map(|known| self.detach(known)));
@@ -339,7 +341,9 @@ impl Prefetch {
     ) -> Option<QueuedCall> {
         // One that can never be granted is none.
         let call = call.checked_for(self.parts).ok()?;
-        Some(QueuedCall { call, reply: Reply::then(limit.name.clone(), then), blocked_since: None })
+        let mut reply = Reply::then(limit.name.clone(), then);
+        reply.owe(Some(self.closed.subscribe()));
+        Some(QueuedCall { call, reply, blocked_since: None })
     }
 
     fn hash(&self, limit: &Limit, key: &Key) -> u64 {

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::SECOND;
 use crate::algebra::Timestamp;
@@ -92,6 +93,8 @@ struct Inner {
     /// So that who has nothing to look for takes no lock.
     is_empty: AtomicBool,
     known: RwLock<Live>,
+    /// Told when the map was swapped.
+    changed: watch::Sender<()>,
 }
 
 /// What was read last.
@@ -125,7 +128,8 @@ impl Overrides {
         let Snapshot { now, stamp, map } = table::read(conn, None).await.map_err(failed("read"))?;
         let known = Live { map: map.unwrap_or_default(), stamp, now, read: Instant::now() };
         let is_empty = AtomicBool::new(known.map.is_empty());
-        Ok(Self { inner: Arc::new(Inner { is_empty, known: RwLock::new(known) }) })
+        let (known, changed) = (RwLock::new(known), watch::Sender::new(()));
+        Ok(Self { inner: Arc::new(Inner { is_empty, known, changed }) })
     }
 
     /// How long ago the table was read last.
@@ -174,6 +178,11 @@ impl Overrides {
         })
     }
 
+    /// Tells of each map that takes the place of the one before.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.inner.changed.subscribe()
+    }
+
     /// What time it is by the database's clock, at the earliest.
     pub(crate) fn now(&self) -> Timestamp {
         self.inner.known(Live::now)
@@ -192,6 +201,8 @@ impl Inner {
         if let Some(map) = map {
             self.is_empty.store(map.is_empty(), Ordering::Relaxed);
             known.map = map;
+            drop(known);
+            self.changed.send_replace(());
         }
     }
 }

@@ -10,13 +10,13 @@ use tollgate::tower::TollgateLayer;
 use tollgate::{Gate, Limit, MINUTE};
 
 /// A router, served until this is dropped.
-pub(super) struct Served {
+pub(crate) struct Served {
     url: String,
     task: JoinHandle<()>,
 }
 
 impl Served {
-    pub(super) async fn new(router: Router) -> Self {
+    pub(crate) async fn new(router: Router) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let service = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -25,20 +25,20 @@ impl Served {
     }
 
     /// A service that says "served" to everything, behind a layer.
-    pub(super) async fn behind(layer: TollgateLayer) -> Self {
+    pub(crate) async fn behind(layer: TollgateLayer) -> Self {
         Self::new(Router::new().fallback(any(|| async { "served" })).layer(layer)).await
     }
 
-    pub(super) fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
 
-    pub(super) async fn get(&self, path: &str) -> Response {
+    pub(crate) async fn get(&self, path: &str) -> Response {
         http_1().get(self.url(path)).send().await.unwrap()
     }
 
     /// The statuses of so many requests, one after another.
-    pub(super) async fn statuses(&self, path: &str, requests: usize) -> Vec<u16> {
+    pub(crate) async fn statuses(&self, path: &str, requests: usize) -> Vec<u16> {
         let client = http_1();
         let mut statuses = Vec::new();
         for _ in 0..requests {
@@ -55,25 +55,25 @@ impl Drop for Served {
 }
 
 /// A client that fails where something hangs.
-pub(super) fn http_1() -> Client {
+pub(crate) fn http_1() -> Client {
     Client::builder().http1_only().timeout(10 * MINUTE).build().unwrap()
 }
 
-pub(super) fn http_2() -> Client {
+pub(crate) fn http_2() -> Client {
     Client::builder().http2_prior_knowledge().timeout(10 * MINUTE).build().unwrap()
 }
 
 /// A header field of a response; empty where there is none.
-pub(super) fn field<'r>(response: &'r Response, name: &str) -> &'r str {
+pub(crate) fn field<'r>(response: &'r Response, name: &str) -> &'r str {
     response.headers().get(name).map_or("", |value| value.to_str().unwrap())
 }
 
-pub(super) async fn json(response: Response) -> serde_json::Value {
+pub(crate) async fn json(response: Response) -> serde_json::Value {
     assert_eq!(field(&response, "content-type"), "application/problem+json");
     serde_json::from_str(&response.text().await.unwrap()).unwrap()
 }
 
 /// What a limit has left for a key, in whole tokens.
-pub(super) async fn left(gate: &Gate, limit: &Limit, key: impl tollgate::ToKey) -> i64 {
+pub(crate) async fn left(gate: &Gate, limit: &Limit, key: impl tollgate::ToKey) -> i64 {
     gate.balance(limit.key(key)).await.unwrap().value.micros() / 1_000_000
 }

@@ -1,0 +1,109 @@
+use std::iter;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::shared::Shared;
+use super::waiters::Turn;
+use super::{Gate, runtime};
+use crate::decision::{Decision, Denied, Grant, Source, span};
+use crate::error::Error;
+use crate::plan::{Call, CheckedCall};
+use crate::reason::Reason;
+use crate::request::Request;
+use crate::store::overrides::Overrides;
+
+impl Gate {
+    /// Takes tokens from every limit, or from none, and waits for them in turn; and when the call that was decided was
+    /// sent.
+    pub(super) async fn wait_in_turn(
+        &self,
+        requests: Vec<Request>,
+        timeout: Duration,
+    ) -> Result<(Decision, Instant), Error> {
+        // Its timers need one.
+        runtime()?;
+        self.expect_open()?;
+        let Shared { waiters, settings, overrides, refusals, .. } = &*self.inner.shared;
+        // A timeout beyond all times is none.
+        let deadline = Instant::now().checked_add(timeout);
+        let mut changes = overrides.as_ref().map(Overrides::changes);
+        // Overrides of the limits may change meanwhile.
+        let asked = || self.checked(Call::consume(requests.iter().cloned()));
+        let (mut call, mut waiter) = (asked()?, waiters.arrive());
+        if !waiter.join(&call)
+            && let Some(grant) = self.prepaid(&requests)
+        {
+            return Ok((Decision::Granted(grant), Instant::now()));
+        }
+        if waiter.waits() && (!call.is_held() || call.is_once()) {
+            match self.check_all(requests.iter().cloned()).await? {
+                // It takes nothing from those who wait.
+                Decision::Granted(Grant { source: Source::Repeated, .. }) => waiter.leave(),
+                Decision::Denied(denied) if is_too_late(&call, &denied, deadline) => {
+                    return Ok((Decision::Denied(denied), Instant::now()));
+                }
+                _ => {}
+            }
+        }
+        loop {
+            let turn = waiter.turn(deadline, settings.jitter.mul_f64(fastrand::f64()), &mut changes).await;
+            let is_early = match turn {
+                Turn::Ask { is_early } => is_early,
+                Turn::Changed => {
+                    if !asked()?.is_overridden_as(&call) {
+                        waiter.ask_anew();
+                    }
+                    continue;
+                }
+                Turn::Late if waiter.is_first() => false,
+                Turn::Late | Turn::Closed => {
+                    let denied = waiter.out_of_turn(self.check_all(requests.iter().cloned()).await?);
+                    return Ok((Decision::Denied(denied), Instant::now()));
+                }
+            };
+            call = asked()?;
+            if let Some(refusals) = refusals.as_ref().filter(|_| is_early) {
+                // They do not know of what others have raised.
+                call.first_rows().for_each(|row| refusals.forget(row));
+            }
+            let sent = Instant::now();
+            let denied = match self.decide(call.clone()).await {
+                Ok(Decision::Denied(denied)) => denied,
+                Ok(granted) => {
+                    waiter.granted();
+                    return Ok((granted, sent));
+                }
+                // It would have slept through the outage.
+                Err(error) if is_early && (error.is_outage() || error.is_retryable()) => {
+                    waiter.unanswered();
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            waiter.refused(&call, &denied);
+            if matches!(turn, Turn::Late) || is_too_late(&call, &denied, deadline) {
+                return Ok((Decision::Denied(denied), sent));
+            }
+        }
+    }
+}
+
+/// Whether no alternative of a call will be there by the deadline. A lease may be released at any time, unless somebody
+/// denies it.
+fn is_too_late(call: &CheckedCall, denied: &Denied, deadline: Option<Instant>) -> bool {
+    let is_held = |limit: &str| {
+        let mut items = call.alternatives().flatten();
+        items.any(|item| item.target.limit.lease().is_some() && item.is_of(limit))
+    };
+    let is_alternative_too_late = |denied: &Denied| {
+        let others = denied.others.iter().map(|other| (&other.limit, other.retry_at));
+        let mut rest = iter::once((&denied.limit, denied.retry_at))
+            .chain(others)
+            .filter(|(limit, _)| denied.reason == Reason::Override || !is_held(limit));
+        let wait = rest.try_fold(Duration::ZERO, |longest, (_, at)| Some(longest.max(span(denied.observed_at, at?))));
+        let ready = wait.and_then(|wait| Instant::now().checked_add(wait));
+        ready.is_none_or(|ready| deadline.is_some_and(|deadline| ready > deadline))
+    };
+    iter::once(denied).chain(denied.beside.iter()).all(is_alternative_too_late)
+}

@@ -1,0 +1,243 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "measures how long callers sleep on this machine's monotonic clock; what time it is, the database says"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, Utc};
+use tokio::sync::Notify;
+
+use crate::algebra::{Ask, Flow, State, Timestamp};
+use crate::decision::Denied;
+use crate::gate::hand_over::{LAST_PAUSE, pause};
+use crate::plan::Item;
+use crate::tokens::Tokens;
+
+/// The callers that wait for one row.
+pub(super) struct Line {
+    expected: Expected,
+    /// By their numbers.
+    callers: BTreeMap<u64, Arc<Notify>>,
+    /// What the last refusal said, and when the row was first seen so.
+    told: (Tokens, Option<DateTime<Utc>>),
+    changed: Instant,
+    /// How many have a place, with those who are asking.
+    pub(super) places: usize,
+}
+
+/// What the row holds, as far as is known, when those who are asking have their tokens.
+struct Expected {
+    state: State,
+    /// The balance that was missing last, and the instant at which it will be granted, until somebody takes tokens.
+    refused: Option<(Tokens, Timestamp)>,
+    /// Whether the instants of other costs follow from the state. Where holds lapse or are in the way they do not, so
+    /// those who want less ask.
+    is_known: bool,
+    /// What time it was by the database's clock at an instant of ours.
+    read: (Timestamp, Instant),
+    /// When the first one asks, whatever the row is known to hold.
+    asks_at: Option<Instant>,
+    /// When it asks whether others have raised the row, unless its tokens are there about then.
+    looks_at: Instant,
+    /// Whether somebody is asking, and the next one goes by the answer.
+    awaits_answer: bool,
+}
+
+/// How long the first one of a line sleeps.
+#[derive(Clone, Copy)]
+pub(super) struct Sleep {
+    /// Until its tokens are there; `None` where nobody knows.
+    pub(super) due: Option<Duration>,
+    /// Until it asks whether they are there.
+    pub(super) asks: Duration,
+}
+
+impl Line {
+    /// The line of a row that has refused somebody.
+    pub(super) fn behind(item: &Item<Ask>, denied: &Denied) -> Self {
+        Self::new(Expected::after(item, denied, Duration::ZERO), (denied.remaining, denied.retry_at))
+    }
+
+    /// The line of a row that is left to other processes until an instant.
+    pub(super) fn left_until(until: Instant) -> Self {
+        Self::new(Expected::nothing(until), (Tokens::ZERO, None))
+    }
+
+    fn new(expected: Expected, told: (Tokens, Option<DateTime<Utc>>)) -> Self {
+        Self { expected, callers: BTreeMap::new(), told, changed: Instant::now(), places: 0 }
+    }
+
+    pub(super) fn is_first(&self, number: u64) -> bool {
+        self.callers.first_key_value().is_none_or(|(first, _)| *first == number)
+    }
+
+    pub(super) fn holds(&self, number: u64) -> bool {
+        self.callers.contains_key(&number)
+    }
+
+    /// Lets somebody wait at its place; whether it waited there before.
+    pub(super) fn enter(&mut self, number: u64, woken: &Arc<Notify>) -> bool {
+        self.callers.insert(number, woken.clone()).is_some()
+    }
+
+    /// Lets the next one come forward.
+    pub(super) fn leave(&mut self, number: u64) {
+        self.callers.remove(&number);
+        self.call_first();
+    }
+
+    pub(super) fn sleep(&self, item: &Item<Ask>) -> Sleep {
+        self.expected.sleep(item)
+    }
+
+    /// Lets the first one ask. The next one goes by what it leaves, if that is known.
+    pub(super) fn ask(&mut self, item: &Item<Ask>, is_known: bool, number: u64) {
+        self.expected.take(item, is_known);
+        self.leave(number);
+    }
+
+    /// Somebody was refused. Where the row was raised meanwhile, the first one asks once more.
+    pub(super) fn hear(&mut self, item: &Item<Ask>, denied: &Denied, asks_at: Option<Instant>) {
+        let told = (denied.remaining, denied.retry_at);
+        if told != self.told {
+            (self.told, self.changed) = (told, Instant::now());
+        }
+        self.expected = Expected::after(item, denied, pause(self.changed.elapsed()));
+        if asks_at.is_some() {
+            self.expected.asks_at = asks_at;
+        }
+    }
+
+    /// The row was raised. The first one asks then. Where one is asking already, nobody overtakes it: it asks once more
+    /// if it is refused, and else the next one does.
+    pub(super) fn raise(&mut self, asks_at: Instant) {
+        self.changed = Instant::now();
+        if self.callers.len() == self.places {
+            self.expected.asks_at = Some(asks_at);
+            self.call_first();
+        }
+    }
+
+    /// Nobody knows what is left by the one who has asked. The next one asks then.
+    pub(super) fn forget(&mut self, asks_at: Instant) {
+        (self.expected.asks_at, self.expected.looks_at) = (Some(asks_at), asks_at);
+        self.expected.awaits_answer = false;
+    }
+
+    /// Whether the next one waits for the answer of the one who is asking.
+    pub(super) fn awaits_answer(&self) -> bool {
+        self.expected.awaits_answer
+    }
+
+    pub(super) fn call_all(&self) {
+        self.callers.values().for_each(|woken| woken.notify_one());
+    }
+
+    fn call_first(&self) {
+        if let Some((_, first)) = self.callers.first_key_value() {
+            first.notify_one();
+        }
+    }
+}
+
+impl Expected {
+    /// What a refusal tells of the row; who waits for a release asks again after the pause.
+    fn after(item: &Item<Ask>, denied: &Denied, pause: Duration) -> Self {
+        let now = Timestamp::from(denied.decided_at);
+        let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);
+        let ts = match item.target.terms.flow {
+            // Its steps lie whole periods before the one at which it would grant.
+            Flow::FirstUse => {
+                let period = item.target.terms.period;
+                let until_step = retry_at.micros().saturating_sub(now.micros()).rem_euclid(period);
+                Timestamp::from_micros(now.micros().saturating_add(until_step).saturating_sub(period))
+            }
+            Flow::Continuous
+            | Flow::Grid { .. }
+            | Flow::Named { .. }
+            | Flow::Sliding { .. }
+            | Flow::Leased
+            | Flow::Wallet => now,
+        };
+        let terms = &item.target.terms;
+        let needs = item.action.needs(terms);
+        let state = State::new(denied.remaining, ts);
+        // What is left was rounded, in each of the rows.
+        let rounding =
+            (terms.period / terms.rate.max(1) + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
+        let difference = terms.first_instant(&state, needs).micros().abs_diff(retry_at.micros());
+        let (is_known, now) = (difference <= rounding.unsigned_abs(), Instant::now());
+        let pause = denied.retry_after().map_or(pause, |wait| pause.min(wait));
+        Self {
+            state,
+            refused: Some((needs, retry_at)),
+            is_known,
+            read: (denied.observed_at.into(), now),
+            asks_at: (terms.flow == Flow::Leased).then(|| now + pause),
+            looks_at: now + look(),
+            awaits_answer: false,
+        }
+    }
+
+    /// Nothing, so the first one asks then.
+    fn nothing(asks_at: Instant) -> Self {
+        let start = Timestamp::from_micros(0);
+        Self {
+            state: State::new(Tokens::ZERO, start),
+            refused: None,
+            is_known: false,
+            read: (start, Instant::now()),
+            asks_at: Some(asks_at),
+            looks_at: asks_at,
+            awaits_answer: false,
+        }
+    }
+
+    /// How long the first one sleeps, until the row holds its tokens and until it asks whether it does.
+    fn sleep(&self, item: &Item<Ask>) -> Sleep {
+        let until = |at: Instant| at.saturating_duration_since(Instant::now());
+        let asks = self.asks_at.map_or(Duration::MAX, until);
+        if self.awaits_answer || item.target.terms.flow == Flow::Leased {
+            return Sleep { due: None, asks };
+        }
+        let needs = item.action.needs(&item.target.terms);
+        let instant = match self.refused {
+            Some((refused, retry_at)) if needs == refused || needs > refused && !self.is_known => retry_at,
+            _ if self.is_known => item.target.terms.first_instant(&self.state, needs),
+            _ => self.now(),
+        };
+        let due = instant.micros().saturating_sub(self.now().micros()).try_into().unwrap_or(0);
+        let (due, looks) = (Duration::from_micros(due), until(self.looks_at));
+        // While it asks, it would miss its instant.
+        let asks = if due < looks + NEAR { asks } else { asks.min(looks) };
+        Sleep { due: Some(due), asks }
+    }
+
+    fn take(&mut self, item: &Item<Ask>, is_known: bool) {
+        if !is_known || !self.is_known || item.target.terms.flow == Flow::Leased {
+            (self.asks_at, self.awaits_answer) = (Some(Instant::now() + LAST_PAUSE), true);
+            return;
+        }
+        self.refused = None;
+        self.state = item.target.terms.refill(&self.state, self.now());
+        let taken = item.action.of_balance(self.state.value.micros().into(), &item.target.terms).cost();
+        let left = self.state.value.micros().saturating_sub(taken.micros());
+        self.state.value = Tokens::from_micros(left);
+    }
+
+    fn now(&self) -> Timestamp {
+        let (now, at) = self.read;
+        now.plus(at.elapsed())
+    }
+}
+
+/// How long until the first one asks whether others have raised the row. At random, so that not all ask together.
+pub(super) fn look() -> Duration {
+    Duration::from_secs(4).mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// How long before its instant nobody asks: so no sleep is longer than five seconds.
+const NEAR: Duration = Duration::from_secs(1);

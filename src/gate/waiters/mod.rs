@@ -1,0 +1,121 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "measures how long callers sleep on this machine's monotonic clock; what time it is, the database says"
+)]
+
+mod line;
+mod waiter;
+
+use std::collections::{BTreeSet, HashMap};
+use std::iter;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::hand_over::HandOvers;
+use super::refusals::hash;
+use crate::algebra::{Ask, Flow};
+use crate::plan::{Item, Row};
+use line::Line;
+pub(super) use waiter::Turn;
+use waiter::{Place, Waiter};
+
+/// The callers that wait for tokens, row by row, in the order in which they came.
+///
+/// Only the first one of a line sleeps until its tokens are there. Then it asks, and the next one comes forward, and
+/// goes by what the first one leaves. So all callers whose tokens are there ask at once, and each asks once more than it
+/// is refused. A caller that is refused, because others took tokens, goes back to its place.
+///
+/// A row may also be raised. This gate wakes the first one of the line when it raises the row; other processes tell
+/// nobody, so the first one asks every few seconds. Nobody knows then what it leaves, nor where charges lapse: the next
+/// one asks when the first has its answer.
+///
+/// A lease may be released at any time. So in the line of a concurrency limit the first one asks now and then, and when
+/// this gate has released a lease that it does not leave to other processes.
+///
+/// A caller that takes alternatives has a place in a line of each, and asks as soon as it is its turn in one of them.
+pub(super) struct Waiters {
+    lines: Mutex<Lines>,
+    hand_overs: HandOvers,
+    /// How many callers have come.
+    arrived: AtomicU64,
+}
+
+struct Lines {
+    by_row: HashMap<Row, Line>,
+    /// Callers whose cost is split: their numbers and their lines, by the other rows that share the cost.
+    split: HashMap<Row, BTreeSet<(u64, Row)>>,
+    /// When a row was raised last, by hash. The answer to an earlier question may know nothing of it.
+    raised: Box<[Option<Instant>]>,
+    is_closed: bool,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        let raised = vec![None; CELLS].into();
+        let lines = Lines { by_row: HashMap::new(), split: HashMap::new(), raised, is_closed: false };
+        Self { lines: Mutex::new(lines), hand_overs: HandOvers::default(), arrived: AtomicU64::new(0) }
+    }
+}
+
+impl Waiters {
+    /// A caller that comes, and waits for nothing yet. Its number is drawn before it asks: one that is refused while
+    /// others begin to wait comes before those who came later and joined them at once.
+    pub(super) fn arrive(&self) -> Waiter<'_> {
+        Waiter::new(self, self.arrived.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Rows were raised, some because a lease has ended: the first ones of their lines ask.
+    pub(super) fn raise<'r>(&self, rows: impl IntoIterator<Item = (&'r Row, bool)>) {
+        for (row, is_released) in rows {
+            let row = row.first();
+            if is_released {
+                self.hand_overs.count(&row);
+            }
+            let left_until = self.hand_overs.left_until(&row).filter(|_| is_released);
+            self.lock().raise(&row, left_until.unwrap_or_else(Instant::now));
+        }
+    }
+
+    /// Nobody waits any longer.
+    pub(super) fn close(&self) {
+        let mut lines = self.lock();
+        lines.is_closed = true;
+        lines.by_row.values().for_each(Line::call_all);
+    }
+
+    /// Until when a row is left to other processes, if it is.
+    fn left_until(&self, item: &Item<Ask>) -> Option<Instant> {
+        let is_leased = item.target.terms.flow == Flow::Leased;
+        is_leased.then(|| self.hand_overs.left_until(&item.target.first)).flatten()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lines> {
+        // Nothing that runs under the lock leaves it half changed.
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lines {
+    fn raise(&mut self, row: &Row, asks_at: Instant) {
+        let Self { by_row, split, raised, .. } = self;
+        raised[hash(row) % CELLS] = Some(Instant::now());
+        if let Some(line) = by_row.get_mut(row) {
+            line.raise(asks_at);
+        }
+        for (_, row) in split.get(row).into_iter().flatten() {
+            if let Some(line) = by_row.get_mut(row) {
+                line.raise(asks_at);
+            }
+        }
+    }
+
+    /// Whether one of the rows of a place was raised since an instant.
+    fn is_raised(&self, place: &Place, since: Instant) -> bool {
+        let rows = iter::once(place.row()).chain(&place.others);
+        rows.map(|row| self.raised[hash(row) % CELLS]).any(|raised| raised.is_some_and(|at| at >= since))
+    }
+}
+
+/// So few callers are being refused at once that hardly any meets a row of another key that is raised meanwhile.
+const CELLS: usize = 4096;

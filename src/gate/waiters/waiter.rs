@@ -1,0 +1,379 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "measures how long callers sleep on this machine's monotonic clock; what time it is, the database says"
+)]
+
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{iter, mem};
+
+use futures_util::future::{Either, select};
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout_at;
+
+use super::line::{Line, Sleep, look};
+use super::{Lines, Waiters};
+use crate::algebra::{Ask, Flow};
+use crate::decision::{Decision, Denied, Grant};
+use crate::plan::{CheckedCall, Item, Row};
+use crate::reason::Reason;
+use crate::standing::Each;
+
+/// One of the callers. Dropped, it waits no longer.
+pub(in crate::gate) struct Waiter<'w> {
+    waiters: &'w Waiters,
+    number: u64,
+    /// Wakes it when it comes first in a line.
+    woken: Arc<Notify>,
+    places: Vec<Place>,
+    /// When it began to ask last.
+    asked: Instant,
+    is_granted: bool,
+}
+
+/// Where a caller waits.
+pub(super) struct Place {
+    item: Item<Ask>,
+    /// The other rows that its cost is split over.
+    pub(super) others: Vec<Row>,
+    /// Whether a grant takes all of the cost from the row.
+    is_sole: bool,
+}
+
+/// The next step of a caller.
+pub(in crate::gate) enum Turn {
+    /// It asks: because its tokens are there, or to see whether they are.
+    Ask { is_early: bool },
+    /// The overrides have changed.
+    Changed,
+    /// Its timeout has ended.
+    Late,
+    /// The gate is closed.
+    Closed,
+}
+
+/// Whether a caller has its turn.
+enum Look {
+    Turn(Turn),
+    /// Others are before it.
+    Queue,
+    /// It is first somewhere. `is_certain`: its tokens come at an instant that is known, and not before.
+    Sleep {
+        sleep: Sleep,
+        is_certain: bool,
+    },
+}
+
+impl Place {
+    /// The place of an item of a call.
+    fn of(item: &Item<Ask>, call: &CheckedCall) -> Self {
+        let others: Vec<_> = call.split_with(item).map(|other| other.target.first.clone()).collect();
+        let is_sole = others.is_empty() && call.alternatives().nth(1).is_none();
+        Self { item: item.clone(), others, is_sole }
+    }
+
+    pub(super) fn row(&self) -> &Row {
+        &self.item.target.first
+    }
+}
+
+impl<'w> Waiter<'w> {
+    pub(super) fn new(waiters: &'w Waiters, number: u64) -> Self {
+        let (woken, asked) = (Arc::new(Notify::new()), Instant::now());
+        Self { waiters, number, woken, places: Vec::new(), asked, is_granted: false }
+    }
+}
+
+impl Waiter<'_> {
+    /// Takes a place in a line of each alternative, if each has one: whoever comes asks at once for what nobody waits
+    /// for, and is not left to others.
+    pub(in crate::gate) fn join(&mut self, call: &CheckedCall) -> bool {
+        let mut lines = self.waiters.lock();
+        let has_line = |item: &&Item<Ask>| {
+            lines.by_row.contains_key(&item.target.first) || self.waiters.left_until(item).is_some()
+        };
+        let Some(items) = call.alternatives().map(|items| items.iter().find(has_line)).collect::<Option<Vec<_>>>()
+        else {
+            return false;
+        };
+        let mut places: Vec<Place> = Vec::new();
+        for place in items.into_iter().map(|item| Place::of(item, call)) {
+            if places.iter().all(|other| other.row() != place.row()) {
+                let left_until = self.waiters.left_until(&place.item).unwrap_or_else(Instant::now);
+                self.enter(&mut lines, &place, || Line::left_until(left_until));
+                places.push(place);
+            }
+        }
+        self.places = places;
+        true
+    }
+
+    /// Whether it has a place in a line.
+    pub(in crate::gate) fn waits(&self) -> bool {
+        !self.places.is_empty()
+    }
+
+    /// Waits until this is the first place of a line and its tokens are there, as far as is known, and for up to `late`
+    /// more; or until it is time to see whether they are. Then the next one is the first there. Returns early, and stays
+    /// the first, where they will not be there by the deadline.
+    pub(in crate::gate) async fn turn(
+        &mut self,
+        deadline: Option<tokio::time::Instant>,
+        late: Duration,
+        news: &mut Option<watch::Receiver<()>>,
+    ) -> Turn {
+        let turn = self.come_first(deadline, late, news);
+        match deadline {
+            Some(deadline) => timeout_at(deadline, turn).await.unwrap_or(Turn::Late),
+            None => turn.await,
+        }
+    }
+
+    async fn come_first(
+        &mut self,
+        deadline: Option<tokio::time::Instant>,
+        late: Duration,
+        news: &mut Option<watch::Receiver<()>>,
+    ) -> Turn {
+        loop {
+            let (sleep, is_certain) = match self.look() {
+                Look::Turn(turn) => return turn,
+                Look::Queue => {
+                    self.woken.notified().await;
+                    continue;
+                }
+                Look::Sleep { sleep, is_certain } => (sleep, is_certain),
+            };
+            let now = tokio::time::Instant::now();
+            let after = |pause: Duration| now.checked_add(pause);
+            let is_in_time = |at: tokio::time::Instant| deadline.is_none_or(|deadline| at <= deadline);
+            if is_certain && !sleep.due.and_then(after).is_some_and(is_in_time) {
+                return Turn::Ask { is_early: false };
+            }
+            let pause = sleep.due.map_or(sleep.asks, |due| due.min(sleep.asks));
+            let (woken, changed) = (pin!(self.woken.notified()), pin!(changed(news)));
+            let either = select(woken, changed);
+            let heard = match after(pause.saturating_add(late)) {
+                Some(wake) => timeout_at(wake, either).await.ok(),
+                None => Some(either.await),
+            };
+            if let Some(Either::Right(_)) = heard {
+                return Turn::Changed;
+            }
+        }
+    }
+
+    fn look(&mut self) -> Look {
+        let mut lines = self.waiters.lock();
+        if self.places.is_empty() {
+            return Look::Turn(Turn::Ask { is_early: false });
+        }
+        if lines.is_closed {
+            return Look::Turn(Turn::Closed);
+        }
+        let (mut earliest, mut is_certain) = (None::<Sleep>, true);
+        for place in &self.places {
+            let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
+            if !line.is_first(self.number) {
+                is_certain = false;
+                continue;
+            }
+            let sleep = line.sleep(&place.item);
+            let is_due = sleep.due.is_some_and(|due| due.is_zero());
+            if is_due || sleep.asks.is_zero() {
+                line.ask(&place.item, is_due && place.is_sole, self.number);
+                self.asked = Instant::now();
+                let is_early = !is_due && place.item.target.terms.flow != Flow::Leased;
+                return Look::Turn(Turn::Ask { is_early });
+            }
+            is_certain &= sleep.due.is_some();
+            let before = earliest.unwrap_or(sleep);
+            let due = before.due.into_iter().chain(sleep.due).min();
+            earliest = Some(Sleep { due, asks: before.asks.min(sleep.asks) });
+        }
+        earliest.map_or(Look::Queue, |sleep| Look::Sleep { sleep, is_certain })
+    }
+
+    /// Goes back to where it was after a refusal, and to where it was refused: in each alternative to the line of the
+    /// limit to wait for longest.
+    pub(in crate::gate) fn refused(&mut self, call: &CheckedCall, denied: &Denied) {
+        let mut lines = self.waiters.lock();
+        let mut places: Vec<(Place, &Denied)> = Vec::new();
+        for denied in iter::once(denied).chain(denied.beside.iter()) {
+            let is_it = |item: &&Item<Ask>| item.is_of(&denied.limit) && *item.target.key() == denied.key;
+            let item = call.alternatives().flatten().find(is_it).expect("a refusal names what was asked");
+            if places.iter().all(|(other, _)| *other.row() != item.target.first) {
+                places.push((Place::of(item, call), denied));
+            }
+        }
+        let stays = |old: &Place| places.iter().any(|(place, _)| place.row() == old.row());
+        let (stay, gone): (Vec<_>, Vec<_>) = mem::take(&mut self.places).into_iter().partition(stays);
+        for (place, denied) in &places {
+            let is_new = stay.iter().all(|old| old.row() != place.row());
+            let is_raised = lines.is_raised(place, self.asked);
+            let asks_at = is_raised.then(|| self.waiters.left_until(&place.item).unwrap_or_else(Instant::now));
+            if is_new {
+                self.enter(&mut lines, place, || Line::behind(&place.item, denied));
+            }
+            let line = lines.by_row.get_mut(place.row()).expect("it was entered");
+            let has_asked = !line.enter(self.number, &self.woken);
+            if is_new || has_asked || line.is_first(self.number) {
+                line.hear(&place.item, denied, asks_at);
+            }
+        }
+        for place in &gone {
+            self.exit(&mut lines, place);
+        }
+        self.places = places.into_iter().map(|(place, _)| place).collect();
+    }
+
+    /// Goes back to where it was: it has asked early, and there was no answer.
+    pub(in crate::gate) fn unanswered(&mut self) {
+        let mut lines = self.waiters.lock();
+        for place in &self.places {
+            let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
+            if !line.enter(self.number, &self.woken) {
+                line.forget(Instant::now() + look());
+            }
+        }
+    }
+
+    /// It asks whether its tokens are there, where it is the first.
+    pub(in crate::gate) fn ask_anew(&self) {
+        let mut lines = self.waiters.lock();
+        for place in &self.places {
+            let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
+            if line.is_first(self.number) {
+                line.raise(Instant::now());
+            }
+        }
+    }
+
+    /// It has what it waited for.
+    pub(in crate::gate) fn granted(&mut self) {
+        self.is_granted = true;
+    }
+
+    /// Waits for nothing any longer.
+    pub(in crate::gate) fn leave(&mut self) {
+        let places = mem::take(&mut self.places);
+        if !places.is_empty() {
+            let mut lines = self.waiters.lock();
+            for place in &places {
+                self.exit(&mut lines, place);
+            }
+        }
+    }
+
+    /// Whether nobody is before it in some line.
+    pub(in crate::gate) fn is_first(&self) -> bool {
+        let lines = self.waiters.lock();
+        let is_first = |line: &Line| line.is_first(self.number);
+        self.places.iter().any(|place| lines.by_row.get(place.row()).is_some_and(is_first))
+    }
+
+    /// The refusal of a caller whose timeout ends while others are before it. Where its tokens are there, theirs are
+    /// too, so it may ask again at once.
+    pub(in crate::gate) fn out_of_turn(&self, checked: Decision) -> Denied {
+        let Place { item, .. } = self.places.first().expect("it waits");
+        match checked {
+            Decision::Denied(denied) => denied,
+            Decision::Granted(Grant { remaining, observed_at, decided_at, source, standings, would_deny, .. }) => {
+                Denied {
+                    limit: item.target.limit.name.clone().into(),
+                    key: item.target.first.key.clone(),
+                    reason: Reason::OutOfTurn,
+                    remaining,
+                    retry_at: Some(observed_at + chrono::TimeDelta::microseconds(1)),
+                    observed_at,
+                    decided_at,
+                    source,
+                    others: Each::default(),
+                    standings,
+                    would_deny,
+                    beside: Each::default(),
+                }
+            }
+        }
+    }
+
+    fn enter(&self, lines: &mut Lines, place: &Place, line: impl FnOnce() -> Line) {
+        let line = lines.by_row.entry(place.row().clone()).or_insert_with(line);
+        line.places += 1;
+        line.enter(self.number, &self.woken);
+        for other in &place.others {
+            lines.split.entry(other.clone()).or_default().insert((self.number, place.row().clone()));
+        }
+    }
+
+    fn exit(&self, lines: &mut Lines, place: &Place) {
+        for other in &place.others {
+            if let Some(split) = lines.split.get_mut(other) {
+                split.remove(&(self.number, place.row().clone()));
+                if split.is_empty() {
+                    lines.split.remove(other);
+                }
+            }
+        }
+        let is_raised = lines.is_raised(place, self.asked);
+        let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
+        if !line.holds(self.number) && (line.awaits_answer() || !self.is_granted || is_raised) {
+            // It has asked, and more may be there than it took.
+            line.forget(self.waiters.left_until(&place.item).unwrap_or_else(Instant::now));
+        }
+        line.leave(self.number);
+        line.places -= 1;
+        if line.places == 0 {
+            lines.by_row.remove(place.row());
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Returns when the overrides have changed.
+async fn changed(news: &mut Option<watch::Receiver<()>>) {
+    if let Some(news) = news
+        && news.changed().await.is_ok()
+    {
+        return;
+    }
+    pending::<()>().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::algebra::{State, Timestamp};
+    use crate::plan::{Answer, Call, Plan};
+    use crate::tokens::Tokens;
+    use crate::{HOUR, Limit};
+
+    const LIMIT: Limit = Limit::token_bucket("one", 1, HOUR);
+
+    /// A caller that was refused, while others did something.
+    fn refused(meanwhile: impl FnOnce(&Waiters, &CheckedCall)) -> bool {
+        let waiters = Waiters::default();
+        let call = || Call::consume([LIMIT.key("k")]);
+        let empty = State::new(Tokens::ZERO, Timestamp::from_micros(0));
+        let plan = Plan::new([call()]).unwrap();
+        let answer = plan.decide(&[Some(empty)], &[], Timestamp::from_micros(0)).answers.remove(0).unwrap();
+        let (call, Answer::Denied(denied)) = (call().checked().unwrap(), answer) else { panic!("it is refused") };
+        let mut waiter = waiters.arrive();
+        meanwhile(&waiters, &call);
+        waiter.refused(&call, &denied);
+        matches!(waiter.look(), Look::Turn(Turn::Ask { is_early: true }))
+    }
+
+    #[test]
+    fn what_is_raised_while_a_caller_is_being_refused_is_asked_for_again() {
+        assert!(!refused(|_, _| {}));
+        assert!(refused(|waiters, call| waiters.raise(call.first_rows().map(|row| (row, false)))));
+    }
+}
