@@ -92,7 +92,8 @@ comment on column tollgate.overrides.key is 'whom it applies to; empty for every
 comment on column tollgate.overrides.label is 'tells several of one key apart; each is set and removed by itself';
 
 create type tollgate.decision as (granted bool, amount numeric, remaining numeric, ready_at timestamptz,
-                                  retry_at timestamptz, retry_after interval, refused_by text, decided_at timestamptz);
+                                  retry_at timestamptz, retry_after interval, retry_after_seconds float8,
+                                  refused_by text, decided_at timestamptz);
 comment on type tollgate.decision is 'an answer; look at granted, or pass it to tollgate.granted()';
 create type tollgate.request as (name text, key text, cost numeric, everybody bool);
 comment on type tollgate.request is 'one limit of several, by tollgate.request() or tollgate.request_global()';
@@ -290,18 +291,19 @@ begin
 end $$;
 -- The phase of a key's windows.
 create function tollgate._spread(limit_name text, key text, period int8) returns int8 language sql immutable as $$
-    select div(tollgate._hash(convert_to(limit_name, 'UTF8') || '\xff'::bytea || convert_to(key, 'UTF8')) * period,
-               18446744073709551616)::int8 $$;
+    select div(tollgate._hash(convert_to(limit_name, 'UTF8') || decode('ff', 'hex') || convert_to(key, 'UTF8'))
+               * period, 18446744073709551616)::int8 $$;
 -- What was asked under an id, as the library prints it: an id is one call's, whoever asks.
 create function tollgate._print(verb text, limit_name text, key text, micros int8) returns int8 language plpgsql as $$
 declare
-    h numeric; bytes bytea := '\xff00';
+    h numeric; bytes bytea := decode('ff00', 'hex');
 begin
     for i in reverse 8 .. 1 loop
         bytes := bytes || substr(int8send(micros), i, 1);
     end loop;
     h := mod(tollgate._hash(convert_to(left(verb, 1), 'UTF8') || decode(repeat('00', 17), 'hex'))
-             + tollgate._hash(convert_to(limit_name, 'UTF8') || '\xff' || convert_to(key, 'UTF8') || bytes),
+             + tollgate._hash(convert_to(limit_name, 'UTF8') || decode('ff', 'hex') || convert_to(key, 'UTF8')
+                              || bytes),
              18446744073709551616);
     return h - case when h >= 9223372036854775808 then 18446744073709551616 else 0 end;
 end $$;
@@ -461,15 +463,18 @@ create function tollgate._answer(v tollgate._verdict, refused_by text, clock tim
 returns tollgate.decision language sql stable as $$
     select row(v.granted, v.amount * 0.000001, v.remaining * 0.000001,
                case when v.granted then coalesce(tollgate._instant(ready), clock) end, tollgate._instant(retry),
-               tollgate._instant(retry) - clock, refused_by, tollgate._instant(v.at))::tollgate.decision $$;
+               tollgate._instant(retry) - clock, extract(epoch from tollgate._instant(retry) - clock)::float8,
+               refused_by, tollgate._instant(v.at))::tollgate.decision $$;
 
 -- What is answered whatever the row holds: nothing until the end of a deny, and all under `unlimited`.
 create function tollgate._overruled(effect text, ends_at timestamptz, limit_name text, cost numeric, clock timestamptz)
 returns tollgate.decision language sql stable as $$
     select case effect
         when 'deny' then row(false, 0, 0.000000, null, nullif(ends_at, 'infinity'),
-                             nullif(ends_at, 'infinity') - clock, limit_name, clock)::tollgate.decision
-        else row(true, cost, null, clock, null, null, null, clock)::tollgate.decision end $$;
+                             nullif(ends_at, 'infinity') - clock,
+                             extract(epoch from nullif(ends_at, 'infinity') - clock)::float8, limit_name,
+                             clock)::tollgate.decision
+        else row(true, cost, null, clock, null, null, null, null, clock)::tollgate.decision end $$;
 
 -- Asks one limit. What is granted on the row as it was seen is written if the row still is that, so the decision could
 -- have been made then. Whoever finds it changed locks it, and decides again. A refusal locks nothing. Expressions are
@@ -518,7 +523,7 @@ begin
                    and r.value = value and r.ts = seen and r.list is null;
             end if;
             if found then
-                return row(true, cost, rest * 0.000001, clock, null, null, null,
+                return row(true, cost, rest * 0.000001, clock, null, null, null, null,
                            greatest(clock, seen))::tollgate.decision;
             end if;
             is_lost := true;
@@ -526,10 +531,14 @@ begin
             v.instant := nullif(greatest(at, tollgate._reached('c', d.rate, d.period, 0, value, since, micros)),
                                 8210266876799999999);
             return row(false, 0, (rest + micros) * 0.000001, null, tollgate._instant(v.instant),
-                       tollgate._instant(v.instant) - clock, limit_name, greatest(clock, seen))::tollgate.decision;
+                       tollgate._instant(v.instant) - clock,
+                       extract(epoch from tollgate._instant(v.instant) - clock)::float8, limit_name,
+                       greatest(clock, seen))::tollgate.decision;
         end if;
     end if;
     max_debt := case when leaving is not null then -tollgate._tokens(leaving)
+                     -- A balance is told, however deep the debt is.
+                     when reserving and looking then 0
                      when reserving or d.flow = 'w' then d.max_reserved else 0 end;
     if up_to is not null then
         part := tollgate._tokens(up_to);
@@ -606,13 +615,13 @@ begin
       into items, clock, is_usual, all_in_all.granted, all_in_all.remaining, all_in_all.at, is_denied
       from (select (u.a).name collate "C" as name, (u.a).key collate "C" as key, min(u.place) as place,
                    case when bool_and(u.micros is not null) and sum(u.micros) <= 9223372036854775807
-                        then sum(u.micros)::int8 end as micros
+                        then sum(u.micros)::int8 end as micros, bool_and(u.micros is not null) as is_right
               from (select p.a, row_number() over () as place,
                            case when (p.a).key <> '' or (p.a).everybody
                                 then tollgate._asked((p.a).name, (p.a).key, (p.a).cost) end as micros
                       from (select unnest(p.requests) as a from (select requests offset 0) p) p offset 0) u
              group by 1, 2 offset 0) a
-      left join lateral tollgate._limit(a.name, a.key) d on true
+      left join lateral tollgate._limit(case when a.is_right then a.name end, a.key) d on true
       left join lateral (
           (select r.value, r.ts, r.list, r.full_at from tollgate.durable r where d.storage = 'durable'
               and r.part = 0::int2 and r.name = a.name and r.key = a.key and r.shard = 0::int2 offset 0)
@@ -674,12 +683,16 @@ begin
                     end if;
                 end if;
                 items[k].v := v;
-                if not v.granted and (refused.place is null
-                                      or (v.instant, i.place) > (all_in_all.instant, refused.place)) then
-                    all_in_all := v;
-                    refused := i;
-                elsif v.granted and refused.place is null then
-                    -- The earliest instant, by which each of them can be settled.
+                if not v.granted then
+                    -- The latest instant of those that refuse: each grants after its own.
+                    v.at := case when refused.place is null then v.at else greatest(v.at, all_in_all.at) end;
+                    if refused.place is null or (v.instant, i.place) > (all_in_all.instant, refused.place) then
+                        all_in_all := v;
+                        refused := i;
+                    end if;
+                    all_in_all.at := v.at;
+                elsif refused.place is null then
+                    -- The earliest instant: by a later one a window would give back what it has refilled since.
                     all_in_all.granted := true;
                     all_in_all.remaining := least(all_in_all.remaining, v.remaining);
                     all_in_all.at := least(all_in_all.at, v.at);
@@ -737,10 +750,12 @@ declare
 begin
     if micros is null or tollgate._tokens(actual) is null then
         perform tollgate._reject(limit_name, key, case when micros is null then amount else actual end);
-    elsif verb in ('settle', 'cancel') and (isfinite(decided_at) and isfinite(ready_at)) is not true
-          or once is not null and (octet_length(once) between 1 and 255 and kept >= interval '0') is not true then
-        raise exception using errcode = 'TG002',
-            message = format('limit %L: this is no instant, or no id of 1 to 255 bytes', limit_name);
+    elsif verb in ('settle', 'cancel') and (isfinite(decided_at) and isfinite(ready_at) and greatest(
+                  decided_at, ready_at) < timestamptz '262143-01-01 00:00:00+00') is not true
+          or once is not null and (octet_length(once) between 1 and 255
+                                   and kept > interval '0' and kept <= interval '365000 days') is not true then
+        raise exception using errcode = 'TG002', message = format(
+            'limit %L: this is no instant, no id of 1 to 255 bytes, or no span of at most 365000 days', limit_name);
     end if;
     select d.* into q from tollgate._limit(limit_name, key) d;
     is_said := q.is_overridden;
@@ -762,7 +777,8 @@ begin
         print := tollgate._print(verb, limit_name, key, micros);
         clock := greatest(clock, tollgate._instant(l.ts));
         insert into tollgate.calls (part, name, key, id, asked, charges, answer, charged_at, kept_until)
-        values (0, limit_name, key, once, print, '[]', '{}', clock, clock + kept) on conflict do nothing;
+        values (0, limit_name, key, once, print, '[]', '{}', clock,
+                least(clock + kept, timestamptz '262142-12-31 23:59:59.999999+00')) on conflict do nothing;
         is_repeat := not found;
         if is_repeat and not exists (select from tollgate.calls c where c.part = 0::int2 and c.name = limit_name
                                         and c.key = _change.key and c.id = once and c.asked = print) then
@@ -804,10 +820,10 @@ end $$;
 -- What callers use. They need no right on the tables, and nothing of their search path is run.
 
 create function tollgate.key(variadic parts text[]) returns text language sql immutable as $$
-    select case when pg_catalog.array_position(parts, null) is null then (
-        select pg_catalog.string_agg(pg_catalog.replace(pg_catalog.replace(part, '\', '\\'), '|', '\|'), '|'
-                                     order by place)
-          from pg_catalog.unnest(parts) with ordinality p (part, place)) end $$;
+    select (select case when pg_catalog.count(*) = pg_catalog.count(part) then
+                       pg_catalog.string_agg(pg_catalog.replace(pg_catalog.replace(part, E'\\', E'\\\\'), '|', E'\\|'),
+                                             '|' order by place) end
+              from pg_catalog.unnest(parts) with ordinality p (part, place)) $$;
 create function tollgate.request(limit_name text, key text, cost numeric default 1) returns tollgate.request
 language sql immutable as $$ select row(limit_name, key, cost, false)::tollgate.request $$;
 create function tollgate.request_global(limit_name text, cost numeric default 1) returns tollgate.request
@@ -845,10 +861,14 @@ create function tollgate.granted(decision tollgate.decision) returns tollgate.de
 begin
     if decision.granted then
         return decision;
+    elsif decision.granted is null then
+        raise exception using errcode = 'TG002', message = 'null is no decision: no limit was asked';
     end if;
     raise exception using errcode = 'PT429',
-        message = pg_catalog.format('limit %L exhausted (%s)', decision.refused_by, coalesce(
-                  pg_catalog.format('retry in %s', decision.retry_after), 'only a credit fills it')),
+        message = pg_catalog.format('limit %L exhausted (%s)', decision.refused_by, case
+            when decision.retry_after is null then 'waiting does not help'
+            -- The text of an interval would be of the session's style.
+            else pg_catalog.format('retry in %s seconds', extract(epoch from decision.retry_after)) end),
         detail = pg_catalog.json_build_object('limit', decision.refused_by, 'retry_at', decision.retry_at,
                                               'remaining', decision.remaining)::text;
 end $$;
@@ -898,7 +918,8 @@ begin
         on conflict (name) do update set kind = excluded.kind, rate = excluded.rate, period = excluded.period,
            capacity = excluded.capacity, max_reserved = excluded.max_reserved, start = excluded.start,
            resolution = excluded.resolution, shards = excluded.shards, storage = excluded.storage;
-exception when integrity_constraint_violation or numeric_value_out_of_range then
+-- The last one is that of an infinite span.
+exception when integrity_constraint_violation or numeric_value_out_of_range or feature_not_supported then
     raise exception using errcode = 'TG002', message = format('limit %L: this is no definition', limit_name),
         detail = sqlerrm;
 end $$;
@@ -925,9 +946,11 @@ begin
                       where a.place > 1 having count(*) > 0), quote_literal(''));
 end $$;
 -- `create trigger ... before insert on ... for each row execute function tollgate.limit_rows('limit', 'column', ...)`:
--- each row takes a token of the key that its columns name.
+-- each row takes a token of the key that its columns name. They are written as these settings say. By the session's,
+-- whoever inserts could write one instant in many ways, and each would be a key of its own.
 create function tollgate.limit_rows() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set timezone = 'UTC'
+set intervalstyle = 'postgres' set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C' as $$
 declare
     key text;
 begin
@@ -944,7 +967,8 @@ end $$;
 -- `create trigger ... after insert on ... referencing new table as inserted for each statement execute function
 -- tollgate.limit_inserts('limit', 'column', ...)`: the same for all rows of a statement at once, in the one lock order.
 create function tollgate.limit_inserts() returns trigger
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set timezone = 'UTC'
+set intervalstyle = 'postgres' set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C' as $$
 declare
     requests tollgate.request[];
 begin

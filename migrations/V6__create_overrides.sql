@@ -93,7 +93,9 @@ begin
          where o.name = limit_name and o.key in (key, '') and (o.key <> key or o.label <> label)
            and clock >= o.starts_at and clock < o.ends_at
          order by o.key = '', o.set_at desc, o.label desc))::tollgate.override_set;
-exception when integrity_constraint_violation or numeric_value_out_of_range then
+-- The last two are those of an instant that does not fit, and of an infinite span.
+exception when integrity_constraint_violation or numeric_value_out_of_range or datetime_field_overflow
+            or feature_not_supported then
     raise exception using errcode = 'TG002', detail = sqlerrm,
         message = format('limit %L: its name, its numbers or its instants are not valid', limit_name);
 end $$;

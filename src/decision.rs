@@ -78,7 +78,7 @@ pub struct Grant {
     /// The clock that decided, as it was read.
     pub observed_at: DateTime<Utc>,
     /// The instant of the decision: [`observed_at`](Self::observed_at), or where the clock has gone back behind a row
-    /// the instant that the row stands at.
+    /// the instant that the row stands at. Of several limits it is the earliest of their instants.
     pub decided_at: DateTime<Utc>,
     /// Who decided.
     pub source: Source,
@@ -163,7 +163,7 @@ pub struct Denied {
     /// The clock that decided, as it was read.
     pub observed_at: DateTime<Utc>,
     /// The instant of the decision: [`observed_at`](Self::observed_at), or where the clock has gone back behind a row
-    /// the instant that the row stands at.
+    /// the instant that the row stands at. Of several limits that refuse it is the latest of their instants.
     pub decided_at: DateTime<Utc>,
     /// Who decided.
     pub source: Source,

@@ -215,7 +215,7 @@ impl Ledger {
         };
         let (mut verdicts, mut refusals) = (Vec::with_capacity(items.len()), Vec::new());
         // Of a refusal the latest instant among the limits that refuse: each grants after its own.
-        let (mut decided_at, mut refused_at) = (self.now, self.now);
+        let mut refused_at = self.now;
         for (index, (item, place)) in items.iter().zip(places).enumerate() {
             if item.target.is_free() {
                 verdicts.push(Taken::nothing(self.now));
@@ -239,7 +239,6 @@ impl Ledger {
             };
             match verdict.map_err(|TooDeep| too_deep(&item.target.limit.name))? {
                 Verdict::Granted { portions, remaining, ready_at } => {
-                    decided_at = decided_at.max(pool.now());
                     let remaining = given(index).and_then(Result::ok).map_or(remaining, |given| given.remaining);
                     verdicts.push(Taken { portions, remaining, ready_at, at: pool.now() });
                 }
@@ -257,6 +256,8 @@ impl Ledger {
             return Ok(Answer::Denied(Denied { would_deny: would_deny.collect(), ..denied }));
         }
         let remaining = verdicts.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
+        // Of a grant the earliest: by a later one a window would give back what it has refilled since.
+        let decided_at = verdicts.iter().map(|taken| taken.at).min().unwrap_or(self.now);
         // What is ready at the instant of its row is ready at once, also where the clock stands behind the row.
         let waits = verdicts.iter().filter(|taken| taken.ready_at > taken.at);
         let waits = waits.map(|taken| taken.ready_at).max();

@@ -3,9 +3,11 @@
 mod asked;
 mod attacks;
 mod beside;
+mod errors;
 mod guide;
 mod rights;
 mod rule;
+mod settings;
 mod traps;
 mod walk;
 

@@ -258,7 +258,7 @@ fn what_is_ready_at_once_behind_a_row_does_not_hide_what_is_not() {
         else {
             panic!("{answer:?}")
         };
-        assert_eq!([observed_at, decided_at, ready_at], [sec(0), sec(3600), both_ready_at]);
+        assert_eq!([observed_at, decided_at, ready_at], [sec(0), sec(0), both_ready_at]);
         // Each can be given back until all of it is ready, by the time of its own row.
         let until: Vec<_> = charges.iter().map(|charge| Timestamp::from(charge.ready_at())).collect();
         assert_eq!(until, [sec(3600), both_ready_at]);

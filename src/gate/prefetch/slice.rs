@@ -146,7 +146,7 @@ impl Paid {
         let (mut charges, mut standings) = (vec![self.charge], vec![self.standing]);
         for Self { charge, standing, observed_at: observed, decided_at: decided, .. } in others {
             remaining = remaining.min(standing.remaining);
-            (observed_at, decided_at) = (observed_at.max(observed), decided_at.max(decided));
+            (observed_at, decided_at) = (observed_at.min(observed), decided_at.min(decided));
             charges.push(charge);
             standings.push(standing);
         }

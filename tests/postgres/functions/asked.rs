@@ -89,6 +89,8 @@ async fn a_wrong_question_is_an_error_of_our_class_and_charges_nothing() {
         ("array[null]::tollgate.request[]", "TG002"),
         ("array[tollgate.request('ten', '')]", "TG002"),
         ("array[tollgate.request('ten', null)]", "TG002"),
+        ("array[tollgate.request('window', null)]", "TG002"),
+        ("array[tollgate.request('ten', 'k'), tollgate.request('window', null)]", "TG002"),
         ("array[tollgate.request('ten', 'k'), tollgate.request('ten', 'k', 'NaN')]", "TG002"),
         ("array[tollgate.request('ten', 'k'), tollgate.request('unknown', 'k')]", "TG001"),
         ("array[tollgate.request('ten', 'k'), tollgate.request('sliding', 'k')]", "TG005"),
@@ -111,7 +113,11 @@ async fn a_wrong_question_is_an_error_of_our_class_and_charges_nothing() {
         ("select tollgate.credit('ten', 'k', 1, '')", "TG002"),
         ("select tollgate.credit('ten', 'k', 1, repeat('x', 256))", "TG002"),
         ("select tollgate.credit('ten', 'k', 1, 'id', '-1s')", "TG002"),
-        ("select tollgate.granted(null)", "PT429"),
+        ("select tollgate.granted(null)", "TG002"),
+        ("select tollgate.granted(d) from (values (1)) one left join tollgate.check('ten', 'k') d on false", "TG002"),
+        ("select tollgate.cancel('ten', 'k', 1, now(), '294276-12-31')", "TG002"),
+        ("select tollgate.credit('ten', 'k', 1, 'id', '0')", "TG002"),
+        ("select tollgate.credit('ten', 'k', 1, 'id', '365001 days')", "TG002"),
         ("select tollgate.consume('ten', 'k', 5, up_to => 0)", "TG002"),
         ("select tollgate.consume('ten', 'k', 5, up_to => 6)", "TG002"),
         ("select tollgate.consume('ten', 'k', 5, up_to => 'NaN')", "TG002"),
@@ -197,7 +203,9 @@ async fn a_refusal_is_a_row_and_granted_makes_it_an_error() {
     run(&mut conn, "select tollgate.define('ten', 'token_bucket', 10, '10 minutes')").await;
     run(&mut conn, "begin; select tollgate.granted(tollgate.consume('ten', 'ada', 8.5))").await;
     let told: (bool, String, bool, String) = sqlx::query_as(
-        "select granted, remaining::text, retry_at = decided_at + retry_after, refused_by from tollgate.consume('ten', 'ada', 2)",
+        "select granted, remaining::text, retry_at = decided_at + retry_after
+                and retry_after_seconds = extract(epoch from retry_after)::float8, refused_by
+           from tollgate.consume('ten', 'ada', 2)",
     )
     .fetch_one(&mut conn)
     .await
@@ -210,10 +218,59 @@ async fn a_refusal_is_a_row_and_granted_makes_it_an_error() {
     let error = error.unwrap_err();
     let error = error.as_database_error().unwrap().downcast_ref::<sqlx::postgres::PgDatabaseError>();
     assert_eq!(error.code(), "PT429");
-    assert!(error.message().starts_with("limit 'ten' exhausted (retry in 00:00:2"), "{error}");
+    assert!(error.message().starts_with("limit 'ten' exhausted (retry in 2"), "{error}");
     let detail: Value = serde_json::from_str(error.detail().unwrap()).unwrap();
     assert_eq!(detail["limit"], "ten");
     assert!(detail["retry_at"].is_string() && detail["remaining"].is_number(), "{detail}");
+}
+
+#[tokio::test]
+async fn a_refusal_that_no_wait_ends_says_so() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    defined(&mut conn).await;
+    let error = sqlx::raw_sql("select tollgate.granted(tollgate.consume('money', 'k', 6))").execute(&mut conn).await;
+    let error = error.unwrap_err().into_database_error().unwrap();
+    assert_eq!(error.message(), "limit 'money' exhausted (waiting does not help)");
+}
+
+/// Also of the deepest debt that a row can hold.
+#[tokio::test]
+async fn a_balance_is_told_however_deep_the_debt_is() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    let owing = Limit::token_bucket("owing", 10, EVER).unbounded_reservations();
+    define(&mut conn, &owing).await;
+    let debit = "select tollgate.debit('owing', 'k', 9223372036854.775807), tollgate.debit('owing', 'k', 10.000001)";
+    run(&mut conn, debit).await;
+    assert_eq!(one::<String>(&mut conn, "select tollgate.balance('owing', 'k')::text").await, "-9223372036854.775808");
+}
+
+/// Of both languages, and of none of the ways in which whoever inserts writes its text.
+#[tokio::test]
+async fn the_key_of_a_trigger_is_the_same_whatever_the_session_is_set_to() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    run(
+        &mut conn,
+        "select tollgate.define('ten', 'token_bucket', 10, '1 day');
+         create table public.one (at timestamptz, degrees float8, digest bytea, span interval);
+         create trigger limited before insert on public.one for each row
+                execute function tollgate.limit_rows('ten', 'at', 'degrees', 'digest', 'span');
+         create trigger limited_together after insert on public.one referencing new table as inserted
+                for each statement execute function tollgate.limit_inserts('ten', 'at', 'degrees', 'digest', 'span')",
+    )
+    .await;
+    for settings in [
+        "",
+        "set timezone = 'Pacific/Chatham'; set datestyle = German; set extra_float_digits = -15;
+                          set bytea_output = escape; set intervalstyle = iso_8601",
+    ] {
+        run(&mut conn, settings).await;
+        run(&mut conn, "insert into public.one values ('2026-01-01 00:00:00+00', 1.0 / 3, 'abc', '1 day 02:03')").await;
+    }
+    let keys: Vec<String> = sqlx::query_scalar("select key from tollgate.durable").fetch_all(&mut conn).await.unwrap();
+    assert_eq!(keys, [r"2026-01-01 00:00:00+00|0.3333333333333333|\\x616263|1 day 02:03:00"]);
 }
 
 /// A refusal leaves no transaction id, and no lock that outlasts its statement.

@@ -1,13 +1,14 @@
 //! Functions beside joined limiters and gates, on the same rows at the same time.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection, Row as _};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
-use tollgate::{Decision, Gate, Limit, Request, SECOND, Tokens};
+use tollgate::{Decision, Gate, HOUR, Limit, Request, SECOND, Tokens};
 
 use super::asked::one;
 use super::{define, owner};
@@ -330,6 +331,44 @@ async fn a_cancellation_reads_the_clock_after_its_wait() {
     };
     let (charged, ()) = soon(Box::pin(async { tokio::join!(cancelling, waiting) })).await;
     assert_eq!(charged, "4.000000");
+}
+
+/// One row stands in a step to come. By its instant the other would give back what it has refilled since.
+#[tokio::test]
+async fn where_the_clock_went_back_no_window_gives_back_what_it_refilled() {
+    let world = World::with_clock().await;
+    let mut conn = owner(&world).await;
+    let limits = ["first", "second"].map(|name| Limit::fixed_window(name, 10, HOUR).start(Duration::ZERO));
+    for limit in &limits {
+        define(&mut conn, limit).await;
+    }
+    for by in ["function", "limiter"] {
+        world.set_ahead("1 day").await;
+        run(&mut conn, &format!("select tollgate.consume('second', '{by}')")).await;
+        world.set_ahead("0").await;
+        let now = one::<DateTime<Utc>>(&mut conn, "select clock_timestamp()").await;
+        let decided_at = if by == "function" {
+            let both = "select decided_at from tollgate.consume_all(array[tollgate.request('first', 'function', 10),
+                                                                          tollgate.request('second', 'function', 4)])";
+            one(&mut conn, both).await
+        } else {
+            let mut tx = world.pool.begin().await.unwrap();
+            let requests = [limits[0].key(by).cost(10), limits[1].key(by).cost(4)];
+            let decision = limiter().consume_all(&mut tx, requests).await.unwrap();
+            tx.commit().await.unwrap();
+            decision.granted().unwrap().decided_at
+        };
+        assert!(decided_at - now < TimeDelta::hours(12), "{decided_at} by the {by}, at {now}");
+        world.set_ahead("2 hours").await;
+        for (sql, told) in [
+            (format!("select granted::text from tollgate.consume('first', '{by}', 10)"), "true"),
+            (format!("select tollgate.settle('first', '{by}', 10, 0, '{decided_at}')::text"), "10.000000"),
+            (format!("select tollgate.settle('second', '{by}', 4, 0, '{decided_at}')::text"), "4.000000"),
+            (format!("select granted::text from tollgate.consume('first', '{by}')"), "false"),
+        ] {
+            assert_eq!(one::<String>(&mut conn, &sql).await, told, "{sql}");
+        }
+    }
 }
 
 /// In English `a` comes before `B`; by bytes, as the library locks, after it.

@@ -1,13 +1,16 @@
 //! What the guides warn of, as it is.
 
+use std::process::Command;
+
 use sqlx::Executor;
 use tokio::task::JoinSet;
+use tollgate_embedded::find_programs;
 
 use super::asked::one;
 use super::{fails, owner};
 use crate::gate::stage::soon;
 use crate::teller::run;
-use crate::world::World;
+use crate::world::{OWNER, World};
 
 const TEN: &str = "select tollgate.define('ten', 'token_bucket', 10, '100 days')";
 
@@ -19,7 +22,7 @@ async fn a_composite_that_is_taken_apart_calls_once_for_each_column() {
     run(&mut conn, "select (tollgate.consume('ten', 'apart')).*").await;
     run(&mut conn, "select * from tollgate.consume('ten', 'from')").await;
     let left = "select concat_ws(' ', tollgate.balance('ten', 'apart')::int, tollgate.balance('ten', 'from')::int)";
-    assert_eq!(one::<String>(&mut conn, left).await, "2 9");
+    assert_eq!(one::<String>(&mut conn, left).await, "1 9");
 }
 
 #[tokio::test]
@@ -76,6 +79,126 @@ async fn a_granted_row_is_locked_until_the_commit() {
     assert_eq!(fails(&mut other, free).await, "55P03");
     run(&mut conn, "commit").await;
     run(&mut other, free).await;
+}
+
+#[tokio::test]
+async fn what_nobody_reads_is_not_asked() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    run(&mut conn, &format!("{TEN}; create temporary table messages (body text)")).await;
+    let left = "select tollgate.balance('ten', 'k')::int";
+    let granted = "select tollgate.granted(tollgate.consume('ten', 'k'))";
+    for unread in [
+        format!("with asked as ({granted}) insert into pg_temp.messages values ('hello')"),
+        format!("insert into pg_temp.messages select 'hello' where exists ({granted})"),
+    ] {
+        run(&mut conn, &unread).await;
+        assert_eq!(one::<i32>(&mut conn, left).await, 10, "{unread}");
+    }
+    for (read, rest) in [
+        ("insert into pg_temp.messages select 'hello' from tollgate.consume('ten', 'k', 4) where granted", 6),
+        (
+            "with asked as (select granted from tollgate.consume('ten', 'k', 4))
+             insert into pg_temp.messages select 'hello' from asked where granted",
+            2,
+        ),
+        ("insert into pg_temp.messages select 'hello' from tollgate.consume('ten', 'k', 4) where granted", 2),
+    ] {
+        run(&mut conn, read).await;
+        assert_eq!(one::<i32>(&mut conn, left).await, rest, "{read}");
+    }
+    assert_eq!(one::<i64>(&mut conn, "select count(*) from pg_temp.messages").await, 4);
+}
+
+#[tokio::test]
+async fn a_policy_that_selects_charges_once_a_statement() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    run(&mut conn, TEN).await;
+    let role = world.role().await;
+    world
+        .sql(&format!(
+            "{}; create table public.posts (author text); grant all on public.posts to {role};
+             alter table public.posts enable row level security",
+            tollgate::migrate::grants(&role, tollgate::migrate::Callers::Applications)
+        ))
+        .await;
+    let mut inserting = world.admin().await;
+    run(&mut inserting, &format!("set role {role}")).await;
+    for (condition, author, charged) in [
+        ("(select (tollgate.consume('ten', current_setting('app.author'))).granted)", "once", 1),
+        ("(tollgate.consume('ten', author)).granted", "each", 4),
+    ] {
+        world.sql("drop policy if exists limited on public.posts").await;
+        world.sql(&format!("create policy limited on public.posts for insert with check ({condition})")).await;
+        let insert = format!(
+            "set app.author = '{author}'; insert into public.posts select '{author}' from generate_series(1, 4)"
+        );
+        run(&mut inserting, &insert).await;
+        let left = format!("select tollgate.balance('ten', '{author}')::int");
+        assert_eq!(one::<i32>(&mut conn, &left).await, 10 - charged, "{condition}");
+    }
+}
+
+#[tokio::test]
+async fn a_trigger_before_insert_charges_rows_that_a_conflict_drops() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    run(&mut conn, &format!("{TEN}; create table public.posts (author text, body text unique)")).await;
+    for (author, trigger, charged) in [
+        (
+            "before",
+            "before insert on public.posts for each row execute function tollgate.limit_rows('ten', 'author')",
+            3,
+        ),
+        ("after", "after insert on public.posts for each row execute function tollgate.limit_rows('ten', 'author')", 1),
+        (
+            "together",
+            "after insert on public.posts referencing new table as inserted for each statement
+             execute function tollgate.limit_inserts('ten', 'author')",
+            1,
+        ),
+    ] {
+        let insert = format!(
+            "truncate public.posts; insert into public.posts values ('x', 'a'), ('x', 'b');
+             create trigger limited {trigger};
+             insert into public.posts values ('{author}', 'a'), ('{author}', 'b'), ('{author}', 'c') on conflict do nothing;
+             drop trigger limited on public.posts"
+        );
+        run(&mut conn, &insert).await;
+        let left = format!("select tollgate.balance('ten', '{author}')::int");
+        assert_eq!(one::<i32>(&mut conn, &left).await, 10 - charged, "{trigger}");
+    }
+}
+
+#[tokio::test]
+async fn a_dump_of_data_alone_fires_the_triggers_when_it_is_restored() {
+    let world = World::new().await;
+    let mut conn = owner(&world).await;
+    let trigger = "create trigger limited before insert on public.posts for each row
+                   execute function tollgate.limit_rows('ten', 'author')";
+    run(&mut conn, &format!("{TEN}; create table public.posts (author text); {trigger}")).await;
+    run(&mut conn, "insert into public.posts values ('ada'), ('ada'), ('ada')").await;
+    let dumped = |options: &[&str]| {
+        let mut dump = Command::new(find_programs().unwrap().join("pg_dump"));
+        let dump = dump.args(["--data-only", "--inserts", "--table=public.posts", "--dbname", &world.url_of(OWNER)]);
+        let dump = dump.args(options).output().unwrap();
+        assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
+        let dump = String::from_utf8(dump.stdout).unwrap();
+        // What only psql understands.
+        dump.lines().filter(|line| !line.starts_with('\\')).collect::<Vec<_>>().join("\n")
+    };
+    let (plain, silent) = (dumped(&[]), dumped(&["--disable-triggers"]));
+    let aside = format!(
+        "alter table public.posts disable trigger limited; {plain}; alter table public.posts enable trigger limited"
+    );
+    for (restore, left) in [(&plain, 4), (&silent, 4), (&aside, 4)] {
+        run(&mut conn, "truncate public.posts").await;
+        world.sql(restore).await;
+        let told = "select tollgate.balance('ten', 'ada')::int || ' ' || (select count(*) from public.posts)";
+        assert_eq!(one::<String>(&mut conn, told).await, format!("{left} 3"), "{restore}");
+    }
+    assert_eq!(fails(&mut conn, &format!("set search_path = public; {plain}; {plain}")).await, "PT429");
 }
 
 /// The scene of docs/compare.md: all have read the count before the first of them may write.

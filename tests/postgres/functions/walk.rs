@@ -150,8 +150,8 @@ impl Call {
 /// What both can say.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
-    Granted { last: String, decided_at: Option<DateTime<Utc>> },
-    Denied { limit: String, remaining: String, retry_at: Option<DateTime<Utc>> },
+    Granted { last: String, decided_at: DateTime<Utc> },
+    Denied { limit: String, remaining: String, retry_at: Option<DateTime<Utc>>, decided_at: DateTime<Utc> },
     Done(String),
     Failed(String),
 }
@@ -343,7 +343,7 @@ impl Walk {
                 return match booked {
                     Ok(Decision::Granted(booked)) => {
                         let last = booked.ready_at.to_rfc3339();
-                        let decided_at = alone.then_some(booked.decided_at);
+                        let decided_at = booked.decided_at;
                         // A window takes back by the function only what is no debt.
                         let is_window = requests[0].limit().kind == LimitKind::FixedWindow;
                         let kept = alone && (!is_window || booked.ready_at <= booked.decided_at);
@@ -400,10 +400,10 @@ impl Walk {
                     [only] if self.dice.bool() => format!("_ask({}, {reserves}, false, {now})", one(only)),
                     several => format!("_ask_all({}, {reserves}, false, {now})", all(several)),
                 };
-                (format!("{DECISION} from tollgate.{from} d"), Some((reserves, requests.len() == 1)))
+                (format!("{DECISION} from tollgate.{from} d"), Some(reserves))
             }
             Call::Check(request) => {
-                (format!("{DECISION} from tollgate._ask({}, false, true, {now}) d", one(request)), Some((false, true)))
+                (format!("{DECISION} from tollgate._ask({}, false, true, {now}) d", one(request)), Some(false))
             }
             Call::Balance(request) => {
                 let of = request.clone().cost(Tokens::ZERO);
@@ -424,7 +424,7 @@ impl Walk {
         let told = sqlx::query(AssertSqlSafe(sql.clone())).persistent(false).fetch_one(conn).await;
         match told {
             Ok(row) => match reserves {
-                Some((reserves, alone)) => decision(&row, reserves, alone),
+                Some(reserves) => decision(&row, reserves),
                 None => Told::Done(row.get(0)),
             },
             Err(error) => {
@@ -441,7 +441,7 @@ fn taken(requests: &[Request], decision: Result<Decision, Error>) -> (Told, Opti
     match decision {
         Ok(Decision::Granted(grant)) => {
             let alone = requests.len() == 1;
-            let decided_at = alone.then_some(grant.decided_at);
+            let decided_at = grant.decided_at;
             let charged = Charged {
                 decided_at: grant.decided_at,
                 ready_at: grant.decided_at,
@@ -457,18 +457,24 @@ fn taken(requests: &[Request], decision: Result<Decision, Error>) -> (Told, Opti
 }
 
 fn refused(denied: &tollgate::Denied) -> Told {
-    Told::Denied { limit: denied.limit.to_string(), remaining: written(denied.remaining), retry_at: denied.retry_at }
+    Told::Denied {
+        limit: denied.limit.to_string(),
+        remaining: written(denied.remaining),
+        retry_at: denied.retry_at,
+        decided_at: denied.decided_at,
+    }
 }
 
-fn decision(row: &PgRow, reserves: bool, alone: bool) -> Told {
+fn decision(row: &PgRow, reserves: bool) -> Told {
     let instant = |column: &str| row.get::<Option<DateTime<Utc>>, _>(column);
     // Null for what is unlimited.
     let remaining = row.get::<Option<String>, _>("remaining").unwrap_or_else(|| written(Tokens::MAX));
     if row.get("granted") {
         let last = if reserves { instant("ready_at").unwrap().to_rfc3339() } else { remaining };
-        return Told::Granted { last, decided_at: alone.then(|| instant("decided_at").unwrap()) };
+        return Told::Granted { last, decided_at: row.get("decided_at") };
     }
-    Told::Denied { limit: row.get("refused_by"), remaining, retry_at: instant("retry_at") }
+    let (limit, retry_at, decided_at) = (row.get("refused_by"), instant("retry_at"), row.get("decided_at"));
+    Told::Denied { limit, remaining, retry_at, decided_at }
 }
 
 /// As `numeric` is written with six decimals.
