@@ -12,6 +12,7 @@ mod crash;
 mod failover;
 mod failure;
 mod hygiene;
+pub(crate) mod kinds;
 mod memory;
 pub(crate) mod observed;
 mod pooler;

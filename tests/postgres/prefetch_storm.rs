@@ -20,6 +20,7 @@ use tokio::time::{Instant, interval};
 use tollgate::{Decision, Gate, Limit, Limiter, MINUTE, SECOND, Source, migrate};
 use tollgate_embedded::Server;
 
+use crate::gate::kinds::{KIND, any_kind, next_kind};
 use crate::proxy::Proxy;
 use crate::world::soon;
 
@@ -186,6 +187,7 @@ impl Process {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["prefetch_storm::call_in_another_process", "--exact", "--ignored", "--nocapture"]);
         command.env(DATABASE, url).env(SOCKET, proxy.options().get_socket().unwrap()).env(SCENE, scene);
+        command.env(KIND, next_kind());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let (said, mut note) = (BufReader::new(child.stdout.take().unwrap()), note);
         // The last line of one that is killed may be cut.
@@ -234,7 +236,8 @@ async fn call_in_another_process() {
         callers.join_next().await.unwrap().unwrap();
         return;
     }
-    let gate = Gate::builder(pool).prefetch(MAX_AGE).build();
+    // Of whatever kind, with prefetch.
+    let gate = any_kind(&pool, MAX_AGE).await.prefetch(MAX_AGE).build();
     for caller in 0..CALLERS {
         let (gate, key) = (gate.clone(), KEYS[caller % KEYS.len()]);
         let limit = if key == "ephemeral" { LIMIT.ephemeral() } else { LIMIT };
@@ -243,6 +246,8 @@ async fn call_in_another_process() {
                 // What memory cannot pay whole gives back what lies there, just before it is charged.
                 let cost = if fastrand::u8(..10) == 0 { 40 } else { 2 };
                 let pause = match gate.consume(limit.key(key).cost(cost)).await {
+                    // Nothing was charged, and nothing is promised.
+                    Ok(Decision::Granted(grant)) if grant.source == Source::Degraded => Duration::from_millis(3),
                     Ok(Decision::Granted(grant)) => {
                         let (at, is_hit) = (grant.decided_at.timestamp_micros(), grant.source == Source::Prefetched);
                         // Whatever becomes of it, as much is spent, or more.

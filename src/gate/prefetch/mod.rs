@@ -86,8 +86,10 @@ struct Asked<'c> {
     tokens: Tokens,
     calls: u32,
     cost: Tokens,
-    /// Whether what is taken ahead is forfeited.
-    forfeits: bool,
+    /// Whether one of them raises the row.
+    replenishes: bool,
+    /// Whether the limit is defined in two ways.
+    differs: bool,
 }
 
 impl Prefetch {
@@ -170,7 +172,7 @@ impl Prefetch {
         for (hash, asked) in asked {
             let mut shard = self.write(hash);
             let Some(known) = self.know(&mut shard, hash, &asked, now) else { continue };
-            if asked.forfeits || known.limit != *asked.limit {
+            if asked.differs || known.limit != *asked.limit {
                 known.forfeit(asked.limit, now);
             }
             if known.demand.since() == now {
@@ -178,7 +180,8 @@ impl Prefetch {
             }
             known.demand.add(asked.tokens, asked.calls);
             before.extend(self.detach(known));
-            if asked.calls > 0 {
+            // A slice that is charged beside a raise would be forfeited.
+            if asked.calls > 0 && !asked.replenishes {
                 behind.extend(self.take_ahead(known, hash, asked.cost, now));
             }
         }
@@ -198,9 +201,11 @@ impl Prefetch {
                 tokens: Tokens::ZERO,
                 calls: 0,
                 cost: Tokens::ZERO,
-                forfeits: false,
+                replenishes: false,
+                differs: false,
             });
-            asked.forfeits |= replenishes || asked.limit != limit;
+            asked.replenishes |= replenishes;
+            asked.differs |= asked.limit != limit;
             if let Some(cost) = pays.filter(|_| is_servable) {
                 (asked.limit, asked.key, asked.cost) = (limit, key, cost);
                 asked.tokens = asked.tokens.checked_add(cost).unwrap_or(Tokens::MAX);

@@ -213,7 +213,7 @@ async fn a_slice_is_no_more_than_comes_back_in_a_short_time() {
 }
 
 #[tokio::test]
-async fn what_this_gate_has_raised_or_defined_anew_forfeits_the_rest() {
+async fn what_this_gate_raises_gives_back_first_and_what_it_defines_anew_forfeits_the_rest() {
     let stage = Stage::new(|gate| gate.prefetch(HOUR)).await;
     let anew: Limit = HOT.spec().with(|spec| spec.rate = Tokens::new(2)).try_into().unwrap();
     for round in 0..4 {
@@ -221,7 +221,7 @@ async fn what_this_gate_has_raised_or_defined_anew_forfeits_the_rest() {
         let (request, granted) = stage.filled(&HOT, &key).await;
         let held = stage.held(&request);
         let given = match round {
-            0 => stage.gate.credit(request.clone()).await.map(|_| 1).unwrap(),
+            0 => stage.gate.credit(request.clone()).await.map(|_| held + 1).unwrap(),
             1 => stage.gate.reset(request.clone()).await.map(|_| granted + held).unwrap(),
             2 => stage.gate.balance(anew.key(&*key)).await.map(|_| 0).unwrap(),
             _ => {
