@@ -180,7 +180,7 @@ pub enum Error {
         limit: Cow<'static, str>,
     },
     /// A gate's pool had no connection to give for [`acquire_timeout`](crate::GateBuilder::acquire_timeout), though the
-    /// server answers. Nothing was taken.
+    /// server answers: others hold them all. Nothing was taken.
     #[cfg(feature = "postgres")]
     #[error(
         "the pool had no connection for limit {limit:?} in time, though the server answers (enlarge the pool, hold its \

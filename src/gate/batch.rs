@@ -118,10 +118,14 @@ impl Batch {
             self.answer_rest(shared, &error);
             if !error.leaves_connection() {
                 shared.broke();
+                if error.is_timeout() {
+                    shared.outage.suspect(&error);
+                }
                 let silent = |since| Left::Silent(connection, since, error);
                 return self.silent_since.map_or(Left::Gone, silent);
             }
         }
+        shared.outage.heard();
         connection.finished();
         Left::Sound(connection)
     }

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::Gate;
 use super::clock::Clock;
 use super::fallback::{Fallback, OnFailure};
+use super::outage::Outage;
 use super::prefetch::{Ages, Prefetch};
 use super::refusals::Refusals;
 use super::shared::{Settings, Shared};
@@ -187,8 +188,9 @@ impl GateBuilder {
     ///
     /// If the server is silent for so long, the gate asks it over a second connection. If the server is not at work on
     /// the statement, the first connection is cut off, as by a router that forgot it: the gate leaves that connection,
-    /// and closes those that lie idle in the pool. If the server is at work, or does not answer there either, the gate
-    /// waits for it for up to a minute, and the callers get the error meanwhile.
+    /// and closes those that lie idle in the pool. If the server is at work, the gate waits for it for up to a minute,
+    /// and the callers get the error meanwhile. If it does not answer there either, the outage is known
+    /// ([`OnFailure`]).
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
         self.settings.statement_timeout = timeout.max(Duration::from_millis(1));
         self
@@ -196,10 +198,15 @@ impl GateBuilder {
 
     /// How long to wait for a connection; five seconds by default, and never longer than the pool itself says.
     ///
-    /// If the server is away, callers wait so long, because sqlx tries to connect until then. If the server does not
-    /// even refuse, they wait up to twice as long: the gate tries a connection beside the pool, because a pool in full
-    /// use is another error, [`Error::PoolExhausted`](crate::Error::PoolExhausted). With another policy than
-    /// [`OnFailure::Closed`] a fraction of a second may suit better.
+    /// If the server is away, the first callers wait so long, because sqlx tries to connect until then. If the server
+    /// does not even refuse, they wait up to half as long again: the gate tries a connection beside the pool, because a
+    /// pool in full use is another error, [`Error::PoolExhausted`](crate::Error::PoolExhausted). Then the outage is
+    /// known, and nobody waits ([`OnFailure`]). With another policy than [`OnFailure::Closed`] a fraction of a second
+    /// may suit better.
+    ///
+    /// The pool asks an idle connection whether it is alive before it hands it out. If there is no answer within a
+    /// second, or a quarter of this time, and a connection beside the pool works, the gate closes the idle ones, and
+    /// the pool opens another.
     pub fn acquire_timeout(mut self, timeout: Duration) -> Self {
         self.settings.acquire_timeout = timeout;
         self
@@ -260,6 +267,7 @@ impl GateBuilder {
         let (parts, closed) = (self.settings.backend.parts, watch::Sender::new(false));
         let shared = Shared {
             width,
+            outage: Arc::new(Outage::new(self.pool.clone(), self.settings.statement_timeout)),
             pool: self.pool,
             settings: self.settings,
             refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),

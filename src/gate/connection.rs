@@ -1,8 +1,16 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how long a connection is waited for is told by the monotonic clock; what time it is, by the database"
+)]
+
 use std::ops::{Deref, DerefMut};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use futures_util::future::{Either, select};
 use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _};
+use tokio::time::{sleep, timeout};
 
 use super::shared::Shared;
 use crate::error::{Error, Step};
@@ -16,27 +24,86 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Waits for a connection, in the pool's queue.
-    ///
-    /// Where the pool had none in time, sqlx says the same of a crowd and of a server that is gone. A connection beside
-    /// the pool tells the two apart.
+    /// Waits for a connection, in the pool's queue; not where the server is known to be silent.
     pub(super) async fn acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
-        let failed = |source| database(Step::Acquire, limit, source);
-        let patience = shared.settings.acquire_timeout;
-        match tokio::time::timeout(patience, shared.pool.acquire()).await {
-            Ok(Ok(inner)) => {
-                // One that replaces another, which the pool found broken. It may also be the pool's first one.
-                if inner.cached_statements_size() == 0 {
-                    shared.broke();
-                }
-                return Ok(Self { inner, sound: true });
+        let mut outage = shared.outage.listen();
+        loop {
+            if let Some(error) = shared.outage.known() {
+                return Err(error.concerning(&limit.to_owned().into()));
             }
-            Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => {}
-            Ok(Err(source)) => return Err(failed(source)),
+            let acquired = pin!(Self::try_acquire(shared, limit));
+            match select(acquired, pin!(outage.changed())).await {
+                Either::Left((acquired, _)) => return acquired,
+                // Another try: the answer that the pool waits for may be lost.
+                Either::Right(((), _)) => {}
+            }
         }
-        connect(shared, patience).await.map_err(failed)?;
+    }
+
+    /// Waits for a connection, and finds out why there is none.
+    ///
+    /// sqlx reports a crowd and a server that is gone by the same error. It also asks an idle connection whether that is
+    /// alive, and waits for the answer without an end. So the gate tries a connection beside the pool. It tries early
+    /// where one was idle: then there is no crowd, and the idle one may be cut off.
+    async fn try_acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
+        let failed = |source| database(Step::Acquire, limit, source);
+        let (pool, patience) = (&shared.pool, shared.settings.acquire_timeout);
+        let started = Instant::now();
+        let had_idle = pool.num_idle() > 0;
+        let pause = if had_idle { LOOK.min(patience / 4) } else { patience / 2 };
+        let look = async || (shared.outage.now(), connect(shared, patience).await.map(drop));
+        let mut early = pin!(async {
+            sleep(pause).await;
+            look().await
+        });
+        let mut beside = None;
+        loop {
+            let left = patience.saturating_sub(started.elapsed());
+            let mut acquired = pin!(timeout(left, pool.acquire()));
+            let acquired = match beside {
+                Some(_) => acquired.await,
+                None => match select(acquired.as_mut(), early.as_mut()).await {
+                    Either::Left((acquired, _)) => acquired,
+                    Either::Right((found, _)) => {
+                        let is_cut_off = had_idle && found.1.is_ok();
+                        beside = Some(found);
+                        if is_cut_off {
+                            close_idle(pool);
+                            continue;
+                        }
+                        acquired.await
+                    }
+                },
+            };
+            match acquired {
+                Ok(Ok(inner)) => {
+                    // One that replaces another, which the pool found broken. It may also be the pool's first one.
+                    if inner.cached_statements_size() == 0 {
+                        shared.broke();
+                    }
+                    return Ok(Self { inner, sound: true });
+                }
+                Ok(Err(sqlx::Error::PoolTimedOut)) | Err(_) => break,
+                Ok(Err(source)) => return Err(failed(source)),
+            }
+        }
+        let (asked, found) = match beside {
+            Some(found) if found.1.is_err() || !had_idle => found,
+            _ => look().await,
+        };
+        match found.map_err(failed) {
+            // Others were answered meanwhile: it only takes no connection more.
+            Err(error) if error.is_outage() && shared.outage.has_heard(asked) => {}
+            Err(error) => {
+                if error.is_outage() {
+                    shared.outage.confirm(&error);
+                }
+                return Err(error);
+            }
+            Ok(()) => {}
+        }
         // No crowd leaves any idle. One of them may have kept the pool waiting for its answer.
-        close_idle(&shared.pool);
+        close_idle(pool);
         Err(Error::PoolExhausted { limit: limit.to_owned().into() })
     }
 
@@ -71,7 +138,7 @@ impl Connection {
     pub(super) async fn give_back(mut self, shared: &Shared) {
         let returned = self.inner.return_to_pool();
         // Dropped in the middle of the question, it is closed, and its place in the pool is free.
-        let _ = tokio::time::timeout(shared.settings.statement_timeout, returned).await;
+        let _ = timeout(shared.settings.statement_timeout, returned).await;
     }
 }
 
@@ -100,16 +167,21 @@ impl Drop for Connection {
 /// A connection beside the pool, for as long as it takes to see whether the server answers.
 async fn connect(shared: &Shared, patience: Duration) -> Result<PgConnection, sqlx::Error> {
     let options = shared.pool.connect_options();
-    tokio::time::timeout(patience, options.connect()).await.unwrap_or_else(|_| Err(timed_out()))
+    timeout(patience, options.connect()).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
 /// Returns once the server answers over a connection beside the pool, and is not at work on a statement that has been
-/// silent since this instant: so the connection of the statement is cut off. Else never returns.
+/// silent since this instant: so the connection of the statement is cut off. Asks again once an outage is over. Else
+/// never returns.
 pub(super) async fn cut_off(shared: &Shared, silent_since: Instant) {
-    let patience = shared.settings.statement_timeout;
-    match tokio::time::timeout(patience, is_at_work(shared, silent_since)).await {
-        Ok(Ok(false)) => close_idle(&shared.pool),
-        _ => std::future::pending().await,
+    let (patience, mut outage) = (shared.settings.statement_timeout, shared.outage.listen());
+    loop {
+        let look = pin!(timeout(patience, is_at_work(shared, silent_since)));
+        match select(look, pin!(outage.over())).await {
+            Either::Left((Ok(Ok(false)), _)) => return close_idle(&shared.pool),
+            Either::Left((_, over)) => over.await,
+            Either::Right(((), _)) => {}
+        }
     }
 }
 
@@ -132,7 +204,7 @@ async fn is_at_work(shared: &Shared, silent_since: Instant) -> Result<bool, sqlx
 }
 
 /// Closes connections that lie idle in the pool, since they may be cut off: then each of them would cost a timeout.
-fn close_idle(pool: &PgPool) {
+pub(super) fn close_idle(pool: &PgPool) {
     for _ in 0..pool.num_idle() {
         drop(pool.try_acquire().map(PoolConnection::detach));
     }
@@ -146,5 +218,8 @@ pub(super) async fn within<T>(
     asked: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let gave_up = |_| Err(database(step, limit, timed_out()));
-    tokio::time::timeout(patience, asked).await.unwrap_or_else(gave_up)
+    timeout(patience, asked).await.unwrap_or_else(gave_up)
 }
+
+/// How long an idle connection may take to answer the pool before the gate looks whether a new one would be sooner.
+const LOOK: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ use crate::tokens::Tokens;
 ///
 /// An outage is one of these:
 ///
-/// - No connection can be opened: the server is away, starts up or shuts down.
+/// - No connection can be opened: the server is away, starts up or shuts down, or PgBouncer says so of it or of itself.
 /// - A connection breaks, or the server does not answer in time or cancels the statement.
 /// - The server takes no writes: it is a standby or read-only, or its disk is full or fails.
 /// - Citus has lost a node that the call needs.
@@ -26,7 +26,18 @@ use crate::tokens::Tokens;
 /// Everything else stays an error: a full pool, a full queue, a locked row and too many connections, because a crowd
 /// must not open the gate; missing rights or tables, a password that is refused and a wrong setting, because nobody
 /// would notice; bad input, and what the database objects to in a key or a row; a pool that is closed; and
-/// [`Error::OutcomeUnknown`], because the tokens may have been taken.
+/// [`Error::OutcomeUnknown`], because the tokens may have been taken. A refusal that a pooler answers is one of these,
+/// unless its words say that a server is away.
+///
+/// # Silence
+///
+/// A statement that is not answered within [`statement_timeout`](crate::GateBuilder::statement_timeout), or a
+/// connection that cannot be opened within about [`acquire_timeout`](crate::GateBuilder::acquire_timeout), is an outage
+/// for its callers. If the server does not answer a connection beside the pool within half a second either, nor another
+/// statement, then the outage is *known*: the policy answers every call at once. Under [`Closed`](Self::Closed) each
+/// call gets the error at once, and so does a call that no policy answers: nobody queues for a server that is known to
+/// be silent. The error is retryable, so pause before you retry. Until the server answers, the gate asks it over at most
+/// two connections beside the pool. About half a second after the server is back, the database decides again.
 ///
 /// All other verbs always fail closed. Each answer without the database has [`Source::Degraded`], charges nothing, and
 /// leaves a `tracing` event at level `warn`.

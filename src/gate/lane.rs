@@ -41,9 +41,13 @@ impl Lane {
         Self { shared, blocked, queue: Mutex::default() }
     }
 
-    /// Queues a call, or says that the queue is full.
+    /// Queues a call, or says that the queue is full or the server silent.
     pub(super) fn submit(self: &Arc<Self>, call: QueuedCall) -> Result<(), Error> {
         let mut queue = self.queue();
+        // Under the lock, so that who is queued before an outage is known is refused when it is.
+        if let Some(error) = self.shared.outage.known() {
+            return Err(error.concerning(call.reply.limit()));
+        }
         if !queue.has_room(&call, self.shared.settings.queue) {
             return Err(call.reply.overloaded());
         }
@@ -102,6 +106,46 @@ impl Lane {
         }
     }
 
+    /// Decides what is queued, over this connection or another: what is left of it.
+    async fn decide(&self, idle: Option<Connection>, limit: &Text) -> Option<Connection> {
+        // First the connection, then the batch: whoever comes while the lane waits for the one is in the other.
+        let connection = match idle {
+            Some(connection) => Ok(connection),
+            None => Connection::acquire(&self.shared, limit.as_str()).await,
+        };
+        let connection = match connection {
+            Ok(connection) => connection,
+            // It is the answer to all who wait: nobody waits as long again for the same.
+            Err(error) => {
+                self.shared.broke();
+                self.refuse(&error);
+                return None;
+            }
+        };
+        let divide = |plan: &Plan, calls| self.blocked.divide(plan, calls);
+        let decided = async { self.next_batch().run(&self.shared, divide, connection).await };
+        // A batch that panics has told its callers by being dropped. Those behind it go on.
+        let decided = AssertUnwindSafe(decided).catch_unwind().await;
+        let (left, blocked) = decided.unwrap_or((Left::Gone, Vec::new()));
+        self.blocked.add(blocked);
+        match left {
+            Left::Sound(connection) => connection.unless_wanted(&self.shared).await,
+            Left::Silent(connection, since, error) => self.wait_out(connection, since, &error).await,
+            Left::Gone => None,
+        }
+    }
+
+    /// Does so, and refuses those who are queued meanwhile where an outage becomes known.
+    async fn unless_silent<T>(&self, decided: impl Future<Output = T>) -> T {
+        let (mut decided, mut outage) = (pin!(decided), self.shared.outage.listen());
+        loop {
+            match select(decided.as_mut(), pin!(outage.known())).await {
+                Either::Left((decided, _)) => return decided,
+                Either::Right((error, _)) => self.refuse(&error),
+            }
+        }
+    }
+
     /// Waits for a server that did not answer in time. A closed connection would leave the server at work, and the next
     /// connection would wait as well: a table that is locked for an hour would use up all connections. Whoever comes
     /// meanwhile gets the error. Only a connection that is cut off is left at once.
@@ -136,31 +180,7 @@ impl Lane {
 async fn work(lane: Arc<Lane>, worker: Worker<impl FnMut()>) {
     let mut idle = None;
     while let Some(limit) = lane.next_limit() {
-        // First the connection, then the batch: whoever comes while the lane waits for the one is in the other.
-        let connection = match idle.take() {
-            Some(connection) => Ok(connection),
-            None => Connection::acquire(&lane.shared, limit.as_str()).await,
-        };
-        match connection {
-            Ok(connection) => {
-                let divide = |plan: &Plan, calls| lane.blocked.divide(plan, calls);
-                let decided = async { lane.next_batch().run(&lane.shared, divide, connection).await };
-                // A batch that panics has told its callers by being dropped. Those behind it go on.
-                let decided = AssertUnwindSafe(decided).catch_unwind().await;
-                let (left, blocked) = decided.unwrap_or((Left::Gone, Vec::new()));
-                lane.blocked.add(blocked);
-                idle = match left {
-                    Left::Sound(connection) => connection.unless_wanted(&lane.shared).await,
-                    Left::Silent(connection, since, error) => lane.wait_out(connection, since, &error).await,
-                    Left::Gone => None,
-                };
-            }
-            // It is the answer to all who wait: nobody waits as long again for the same.
-            Err(error) => {
-                lane.shared.broke();
-                lane.refuse(&error);
-            }
-        }
+        idle = lane.unless_silent(lane.decide(idle.take(), &limit)).await;
         // Those who were answered get their turn before the next batch: if they ask again, they are in it. Once is
         // not enough: another thread of the runtime may have taken some of them over.
         tokio::task::yield_now().await;

@@ -9,6 +9,7 @@ mod groups;
 mod hand_over;
 mod lane;
 mod lease;
+mod outage;
 mod prefetch;
 mod queue;
 mod reaping;
@@ -623,7 +624,14 @@ impl Gate {
         if call.is_held() {
             reply.owe(self.inner.shared.owing());
         }
-        self.inner.switchboard.lane(&call).submit(QueuedCall { call, reply, blocked_since: None })?;
+        let queued = QueuedCall { call, reply, blocked_since: None };
+        if let Err(error) = self.inner.switchboard.lane(&queued.call).submit(queued) {
+            if error.is_outage() {
+                // Who tries again without a pause must not keep the runtime from the task that asks the server.
+                tokio::task::yield_now().await;
+            }
+            return Err(error);
+        }
         answer.await.expect("a reply is sent even when it is dropped")
     }
 }

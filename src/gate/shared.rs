@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use super::clock::Clock;
 use super::fallback::Fallback;
+use super::outage::Outage;
 use super::prefetch::Prefetch;
 use super::refusals::Refusals;
 use super::tally::Tally;
@@ -23,6 +24,7 @@ pub(super) struct Shared {
     pub(super) refusals: Option<Refusals>,
     pub(super) prefetch: Option<Arc<Prefetch>>,
     pub(super) fallback: Fallback,
+    pub(super) outage: Arc<Outage>,
     pub(super) tally: Option<Tally>,
     pub(super) overrides: Option<Overrides>,
     pub(super) width: Width,

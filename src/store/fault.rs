@@ -6,6 +6,7 @@ use std::{io, slice};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::PgDatabaseError;
 
+use super::pooler::Said;
 use super::wire::Corrupt;
 use crate::call_name::CallName;
 use crate::error::{Error, Step};
@@ -88,9 +89,11 @@ impl Error {
     /// True for lost races (serialization failures 40001, deadlocks 40P01, an id that another call used first 23505),
     /// for waits that were cut short ([`Error::Locked`], lock timeouts 55P03, cancelled statements 57014), for crowds
     /// ([`Error::Overloaded`], [`Error::PoolExhausted`], too many connections 53300), for servers that shut down or
-    /// start up, and for lost connections, also those of Citus to its nodes. False for [`Error::OutcomeUnknown`], which
-    /// may have been carried out, for [`Error::ReadOnly`], as the same connection leads to the same server again, and
-    /// for a pool that is closed.
+    /// start up, and for lost connections, also those of Citus to its nodes. Of what a pooler says under a code of its
+    /// own (08P01), true for what PgBouncer says of crowds and of servers that are away. False for
+    /// [`Error::OutcomeUnknown`], which may have been carried out, for [`Error::ReadOnly`], as the same connection leads
+    /// to the same server again, for a pool that is closed, and for whoever refuses a password, a user, a database or a
+    /// setting.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -149,16 +152,22 @@ impl Error {
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Self::ReadOnly { .. } => true,
-            Self::Database { source, .. } if is_crowded(source) => false,
             Self::Database { step, source, .. } => {
-                matches!(**source, sqlx::Error::Io(_))
+                matches!(&**source, sqlx::Error::Io(error) if !is_of_this_machine(error))
                     || is_broken_off(*step, source)
-                    || is_about_the_connection(source)
                     || is_about_a_node(source)
-                    || matches!(code(source).as_deref(), Some("53100" | "57014" | "58030"))
+                    || pooler_said(source) == Some(Said::Away)
+                    || code(source)
+                        .is_some_and(|code| is_an_end(&code) || matches!(&*code, "53100" | "57014" | "57P03" | "58030"))
             }
             _ => false,
         }
+    }
+
+    /// Whether a pooler says that it cannot log in to the server, which may be away or refuse: no outage by itself, and
+    /// no end of one that is known.
+    pub(crate) fn is_failing_login(&self) -> bool {
+        matches!(self, Self::Database { source, .. } if pooler_said(source) == Some(Said::Failing))
     }
 
     /// The same, of a wait for a row that came to nothing.
@@ -206,9 +215,9 @@ impl Error {
         }
     }
 
-    /// Whether the server did not answer in time.
+    /// Whether the server did not answer in time, also to a commit.
     pub(crate) fn is_timeout(&self) -> bool {
-        matches!(self, Self::Database { source, .. }
+        matches!(self, Self::Database { source, .. } | Self::OutcomeUnknown { source: Some(source), .. }
             if matches!(&**source, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut))
     }
 
@@ -231,18 +240,41 @@ impl Error {
 fn is_passing(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Database(_) => {
-            is_about_the_connection(error)
-                || is_about_a_node(error)
-                || matches!(code(error).as_deref(), Some("40001" | "40P01" | "23505" | "53300" | "55P03" | "57014"))
+            is_about_a_node(error)
+                || pooler_said(error).is_some_and(|said| said != Said::Refused)
+                || code(error).is_some_and(|code| {
+                    let races = ["40001", "40P01", "23505", "55P03", "57014"];
+                    let lost = ["08000", "08001", "08003", "08006"];
+                    is_an_end(&code)
+                        || races.contains(&&*code)
+                        || lost.contains(&&*code)
+                        || matches!(&*code, "53300" | "57P03")
+                })
         }
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => true,
         _ => false,
     }
 }
 
-/// Whether the server went away in the middle of the handshake, of which the driver says no more than this.
+/// Whether the server went away in the middle of the handshake, of which the driver says no more than this. Any other
+/// byte is an answer, such as that of a server or a pooler that takes no more connections.
 fn is_broken_off(step: Step, error: &sqlx::Error) -> bool {
-    step == Step::Acquire && matches!(error, sqlx::Error::Protocol(_))
+    step == Step::Acquire
+        && matches!(error, sqlx::Error::Protocol(said) if said == "unexpected response from SSLRequest: 0x00")
+}
+
+/// Whether this machine could not ask: it has too many files open, or no port or right to connect. So does TLS that
+/// finds fault with the other side. None of it says that the server is away.
+fn is_of_this_machine(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        AddrInUse, AddrNotAvailable, InvalidData, InvalidInput, OutOfMemory, PermissionDenied, Unsupported,
+    };
+    // ENFILE and EMFILE, which have no kind.
+    matches!(error.raw_os_error(), Some(23 | 24))
+        || matches!(
+            error.kind(),
+            AddrInUse | AddrNotAvailable | InvalidData | InvalidInput | OutOfMemory | PermissionDenied | Unsupported
+        )
 }
 
 /// Whether PostgreSQL says that the statement failed, and goes on.
@@ -250,26 +282,25 @@ fn is_about_the_statement(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some() && !is_about_the_connection(error)
 }
 
-/// Whether PostgreSQL speaks of the connection (class 08), of ending it because it was idle (25P03, 57P05), or of
-/// itself stopping or starting (57P01 to 57P03).
+/// Whether the connection is over by what was said: class 08, what ended it, and a server that takes none.
 fn is_about_the_connection(error: &sqlx::Error) -> bool {
-    code(error)
-        .is_some_and(|code| matches!(&*code, "25P03" | "57P01" | "57P02" | "57P03" | "57P05") || code.starts_with("08"))
+    code(error).is_some_and(|code| is_an_end(&code) || &*code == "57P03" || code.starts_with("08"))
 }
 
-/// Whether PostgreSQL, or PgBouncer in its own words, has more connections than it takes.
-fn is_crowded(error: &sqlx::Error) -> bool {
-    let words = ["max_client_conn", "query_wait_timeout"];
-    let says = |error: &dyn DatabaseError| words.iter().any(|words| error.message().contains(words));
-    match code(error).as_deref() {
-        Some("53300") => true,
-        Some("08P01") => error.as_database_error().is_some_and(says),
-        _ => false,
-    }
+/// Whether PostgreSQL ended the connection, because it was idle (25P03, 57P05), or because it stops or somebody asked
+/// for it (57P01, 57P02).
+fn is_an_end(code: &str) -> bool {
+    matches!(code, "25P03" | "57P01" | "57P02" | "57P05")
 }
 
-/// Whether Citus says, in English, that it has lost a node: an internal error (XX000) or one of its disk (58030) to
-/// PostgreSQL, with the words of libpq, of the node that exits, or its own.
+/// What a pooler says, if it is one that speaks.
+fn pooler_said(error: &sqlx::Error) -> Option<Said> {
+    let error = error.as_database_error()?;
+    (error.code()? == "08P01").then(|| Said::of(error.message()))
+}
+
+/// Whether Citus says, in English, that it has lost a node: a lost connection (08006), an internal error (XX000) or one
+/// of its disk (58030) to PostgreSQL, with the words of libpq, of the node that exits, or its own.
 fn is_about_a_node(error: &sqlx::Error) -> bool {
     let words = [
         "marked as essential",
@@ -281,7 +312,7 @@ fn is_about_a_node(error: &sqlx::Error) -> bool {
         "unexpected postmaster exit",
     ];
     let says = |error: &dyn DatabaseError| words.iter().any(|words| error.message().contains(words));
-    matches!(code(error).as_deref(), Some("XX000" | "58030")) && error.as_database_error().is_some_and(says)
+    matches!(code(error).as_deref(), Some("08006" | "58030" | "XX000")) && error.as_database_error().is_some_and(says)
 }
 
 /// Whether a schema, table or column is undefined.
@@ -325,4 +356,41 @@ fn routine<'e>(error: &'e (dyn DatabaseError + 'static)) -> Option<&'e str> {
 
 fn code(error: &sqlx::Error) -> Option<Cow<'_, str>> {
     error.as_database_error()?.code()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_outage(source: sqlx::Error) -> bool {
+        database(Step::Acquire, "one", source).is_outage()
+    }
+
+    #[test]
+    fn only_silence_in_the_handshake_is_an_outage() {
+        assert!(is_outage(sqlx::Error::Protocol("unexpected response from SSLRequest: 0x00".to_owned())));
+        for said in ["unexpected response from SSLRequest: 0x45", "unsupported authentication method: Gss"] {
+            assert!(!is_outage(sqlx::Error::Protocol(said.to_owned())), "{said}");
+        }
+        assert!(!is_outage(sqlx::Error::Tls("server does not support TLS".into())));
+        assert!(!is_outage(sqlx::Error::PoolClosed));
+    }
+
+    #[test]
+    fn what_this_machine_cannot_do_is_no_outage() {
+        use io::ErrorKind::{
+            AddrNotAvailable, ConnectionRefused, ConnectionReset, HostUnreachable, InvalidData, NotFound,
+            PermissionDenied, TimedOut, UnexpectedEof,
+        };
+        for kind in [ConnectionRefused, ConnectionReset, HostUnreachable, NotFound, TimedOut, UnexpectedEof] {
+            assert!(is_outage(io::Error::from(kind).into()), "{kind:?}");
+        }
+        for kind in [AddrNotAvailable, InvalidData, PermissionDenied] {
+            assert!(!is_outage(io::Error::from(kind).into()), "{kind:?}");
+        }
+        // Too many open files, in the process and in all.
+        for number in [23, 24] {
+            assert!(!is_outage(io::Error::from_raw_os_error(number).into()), "{number}");
+        }
+    }
 }

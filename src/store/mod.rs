@@ -15,8 +15,10 @@ mod columns;
 mod fault;
 mod found;
 pub(crate) mod overrides;
+mod pooler;
 mod wire;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::postgres::PgRow;
@@ -138,12 +140,29 @@ impl<'c> Store<'c> {
     async fn fetch<'q>(&mut self, query: impl Execute<'q, Postgres> + 'q) -> Result<Vec<PgRow>, sqlx::Error> {
         let statement = Statement { query, named: !self.backend.unnamed };
         if !self.wraps || self.conn.is_in_transaction() {
-            return self.conn.fetch_all(statement).await;
+            let rows = self.conn.fetch_all(statement).await;
+            if !self.backend.unnamed && rows.is_ok() && self.conn.cached_statements_size() == 0 {
+                tell_of_leak();
+            }
+            return rows;
         }
         let mut tx = self.conn.begin().await?;
         let rows = tx.fetch_all(statement).await?;
         tx.commit().await?;
         Ok(rows)
+    }
+}
+
+/// Says once that a connection keeps no statement: sqlx 0.9 then prepares one under a new name for each call, and never
+/// closes it.
+#[cold]
+fn tell_of_leak() {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if !IS_TOLD.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            "statement_cache_capacity(0) leaves a prepared statement in the server at each call: say \
+             unnamed_statements() instead"
+        );
     }
 }
 

@@ -35,7 +35,20 @@ impl PgBouncer {
     }
 
     fn with(url: &str, servers: u32, statements: u32) -> Self {
+        Self::set_up(url, servers, statements, "", |_| {})
+    }
+
+    /// The same with more settings, each in a line of its own, and with users that log in by these lines.
+    pub(crate) fn configured(url: &str, servers: u32, settings: &str, users: Option<&str>) -> Self {
+        let by_password = users.map_or(String::new(), |_| "auth_type = md5\nauth_file = users\n".to_owned());
+        Self::set_up(url, servers, 0, &format!("{by_password}{settings}\n"), |directory| {
+            fs::write(directory.join("users"), users.unwrap_or_default()).unwrap();
+        })
+    }
+
+    fn set_up(url: &str, servers: u32, statements: u32, settings: &str, prepare: impl FnOnce(&Path)) -> Self {
         let directory = new_directory();
+        prepare(&directory);
         let server = url.parse::<PgConnectOptions>().unwrap();
         let socket = server
             .get_socket()
@@ -45,6 +58,8 @@ impl PgBouncer {
         if follows_named_statements() {
             writeln!(ini, "max_prepared_statements = {statements}").unwrap();
         }
+        // The last one counts.
+        ini.push_str(settings);
         fs::write(directory.join("pgbouncer.ini"), ini).unwrap();
 
         let mut command = Command::new("/bin/sh");
@@ -64,6 +79,11 @@ impl PgBouncer {
     /// Where to connect.
     pub(crate) fn url(&self, database: &str) -> String {
         format!("postgres://postgres@localhost:{PORT}/{database}?host={}", self.directory.display())
+    }
+
+    /// The same as another user.
+    pub(crate) fn url_as(&self, user: &str, password: &str, database: &str) -> String {
+        format!("postgres://{user}:{password}@localhost:{PORT}/{database}?host={}", self.directory.display())
     }
 
     /// Ends it by `SIGKILL`.
@@ -160,11 +180,16 @@ fn user(directory: &Path, socket: Option<&Path>) -> Option<(u32, u32)> {
 
 /// Whether the program that is installed can follow named statements: from 1.21 on.
 pub(crate) fn follows_named_statements() -> bool {
+    version() >= 21
+}
+
+/// The version of the program that is installed, behind the first dot.
+pub(crate) fn version() -> u32 {
     let told = Command::new(program()).arg("--version").output().unwrap().stdout;
     let told = String::from_utf8(told).unwrap();
     let version =
         told.lines().next().and_then(|line| line.strip_prefix("PgBouncer 1.")).unwrap_or_else(|| panic!("{told}"));
-    version.split('.').next().unwrap().parse::<u32>().unwrap() >= 21
+    version.split('.').next().unwrap().parse().unwrap()
 }
 
 fn program() -> PathBuf {

@@ -83,6 +83,27 @@ impl Proxy {
         self.wire.stranded.send_modify(|stranded| *stranded += 1);
     }
 
+    /// Swallows everything in both directions, as a network that is gone does: connections stand, also new ones, and
+    /// nothing passes. What is swallowed stays lost.
+    pub(crate) fn swallow(&self) {
+        self.wire.swallowing.store(true, Ordering::SeqCst);
+    }
+
+    /// Swallows nothing any more.
+    pub(crate) fn pass_on(&self) {
+        self.wire.swallowing.store(false, Ordering::SeqCst);
+    }
+
+    /// How many statements were sent, whether they passed or not.
+    pub(crate) fn sent(&self) -> u64 {
+        self.wire.sent.load(Ordering::SeqCst)
+    }
+
+    /// How many connections were made.
+    pub(crate) fn connections(&self) -> u64 {
+        self.wire.connections.load(Ordering::SeqCst)
+    }
+
     /// Leads new connections to another server. Those that stand still lead to the one before.
     pub(crate) fn lead_to(&self, url: &str) {
         *self.server.lock().unwrap() = url.parse().unwrap();
@@ -135,6 +156,9 @@ struct Wire {
     cutting: AtomicBool,
     /// How many connections broke so.
     lost_answers: AtomicU64,
+    swallowing: AtomicBool,
+    sent: AtomicU64,
+    connections: AtomicU64,
 }
 
 impl Wire {
@@ -146,6 +170,11 @@ impl Wire {
             let length = from.read_u32().await?;
             let mut body = vec![0; length as usize - 4];
             from.read_exact(&mut body).await?;
+            self.sent.fetch_add(matches!(kind, Some(EXECUTE | QUERY)).into(), Ordering::SeqCst);
+            if self.swallowing.load(Ordering::SeqCst) {
+                kind = Some(from.read_u8().await?);
+                continue;
+            }
             self.pass().await;
             if let Some(kind) = kind {
                 to.write_u8(kind).await?;
@@ -169,6 +198,9 @@ impl Wire {
             let length = from.read(&mut buffer).await?;
             if length == 0 {
                 return Ok(());
+            }
+            if self.swallowing.load(Ordering::SeqCst) {
+                continue;
             }
             if self.statements.load(Ordering::SeqCst) < self.last_heard.load(Ordering::SeqCst) {
                 to.write_all(&buffer[..length]).await?;
@@ -210,6 +242,7 @@ impl Drop for Held<'_> {
 async fn serve(listener: UnixListener, server: Arc<Mutex<PgConnectOptions>>, wire: Arc<Wire>) {
     while let Ok((client, _)) = listener.accept().await {
         let (wire, server) = (wire.clone(), server.lock().unwrap().clone());
+        wire.connections.fetch_add(1, Ordering::SeqCst);
         let path = server
             .get_socket()
             .cloned()

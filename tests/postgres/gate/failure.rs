@@ -401,7 +401,7 @@ async fn one_corrupt_row_is_an_error_for_those_who_ask_it_and_for_no_one_else() 
 
 /// Events, as one line each.
 #[derive(Clone, Debug, Default)]
-struct Events(Arc<Mutex<Vec<(Level, String)>>>);
+pub(super) struct Events(pub(super) Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Subscriber for Events {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sqlx::{Connection, PgConnection, PgPool};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection, Executor, PgConnection, PgPool, Row};
 use tokio::task::JoinSet;
 use tollgate::{Error, Gate, GateBuilder, Limit, MINUTE, OnFailure, SECOND, Source, Tokens};
+use tracing::Level;
 
 use super::crash::Told;
-use super::stage::{EVER, pool, soon};
+use super::failure::Events;
+use super::stage::{EVER, one_connection, pool, soon};
 use crate::pgbouncer::PgBouncer;
 use crate::world::World;
 
@@ -119,6 +122,36 @@ async fn a_gate_with_named_statements_says_what_to_do() {
     let unnamed = named(&third).unnamed_statements().build();
     let grant = soon(unnamed.consume(DURABLE.key("k"))).await.unwrap().granted().unwrap();
     assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(98)));
+}
+
+/// Many set the driver's cache to none for a pooler. Then each call leaves a statement in the server, until somebody
+/// hears of it.
+#[tokio::test]
+async fn a_driver_that_keeps_no_statement_is_told_of_and_leaves_none_without_names() {
+    let world = World::new().await;
+    let options = world.direct_url().parse::<PgConnectOptions>().unwrap().statement_cache_capacity(0);
+    let pool = one_connection(options).await;
+    let left = async || {
+        let sql = sqlx::raw_sql("select count(*) from pg_prepared_statements where name <> ''");
+        pool.fetch_one(sql).await.unwrap().get::<i64, _>(0)
+    };
+    let events = Events::default();
+    let _heard = tracing::subscriber::set_default(events.clone());
+    let told = || {
+        let events = events.0.lock().unwrap();
+        events.iter().filter(|(level, said)| *level == Level::WARN && said.contains("unnamed_statements()")).count()
+    };
+    let gate = named(&pool).unnamed_statements().build();
+    for _ in 0..3 {
+        gate.consume(DURABLE.key("k")).await.unwrap().granted().unwrap();
+    }
+    assert_eq!((left().await, told()), (0, 0));
+    let gate = named(&pool).build();
+    for _ in 0..3 {
+        gate.consume(DURABLE.key("k")).await.unwrap().granted().unwrap();
+    }
+    assert!(left().await > 3, "this version of the driver closes them: nobody needs to be told");
+    assert_eq!(told(), 1);
 }
 
 /// Sees to it that the pooler's server has a statement by the first name that a client gives. A client that left early

@@ -1,0 +1,221 @@
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how long a server is silent is told by the monotonic clock; no decision depends on it"
+)]
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{Either, select};
+use sqlx::{ConnectOptions as _, PgPool};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::connection::close_idle;
+use super::worker::Worker;
+use crate::error::{Error, Step, chain};
+use crate::store::database;
+
+/// Remembers that the server is silent, so that callers do not wait for it in vain.
+///
+/// A statement without an answer is only a suspicion: the connection may be cut off, or the server busy. So a task asks
+/// over a connection beside the pool. If no answer comes there, nor to another batch, the outage is known. Then every
+/// call that comes or is queued gets the error at once, and the task asks until it gets an answer.
+pub(super) struct Outage {
+    pool: PgPool,
+    statement_timeout: Duration,
+    state: watch::Sender<State>,
+    built: Instant,
+    /// When the last batch was answered, in microseconds since then.
+    heard: AtomicU64,
+}
+
+/// Only the task sets it back, and then it ends.
+enum State {
+    Fine,
+    Suspected,
+    /// With the error that each call gets.
+    Known(Error),
+}
+
+/// Hears when an outage is known, and when it is over.
+pub(super) struct Listener(watch::Receiver<State>);
+
+impl Outage {
+    pub(super) fn new(pool: PgPool, statement_timeout: Duration) -> Self {
+        let (state, built) = (watch::Sender::new(State::Fine), Instant::now());
+        Self { pool, statement_timeout, state, built, heard: AtomicU64::new(0) }
+    }
+
+    /// The error of the outage, if there is one.
+    pub(super) fn known(&self) -> Option<Error> {
+        self.state.borrow().known()
+    }
+
+    pub(super) fn listen(&self) -> Listener {
+        Listener(self.state.subscribe())
+    }
+
+    /// The server has answered a batch.
+    pub(super) fn heard(&self) {
+        self.heard.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// A statement was not answered in time.
+    pub(super) fn suspect(self: &Arc<Self>, error: &Error) {
+        let mut is_first = false;
+        self.state.send_if_modified(|state| {
+            is_first = matches!(state, State::Fine);
+            if is_first {
+                *state = State::Suspected;
+            }
+            false
+        });
+        if is_first {
+            self.ask(error.clone().of_calls_behind());
+        }
+    }
+
+    /// Neither the pool nor a connection beside it was answered.
+    pub(super) fn confirm(self: &Arc<Self>, error: &Error) {
+        let mut is_first = false;
+        self.state.send_if_modified(|state| {
+            is_first = matches!(state, State::Fine);
+            state.know(error)
+        });
+        if is_first {
+            self.ask(error.clone());
+        }
+    }
+
+    /// Starts the task. Where it ends early, with its runtime, the next call finds out for itself.
+    fn ask(self: &Arc<Self>, error: Error) {
+        let (outage, ended) = (self.clone(), Arc::downgrade(self));
+        let worker = Worker::new(move || {
+            if let Some(outage) = ended.upgrade() {
+                outage.end();
+            }
+        });
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                outage.until_answered(&error).await;
+                outage.end();
+                worker.done();
+            });
+        }
+    }
+
+    async fn until_answered(self: &Arc<Self>, error: &Error) {
+        let asked = self.now();
+        if self.is_answered(EVERY).await || self.has_heard(asked) {
+            return;
+        }
+        tracing::info!(error = %chain(error), "the server is silent");
+        self.state.send_if_modified(|state| state.know(error));
+        loop {
+            // One connection has time, for a server that is slow to take it. Those beside it are brief, for a network
+            // that loses packets.
+            let patient = pin!(self.is_answered(self.statement_timeout));
+            let is_over = match select(patient, pin!(self.until_over(asked))).await {
+                Either::Left((false, brief)) => timeout(EVERY, brief).await.is_ok(),
+                _ => true,
+            };
+            if is_over {
+                break;
+            }
+        }
+        // Each of them that is cut off would cost a timeout.
+        close_idle(&self.pool);
+        tracing::info!("the server answers again");
+    }
+
+    /// Asks again and again, and briefly, until somebody answers here or anywhere, or nobody is left to tell.
+    async fn until_over(self: &Arc<Self>, asked: u64) {
+        loop {
+            let next = sleep(EVERY);
+            let is_left = Arc::strong_count(self) == 1 || self.pool.is_closed();
+            if is_left || self.is_answered(EVERY).await || self.has_heard(asked) {
+                return;
+            }
+            next.await;
+        }
+    }
+
+    /// Whether somebody answers over a connection beside the pool, be it with a refusal.
+    async fn is_answered(&self, patience: Duration) -> bool {
+        let options = self.pool.connect_options();
+        let asked = async { sqlx::raw_sql("select 1").execute(&mut options.connect().await?).await };
+        match timeout(patience, asked).await {
+            Ok(Ok(_)) => true,
+            Ok(Err(source)) => {
+                let error = database(Step::Acquire, "", source);
+                !error.is_outage() && !error.is_failing_login()
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn end(&self) {
+        self.state.send_if_modified(|state| matches!(std::mem::replace(state, State::Fine), State::Known(_)));
+    }
+
+    /// Whether a batch was answered after an instant, as [`now`](Self::now) tells it.
+    pub(super) fn has_heard(&self, since: u64) -> bool {
+        self.heard.load(Ordering::Relaxed) > since
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.built.elapsed().as_micros().try_into().unwrap_or(u64::MAX)
+    }
+}
+
+impl State {
+    fn known(&self) -> Option<Error> {
+        if let Self::Known(error) = self { Some(error.clone()) } else { None }
+    }
+
+    /// Makes it known, if it is not.
+    fn know(&mut self, error: &Error) -> bool {
+        let is_news = !matches!(self, Self::Known(_));
+        if is_news {
+            *self = Self::Known(error.clone());
+        }
+        is_news
+    }
+}
+
+impl Listener {
+    /// Returns once an outage is known, or over, that was not when this was last asked.
+    pub(super) async fn changed(&mut self) {
+        if self.0.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Returns once an outage is known.
+    pub(super) async fn known(&mut self) -> Error {
+        loop {
+            self.changed().await;
+            if let Some(error) = self.0.borrow_and_update().known() {
+                return error;
+            }
+        }
+    }
+
+    /// Returns once an outage is over.
+    pub(super) async fn over(&mut self) {
+        loop {
+            self.changed().await;
+            if self.0.borrow_and_update().known().is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// How often the task asks, and how long a brief question waits. After about this time the gate hears that the server
+/// is back.
+const EVERY: Duration = Duration::from_millis(500);

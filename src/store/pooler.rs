@@ -1,0 +1,79 @@
+//! The words of PgBouncer, which gives nearly all of its own errors the same code (08P01).
+
+/// The meaning of a pooler's own error.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Said {
+    /// The server behind it is away, or it shuts down itself.
+    Away,
+    /// Logins at the server fail: it is away, or it refuses them. The pooler does not tell which.
+    Failing,
+    /// It has too much to do, or it ended this connection: another try may succeed.
+    Busy,
+    /// Everything else: a wrong password, user, database or setting, and unknown words.
+    Refused,
+}
+
+impl Said {
+    /// Reads a message. It must be the whole one, because a client chooses some of the names in them.
+    pub(super) fn of(message: &str) -> Self {
+        // Since 1.24 it quotes why the login failed, in up to 127 bytes in all.
+        let quoted = message.strip_prefix("server login has been failing, cached error: ");
+        let quoted = quoted.map(|quoted| quoted.strip_suffix(" (server_login_retry)").unwrap_or(quoted));
+        let is_any = |words: &[&str]| words.contains(&quoted.unwrap_or(message));
+        let is_server_full = || SERVER_FULL.iter().any(|words| quoted.unwrap_or(message).starts_with(words));
+        if is_any(SERVER_AWAY) || if quoted.is_some() { is_any(CONNECT_FAILED) } else { is_any(AWAY) } {
+            Self::Away
+        } else if message == "server login has been failing, try again later (server_login_retry)" {
+            Self::Failing
+        } else if is_server_full() || quoted.is_none() && is_any(BUSY) {
+            Self::Busy
+        } else {
+            Self::Refused
+        }
+    }
+}
+
+const AWAY: &[&str] = &[
+    "client_login_timeout (server down)",
+    "pooler is shutting down",
+    "server conn crashed?",
+    "server connection closed",
+    "server shutting down",
+];
+
+/// Why it has no connection to the server, in its own words.
+const CONNECT_FAILED: &[&str] =
+    &["cannot connect", "connect failed", "connect timeout", "server DNS lookup failed", "server conn crashed?"];
+
+/// PostgreSQL's messages under 57P03. Before 1.20 PgBouncer sends them under its own code.
+const SERVER_AWAY: &[&str] = &[
+    "the database system is in recovery mode",
+    "the database system is not accepting connections",
+    "the database system is not yet accepting connections",
+    "the database system is shutting down",
+    "the database system is starting up",
+];
+
+/// How PostgreSQL's messages under 53300 begin. Before 1.20 PgBouncer sends them under its own code, too.
+const SERVER_FULL: &[&str] = &[
+    "remaining connection slots are reserved for ",
+    "sorry, too many clients already",
+    "too many connections for database ",
+    "too many connections for role ",
+];
+
+const BUSY: &[&str] = &[
+    "admin forced disconnect",
+    "client connections exceeded (max_db_client_connections)",
+    "client connections exceeded (max_user_client_connections)",
+    "client_idle_timeout",
+    "client_login_timeout",
+    "database removed",
+    "idle transaction timeout",
+    "no more connections allowed (max_client_conn)",
+    "query timeout",
+    "query_timeout",
+    "query_wait_timeout",
+    "suspend_timeout",
+    "transaction timeout",
+];
