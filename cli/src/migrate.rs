@@ -1,11 +1,11 @@
 use clap::Subcommand;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
-use tollgate::migrate::{self, Callers, Migration, Status};
+use tollgate::migrate::{self, Callers, Migration, Rights, Status};
 
 use crate::database::DatabaseArgs;
 use crate::error::CommandError;
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, printable};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct MigrateArgs {
@@ -38,6 +38,9 @@ enum MigrateCommand {
         grants: GrantArgs,
     },
     /// Check that nothing is missing, edited or damaged; fails with the first fault.
+    ///
+    /// A right that nobody should have is a fault, too: all that PUBLIC has in the schema. Says who may ask, give, write
+    /// rows and read keys; owners are among them, administrators are not.
     Validate,
 }
 
@@ -45,6 +48,8 @@ enum MigrateCommand {
 #[derive(Debug, clap::Args)]
 struct GrantArgs {
     /// Let a role ask limits by SQL functions (`consume`, `reserve`, `check`, …), without any right on the tables.
+    ///
+    /// Takes the other functions from it, unless it may write the tables anyway, or --grant-operator names it, too.
     #[arg(long, value_name = "ROLE")]
     grant: Vec<String>,
 
@@ -78,10 +83,12 @@ pub(crate) async fn run(args: MigrateArgs) -> Result<(), CommandError> {
             output.print(&json!({ "sql": sql }), || sql.clone())
         }
         MigrateCommand::Validate => {
-            migrate::validate(&mut database.connect().await?).await?;
+            let mut conn = database.connect().await?;
+            migrate::validate(&mut conn).await?;
+            let rights = migrate::rights(&mut conn).await?;
             let version = env!("CARGO_PKG_VERSION");
-            let valid = || format!("the schema is what tollgate {version} needs");
-            output.print(&json!({ "valid": true, "version": version }), valid)
+            let valid = || format!("the schema is what tollgate {version} needs\n{}", who_may(&rights));
+            output.print(&json!({ "valid": true, "version": version, "rights": rights_document(&rights) }), valid)
         }
     }
 }
@@ -103,6 +110,22 @@ fn list(status: &Status) -> String {
         lines.push("run `tollgate migrate up` to apply what is pending".to_owned());
     }
     lines.join("\n")
+}
+
+/// Who may do what, by name, one line for each right.
+pub(crate) fn who_may(rights: &Rights) -> String {
+    let Rights { may_ask, may_give, may_write, may_read, .. } = rights;
+    let named = [("ask", may_ask), ("give", may_give), ("write rows", may_write), ("read keys", may_read)];
+    let line = |(verb, roles): (&str, &Vec<String>)| {
+        let roles = if roles.is_empty() { "only administrators".to_owned() } else { printable(&roles.join(", ")) };
+        format!("may {verb}: {roles}")
+    };
+    named.map(line).join("\n")
+}
+
+pub(crate) fn rights_document(rights: &Rights) -> Value {
+    let Rights { may_ask, may_give, may_write, may_read, .. } = rights;
+    json!({ "may_ask": may_ask, "may_give": may_give, "may_write": may_write, "may_read": may_read })
 }
 
 fn document(status: &Status) -> Value {

@@ -18,7 +18,9 @@ pub enum Callers {
 }
 
 impl Callers {
-    const fn functions(self) -> &'static [&'static str] {
+    /// The names of the functions, in the schema `tollgate`.
+    #[must_use]
+    pub const fn functions(self) -> &'static [&'static str] {
         match self {
             Self::Applications => &[
                 "balance",
@@ -43,16 +45,24 @@ impl Callers {
     }
 }
 
-/// The statements that let a role call one of the two sets of functions. It needs no right on the tables, and gets
-/// none.
-///
+/// The statement that lets a role call one of the two sets of functions. It needs no right on the tables, and gets none.
 /// Nobody but the owner may call any of them before.
+///
+/// What is granted to ask takes back what was granted to give, unless the role may write the tables anyway. To let a
+/// role do both, grant it [`Callers::Applications`] first.
 #[must_use]
 pub fn grants(role: &str, callers: Callers) -> String {
-    let role = format!("\"{}\"", role.replace('"', "\"\""));
-    let functions: Vec<_> = callers.functions().iter().map(|function| format!("tollgate.{function}")).collect();
-    let functions = functions.join(", ");
-    format!("grant usage on schema tollgate to {role};\ngrant execute on function {functions} to {role};\n")
+    let name = format!("\"{}\"", role.replace('"', "\"\""));
+    let literal = format!("'{}'", role.replace('\'', "''"));
+    let taken = match callers {
+        Callers::Applications => MAY_NOT_WRITE,
+        Callers::Operators => "false",
+    };
+    GRANT
+        .replace("{functions}", &callers.functions().join(", "))
+        .replace("{taken}", taken)
+        .replace("{role}", &literal)
+        .replace("{name}", &name)
 }
 
 /// Fails for the first function that is missing, or has another text than in the migrations.
@@ -77,6 +87,38 @@ fn bodies(migration: &str) -> impl Iterator<Item = (&str, &str)> {
         Some((name, rest.split("$$").nth(1)?))
     })
 }
+
+/// Signatures are those of the schema: it may have overloads.
+const GRANT: &str = "\
+do $tollgate$
+declare
+    f record;
+begin
+    grant usage on schema tollgate to {name};
+    for f in
+        select p.oid, pg_catalog.format('%s on function %s %s {name}', w.verb, p.oid::regprocedure, w.whom) as statement,
+               w.verb = 'grant execute'::text as is_granted
+          from pg_catalog.pg_proc p
+         cross join lateral (
+             select 'grant execute' as verb, 'to' as whom where p.proname::text = any ('{{functions}}'::text[])
+              union all
+             select 'revoke execute', 'from' where p.proname::text <> all ('{{functions}}'::text[]) and {taken}
+         ) w
+         where p.pronamespace = pg_catalog.to_regnamespace('tollgate')::oid
+    loop
+        execute f.statement;
+        if f.is_granted and not pg_catalog.has_function_privilege({role}, f.oid, 'execute') then
+            raise exception using errcode = 'insufficient_privilege',
+                message = pg_catalog.concat('only the owner of the schema can ', f.statement);
+        end if;
+    end loop;
+end $tollgate$;
+";
+
+const MAY_NOT_WRITE: &str = "not exists (select from pg_catalog.pg_class c
+                            where c.relnamespace = pg_catalog.to_regnamespace('tollgate')::oid
+                              and c.relkind in ('r'::\"char\", 'p'::\"char\")
+                              and pg_catalog.has_table_privilege({role}, c.oid, 'insert, update, delete'))";
 
 const PRESENT: &str = "
     select p.proname::text, p.prosrc

@@ -15,6 +15,7 @@
 mod distribute;
 mod driver;
 mod functions;
+mod rights;
 
 use std::hash::{Hash, Hasher};
 
@@ -27,8 +28,13 @@ use time::format_description::well_known::Rfc3339;
 pub use distribute::{Buckets, DEFAULT_PARTS, distribute, part_numbers, parts, undistribute};
 use driver::OverSqlx;
 pub use functions::{Callers, grants};
+pub use rights::{Rights, rights};
 
-/// Applies what is missing, and returns it. Does nothing on a schema that is up to date, or newer.
+/// Applies what is missing, and returns it. On a schema that is up to date, or newer, it applies nothing.
+///
+/// In each case it takes back the rights that nobody should have: all that PUBLIC has in the schema, which after a
+/// restore without rights is to call every function; and those of others than the owner to call what only the functions
+/// call, and to make objects. [`rights`] tells who has what is left.
 ///
 /// Given a connection, it opens a transaction of its own; given a sqlx transaction, it works in a savepoint of that. A
 /// transaction-level advisory lock makes other runners wait; then they find nothing to do. They wait for a minute, or
@@ -68,7 +74,7 @@ pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
 }
 
 /// Checks that the schema is what this release needs: nothing missing, nothing edited, each table, column and function
-/// in place.
+/// in place, and no right in hands where [`run`] takes it back.
 ///
 /// # Errors
 ///
@@ -89,12 +95,16 @@ pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
         }
     }
     // A newer release may have given them another text.
-    if newer.is_empty() { functions::refuse_edited(conn).await } else { Ok(()) }
+    if newer.is_empty() {
+        functions::refuse_edited(conn).await?;
+    }
+    rights::refuse_wrong(conn).await
 }
 
 /// All migrations as one SQL text, for psql or another migration tool.
 ///
-/// It keeps the same history as [`run`], applies only what is missing, and is safe to run twice.
+/// It keeps the same history as [`run`], applies only what is missing, takes back the same rights, and is safe to run
+/// twice.
 #[must_use]
 pub fn sql() -> String {
     let history = OverSqlx::assert_migrations_table_query(HISTORY);
@@ -106,9 +116,12 @@ pub fn sql() -> String {
          {}\n\
          if pg_catalog.to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\n\
          {history}\n{steps}\n\
+         -- Rights that nobody should have are taken back, however the schema came.\n\
+         {}\n\
          end $tollgate$;\n",
         env!("CARGO_PKG_VERSION"),
-        take_lock()
+        take_lock(),
+        rights::mending()
     )
 }
 
@@ -256,6 +269,12 @@ pub enum MigrateError {
     /// There is nothing to distribute tables over.
     #[error("Citus is not in this database (`create extension citus`, and add its nodes; or go without `distribute`)")]
     NoCitus,
+    /// A role has a right that nobody should have, or everybody has it. Or this role may not take it back.
+    #[error("{what}, a right that nobody should have (run `tollgate migrate up` as the owner of the schema)")]
+    Rights {
+        /// Who has what.
+        what: String,
+    },
 }
 
 /// A savepoint of the caller's transaction, or a transaction of our own. At READ COMMITTED it reads the history as it
@@ -290,6 +309,7 @@ async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Ve
     refuse_edited(&history(&mut tx).await?)?;
     let report = runner().run_async(&mut OverSqlx(&mut tx)).await.map_err(Box::new)?;
     let applied = report.applied_migrations().iter().map(Migration::from).collect();
+    rights::mend(&mut tx).await?;
     Ok((tx, applied))
 }
 

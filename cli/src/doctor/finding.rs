@@ -1,7 +1,10 @@
 use serde::Serialize;
 use serde_json::json;
 
+use tollgate::migrate::Rights;
+
 use crate::error::CommandError;
+use crate::migrate::{rights_document, who_may};
 use crate::output::{BAD, CAUTION, FAINT, GOOD, OutputArgs, counted, styled};
 
 /// What is wrong, or risky, or worth knowing; what that means; and what to do about it.
@@ -43,10 +46,11 @@ impl Finding {
     }
 }
 
-pub(super) fn print(output: OutputArgs, findings: &[Finding]) -> Result<(), CommandError> {
+pub(super) fn print(output: OutputArgs, findings: &[Finding], rights: Option<&Rights>) -> Result<(), CommandError> {
     let count = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let errors = count(Severity::Error);
-    output.print(&json!({ "is_healthy": errors == 0, "findings": findings }), || {
+    let rights_document = rights.map(rights_document);
+    output.print(&json!({ "is_healthy": errors == 0, "findings": findings, "rights": rights_document }), || {
         let text = |Finding { severity, what, meaning, remedy, .. }: &Finding| {
             let label = match severity {
                 Severity::Error => styled(BAD, "error"),
@@ -58,6 +62,6 @@ pub(super) fn print(output: OutputArgs, findings: &[Finding]) -> Result<(), Comm
         let healthy = if errors == 0 { styled(GOOD, "healthy") } else { styled(BAD, "not healthy") };
         let (errors, warnings) = (counted(errors, "error"), counted(count(Severity::Warning), "warning"));
         let sum = format!("{healthy}: {errors}, {warnings}, {}", counted(count(Severity::Note), "note"));
-        findings.iter().map(text).chain([sum]).collect::<Vec<_>>().join("\n")
+        findings.iter().map(text).chain(rights.map(who_may)).chain([sum]).collect::<Vec<_>>().join("\n")
     })
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use sqlx::PgConnection;
 use tollgate::Limits;
+use tollgate::migrate::Rights;
 
 use crate::database::{DatabaseArgs, read_only};
 use crate::error::{CommandError, Exit};
@@ -52,11 +53,12 @@ pub(crate) struct DoctorArgs {
 
 pub(crate) async fn run(args: DoctorArgs) -> Result<Exit, CommandError> {
     let limits = args.limits.load()?;
-    let mut doctor = Doctor { conn: args.database.connect().await?, args: &args, findings: Vec::new() };
+    let conn = args.database.connect().await?;
+    let mut doctor = Doctor { conn, args: &args, findings: Vec::new(), rights: None };
     doctor.examine(limits.as_ref()).await?;
-    let mut findings = doctor.findings;
+    let Doctor { mut findings, rights, .. } = doctor;
     findings.sort_by_key(|finding| finding.severity);
-    finding::print(args.output, &findings)?;
+    finding::print(args.output, &findings, rights.as_ref())?;
     Ok(if has_error(&findings) { Exit::Failed } else { Exit::Done })
 }
 
@@ -64,6 +66,7 @@ struct Doctor<'a> {
     conn: PgConnection,
     args: &'a DoctorArgs,
     findings: Vec<Finding>,
+    rights: Option<Rights>,
 }
 
 impl Doctor<'_> {
@@ -73,6 +76,13 @@ impl Doctor<'_> {
         self.look("snapshots", async |conn| server::snapshots(conn, self.args.old_snapshot).await).await?;
         let role = self.args.role.as_deref();
         let has_rights = self.look("rights", async |conn| schema::rights(conn, role).await).await?;
+        let mut who_may = None;
+        let look = async |conn: &mut PgConnection| {
+            who_may = Some(schema::who_may(conn).await?);
+            Ok(Vec::new())
+        };
+        self.look("rights", look).await?;
+        self.rights = who_may;
         // Without rights of one's own, or without tables, there is nothing more to look at.
         if !has_rights && role.is_none() || !self.look("schema", async |conn| schema::check(conn).await).await? {
             return Ok(());

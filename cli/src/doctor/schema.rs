@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sqlx::PgConnection;
-use tollgate::migrate::{self, MigrateError};
+use tollgate::migrate::{self, Callers, MigrateError, Rights};
 
 use super::finding::Finding;
 
@@ -15,6 +15,10 @@ pub(super) async fn check(conn: &mut PgConnection) -> Result<Vec<Finding>, sqlx:
     match examined {
         Ok(newer) => Ok(newer.last().map(|newest| newer_schema(&newest.to_string())).into_iter().collect()),
         Err(MigrateError::Database { source, .. }) => Err(source),
+        Err(fault @ MigrateError::Rights { .. }) => {
+            let meaning = "Whoever has it can take tokens, give itself tokens, or read keys.";
+            Ok(vec![Finding::error("rights", fault.to_string(), meaning, "Run `tollgate migrate up` as the owner.")])
+        }
         Err(fault) => {
             let meaning = "Statements of this release fail on what is not there, or not as it should be.";
             let remedy = "Run `tollgate migrate up`; undo what was changed by hand, as `tollgate migrate sql` has it.";
@@ -28,23 +32,37 @@ fn newer_schema(newest: &str) -> Finding {
     Finding::note("schema", what, "Migrations only add, so this release works with it.", "Update this command.")
 }
 
-/// The rights of a role, or of this one. Objects that lack the same rights are told together, as one grant names them.
+/// Who may do what, by name.
+pub(super) async fn who_may(conn: &mut PgConnection) -> Result<Rights, sqlx::Error> {
+    migrate::rights(conn).await.map_err(|error| match error {
+        MigrateError::Database { source, .. } => source,
+        error => sqlx::Error::Configuration(error.into()),
+    })
+}
+
+/// The rights of a role, or of this one: of a service, which has some on the tables, or of a caller of the functions.
+/// Objects that lack the same rights are told together, as one grant names them.
 pub(super) async fn rights(conn: &mut PgConnection, role: Option<&str>) -> Result<Vec<Finding>, sqlx::Error> {
-    let missing: Vec<(String, String)> =
-        sqlx::query_as(include_str!("sql/rights.sql")).bind(role).persistent(false).fetch_all(&mut *conn).await?;
+    let missing = sqlx::query_as(include_str!("sql/rights.sql")).bind(role);
+    let [asking, giving] = [Callers::Applications, Callers::Operators].map(Callers::functions);
+    let missing: Vec<(String, String, String)> =
+        missing.bind(asking).bind(giving).persistent(false).fetch_all(&mut *conn).await?;
     let role = sqlx::query_scalar("select quote_ident(coalesce($1, current_user))").bind(role).persistent(false);
     let role: String = role.fetch_one(conn).await?;
-    let mut by_rights: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (object, rights) in missing {
-        by_rights.entry(rights).or_default().push(object);
+    let mut by_remedy: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
+    for (object, rights, remedy) in missing {
+        by_remedy.entry(remedy).or_default().entry(rights).or_default().push(object);
     }
-    let missing = by_rights.iter().map(|(rights, objects)| format!("{rights} on {}", objects.join(", ")));
-    let missing: Vec<_> = missing.collect();
-    if missing.is_empty() {
+    if by_remedy.is_empty() {
         return Ok(Vec::new());
     }
-    let what = format!("role {role} lacks {}", missing.join("; "));
-    let grants: Vec<_> = missing.iter().map(|missing| format!("grant {missing} to {role};")).collect();
-    let meaning = "Decisions of a service that connects as this role fail.";
-    Ok(vec![Finding::error("rights", what, meaning, grants.join(" "))])
+    let together = |(rights, objects): (&String, &Vec<String>)| format!("{rights} on {}", objects.join(", "));
+    let lacks: Vec<_> = by_remedy.values().flatten().map(together).collect();
+    let remedies = by_remedy.iter().flat_map(|(remedy, by_rights)| match remedy.as_str() {
+        "" => by_rights.iter().map(|missing| format!("grant {} to {role};", together(missing))).collect(),
+        option => vec![format!("tollgate migrate up {option} {role}")],
+    });
+    let remedies: Vec<_> = remedies.collect();
+    let meaning = "Decisions fail for whoever connects as this role.";
+    Ok(vec![Finding::error("rights", format!("role {role} lacks {}", lacks.join("; ")), meaning, remedies.join(" "))])
 }

@@ -1,11 +1,12 @@
-//! Who may do what by the functions, and what nobody can make them do.
+//! Who may do what by the functions.
 
 use sqlx::PgConnection;
-use tollgate::migrate::{Callers, grants};
+use tollgate::migrate::{self, Callers, grants};
 
+use super::asked::one;
 use super::{fails, owner};
 use crate::teller::run;
-use crate::world::World;
+use crate::world::{ON_CALL, OWNER, World};
 
 /// A session of a role that was granted these.
 async fn session(world: &World, callers: &[Callers]) -> PgConnection {
@@ -92,4 +93,130 @@ async fn a_trigger_needs_no_right_of_whoever_inserts() {
     run(&mut conn, "insert into public.posts values ('ada'), ('ada')").await;
     let left = "select tollgate.balance('ten', 'ada')::int";
     assert_eq!(sqlx::query_scalar::<_, i32>(left).fetch_one(&mut owner(&world).await).await.unwrap(), 6);
+}
+
+/// What PUBLIC may do, and what others may that is the owner's alone.
+async fn wrong_rights(world: &World) -> Vec<String> {
+    let sql = "
+        select format('%s: execute %s', grantee::regrole, p.proname)
+          from pg_proc p, aclexplode(coalesce(proacl, acldefault('f', proowner)))
+         where pronamespace = 'tollgate'::regnamespace and grantee <> proowner and (grantee = 0 or proname ^@ '_')
+        union all
+        select format('%s: %s %s', grantee::regrole, privilege_type, c.relname)
+          from pg_class c, aclexplode(relacl) where relnamespace = 'tollgate'::regnamespace and grantee = 0
+        union all
+        select format('%s: %s %s.%s', grantee::regrole, privilege_type, c.relname, a.attname)
+          from pg_class c join pg_attribute a on attrelid = c.oid, aclexplode(attacl)
+         where relnamespace = 'tollgate'::regnamespace and grantee = 0
+        union all
+        select format('%s: %s in the schema', grantee::regrole, privilege_type)
+          from pg_namespace, aclexplode(nspacl) where nspname = 'tollgate' and grantee <> nspowner and privilege_type = 'CREATE'";
+    sqlx::query_scalar(sql).fetch_all(&mut world.admin().await).await.unwrap()
+}
+
+/// However the schema came, and whatever was granted before or besides.
+#[tokio::test]
+async fn migrations_take_back_what_nobody_should_have() {
+    for wrong in [
+        // As a dump without rights leaves them.
+        "update pg_proc set proacl = null where pronamespace = 'tollgate'::regnamespace",
+        "grant execute on all functions in schema tollgate to public, {role}",
+        "grant execute on function tollgate.check, tollgate._ask to public",
+        "grant execute on function tollgate._change to {role} with grant option",
+        "grant execute on function tollgate.reset to {role} with grant option;
+         set role {role}; grant execute on function tollgate.reset to public; reset role",
+        "grant all on all tables in schema tollgate to public",
+        "grant select (key), update (value) on tollgate.durable to public",
+        "grant create on schema tollgate to public",
+        "grant all on schema tollgate to {role}",
+    ] {
+        for by_text in [false, true] {
+            let world = World::new().await;
+            let role = world.role().await;
+            world.sql(&format!("grant usage on schema tollgate to {role}; {}", wrong.replace("{role}", &role))).await;
+            let told = migrate::validate(&mut world.connect_as(OWNER).await).await.expect_err(wrong).to_string();
+            assert!(told.starts_with("PUBLIC has ") || told.starts_with(&format!("{role} has ")), "{told}");
+            let mut conn = world.connect_as(OWNER).await;
+            if by_text {
+                run(&mut conn, &migrate::sql()).await;
+            } else {
+                assert_eq!(migrate::run(&mut conn).await.unwrap(), []);
+            }
+            assert_eq!(wrong_rights(&world).await, Vec::<String>::new(), "{wrong}");
+            migrate::validate(&mut conn).await.unwrap();
+        }
+    }
+}
+
+/// What new objects are granted by default is not what the migrations say.
+#[tokio::test]
+async fn default_privileges_do_not_count() {
+    for by_text in [false, true] {
+        let world = World::unmigrated().await;
+        let role = world.role().await;
+        let to = format!("alter default privileges for role {OWNER} grant all on");
+        world.sql(&format!("{to} functions to public, {role}; {to} tables to public; {to} schemas to public")).await;
+        let mut conn = world.connect_as(OWNER).await;
+        if by_text {
+            run(&mut conn, &migrate::sql()).await;
+        } else {
+            migrate::run(&mut conn).await.unwrap();
+        }
+        assert_eq!(wrong_rights(&world).await, Vec::<String>::new());
+    }
+}
+
+/// Whoever migrates may be another than the owner of the schema.
+#[tokio::test]
+async fn who_owns_the_tables_may_make_more_of_them() {
+    let world = World::unmigrated().await;
+    world.sql(&format!("create schema tollgate; grant create, usage on schema tollgate to {OWNER}")).await;
+    let mut conn = world.connect_as(OWNER).await;
+    for _ in 0..2 {
+        migrate::run(&mut conn).await.unwrap();
+        migrate::validate(&mut conn).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn who_cannot_take_a_right_back_or_grant_one_is_told_so() {
+    let world = World::new().await;
+    let role = world.role().await;
+    world
+        .sql(&format!(
+            "grant all on schema tollgate to {role}; grant select on tollgate.schema_history to {role};
+             grant execute on function tollgate.reset to public"
+        ))
+        .await;
+    let mut conn = world.admin().await;
+    run(&mut conn, &format!("set session authorization {role}")).await;
+    let told = migrate::run(&mut conn).await.expect_err("it cannot").to_string();
+    assert!(told.starts_with(&format!("{role} has CREATE on schema tollgate")), "{told}");
+    assert_eq!(fails(&mut conn, &migrate::sql()).await, "42501");
+
+    let other = format!("grant execute on all functions in schema tollgate to {ON_CALL}");
+    run(&mut owner(&world).await, &other).await;
+    let mut conn = world.connect_as(ON_CALL).await;
+    assert_eq!(fails(&mut conn, &grants(&role, Callers::Applications)).await, "42501");
+}
+
+/// Whoever is to ask is no operator, unless it is named as one after that, or may write the tables anyway.
+#[tokio::test]
+async fn a_grant_to_ask_takes_back_what_gives() {
+    let world = World::new().await;
+    let role = world.role().await;
+    let may = async |function: &str| {
+        let sql = format!("select has_function_privilege('{role}', 'tollgate.{function}', 'execute')");
+        one::<bool>(&mut world.admin().await, &sql).await
+    };
+    let (ask, give) = ("balance(text, text)", "reset(text, text)");
+    let grant = async |callers| run(&mut owner(&world).await, &grants(&role, callers)).await;
+    world.sql(&format!("grant execute on all functions in schema tollgate to {role}")).await;
+    grant(Callers::Applications).await;
+    assert_eq!((may(ask).await, may(give).await), (true, false));
+    grant(Callers::Operators).await;
+    assert_eq!((may(ask).await, may(give).await), (true, true));
+    world.sql(&format!("grant update on tollgate.durable to {role}")).await;
+    grant(Callers::Applications).await;
+    assert_eq!((may(ask).await, may(give).await), (true, true));
 }

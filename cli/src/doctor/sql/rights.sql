@@ -1,19 +1,44 @@
--- What a role, or null for one's own, may not do that the service needs: each object, and the rights that are missing.
--- By oid: to name a table takes the right to the schema.
+-- What a role, or null for one's own, may not do that it needs: each object, the rights that are missing, and the option
+-- of `tollgate migrate up` that grants them, if one does. A caller of the functions alone needs no right on the tables; a
+-- role that has none on either is taken for a service. By oid: to name a table takes the right to the schema.
 --
--- $1 role
-select 'schema ' || n.nspname as object, 'usage' as rights
+-- $1 role, $2 names of the functions that ask, $3 of those that give
+with tables as (
+    select c.oid, n.nspname || '.' || c.relname as name, p.name as verb, p.place,
+           has_table_privilege(coalesce($1, current_user), c.oid, p.name) as is_granted
+      from pg_namespace n
+      join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p')
+       and c.relname not in ('limits', 'schema_history')
+     cross join unnest(array['select', 'insert', 'update', 'delete']) with ordinality as p (name, place)
+     where n.nspname = 'tollgate'
+       and (p.name = 'select' or c.relname <> 'overrides')
+),
+functions as (
+    select s.option, n.nspname || '.' || p.proname as name,
+           has_function_privilege(coalesce($1, current_user), p.oid, 'execute') as is_granted
+      from pg_namespace n
+      join pg_proc p on p.pronamespace = n.oid
+      join (values ('--grant', $2), ('--grant-operator', $3)) s (option, names) on p.proname = any (s.names)
+     where n.nspname = 'tollgate'
+),
+caller as (
+    select f.option
+      from functions f
+     where f.is_granted and not exists (select from tables t where t.is_granted)
+     group by f.option
+)
+select 'schema ' || n.nspname as object, 'usage' as rights, '' as option
   from pg_namespace n
  where n.nspname = 'tollgate'
    and not has_schema_privilege(coalesce($1, current_user), n.oid, 'usage')
  union all
-select n.nspname || '.' || c.relname, string_agg(p.name, ', ' order by p.place)
-  from pg_namespace n
-  join pg_class c on c.relnamespace = n.oid and c.relkind in ('r', 'p')
-   and c.relname not in ('limits', 'schema_history')
- cross join unnest(array['select', 'insert', 'update', 'delete']) with ordinality as p (name, place)
- where n.nspname = 'tollgate'
-   and (p.name = 'select' or c.relname <> 'overrides')
-   and not has_table_privilege(coalesce($1, current_user), c.oid, p.name)
- group by n.nspname, c.relname
+select t.name, string_agg(t.verb, ', ' order by t.place), ''
+  from tables t
+ where not t.is_granted and not exists (select from caller)
+ group by t.name
+ union all
+select distinct 'function ' || f.name, 'execute', f.option
+  from functions f
+  join caller c on c.option = f.option
+ where not f.is_granted
  order by object

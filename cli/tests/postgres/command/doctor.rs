@@ -4,13 +4,14 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::Value;
+use tollgate::migrate::{Callers, grants};
 use tollgate::{Limit, Limiter};
 
 use super::failure::as_role;
 use super::limits::Scratch;
-use super::{EXAMPLE, run, stdout, text, tollgate};
+use super::{EXAMPLE, failure, run, stdout, text, tollgate};
 use crate::pgbouncer::PgBouncer;
-use crate::world::{World, soon};
+use crate::world::{ON_CALL, OWNER, SERVICE, World, soon};
 
 #[tokio::test]
 async fn a_healthy_database_has_no_errors_and_exits_with_0() {
@@ -68,6 +69,67 @@ async fn missing_rights_are_named_with_the_grants() {
         assert_eq!(finding["remedy"], format!("grant delete on tollgate.durable to {role};"));
     }
     assert_eq!(examine(&world.command_url(), &["--role", &role]).status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn a_role_that_calls_functions_alone_needs_them_and_no_table() {
+    let world = World::new().await;
+    let role = world.role().await;
+    let told = || {
+        let findings = findings(&world.command_url(), &["--role", &role]);
+        let told = |of: &str, finding: &Value| finding[of].as_str().unwrap().to_owned();
+        let found = findings.iter().find(|finding| finding["check"] == "rights");
+        found.map(|finding| [told("what", finding), told("remedy", finding)])
+    };
+    assert!(told().unwrap()[0].contains("delete on tollgate.calls"), "a role without rights is a service's");
+    for (callers, taken, option) in [
+        (Callers::Applications, "tollgate.check_all", "--grant"),
+        (Callers::Operators, "tollgate.cancel", "--grant-operator"),
+    ] {
+        world.sql(&grants(&role, callers)).await;
+        assert_eq!(told(), None);
+        world.sql(&format!("revoke execute on function {taken} from {role}")).await;
+        let what = format!("role {role} lacks execute on function {taken}");
+        assert_eq!(told(), Some([what, format!("tollgate migrate up {option} {role}")]));
+        world.sql(&grants(&role, callers)).await;
+    }
+    world.sql(&format!("revoke usage on schema tollgate from {role}")).await;
+    let remedy = format!("grant usage on schema tollgate to {role};");
+    assert_eq!(told(), Some([format!("role {role} lacks usage on schema tollgate"), remedy]));
+}
+
+/// As a dump without rights leaves the functions.
+#[tokio::test]
+async fn who_may_give_write_and_read_is_named_and_public_is_an_error() {
+    let world = World::new().await;
+    let role = world.role().await;
+    world.sql(&grants(&role, Callers::Applications)).await;
+    world
+        .sql(&format!(
+            "grant select (key) on tollgate.calls to {role}; revoke {role} from {SERVICE}, {ON_CALL}, {OWNER}"
+        ))
+        .await;
+    let owner = world.url_of(OWNER);
+    let validate = || run(tollgate().args(["migrate", "validate", "--database-url", &owner]));
+    let rights = || examine(&world.command_url(), &["--json"]);
+    let rights = || serde_json::from_slice::<Value>(&rights().stdout).unwrap()["rights"].clone();
+    let roles = |may: &str| -> Vec<String> { serde_json::from_value(rights()[may].clone()).unwrap() };
+    assert_eq!(roles("may_ask"), [&role, OWNER]);
+    assert_eq!(roles("may_give"), [ON_CALL, OWNER]);
+    assert_eq!(roles("may_write"), [ON_CALL, OWNER, SERVICE]);
+    assert_eq!(roles("may_read"), [&role, ON_CALL, OWNER, SERVICE]);
+    let told = stdout(&validate());
+    assert!(told.contains(&format!("\nmay give: {ON_CALL}, {OWNER}\n")), "{told}");
+
+    world.sql("update pg_proc set proacl = null where pronamespace = 'tollgate'::regnamespace").await;
+    expect(&world, &[], "rights", "error", "PUBLIC has EXECUTE on tollgate._alter");
+    assert_eq!(roles("may_give"), ["PUBLIC", ON_CALL, OWNER]);
+    assert!(failure(&validate()).starts_with("error: PUBLIC has EXECUTE on tollgate._alter, "));
+    let up = run(tollgate().args(["migrate", "up", "--grant", &role, "--database-url", &owner]));
+    assert_eq!(stdout(&up), "nothing to do: the schema is up to date\n");
+    assert_eq!(roles("may_give"), [ON_CALL, OWNER]);
+    assert_eq!(roles("may_ask"), [&role, OWNER]);
+    assert!(stdout(&validate()).starts_with("the schema is"));
 }
 
 #[tokio::test]

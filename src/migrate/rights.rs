@@ -1,0 +1,78 @@
+//! Who may do what with the schema, and how that is put right.
+
+use sqlx::{AssertSqlSafe, FromRow, PgConnection};
+
+use super::{Callers, MigrateError, failed};
+
+/// Who may do what with the tables and functions, by the names of the roles, as SQL writes them; `PUBLIC` is everybody.
+///
+/// Owners and members of roles are among them. Administrators, who may do everything, are not.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
+pub struct Rights {
+    /// Whoever may ask limits by SQL functions, and so use up the tokens of any key.
+    pub may_ask: Vec<String>,
+    /// Whoever may give tokens, define limits or override them by SQL functions or in the tables of definitions and
+    /// overrides, and whoever may make objects in the schema: each can grant itself anything.
+    pub may_give: Vec<String>,
+    /// Whoever may write the rows of limits and calls, as a service does, and so set any balance.
+    pub may_write: Vec<String>,
+    /// Whoever may read the keys and ids that stand in the tables.
+    pub may_read: Vec<String>,
+}
+
+/// Reads who may do what. [`run`](super::run) takes what PUBLIC has; all others have what somebody granted them.
+///
+/// # Errors
+///
+/// [`MigrateError::Database`] where the catalogue cannot be read.
+pub async fn rights(conn: &mut PgConnection) -> Result<Rights, MigrateError> {
+    let asking = Callers::Applications.functions().join(", ");
+    let sql = include_str!("rights.sql").replace("{asking}", &asking);
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await;
+    let rows = rows.and_then(|rows| rows.iter().map(<(String, String)>::from_row).collect());
+    let rows: Vec<_> = rows.map_err(failed("read the rights"))?;
+    let who = |right: &str| rows.iter().filter(|(may, _)| may == right).map(|(_, role)| role.clone()).collect();
+    Ok(Rights { may_ask: who("ask"), may_give: who("give"), may_write: who("write"), may_read: who("read") })
+}
+
+/// Fails for the first right that nobody should have.
+pub(super) async fn refuse_wrong(conn: &mut PgConnection) -> Result<(), MigrateError> {
+    let sql = format!("select w.message from ({WRONG}) w limit 1");
+    let wrong = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_optional(conn).await;
+    let wrong = wrong.and_then(|row| row.map(|row| <(String,)>::from_row(&row)).transpose());
+    match wrong.map_err(failed("read the rights"))? {
+        Some((what,)) => Err(MigrateError::Rights { what }),
+        None => Ok(()),
+    }
+}
+
+/// Takes these rights back; fails where this role cannot.
+pub(super) async fn mend(conn: &mut PgConnection) -> Result<(), MigrateError> {
+    let block = format!("do $tollgate$ {} $tollgate$", mending());
+    let mended = sqlx::raw_sql(AssertSqlSafe(block)).execute(conn).await;
+    mended.map(drop).map_err(|error| match error.as_database_error() {
+        Some(told) if told.code().as_deref() == Some("42501") => {
+            MigrateError::Rights { what: told.message().to_owned() }
+        }
+        _ => failed("put the rights right")(error),
+    })
+}
+
+/// The same as a block of PL/pgSQL. Each right is taken back by the role that granted it: nobody else can.
+pub(super) fn mending() -> String {
+    format!(
+        "declare\n    wrong record;\n    before text := pg_catalog.current_setting('role');\n\
+         begin\n    for wrong in\n{WRONG}\n    loop\n        \
+         begin\n            \
+         if wrong.grantor <> wrong.owner or not pg_catalog.pg_has_role(wrong.owner, 'usage') then\n                \
+         perform pg_catalog.set_config('role', wrong.grantor, true);\n            end if;\n            \
+         execute wrong.remedy;\n            \
+         perform pg_catalog.set_config('role', before, true);\n        \
+         exception when insufficient_privilege then\n            \
+         raise exception using errcode = 'insufficient_privilege', message = wrong.message;\n        \
+         end;\n    end loop;\nend;\n"
+    )
+}
+
+const WRONG: &str = include_str!("wrong_rights.sql");

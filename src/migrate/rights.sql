@@ -1,0 +1,51 @@
+-- Who may do what with the schema: ask, give, write rows, read keys. Whoever owns an object may do all with it, and each
+-- member of a role may do what the role may. Administrators, who may do everything everywhere, are left out.
+with granted as (
+    select case when p.proname::text = any ('{{asking}}'::text[]) then 'ask' else 'give' end as may, p.proowner as owner,
+           a.grantee, a.privilege_type as right
+      from pg_catalog.pg_proc p
+     cross join lateral pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) a
+     where p.pronamespace = pg_catalog.to_regnamespace('tollgate')::oid
+     union all
+    select 'give', n.nspowner, a.grantee, a.privilege_type
+      from pg_catalog.pg_namespace n
+     cross join lateral pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
+     where n.nspname = 'tollgate'::name and a.privilege_type = 'CREATE'::text
+     union all
+    -- A right on one column of a table, too: a column of another name than these tells no key.
+    select case when a.privilege_type = 'SELECT'::text then 'read'
+                when c.relname::text = any ('{limits, overrides}'::text[]) then 'give' else 'write' end,
+           c.relowner, a.grantee, a.privilege_type
+      from pg_catalog.pg_class c
+     cross join lateral (
+         select coalesce(c.relacl, pg_catalog.acldefault('r', c.relowner)) as acl, 'key' as column
+          union all
+         select t.attacl, t.attname::text
+           from pg_catalog.pg_attribute t
+          where t.attrelid = c.oid and t.attacl is not null
+     ) t
+     cross join lateral pg_catalog.aclexplode(t.acl) a
+     where c.relnamespace = pg_catalog.to_regnamespace('tollgate')::oid
+       and c.relname::text = any ('{ephemeral, durable, calls, limits, overrides, balances}'::text[])
+       and case when a.privilege_type = 'SELECT'::text
+                then c.relname::text <> 'limits'::text and t.column = any ('{key, id}'::text[])
+                else c.relname::text <> 'balances'::text
+                     and a.privilege_type = any ('{INSERT, UPDATE, DELETE, TRUNCATE, TRIGGER}'::text[]) end
+),
+holders as (
+    select g.may, g.grantee from granted g
+     union
+    select g.may, g.owner from granted g
+     union
+    select d.may, pg_catalog.to_regrole(d.role)::oid
+      from (values ('give', 'pg_write_all_data'), ('write', 'pg_write_all_data'), ('read', 'pg_read_all_data')) d (may, role)
+)
+select h.may, 'PUBLIC' as role
+  from holders h
+ where h.grantee = 0::oid
+ union
+select h.may, pg_catalog.quote_ident(r.rolname::text)
+  from holders h
+  join pg_catalog.pg_roles r on pg_catalog.pg_has_role(r.oid, h.grantee, 'member')
+ where h.grantee <> 0::oid and not r.rolsuper and not pg_catalog.starts_with(r.rolname::text, 'pg_')
+ order by 1, 2

@@ -1,0 +1,41 @@
+-- The rights that nobody should have, and what takes them back: all that PUBLIC has, and those of anybody but the owner
+-- to call what only the functions call, and to make objects in the schema. Where nobody has granted or revoked anything,
+-- PUBLIC may execute a function. The schema may be another's than the tables.
+select pg_catalog.concat(g.name, ' has ', a.privilege_type, ' on ', o.name) as message,
+       pg_catalog.concat('revoke ', a.privilege_type, ' on ', o.object, ' from ', g.name, ' cascade') as remedy,
+       pg_catalog.pg_get_userbyid(o.owner)::text as owner, pg_catalog.pg_get_userbyid(a.grantor)::text as grantor
+  from (
+      select 'schema tollgate' as object, 'schema tollgate' as name, n.nspowner as owner, n.nspacl as acl,
+             false as is_internal
+        from pg_catalog.pg_namespace n
+       where n.nspname = 'tollgate'::name
+       union all
+      select pg_catalog.concat('function ', p.oid::regprocedure::text), 'tollgate.' || p.proname::text, p.proowner,
+             coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner)), pg_catalog.starts_with(p.proname::text, '_')
+        from pg_catalog.pg_proc p
+       where p.pronamespace = pg_catalog.to_regnamespace('tollgate')::oid
+       union all
+      select pg_catalog.concat('table ', c.oid::regclass::text), 'tollgate.' || c.relname::text, c.relowner,
+             t.acl, false
+        from pg_catalog.pg_class c
+       cross join lateral (
+           select c.relacl as acl
+            union all
+           select a.attacl from pg_catalog.pg_attribute a where a.attrelid = c.oid and a.attacl is not null
+       ) t
+       where c.relnamespace = pg_catalog.to_regnamespace('tollgate')::oid
+         and c.relkind in ('r'::"char", 'p'::"char", 'v'::"char")
+  ) o
+ cross join lateral pg_catalog.aclexplode(o.acl) a
+ cross join lateral (
+     select case when a.grantee = 0::oid then 'PUBLIC'
+                 else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)::text) end as name
+ ) g
+ where a.grantee <> o.owner
+   and case a.privilege_type
+           when 'USAGE'::text then false
+           when 'CREATE'::text then not exists (select from pg_catalog.pg_class c
+                                                 where c.oid = pg_catalog.to_regclass('tollgate.durable')::oid
+                                                   and c.relowner = a.grantee)
+           else a.grantee = 0::oid or o.is_internal end
+ order by o.name collate "C", a.privilege_type collate "C", g.name collate "C"
