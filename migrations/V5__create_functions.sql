@@ -817,7 +817,8 @@ begin
     return v.remaining * 0.000001;
 end $$;
 
--- What callers use. They need no right on the tables, and nothing of their search path is run.
+-- What callers use. They need no right on the tables, and nothing of their search path is run. Where row security is
+-- forced on the owner, they fail: a row that is hidden is not one that is missing.
 
 create function tollgate.key(variadic parts text[]) returns text language sql immutable as $$
     select (select case when pg_catalog.count(*) = pg_catalog.count(part) then
@@ -831,30 +832,30 @@ language sql immutable as $$ select row(limit_name, '', cost, true)::tollgate.re
 
 create function tollgate.consume(limit_name text, key text, cost numeric default 1, up_to numeric default null,
                                  leaving numeric default null) returns tollgate.decision
-language plpgsql security definer set search_path = pg_catalog, pg_temp as
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, false, null, up_to, leaving); end $$;
 create function tollgate.consume_global(limit_name text, cost numeric default 1, up_to numeric default null,
                                         leaving numeric default null) returns tollgate.decision
-language plpgsql security definer set search_path = pg_catalog, pg_temp as
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return tollgate._ask(limit_name, '', cost, false, false, null, up_to, leaving); end $$;
 create function tollgate.reserve(limit_name text, key text, cost numeric default 1) returns tollgate.decision
-language plpgsql security definer set search_path = pg_catalog, pg_temp as
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, true, false, null); end $$;
 create function tollgate.check(limit_name text, key text, cost numeric default 1, up_to numeric default null,
                                leaving numeric default null) returns tollgate.decision
-language plpgsql security definer set search_path = pg_catalog, pg_temp as
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return tollgate._ask(limit_name, nullif(key, ''), cost, false, true, null, up_to, leaving); end $$;
 create function tollgate.balance(limit_name text, key text) returns numeric
-language plpgsql security definer set search_path = pg_catalog, pg_temp as
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return (tollgate._ask(limit_name, nullif(key, ''), 0, true, true, null)).remaining; end $$;
 create function tollgate.consume_all(requests tollgate.request[]) returns tollgate.decision
-language plpgsql security definer set search_path = pg_catalog, pg_temp as
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return tollgate._ask_all(requests, false, false, null); end $$;
 create function tollgate.reserve_all(requests tollgate.request[]) returns tollgate.decision
-language plpgsql security definer set search_path = pg_catalog, pg_temp as
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return tollgate._ask_all(requests, true, false, null); end $$;
 create function tollgate.check_all(requests tollgate.request[]) returns tollgate.decision
-language plpgsql security definer set search_path = pg_catalog, pg_temp as
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return tollgate._ask_all(requests, false, true, null); end $$;
 
 create function tollgate.granted(decision tollgate.decision) returns tollgate.decision language plpgsql as $$
@@ -875,25 +876,25 @@ end $$;
 
 create function tollgate.credit(limit_name text, key text, amount numeric, once text default null,
                                 kept interval default '24 hours') returns numeric
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$ begin
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
     return tollgate._change('credit', limit_name, nullif(key, ''), amount, 0, null, null, once, kept, null);
 end $$;
 create function tollgate.debit(limit_name text, key text, amount numeric, once text default null,
                                kept interval default '24 hours') returns numeric
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$ begin
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
     return tollgate._change('debit', limit_name, nullif(key, ''), amount, 0, null, null, once, kept, null);
 end $$;
 create function tollgate.reset(limit_name text, key text) returns numeric
-language plpgsql security definer set search_path = pg_catalog, pg_temp as
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as
 $$ begin return tollgate._change('reset', limit_name, nullif(key, ''), 0, 0, null, null, null, null, null); end $$;
 create function tollgate.settle(limit_name text, key text, charged numeric, actual numeric, decided_at timestamptz)
-returns numeric language plpgsql security definer set search_path = pg_catalog, pg_temp as $$ begin
+returns numeric language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
     return tollgate._change('settle', limit_name, nullif(key, ''), charged, actual, decided_at, decided_at, null, null,
                             null);
 end $$;
 create function tollgate.cancel(limit_name text, key text, charged numeric, decided_at timestamptz,
                                 ready_at timestamptz) returns numeric
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$ begin
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$ begin
     return tollgate._change('cancel', limit_name, nullif(key, ''), charged, 0, decided_at, ready_at, null, null, null);
 end $$;
 
@@ -901,7 +902,7 @@ create function tollgate.define(limit_name text, kind text, rate numeric default
                                 capacity numeric default null, max_reserved numeric default 0,
                                 start interval default null, storage text default 'durable', shards int4 default 1,
                                 resolution int4 default null) returns void
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_variable
 begin
     capacity := coalesce(capacity, rate);
@@ -950,7 +951,8 @@ end $$;
 -- whoever inserts could write one instant in many ways, and each would be a key of its own.
 create function tollgate.limit_rows() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set timezone = 'UTC'
-set intervalstyle = 'postgres' set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C' as $$
+set intervalstyle = 'postgres' set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C'
+set row_security = off as $$
 declare
     key text;
 begin
@@ -968,7 +970,8 @@ end $$;
 -- tollgate.limit_inserts('limit', 'column', ...)`: the same for all rows of a statement at once, in the one lock order.
 create function tollgate.limit_inserts() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set timezone = 'UTC'
-set intervalstyle = 'postgres' set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C' as $$
+set intervalstyle = 'postgres' set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C'
+set row_security = off as $$
 declare
     requests tollgate.request[];
 begin

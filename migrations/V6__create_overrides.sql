@@ -30,7 +30,7 @@ create function tollgate.set_override(limit_name text, key text default null, ef
                                       starts_at timestamptz default null, ends_at timestamptz default null,
                                       lasting interval default null, reason text default null,
                                       set_by text default null, label text default '') returns tollgate.override_set
-language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_variable
 declare
     d tollgate.limits; clock timestamptz; fault text; micros int8; was tollgate.overrides;
@@ -103,7 +103,7 @@ end $$;
 -- Takes back what a label says; whether there was something.
 create function tollgate.remove_override(limit_name text, key text default null, every_key bool default false,
                                          label text default '')
-returns bool language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
+returns bool language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_variable
 declare
     of_key text := tollgate._whom(limit_name, key, every_key);

@@ -10,7 +10,8 @@ use crate::tokens::{Tokens, TokensError};
 ///
 /// The first group is **bad input**: found before any SQL, so the caller's transaction is untouched. The second group
 /// is about the **transaction and the rows**, the third about the **gate**, the fourth about the **database**. After
-/// [`Error::Database`], [`Error::NamedStatements`], [`Error::ReadOnly`], [`Error::Schema`] and [`Error::WrongParts`]
+/// [`Error::Database`], [`Error::NamedStatements`], [`Error::ReadOnly`], [`Error::RowSecurity`], [`Error::Schema`] and
+/// [`Error::WrongParts`]
 /// PostgreSQL has aborted the transaction, and the caller rolls back.
 ///
 /// The message names the remedy and leaves the cause to [`source`](std::error::Error::source), which is a
@@ -235,6 +236,17 @@ pub enum Error {
          begin `read write`)"
     )]
     ReadOnly {
+        /// What the driver reported.
+        source: DriverError,
+    },
+    /// Row security is switched on for a table and hides rows from this role, or may: a row that is hidden must not count
+    /// as one that is missing. Nothing was taken.
+    #[cfg(feature = "postgres")]
+    #[error(
+        "row security hides rows from this role (`alter table … disable row level security`, or give the role \
+         `bypassrls`; `tollgate doctor` names the tables)"
+    )]
+    RowSecurity {
         /// What the driver reported.
         source: DriverError,
     },

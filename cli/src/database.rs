@@ -37,13 +37,14 @@ impl DatabaseArgs {
     }
 
     /// A connection, and the options that it was made with. It looks into no schema of strangers for what a statement
-    /// names, unless a pooler refuses that setting or the URL has another.
+    /// names, and fails where row security would hide rows, unless a pooler refuses these settings or the URL has
+    /// others.
     async fn open(&self) -> Result<(PgConnection, PgConnectOptions), CommandError> {
         let options = self.options()?;
         if options.get_options().is_some_and(|settings| settings.contains("search_path")) {
             return Ok((self.within_time(&options).await?, options));
         }
-        let secured = options.clone().options([("search_path", "pg_catalog")]);
+        let secured = options.clone().options([("search_path", "pg_catalog"), ("row_security", "off")]);
         match self.within_time(&secured).await {
             Ok(conn) => Ok((conn, secured)),
             Err(error) if error.what.contains("unsupported startup parameter") => {
@@ -116,6 +117,7 @@ pub(crate) async fn read_only(
     let mut tx = conn.begin_with("begin isolation level repeatable read read only").await?;
     let millis = timeout.as_millis().clamp(1, i32::MAX.unsigned_abs().into());
     let settings = "select pg_catalog.set_config('search_path', 'pg_catalog', true),
+                           pg_catalog.set_config('row_security', 'off', true),
                            pg_catalog.set_config('statement_timeout', $1, true)";
     sqlx::query(settings).bind(millis.to_string()).persistent(false).execute(&mut *tx).await?;
     Ok(tx)

@@ -2,6 +2,7 @@ use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
+use sqlx::postgres::PgDatabaseError;
 use tollgate::migrate::MigrateError;
 
 /// Why a command failed: one sentence, the remedy where there is one, and the exit status.
@@ -38,7 +39,15 @@ impl<E: Error + 'static> From<E> for CommandError {
         let code = reported(&error).and_then(|reported| reported.as_database_error()?.code());
         let what = in_one_line(&error);
         let needs_owner = (&error as &dyn Error).is::<MigrateError>();
+        let told = reported(&error).and_then(sqlx::Error::as_database_error);
+        let told = told.and_then(|told| told.try_downcast_ref::<PgDatabaseError>());
+        let is_hidden = told.is_some_and(|told| told.routine() == Some("check_enable_rls"));
         let remedy = match code.as_deref() {
+            Some("42501") if is_hidden && what.contains("bypassrls") => return Self::bare(what),
+            Some("42501") if is_hidden => {
+                "disable row level security on this table, or give the role `bypassrls`; `tollgate doctor` says where it \
+                 is on"
+            }
             Some("42501") if needs_owner => {
                 "run this as the owner of the schema tollgate, or as a role that may create it"
             }

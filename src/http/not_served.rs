@@ -182,6 +182,7 @@ fn failure(error: &Error) -> Problem {
         | Error::NamedStatements { .. }
         | Error::OutcomeUnknown { .. }
         | Error::ReadOnly { .. }
+        | Error::RowSecurity { .. }
         | Error::Schema { .. }
         | Error::Stopped
         | Error::Sweep { .. }

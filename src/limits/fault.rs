@@ -25,7 +25,9 @@ pub enum LimitsError {
     Stored(#[source] LimitError),
     /// The table of definitions cannot be read.
     #[cfg(feature = "postgres")]
-    #[error("could not read tollgate.limits (run `tollgate migrate up`, and grant select on it)")]
+    #[error(
+        "could not read tollgate.limits (run `tollgate migrate up`, grant select on it, and switch no row security on)"
+    )]
     Table {
         /// What the driver reported.
         source: sqlx::Error,

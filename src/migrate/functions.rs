@@ -53,7 +53,7 @@ impl Callers {
 #[must_use]
 pub fn grants(role: &str, callers: Callers) -> String {
     let name = format!("\"{}\"", role.replace('"', "\"\""));
-    let literal = format!("'{}'", role.replace('\'', "''"));
+    let id = format!("'{}'::regrole::oid", name.replace('\'', "''"));
     let taken = match callers {
         Callers::Applications => MAY_NOT_WRITE,
         Callers::Operators => "false",
@@ -61,7 +61,7 @@ pub fn grants(role: &str, callers: Callers) -> String {
     GRANT
         .replace("{functions}", &callers.functions().join(", "))
         .replace("{taken}", taken)
-        .replace("{role}", &literal)
+        .replace("{role}", &id)
         .replace("{name}", &name)
 }
 
@@ -107,7 +107,9 @@ begin
          where p.pronamespace = pg_catalog.to_regnamespace('tollgate')::oid
     loop
         execute f.statement;
-        if f.is_granted and not pg_catalog.has_function_privilege({role}, f.oid, 'execute') then
+        if f.is_granted and not exists (select from pg_catalog.pg_proc p
+                                         cross join lateral pg_catalog.aclexplode(p.proacl) a
+                                         where p.oid = f.oid and a.grantee = {role}) then
             raise exception using errcode = 'insufficient_privilege',
                 message = pg_catalog.concat('only the owner of the schema can ', f.statement);
         end if;

@@ -315,9 +315,14 @@ async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Ve
 
 /// What is applied, oldest first; nothing if there is no history yet.
 async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
-    if !ask(conn, &format!("select pg_catalog.to_regclass('{HISTORY}') is not null"), "look for the history table")
-        .await?
-    {
+    // Hidden rows would be pending migrations.
+    let is_there = format!(
+        "select case when h.id is null then 'off'
+                     when pg_catalog.row_security_active(h.id) then 'row security hides rows of {HISTORY} (disable it)'
+                     else 'on' end::bool
+           from (select pg_catalog.to_regclass('{HISTORY}')::oid as id) h"
+    );
+    if !ask(conn, &is_there, "look for the history table").await? {
         return Ok(Vec::new());
     }
     let query = OverSqlx::get_applied_migrations_query(HISTORY);

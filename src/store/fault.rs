@@ -25,6 +25,7 @@ pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
         sqlx::Error::Database(error) if is_read_only(&**error) => Error::ReadOnly { source: source.into() },
         sqlx::Error::Database(error) if is_misprepared(&**error) => Error::NamedStatements { source: source.into() },
         sqlx::Error::Database(error) if is_wrong_part(&**error) => Error::WrongParts { source: source.into() },
+        _ if is_row_security(&source) => Error::RowSecurity { source: source.into() },
         _ => Error::Database { step, limit, source: source.into() },
     }
 }
@@ -48,6 +49,8 @@ fn corrupt(error: &sqlx::Error) -> Option<&Corrupt> {
 pub(crate) fn unswept(table: &'static str, source: sqlx::Error) -> Error {
     if is_missing(&source) {
         Error::Schema { source: source.into() }
+    } else if is_row_security(&source) {
+        Error::RowSecurity { source: source.into() }
     } else {
         Error::Sweep { table, source: source.into() }
     }
@@ -139,9 +142,10 @@ impl Error {
     /// been the primary's, and leads there for as long as it is kept.
     pub(crate) fn leaves_connection(&self) -> bool {
         match self {
-            Self::Database { source, .. } | Self::Schema { source } | Self::Sweep { source, .. } => {
-                is_about_the_statement(source)
-            }
+            Self::Database { source, .. }
+            | Self::RowSecurity { source }
+            | Self::Schema { source }
+            | Self::Sweep { source, .. } => is_about_the_statement(source),
             Self::OutcomeUnknown { .. } | Self::ReadOnly { .. } => false,
             _ => true,
         }
@@ -185,6 +189,7 @@ impl Error {
             Self::Database { .. }
                 | Self::NamedStatements { .. }
                 | Self::ReadOnly { .. }
+                | Self::RowSecurity { .. }
                 | Self::Schema { .. }
                 | Self::WrongParts { .. }
         )
@@ -318,6 +323,17 @@ fn is_about_a_node(error: &sqlx::Error) -> bool {
 /// Whether a schema, table or column is undefined.
 fn is_missing(error: &sqlx::Error) -> bool {
     matches!(code(error).as_deref(), Some("3F000" | "42P01" | "42703"))
+}
+
+/// Whether row security hides rows, or may: a statement of ours says so by a text that is no boolean, and PostgreSQL by
+/// its own checks, of what is written or of what would be read under `row_security = off`.
+pub(crate) fn is_row_security(error: &sqlx::Error) -> bool {
+    let Some(told) = error.as_database_error() else { return false };
+    match told.code().as_deref() {
+        Some("22P02") => told.message().contains("\"row security hides rows of tollgate."),
+        Some("42501") => matches!(routine(told), Some("ExecWithCheckOptions" | "check_enable_rls")),
+        _ => false,
+    }
 }
 
 /// Whether the server or the transaction takes no writes. A standby reports this as a feature that it lacks (0A000), as

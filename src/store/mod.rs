@@ -8,6 +8,10 @@
 //! Arrays are unnested from a sub-select with `offset 0`. PostgreSQL estimates the length of a bare parameter and plans
 //! anew for each length, which takes longer than the call.
 //!
+//! A statement that may find no row fails where row security hides rows: a row that is hidden is not one that is
+//! missing. Its condition is no boolean then but a text that says so, which PostgreSQL reports as an error. It names no
+//! row, so it is evaluated once.
+//!
 //! The few about overrides are sent as text, and lie beside their code.
 
 mod calls;
@@ -28,7 +32,7 @@ use crate::algebra::Timestamp;
 use crate::error::{Error, Step};
 use crate::parts::Parts;
 use crate::plan::Row;
-pub(crate) use fault::{database, table_of, timed_out, unreaped, unswept, unwritten};
+pub(crate) use fault::{database, is_row_security, table_of, timed_out, unreaped, unswept, unwritten};
 pub(crate) use found::Found;
 use wire::Statement;
 

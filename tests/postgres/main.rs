@@ -31,6 +31,7 @@ mod proxy;
 mod receipts;
 mod regressions;
 mod replay;
+mod row_security;
 mod shadows;
 mod shards;
 mod sliding;

@@ -76,6 +76,7 @@ impl Doctor<'_> {
         self.look("snapshots", async |conn| server::snapshots(conn, self.args.old_snapshot).await).await?;
         let role = self.args.role.as_deref();
         let has_rights = self.look("rights", async |conn| schema::rights(conn, role).await).await?;
+        self.look("row_security", async |conn| schema::row_security(conn, role).await).await?;
         let mut who_may = None;
         let look = async |conn: &mut PgConnection| {
             who_may = Some(schema::who_may(conn).await?);

@@ -66,3 +66,20 @@ pub(super) async fn rights(conn: &mut PgConnection, role: Option<&str>) -> Resul
     let meaning = "Decisions fail for whoever connects as this role.";
     Ok(vec![Finding::error("rights", format!("role {role} lacks {}", lacks.join("; ")), meaning, remedies.join(" "))])
 }
+
+/// Where row security hides rows from a role, or from this one; or from the functions, which have the owner's rights.
+pub(super) async fn row_security(conn: &mut PgConnection, role: Option<&str>) -> Result<Vec<Finding>, sqlx::Error> {
+    let tables = sqlx::query_as(include_str!("sql/row_security.sql")).bind(role).persistent(false);
+    let tables: Vec<(String, String, bool)> = tables.fetch_all(conn).await?;
+    let finding = |(table, role, is_hidden): &(String, String, bool)| {
+        let (what, end) = if *is_hidden {
+            let end = format!("disable row level security; or: alter role {role} bypassrls;");
+            (format!("row security hides rows of {table} from role {role}"), end)
+        } else {
+            (format!("row security is forced on the owner of {table}"), "no force row level security;".to_owned())
+        };
+        let meaning = "Decisions fail, so that a row that is hidden does not count as one that is missing.";
+        Finding::error("row_security", what, meaning, format!("alter table {table} {end}"))
+    };
+    Ok(tables.iter().map(finding).collect())
+}

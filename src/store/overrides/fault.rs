@@ -1,5 +1,6 @@
 use crate::error::DriverError;
 use crate::key::KeyError;
+use crate::store::is_row_security;
 
 /// Why an override was not set or removed, or why overrides could not be read.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -53,11 +54,24 @@ pub enum OverrideError {
         /// What the driver reported.
         source: DriverError,
     },
+    /// Row security is switched on for `tollgate.overrides`, and hides rows from this role, or may.
+    #[error(
+        "row security hides rows of tollgate.overrides from this role (`alter table tollgate.overrides disable row level \
+         security`, or give the role `bypassrls`)"
+    )]
+    RowSecurity {
+        /// What the driver reported.
+        source: DriverError,
+    },
     /// There is no tokio runtime for the task that reads them again and again.
     #[error("there is no runtime to watch overrides on (call it from a tokio runtime that is alive)")]
     Stopped,
 }
 
 pub(super) fn failed(step: &'static str) -> impl Fn(sqlx::Error) -> OverrideError {
-    move |source| OverrideError::Database { step, source: source.into() }
+    move |source| {
+        let is_hidden = is_row_security(&source);
+        let source = source.into();
+        if is_hidden { OverrideError::RowSecurity { source } } else { OverrideError::Database { step, source } }
+    }
 }

@@ -10,6 +10,8 @@ with gone as materialized (
      where c.ctid >= $1::text::tid
        and c.ctid < $2::text::tid
        and c.lapses_at is null
+       and case when pg_catalog.row_security_active('tollgate.calls'::regclass)
+                then 'row security hides rows of tollgate.calls' else 'on' end::bool
        and c.kept_until <= coalesce($3, pg_catalog.clock_timestamp())
                            - pg_catalog.make_interval(secs => $4::int8::float8 / 1000000::float8)
        for update of c skip locked

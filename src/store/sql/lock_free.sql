@@ -9,7 +9,10 @@ with locked as materialized (
       from (select u.*, pg_catalog.row_number() over ()::int4 as number
               from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
                            pg_catalog.unnest(p.shards) as shard
-                      from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) u) w
+                      from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards
+                             where case when pg_catalog.row_security_active('tollgate.durable'::regclass)
+                                        then 'row security hides rows of tollgate.durable' else 'on' end::bool
+                            offset 0) p) u) w
      cross join lateral (
          select r.value, r.ts, r.list
            from tollgate.durable r

@@ -34,6 +34,8 @@ held as materialized (
       from tollgate.durable r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
        and not exists (select from short)
+       and case when pg_catalog.row_security_active('tollgate.durable'::regclass)
+                then 'row security hides rows of tollgate.durable' else 'on' end::bool
        for update
 ),
 -- From counts, as tables: as scalars they would be counted after the clock is read.

@@ -15,7 +15,8 @@ with tables as (
 ),
 functions as (
     select s.option, n.nspname || '.' || p.proname as name,
-           has_function_privilege(coalesce($1, current_user), p.oid, 'execute') as is_granted
+           exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+                    where a.grantee = 0 or pg_has_role(coalesce($1, current_user), a.grantee, 'usage')) as is_granted
       from pg_namespace n
       join pg_proc p on p.pronamespace = n.oid
       join (values ('--grant', $2), ('--grant-operator', $3)) s (option, names) on p.proname = any (s.names)

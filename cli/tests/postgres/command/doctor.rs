@@ -133,6 +133,36 @@ async fn who_may_give_write_and_read_is_named_and_public_is_an_error() {
 }
 
 #[tokio::test]
+async fn row_security_is_an_error_of_the_doctor_and_of_each_command() {
+    let world = World::new().await;
+    for table in ["ephemeral", "durable"] {
+        let row = "(0, 'send_message', 'ada', 0, 0, now(), now())";
+        world.sql(&format!("insert into tollgate.{table} values {row}")).await;
+        world.sql(&format!("alter table tollgate.{table} enable row level security")).await;
+    }
+    for role in [SERVICE, ON_CALL] {
+        let what = format!("row security hides rows of tollgate.durable from role {role}");
+        expect(&world, &["--role", role], "row_security", "error", &what);
+    }
+    for args in [
+        &["check", "send_message", "ada"][..],
+        &["consume", "send_message", "ada"],
+        &["reset", "send_message", "ada"],
+        &["reset", "send_message", "--all", "--yes"],
+        &["sweep"],
+    ] {
+        let mut command = tollgate();
+        command.args(args).env("DATABASE_URL", world.command_url()).env("TOLLGATE_LIMITS", EXAMPLE);
+        let told = failure(&run(&mut command));
+        assert!(told.contains("bypassrls"), "{args:?}: {told}");
+    }
+    assert!(findings(&world.url_of(OWNER), &[]).iter().all(|finding| finding["check"] != "row_security"));
+    world.sql("alter table tollgate.durable force row level security").await;
+    let what = format!("row security hides rows of tollgate.durable from role {OWNER}");
+    expect(&world, &["--role", OWNER], "row_security", "error", &what);
+}
+
+#[tokio::test]
 async fn a_pooler_that_loses_named_statements_is_found() {
     let world = World::new().await;
     let pooler = PgBouncer::start(&world.command_url(), 2);

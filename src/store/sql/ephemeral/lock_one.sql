@@ -23,6 +23,8 @@ held as materialized (
       from tollgate.ephemeral r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
        and not exists (select from short)
+       and case when pg_catalog.row_security_active('tollgate.ephemeral'::regclass)
+                then 'row security hides rows of tollgate.ephemeral' else 'on' end::bool
        for update
 ),
 observed as materialized (

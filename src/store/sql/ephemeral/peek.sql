@@ -7,7 +7,10 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        pg_catalog.array_agg(f.list)               as "list!: Vec<Option<String>>"
   from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
                pg_catalog.unnest(p.shards) as shard
-          from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) w
+          from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards
+                 where case when pg_catalog.row_security_active('tollgate.ephemeral'::regclass)
+                            then 'row security hides rows of tollgate.ephemeral' else 'on' end::bool
+                offset 0) p) w
   left join lateral (
       select r.value, r.ts, r.ctid::text as tid, r.xmin::text as version, r.list::text as list
         from tollgate.ephemeral r
