@@ -1,4 +1,4 @@
-import asyncio, os, uuid
+import asyncio, os, urllib.parse, uuid
 import asyncpg, psycopg, psycopg2, psycopg2.extras
 
 url = os.environ["DATABASE_URL"]
@@ -35,7 +35,10 @@ fails(Exception, "42883", lambda: ask(psycopg.connect(url), "'k'", "%s", [1.5]))
 
 
 async def main():
-    connection = await asyncpg.connect(url)
+    # It passes over the directory of a socket where the URL names a host besides.
+    parts = urllib.parse.urlsplit(url)
+    socket = urllib.parse.parse_qs(parts.query).get("host", [None])[0]
+    connection = await asyncpg.connect(url, host=socket, port=parts.port)
     for cast, key in [("int8", seven), ("uuid", id)]:
         try:
             await connection.fetchval("select granted from tollgate.consume('ten', $1)", key)
