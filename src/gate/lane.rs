@@ -4,7 +4,7 @@
 )]
 
 use std::panic::AssertUnwindSafe;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -136,8 +136,8 @@ impl Lane {
     }
 
     /// Does so, and refuses those who are queued meanwhile where an outage becomes known.
-    async fn unless_silent<T>(&self, decided: impl Future<Output = T>) -> T {
-        let (mut decided, mut outage) = (pin!(decided), self.shared.outage.listen());
+    async fn unless_silent<T>(&self, mut decided: Pin<&mut impl Future<Output = T>>) -> T {
+        let mut outage = self.shared.outage.listen();
         loop {
             match select(decided.as_mut(), pin!(outage.known())).await {
                 Either::Left((decided, _)) => return decided,
@@ -180,7 +180,8 @@ impl Lane {
 async fn work(lane: Arc<Lane>, worker: Worker<impl FnMut()>) {
     let mut idle = None;
     while let Some(limit) = lane.next_limit() {
-        idle = lane.unless_silent(lane.decide(idle.take(), &limit)).await;
+        let decided = pin!(lane.decide(idle.take(), &limit));
+        idle = lane.unless_silent(decided).await;
         // Those who were answered get their turn before the next batch: if they ask again, they are in it. Once is
         // not enough: another thread of the runtime may have taken some of them over.
         tokio::task::yield_now().await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use sqlx::postgres::PgDatabaseError;
 use sqlx::{Connection, FromRow, PgConnection};
 
 use super::finding::Finding;
@@ -83,6 +84,14 @@ pub(super) async fn pooler(database: &DatabaseArgs) -> Result<Option<Finding>, C
         tx.rollback().await
     });
     Ok(match asked.await {
+        Ok(Ok(())) if one.cached_statements_size() == 0 => {
+            let what =
+                "the URL says statement-cache-capacity=0: the driver leaves a statement in the server at each call";
+            let meaning = "A service with this URL fills the memory of its sessions, and of the pooler behind it.";
+            let remedy =
+                "Remove it, and say `unnamed_statements()` to Limiter, Gate and Sweeper if a pooler needs that.";
+            Some(Finding::warning("statements", what, meaning, remedy))
+        }
         Ok(Ok(())) => None,
         Ok(Err(error)) if is_about_names(&error) => {
             let error = CommandError::from(error);
@@ -106,10 +115,15 @@ async fn ask(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
 }
 
 /// A prepared statement is not there (26000), or already there from somebody else (42P05), or has other parameters
-/// (08P01).
+/// (08P01, which poolers say of everything else, too).
 fn is_about_names(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    matches!(code.as_deref(), Some("26000" | "42P05" | "08P01"))
+    let Some(error) = error.as_database_error() else { return false };
+    let routine = error.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::routine);
+    match error.code().as_deref() {
+        Some("26000" | "42P05") => true,
+        Some("08P01") => routine == Some("exec_bind_message"),
+        _ => false,
+    }
 }
 
 /// Transactions that have been open for long.

@@ -183,6 +183,17 @@ async fn a_pooler_that_loses_named_statements_is_found() {
 }
 
 #[tokio::test]
+async fn a_driver_that_keeps_no_statement_is_found() {
+    let world = World::new().await;
+    let url = world.command_url();
+    let url = format!("{url}{}statement-cache-capacity=0", if url.contains('?') { '&' } else { '?' });
+    let found = findings(&url, &[]);
+    let finding = found.iter().find(|finding| finding["check"] == "statements").unwrap();
+    assert_eq!(finding["severity"], "warning", "{finding}");
+    assert!(finding["remedy"].as_str().unwrap().contains("unnamed_statements()"), "{finding}");
+}
+
+#[tokio::test]
 async fn settings_that_lose_grants_or_break_calls_are_found() {
     for (setting, check, severity) in [
         ("synchronous_commit = off", "synchronous_commit", "warning"),
