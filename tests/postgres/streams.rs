@@ -90,7 +90,8 @@ async fn a_stored_stream_is_settled_once_whatever_is_lost_also_where_it_was_drop
     let mut conn = world.connect().await;
     for is_dropped in [false, true] {
         for (statement, is_answered) in [(0, true), (1, true), (1, false), (2, true), (2, false)] {
-            let stream = gate.stream([LIMIT.global().cost(40).lapses_after(HOUR)]).await.unwrap().granted().unwrap();
+            // It does not lapse: the gate's reaper would ask beside the settlement, and be counted.
+            let stream = gate.stream([LIMIT.global().cost(40).tracked_for(HOUR)]).await.unwrap().granted().unwrap();
             stream.add(10);
             let (asked, lost) = (proxy.statements(), proxy.lost_answers());
             match (statement, is_answered) {

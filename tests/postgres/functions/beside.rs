@@ -52,7 +52,7 @@ async fn of_twenty_five_callers_at_once_ten_are_granted() {
 }
 
 /// Whole micro-tokens come back in each microsecond, so that the judge computes without a rest.
-const RATE: i64 = 300;
+const RATE: i64 = 30;
 const CAPACITY: u32 = 20;
 const KEYS: [&str; 2] = ["a", "b"];
 /// Of each caller.
@@ -60,8 +60,8 @@ const CALLS: usize = 400;
 
 fn limits() -> [Limit; 2] {
     [
-        Limit::token_bucket("drip", 300, SECOND).capacity(CAPACITY.into()),
-        Limit::token_bucket("other_drip", 300, SECOND).capacity(CAPACITY.into()).ephemeral(),
+        Limit::token_bucket("drip", 30, SECOND).capacity(CAPACITY.into()),
+        Limit::token_bucket("other_drip", 30, SECOND).capacity(CAPACITY.into()).ephemeral(),
     ]
 }
 
