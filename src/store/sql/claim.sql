@@ -1,6 +1,6 @@
 -- Inserts the missing ones of some rows as full ones and locks the others, row by row in the order given, which is the
 -- lock order; then reads those that were there: columns as arrays, with the number of each. To insert after locking the
--- rest would be another order, and deadlock. The clock is read after the last lock. `do update … where false` is `do
+-- rest would be another order, and deadlock. The clock is read after the last lock. `do update ... where false` is `do
 -- nothing` made stronger: it changes nothing either, and locks the row that is there.
 --
 -- A row that somebody else inserted while this statement ran is locked, but not visible to it: it is neither read nor
