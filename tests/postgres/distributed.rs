@@ -133,6 +133,8 @@ fn each_statement_names_one_part() {
         let text: String = statement.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
         // The coordinator crashes where a column is set to a slice itself.
         assert!(!text.contains("list = ("), "{text}");
+        // What stands in quotes names a table to a function, which reads no row of it.
+        let text: String = text.split('\'').step_by(2).collect();
         let tables: usize = ["ephemeral", "durable", "calls"]
             .map(|table| text.matches(&format!("tollgate.{table}")).count())
             .iter()

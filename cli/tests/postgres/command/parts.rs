@@ -5,13 +5,13 @@ use std::process::Output;
 
 use super::limits::Scratch;
 use super::{run, text, tollgate};
-use crate::world::{NUMBERS, PARTS, World};
+use crate::world::{NUMBERS, ON_CALL, PARTS, SERVICE, World};
 
 #[tokio::test]
 async fn a_part_that_does_not_answer_is_named_and_hides_no_other() {
     let world = World::of_parts(PARTS).await;
     let view = include_str!("../../../../migrations/V3__create_balances.sql");
-    world.sql(&format!("{AWAY} {view} grant all on all tables in schema tollgate to public")).await;
+    world.sql(&format!("{AWAY} {view} grant all on all tables in schema tollgate to {SERVICE}, {ON_CALL}")).await;
     let limits =
         Scratch::new("parts.toml", "[quota]\nkind = 'token_bucket'\nrate = 1\nper = '365days'\ncapacity = 20\n");
     for part in NUMBERS.into_iter().filter(|part| *part != 64) {
