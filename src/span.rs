@@ -50,8 +50,10 @@ impl FromStr for Span {
     type Err = SpanError;
 
     fn from_str(text: &str) -> Result<Self, SpanError> {
-        if let Some(error) = iso(text) {
-            return Err(error);
+        match of_iso(text).map(|written| written.parse()) {
+            Some(Ok(span)) => return Err(SpanError::Iso { text: text.to_owned(), span }),
+            Some(Err(SpanError::Calendar(_))) => return Err(SpanError::Calendar(text.to_owned())),
+            _ => {}
         }
         let span = humantime::parse_duration(text).map_err(|error| {
             let reason = match error {
@@ -97,36 +99,16 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// What to write instead of a text of ISO 8601, such as `P1DT12H`; none for any other text.
-fn iso(text: &str) -> Option<SpanError> {
-    let upper = text.to_ascii_uppercase();
-    let period = upper.strip_prefix('P')?;
-    let (date, time) = period.split_once('T').unwrap_or((period, ""));
-    let (date, time) = (counts(date)?, counts(time)?);
-    if date.is_empty() && time.is_empty() {
-        return None;
-    }
-    let (of_calendar, date): (Vec<_>, Vec<_>) = date.into_iter().partition(|(_, unit)| matches!(unit, 'Y' | 'M'));
-    let in_days = date.into_iter().map(|(count, unit)| match unit {
-        'W' => Some(count * 7.0 * 86_400.0),
-        'D' => Some(count * 86_400.0),
-        _ => None,
-    });
-    let in_hours = time.into_iter().map(|(count, unit)| match unit {
-        'H' => Some(count * 3_600.0),
-        'M' => Some(count * 60.0),
-        'S' => Some(count),
-        _ => None,
-    });
-    let seconds: f64 = in_days.chain(in_hours).sum::<Option<_>>()?;
-    let (text, span) = (text.to_owned(), Duration::try_from_secs_f64(seconds).ok().map(Span)?);
-    Some(if of_calendar.is_empty() { SpanError::Iso { text, span } } else { SpanError::Calendar(text) })
-}
-
-/// Numbers, each before the letter of its unit; none if something else stands there.
-fn counts(text: &str) -> Option<Vec<(f64, char)>> {
-    let parts = text.split_inclusive(|letter: char| letter.is_ascii_alphabetic());
-    parts.map(|part| Some((part.get(..part.len() - 1)?.parse().ok()?, part.chars().last()?))).collect()
+/// A span of ISO 8601, such as `P1DT12H`, as it is written here; none for any other text. It is read by letters alone:
+/// numbers with fractions would bring the tables of floats into the core for browsers.
+fn of_iso(text: &str) -> Option<String> {
+    let lower = text.to_ascii_lowercase();
+    let period = lower.strip_prefix('p')?;
+    let (date, time) = period.split_once('t').unwrap_or((period, ""));
+    let is_of =
+        |part: &str, units: &str| part.chars().all(|letter| "0123456789.".contains(letter) || units.contains(letter));
+    // The one unit in capitals here: a minute is an `m`.
+    (is_of(date, "ymwd") && is_of(time, "hms")).then(|| date.replace('m', "M") + time)
 }
 
 /// All that `humantime` reads as 30.44 or 365.25 days.
