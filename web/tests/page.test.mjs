@@ -209,15 +209,7 @@ test("buttons play to the end, and call", async () => {
   await browser.open(page + FIVE);
   await choose("#speed", "60");
   await browser.click("#play");
-  await browser.run(
-    () =>
-      new Promise((ended) => {
-        new MutationObserver(() => document.querySelector("#play").textContent === "Play" && ended()).observe(
-          document.querySelector("#play"),
-          { childList: true },
-        );
-      }),
-  );
+  await says("#play", "Play");
   assert.equal(await text("#clock"), "10.00 s");
   await browser.click("#call");
   assert.deepEqual((await figures())[0].slice(0, 2), ["26", "25"]);
@@ -310,14 +302,7 @@ test("texts are copied", async () => {
   assert.equal(await copied("#link"), await browser.run(() => location.href));
   // Again before the button says again what it does.
   await copied("#link");
-  await browser.run(
-    () =>
-      new Promise((restored) => {
-        const link = document.querySelector("#link");
-        const look = () => link.textContent === "Copy link" && restored();
-        new MutationObserver(look).observe(link, { childList: true });
-      }),
-  );
+  await says("#link", "Copy link");
 });
 
 test("without the right to the clipboard, a text is copied by the selection", async () => {
@@ -719,6 +704,21 @@ function whole() {
         new MutationObserver(look).observe(trials, { attributes: true });
         look();
       }),
+  );
+}
+
+/** Waits until an element says these words; it may have said them before it is asked. */
+function says(selector, words) {
+  return browser.run(
+    (selector, words) =>
+      new Promise((said) => {
+        const element = document.querySelector(selector);
+        const look = () => element.textContent === words && said();
+        new MutationObserver(look).observe(element, { childList: true });
+        look();
+      }),
+    selector,
+    words,
   );
 }
 
