@@ -97,7 +97,8 @@ async fn watch_vacuum(pool: &PgPool, gate: &Gate) -> Result<(), Fault> {
         .await?;
         let [heap, indexes] = [heap, indexes].map(|bytes| bytes / 1_000_000);
         println!(
-            "minute {minute:>2}: {:>7.0} decisions/s, rows {heap} MB, indexes {indexes} MB, {dead} dead, {vacuums} vacuums",
+            "minute {minute:>2}: {:>7.0} decisions/s, rows {heap} MB, \
+             indexes {indexes} MB, {dead} dead, {vacuums} vacuums",
             pairs.per_second()
         );
     }

@@ -3,8 +3,8 @@
 //! `cargo bench -p tollgate-benches --bench functions`
 //!
 //! pgbench asks over one connection, each call in a transaction of its own. All take turns on one private server, which
-//! does not wait for its disk. What counts is the processor time of the server for each call; its ratio to the counter's
-//! is the median of those of the rounds. Absolute figures are this machine's.
+//! does not wait for its disk. What counts is the processor time of the server for each call; its ratio to the
+//! counter's is the median of those of the rounds. Absolute figures are this machine's.
 
 #[allow(dead_code, reason = "the bench of the gate uses the rest")]
 #[path = "gate/cpu.rs"]
@@ -57,7 +57,8 @@ fn calls() -> Result<Vec<(&'static str, String)>, Fault> {
     let with = |sql: &str| format!("\\set key random(0, 9999)\n\\set tenant random(0, 99)\n{sql};\n");
     let consume = |from: &str| with(&format!("select granted, remaining, retry_at from tollgate.{from}"));
     Ok(vec![
-        ("a counter by hand: an upsert in a function", with("select check_rate_limit((:key)::text, 1000000, '10 hours')")),
+        ("a counter by hand: an upsert in a function",
+        with("select check_rate_limit((:key)::text, 1000000, '10 hours')")),
         ("`consume`, ephemeral", consume("consume('bench', (:key)::text)")),
         ("`consume`, durable", consume("consume('durable', (:key)::text)")),
         ("`consume`, a fixed window", consume("consume('window', (:key)::text)")),

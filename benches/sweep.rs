@@ -73,7 +73,8 @@ fn option(flag: &str) -> Result<Option<i64>, Fault> {
 /// Rows that have been full for half an hour.
 async fn fill_resting(pool: &PgPool, rows: i64) -> Result<(), Fault> {
     let sql = "insert into tollgate.durable (part, name, key, shard, value, ts, full_at)
-               select 0, 'resting', 'user' || n, 0, 19000000, now() - interval '31 minutes', now() - interval '30 minutes'
+               select 0, 'resting', 'user' || n, 0, 19000000,
+                 now() - interval '31 minutes', now() - interval '30 minutes'
                  from generate_series(1, $1) n";
     sqlx::query(sql).bind(rows).execute(pool).await?;
     sqlx::raw_sql("vacuum analyze tollgate.durable").execute(pool).await?;

@@ -183,7 +183,8 @@ async fn run_due_job(pool: &PgPool) -> Result<(), Error> {
     let mut tx = pool.begin().await?;
     let (prompt, receipt, now): (String, String, String) = sqlx::query_as(
         "delete from tollgate_demo.jobs where run_at <= pg_catalog.clock_timestamp()
-         returning prompt, receipt, pg_catalog.to_char(pg_catalog.clock_timestamp() at time zone 'UTC', 'HH24:MI:SS.US')",
+         returning prompt, receipt,
+           pg_catalog.to_char(pg_catalog.clock_timestamp() at time zone 'UTC', 'HH24:MI:SS.US')",
     )
     .fetch_one(&mut *tx)
     .await?;

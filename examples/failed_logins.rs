@@ -1,6 +1,7 @@
 //! Failed log-ins count, and a successful one forgets those before it. Each guess is charged before the password is
-//! verified, and a right one fills the account's bucket again. So guesses that arrive at the same time cannot all pass on one token. A failure must count even if
-//! the handler's own transaction rolls back, so a gate decides, in transactions of its own.
+//! verified, and a right one fills the account's bucket again. So guesses that arrive at the same time cannot all pass
+//! on one token. A failure must count even if the handler's own transaction rolls back, so a gate decides, in
+//! transactions of its own.
 //!
 //! `cargo run --example failed_logins`
 

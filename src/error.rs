@@ -77,8 +77,8 @@ pub enum Error {
         /// What is wrong with the key.
         source: KeyError,
     },
-    /// Several requests of different costs, settled for one actual cost, or asked for a [`Stream`](crate::Stream), which
-    /// settles so.
+    /// Several requests of different costs, settled for one actual cost, or asked for a [`Stream`](crate::Stream),
+    /// which settles so.
     #[error("different costs cannot be settled for one (use `settle_each`, or mark what stays as `flat`)")]
     MixedCosts,
     /// A call that asks nothing. An empty list of limits grants nothing; skip the call where nothing is limited.
@@ -239,8 +239,8 @@ pub enum Error {
         /// What the driver reported.
         source: DriverError,
     },
-    /// Row security is switched on for a table and hides rows from this role, or may: a row that is hidden must not count
-    /// as one that is missing. Nothing was taken.
+    /// Row security is switched on for a table and hides rows from this role, or may: a row that is hidden must not
+    /// count as one that is missing. Nothing was taken.
     #[cfg(feature = "postgres")]
     #[error(
         "row security hides rows from this role (`alter table … disable row level security`, or give the role \

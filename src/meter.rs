@@ -181,9 +181,9 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// `by` is `gate` or `limiter`; `outcome` is `granted`, `denied` or `changed`; `source` is `database`, `repeated`,
 /// `memory`, `prefetched`, `degraded` or `override`; `reason` is that of a refusal (`short`, `held_back`, `leased`,
 /// `override`), else empty. A refusal is counted under the limit to wait for longest. A limiter counts what it has
-/// answered, whether its caller commits or not. Errors count whatever the failure policy makes of them. A gate locks for
-/// calls that have lost a race or whose row is new, and counts what it has granted from tokens taken ahead when these
-/// end.
+/// answered, whether its caller commits or not. Errors count whatever the failure policy makes of them. A gate locks
+/// for calls that have lost a race or whose row is new, and counts what it has granted from tokens taken ahead when
+/// these end.
 ///
 /// # Example
 ///

@@ -144,7 +144,9 @@ impl fmt::Display for Machine {
 
 /// The version, and the settings that matter most.
 const ABOUT_POSTGRESQL: &str = "
-    select 'PostgreSQL ' || current_setting('server_version') || ': ' || string_agg(name || ' = ' || current_setting(name), ', ' order by name)
+    select 'PostgreSQL ' || current_setting('server_version') || ': '
+        || string_agg(name || ' = ' || current_setting(name), ', '
+        order by name)
       from pg_settings
      where name in ('autovacuum', 'fsync', 'full_page_writes', 'max_wal_size', 'shared_buffers', 'synchronous_commit',
                     'wal_level', 'wal_sync_method')";

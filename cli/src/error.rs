@@ -45,7 +45,8 @@ impl<E: Error + 'static> From<E> for CommandError {
         let remedy = match code.as_deref() {
             Some("42501") if is_hidden && what.contains("bypassrls") => return Self::bare(what),
             Some("42501") if is_hidden => {
-                "disable row level security on this table, or give the role `bypassrls`; `tollgate doctor` says where it \
+                "disable row level security on this table, or give the role `bypassrls`; `tollgate doctor` says \
+                 where it \
                  is on"
             }
             Some("42501") if needs_owner => {

@@ -55,7 +55,8 @@ pub(crate) async fn run(args: ForgetArgs) -> Result<(), CommandError> {
         for part in migrate::part_numbers(parts) {
             let sql = format!(
                 "delete from {table} r where r.part = $1 and r.ctid = any (array(
-                     select ctid from {table} where part = $1 and name = any ($2) and key = $3 order by name for update))"
+                     select ctid from {table} where part = $1 and name = any ($2) and key = $3
+                     order by name for update))"
             );
             let delete =
                 sqlx::query(AssertSqlSafe(sql)).persistent(false).bind(part).bind(&names).bind(args.key.as_str());

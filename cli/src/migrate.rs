@@ -39,8 +39,8 @@ enum MigrateCommand {
     },
     /// Check that nothing is missing, edited or damaged; fails with the first fault.
     ///
-    /// A right that nobody should have is a fault, too: all that PUBLIC has in the schema. Says who may ask, give, write
-    /// rows and read keys; owners are among them, administrators are not.
+    /// A right that nobody should have is a fault, too: all that PUBLIC has in the schema. Says who may ask, give,
+    /// write rows and read keys; owners are among them, administrators are not.
     Validate,
 }
 

@@ -138,8 +138,8 @@ impl GateBuilder {
     /// [`consume`](Gate::consume), [`wait`](Gate::wait) and what is built on them, of token buckets, and of stepped
     /// buckets whose capacity is above their rate, in one row. Everything else asks the database: calls with other
     /// kinds of limits, with an id, a lapse, a part, a named period, a shadow or tokens that stay behind, and those for
-    /// more than lies in memory. Such a call first gives back what lies in memory for its keys, in the same batch. A key
-    /// that mostly gets such calls gains nothing.
+    /// more than lies in memory. Such a call first gives back what lies in memory for its keys, in the same batch. A
+    /// key that mostly gets such calls gains nothing.
     ///
     /// Close such a gate before the process ends ([`Gate::close`]): one that is dropped leaves what it holds charged.
     pub fn prefetch(mut self, max_age: Duration) -> Self {

@@ -42,9 +42,9 @@ impl Connection {
 
     /// Waits for a connection, and finds out why there is none.
     ///
-    /// sqlx reports a crowd and a server that is gone by the same error. It also asks an idle connection whether that is
-    /// alive, and waits for the answer without an end. So the gate tries a connection beside the pool. It tries early
-    /// where one was idle: then there is no crowd, and the idle one may be cut off.
+    /// sqlx reports a crowd and a server that is gone by the same error. It also asks an idle connection whether that
+    /// is alive, and waits for the answer without an end. So the gate tries a connection beside the pool. It tries
+    /// early where one was idle: then there is no crowd, and the idle one may be cut off.
     async fn try_acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
         let failed = |source| database(Step::Acquire, limit, source);
         let (pool, patience) = (&shared.pool, shared.settings.acquire_timeout);

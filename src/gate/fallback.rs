@@ -36,8 +36,8 @@ use crate::tokens::Tokens;
 /// for its callers. If the server does not answer a connection beside the pool within half a second either, nor another
 /// statement, then the outage is *known*: the policy answers every call at once. Under [`Closed`](Self::Closed) each
 /// call gets the error at once, and so does a call that no policy answers: nobody queues for a server that is known to
-/// be silent. The error is retryable, so pause before you retry. Until the server answers, the gate asks it over at most
-/// two connections beside the pool. About half a second after the server is back, the database decides again.
+/// be silent. The error is retryable, so pause before you retry. Until the server answers, the gate asks it over at
+/// most two connections beside the pool. About half a second after the server is back, the database decides again.
 ///
 /// All other verbs always fail closed. Each answer without the database has [`Source::Degraded`], charges nothing, and
 /// leaves a `tracing` event at level `warn`.

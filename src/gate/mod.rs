@@ -241,8 +241,8 @@ impl Gate {
     /// Takes tokens from every limit, or from none, and waits until all of them are there. As [`wait`](Self::wait).
     ///
     /// It waits in the line of the limit that refused, and if another refuses it then, in the line of that one. Of
-    /// [alternatives](crate::first_of) it waits in a line of each, and asks for all of them as soon as its turn comes in
-    /// one. A cost that is [split](crate::split) waits in the line of its first limit, and hears of the others.
+    /// [alternatives](crate::first_of) it waits in a line of each, and asks for all of them as soon as its turn comes
+    /// in one. A cost that is [split](crate::split) waits in the line of its first limit, and hears of the others.
     ///
     /// # Errors
     ///

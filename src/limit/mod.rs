@@ -82,9 +82,9 @@ impl Limit {
     /// Each write rounds the refill down to whole micro-tokens. So a bucket that is slow and written all the time gains
     /// nothing: one a day, written 5 402 times within 4 seconds, got none of the 46 micro-tokens that were due.
     ///
-    /// What is settled comes back at once, up to the capacity. So in a burst calls may keep, beyond the bound, what came
-    /// back in it from calls made before: at most what was in flight when it began. Where calls last longer than the
-    /// bucket takes to fill, a hard bound is a [`sliding_window`](Self::sliding_window).
+    /// What is settled comes back at once, up to the capacity. So in a burst calls may keep, beyond the bound, what
+    /// came back in it from calls made before: at most what was in flight when it began. Where calls last longer than
+    /// the bucket takes to fill, a hard bound is a [`sliding_window`](Self::sliding_window).
     ///
     /// # Panics
     ///

@@ -96,9 +96,10 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// # Cancellation
 ///
 /// Futures may be dropped at any await point. One statement writes what a call takes (but see
-/// [`parts`](Self::parts)), so a dropped call was carried out whole or not at all. Only the database knows which of the two, so let the transaction roll back. If it commits after
-/// all, a call that was not carried out leaves at most a full row, which means the same as a missing one. A dropped
-/// call with a [lock timeout](Self::lock_timeout) leaves that timeout set for the rest of the transaction.
+/// [`parts`](Self::parts)), so a dropped call was carried out whole or not at all. Only the database knows which of the
+/// two, so let the transaction roll back. If it commits after all, a call that was not carried out leaves at most a
+/// full row, which means the same as a missing one. A dropped call with a [lock timeout](Self::lock_timeout) leaves
+/// that timeout set for the rest of the transaction.
 ///
 /// # Example
 ///
@@ -190,8 +191,8 @@ impl<O: Overriding> Limiter<O> {
     /// What is denied, and a call of which all is unlimited, is answered with
     /// [`Source::Override`](crate::Source::Override), and without a round trip. A call with an
     /// [id](crate::Request::once) is asked all the same, since it may be a repeat. `credit`, `debit`, `reset` and
-    /// `balance` go by other numbers, too; deny and unlimited are nothing to them. A receipt is settled as ever; that of
-    /// what was unlimited settles to nothing, whatever was used.
+    /// `balance` go by other numbers, too; deny and unlimited are nothing to them. A receipt is settled as ever; that
+    /// of what was unlimited settles to nothing, whatever was used.
     ///
     /// What other numbers do to a row: the balance stays, cut to the new capacity. What has come back since the row was
     /// written counts by the new rate. A missing row is full at the new capacity.

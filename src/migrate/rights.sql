@@ -1,8 +1,8 @@
--- Who may do what with the schema: ask, give, write rows, read keys. Whoever owns an object may do all with it, and each
--- member of a role may do what the role may. Administrators, who may do everything everywhere, are left out.
+-- Who may do what with the schema: ask, give, write rows, read keys. The owner of an object may do all with it, and
+-- each member of a role may do what the role may. Administrators, who may do everything everywhere, are left out.
 with granted as (
-    select case when p.proname::text = any ('{{asking}}'::text[]) then 'ask' else 'give' end as may, p.proowner as owner,
-           a.grantee, a.privilege_type as right
+    select case when p.proname::text = any ('{{asking}}'::text[]) then 'ask' else 'give' end as may,
+           p.proowner as owner, a.grantee, a.privilege_type as right
       from pg_catalog.pg_proc p
      cross join lateral pg_catalog.aclexplode(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) a
      where p.pronamespace = pg_catalog.to_regnamespace('tollgate')::oid
@@ -38,7 +38,8 @@ holders as (
     select g.may, g.owner from granted g
      union
     select d.may, pg_catalog.to_regrole(d.role)::oid
-      from (values ('give', 'pg_write_all_data'), ('write', 'pg_write_all_data'), ('read', 'pg_read_all_data')) d (may, role)
+      from (values ('give', 'pg_write_all_data'), ('write', 'pg_write_all_data'), ('read', 'pg_read_all_data'))
+           d (may, role)
 )
 select h.may, 'PUBLIC' as role
   from holders h

@@ -94,9 +94,9 @@ impl Error {
     /// ([`Error::Overloaded`], [`Error::PoolExhausted`], too many connections 53300), for servers that shut down or
     /// start up, and for lost connections, also those of Citus to its nodes. Of what a pooler says under a code of its
     /// own (08P01), true for what PgBouncer says of crowds and of servers that are away. False for
-    /// [`Error::OutcomeUnknown`], which may have been carried out, for [`Error::ReadOnly`], as the same connection leads
-    /// to the same server again, for a pool that is closed, and for whoever refuses a password, a user, a database or a
-    /// setting.
+    /// [`Error::OutcomeUnknown`], which may have been carried out, for [`Error::ReadOnly`], as the same connection
+    /// leads to the same server again, for a pool that is closed, and for whoever refuses a password, a user, a
+    /// database or a setting.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {

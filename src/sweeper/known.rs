@@ -25,8 +25,8 @@ impl Known {
     /// Whether a row that has been full for the margin by the definition that wrote it may go: by all that are known,
     /// it has been as well. So it would be full even where the clock goes back by as much, as a missing row is.
     ///
-    /// The same holds for the numbers by which operators override the key: they may fill it up later. Where nobody knows
-    /// the definition that they are for, the row stays.
+    /// The same holds for the numbers by which operators override the key: they may fill it up later. Where nobody
+    /// knows the definition that they are for, the row stays.
     pub(super) fn agrees(&self, table: Storage, row: &FullRow, now: Timestamp, said: &Numbers) -> bool {
         let (Ok(key), Ok(shard)) = (Key::try_from(row.key.clone()), usize::try_from(row.shard)) else { return true };
         // A stale shard, beyond the number of shards of a definition, is none of that definition's rows.

@@ -53,8 +53,8 @@ use watch::Watch;
 /// that counts from the first use may start anew, later and never earlier).
 ///
 /// A row of a key that operators have given other numbers ([`Overrides`](crate::Overrides)) goes when it is full by
-/// these, too. They are read with each step. Where the sweeper does not know the limit, such a row stays as long as they
-/// count. What was written under them is full by the definition as well before it goes.
+/// these, too. They are read with each step. Where the sweeper does not know the limit, such a row stays as long as
+/// they count. What was written under them is full by the definition as well before it goes.
 ///
 /// While two definitions of one limit are live, during a rolling deploy, let the sweeper know both. Or let it know
 /// neither, with a margin in which the larger one fills up. A row that is full under the smaller definition only would

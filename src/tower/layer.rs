@@ -46,10 +46,11 @@ impl<R> TollgateLayer<R> {
         self
     }
 
-    /// Asks the limits for preflights, too: `OPTIONS` requests by which a browser asks whether it may send the real one.
+    /// Asks the limits for preflights, too: `OPTIONS` requests by which a browser asks whether it may send the real
+    /// one.
     ///
-    /// By default they are served like those that are [skipped](Self::skip), for a page cannot read why one was refused.
-    /// Say this where the service itself does work for such a request: anybody can send one by hand.
+    /// By default they are served like those that are [skipped](Self::skip), for a page cannot read why one was
+    /// refused. Say this where the service itself does work for such a request: anybody can send one by hand.
     pub fn count_preflights(mut self) -> Self {
         self.counts_preflights = true;
         self

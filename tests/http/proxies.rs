@@ -244,7 +244,9 @@ proptest! {
     ) {
         let us = vec!["10.0.0.2"; inner];
         let plain = [["203.0.113.9"].as_slice(), &us].concat();
-        let quote = |address: &&str| if quoted { format!("for=\"{address}:80\";host=\",;\"") } else { format!("for={address}") };
+        let quote = |address: &&str| {
+            if quoted { format!("for=\"{address}:80\";host=\",;\"") } else { format!("for={address}") }
+        };
         let pairs: Vec<_> = plain.iter().map(quote).collect();
         let hops = TrustedProxies::hops(u8::try_from(inner).unwrap() + 1);
         for (field, added, by_hops, by_networks) in [

@@ -57,7 +57,8 @@ fn the_core_suite_passes_on_citus() {
     run_core_suite(more.into_iter().chain(skipped), |command| command.env("DATABASE_URL", url));
 }
 
-/// The storm over that cluster. It kills the nodes, coordinator and workers, which must run on Linux and be nobody's else.
+/// The storm over that cluster. It kills the nodes, coordinator and workers, which must run on Linux and be nobody's
+/// else.
 #[test]
 fn the_books_balance_in_a_storm_on_citus() {
     let Some((url, _alone)) = cluster() else { return };

@@ -230,8 +230,9 @@ async fn shards_of_an_alternative_are_asked_together() {
     assert_eq!(gate.consume_all(call(2)).await.unwrap().granted().unwrap().alternative, 1);
 }
 
-/// Nothing comes back while it runs, so what was refused once is refused at the end: a call that took a later alternative,
-/// or none, would have had none of those before. The books balance, and no order of alternatives deadlocks.
+/// Nothing comes back while it runs, so what was refused once is refused at the end: a call that took a later
+/// alternative, or none, would have had none of those before. The books balance, and no order of alternatives
+/// deadlocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_alternatives_takes_the_first_that_is_there() {
     const CALLERS: u64 = 24;

@@ -18,7 +18,8 @@ use crate::world::World;
 
 /// Puts a definition into the table.
 async fn define(conn: &mut PgConnection, limit: &Limit) {
-    let sql = "insert into tollgate.limits (name, kind, rate, period, capacity, max_reserved, start, resolution, shards, storage)
+    let sql = "insert into tollgate.limits (name, kind, rate, period, capacity, max_reserved,
+      start, resolution, shards, storage)
                values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
                    on conflict (name) do update
                   set (kind, rate, period, capacity, max_reserved, start, resolution, shards, storage)

@@ -280,7 +280,9 @@ async fn a_crowd_that_hands_over_within_its_process_does_not_starve_others() {
     };
     tokio::select! {
         () = soon(us) => {}
-        crowd = crowded.wait_for(|served| *served > 200) => panic!("{} of theirs, and not three of ours", *crowd.unwrap()),
+        crowd = crowded.wait_for(|served| *served > 200) => {
+            panic!("{} of theirs, and not three of ours", *crowd.unwrap())
+        }
     }
 }
 

@@ -200,7 +200,8 @@ async fn the_sql_text_makes_the_same_schema_and_is_safe_to_run_twice() {
 /// Every column, constraint, comment and view, as text.
 async fn definitions(conn: &mut PgConnection) -> Vec<String> {
     let sql = "
-        select format('%s %s.%s %s %s', c.relpersistence, c.relname, a.attname, a.atttypid::regtype, col_description(c.oid, a.attnum))
+        select format('%s %s.%s %s %s', c.relpersistence, c.relname, a.attname, a.atttypid::regtype,
+          col_description(c.oid, a.attnum))
           from pg_class c join pg_attribute a on a.attrelid = c.oid
          where c.relnamespace = 'tollgate'::regnamespace::oid and a.attnum > 0
         union all

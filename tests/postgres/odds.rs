@@ -73,8 +73,8 @@ async fn a_call_dropped_anywhere_and_committed_counts_with_its_id_or_not_at_all(
     assert!(bad.is_empty(), "{bad:#?}");
 }
 
-/// A settlement inserts a wallet's row, since an empty one may be missing. The row of the bucket beside it was swept, and
-/// all that it is locked in order with is inserted, too.
+/// A settlement inserts a wallet's row, since an empty one may be missing. The row of the bucket beside it was swept,
+/// and all that it is locked in order with is inserted, too.
 #[tokio::test]
 async fn a_settlement_dropped_anywhere_and_committed_leaves_a_swept_bucket_full() {
     let world = World::new().await;

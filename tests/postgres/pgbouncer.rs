@@ -199,7 +199,8 @@ fn program() -> PathBuf {
         std::env::split_paths(&path).chain(elsewhere).map(|bin| bin.join("pgbouncer")).find(|file| file.is_file());
     let Some(program) = found else {
         panic!(
-            "PgBouncer is not installed, which the tests of poolers run (apt install pgbouncer, dnf install pgbouncer, or \
+            "PgBouncer is not installed, which the tests of poolers run (apt install pgbouncer, \
+             dnf install pgbouncer, or \
              brew install pgbouncer)"
         )
     };

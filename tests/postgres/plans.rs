@@ -22,7 +22,8 @@ async fn whatever_the_size_of_the_tables_no_plan_reads_all_rows() {
     for more in [0, 60, 940, 19_000] {
         let fill = TABLES.map(|(table, row)| {
             format!(
-                "insert into tollgate.{table} select 0, 'n', n, {row} from generate_series({rows} + 1, {rows} + {more}) n"
+                "insert into tollgate.{table} select 0, 'n', n, {row} \
+                 from generate_series({rows} + 1, {rows} + {more}) n"
             )
         });
         world.sql(&fill.join(";")).await;

@@ -125,7 +125,8 @@ async fn the_clock_is_the_databases_whatever_the_search_path() {
     world
         .sql(
             "create schema frozen;
-             create function frozen.clock_timestamp() returns timestamptz language sql as $$ select 'epoch'::timestamptz $$",
+             create function frozen.clock_timestamp() returns timestamptz language sql
+               as $$ select 'epoch'::timestamptz $$",
         )
         .await;
     let mut conn = world.connect().await;

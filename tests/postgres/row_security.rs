@@ -13,7 +13,8 @@ const HOW: [&str; 4] = [
     "",
     "create policy none on {table} using (false)",
     "create policy few on {table} using (name = 'another') with check (true)",
-    "create policy all_in on {table} using (true); create policy few_out on {table} as restrictive for select using (false)",
+    "create policy all_in on {table} using (true); \
+     create policy few_out on {table} as restrictive for select using (false)",
 ];
 
 async fn switch_on(world: &World, table: &str, how: &str) {

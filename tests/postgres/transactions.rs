@@ -329,7 +329,8 @@ async fn a_lost_race_at_repeatable_read_is_retryable() {
             assert!(matches!(error, Error::Database { .. }) && error.is_retryable(), "{error:?}");
             assert!(error.to_string().contains("\"ten\""), "{error}");
             drop(loser);
-            let sql = "delete from tollgate.ephemeral where key = 'absent'; delete from tollgate.durable where key = 'absent'";
+            let sql = "delete from tollgate.ephemeral where key = 'absent';
+                delete from tollgate.durable where key = 'absent'";
             world.sql(sql).await;
         }
     }

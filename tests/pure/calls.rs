@@ -339,7 +339,10 @@ proptest! {
     /// back. What it was used beyond its charge counts from its settlement on. What was booked ahead and is not ready
     /// comes back whole, also what windows that are over would have had of it.
     #[test]
-    fn windows_are_exact_as_settled(limit in windows(), story in prop_oneof![stories(false, false), stories(true, false)]) {
+    fn windows_are_exact_as_settled(
+        limit in windows(),
+        story in prop_oneof![stories(false, false), stories(true, false)],
+    ) {
         for span in tell(std::slice::from_ref(&limit), &story).spans() {
             let Span { from, to, kept, ahead, .. } = span;
             if to < from && limit.spec().kind == LimitKind::SlidingWindow {

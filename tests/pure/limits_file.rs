@@ -98,7 +98,11 @@ storge = 'durable'
 
 #[test]
 fn a_fault_in_json_has_its_place_too() {
-    let text = "{\n  \"mail\": { \"kind\": \"token_bucket\", \"rte\": 1,\n    \"rate\": true, \"per\": [\"1m\"] },\n  \"x\": 3, \"mail\": {}\n}";
+    let text = r#"{
+  "mail": { "kind": "token_bucket", "rte": 1,
+    "rate": true, "per": ["1m"] },
+  "x": 3, "mail": {}
+}"#;
     let told = faults(Limits::from_json(text));
     for line in [
         r#"2:37: limit "mail": unknown field "rte" (did you mean "rate"?)"#,

@@ -219,7 +219,8 @@ proptest! {
             };
             requests.iter().map(balance).collect::<Vec<_>>()
         };
-        let never = (0..limits.len()).any(|which| asking.is_asked(which) && asking.needs(which) > capacity(&limits[which]).micros().into());
+        let is_too_much = |which| asking.needs(which) > capacity(&limits[which]).micros().into();
+        let never = (0..limits.len()).any(|which| asking.is_asked(which) && is_too_much(which));
         if never {
             let error = world.clone().call(asking.call(), now).unwrap_err();
             prop_assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{error}");
@@ -270,7 +271,10 @@ proptest! {
             Amount::Micros(micros) => *micros,
             other => panic!("{other:?}"),
         });
-        if [8, 9, 7].iter().enumerate().any(|(which, most)| asking.is_asked(which) && asking.needs(which) > (most * 1_000_000).into()) {
+        let is_too_much = |(which, most): (_, i64)| {
+            asking.is_asked(which) && asking.needs(which) > (most * 1_000_000).into()
+        };
+        if [8, 9, 7].into_iter().enumerate().any(is_too_much) {
             let error = world.call(asking.call(), now).unwrap_err();
             prop_assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{error}");
             return Ok(());

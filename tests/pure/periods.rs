@@ -87,7 +87,8 @@ proptest! {
         let cost = cost.resolve(&world, &limit.global(), now, false);
         let asked_at = |now| world.clone().call(Call::consume([request.clone().cost(cost)]), now).unwrap();
         let holds = |now| held(&limit, row.as_ref(), period, now) >= cost.micros().into();
-        prop_assert_eq!(BigInt::from(world.look(request.clone(), now).value.micros()), held(&limit, row.as_ref(), period, now));
+        let looked = BigInt::from(world.look(request.clone(), now).value.micros());
+        prop_assert_eq!(looked, held(&limit, row.as_ref(), period, now));
         match asked_at(now) {
             Answer::Granted { .. } => prop_assert!(holds(now)),
             Answer::Denied(denied) => {
@@ -169,7 +170,8 @@ proptest! {
             let Some(month) = (0..days.len()).find(|month| now < starts[month + 1]) else { break };
             let is_known = |known: &usize| *known == 0 || starts[*known] + days[*known].1 * DAY_MICROS <= now;
             let known = (0..=month).rev().find(is_known).unwrap();
-            let request = named(limit.global(), (at(starts[known]), at(starts[known + 1]))).cost(micros(cost.min(most)));
+            let period = (at(starts[known]), at(starts[known + 1]));
+            let request = named(limit.global(), period).cost(micros(cost.min(most)));
             if let Answer::Granted { .. } = world.call(Call::consume([request]), at(now)).unwrap() {
                 granted[month] += cost.min(most);
             }
@@ -180,7 +182,8 @@ proptest! {
     /// What the first sentence of the documentation warns of.
     #[test]
     fn a_start_that_is_computed_from_the_present_refills_at_each_call(gaps in vec(1_i64..1_000_000, 1..9)) {
-        let (limit, mut world, mut now) = (monthly(LimitKind::FixedWindow, 1_000_000, 1_000_000), World::default(), EPOCH);
+        let limit = monthly(LimitKind::FixedWindow, 1_000_000, 1_000_000);
+        let (mut world, mut now) = (World::default(), EPOCH);
         for gap in gaps {
             now += gap;
             world.granted(named(limit.global(), (at(now), at(now + 30 * DAY_MICROS))), at(now));

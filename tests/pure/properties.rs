@@ -78,14 +78,17 @@ proptest! {
     #[test]
     fn waiting_is_exact(limit in limits(any_kind()), story in stories()) {
         for event in tell(&limit, &story).events {
-            let (Some((cost, reserving)), Ok(Answer::Denied(denied))) = (event.asked(), &event.answer) else { continue };
+            let (Some((cost, reserving)), Ok(Answer::Denied(denied))) = (event.asked(), &event.answer) else {
+                continue;
+            };
             let retry_at = due(denied.retry_at);
             if retry_at == Timestamp::MAX {
                 continue; // Beyond the end of time.
             }
             prop_assert!(denied.retry_after().unwrap() > Duration::ZERO);
             let asked_at = |instant: i64| {
-                let mut world = event.before.clone().map_or_else(World::default, |row| World::holding(&limit.global(), row));
+                let holding = |row| World::holding(&limit.global(), row);
+                let mut world = event.before.clone().map_or_else(World::default, holding);
                 world.call(call(reserving, [limit.global().cost(cost)]), at(instant))
             };
             let (early, then) = (asked_at(retry_at.micros() - 1), asked_at(retry_at.micros()));
@@ -113,7 +116,9 @@ proptest! {
         let asking: Vec<_> = (requests.iter().zip(&amounts))
             .map(|(request, amount)| request.clone().cost(amount.resolve(&world, request, now, reserving)))
             .collect();
-        let Ok(Answer::Denied(denied)) = world.clone().call(call(reserving, asking.clone()), now) else { return Ok(()) };
+        let Ok(Answer::Denied(denied)) = world.clone().call(call(reserving, asking.clone()), now) else {
+            return Ok(());
+        };
         prop_assert!(denied.others.iter().all(|other| due(other.retry_at) <= due(denied.retry_at)));
         let retry_at = due(denied.retry_at);
         prop_assume!(retry_at < Timestamp::MAX);
@@ -173,7 +178,8 @@ proptest! {
             let left = world.look(request.clone(), between).value;
             world.call(Call::consume([request.clone().cost(0)]), between).unwrap();
             world.call(Call::reserve([request.clone().cost(0)]), between).ok();
-            if let Some(more) = left.checked_add(micros(1)).filter(|more| *more <= capacity(&limit) && *more > Tokens::ZERO) {
+            let fits = |more: &Tokens| *more <= capacity(&limit) && *more > Tokens::ZERO;
+            if let Some(more) = left.checked_add(micros(1)).filter(fits) {
                 let answer = world.call(Call::consume([request.cost(more)]), between);
                 assert!(matches!(answer, Ok(Answer::Denied(_))), "{answer:?}");
             }
@@ -189,7 +195,8 @@ proptest! {
         let mut script = tell(&limit, &story).events;
         script.retain(|event| !(event.settles() && event.change() < Tokens::ZERO));
         let script: Vec<_> = script.iter().map(Event::line).collect();
-        let (told, again) = (retell(&limit, &script, |_, _| {}), retell(&limit, &script, |world, now| sweep(world, &limit, now)));
+        let told = retell(&limit, &script, |_, _| {});
+        let again = retell(&limit, &script, |world, now| sweep(world, &limit, now));
         for (told, again) in told.events.iter().zip(&again.events).filter(|(told, _)| !told.settles()) {
             prop_assert_eq!(format!("{:?}", told.answer), format!("{:?}", again.answer));
             prop_assert_eq!(told.balances, again.balances);
@@ -496,7 +503,10 @@ proptest! {
         let reordered = other.call(call(reserving, asking(&shuffled)), now);
         prop_assert_eq!(&world, &other);
         match (&answer, &reordered) {
-            (Ok(Answer::Granted { remaining, ready_at, receipt: Receipt { charges, .. }, .. }), Ok(Answer::Granted { remaining: r, ready_at: a, .. })) => {
+            (
+                Ok(Answer::Granted { remaining, ready_at, receipt: Receipt { charges, .. }, .. }),
+                Ok(Answer::Granted { remaining: r, ready_at: a, .. }),
+            ) => {
                 prop_assert_eq!((remaining, ready_at), (r, a));
                 // Every row gave what was charged to it, and each was charged once.
                 let names: Vec<_> = charges.iter().map(Charge::limit).collect();
@@ -550,7 +560,8 @@ proptest! {
                     }
                     Ok(Answer::Denied(denied)) => {
                         prop_assert!(!model.allows(&row, at(now), cost, reserving));
-                        prop_assert!(denied.retry_at.is_none_or(|at| at >= denied.decided_at) && denied.decided_at >= denied.observed_at);
+                        prop_assert!(denied.retry_at.is_none_or(|at| at >= denied.decided_at));
+                        prop_assert!(denied.decided_at >= denied.observed_at);
                     }
                     other => prop_assert!(
                         matches!(other, Err(Error::CostExceedsCapacity { .. } | Error::DebtTooDeep { .. })),
@@ -623,7 +634,8 @@ proptest! {
         for (first, last, granted) in spans(&events) {
             let stood = first.after.as_ref().unwrap().ts;
             let refilled = models.each_ref().map(|model| model.refilled(stood, stood, last.now));
-            let bound = larger(|model| &model.capacity) + larger(|model| &model.max_reserved) + refilled.iter().sum::<BigInt>();
+            let held = larger(|model| &model.capacity) + larger(|model| &model.max_reserved);
+            let bound = held + refilled.iter().sum::<BigInt>();
             prop_assert!(granted <= bound, "{first:?} to {last:?}");
         }
     }

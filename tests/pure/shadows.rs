@@ -91,7 +91,10 @@ proptest! {
             prop_assert_eq!(told(&answer), told(&alone));
         }
         let Ok(answer) = answer else { return Ok(()) };
-        let granted = if let Answer::Granted { amount, receipt, .. } = &answer { Some((*amount, receipt)) } else { None };
+        let granted = match &answer {
+            Answer::Granted { amount, receipt, .. } => Some((*amount, receipt)),
+            _ => None,
+        };
         if granted.is_none() {
             prop_assert_eq!(&with, &world, "a refusal charges no shadow");
         }
@@ -99,14 +102,16 @@ proptest! {
         let mut kept = charged;
         let would = would_deny(&Ok(answer.clone()));
         let mut denied = would.iter();
-        let part = granted.filter(|_| of_kind(false).any(|asked| asked.takes_part) && !reserving).map(|(amount, _)| amount);
+        let takes_part = of_kind(false).any(|asked| asked.takes_part) && !reserving;
+        let part = granted.filter(|_| takes_part).map(|(amount, _)| amount);
         // What the model holds, less what is taken by then.
         let balance = |request: &Request, taken: &BigInt| {
             let row = world.state(request).unwrap_or_else(|| terms_of(request).full(now));
             Model::of(request).balance(&row, now).floor().to_integer() - taken
         };
         let mut taken: Vec<_> = limits.iter().map(|limit| {
-            BigInt::from(world.look(limit.clone(), now).value.micros()) - without.look(limit.clone(), now).value.micros()
+            let left = without.look(limit.clone(), now).value.micros();
+            BigInt::from(world.look(limit.clone(), now).value.micros()) - left
         }).collect();
         for asked in of_kind(true) {
             let which = asked.which % limits.len();
@@ -136,7 +141,8 @@ proptest! {
                 }
             } else {
                 let refusal = denied.next();
-                prop_assert!(refusal.is_some_and(|refusal| refusal.limit == limit.limit().name()), "{refusal:?} {asked:?}");
+                let is_of_limit = refusal.is_some_and(|refusal| refusal.limit == limit.limit().name());
+                prop_assert!(is_of_limit, "{refusal:?} {asked:?}");
                 let refusal = refusal.unwrap();
                 prop_assert_eq!(BigInt::from(refusal.remaining.micros()), holds);
                 prop_assert!(is_possible || refusal.retry_at.is_none());

@@ -72,7 +72,8 @@ fn moves() -> impl Strategy<Value = Vec<(i64, Move)>> {
     let gap = prop_oneof![Just(0_i64), 0_i64..3_000_000, 0_i64..40_000_000, 0_i64..5];
     let any = prop_oneof![
         4 => (cost(), any::<bool>()).prop_map(|(cost, reserving)| Move::Pooled(cost, reserving)),
-        4 => (0_usize..16, cost(), any::<bool>()).prop_map(|(shard, cost, reserving)| Move::Placed(shard, cost, reserving)),
+        4 => (0_usize..16, cost(), any::<bool>())
+            .prop_map(|(shard, cost, reserving)| Move::Placed(shard, cost, reserving)),
         1 => cost().prop_map(Move::Credit),
         1 => cost().prop_map(Move::Debit),
         1 => Just(Move::Cancel),
@@ -108,7 +109,12 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn the_shares_sum_to_the_whole(shards in 1_usize..=64, rate in 64_i64.., capacity in 0_i64.., reserved in 0_i64..i64::MAX) {
+    fn the_shares_sum_to_the_whole(
+        shards in 1_usize..=64,
+        rate in 64_i64..,
+        capacity in 0_i64..,
+        reserved in 0_i64..i64::MAX,
+    ) {
         let spec = LimitSpec::new("shares", LimitKind::TokenBucket, micros(rate), SECOND);
         let spec = spec.with(|spec| (spec.capacity, spec.max_reserved) = (Some(micros(capacity)), micros(reserved)));
         let terms = Terms::of(&spec.try_into().unwrap(), &Key::GLOBAL);
@@ -121,7 +127,8 @@ proptest! {
         let parts: Vec<_> = (0..shards).map(|index| of(&terms.shard(index, shards))).collect();
         let sum = parts.iter().fold((0, 0), |(a, b), (rate, capacity)| (a + rate, b + capacity));
         prop_assert_eq!(sum, of(&terms));
-        let spread = parts.iter().map(|(rate, _)| rate).max().unwrap() - parts.iter().map(|(rate, _)| rate).min().unwrap();
+        let rates = || parts.iter().map(|(rate, _)| rate);
+        let spread = rates().max().unwrap() - rates().min().unwrap();
         prop_assert!(spread <= 1);
     }
 
@@ -193,7 +200,8 @@ proptest! {
                             prop_assert!(i128::from(balance) - i128::from(cost) < -i128::from(bound));
                             prop_assert_eq!(&shards.rows, &before.rows);
                             let retry_at = due(denied.retry_at).micros();
-                            let asked = |instant| before.clone().pooled(call(&limit, cost, reserving), at(instant)).unwrap();
+                            let call = || call(&limit, cost, reserving);
+                            let asked = |instant| before.clone().pooled(call(), at(instant)).unwrap();
                             let then = matches!(asked(retry_at), Answer::Granted { .. });
                             prop_assert!(then);
                             prop_assert!(matches!(asked(retry_at - 1), Answer::Denied(_)));
@@ -271,7 +279,12 @@ proptest! {
 
     /// One of the rows, asked alone, answers as it does in the pool, and leaves what the pool has left.
     #[test]
-    fn a_row_of_a_pool_answers_alone(limit in limits(), story in moves(), shard in 0_usize..16, cost in 0_i64..5_000_000) {
+    fn a_row_of_a_pool_answers_alone(
+        limit in limits(),
+        story in moves(),
+        shard in 0_usize..16,
+        cost in 0_i64..5_000_000,
+    ) {
         let (mut shards, mut now) = (Shards::of(&limit), 0);
         for (gap, step) in story {
             now += gap;
@@ -296,7 +309,12 @@ proptest! {
     /// While two numbers of shards are live, the sum of both limits is granted at most; afterwards one capacity more,
     /// once.
     #[test]
-    fn a_changed_number_of_shards_keeps_its_bound(from in 1_u16..=8, to in 1_u16..=8, cost in 1_i64..4_000_000, gap in 0_i64..2_000_000) {
+    fn a_changed_number_of_shards_keeps_its_bound(
+        from in 1_u16..=8,
+        to in 1_u16..=8,
+        cost in 1_i64..4_000_000,
+        gap in 0_i64..2_000_000,
+    ) {
         let limit = |shards| Limit::token_bucket("changed", 8, SECOND).capacity(16).shards(shards);
         let (capacity, rate) = (16_000_000, 8_000_000);
         let (old, new) = (limit(from), limit(to));

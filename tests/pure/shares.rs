@@ -80,7 +80,8 @@ enum Move {
 fn moves() -> impl Strategy<Value = Move> {
     prop_oneof![
         3 => (0_i64..=4).prop_map(Move::Wait),
-        6 => (0_usize..3, 1_i64..=5, any::<bool>()).prop_map(|(tenant, cost, lapses)| Move::Ask { tenant, cost, lapses }),
+        6 => (0_usize..3, 1_i64..=5, any::<bool>())
+            .prop_map(|(tenant, cost, lapses)| Move::Ask { tenant, cost, lapses }),
         3 => (any::<prop::sample::Index>(), 0_i64..=1_000).prop_map(|(which, share)| Move::Settle(which, share)),
         1 => any::<prop::sample::Index>().prop_map(Move::Cancel),
         2 => Just(Move::Sweep),
@@ -163,8 +164,8 @@ impl Shares {
 proptest! {
     #![proptest_config(config())]
 
-    /// Calls, refusals, refunds, lapses and sweeps of one to three tenants, where the shared rate is whole micro-tokens a
-    /// microsecond.
+    /// Calls, refusals, refunds, lapses and sweeps of one to three tenants, where the shared rate is whole micro-tokens
+    /// a microsecond.
     #[test]
     fn the_shared_bucket_holds_what_the_own_ones_promise(numbers in numbers(Just(1)), story in vec(moves(), 1..26)) {
         Shares::of(&numbers).play(&story, false)?;
@@ -206,8 +207,8 @@ fn a_tenant_borrows_what_nobody_uses_and_no_more() {
     assert!((0..100).all(|second| shares.ask(0, tokens(1), None, sec(second)).is_none_or(|(which, _)| which == 0)));
 }
 
-/// Lends all that can be lent, so that the buckets are on a par; then something is done, and somebody within its share is
-/// refused. When the shared bucket is full again, all is well.
+/// Lends all that can be lent, so that the buckets are on a par; then something is done, and somebody within its share
+/// is refused. When the shared bucket is full again, all is well.
 #[track_caller]
 fn breaks(then: impl FnOnce(&mut Shares, Receipt)) {
     let mut shares = two();

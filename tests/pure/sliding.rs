@@ -46,7 +46,9 @@ proptest! {
                 continue;
             }
             let cost = cost.min(n);
-            let counted = |span| -> i64 { log.iter().filter(|(at, ..)| now < at + span).map(|(_, kept, _)| kept).sum() };
+            let counted = |span| -> i64 {
+                log.iter().filter(|(at, ..)| now < at + span).map(|(_, kept, _)| kept).sum()
+            };
             let (used, longer) = (counted(span), counted(span + tick - 1));
             match world.call(Call::consume([limit.global().cost(micros(cost))]), at(now)).unwrap() {
                 Answer::Granted { receipt, .. } => {
@@ -63,7 +65,10 @@ proptest! {
     fn a_long_list_is_never_over_and_gives_back_whole(
         n in 70_i64..200,
         period in 100_u64..1_000,
-        story in vec((0_i64..5, 1_i64..4, prop::option::weighted(0.3, (any::<prop::sample::Index>(), 0_i64..6))), 80..300),
+        story in vec(
+            (0_i64..5, 1_i64..4, prop::option::weighted(0.3, (any::<prop::sample::Index>(), 0_i64..6))),
+            80..300,
+        ),
     ) {
         let (limit, span) = (window(n, period, None), i64::try_from(period).unwrap());
         let (mut world, mut log, mut now) = (World::default(), Vec::<(i64, i64, Option<Receipt>)>::new(), 0);
@@ -76,7 +81,8 @@ proptest! {
                 let comes_to = world.settled(Call::settle(receipt, micros(actual)), at(now)).unwrap().charges[0].cost;
                 let has_left = now >= *granted_at + span;
                 let expected = if has_left { actual.max(*kept) } else { actual };
-                prop_assert_eq!(comes_to, micros(expected), "granted at {}, {} of {} at {}", granted_at, actual, kept, now);
+                let story = format!("granted at {granted_at}, {actual} of {kept} at {now}");
+                prop_assert_eq!(comes_to, micros(expected), "{}", story);
                 let beyond = (expected - *kept).max(0);
                 *kept = expected - beyond;
                 log.push((now, beyond, None));

@@ -129,7 +129,8 @@ proptest! {
         let spare: BigInt = balances(now).iter().enumerate().map(|(which, balance)| call.spare(which, balance)).sum();
         let cost = i64::try_from(spare * share / 1_000 + amount(&one, &limits[0])).unwrap_or(i64::MAX / 2).max(1);
         call.cost = if is_whole { cost / 1_000_000 * 1_000_000 + 1_000_000 } else { cost };
-        let most: BigInt = limits.iter().enumerate().map(|(which, limit)| call.spare(which, &capacity(limit.limit()).micros().into())).sum();
+        let spare = |(which, limit): (usize, &Request)| call.spare(which, &capacity(limit.limit()).micros().into());
+        let most: BigInt = limits.iter().enumerate().map(spare).sum();
         if most < call.cost.into() {
             let error = world.call(call.call(), now).unwrap_err();
             prop_assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{error}");

@@ -28,7 +28,11 @@ proptest! {
     /// Grants, debits and what is used beyond a charge say so exactly where the exact balance falls below the share. Of
     /// falls that nobody else made, by credits, resets and refunds between, each is told once.
     #[test]
-    fn each_fall_is_told_by_who_made_it(limit in limits(any_kind()), story in stories(), millionths in 1_u32..=1_000_000) {
+    fn each_fall_is_told_by_who_made_it(
+        limit in limits(any_kind()),
+        story in stories(),
+        millionths in 1_u32..=1_000_000,
+    ) {
         let request = limit.global();
         let model = Model::of(&request);
         let share = f64::from(millionths) / 1e6;

@@ -1,5 +1,5 @@
-//! Ten thousand random calls under limits of every kind, and calls of patterns under two limits at once, and what became
-//! of them, as JSON: what `./dev web` compares with the same in a browser.
+//! Ten thousand random calls under limits of every kind, and calls of patterns under two limits at once, and what
+//! became of them, as JSON: what `./dev web` compares with the same in a browser.
 
 use std::fmt::Write;
 

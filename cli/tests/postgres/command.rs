@@ -89,7 +89,8 @@ fn what_is_missing_is_one_sentence_with_the_remedy() {
     };
     assert_eq!(
         migrate(None),
-        "error: no database is given (set DATABASE_URL, or pass --database-url postgres://user:password@host/database)\n"
+        "error: no database is given (set DATABASE_URL, or pass \
+         --database-url postgres://user:password@host/database)\n"
     );
     let (away, wrong) = ("check --database-url, and that the server runs", "write --database-url as postgres://");
     for (url, remedy) in [("postgres://nobody@127.0.0.1:1/none", away), ("nonsense", wrong), ("mysql://x", wrong)] {

@@ -14,7 +14,8 @@ async fn fill(world: &World, rows: u32) {
     world
         .sql(&format!(
             "insert into tollgate.durable
-             select 0, 'full', n, 0, 0, now() - interval '2 hours', now() - interval '1 hour' from generate_series(1, {rows}) n"
+             select 0, 'full', n, 0, 0, now() - interval '2 hours', now() - interval '1 hour'
+               from generate_series(1, {rows}) n"
         ))
         .await;
 }
@@ -186,7 +187,8 @@ async fn on_citus_it_deletes_what_the_rows_say() {
         world
             .sql(&format!(
                 "insert into tollgate.durable
-                 select {part}, 'full', n, 0, 0, now() - interval '2 hours', now() - interval '1 hour' from generate_series(1, 5) n;
+                 select {part}, 'full', n, 0, 0, now() - interval '2 hours', now() - interval '1 hour'
+                   from generate_series(1, 5) n;
                  insert into tollgate.ephemeral values ({part}, 'recent', 'k', 0, 0, now(), now())"
             ))
             .await;
@@ -228,7 +230,8 @@ async fn a_second_interrupt_ends_it_though_the_table_is_locked() {
     sqlx::query("lock table tollgate.ephemeral in access exclusive mode").execute(&mut *tx).await.unwrap();
     let mut child = sweep(&world, &[]).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let waits = "select exists (select from pg_stat_activity
-                                 where datname = current_database() and application_name = 'tollgate' and wait_event_type = 'Lock')";
+                                 where datname = current_database() and application_name = 'tollgate'
+                                 and wait_event_type = 'Lock')";
     let mut admin = world.admin().await;
     soon(async { while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut admin).await.unwrap() {} }).await;
     signal("INT", child.id());
@@ -263,7 +266,9 @@ async fn as_a_sidecar_it_outlasts_a_lost_connection() {
     for _ in 0..3 {
         fill(&world, 5).await;
         until_fewer_than(&world, 1).await;
-        world.sql("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tollgate' and datname = current_database()").await;
+        let end = "select pg_terminate_backend(pid) from pg_stat_activity
+                   where application_name = 'tollgate' and datname = current_database()";
+        world.sql(end).await;
     }
     assert!(child.try_wait().unwrap().is_none());
     signal("TERM", child.id());

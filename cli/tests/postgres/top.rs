@@ -73,7 +73,8 @@ async fn a_lost_connection_is_told_and_opened_anew() {
     let world = World::new().await;
     let mut terminal = start(&world);
     terminal.until(|text| text.contains("durable")).await;
-    let end = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'tollgate' and datname = current_database()";
+    let end = "select pg_terminate_backend(pid) from pg_stat_activity
+        where application_name = 'tollgate' and datname = current_database()";
     // The note is gone with the next good look.
     let limit = |connections| format!("alter database {} connection limit {connections}", world.name());
     world.sql(&limit(0)).await;
@@ -217,7 +218,8 @@ async fn of_a_large_table_it_looks_at_a_part_and_says_so() {
     world
         .sql(
             "insert into tollgate.durable
-             select 0, 'many', repeat('k', 400) || n, 0, 0, now(), now() + interval '1 hour' from generate_series(1, 40000) n",
+             select 0, 'many', repeat('k', 400) || n, 0, 0, now(), now() + interval '1 hour'
+               from generate_series(1, 40000) n",
         )
         .await;
     let json: serde_json::Value = serde_json::from_str(&stdout(&run(&mut once(&world, &["--json"])))).unwrap();

@@ -8,7 +8,8 @@ use crate::{number, piped, recorded};
 fn columns_are_in_any_order_under_a_header() {
     let files = [
         "time,key,cost\n1735689600,ada,0.5\n\n2025-01-01T00:00:00.25Z, bob|7 , 0.5\n2025-01-01T02:00:01+02:00\t,ada,\n",
-        "\u{feff}status,Cost,key,time\r\n200,0.5,ada,1735689600\r\n429,0.5,bob|7,1735689600.25\r\n200,,ada,1735689601.000000\r\n",
+        "\u{feff}status,Cost,key,time\r\n200,0.5,ada,1735689600\r\n429,0.5,bob|7,1735689600.25\r\n\
+         200,,ada,1735689601.000000\r\n",
     ];
     for file in files {
         let trial = recorded(&["--limit", WIDE], &file.replace("Cost", "cost"));

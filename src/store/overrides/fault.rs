@@ -56,7 +56,8 @@ pub enum OverrideError {
     },
     /// Row security is switched on for `tollgate.overrides`, and hides rows from this role, or may.
     #[error(
-        "row security hides rows of tollgate.overrides from this role (`alter table tollgate.overrides disable row level \
+        "row security hides rows of tollgate.overrides from this role (`alter table tollgate.overrides disable \
+         row level \
          security`, or give the role `bypassrls`)"
     )]
     RowSecurity {

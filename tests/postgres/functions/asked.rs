@@ -285,7 +285,8 @@ async fn a_refusal_and_a_look_write_nothing_and_lock_nothing() {
         "select granted from tollgate.consume('ten', 'k', 3)",
         "select granted from tollgate.consume('window', 'k', 3)",
         "select granted from tollgate.consume('money', 'k', 6)",
-        "select granted from tollgate.consume_all(array[tollgate.request('owing', 'k'), tollgate.request('ten', 'k', 3)])",
+        "select granted from tollgate.consume_all(array[tollgate.request('owing', 'k'), \
+         tollgate.request('ten', 'k', 3)])",
         "select not granted from tollgate.check('ten', 'k', 2)",
         "select not granted from tollgate.check('ten', 'new', 2)",
         "select not granted from tollgate.consume('ten', 'k', 0)",
@@ -359,7 +360,8 @@ async fn keys_are_those_of_the_library() {
         parts.push((part(&mut dice), part(&mut dice)));
     }
     let (ones, others): (Vec<_>, Vec<_>) = parts.iter().cloned().unzip();
-    let sql = "select tollgate.key(a) || ' ' || tollgate.key(a, b) from unnest($1::text[], $2::text[]) with ordinality u (a, b, n) order by n";
+    let sql = "select tollgate.key(a) || ' ' || tollgate.key(a, b)
+        from unnest($1::text[], $2::text[]) with ordinality u (a, b, n) order by n";
     let keys: Vec<String> = sqlx::query_scalar(sql).bind(ones).bind(others).fetch_all(&mut conn).await.unwrap();
     for (key, (one, other)) in keys.into_iter().zip(parts) {
         let (alone, both) = (Key::new(&one).unwrap(), Key::new((&one, &other)).unwrap());
@@ -411,7 +413,8 @@ async fn a_charge_is_settled_and_a_window_gives_back_only_in_the_step_of_the_cha
         "select (tollgate.settle('ten', 'k', 6, 2, decided_at)) || ' ' || tollgate.balance('ten', 'k') from charged";
     assert_eq!(one::<String>(&mut conn, settle).await, "2.000000 8.000000");
     run(&mut conn, "create temporary table booked as select d.* from tollgate.reserve('ten', 'k', 12) d").await;
-    let cancel = "select (tollgate.cancel('ten', 'k', 12, decided_at, ready_at)) || ' ' || tollgate.balance('ten', 'k') from booked";
+    let cancel = "select (tollgate.cancel('ten', 'k', 12, decided_at, ready_at)) || ' ' || tollgate.balance('ten', 'k')
+        from booked";
     assert_eq!(one::<String>(&mut conn, cancel).await, "0.000000 8.000000");
     let late = "select tollgate.cancel('ten', 'k', 6, decided_at, ready_at)::text from charged";
     assert_eq!(one::<String>(&mut conn, late).await, "6.000000");
@@ -425,15 +428,18 @@ async fn a_charge_is_settled_and_a_window_gives_back_only_in_the_step_of_the_cha
 async fn triggers_limit_rows_for_each_key() {
     let world = World::new().await;
     let mut conn = owner(&world).await;
-    run(&mut conn, "select tollgate.define('messages', 'token_bucket', 3, '1 day'), tollgate.define('all', 'token_bucket', 5, '1 day')").await;
+    run(&mut conn, "select tollgate.define('messages', 'token_bucket', 3, '1 day')").await;
+    run(&mut conn, "select tollgate.define('all', 'token_bucket', 5, '1 day')").await;
     run(
         &mut conn,
         "create table public.one (author int, room text);
-         create trigger limited before insert on public.one for each row execute function tollgate.limit_rows('messages', 'author', 'room');
+         create trigger limited before insert on public.one for each row
+           execute function tollgate.limit_rows('messages', 'author', 'room');
          create table public.many (author int, room text);
          create trigger limited after insert on public.many referencing new table as inserted for each statement
                 execute function tollgate.limit_inserts('messages', 'author', 'room');
-         create trigger limited_together after insert on public.many referencing new table as inserted for each statement
+         create trigger limited_together after insert on public.many referencing new table as inserted
+           for each statement
                 execute function tollgate.limit_inserts('all')",
     )
     .await;
@@ -472,7 +478,8 @@ async fn the_helpers_are_inlined() {
     defined(&mut conn).await;
     run(
         &mut conn,
-        "select tollgate.define('steps', 'stepped_bucket', 10, '1s'), tollgate.define('grid', 'fixed_window', 10, '1s', start => '0', max_reserved => 9)",
+        "select tollgate.define('steps', 'stepped_bucket', 10, '1s'),
+             tollgate.define('grid', 'fixed_window', 10, '1s', start => '0', max_reserved => 9)",
     )
     .await;
     for limit in ["ten", "steps", "grid", "owing"] {
@@ -481,7 +488,8 @@ async fn the_helpers_are_inlined() {
             &format!(
                 "select (tollgate.reserve('{limit}', n::text)).granted, (tollgate.reserve('{limit}', '1', 9)).granted,
                         (tollgate.consume_all(array[tollgate.request('{limit}', n::text)])).granted,
-                        tollgate.credit('{limit}', '1', 2), tollgate.settle('{limit}', '1', 2, 1, now()), tollgate.debit('{limit}', '1', 1)
+                        tollgate.credit('{limit}', '1', 2), tollgate.settle('{limit}', '1', 2, 1, now()),
+                        tollgate.debit('{limit}', '1', 1)
                    from generate_series(1, 20) n"
             ),
         )
@@ -494,7 +502,8 @@ async fn the_helpers_are_inlined() {
     soon(async { while one::<i64>(&mut conn, sql).await < 160 {} }).await;
     assert_eq!(one::<i64>(&mut conn, sql).await, 160);
     let sql = "select s.funcname::text from pg_stat_user_functions s join pg_proc p on p.oid = s.funcid
-                 join pg_language l on l.oid = p.prolang where l.lanname = 'sql' and s.schemaname = 'tollgate' and s.calls >= 80 order by 1";
+                 join pg_language l on l.oid = p.prolang
+                   where l.lanname = 'sql' and s.schemaname = 'tollgate' and s.calls >= 80 order by 1";
     let called: Vec<String> = sqlx::query_scalar(sql).fetch_all(&mut conn).await.unwrap();
     assert_eq!(called, Vec::<String>::new());
 }

@@ -199,7 +199,8 @@ async fn call_functions(mut conn: PgConnection, told: Arc<Mutex<Vec<Told>>>) {
             "select granted, decided_at, refused_by from tollgate.consume($1[1], $2[1], $3[1]::numeric)"
         } else {
             "select granted, decided_at, refused_by
-               from tollgate.consume_all((select array_agg(tollgate.request(n, k, c::numeric)) from unnest($1, $2, $3) u (n, k, c)))"
+               from tollgate.consume_all((
+                 select array_agg(tollgate.request(n, k, c::numeric)) from unnest($1, $2, $3) u (n, k, c)))"
         };
         let rolls_back = dice.u32(..4) == 0;
         if rolls_back {
@@ -246,7 +247,8 @@ async fn where_a_later_row_was_lost_an_earlier_one_stays_as_it_was() {
         };
         let (told, ()) = soon(Box::pin(async { tokio::join!(asking, committing) })).await;
         assert_eq!(told, answer);
-        let sql = "select concat_ws(' ', tollgate.balance('first', 'k'), tollgate.balance('second', 'k'), tollgate.balance('first', 'new'))";
+        let sql = "select concat_ws(' ', tollgate.balance('first', 'k'), tollgate.balance('second', 'k'),
+            tollgate.balance('first', 'new'))";
         assert_eq!(sqlx::query_scalar::<_, String>(sql).fetch_one(&mut one).await.unwrap(), left);
         if answer == "(t,)" {
             run(&mut one, "select tollgate.reset('first', 'new'); delete from tollgate.durable where key = 'new'")

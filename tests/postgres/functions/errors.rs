@@ -30,7 +30,8 @@ async fn whatever_the_session_is_set_to_an_error_is_one_that_the_guide_names() {
     }
 }
 
-/// A session under these settings, where limits of each kind lie, some with numbers and rows at the ends of their range.
+/// A session under these settings, where limits of each kind lie, some with numbers and rows at the ends of their
+/// range.
 async fn laid_out(world: &World, settings: &[&str]) -> PgConnection {
     world.sql(include_str!("errors.sql")).await;
     set(world, settings).await
@@ -161,7 +162,8 @@ fn decision(dice: &mut Rng) -> String {
         2 => "tollgate.check('denied', 'k')".to_owned(),
         _ => {
             let given = format!(
-                "{{\"granted\": {}, \"remaining\": \"{}\", \"retry_at\": \"{}\", \"retry_after\": \"{}\", \"refused_by\": {}}}",
+                "{{\"granted\": {}, \"remaining\": \"{}\", \"retry_at\": \"{}\", \
+                 \"retry_after\": \"{}\", \"refused_by\": {}}}",
                 dice.choice(["null", "true", "false"]).unwrap(),
                 dice.choice(["NaN", "1", "Infinity"]).unwrap(),
                 dice.choice(["infinity", "-infinity", "2030-01-01"]).unwrap(),

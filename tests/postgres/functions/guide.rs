@@ -29,7 +29,8 @@ async fn the_statements_of_the_guide_run() {
     assert_eq!((ran, failed), (6, 2));
     // What the comments in it say.
     let told: (bool, bool, String, i32) = sqlx::query_as(
-        "select (tollgate.check('send_message', 'ada', 2)).granted, tollgate.balance('llm_tokens', 'ada') between 8750 and 9999,
+        "select (tollgate.check('send_message', 'ada', 2)).granted,
+           tollgate.balance('llm_tokens', 'ada') between 8750 and 9999,
                 tollgate.balance('credits', 'ada')::text, tollgate.balance('log_in', 'ada')::int",
     )
     .fetch_one(&mut conn)

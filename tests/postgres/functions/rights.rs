@@ -31,7 +31,8 @@ async fn an_application_may_ask_and_nothing_else() {
         "select * from tollgate.consume_global('ten')",
         "select * from tollgate.reserve('ten', 'k')",
         "select * from tollgate.check('ten', 'k')",
-        "select tollgate.granted(tollgate.consume_all(array[tollgate.request('ten', 'k'), tollgate.request_global('ten')]))",
+        "select tollgate.granted(tollgate.consume_all(array[tollgate.request('ten', 'k'), \
+         tollgate.request_global('ten')]))",
         "select * from tollgate.reserve_all(array[tollgate.request('ten', 'k')])",
         "select tollgate.balance('ten', 'k')",
     ] {
@@ -110,7 +111,8 @@ async fn wrong_rights(world: &World) -> Vec<String> {
          where relnamespace = 'tollgate'::regnamespace and grantee = 0
         union all
         select format('%s: %s in the schema', grantee::regrole, privilege_type)
-          from pg_namespace, aclexplode(nspacl) where nspname = 'tollgate' and grantee <> nspowner and privilege_type = 'CREATE'";
+          from pg_namespace, aclexplode(nspacl)
+            where nspname = 'tollgate' and grantee <> nspowner and privilege_type = 'CREATE'";
     sqlx::query_scalar(sql).fetch_all(&mut world.admin().await).await.unwrap()
 }
 

@@ -349,7 +349,8 @@ async fn told(conn: &mut PgConnection, vectors: &[Vector]) -> Vec<String> {
     }
     let list = |column: &Vec<i64>| format!("{{{}}}", column.iter().map(i64::to_string).collect::<Vec<_>>().join(","));
     let sql = "select public.step(v, f::\"char\", name, k, r, p, m, s, va, ts, l::int8[], fu, n, a, pa, ac, d, u, re)
-                 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::int8[], $8::int8[],
+                 from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::int8[], $6::int8[], $7::int8[],
+                   $8::int8[],
                              $9::int8[], $10::int8[], $11::text[], $12::int8[], $13::int8[], $14::int8[], $15::int8[],
                              $16::int8[], $17::int8[], $18::int8[], $19::int8[])
                       with ordinality q (v, f, name, k, r, p, m, s, va, ts, l, fu, n, a, pa, ac, d, u, re, place)

@@ -162,7 +162,8 @@ async fn a_trigger_before_insert_charges_rows_that_a_conflict_drops() {
         let insert = format!(
             "truncate public.posts; insert into public.posts values ('x', 'a'), ('x', 'b');
              create trigger limited {trigger};
-             insert into public.posts values ('{author}', 'a'), ('{author}', 'b'), ('{author}', 'c') on conflict do nothing;
+             insert into public.posts values ('{author}', 'a'), ('{author}', 'b'), ('{author}', 'c')
+               on conflict do nothing;
              drop trigger limited on public.posts"
         );
         run(&mut conn, &insert).await;

@@ -1,5 +1,5 @@
-//! Every verb comes at every kind of gate to what it comes to at a limiter: the same answers, and the same balances once
-//! the gate is closed. Memory may know less of what is left, and nothing else.
+//! Every verb comes at every kind of gate to what it comes to at a limiter: the same answers, and the same balances
+//! once the gate is closed. Memory may know less of what is left, and nothing else.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -527,7 +527,8 @@ async fn expected() -> Vec<Outcome> {
 async fn disagreeing(kind: Kind, expected: &[Outcome]) -> Vec<String> {
     let world = World::new().await;
     let mut admin = world.connect_as(ON_CALL).await;
-    // The same numbers for everybody; or something about somebody else, for nothing is taken ahead of what is overridden.
+    // The same numbers for everybody; or something about somebody else, for nothing is taken ahead of what is
+    // overridden.
     let about = if kind == Kind::All { NewOverride::deny(&HOT).key("somebody") } else { NewOverride::numbers(&HOT) };
     about.lasting(DAY).reason("a test").set(&mut admin).await.unwrap();
     let overrides = Overrides::watch(world.pool.clone()).await.unwrap();

@@ -37,7 +37,8 @@ pub(super) const PGBOUNCER: &[(Is, &[&str])] = &[
             "server login has been failing, cached error: server conn crashed? (server_login_retry)",
             "server login has been failing, cached error: the database system is starting up (server_login_retry)",
             "server login has been failing, cached error: the database system is shutting down (server_login_retry)",
-            "server login has been failing, cached error: the database system is not yet accepting connections (server_login_retry)",
+            "server login has been failing, cached error: the database system is not yet accepting connections \
+             (server_login_retry)",
         ],
     ),
     (
@@ -155,7 +156,8 @@ pub(super) const PGBOUNCER: &[(Is, &[&str])] = &[
             "no pg_hba.conf entry for host \"10.0.0.1\", user \"a\", database \"a\", no encryption",
             "password authentication failed for user \"a\"",
             "role \"a\" does not exist",
-            "server login has been failing, cached error: password authentication failed for user \"a\" (server_login_retry)",
+            "server login has been failing, cached error: password authentication failed for user \"a\" \
+             (server_login_retry)",
             "server login has been failing, cached error: database \"a\" does not exist (server_login_retry)",
             "server login has been failing, cached error: TLS startup failed (server_login_retry)",
             "server login has been failing, cached error: bad sslreq answer (server_login_retry)",
@@ -171,7 +173,8 @@ pub(super) const PGBOUNCER: &[(Is, &[&str])] = &[
             "no such database: server conn crashed?",
             "unsupported startup parameter: connect failed",
             "database \"query_wait_timeout\" is disabled",
-            "server login has been failing, cached error: database \"connect failed\" does not exist (server_login_retry)",
+            "server login has been failing, cached error: database \"connect failed\" does not exist \
+             (server_login_retry)",
             "",
         ],
     ),

@@ -43,8 +43,8 @@ fn is_degraded(decision: &Decision) -> bool {
     matches!(decision, Decision::Granted(grant) if grant.source == Source::Degraded)
 }
 
-/// Until the database answers again; nothing that was swallowed comes back. Tries without a pause, and so does not leave
-/// the runtime to others by itself.
+/// Until the database answers again; nothing that was swallowed comes back. Tries without a pause, and so does not
+/// leave the runtime to others by itself.
 async fn until_back(gate: &Gate) {
     soon(async {
         loop {

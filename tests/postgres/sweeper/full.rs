@@ -165,7 +165,12 @@ async fn what_it_does_not_know_goes_after_a_margin() {
     teller.consume(0.0, moved.key("k").cost(10)).await.granted().unwrap();
     teller.tx.commit().await.unwrap();
     // A part of a limit that several rows share.
-    world.sql("insert into tollgate.durable select part, name, key, 1, value, ts, full_at from tollgate.durable where name = 'moved'").await;
+    world
+        .sql(
+            "insert into tollgate.durable
+             select part, name, key, 1, value, ts, full_at from tollgate.durable where name = 'moved'",
+        )
+        .await;
     let sweeper = Sweeper::new().share(100).knows([moved.clone().ephemeral()]);
     let swept = sweeper.clone().at(second(660.0 - MICRO)).sweep(&world.pool).await.unwrap();
     assert_eq!((swept.rows(), swept.kept), (0, 0));

@@ -1,6 +1,6 @@
--- What a role, or null for one's own, may not do that it needs: each object, the rights that are missing, and the option
--- of `tollgate migrate up` that grants them, if one does. A caller of the functions alone needs no right on the tables; a
--- role that has none on either is taken for a service. By oid: to name a table takes the right to the schema.
+-- The rights that a role lacks, or the caller's own for null: each object, what is missing, and the option of `tollgate
+-- migrate up` that grants it, if one does. A caller of the functions alone needs no right on the tables; a role that
+-- has none on either is taken for a service. By oid: to name a table takes the right to the schema.
 --
 -- $1 role, $2 names of the functions that ask, $3 of those that give
 with tables as (

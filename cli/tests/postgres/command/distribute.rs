@@ -104,7 +104,8 @@ async fn another_number_of_parts_takes_an_undo() {
     stdout(&distribute(&world, &["--parts", "16"]));
     assert_eq!(
         asked(&world).await,
-        "tollgate.durable part none 16, tollgate.calls part tollgate.durable, tollgate.ephemeral part tollgate.durable, \
+        "tollgate.durable part none 16, tollgate.calls part tollgate.durable, \
+         tollgate.ephemeral part tollgate.durable, \
          tollgate.limits, tollgate.overrides"
     );
     // The old rows are found: no new ones are made.
@@ -124,6 +125,7 @@ async fn without_tables_or_without_citus_it_says_what_to_do() {
     stdout(&run(tollgate().args(["migrate", "up"]).env("DATABASE_URL", world.url())));
     assert_eq!(
         distribute(),
-        "error: Citus is not in this database (`create extension citus`, and add its nodes; or go without `distribute`)\n"
+        "error: Citus is not in this database (`create extension citus`, and add its nodes; \
+         or go without `distribute`)\n"
     );
 }

@@ -34,7 +34,8 @@ async fn each_finding_says_what_it_means_and_what_to_do() {
     let told = text(&examine(&world.command_url(), &[]).stdout);
     assert!(
         told.contains(
-            "warning: tollgate.durable has indexes that are not ours: tollgate.slow\n  An index on a column that changes is \
+            "warning: tollgate.durable has indexes that are not ours: tollgate.slow\n  An index on a column that \
+             changes is \
              written with every decision, and takes away cheap updates (HOT).\n  → drop index tollgate.slow;\n"
         ),
         "{told}"
@@ -255,7 +256,9 @@ async fn rows_are_compared_with_the_limits_file() {
              (0, 'llm_tokens', 'long ago', 0, -300000000000, '2020-01-01', '2020-01-01'),
              (0, 'sign_ups', 'slow', 0, -4000000000, clock_timestamp(), clock_timestamp());
              insert into tollgate.ephemeral values
-             (0, 'all_traffic', 'laden', 0, 0, '2020-01-01', '2020-01-01', (select array[2] || array_agg(number) from generate_series(1, 201) n, unnest(array[1, 1, 0, n]) number))",
+             (0, 'all_traffic', 'laden', 0, 0, '2020-01-01', '2020-01-01',
+               (select array[2] || array_agg(number) from generate_series(1, 201) n,
+                 unnest(array[1, 1, 0, n]) number))",
         )
         .await;
     let with = ["--limits", EXAMPLE];
@@ -342,7 +345,8 @@ async fn rows_that_cannot_be_read_are_an_error_and_the_remedy_mends_them() {
     world
         .sql(
             "insert into tollgate.durable values
-             (0, 'sign_ups', 'it''s', 0, 0, now(), now(), '{{1, 2}}'), (0, 'sign_ups', 'fine', 0, 0, now(), now(), '{1}')",
+             (0, 'sign_ups', 'it''s', 0, 0, now(), now(), '{{1, 2}}'),
+             (0, 'sign_ups', 'fine', 0, 0, now(), now(), '{1}')",
         )
         .await;
     expect(&world, &[], "corrupt_rows", "error", "1 durable row of \"sign_ups\" whose list cannot be read");

@@ -23,13 +23,15 @@ async fn a_wrong_password_a_missing_role_and_a_missing_database_have_a_sentence_
     };
     assert_eq!(
         told("ada:s3cret", "postgres"),
-        "error: could not connect to the database: password authentication failed for user \"ada\" (check the user and the \
+        "error: could not connect to the database: password authentication failed for user \"ada\" \
+         (check the user and the \
          password in --database-url)\n"
     );
     assert!(told("none", "postgres").ends_with("(create the role, or let it in by the server's pg_hba.conf)\n"));
     assert_eq!(
         told("postgres", "nowhere"),
-        "error: could not connect to the database: database \"nowhere\" does not exist (create the database, or check its name in \
+        "error: could not connect to the database: database \"nowhere\" does not exist \
+         (create the database, or check its name in \
          --database-url)\n"
     );
 }
@@ -42,7 +44,8 @@ fn a_server_that_does_not_answer_is_given_up() {
     let waited = run(tollgate().args(["inspect", "quota", "--connect-timeout", "50ms", "--database-url", &url]));
     assert_eq!(
         failure(&waited),
-        "error: could not connect to the database within 50ms (check the host in --database-url, or give it longer with \
+        "error: could not connect to the database within 50ms (check the host in --database-url, or give it \
+         longer with \
          --connect-timeout)\n"
     );
 }
@@ -118,7 +121,8 @@ async fn what_can_never_be_granted_is_an_error_and_no_refusal() {
     for (args, told) in [
         (
             &["consume", "send_message", "ada", "--cost", "21"][..],
-            "limit \"send_message\" can never grant 21 tokens at once, at most 20 (raise its capacity or max_reserved, or ask for less)",
+            "limit \"send_message\" can never grant 21 tokens at once, at most 20 \
+             (raise its capacity or max_reserved, or ask for less)",
         ),
         (
             &["debit", "send_message", "ada", "--cost", "-1"],

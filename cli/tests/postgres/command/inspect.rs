@@ -12,7 +12,12 @@ use crate::world::World;
 #[tokio::test]
 async fn one_key_with_its_definition() {
     let world = World::new().await;
-    world.sql("insert into tollgate.durable values (0, 'sign_ups', 'ada', 0, -30000000, '2020-01-01 22:00Z', '2020-01-03 22:00Z')").await;
+    world
+        .sql(
+            "insert into tollgate.durable values
+             (0, 'sign_ups', 'ada', 0, -30000000, '2020-01-01 22:00Z', '2020-01-03 22:00Z')",
+        )
+        .await;
     let told = stdout(&inspect(&world, Some(EXAMPLE), &["sign_ups", "ada", "--cost", "101"]));
     assert_eq!(
         told,
@@ -33,7 +38,12 @@ async fn one_key_with_its_definition() {
 #[tokio::test]
 async fn a_debt_says_when_it_is_repaid_and_when_the_next_call_is_granted() {
     let world = World::new().await;
-    world.sql("insert into tollgate.durable values (0, 'llm_tokens', 'a', 0, -120000000000, clock_timestamp(), clock_timestamp())").await;
+    world
+        .sql(
+            "insert into tollgate.durable values
+             (0, 'llm_tokens', 'a', 0, -120000000000, clock_timestamp(), clock_timestamp())",
+        )
+        .await;
     let report = page(&inspect(&world, Some(EXAMPLE), &["llm_tokens", "a", "--cost", "20000", "--json"]));
     assert!(report["debt"].as_f64().unwrap() > 30_000.0, "{report}");
     let (next, full) = (&report["next"], report["full_in_ms"].as_u64().unwrap());
@@ -73,8 +83,10 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.durable values (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z');
-             insert into tollgate.ephemeral values (0, 'quota', 'ada', 0, 1000000, '2020-01-01 00:00Z', '2020-01-01 01:00Z')",
+            "insert into tollgate.durable values (0, 'quota', 'ada', 0, 2500000,
+               '2020-01-01 00:00Z', '2020-01-01 01:00Z');
+             insert into tollgate.ephemeral values (0, 'quota', 'ada', 0, 1000000,
+               '2020-01-01 00:00Z', '2020-01-01 01:00Z')",
         )
         .await;
     let told = stdout(&inspect(&world, None, &["quota", "ada"]));
@@ -87,7 +99,8 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
     );
     assert_eq!(
         failure(&inspect(&world, None, &["quota", "bob"])),
-        "error: there is no row of limit \"quota\" for \"bob\", and no limits file to say what that means (check both names \
+        "error: there is no row of limit \"quota\" for \"bob\", and no limits file to say what that means \
+         (check both names \
          with `tollgate inspect quota`, or pass --limits FILE)\n"
     );
 }
@@ -100,7 +113,8 @@ async fn what_rows_list_is_counted() {
             "insert into tollgate.durable values
              (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
                  '{1, 1577838600000000, 500000, 1577840400000000, 1500000}'),
-             (0, 'slots', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z', '{2, 1577838600000000, 500000, 0, 84}')",
+             (0, 'slots', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
+                 '{2, 1577838600000000, 500000, 0, 84}')",
         )
         .await;
     let told = stdout(&inspect(&world, None, &["quota", "ada"]));
@@ -235,7 +249,9 @@ async fn windows_are_listed_by_what_they_have_and_not_by_when_they_start() {
     world
         .sql(
             "insert into tollgate.durable
-             select 0, 'sign_ups', 'key ' || n, 0, n * 1000000, (date_trunc('day', (now() at time zone 'UTC') - interval '22 hours') + interval '22 hours') at time zone 'UTC',
+             select 0, 'sign_ups', 'key ' || n, 0, n * 1000000,
+                 (date_trunc('day', (now() at time zone 'UTC') - interval '22 hours')
+                     + interval '22 hours') at time zone 'UTC',
                     now() + n * interval '1 hour'
                from generate_series(1, 5) n",
         )

@@ -154,7 +154,8 @@ fn other_commands_name_the_first_fault_and_where_to_see_the_rest() {
     assert_eq!(
         text(&output.stderr),
         format!(
-            "error: {path}:3:8: limit \"mail\": the rate must be positive; and 1 more (run `tollgate limits check {path}`)\n"
+            "error: {path}:3:8: limit \"mail\": the rate must be positive; and 1 more \
+             (run `tollgate limits check {path}`)\n"
         )
     );
 }

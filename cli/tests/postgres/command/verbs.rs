@@ -93,7 +93,8 @@ async fn reset_all_asks_first_and_fills_up_every_key() {
     world
         .sql(
             "insert into tollgate.durable
-             select 0, 'send_message', case n when 0 then '' else 'key ' || n end, 0, -5000000, now(), now() from generate_series(0, 1234) n
+             select 0, 'send_message', case n when 0 then '' else 'key ' || n end, 0, -5000000, now(), now()
+               from generate_series(0, 1234) n
              union all select 0, 'sign_ups', 'ada', 0, 7000000, now(), now()",
         )
         .await;
@@ -115,7 +116,10 @@ async fn reset_all_asks_first_and_fills_up_every_key() {
 async fn reset_all_does_nothing_unless_it_is_told_yes() {
     let world = World::new().await;
     world
-        .sql("insert into tollgate.durable select 0, 'send_message', 'key ' || n, 0, -5000000, now(), now() from generate_series(1, 3) n")
+        .sql(
+            "insert into tollgate.durable
+             select 0, 'send_message', 'key ' || n, 0, -5000000, now(), now() from generate_series(1, 3) n",
+        )
         .await;
     for (typed, told, left) in [
         ("\r", "nothing was reset", 3),
