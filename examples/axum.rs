@@ -171,12 +171,14 @@ impl From<Error> for Failure {
 
 fn print_what_to_try(address: SocketAddr) {
     println!("listening on http://{address}");
-    println!("
+    println!(
+        "
   by address, thirty at once:      for i in $(seq 31); do curl -si http://{address}/ | grep -i ratelimit:; done
   by user, five an hour:           for i in $(seq 6); do curl -si --oauth2-bearer token-of-ada http://{address}/me; done
   a log-in, and three guesses:     for i in 1 2 3 4; do curl -si http://{address}/login -d letmein; done
   tokens for later:                for i in 1 2 3; do curl -si http://{address}/complete -d haiku; done
   inside its own transaction:      for i in 1 2 3; do curl -si http://{address}/messages -d hello; done
   a client that waits as told:     ./dev playground; then open http://{address}/client
-");
+"
+    );
 }
