@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
 use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, PgPool, Postgres, Row as _};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, PgConnection, Postgres, Row as _};
 use tokio::time::{sleep, timeout};
 
+use super::outage::close_idle;
 use super::shared::Shared;
 use crate::error::{Error, Step};
 use crate::store::{database, millis, timed_out};
@@ -201,13 +202,6 @@ async fn is_at_work(shared: &Shared, silent_since: Instant) -> Result<bool, sqlx
         millis(least)
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut beside).await?.try_get(0)
-}
-
-/// Closes connections that lie idle in the pool, since they may be cut off: then each of them would cost a timeout.
-pub(super) fn close_idle(pool: &PgPool) {
-    for _ in 0..pool.num_idle() {
-        drop(pool.try_acquire().map(PoolConnection::detach));
-    }
 }
 
 /// Gives up on a server that does not answer. What was asked may still be carried out.

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, select};
+use sqlx::pool::PoolConnection;
 use sqlx::{ConnectOptions as _, PgPool};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::connection::close_idle;
 use super::worker::Worker;
 use crate::error::{Error, Step, chain};
 use crate::store::database;
@@ -213,6 +213,13 @@ impl Listener {
                 return;
             }
         }
+    }
+}
+
+/// Closes connections that lie idle in the pool, since they may be cut off: then each of them would cost a timeout.
+pub(super) fn close_idle(pool: &PgPool) {
+    for _ in 0..pool.num_idle() {
+        drop(pool.try_acquire().map(PoolConnection::detach));
     }
 }
 
