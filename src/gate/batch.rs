@@ -14,8 +14,6 @@ use super::refusals::Reading;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
 use super::transaction;
-use crate::algebra::Timestamp;
-use crate::decision::Denied;
 use crate::error::{Error, Step};
 use crate::meter;
 use crate::plan::{Answer, Change, Outcome, Plan, Row};
@@ -320,22 +318,17 @@ impl Batch {
         found: &Found,
         reading: Reading,
     ) {
+        let asked = self.plan.call(call);
         match (&shared.refusals, &answer) {
-            (Some(refusals), Ok(Answer::Denied(denied))) if denied.others.len() < MANY => {
-                let asked = self.plan.call(call);
-                // A refusal names the limits of one alternative, and the others refuse as well.
-                let has_alternatives = asked.alternatives().nth(1).is_some();
-                let rows = asked.refusable().flatten().map(|item| &item.target.first);
-                for row in rows.filter(|row| has_alternatives || names(denied, row)) {
+            (Some(refusals), Ok(Answer::Denied(denied))) => {
+                let state = |row: &Row| {
                     let place = self.plan.rows().binary_search(row).expect("a plan has the rows of its calls");
                     let change = changes.iter().find(|change| change.row == place);
-                    let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);
-                    if let Some(state) = change.map(|change| &change.state).or(found.states[place].as_ref()) {
-                        refusals.note(row, state.clone(), reading, retry_at, &shared.settings.clock);
-                    }
-                }
+                    change.map(|change| &change.state).or(found.states[place].as_ref())
+                };
+                refusals.remember(asked, denied, state, reading, &shared.settings.clock);
             }
-            (_, Ok(_)) if self.plan.call(call).raises_balance() => self.forget(shared, call),
+            (_, Ok(_)) if asked.raises_balance() => self.forget(shared, call),
             _ => {}
         }
         self.answer(shared, call, answer);
@@ -401,12 +394,3 @@ impl Caller {
 /// How long a batch waits for rows that somebody locks, while its lane waits for it. The statements of another gate
 /// lock them for less.
 const A_MOMENT: Duration = Duration::from_millis(5);
-
-/// A refusal by so many limits is not worth remembering.
-const MANY: usize = 64;
-
-/// Whether a row is among those that refused.
-fn names(denied: &Denied, row: &Row) -> bool {
-    let is = |limit: &str, key| limit == row.name() && key == row.key();
-    is(&denied.limit, &denied.key) || denied.others.iter().any(|other| is(&other.limit, &other.key))
-}

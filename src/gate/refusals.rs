@@ -112,8 +112,31 @@ impl Refusals {
         Denied::among(refusals, || standings.into(), observed_at.into(), decided_at.into(), Source::Memory)
     }
 
+    /// Remembers the rows that refused a call, as they were read or written.
+    pub(super) fn remember<'s>(
+        &self,
+        call: &CheckedCall,
+        denied: &Denied,
+        state: impl Fn(&Row) -> Option<&'s State>,
+        reading: Reading,
+        clock: &Clock,
+    ) {
+        if denied.others.len() >= MANY {
+            return;
+        }
+        // A refusal names the limits of one alternative, and the others refuse as well.
+        let has_alternatives = call.alternatives().nth(1).is_some();
+        let rows = call.refusable().flatten().map(|item| &item.target.first);
+        let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);
+        for row in rows.filter(|row| has_alternatives || names(denied, row)) {
+            if let Some(state) = state(row) {
+                self.note(row, state.clone(), reading, retry_at, clock);
+            }
+        }
+    }
+
     /// Remembers a row that refused somebody until `retry_at`.
-    pub(super) fn note(&self, row: &Row, state: State, reading: Reading, retry_at: Timestamp, clock: &Clock) {
+    fn note(&self, row: &Row, state: State, reading: Reading, retry_at: Timestamp, clock: &Clock) {
         let mut rows = self.write();
         let is_raised = rows.raised[hash(row) % CELLS].is_some_and(|at| at >= reading.asked);
         let fits = match rows.short.get(row) {
@@ -214,6 +237,15 @@ fn refusal(
     let (limit, key) = (target.limit.name.clone().into(), target.first.key.clone());
     Some((earliest.now(), DeniedBy { limit, key, reason, remaining, retry_at }, standing))
 }
+
+/// Whether a row is among those that refused.
+fn names(denied: &Denied, row: &Row) -> bool {
+    let is = |limit: &str, key| limit == row.name() && key == row.key();
+    is(&denied.limit, &denied.key) || denied.others.iter().any(|other| is(&other.limit, &other.key))
+}
+
+/// A refusal by so many limits is not worth remembering.
+const MANY: usize = 64;
 
 /// So few readings are under way at once that hardly any meets a row of another key that is raised meanwhile.
 const CELLS: usize = 1024;

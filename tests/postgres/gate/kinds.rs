@@ -1,6 +1,8 @@
 //! Every verb comes at every kind of gate to what it comes to at a limiter: the same answers, and the same balances
 //! once the gate is closed. Memory may know less of what is left, and nothing else.
 
+mod scripts;
+
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::future::ready;
@@ -12,13 +14,14 @@ use http::{Response, request};
 use sqlx::{Connection, PgConnection, PgPool};
 use tollgate::tower::{Rule, TollgateLayer};
 use tollgate::{
-    Balance, DAY, Decision, Error, Gate, GateBuilder, HOUR, Limit, NewOverride, OnFailure, Overrides, Receipt, Request,
-    Reservation, Settlement, Source, Tokens, first_of, split,
+    Balance, DAY, Decision, Error, Gate, GateBuilder, HOUR, Limit, NewOverride, OnFailure, Overrides, Receipt,
+    Reservation, Settlement, Source, Tokens,
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::stage::{EVER, patient, pool, soon};
-use crate::world::{ON_CALL, World, limiter, second, sweeper};
+use super::stage::{patient, pool, soon};
+use crate::world::{ON_CALL, World, limiter, sweeper};
+use scripts::{HOT, LIMITS, MONEY, SLOTS, Step, WARM, scripts};
 
 /// What a gate may be told besides; the last one all of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,220 +66,6 @@ pub(crate) const KIND: &str = "TOLLGATE_TEST_KIND";
 pub(crate) fn next_kind() -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed).to_string()
-}
-
-/// Nothing comes back while the test runs. Of the first, tokens are taken ahead.
-const HOT: Limit = Limit::stepped_bucket("hot", 99_999, DAY).capacity(100_000).unbounded_reservations();
-const WARM: Limit = Limit::stepped_bucket("warm", 99_999, DAY).capacity(100_000).ephemeral();
-const FEW: Limit = Limit::fixed_window("few", 5, EVER);
-const LAST: Limit = Limit::sliding_window("last", 5, EVER);
-const BROAD: Limit = Limit::token_bucket("broad", 400, EVER).shards(4);
-const MONEY: Limit = Limit::wallet("money").overdraft(5);
-const SLOTS: Limit = Limit::concurrency("slots", 2, HOUR);
-const LIMITS: [Limit; 7] = [HOT, WARM, FEW, LAST, BROAD, MONEY, SLOTS];
-
-/// What is asked. Receipts are those of the last grants, the latest first.
-#[derive(Clone, Debug)]
-enum Step {
-    Balance(Request),
-    Cancel,
-    Check(Vec<Request>),
-    CheckEach(Vec<Vec<Request>>),
-    Consume(Vec<Request>),
-    ConsumeEach(Vec<Vec<Request>>),
-    Credit(Request),
-    Debit(Request),
-    /// Behind the layer, by a key, with estimates; the response says what was used of each.
-    Layer(&'static str, Vec<(Limit, u32)>, u32),
-    /// A guard that is dropped, or released.
-    Lease(Request, bool),
-    Release,
-    Renew,
-    Reserve(Vec<Request>),
-    ReserveEach(Vec<Vec<Request>>),
-    Reset(Request),
-    Settle(u32),
-    SettleEach(Vec<Tokens>),
-    /// What is used of an estimate; the guard is dropped, or settled.
-    Stream(Vec<Request>, u32, bool),
-    Wait(Vec<Request>),
-}
-
-use Step::{
-    Balance as Look, Cancel, Check, CheckEach, Consume, ConsumeEach, Credit, Debit, Layer as Serve, Lease as Hold,
-    Release, Renew, Reserve, ReserveEach, Reset, Settle, SettleEach, Stream, Wait,
-};
-
-/// What is asked of one key, and its name.
-type Script = (&'static str, Vec<Step>);
-
-fn script(name: &'static str, steps: impl Fn(&dyn Fn(&Limit, u32) -> Request) -> Vec<Step>) -> Script {
-    (name, steps(&|limit, cost| limit.key(name).cost(cost)))
-}
-
-fn scripts() -> Vec<Script> {
-    [verbs(), settlements(), options(), guards()].concat()
-}
-
-fn verbs() -> Vec<Script> {
-    vec![
-        script("consume", |of| {
-            vec![Consume(vec![of(&HOT, 3)]), Consume(vec![of(&HOT, 40_000)]), Consume(vec![of(&HOT, 1)])]
-        }),
-        script("all", |of| {
-            let (one, two) = (vec![of(&HOT, 2), of(&WARM, 3)], vec![of(&HOT, 1), of(&HOT, 2), of(&MONEY, 4)]);
-            vec![Consume(one.clone()), Consume(two), Consume(one), Consume(vec![of(&HOT, 1), of(&BROAD, 9)])]
-        }),
-        script("all_denied", |of| {
-            let both = vec![of(&HOT, 1), of(&LAST, 5)];
-            vec![Consume(both.clone()), Consume(both.clone()), Consume(both), Consume(vec![of(&HOT, 100_000)])]
-        }),
-        script("each", |of| {
-            vec![ConsumeEach(vec![vec![of(&HOT, 1)], vec![of(&MONEY, 9)], vec![of(&LAST, 6)], vec![of(&WARM, 7)]])]
-        }),
-        script("check", |of| {
-            let least = |cost| Check(vec![of(&HOT, cost)]);
-            let each = vec![vec![of(&HOT, 99_900)], vec![of(&HOT, 99_901)], vec![of(&MONEY, 106)]];
-            vec![least(99_900), least(99_901), Check(vec![of(&HOT, 99_900), of(&WARM, 99_901)]), CheckEach(each)]
-        }),
-        script("reserve", |of| {
-            let each = vec![vec![of(&HOT, 7)], vec![of(&HOT, 8)]];
-            let steps = [Reserve(vec![of(&HOT, 5)]), Reserve(vec![of(&HOT, 9)]), Cancel, Settle(2)];
-            steps.into_iter().chain([Reserve(vec![of(&HOT, 6), of(&HOT, 1)]), ReserveEach(each)]).collect()
-        }),
-        script("debt", |of| vec![Reserve(vec![of(&HOT, 100_000)]), Consume(vec![of(&HOT, 1)]), Look(of(&HOT, 1))]),
-        script("balance", |of| LIMITS.iter().map(|limit| Look(of(limit, 1))).collect()),
-        script("credit", |of| {
-            vec![Credit(of(&HOT, 7)), Credit(of(&MONEY, 7)), Consume(vec![of(&HOT, 1)]), Credit(of(&HOT, 500))]
-        }),
-        script("debit", |of| vec![Debit(of(&HOT, 7)), Debit(of(&MONEY, 200)), Consume(vec![of(&HOT, 1)])]),
-        script("reset", |of| {
-            vec![Reset(of(&HOT, 1)), Consume(vec![of(&HOT, 1)]), Reset(of(&MONEY, 1)), Reset(of(&WARM, 1))]
-        }),
-    ]
-}
-
-fn settlements() -> Vec<Script> {
-    vec![
-        script("settle", |of| {
-            let ten = || Consume(vec![of(&HOT, 10)]);
-            vec![
-                ten(),
-                Settle(4),
-                ten(),
-                Settle(14),
-                ten(),
-                Settle(0),
-                ten(),
-                ten(),
-                Settle(3),
-                Settle(30),
-                ten(),
-                Settle(200),
-            ]
-        }),
-        script("settle_each", |of| {
-            let both = || Consume(vec![of(&HOT, 10), of(&WARM, 10)]);
-            let costs = |one: u32, two: u32| SettleEach(vec![Tokens::new(one), Tokens::new(two)]);
-            vec![both(), costs(3, 12), both(), costs(0, 0), both(), costs(11, 300)]
-        }),
-        script("cancel", |of| {
-            vec![Consume(vec![of(&HOT, 10)]), Cancel, Consume(vec![of(&HOT, 9), of(&FEW, 2)]), Cancel]
-        }),
-        script("once", |of| {
-            let job = |cost| Consume(vec![of(&HOT, cost).once("job")]);
-            let paid = || Credit(of(&HOT, 50).once("paid"));
-            vec![job(5), job(5), job(6), Settle(2), job(5), paid(), paid(), Debit(of(&HOT, 9).once("fee"))]
-        }),
-        script("lapses", |of| {
-            let call = |span| Consume(vec![of(&HOT, 9).lapses_after(span), of(&FEW, 1)]);
-            vec![call(HOUR), Settle(2), call(HOUR), Cancel, Consume(vec![of(&HOT, 1)]), call(MOMENT)]
-        }),
-        script("tracked", |of| {
-            let call = || Consume(vec![of(&HOT, 9).tracked_for(HOUR)]);
-            vec![call(), Settle(2), call(), Settle(12), call()]
-        }),
-    ]
-}
-
-fn options() -> Vec<Script> {
-    vec![
-        script("first_of", |of| {
-            let either = || Consume(first_of([vec![of(&FEW, 2)], vec![of(&HOT, 3)], vec![of(&MONEY, 1)]]));
-            vec![either(), either(), either(), either(), Settle(1), either()]
-        }),
-        script("first_is_hot", |of| {
-            let either = |cost| Consume(first_of([vec![of(&HOT, cost)], vec![of(&FEW, 2), of(&WARM, 1)]]));
-            vec![either(1), either(99_000), either(99_000), either(99_000), either(99_000), either(1)]
-        }),
-        script("split", |of| {
-            let whole = |cost| Consume(split(cost, [of(&FEW, 1), of(&HOT, 1), of(&WARM, 1)]));
-            vec![whole(7), whole(7), Settle(3), whole(120_000), whole(120_000)]
-        }),
-        script("up_to", |of| {
-            let some = |limit, cost, least: u32| Consume(vec![of(limit, cost).up_to(least)]);
-            vec![some(&FEW, 3, 1), some(&FEW, 3, 1), some(&FEW, 3, 1), some(&HOT, 100_000, 50), some(&HOT, 5, 1)]
-        }),
-        script("leaving", |of| {
-            let all = |limit, cost, left: u32| Consume(vec![of(limit, cost).leaving(left)]);
-            vec![all(&HOT, 1, 99_899), all(&HOT, 1, 99_899), all(&FEW, 2, 3), all(&FEW, 2, 3), all(&MONEY, 90, 10)]
-        }),
-        script("shadow", |of| {
-            let tried = |cost| Consume(vec![of(&HOT, 1), of(&FEW, 3).shadow(), of(&WARM, cost).shadow()]);
-            vec![tried(1), tried(99_999), tried(1), Consume(vec![of(&HOT, 2).shadow()]), Look(of(&HOT, 1))]
-        }),
-        script("wait", |of| {
-            vec![Wait(vec![of(&HOT, 1)]), Wait(vec![of(&FEW, 5), of(&HOT, 1)]), Wait(vec![of(&FEW, 1)])]
-        }),
-        script("refused", |of| {
-            let few = |cost| Consume(vec![of(&FEW, cost)]);
-            let raised = [few(5), few(1), few(1), Settle(3), few(2), few(1), few(1), Credit(of(&FEW, 1)), few(1)];
-            raised.into_iter().chain([few(1), Reset(of(&FEW, 1)), few(5), few(1), Cancel, few(5)]).collect()
-        }),
-        script("period", |of| {
-            let (start, end) = (second(0.0), second(0.0) + 36_500 * DAY);
-            let paid = |limit, cost| Consume(vec![of(limit, cost).period(start, end)]);
-            vec![paid(&HOT, 9), paid(&HOT, 1), paid(&FEW, 5), paid(&FEW, 1), Consume(vec![of(&HOT, 1)])]
-        }),
-    ]
-}
-
-fn guards() -> Vec<Script> {
-    vec![
-        script("slots", |of| {
-            let one = || Consume(vec![of(&SLOTS, 1)]);
-            vec![
-                one(),
-                one(),
-                one(),
-                Renew,
-                Release,
-                one(),
-                Release,
-                Release,
-                Consume(vec![of(&HOT, 1), of(&SLOTS, 1)]),
-                Renew,
-            ]
-        }),
-        script("lease", |of| {
-            let hold = |dropped| Hold(of(&SLOTS, 1), dropped);
-            vec![hold(true), hold(false), hold(false), hold(true), Consume(vec![of(&SLOTS, 2)]), hold(true)]
-        }),
-        script("stream", |of| {
-            let stream = |used, dropped| Stream(vec![of(&HOT, 50).lapses_after(HOUR)], used, dropped);
-            vec![stream(20, true), stream(70, false), stream(0, true), Stream(vec![of(&HOT, 50)], 9, false)]
-        }),
-        script("layer", |_| {
-            let serve = |used| Serve("layer", vec![(HOT, 5)], used);
-            let two = |used| Serve("layer", vec![(HOT, 5), (WARM, 5)], used);
-            let slot = Serve("layer", vec![(HOT, 5), (SLOTS, 1)], 0);
-            vec![serve(0), serve(5), serve(9), two(0), two(7), slot, serve(2)]
-        }),
-        script("layer_refuses", |of| {
-            let serve = |used| Serve("layer_refuses", vec![(HOT, 5), (FEW, 3)], used);
-            vec![serve(3), serve(3), serve(3), Reset(of(&FEW, 1)), serve(0), serve(1)]
-        }),
-    ]
 }
 
 /// What an answer comes to, and what is left by it, where whoever answered knows.
@@ -512,8 +301,10 @@ async fn expected() -> Vec<Outcome> {
     let world = World::new().await;
     let (mut conn, mut expected) = (world.connect().await, Vec::new());
     for (key, steps) in scripts() {
-        let before =
-            [Credit(MONEY.key(key).cost(SPENT)), Consume([HOT, WARM].map(|hot| hot.key(key).cost(SPENT)).into())];
+        let before = [
+            Step::Credit(MONEY.key(key).cost(SPENT)),
+            Step::Consume([HOT, WARM].map(|hot| hot.key(key).cost(SPENT)).into()),
+        ];
         let (mut told, mut receipts) = (Vec::new(), Vec::new());
         for step in before.into_iter().chain(steps) {
             told.push(ask_limiter(&mut conn, step, &mut receipts).await);
@@ -566,6 +357,3 @@ async fn every_verb_comes_at_every_kind_of_gate_to_what_it_comes_to_at_a_limiter
     let wrong = join_all(Kind::ALL.map(|kind| disagreeing(kind, &expected))).await.concat();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
-
-/// After so long a call has lapsed once anybody looks.
-const MOMENT: Duration = Duration::from_micros(1);
