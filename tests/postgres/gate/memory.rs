@@ -168,6 +168,25 @@ async fn settling_a_receipt_over_both_tables_clears_the_memory() {
     }
 }
 
+/// The gate looks for lapses by itself; until then the memory refuses.
+#[tokio::test]
+async fn what_this_gate_gives_back_of_a_lapse_clears_the_memory() {
+    let stage = Stage::new(100).await;
+    for limit in both(&Limit::token_bucket("bucket", 1, EVER)) {
+        stage.ok(limit.key("k").lapses_after(MINUTE)).await;
+        stage.asked(limit.key("k")).await;
+        let denied = stage.gate.consume(limit.key("k")).await.unwrap().denied().unwrap();
+        assert_eq!(denied.source, Source::Memory);
+        stage.pass(MINUTE);
+        soon(async {
+            while !stage.gate.consume(limit.key("k")).await.unwrap().is_granted() {
+                tokio::time::sleep(SECOND / 20).await;
+            }
+        })
+        .await;
+    }
+}
+
 #[tokio::test]
 async fn so_many_keys_are_remembered_and_those_beyond_ask() {
     let stage = Stage::new(3).await;
