@@ -65,8 +65,8 @@ impl<T> Decision<T> {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Grant {
-    /// How many tokens were granted. With [`up_to`](crate::Request::up_to) what each request got that says it, else the
-    /// cost that was asked of the first limit.
+    /// How many tokens were granted: to each request that says [`up_to`](crate::Request::up_to), if there is one, else
+    /// of the first limit.
     #[serde(default)]
     pub amount: Tokens,
     /// Which alternative of [`first_of`](crate::first_of) was taken, from 0; 0 of a call that has none.
@@ -273,8 +273,8 @@ pub enum Source {
     /// A gate, from a refusal that it remembers. The database was not asked; it would have refused as well, unless
     /// somebody else has raised the balance since.
     Memory,
-    /// A gate, from tokens that it had [taken ahead](crate::GateBuilder::prefetch): the database has charged them, at
-    /// [`decided_at`](Grant::decided_at), and what is left is told as of then.
+    /// A gate, from tokens that it had [taken ahead](crate::GateBuilder::prefetch). The database has charged them, at
+    /// [`decided_at`](Grant::decided_at), and the balances are those of that instant.
     Prefetched,
     /// A gate that could not ask the database, as its failure policy demands.
     Degraded,

@@ -55,7 +55,8 @@ pub enum Error {
     CostExceedsCapacity {
         /// The limit's name.
         limit: Cow<'static, str>,
-        /// What was asked for one key, summed over the call; of [`up_to`](crate::Request::up_to) the least.
+        /// What the call asks for one key, all in all. A request with [`up_to`](crate::Request::up_to) counts by its
+        /// least.
         asked: Tokens,
         /// The most that can be granted: the capacity, and for a reservation `max_reserved` on top. Or the capacity
         /// less what is [left](crate::Request::leaving).
@@ -307,8 +308,8 @@ impl Error {
         }
     }
 
-    /// Whether the call itself is wrong: it fails before any SQL, and fails again however often it is tried. Of a call
-    /// with an id, whether its cost could ever be granted is told once the id was looked for.
+    /// Whether the call itself is wrong: it fails before any SQL, and fails again however often it is tried. A call
+    /// with an id may be a repeat, so the database looks for the id before the cost is checked.
     #[must_use]
     pub fn is_bad_input(&self) -> bool {
         matches!(

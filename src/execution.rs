@@ -137,7 +137,8 @@ impl<'a> Execution<'a> {
         self.store.claim(rows, capacities).await
     }
 
-    /// Decides over rows that are locked, and writes what changed. What was inserted in vain is deleted again.
+    /// Decides over rows that are locked, and writes what changed. Rows that were inserted for a refusal are deleted
+    /// again.
     async fn finish(&mut self, found: Found) -> Result<Answers, Error> {
         let rows = self.plan.rows();
         if self.plan.trusts_absence(&found.states) {
@@ -177,8 +178,8 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// The call, if it is right, over tables with so many parts, and with an id if it needs one; where there are overrides,
-/// under these, at an instant that nobody is asked for otherwise.
+/// The call, if it is right, over tables with so many parts, and with an id if it needs one. It is put under the
+/// overrides, if there are any; only then the instant is asked for.
 pub(crate) fn checked(
     call: Call,
     parts: Parts,

@@ -55,12 +55,12 @@ impl Standing {
     /// Whether this grant took the balance from at or above a share of the capacity to below it: `crossed(0.2)` says
     /// that four fifths are used, and is true once for each time that a grant makes it so.
     ///
-    /// Of all callers with one definition, in whatever process, one is told of each fall by a grant, because the grants
-    /// of a row come one after another. So an alert can go into the caller's outbox in the transaction of the grant. A
-    /// balance that hovers about the share falls below it often: name the window in the outbox's key, or the day. A
-    /// debit and a cost above its estimate tell the same of themselves ([`Balance::crossed`](crate::Balance::crossed),
-    /// [`Settlement::crossed`](crate::Settlement::crossed)). A refusal, a check and a repeat under an
-    /// [id](crate::Request::once) are told of none.
+    /// The grants of a row come one after another. So of all callers with one definition, in whatever process, exactly
+    /// one hears of each fall that a grant makes. An alert can go into the caller's outbox in the transaction of the
+    /// grant. A balance that hovers about the share falls below it often: name the window in the outbox's key, or the
+    /// day. A debit and a cost above its estimate tell the same of themselves
+    /// ([`Balance::crossed`](crate::Balance::crossed), [`Settlement::crossed`](crate::Settlement::crossed)). A refusal,
+    /// a check and a repeat under an [id](crate::Request::once) are told of none.
     ///
     /// # Errors
     ///

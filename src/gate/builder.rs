@@ -232,8 +232,8 @@ impl GateBuilder {
         self
     }
 
-    /// Says over how many parts the tables are distributed by Citus (`tollgate distribute`, 8 unless told otherwise);
-    /// 0 for plain PostgreSQL, as if nothing was said.
+    /// Says over how many parts Citus distributes the tables: the number that `tollgate distribute` was given, 8 by
+    /// default. 0, the default here, is plain PostgreSQL.
     ///
     /// A batch is then about the keys of one part, and takes its two statements on one node. A call about keys in
     /// several parts is decided in a transaction that locks, which Citus commits in two phases; such calls have one

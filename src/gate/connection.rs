@@ -17,8 +17,8 @@ use super::shared::Shared;
 use crate::error::{Error, Step};
 use crate::store::{database, millis, timed_out};
 
-/// A connection of the pool that never goes back to it in the middle of something: dropped while a statement is under
-/// way, also by a panic or by the end of the runtime, it is closed.
+/// A connection of the pool that never goes back to it in the middle of something. Where it is dropped while a
+/// statement is under way, also by a panic or by the end of the runtime, it is closed.
 pub(super) struct Connection {
     inner: PoolConnection<Postgres>,
     sound: bool,
@@ -118,9 +118,8 @@ impl Connection {
         self.sound = true;
     }
 
-    /// Keeps the connection for the next batch, unless the pool has no other to give: then it goes back, and to the end
-    /// of the pool's queue, so that the host application's own requests get their turn. Nor is it kept from a pool that
-    /// is being closed.
+    /// Keeps the connection for the next batch, unless the pool has no other to give or is being closed. Then it goes
+    /// back, and the lane to the end of the pool's queue, so that the host application's own requests get their turn.
     pub(super) async fn unless_wanted(self, shared: &Shared) -> Option<Self> {
         let pool = &shared.pool;
         let exhausted = pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections();
@@ -133,9 +132,9 @@ impl Connection {
 
     /// Returns it to the pool, or closes it where the server does not answer.
     ///
-    /// The pool asks whether the server is there, without an end, and counts the connection as one that is in use. What
-    /// drops it would leave that to a task of sqlx. This method of sqlx is hidden, but public: it is the only way to
-    /// bound the question.
+    /// The pool asks whether the server is there, without a timeout, and meanwhile counts the connection as in use. A
+    /// connection that is dropped leaves this to a task of sqlx. The method called here is hidden, but public: it is
+    /// the only way to bound the question.
     pub(super) async fn give_back(mut self, shared: &Shared) {
         let returned = self.inner.return_to_pool();
         // Dropped in the middle of the question, it is closed, and its place in the pool is free.
@@ -171,9 +170,9 @@ async fn connect(shared: &Shared, patience: Duration) -> Result<PgConnection, sq
     timeout(patience, options.connect()).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
-/// Returns once the server answers over a connection beside the pool, and is not at work on a statement that has been
-/// silent since this instant: so the connection of the statement is cut off. Asks again once an outage is over. Else
-/// never returns.
+/// Returns once it is clear that the connection of a statement, silent since this instant, is cut off: the server
+/// answers over a connection beside the pool, and is not at work on such a statement. Asks again once an outage is
+/// over. Else it never returns.
 pub(super) async fn cut_off(shared: &Shared, silent_since: Instant) {
     let (patience, mut outage) = (shared.settings.statement_timeout, shared.outage.listen());
     loop {
@@ -204,7 +203,7 @@ async fn is_at_work(shared: &Shared, silent_since: Instant) -> Result<bool, sqlx
     sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut beside).await?.try_get(0)
 }
 
-/// Gives up on a server that does not answer. What was asked may still be carried out.
+/// Gives up on a server that does not answer. It may still carry out the statement.
 pub(super) async fn within<T>(
     patience: Duration,
     step: Step,

@@ -19,7 +19,7 @@ use super::worker::Worker;
 use crate::error::{Error, Step, chain};
 use crate::store::database;
 
-/// Remembers that the server is silent, so that callers do not wait for it in vain.
+/// Remembers that the server is silent, so that each caller gets the error at once instead of a timeout of its own.
 ///
 /// A statement without an answer is only a suspicion: the connection may be cut off, or the server busy. So a task asks
 /// over a connection beside the pool. If no answer comes there, nor to another batch, the outage is known. Then every
@@ -136,8 +136,8 @@ impl Outage {
     async fn until_over(self: &Arc<Self>, asked: u64) {
         loop {
             let next = sleep(EVERY);
-            let is_left = Arc::strong_count(self) == 1 || self.pool.is_closed();
-            if is_left || self.is_answered(EVERY).await || self.has_heard(asked) {
+            let is_abandoned = Arc::strong_count(self) == 1 || self.pool.is_closed();
+            if is_abandoned || self.is_answered(EVERY).await || self.has_heard(asked) {
                 return;
             }
             next.await;
@@ -188,7 +188,7 @@ impl State {
 }
 
 impl Listener {
-    /// Returns once an outage is known, or over, that was not when this was last asked.
+    /// Returns at the next change: an outage becomes known, or is over.
     pub(super) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;

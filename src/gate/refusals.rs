@@ -34,7 +34,7 @@ struct Rows {
     swept: Option<Instant>,
 }
 
-/// A row that was too low for somebody, who was told to come back then.
+/// A row that was too low for a caller, and the instant at which the refusal lets that caller come back.
 struct Short {
     state: State,
     reading: Reading,
@@ -220,7 +220,7 @@ fn refusal(
     let earliest = pool(earliest);
     let Ok(Verdict::Denied { reason, remaining, retry_at }) = earliest.decide(item.action) else { return None };
     let (limit, key) = (target.limit.clone(), target.first.key.clone());
-    // Of a wallet neither is ever.
+    // A wallet gains nothing by time.
     let ever = |at: Timestamp| Some(at).filter(|at| *at < Timestamp::MAX).map(Into::into);
     let more_at = earliest.more_at().map_or(retry_at, |more_at| more_at.min(retry_at));
     let retry_at = ever(retry_at);

@@ -31,8 +31,8 @@ pub(super) struct Shared {
     pub(super) waiters: Waiters,
     /// Whether the tables were seen to have the parts that the settings say.
     pub(super) has_parts: AtomicBool,
-    /// Whether the gate is closed. What it owes then listens until it is done: the tasks of leases and of streams that
-    /// are being settled, and calls that take ahead or give back. Nothing listens that a caller would have to poll.
+    /// Whether the gate is closed. Whatever the gate still owes listens until it is done: the tasks of leases and of
+    /// streams that are being settled, and calls that take ahead or give back. No future listens that a caller polls.
     pub(super) closed: watch::Sender<bool>,
 }
 
@@ -44,7 +44,7 @@ impl Shared {
         }
     }
 
-    /// For what whoever closes the gate waits for until it is dropped; `None` of a gate that is closed.
+    /// A listener that keeps [`close`](super::Gate::close) waiting until it is dropped; `None` once the gate is closed.
     pub(super) fn owing(&self) -> Option<watch::Receiver<bool>> {
         Some(self.closed.subscribe()).filter(|closed| !*closed.borrow())
     }

@@ -27,9 +27,9 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// Decides **inside the caller's transaction**: the decision and the work that it pays for commit or roll back
 /// together.
 ///
-/// Verbs that take or give tokens want what proves a transaction ([`InTransaction`]): `&mut tx` of a transaction or
+/// Verbs that take or give tokens demand a proof of a transaction ([`InTransaction`]): `&mut tx` of a transaction or
 /// savepoint of sqlx, or a connection on which `begin` was executed by hand ([`BegunByHand`]). A connection alone does
-/// not compile. Those that only look take a connection, hence `&mut tx`, too.
+/// not compile. Verbs that only look take a connection, and so `&mut tx` as well.
 ///
 /// # Locks
 ///
@@ -163,8 +163,8 @@ impl<O: Overriding> Limiter<O> {
         self
     }
 
-    /// Says over how many parts the tables are distributed by Citus (`tollgate distribute`, 8 unless told otherwise);
-    /// 0 for plain PostgreSQL, as if nothing was said.
+    /// Says over how many parts Citus distributes the tables: the number that `tollgate distribute` was given, 8 by
+    /// default. 0, the default here, is plain PostgreSQL.
     ///
     /// Each statement names one part, so Citus sends it to one node. All limits of a key are in one part; a call about
     /// keys in several parts takes its statements once for each part, and Citus commits it in two phases. Such a call
@@ -186,13 +186,13 @@ impl<O: Overriding> Limiter<O> {
         self
     }
 
-    /// Goes by overrides: other numbers, deny, unlimited. Without it, by the limits that are asked alone.
+    /// Goes by overrides: other numbers, deny, unlimited. Without it, the definitions of the limits count alone.
     ///
-    /// What is denied, and a call of which all is unlimited, is answered with
+    /// A call that is denied, or unlimited as a whole, is answered with
     /// [`Source::Override`](crate::Source::Override), and without a round trip. A call with an
-    /// [id](crate::Request::once) is asked all the same, since it may be a repeat. `credit`, `debit`, `reset` and
-    /// `balance` go by other numbers, too; deny and unlimited are nothing to them. A receipt is settled as ever; that
-    /// of what was unlimited settles to nothing, whatever was used.
+    /// [id](crate::Request::once) goes to the rows even so, since it may be a repeat. `credit`, `debit`, `reset` and
+    /// `balance` go by other numbers, too, and ignore deny and unlimited. Receipts are settled as without overrides;
+    /// a receipt of a call that was unlimited settles to nothing, whatever was used.
     ///
     /// What other numbers do to a row: the balance stays, cut to the new capacity. What has come back since the row was
     /// written counts by the new rate. A missing row is full at the new capacity.

@@ -48,8 +48,8 @@ impl Callers {
 /// The statement that lets a role call one of the two sets of functions. It needs no right on the tables, and gets
 /// none. Nobody but the owner may call any of them before.
 ///
-/// What is granted to ask takes back what was granted to give, unless the role may write the tables anyway. To let a
-/// role do both, grant it [`Callers::Applications`] first.
+/// A grant to ask takes back an earlier grant to give, unless the role may write the tables anyway. To let a role do
+/// both, grant it [`Callers::Applications`] first.
 #[must_use]
 pub fn grants(role: &str, callers: Callers) -> String {
     let name = format!("\"{}\"", role.replace('"', "\"\""));
@@ -97,7 +97,7 @@ begin
     grant usage on schema tollgate to {name};
     for f in
         select p.oid,
-          pg_catalog.format('%s on function %s %s {name}', w.verb, p.oid::regprocedure, w.whom) as statement,
+               pg_catalog.format('%s on function %s %s {name}', w.verb, p.oid::regprocedure, w.whom) as statement,
                w.verb = 'grant execute'::text as is_granted
           from pg_catalog.pg_proc p
          cross join lateral (

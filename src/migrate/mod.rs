@@ -32,9 +32,9 @@ pub use rights::{Rights, rights};
 
 /// Applies what is missing, and returns it. On a schema that is up to date, or newer, it applies nothing.
 ///
-/// In each case it takes back the rights that nobody should have: all that PUBLIC has in the schema, which after a
-/// restore without rights is to call every function; and those of others than the owner to call what only the functions
-/// call, and to make objects. [`rights`] tells who has what is left.
+/// In each case it takes back the rights that nobody should have. PUBLIC loses all that it has in the schema: after a
+/// restore without rights it may call every function. Nobody but the owner keeps a right to make objects, or to call
+/// the functions that only other functions call. [`rights`] tells who has which of the other rights.
 ///
 /// Given a connection, it opens a transaction of its own; given a sqlx transaction, it works in a savepoint of that. A
 /// transaction-level advisory lock makes other runners wait; then they find nothing to do. They wait for a minute, or

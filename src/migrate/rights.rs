@@ -10,18 +10,18 @@ use super::{Callers, MigrateError, failed};
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Rights {
-    /// Whoever may ask limits by SQL functions, and so use up the tokens of any key.
+    /// Roles that may ask limits by SQL functions, and so use up the tokens of any key.
     pub may_ask: Vec<String>,
-    /// Whoever may give tokens, define limits or override them by SQL functions or in the tables of definitions and
-    /// overrides, and whoever may make objects in the schema: each can grant itself anything.
+    /// Roles that may give tokens, define limits or override them, by SQL functions or in the tables of definitions and
+    /// overrides. Also roles that may make objects in the schema. Each can grant itself anything.
     pub may_give: Vec<String>,
-    /// Whoever may write the rows of limits and calls, as a service does, and so set any balance.
+    /// Roles that may write the rows of limits and calls, as a service does, and so set any balance.
     pub may_write: Vec<String>,
-    /// Whoever may read the keys and ids that stand in the tables.
+    /// Roles that may read the keys and ids in the tables.
     pub may_read: Vec<String>,
 }
 
-/// Reads who may do what. [`run`](super::run) takes what PUBLIC has; all others have what somebody granted them.
+/// Reads who may do what. [`run`](super::run) takes away whatever PUBLIC has; each other right was granted by somebody.
 ///
 /// # Errors
 ///

@@ -18,14 +18,15 @@ impl Said {
     pub(super) fn of(message: &str) -> Self {
         // Since 1.24 it quotes why the login failed, in up to 127 bytes in all.
         let quoted = message.strip_prefix("server login has been failing, cached error: ");
-        let quoted = quoted.map(|quoted| quoted.strip_suffix(" (server_login_retry)").unwrap_or(quoted));
-        let is_any = |words: &[&str]| words.contains(&quoted.unwrap_or(message));
-        let is_server_full = || SERVER_FULL.iter().any(|words| quoted.unwrap_or(message).starts_with(words));
-        if is_any(SERVER_AWAY) || if quoted.is_some() { is_any(CONNECT_FAILED) } else { is_any(AWAY) } {
+        let (words, is_quoted) = match quoted {
+            Some(quoted) => (quoted.strip_suffix(" (server_login_retry)").unwrap_or(quoted), true),
+            None => (message, false),
+        };
+        if SERVER_AWAY.contains(&words) || if is_quoted { CONNECT_FAILED } else { AWAY }.contains(&words) {
             Self::Away
-        } else if message == "server login has been failing, try again later (server_login_retry)" {
+        } else if words == "server login has been failing, try again later (server_login_retry)" {
             Self::Failing
-        } else if is_server_full() || quoted.is_none() && is_any(BUSY) {
+        } else if SERVER_FULL.iter().any(|full| words.starts_with(full)) || !is_quoted && BUSY.contains(&words) {
             Self::Busy
         } else {
             Self::Refused

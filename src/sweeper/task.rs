@@ -34,7 +34,7 @@ impl Sweeping {
 
     /// Ends it after the batch at hand, and returns what was done in all.
     ///
-    /// Nothing is to be said of a task that panicked or whose runtime ended: then that is nothing.
+    /// Of a task that panicked, or whose runtime ended, nobody knows what it did: then all counts are 0.
     pub async fn stop(self) -> Swept {
         // A task that has ended needs no telling.
         let _ = self.stop.send(());

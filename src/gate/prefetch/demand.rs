@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::SECOND;
 
-    /// What is taken ahead by one that is asked so often a second, charge by charge; what is asked for is there.
+    /// The sizes of slices for a key that is asked so often a second. Each slice gets all that it asks for.
     fn slices(per_second: u32, max_age: Duration, rounds: usize) -> Vec<(Instant, Tokens)> {
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
         let mut now = Instant::now();

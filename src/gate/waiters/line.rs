@@ -144,7 +144,7 @@ impl Line {
 }
 
 impl Expected {
-    /// What a refusal tells of the row; who waits for a release asks again after the pause.
+    /// What a refusal tells of the row. A caller that waits for a release asks again after the pause.
     fn after(item: &Item<Ask>, denied: &Denied, pause: Duration) -> Self {
         let now = Timestamp::from(denied.decided_at);
         let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);
@@ -165,7 +165,7 @@ impl Expected {
         let terms = &item.target.terms;
         let needs = item.action.needs(terms);
         let state = State::new(denied.remaining, ts);
-        // What is left was rounded, in each of the rows.
+        // The refusal rounds the balance, in each of the rows.
         let rounding =
             (terms.period / terms.rate.max(1) + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
         let difference = terms.first_instant(&state, needs).micros().abs_diff(retry_at.micros());

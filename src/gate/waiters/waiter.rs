@@ -116,8 +116,8 @@ impl Waiter<'_> {
     }
 
     /// Waits until this is the first place of a line and its tokens are there, as far as is known, and for up to `late`
-    /// more; or until it is time to see whether they are. Then the next one is the first there. Returns early, and
-    /// stays the first, where they will not be there by the deadline.
+    /// more. Also returns when it is time to see whether they are there. Then the next one is the first of the line.
+    /// Returns early, and stays the first, where they will not be there by the deadline.
     pub(in crate::gate) async fn turn(
         &mut self,
         deadline: Option<tokio::time::Instant>,

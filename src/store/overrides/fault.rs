@@ -57,8 +57,7 @@ pub enum OverrideError {
     /// Row security is switched on for `tollgate.overrides`, and hides rows from this role, or may.
     #[error(
         "row security hides rows of tollgate.overrides from this role (`alter table tollgate.overrides disable \
-         row level \
-         security`, or give the role `bypassrls`)"
+         row level security`, or give the role `bypassrls`)"
     )]
     RowSecurity {
         /// What the driver reported.

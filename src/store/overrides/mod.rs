@@ -65,9 +65,9 @@ use table::{Snapshot, Stamp};
 ///
 /// # Time
 ///
-/// When an override starts and ends is told by the database's clock, as it was read last, carried on by this process's
-/// monotonic one: up to the time of a reading late, and never early. A machine that was suspended is late until the
-/// next reading.
+/// The database's clock says when an override starts and ends: its last reading, carried on by the monotonic clock of
+/// this process. So it is never early, and late by the time of a reading at most. A machine that was suspended is late
+/// until the next reading.
 ///
 /// # Cost
 ///
@@ -90,7 +90,7 @@ pub struct Overrides {
 }
 
 struct Inner {
-    /// So that who has nothing to look for takes no lock.
+    /// Spares the lock where there is no override.
     is_empty: AtomicBool,
     known: RwLock<Live>,
     /// Told when the map was swapped.
@@ -111,7 +111,8 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError::Database`] where the first reading fails, and [`OverrideError::Stopped`].
+    /// [`OverrideError::Database`] and [`OverrideError::RowSecurity`] where the first reading fails, and
+    /// [`OverrideError::Stopped`].
     pub async fn watch(pool: PgPool) -> Result<Self, OverrideError> {
         let runtime = Handle::try_current().map_err(|_| OverrideError::Stopped)?;
         let overrides = Self::read(&mut *pool.acquire().await.map_err(failed("read"))?).await?;
@@ -123,7 +124,7 @@ impl Overrides {
     ///
     /// # Errors
     ///
-    /// [`OverrideError::Database`].
+    /// [`OverrideError::Database`] and [`OverrideError::RowSecurity`].
     pub async fn read(conn: &mut PgConnection) -> Result<Self, OverrideError> {
         let Snapshot { now, stamp, map } = table::read(conn, None).await.map_err(failed("read"))?;
         let known = Live { map: map.unwrap_or_default(), stamp, now, read: Instant::now() };

@@ -63,7 +63,7 @@ impl NewOverride {
     }
 
     /// The numbers of this limit, which has the name and the kind of the one that they are for: rate, period, capacity
-    /// and `max_reserved`. What else it says does not count.
+    /// and `max_reserved`. Its other settings do not count.
     pub fn numbers(limit: &Limit) -> Self {
         Self::new(limit.name(), "numbers", Some(limit.clone()))
     }
@@ -129,7 +129,7 @@ impl NewOverride {
         self
     }
 
-    /// Who says so, instead of the role of the session.
+    /// Who sets it, instead of the role of the session.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.set_by = Some(who.into());
         self
@@ -207,11 +207,11 @@ impl NewOverride {
     }
 }
 
-/// What an override was set beside, as [`NewOverride::set`] found it.
+/// The other overrides of the key, as [`NewOverride::set`] found them.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct OverrideSet {
-    /// What its label said before, also if that was over.
+    /// The override that had the same label, also if it was over.
     pub replaced: Option<Override>,
     /// The others that are live: those of the key, and then those of every key.
     pub others: Vec<Override>,

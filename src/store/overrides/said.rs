@@ -101,8 +101,8 @@ impl Override {
     }
 }
 
-/// What counts for a key of all that is live, its own first, then every key's, of each those that were set last first.
-/// What denies counts before what lets all through, and both before numbers. Numbers that do not apply are passed over.
+/// The exception of a key, from all overrides that are live: its own, then every key's, each the latest first. A deny
+/// counts before unlimited, and both count before numbers. Numbers that do not apply are passed over.
 pub(super) fn exception<'a, L: Iterator<Item = &'a Override>>(
     limit: &Limit,
     live: impl Fn() -> L,

@@ -1,4 +1,4 @@
--- Says something over a limit, as an operator. Returns what its label said before, and then the others that are live.
+-- Sets an override of a limit, as an operator. Returns the one that it replaces, and then the others that are live.
 --
 -- $1 name, $2 key, or null for every key, $3 effect, $4 kind, $5 micro-tokens in each period, $6 the period in
 -- microseconds, $7 capacity, $8 how far below zero, $9 and $10 from when until when, $11 for how many microseconds, $12
