@@ -49,7 +49,7 @@ fn ours(c: &mut Criterion) {
         let terms = Terms::of(&limit, &Key::GLOBAL);
         group.bench_function(format!("{name}, refused"), |b| {
             let ts = Timestamp::from_micros(NOW);
-            let (row, mut now) = ([Some(State::new(Tokens::ZERO, ts))], NOW);
+            let (row, mut now) = ([Some(State::new(Tokens::from_micros(-1_000_000_000), ts))], NOW);
             b.iter(|| {
                 now += 1;
                 let verdict = decide(&terms, black_box(&row), now);
@@ -75,7 +75,7 @@ fn granted(verdict: Result<Verdict, TooDeep>) -> [Option<State>; 1] {
 fn plans(c: &mut Criterion) {
     const PER_USER: Limit = Limit::token_bucket("per_user", PLENTY, SECOND);
     let now = Timestamp::from_micros(NOW);
-    let row = Some(State::new(Tokens::new(1_000), now));
+    let row = Some(State::new(Tokens::ZERO, now));
     let mut group = c.benchmark_group("plan");
     for calls in [1, 64] {
         group.throughput(Throughput::Elements(calls));

@@ -97,7 +97,7 @@ impl Caller {
                 let row = |statement: &Arc<str>| {
                     sqlx::query(AssertSqlSafe(statement.clone())).bind(0_i16).bind("bench").bind(&key).bind(0_i16)
                 };
-                let lock = row(lock).bind(1_000_000_i64).bind(1e15).bind(3_600_f64).bind(false);
+                let lock = row(lock).bind(-1_000_000_000_000_i64).bind(1e15).bind(3_600_f64).bind(false);
                 let found = lock.bind(None::<f64>).bind(None::<DateTime<Utc>>).fetch_one(&mut *tx).await?;
                 let (value, ts): (i64, DateTime<Utc>) = (found.try_get(3)?, found.try_get(4)?);
                 let save = row(save).bind(value - 1).bind(ts).bind(ts).bind(found.try_get::<i64, _>(1)?);

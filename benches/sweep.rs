@@ -17,16 +17,13 @@ use std::time::Duration;
 use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tollgate::{Gate, HOUR, Limit, MINUTE, Sweeper};
+use tollgate::{Gate, HOUR, Limit, Sweeper};
 use tollgate_embedded::Server;
 
 use support::{Fault, Latencies, SortedLatencies, fill, migrated, pool};
 
 /// Of those who ask; never exhausted.
 const BUSY: Limit = Limit::token_bucket("busy", 1_000_000_000, HOUR);
-
-/// Of those who rest.
-const RESTING: Limit = Limit::token_bucket("resting", 10, MINUTE).capacity(20);
 
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
@@ -44,7 +41,7 @@ async fn main() -> Result<(), Fault> {
     let calls = tokio::spawn(call(gate.clone(), stop.clone()));
     // As `tollgate sweep` does: a connection of its own.
     let own = pool(server.url(), 1).await?;
-    let swept = Sweeper::new().share(u8::try_from(share)?).knows([RESTING]).sweep(&own).await?;
+    let swept = Sweeper::new().share(u8::try_from(share)?).sweep(&own).await?;
     let took = began.elapsed();
     stop.store(true, Ordering::Relaxed);
     let beside = calls.await??;
@@ -73,8 +70,8 @@ fn option(flag: &str) -> Result<Option<i64>, Fault> {
 /// Rows that have been full for half an hour.
 async fn fill_resting(pool: &PgPool, rows: i64) -> Result<(), Fault> {
     let sql = "insert into tollgate.durable (part, name, key, shard, value, ts, full_at)
-               select 0, 'resting', 'user' || n, 0, 19000000,
-                 now() - interval '31 minutes', now() - interval '30 minutes'
+               select 0, 'resting', 'user' || n, 0, -1000000,
+                      now() - interval '31 minutes', now() - interval '30 minutes'
                  from generate_series(1, $1) n";
     sqlx::query(sql).bind(rows).execute(pool).await?;
     sqlx::raw_sql("vacuum analyze tollgate.durable").execute(pool).await?;

@@ -213,10 +213,10 @@ fn say(asked: &str, answer: &str) {
 
 /// A balance as a number and a bar.
 fn show(balance: &Balance) {
-    let Balance { limit, value, capacity, .. } = balance;
-    let filled = value.micros().max(0) / (capacity.micros() / BAR_WIDTH).max(1);
+    let Balance { limit, remaining, capacity, .. } = balance;
+    let filled = remaining.micros().max(0) / (capacity.micros() / BAR_WIDTH).max(1);
     let bar: String = (0..BAR_WIDTH).map(|place| if place < filled { '█' } else { '·' }).collect();
-    say(&format!("balance of {limit}"), &format!("▕{bar}▏ {:>7} of {capacity}", short(*value)));
+    say(&format!("balance of {limit}"), &format!("▕{bar}▏ {:>7} of {capacity}", short(*remaining)));
 }
 
 /// The time of day, to the microsecond.

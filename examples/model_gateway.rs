@@ -116,7 +116,7 @@ async fn balanced(
     }
     let left = Tokens::try_from(before - settled - reported)?;
     let comes_back = async {
-        while gate.balance(budget.clone()).await?.value != left {
+        while gate.balance(budget.clone()).await?.remaining != left {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok::<_, Error>(())

@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Ada's sixth call was refused by her own limit, so the tenant was not charged for it: 5 + 3 make 8.
     let mut conn = pool.acquire().await?;
     let tenant = limiter.balance(&mut conn, PER_TENANT.key("acme")).await?;
-    println!("the tenant has {} of {} left", tenant.value, tenant.capacity);
-    assert!(!tenant.value.is_negative());
+    println!("the tenant has {} of {} left", tenant.remaining, tenant.capacity);
+    assert!(!tenant.remaining.is_negative());
     Ok(())
 }

@@ -37,14 +37,16 @@ select 0, '-', n::text, 0, 0, 'epoch', 'epoch', pg_catalog.array_fill(0::int8, a
 delete from tollgate.durable;
 alter table tollgate.durable alter list set storage extended;
 
-comment on table  tollgate.durable         is 'balances of durable limits; a missing row means a full bucket';
+comment on table  tollgate.durable         is 'what is used of durable limits; a missing row means that nothing is';
 comment on column tollgate.durable.part is
     '0 on plain PostgreSQL; once distributed over N parts by Citus, one of N numbers from 8N to 16N - 1, by the hash '
     'of the key';
 comment on column tollgate.durable.name is 'the limit''s name; collated by bytes, the order in which rows are locked';
 comment on column tollgate.durable.key is 'whom the limit applies to; empty for the limit''s global row';
 comment on column tollgate.durable.shard is 'which of the limit''s rows for this key, from 0';
-comment on column tollgate.durable.value is 'balance at ts, in micro-tokens (1 token = 1 000 000); negative for a debt';
+comment on column tollgate.durable.value is
+    'counted from a full row, at ts, in micro-tokens (1 token = 1 000 000): -3000000 where three tokens are used; of a '
+    'wallet its money';
 comment on column tollgate.durable.ts is
     'when the balance was that: the last write, or the last step of a stepped refill';
 comment on column tollgate.durable.full_at is

@@ -1,4 +1,5 @@
--- For people: what the rows hold, in tokens. Only the services know the definitions, so the view does not refill.
+-- For people: what the rows hold, in tokens. Only the services know the definitions, so the view does not refill, and
+-- cannot say what is left.
 
 create view tollgate.balances as
 with rows as (
@@ -13,12 +14,12 @@ select name,
        shard,
        storage,
        -- A product is exact; a quotient has sixteen digits.
-       value::numeric * 0.000001                                      as balance,
-       greatest(-value::numeric, 0::numeric) * 0.000001               as debt,
+       greatest(-value::numeric, 0::numeric) * 0.000001               as used,
+       case when list[1] = 3::int8 then value::numeric * 0.000001 end as balance,
        ts                                                             as as_of,
        full_at,
        greatest(full_at - pg_catalog.clock_timestamp(), interval '0') as full_in,
-       full_at <= pg_catalog.clock_timestamp()                        as is_full,
+       full_at >= ts and full_at <= pg_catalog.clock_timestamp()      as is_full,
        greatest(ts - pg_catalog.clock_timestamp(), interval '0')      as ahead,
        -- Behind the mark grants are pairs, and leases have four numbers each; the second is the amount.
        coalesce((select pg_catalog.sum(number)
@@ -33,9 +34,11 @@ select name,
        list
   from rows;
 
-comment on view   tollgate.balances         is 'all balances, for people';
-comment on column tollgate.balances.balance is 'tokens at as_of; what has come back since depends on the definition';
-comment on column tollgate.balances.debt    is 'tokens owed at as_of';
+comment on view   tollgate.balances         is 'all rows, for people';
+comment on column tollgate.balances.used    is
+    'tokens used at as_of; what has come back since depends on the definition, and from full_at on none is used';
+comment on column tollgate.balances.balance is
+    'the money of a wallet; of any other limit its capacity less what is used, which only a definition tells';
 comment on column tollgate.balances.full_in is 'how long until the row is full again; zero when it is';
 comment on column tollgate.balances.listed  is 'tokens that a sliding window counts, or leases hold';
 comment on column tollgate.balances.leaves_at is 'when the first of them come back';

@@ -42,7 +42,9 @@ create table tollgate.limits (
         kind not in ('sliding_window', 'concurrency') or capacity = rate and max_reserved = 0),
     constraint shards_are_of_token_buckets_and_fixed_windows check (
         shards = 1 or kind in ('token_bucket', 'fixed_window')),
-    constraint reservations_are_durable check (max_reserved = 0 or storage = 'durable')
+    constraint reservations_are_durable check (max_reserved = 0 or storage = 'durable'),
+    constraint a_row_can_hold_what_is_used check (
+        max_reserved = 9223372036854775807 or capacity + max_reserved::numeric <= 9223372036854775807)
 );
 comment on table tollgate.limits is
     'definitions for callers of the functions, in micro-tokens and microseconds; Rust code may have its own';
@@ -76,6 +78,7 @@ create table tollgate.overrides (
             when kind in ('token_bucket', 'fixed_window', 'stepped_bucket', 'sliding_window', 'concurrency')
             then rate > 0 and period between 1 and 31536000000000000
                  and capacity >= 0 and capacity + max_reserved::numeric > 0
+                 and (max_reserved = 9223372036854775807 or capacity + max_reserved::numeric <= 9223372036854775807)
                  and (kind not in ('sliding_window', 'concurrency') or capacity = rate and max_reserved = 0)
                  and (kind <> 'concurrency' or rate <= 1000000000)
             else false end),
@@ -129,18 +132,17 @@ $$ select greatest(-210866803200000000, least(8210266876799999999, at))::int8 $$
 -- The number of the last step of a grid at or before an instant; `/` alone would round towards zero.
 create function tollgate._step(at int8, phase int8, period int8) returns int8 language sql immutable as
 $$ select (at - phase) / period - case when (at - phase) % period < 0 then 1 else 0 end $$;
--- Where a missing row stands.
-create function tollgate._fresh(flow "char", period int8, phase int8, now int8) returns int8
+-- Where a row stands that is missing, or as a missing one. A stepped bucket keeps its grid while its row is there.
+create function tollgate._fresh(flow "char", period int8, phase int8, ts int8, at int8) returns int8
 language sql immutable as $$
-    select case flow when 'g' then greatest(-210866803200000000, phase + tollgate._step(now, phase, period) * period)
-                     else now end $$;
+    select case flow when 'g' then greatest(-210866803200000000, phase + tollgate._step(at, phase, period) * period)
+                     when 'f' then coalesce(ts + (at - ts) / period * period, at)
+                     else at end $$;
 -- Where a row stands at a later instant.
 create function tollgate._stands(flow "char", period int8, phase int8, ts int8, at int8) returns int8
 language sql immutable as $$
-    select case flow when 'f' then ts + (at - ts) / period * period
-                     when 'g' then case when tollgate._step(at, phase, period) > tollgate._step(ts, phase, period)
-                                        then tollgate._fresh(flow, period, phase, at) else ts end
-                     else at end $$;
+    select case when flow = 'g' and tollgate._step(at, phase, period) <= tollgate._step(ts, phase, period) then ts
+                else tollgate._fresh(flow, period, phase, ts, at) end $$;
 -- What comes back until then.
 create function tollgate._gained(flow "char", rate int8, period int8, phase int8, ts int8, at int8) returns numeric
 language sql immutable as $$
@@ -149,101 +151,92 @@ language sql immutable as $$
                      when 'g' then rate::numeric
                                    * (tollgate._step(at, phase, period) - tollgate._step(ts, phase, period))
                      else 0 end $$;
--- The first instant at which a value has grown to a target.
+-- The first instant at which a value has grown to a target. From full_at on the row is full, if that is not before ts.
 create function tollgate._reached(flow "char", rate int8, period int8, phase int8, value numeric, ts int8,
-                                  target numeric) returns int8 language sql immutable as $$
-    select case when value >= target then ts
+                                  full_at int8, target numeric) returns int8 language sql immutable as $$
+    select case when value >= target then ts else least(case
         when flow = 'c' then tollgate._clamp(ts + div((target - value) * period + (rate - 1), rate))
         when flow = 'f' then tollgate._clamp(ts + div(target - value + (rate - 1), rate) * period)
         when flow = 'g' then tollgate._clamp(phase
                 + (tollgate._step(ts, phase, period) + div(target - value + (rate - 1), rate)) * period)
-        else 8210266876799999999 end $$;
--- When a row is full, and may be swept.
-create function tollgate._full_at(flow "char", rate int8, period int8, most int8, phase int8, value int8, ts int8)
-returns int8 language sql immutable as $$
+        else 8210266876799999999 end, case when full_at >= ts and target <= 0 then full_at end) end $$;
+-- From when on a row is as a missing one, after a write that takes so much. What a faster definition has used ends when
+-- that one would have ended it.
+create function tollgate._full_at(flow "char", rate int8, period int8, phase int8, was int8, was_ts int8,
+                                  was_full_at int8, value int8, ts int8, taken numeric) returns int8
+language sql immutable as $$
     select case when flow = 'w' then case value when 0 then ts else 8210266876799999999 end
-                else tollgate._reached(flow, rate, period, phase, value, ts, most) end $$;
+        when was_full_at >= was_ts and was_full_at < tollgate._reached(flow, rate, period, phase, was, was_ts, null, 0)
+        then greatest(ts, least(tollgate._reached(flow, rate, period, phase, value, ts, null, 0), tollgate._clamp(
+                 greatest(was_full_at, ts) + case flow when 'c' then div(taken * period + (rate - 1), rate)
+                                                       else div(taken + (rate - 1), rate) * period end)))
+        else tollgate._reached(flow, rate, period, phase, value, ts, null, 0) end $$;
+-- Whether a row is as a missing one, by whatever definition. What is full at the end of time never is.
+create function tollgate._is_over(ts int8, full_at int8, now int8) returns bool language sql immutable as
+$$ select coalesce(full_at >= ts and full_at <= greatest(now, ts) and full_at < 8210266876799999999, false) $$;
 -- Whether a definition may read a row: capacity is no money, and money no capacity. What another kind has listed does
 -- not count, and goes when the row is written.
-create function tollgate._fits(flow "char", value int8, list int8[]) returns bool language sql immutable as $$
-    select coalesce(case when list is null then value is null or value = 0 or flow <> 'w'
-                         else (list[1] = 3) = (flow = 'w') and list[1] between 1 and 3 end, false) $$;
+create function tollgate._fits(flow "char", value int8, ts int8, full_at int8, now int8, list int8[]) returns bool
+language sql immutable as $$
+    select value is null or coalesce(list[1] between 1 and 3, list is null)
+           and (tollgate._is_over(ts, full_at, now) or coalesce(list[1] = 3, false) = (flow = 'w')) $$;
 
 -- `instant` is when a grant is ready, or a refusal over. Where new_ts is null, there is nothing to write.
 create type tollgate._verdict as (granted bool, amount int8, remaining int8, at int8, instant int8, new_value int8,
                                   new_ts int8, full_at int8);
 
--- Decides a call on a row; of a missing one the value is null. Where `part` is not, that much will do, and the call
--- takes up to its cost: whole tokens, if it names such. What must stay behind is a negative debt.
-create function tollgate._decide(flow "char", rate int8, period int8, most int8, phase int8, value int8, ts int8,
-                                 now int8, cost int8, part int8, max_debt int8) returns tollgate._verdict
-language plpgsql immutable as $$
+-- Decides a call on a row; of a missing one the value is null. Values count from full: at 0 a bucket has its capacity,
+-- and a wallet nothing. Where `part` is not null, that much will do, and the call takes up to its cost: whole tokens,
+-- if it names such. What must stay behind is a negative debt. `verb` is null, or credit, debit or reset, which succeed
+-- whatever is there; any other looks.
+create function tollgate._decide(verb text, flow "char", rate int8, period int8, most int8, phase int8, value int8,
+                                 ts int8, full_at int8, now int8, amount int8, part int8, max_debt int8)
+returns tollgate._verdict language plpgsql immutable as $$
 declare
-    at int8 := greatest(now, ts); balance numeric; spare numeric;
+    v tollgate._verdict; is_reset bool := verb = 'reset' and value is not null; level numeric; taken numeric := amount;
+    top int8 := case flow when 'w' then 0 else most end; debt int8 := least(max_debt, 9223372036854775807 - top);
 begin
-    if value is null then
-        value := case flow when 'w' then 0 else most end;
-        ts := tollgate._fresh(flow, period, phase, now);
-    end if;
-    balance := least(value + tollgate._gained(flow, rate, period, phase, ts, at), most);
-    if part is not null then
-        spare := least(balance + max_debt, cost);
-        if cost % 1000000 = 0 and part % 1000000 = 0 then
-            spare := trunc(spare, -6);
-        end if;
-        cost := greatest(part, spare);
-    end if;
-    if balance - cost < -max_debt::numeric then
-        if max_debt = 9223372036854775807 then
-            raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
-        end if;
-        return row(false, 0::int8, balance::int8, at, greatest(at, tollgate._reached(flow, rate, period, phase, value,
-                   ts, cost::numeric - max_debt)), null::int8, null::int8, null::int8);
-    elsif cost = 0 then
-        return row(true, 0::int8, balance::int8, at, case when balance >= 0 or flow = 'w' then at else greatest(at,
-                   tollgate._reached(flow, rate, period, phase, value, ts, 0)) end, null::int8, null::int8, null::int8);
-    end if;
-    value := balance - cost;
-    ts := tollgate._stands(flow, period, phase, ts, at);
-    return row(true, cost, value, at, case when value >= 0 or flow = 'w' then at else greatest(at,
-               tollgate._reached(flow, rate, period, phase, value, ts, 0)) end,
-               value, ts, tollgate._full_at(flow, rate, period, most, phase, value, ts));
-end $$;
-
--- credit, debit and reset; any other verb looks.
-create function tollgate._alter(verb text, flow "char", rate int8, period int8, most int8, phase int8, value int8,
-                                ts int8, now int8, amount int8) returns tollgate._verdict
-language plpgsql immutable as $$
-declare
-    v tollgate._verdict; is_missing bool := value is null; rest int8 := case flow when 'w' then 0 else most end;
-    balance numeric; change numeric := 0;
-begin
-    if is_missing then
-        value := rest;
-        ts := tollgate._fresh(flow, period, phase, now);
-    end if;
     v.at := greatest(now, ts);
-    balance := least(value + tollgate._gained(flow, rate, period, phase, ts, v.at), most);
-    if verb = 'credit' then
-        if flow = 'w' and balance + amount > most then
-            raise exception using errcode = 'TG007', message = 'a balance this large does not fit';
-        end if;
-        change := greatest(least(amount, most - balance), 0);
-    elsif verb = 'debit' then
-        change := -amount;
-    elsif verb = 'reset' and not is_missing then
-        v.new_value := rest;
-        v.new_ts := tollgate._fresh(flow, period, phase, now);
+    if value is null or tollgate._is_over(ts, full_at, now) then
+        ts := tollgate._fresh(flow, period, phase, ts, v.at);
+        value := 0;
+        full_at := null;
     end if;
-    if change <> 0 then
-        if balance + change < -9223372036854775808 then
-            raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
+    level := least(value + tollgate._gained(flow, rate, period, phase, ts, v.at), case when flow <> 'w' then 0 end);
+    if verb is null then
+        if part is not null then
+            taken := least(top + level + debt, amount);
+            taken := greatest(part, case when amount % 1000000 = 0 and part % 1000000 = 0 then trunc(taken, -6)
+                                         else taken end);
         end if;
-        v.new_value := balance + change;
-        v.new_ts := tollgate._stands(flow, period, phase, ts, v.at);
+        v.granted := top + level - taken >= -debt::numeric;
+        if not v.granted and max_debt < 9223372036854775807 then
+            v.instant := greatest(v.at, tollgate._reached(flow, rate, period, phase, value, ts, full_at,
+                                                          taken - debt - top));
+            taken := 0;
+        end if;
+        v.amount := taken;
+    elsif verb <> 'debit' then
+        taken := case when verb = 'credit' then -least(amount, case when flow <> 'w' then -level end)
+                      when is_reset then level else 0 end;
     end if;
-    v.remaining := coalesce(v.new_value, balance);
-    v.full_at := tollgate._full_at(flow, rate, period, most, phase, v.new_value, v.new_ts);
+    if level - taken < -9223372036854775808 or not v.granted and max_debt = 9223372036854775807 then
+        raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
+    elsif level - taken > 9223372036854775807 then
+        raise exception using errcode = 'TG007', message = 'a balance this large does not fit';
+    elsif taken <> 0 or is_reset then
+        v.new_value := level - taken;
+        v.new_ts := case when is_reset then tollgate._fresh(flow, period, phase, null, now)
+                         else tollgate._stands(flow, period, phase, ts, v.at) end;
+        v.full_at := tollgate._full_at(flow, rate, period, phase, value, ts, full_at, v.new_value, v.new_ts,
+                                       greatest(taken, 0));
+    end if;
+    v.remaining := top + coalesce(v.new_value, level);
+    if v.granted then
+        v.instant := case when v.remaining >= 0 or flow = 'w' then v.at else greatest(v.at, tollgate._reached(
+            flow, rate, period, phase, coalesce(v.new_value, value), coalesce(v.new_ts, ts),
+            coalesce(v.full_at, full_at), -top)) end;
+    end if;
     return v;
 end $$;
 
@@ -253,22 +246,22 @@ create function tollgate._settle(flow "char", rate int8, period int8, value int8
                                  now int8, until int8, back numeric) returns tollgate._verdict
 language plpgsql immutable as $$
 declare
-    v tollgate._verdict; total numeric := coalesce(value, 0) + back;
+    v tollgate._verdict; is_missing bool := value is null or tollgate._is_over(ts, full_at, now);
+    total numeric := case when is_missing then 0 else value end + back;
 begin
-    if back = 0 or flow <> 'w' and (value is null or back > 0 and (is_listed or flow = 'g' and ts > until)) then
+    if back = 0 or flow <> 'w' and back > 0 and (is_missing or is_listed or flow = 'g' and ts > until) then
         return v;
     elsif total < -9223372036854775808 then
         raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
-    elsif flow = 'w' and total > 9223372036854775807 then
+    elsif total > 9223372036854775807 then
         raise exception using errcode = 'TG007', message = 'a balance this large does not fit';
     end if;
-    v.new_value := least(total, 9223372036854775807);
-    v.new_ts := coalesce(ts, now);
+    v.new_value := total;
+    v.new_ts := case when is_missing then greatest(now, ts) else ts end;
+    full_at := case when is_missing then v.new_ts else full_at end;
     v.full_at := case when flow = 'w' then case total when 0 then v.new_ts else 8210266876799999999 end
-                      when back > 0 then greatest(full_at, ts)
-                      -- Later than need be is safe; thirty thousand years are the most.
-                      else tollgate._clamp(greatest(full_at, ts)
-                               + least(div(rate - 1 - back, rate) * period, 946080000000000000)) end;
+                      when back > 0 or full_at < v.new_ts then full_at
+                      else tollgate._clamp(full_at + div(rate - 1 - back, rate) * period) end;
     return v;
 end $$;
 
@@ -334,7 +327,7 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
            coalesce(n.max_reserved, d.max_reserved),
            case when d.flow = 'g' then coalesce(d.start, tollgate._spread(limit_name, of_key,
                                                 coalesce(n.period, d.period))) else 0 end,
-           n.rate is not null, coalesce(r.effect, n.effect), r.ends_at
+           n.rate is not null, r.effect, r.ends_at
       from (select coalesce(as_of, clock_timestamp()) as at) c
       join tollgate.limits d on d.name = limit_name
       left join lateral (
@@ -349,14 +342,6 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
             join tollgate.overrides o on o.name = limit_name and o.key = k.key
            where c.at >= o.starts_at and c.at < o.ends_at and o.effect <> 'numbers'
            order by 1, 2 desc limit 1) r on true $$;
-
--- When a row that is written under other numbers may be swept: when it is full by the definition, too, which counts
--- once they end.
-create function tollgate._full_by_both(limit_name text, of_key text, value int8, ts int8, full_at int8) returns int8
-language sql stable as $$
-    select greatest(full_at, tollgate._full_at(d.flow, d.rate, d.period, d.capacity, case when d.flow = 'g'
-               then coalesce(d.start, tollgate._spread(limit_name, of_key, d.period)) else 0 end, value, ts))
-      from tollgate.limits d where d.name = limit_name $$;
 
 -- Inserts a row, unless there is one.
 create function tollgate._insert(storage text, limit_name text, key text, flow "char", value int8, ts int8,
@@ -375,8 +360,8 @@ end $$;
 
 -- Writes a row if it still is what was seen, or in any case where `seen` is null: it is locked.
 create function tollgate._write(storage text, limit_name text, of_key text, flow "char", seen_value int8,
-                                seen timestamptz, new_value int8, new_ts int8, new_full_at int8) returns bool
-language plpgsql as $$
+                                seen timestamptz, seen_full_at int8, new_value int8, new_ts int8, new_full_at int8)
+returns bool language plpgsql as $$
 #variable_conflict use_column
 declare
     mark int8[] := case flow when 'w' then array[3]::int8[] end;
@@ -385,20 +370,22 @@ begin
         update tollgate.durable r
            set value = new_value, ts = tollgate._instant(new_ts), full_at = tollgate._instant(new_full_at), list = mark
          where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2
-           and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from mark);
+           and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from mark
+                                and tollgate._micros(r.full_at) = seen_full_at);
     else
         update tollgate.ephemeral r
            set value = new_value, ts = tollgate._instant(new_ts), full_at = tollgate._instant(new_full_at), list = mark
          where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2
-           and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from mark);
+           and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from mark
+                                and tollgate._micros(r.full_at) = seen_full_at);
     end if;
     return found;
 end $$;
 
--- A locked row. One that is missing stays so, or is inserted where `rest` says what it holds: it is `mine` then, and
--- still has no value.
+-- A locked row. One that is missing stays so, or is inserted where a flow is named: it is `mine` then, and still has no
+-- value.
 create type tollgate._row as (value int8, ts int8, list int8[], full_at int8, mine bool);
-create function tollgate._lock(storage text, limit_name text, of_key text, rest int8, as_of timestamptz)
+create function tollgate._lock(storage text, limit_name text, of_key text, flow "char", as_of timestamptz)
 returns tollgate._row language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -412,9 +399,9 @@ begin
             select value, tollgate._micros(ts), list, tollgate._micros(full_at), false into l from tollgate.ephemeral r
              where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2 for update;
         end if;
-        exit when found or rest is null;
+        exit when found or flow is null;
         now := tollgate._micros(coalesce(as_of, clock_timestamp()));
-        l.mine := tollgate._insert(storage, limit_name, of_key, 'c', rest, now, now);
+        l.mine := tollgate._insert(storage, limit_name, of_key, flow, 0, now, now);
         exit when l.mine;
     end loop;
     return l;
@@ -439,8 +426,8 @@ begin
 end $$;
 
 -- Says why these functions cannot decide, or nobody ever grants it.
-create function tollgate._undecided(limit_name text, kind text, shards int2, flow "char", value int8, list int8[],
-                                    cost int8, possible numeric) returns void language plpgsql as $$
+create function tollgate._undecided(limit_name text, kind text, shards int2, flow "char", cost int8, possible numeric)
+returns void language plpgsql as $$
 begin
     if flow is null then
         raise exception using errcode = 'TG001', message = format('limit %L is not defined', limit_name),
@@ -453,7 +440,7 @@ begin
     elsif (cost <= possible) is not true then
         raise exception using errcode = 'TG004', message = format(
             'limit %L can never grant so much at once, at most %s', limit_name, greatest(possible, 0) * 0.000001);
-    elsif not tollgate._fits(flow, value, list) then
+    else
         raise exception using errcode = 'TG006', message = format(
             'limit %L is a wallet in its row or in its definition, and not in the other', limit_name);
     end if;
@@ -470,11 +457,10 @@ returns tollgate.decision language sql stable as $$
 create function tollgate._overruled(effect text, ends_at timestamptz, limit_name text, cost numeric, clock timestamptz)
 returns tollgate.decision language sql stable as $$
     select case effect
-        when 'deny' then row(false, 0, 0.000000, null, nullif(ends_at, 'infinity'),
-                             nullif(ends_at, 'infinity') - clock,
-                             extract(epoch from nullif(ends_at, 'infinity') - clock)::float8, limit_name,
-                             clock)::tollgate.decision
-        else row(true, cost, null, clock, null, null, null, null, clock)::tollgate.decision end $$;
+        when 'unlimited' then row(true, cost, null, clock, null, null, null, null, clock)::tollgate.decision
+        else row(false, 0, 0.000000, null, nullif(ends_at, 'infinity'), nullif(ends_at, 'infinity') - clock,
+                 extract(epoch from nullif(ends_at, 'infinity') - clock)::float8, limit_name, clock)::tollgate.decision
+        end $$;
 
 -- Asks one limit. What is granted on the row as it was seen is written if the row still is that, so the decision could
 -- have been made then. Whoever finds it changed locks it, and decides again. A refusal locks nothing. Expressions are
@@ -485,7 +471,8 @@ language plpgsql as $$
 #variable_conflict use_variable
 declare
     micros int8 := tollgate._asked(limit_name, key, cost); part int8; max_debt int8; d record; value int8; list int8[];
-    seen timestamptz; clock timestamptz; since int8; at int8; rest numeric; v tollgate._verdict; l tollgate._row;
+    seen timestamptz; clock timestamptz; since int8; full_at int8; at int8; rest numeric; v tollgate._verdict;
+    l tollgate._row;
     is_lost bool := false;
 begin
     if micros is null then
@@ -496,10 +483,12 @@ begin
         select t.* into d from tollgate._overridden(limit_name, key, as_of) t;
     end if;
     if d.storage = 'durable' then
-        select r.value, r.ts, r.list into value, seen, list from tollgate.durable r
+        select r.value, r.ts, r.list, tollgate._micros(r.full_at) into value, seen, list, full_at
+          from tollgate.durable r
          where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2;
     else
-        select r.value, r.ts, r.list into value, seen, list from tollgate.ephemeral r
+        select r.value, r.ts, r.list, tollgate._micros(r.full_at) into value, seen, list, full_at
+          from tollgate.ephemeral r
          where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2;
     end if;
     -- The clock is read after the snapshot. Else a refusal is dated before the grant that causes it.
@@ -508,28 +497,35 @@ begin
     if d.flow = 'c' and value is not null and list is null and micros > 0 and not looking
        and up_to is null and leaving is null and d.effect is null then
         at := tollgate._micros(greatest(clock, seen));
-        rest := least(value + tollgate._gained('c', d.rate, d.period, 0, since, at), d.most) - micros;
+        -- But for what a faster definition has used.
+        if full_at <= at or (full_at - since)::numeric * d.rate >= -value::numeric * d.period then
+            rest := d.most - micros + case when tollgate._is_over(since, full_at, at) then 0
+                    else least(value + tollgate._gained('c', d.rate, d.period, 0, since, at), 0) end;
+        end if;
         if rest >= 0 then
-            v.full_at := tollgate._reached('c', d.rate, d.period, 0, rest, at, d.most);
+            v.new_value := rest - d.most;
+            v.full_at := tollgate._reached('c', d.rate, d.period, 0, v.new_value, at, null, 0);
             if d.storage = 'durable' then
                 update tollgate.durable r
-                   set value = rest, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
+                   set value = v.new_value, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
                  where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2
-                   and r.value = value and r.ts = seen and r.list is null;
+                   and r.value = value and r.ts = seen and r.list is null
+                   and tollgate._micros(r.full_at) = full_at;
             else
                 update tollgate.ephemeral r
-                   set value = rest, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
+                   set value = v.new_value, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
                  where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2
-                   and r.value = value and r.ts = seen and r.list is null;
+                   and r.value = value and r.ts = seen and r.list is null
+                   and tollgate._micros(r.full_at) = full_at;
             end if;
             if found then
                 return row(true, cost, rest * 0.000001, clock, null, null, null, null,
                            greatest(clock, seen))::tollgate.decision;
             end if;
             is_lost := true;
-        elsif micros <= d.most and not reserving then
-            v.instant := nullif(greatest(at, tollgate._reached('c', d.rate, d.period, 0, value, since, micros)),
-                                8210266876799999999);
+        elsif rest < 0 and micros <= d.most and not reserving then
+            v.instant := nullif(greatest(at, tollgate._reached('c', d.rate, d.period, 0, value, since, null,
+                                                               micros - d.most)), 8210266876799999999);
             return row(false, 0, (rest + micros) * 0.000001, null, tollgate._instant(v.instant),
                        tollgate._instant(v.instant) - clock,
                        extract(epoch from tollgate._instant(v.instant) - clock)::float8, limit_name,
@@ -548,10 +544,10 @@ begin
             'limit %L: up_to is nothing or more than the cost, or leaving is no amount', limit_name);
     end if;
     -- A balance, which reserves and looks, is what is there.
-    if d.effect in ('deny', 'unlimited') and not (reserving and looking) then
+    if d.effect is not null and not (reserving and looking) then
         if (tollgate._parts() = 0 and d.flow <> '-'
             and (d.effect = 'unlimited' or coalesce(part, micros) <= d.most::numeric + max_debt)) is not true then
-            perform tollgate._undecided(limit_name, d.kind, d.shards, d.flow, null, null, coalesce(part, micros),
+            perform tollgate._undecided(limit_name, d.kind, d.shards, d.flow, coalesce(part, micros),
                                         d.most::numeric + max_debt);
         end if;
         return tollgate._overruled(d.effect, d.ends_at, limit_name, cost, clock);
@@ -559,25 +555,23 @@ begin
     loop
         if is_lost then
             l := tollgate._lock(d.storage, limit_name, key, null, as_of);
-            value := l.value; since := l.ts; list := l.list; seen := null;
+            value := l.value; since := l.ts; full_at := l.full_at; list := l.list; seen := null;
             clock := coalesce(as_of, clock_timestamp());
         end if;
-        if (tollgate._parts() = 0 and d.flow <> '-' and tollgate._fits(d.flow, value, list)
+        if (tollgate._parts() = 0 and d.flow <> '-'
+            and tollgate._fits(d.flow, value, since, full_at, tollgate._micros(clock), list)
             and coalesce(part, micros) <= d.most::numeric + max_debt) is not true then
-            perform tollgate._undecided(limit_name, d.kind, d.shards, d.flow, value, list, coalesce(part, micros),
+            perform tollgate._undecided(limit_name, d.kind, d.shards, d.flow, coalesce(part, micros),
                                         d.most::numeric + max_debt);
         end if;
-        v := tollgate._decide(d.flow, d.rate, d.period, d.most, d.phase, value, since, tollgate._micros(clock), micros,
-                              part, max_debt);
+        v := tollgate._decide(null, d.flow, d.rate, d.period, d.most, d.phase, value, since, full_at,
+                              tollgate._micros(clock), micros, part, max_debt);
         exit when v.new_ts is null or looking;
-        if d.is_overridden then
-            v.full_at := tollgate._full_by_both(limit_name, key, v.new_value, v.new_ts, v.full_at);
-        end if;
         if value is null then
             exit when tollgate._insert(d.storage, limit_name, key, d.flow, v.new_value, v.new_ts, v.full_at);
         else
-            exit when tollgate._write(d.storage, limit_name, key, d.flow, value, seen, v.new_value, v.new_ts,
-                                      v.full_at);
+            exit when tollgate._write(d.storage, limit_name, key, d.flow, value, seen, full_at, v.new_value,
+                                      v.new_ts, v.full_at);
         end if;
         is_lost := true;
     end loop;
@@ -606,9 +600,9 @@ begin
     select array_agg(row(a.place, a.name, a.key, a.micros, d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
                          d.most, case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, r.value,
                          tollgate._micros(r.ts), r.ts, r.list, tollgate._micros(r.full_at), false,
-                         case when u.rest >= 0 then row(true, a.micros, u.rest, u.at, u.at, u.rest, u.at,
-                             tollgate._reached('c', d.rate, d.period, 0, u.rest, u.at, d.most))::tollgate._verdict
-                         end, d.is_overridden, null, null)::tollgate._item
+                         case when u.rest >= 0 then row(true, a.micros, u.rest, u.at, u.at, u.rest - d.most, u.at,
+                             tollgate._reached('c', d.rate, d.period, 0, u.rest - d.most, u.at, null, 0)
+                             )::tollgate._verdict end, d.is_overridden, null, null)::tollgate._item
                      order by d.storage = 'durable', a.name, a.key),
            min(c.clock), bool_and((u.rest >= 0) is true) and not looking, true, greatest(min(u.rest), 0), min(u.at),
            bool_or(d.is_overridden)
@@ -631,10 +625,12 @@ begin
       ) r on true
      cross join (select coalesce(as_of, clock_timestamp()) as clock offset 0) c
       left join lateral (
-          select t.at, least(r.value + tollgate._gained('c', d.rate, d.period, 0, t.since, t.at), d.most) - a.micros
-                       as rest
-            from (select tollgate._micros(r.ts) as since, tollgate._micros(greatest(c.clock, r.ts)) as at offset 0) t
-           where d.flow = 'c' and r.value is not null and r.list is null and a.micros > 0 offset 0
+          select t.at, d.most - a.micros + case when tollgate._is_over(t.since, t.full_at, t.at) then 0 else
+                       least(r.value + tollgate._gained('c', d.rate, d.period, 0, t.since, t.at), 0) end as rest
+            from (select tollgate._micros(r.ts) as since, tollgate._micros(r.full_at) as full_at,
+                         tollgate._micros(greatest(c.clock, r.ts)) as at offset 0) t
+           where d.flow = 'c' and r.value is not null and r.list is null and a.micros > 0
+             and (t.full_at <= t.at or (t.full_at - t.since)::numeric * d.rate >= -r.value::numeric * d.period) offset 0
       ) u on true;
     if items is null then
         raise exception using errcode = 'TG002', message = 'no limit is asked';
@@ -660,11 +656,12 @@ begin
             for k in 1 .. array_upper(items, 1) loop
                 i := items[k];
                 if (tollgate._parts() = 0 and i.flow <> '-'
-                    and (is_denied or i.effect = 'unlimited' or tollgate._fits(i.flow, i.value, i.list))
+                    and (is_denied or i.effect = 'unlimited'
+                         or tollgate._fits(i.flow, i.value, i.ts, i.full_at, tollgate._micros(clock), i.list))
                     and i.micros <= i.most::numeric + i.max_debt) is not true then
                     perform tollgate._reject(a.name, nullif(a.key, ''), a.cost) from unnest(requests) a
                       where tollgate._asked(a.name, a.key, a.cost) is null or (a.key <> '' or a.everybody) is not true;
-                    perform tollgate._undecided(i.name, i.kind, i.shards, i.flow, i.value, i.list, i.micros,
+                    perform tollgate._undecided(i.name, i.kind, i.shards, i.flow, i.micros,
                                                 i.most::numeric + i.max_debt);
                 end if;
                 continue when is_denied and i.effect is distinct from 'deny';
@@ -676,11 +673,8 @@ begin
                     v := row(true, i.micros, null::int8, tollgate._micros(clock), tollgate._micros(clock), null::int8,
                              null::int8, null::int8);
                 else
-                    v := tollgate._decide(i.flow, i.rate, i.period, i.most, i.phase, i.value, i.ts,
+                    v := tollgate._decide(null, i.flow, i.rate, i.period, i.most, i.phase, i.value, i.ts, i.full_at,
                                           tollgate._micros(clock), i.micros, null, i.max_debt);
-                    if i.is_overridden and v.new_ts is not null then
-                        v.full_at := tollgate._full_by_both(i.name, i.key, v.new_value, v.new_ts, v.full_at);
-                    end if;
                 end if;
                 items[k].v := v;
                 if not v.granted then
@@ -709,13 +703,14 @@ begin
                 items[k].mine := tollgate._insert(i.storage, i.name, i.key, i.flow, v.new_value, v.new_ts, v.full_at);
                 continue when items[k].mine;
             elsif not is_lost and i.micros > 0 then
-                continue when tollgate._write(i.storage, i.name, i.key, i.flow, i.value, i.seen, v.new_value, v.new_ts,
-                                              v.full_at);
+                continue when tollgate._write(i.storage, i.name, i.key, i.flow, i.value, i.seen, i.full_at, v.new_value,
+                                              v.new_ts, v.full_at);
             end if;
-            l := tollgate._lock(i.storage, i.name, i.key, case when i.micros = 0 then null when i.flow = 'w' then 0
-                                                               else i.most end, as_of);
-            is_lost := is_lost or i.micros > 0 or (l.value, l.ts) is distinct from (i.value, i.ts);
-            i.value := l.value; i.ts := l.ts; i.seen := null; i.list := l.list; i.mine := l.mine;
+            l := tollgate._lock(i.storage, i.name, i.key, case when i.micros > 0 then i.flow end, as_of);
+            is_lost := is_lost or i.micros > 0
+                       or (l.value, l.ts, l.full_at) is distinct from (i.value, i.ts, i.full_at);
+            i.value := l.value; i.ts := l.ts; i.seen := null; i.list := l.list; i.full_at := l.full_at;
+            i.mine := l.mine;
             items[k] := i;
         end loop;
         exit when not is_lost;
@@ -726,11 +721,12 @@ begin
         i := items[k];
         v := i.v;
         if refused.place is null and i.micros > 0 then
-            perform tollgate._write(i.storage, i.name, i.key, i.flow, null, null, v.new_value, v.new_ts, v.full_at);
+            perform tollgate._write(i.storage, i.name, i.key, i.flow, null, null, null, v.new_value, v.new_ts,
+                                    v.full_at);
         elsif i.mine then
             perform tollgate._remove(i.storage, i.name, i.key);
         elsif i.seen is not null and i.micros > 0 then
-            perform tollgate._write(i.storage, i.name, i.key, i.flow, null, null, i.value, i.ts, i.full_at);
+            perform tollgate._write(i.storage, i.name, i.key, i.flow, null, null, null, i.value, i.ts, i.full_at);
         end if;
     end loop;
     return tollgate._answer(all_in_all, refused.name, clock, ready,
@@ -746,7 +742,6 @@ create function tollgate._change(verb text, limit_name text, key text, amount nu
 declare
     q record; v tollgate._verdict; l tollgate._row; micros int8 := tollgate._asked(limit_name, key, amount);
     clock timestamptz; now int8; back numeric := 0; print int8; is_repeat bool := false;
-    is_said bool;
 begin
     if micros is null or tollgate._tokens(actual) is null then
         perform tollgate._reject(limit_name, key, case when micros is null then amount else actual end);
@@ -757,20 +752,17 @@ begin
         raise exception using errcode = 'TG002', message = format(
             'limit %L: this is no instant, no id of 1 to 255 bytes, or no span of at most 365000 days', limit_name);
     end if;
-    select d.* into q from tollgate._limit(limit_name, key) d;
-    is_said := q.is_overridden;
-    if is_said then
-        select d.* into q from tollgate._overridden(limit_name, key, as_of) d;
-    end if;
+    select d.* into q from tollgate._overridden(limit_name, key, as_of) d;
     if (tollgate._parts() = 0 and q.flow <> '-') is not true then
-        perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, null, null, 0, 0);
+        perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, 0, 0);
     end if;
-    l := tollgate._lock(q.storage, limit_name, key, case when q.flow = 'w' and verb <> 'reset' then 0
-                                                         when verb = 'debit' and micros > 0 then q.most end, as_of);
+    -- What takes, and what changes a wallet, has a row.
+    l := tollgate._lock(q.storage, limit_name, key, case when verb <> 'reset' and (q.flow = 'w' or verb = 'debit'
+                                                              or actual > amount) then q.flow end, as_of);
     clock := coalesce(as_of, clock_timestamp());
     now := tollgate._micros(clock);
-    if not tollgate._fits(q.flow, l.value, l.list) then
-        perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, l.value, l.list, 0, 0);
+    if not tollgate._fits(q.flow, l.value, l.ts, l.full_at, now, l.list) then
+        perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, 0, 0);
     end if;
     -- The row first, then its call: the one lock order.
     if once is not null then
@@ -790,12 +782,7 @@ begin
         if verb = 'settle' or greatest(now, l.ts) <= tollgate._micros(greatest(ready_at, decided_at)) then
             back := (amount - actual) * 1000000;
         end if;
-        if q.is_overridden then
-            -- What was used beyond takes no less time to come back by the definition.
-            select least(q.rate, d.rate), greatest(q.period, d.period) into q.rate, q.period
-              from tollgate.limits d where d.name = limit_name;
-        end if;
-        if is_said and (select o.effect = 'unlimited' from tollgate._overridden(limit_name, key, decided_at) o) then
+        if (select o.effect = 'unlimited' from tollgate._overridden(limit_name, key, decided_at) o) then
             -- It was charged nothing.
             back := 0;
         end if;
@@ -803,14 +790,11 @@ begin
                               now, tollgate._micros(decided_at), back);
         v.remaining := micros - case when v.new_ts is null then 0 else back end;
     else
-        v := tollgate._alter(case when not is_repeat then verb end, q.flow, q.rate, q.period, q.most, q.phase, l.value,
-                             l.ts, now, micros);
-        if q.is_overridden and v.new_ts is not null then
-            v.full_at := tollgate._full_by_both(limit_name, key, v.new_value, v.new_ts, v.full_at);
-        end if;
+        v := tollgate._decide(case when is_repeat then 'look' else verb end, q.flow, q.rate, q.period, q.most, q.phase,
+                              l.value, l.ts, l.full_at, now, micros, null, 0);
     end if;
     if v.new_ts is not null then
-        perform tollgate._write(q.storage, limit_name, key, q.flow, null, null, v.new_value, v.new_ts, v.full_at);
+        perform tollgate._write(q.storage, limit_name, key, q.flow, null, null, null, v.new_value, v.new_ts, v.full_at);
     elsif l.mine then
         perform tollgate._remove(q.storage, limit_name, key);
     end if;

@@ -20,7 +20,9 @@ pub struct Balance {
     /// Whose balance.
     pub key: Key,
     /// What can be spent now; negative for a debt.
-    pub value: Tokens,
+    pub remaining: Tokens,
+    /// What is used and has not come back, under whatever definitions; of a wallet what it owes.
+    pub used: Tokens,
     /// The most that it can hold; of a [wallet](crate::Limit::wallet) the largest amount.
     pub capacity: Tokens,
     /// When it will be full if nobody spends; of a wallet when it is empty and forgotten. `None` for never.
@@ -37,13 +39,13 @@ pub struct Balance {
     pub(crate) before: Option<Tokens>,
 }
 
-lean!(Balance { limit, key, value, capacity, full_at, observed_at, as_of, source } and { before });
+lean!(Balance { limit, key, remaining, used, capacity, full_at, observed_at, as_of, source } and { before });
 
 impl Balance {
     /// What is owed; zero where nothing is.
     #[must_use]
     pub fn debt(&self) -> Tokens {
-        Tokens::ZERO.checked_sub(self.value).unwrap_or(Tokens::MAX).max(Tokens::ZERO)
+        Tokens::ZERO.checked_sub(self.remaining).unwrap_or(Tokens::MAX).max(Tokens::ZERO)
     }
 
     /// Whether this debit took the balance of the limit from at or above a share of the capacity to below it; see
@@ -53,13 +55,13 @@ impl Balance {
     ///
     /// As there.
     pub fn crossed(&self, limit: &Limit, share: f64) -> Result<bool, CrossedError> {
-        fell_below(limit, share, self.before.map(|before| (before, self.value)))
+        fell_below(limit, share, self.before.map(|before| (before, self.remaining)))
     }
 
     /// Whether nothing is missing.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        self.value >= self.capacity
+        self.remaining >= self.capacity
     }
 
     /// How far the row lies in the future: the database's clock has gone back since it was written, and nothing refills

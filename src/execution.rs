@@ -16,7 +16,7 @@ pub(crate) type Answers = Vec<Result<Answer, Error>>;
 
 /// A plan that is carried out.
 ///
-/// One statement locks the rows, in lock order, and inserts the missing ones as full ones; another writes what changed.
+/// One statement locks the rows, in lock order, and inserts the missing ones; another writes what changed.
 pub(crate) struct Execution<'a> {
     store: Store<'a>,
     plan: &'a Plan,
@@ -66,8 +66,7 @@ impl<'a> Execution<'a> {
             Some(found) if found.states[0].is_some() || !plan.inserts() => return self.finish(found).await,
             _ => {}
         }
-        let found =
-            if plan.inserts() { self.claim(rows, &plan.capacities()).await? } else { self.store.lock(rows).await? };
+        let found = if plan.inserts() { self.claim(rows).await? } else { self.store.lock(rows).await? };
         self.finish(found).await
     }
 
@@ -125,16 +124,14 @@ impl<'a> Execution<'a> {
 
     /// Inserts or locks some of the rows; what is found for them in lock order.
     async fn claim_some(&mut self, places: &[usize]) -> Result<Found, Error> {
-        let (rows, capacities) = (self.plan.rows(), self.plan.capacities());
-        let some = sorted(places).into_iter().map(|place| (rows[place].clone(), capacities[place]));
-        let (rows, capacities): (Vec<_>, Vec<_>) = some.unzip();
-        self.claim(&rows, &capacities).await
+        let rows: Vec<_> = sorted(places).into_iter().map(|place| self.plan.rows()[place].clone()).collect();
+        self.claim(&rows).await
     }
 
-    async fn claim(&mut self, rows: &[Row], capacities: &[i64]) -> Result<Found, Error> {
+    async fn claim(&mut self, rows: &[Row]) -> Result<Found, Error> {
         // Outside of a transaction the inserted rows would be others' at once.
         self.store.expect_transaction(rows[0].name()).await?;
-        self.store.claim(rows, capacities).await
+        self.store.claim(rows).await
     }
 
     /// Decides over rows that are locked, and writes what changed. Rows that were inserted for a refusal are deleted

@@ -180,11 +180,6 @@ impl Charge {
             && name_fault(self.limit()).is_none()
     }
 
-    /// Whether it is of a wallet, also of one that was unlimited: no other kind is without a period.
-    pub(crate) fn is_money(&self) -> bool {
-        self.kind == ChargeKind::Wallet || self.kind == ChargeKind::Free && self.period == 0
-    }
-
     /// Of a lease, how long it lasts from its last renewal on.
     #[cfg(feature = "postgres")]
     pub(crate) fn period(&self) -> Duration {

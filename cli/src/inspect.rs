@@ -9,7 +9,7 @@ use serde_json::json;
 use sqlx::{FromRow, PgConnection};
 use tollgate::algebra::{Ask, Entry, List, Pool, Terms, Timestamp, Verdict};
 use tollgate::plan::Ruling;
-use tollgate::{Charge, Key, Limit, LimitKind, Override, Overrides, SECOND, Tokens};
+use tollgate::{Charge, Key, Limit, LimitKind, Override, Overrides, Tokens};
 
 use crate::database::{DatabaseArgs, clock, read_only};
 use crate::error::CommandError;
@@ -85,7 +85,7 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
             now = Some(clock(&mut tx).await?);
         }
     }
-    let rows = most_exhausted(rows);
+    let rows = most_used(rows);
     let said = Overrides::read(&mut conn).await?;
     // Nothing is known of a key that no part has shown.
     let (Some(now), false) = (now, key.is_some() && rows.is_empty() && !away.is_empty()) else { return away.check() };
@@ -114,18 +114,18 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
     away.check()
 }
 
-/// A row, and what its key is missing about.
+/// A row, and about what is used of its key.
 #[derive(FromRow)]
 struct Listed {
     #[sqlx(flatten)]
     row: Row,
-    missing: Option<f64>,
+    used: Option<f64>,
 }
 
-/// The rows in the order of their keys' exhaustion, as each part has them.
-fn most_exhausted(mut rows: Vec<Listed>) -> Vec<Row> {
-    let missing = |one: &Listed, other: &Listed| other.missing.partial_cmp(&one.missing).unwrap_or(Ordering::Equal);
-    rows.sort_by(|one, other| missing(one, other).then_with(|| one.row.key.cmp(&other.row.key)));
+/// The rows by what is used of their keys, the most first, as each part has them.
+fn most_used(mut rows: Vec<Listed>) -> Vec<Row> {
+    let used = |one: &Listed, other: &Listed| other.used.partial_cmp(&one.used).unwrap_or(Ordering::Equal);
+    rows.sort_by(|one, other| used(one, other).then_with(|| one.row.key.cmp(&other.row.key)));
     rows.into_iter().map(|listed| listed.row).collect()
 }
 
@@ -137,20 +137,16 @@ async fn read(
     key: Option<&Key>,
     part: i16,
 ) -> Result<Vec<Listed>, sqlx::Error> {
-    let spec = limit.map(Limit::spec).map(|spec| match spec.kind {
-        // What is missing of a wallet is missing of the largest amount.
-        LimitKind::Wallet => spec.with(|spec| (spec.capacity, spec.period) = (Some(Tokens::MAX), SECOND)),
-        _ => spec,
-    });
+    let spec = limit.map(Limit::spec);
     let spec = spec.as_ref();
     let share = |tokens: Tokens, shards: u16| about(tokens) / f64::from(shards);
     sqlx::query_as(include_str!("inspect.sql"))
         .bind(&args.name)
         .bind(key.map(Key::as_str))
         .bind(spec.map(|spec| storage::name(spec.storage)))
-        .bind(spec.and_then(|spec| Some(share(spec.capacity?, spec.shards))))
         .bind(spec.map(|spec| share(spec.rate, spec.shards)))
-        .bind(spec.map(|spec| spec.period.as_secs_f64()))
+        // A wallet has none.
+        .bind(spec.map(|spec| spec.period.max(Duration::from_micros(1)).as_secs_f64()))
         .bind(spec.map(|spec| spec.kind != LimitKind::TokenBucket))
         .bind(if key.is_some() { 1 } else { i64::from(args.limit) })
         .bind(part)
@@ -247,7 +243,8 @@ struct Holding<'a> {
 /// What the rows of a key mean by the definition.
 #[derive(Serialize)]
 struct Standing {
-    balance: Tokens,
+    remaining: Tokens,
+    used: Tokens,
     capacity: Tokens,
     debt: Tokens,
     /// Null for never, as of a wallet.
@@ -280,8 +277,8 @@ impl Standing {
         let pool = Pool::new(&Terms::of(limit, key), &states, now);
         let capacity = if spec.kind == LimitKind::Wallet { Tokens::MAX } else { spec.capacity.unwrap_or(spec.rate) };
         let ever = |at: Timestamp| Some(at.max(now)).filter(|at| *at < Timestamp::MAX);
-        let (balance, full_at) = (pool.balance(), ever(pool.full_at()));
-        let debt = Tokens::ZERO.checked_sub(balance).unwrap_or(Tokens::MAX).max(Tokens::ZERO);
+        let (remaining, used, full_at) = (pool.balance(), pool.used(), ever(pool.full_at()));
+        let debt = Tokens::ZERO.checked_sub(remaining).unwrap_or(Tokens::MAX).max(Tokens::ZERO);
         let granted_at = match pool.decide(Ask::consume(cost)) {
             _ if cost > capacity => None,
             Ok(Verdict::Granted { .. }) => Some(now),
@@ -291,7 +288,7 @@ impl Standing {
         let wait_ms = granted_at.map(|at| millis(until(at, now)));
         let next = Next { cost, at: granted_at.map(Into::into), wait_ms, is_denied: false };
         let full_in_ms = full_at.map(|at| millis(until(at, now)));
-        Self { balance, capacity, debt, full_at: full_at.map(Into::into), full_in_ms, next }
+        Self { remaining, used, capacity, debt, full_at: full_at.map(Into::into), full_in_ms, next }
     }
 }
 
@@ -336,12 +333,12 @@ impl<'a> Holding<'a> {
         line("limit", limit.map_or_else(|| printable(self.limit), describe));
         line("key", shown(&self.key));
         if let Some(standing) = &self.standing {
-            let Standing { balance, capacity, debt, next, .. } = standing;
-            let is_full = balance >= capacity;
-            let owed = if balance.is_negative() { format!(" (owes {debt})") } else { String::new() };
-            let style = [CAUTION, GOOD, BAD][usize::from(is_full) + 2 * usize::from(balance.is_negative())];
-            let of = if *capacity == Tokens::MAX { String::new() } else { format!(" of {capacity}") };
-            line("balance", format!("{}{of}{owed}", styled(style, balance)));
+            let Standing { remaining, used, capacity, debt, next, .. } = standing;
+            let is_full = remaining >= capacity;
+            let owed = if remaining.is_negative() { format!(" (owes {debt})") } else { String::new() };
+            let style = [CAUTION, GOOD, BAD][usize::from(is_full) + 2 * usize::from(remaining.is_negative())];
+            let of = if *capacity == Tokens::MAX { String::new() } else { format!(" of {capacity}, {used} used") };
+            line("remaining", format!("{}{of}{owed}", styled(style, remaining)));
             match standing.full_at {
                 _ if is_full => line("full", "now".to_owned()),
                 Some(full_at) if *capacity < Tokens::MAX => line("full", self.later(full_at)),
@@ -380,7 +377,8 @@ impl<'a> Holding<'a> {
 
     fn row(&self, row: &Row, limit: Option<&Limit>) -> String {
         let (state, now) = (row.state(), Timestamp::from(self.observed_at));
-        let mut parts = vec![format!("{} at {}, {}", state.value, instant(state.ts), row.storage)];
+        let holds = row.balance().map_or_else(|| format!("{} used", row.used()), |balance| balance.to_string());
+        let mut parts = vec![format!("{holds} at {}, {}", instant(state.ts), row.storage)];
         if row.shard > 0 || limit.is_some_and(|limit| limit.spec().shards > 1) {
             parts.push(format!("shard {}", row.shard));
         }
@@ -432,10 +430,11 @@ impl<'a> Holding<'a> {
         if self.rows.iter().any(|row| row.fault().is_some()) {
             return vec![shown(&self.key), "corrupt".to_owned(), String::new(), String::new()];
         }
-        let (balance, of, full_at) = if let Some(Standing { balance, capacity, full_at, .. }) = &self.standing {
-            (*balance, if *capacity == Tokens::MAX { String::new() } else { capacity.to_string() }, *full_at)
+        let (amount, of, full_at) = if let Some(Standing { remaining, capacity, full_at, .. }) = &self.standing {
+            (*remaining, if *capacity == Tokens::MAX { String::new() } else { capacity.to_string() }, *full_at)
         } else {
-            let sum = self.rows.iter().fold(0_i64, |sum, row| sum.saturating_add(row.value));
+            let used = |row: &Row| row.balance().unwrap_or(row.used()).micros();
+            let sum = self.rows.iter().map(used).fold(0, i64::saturating_add);
             let as_of = self.rows.iter().map(|row| row.state().ts).max().unwrap_or(Timestamp::MIN);
             let full_at = self.rows.iter().map(Row::full_at).max_by_key(|at| at.unwrap_or(Timestamp::MAX)).flatten();
             (Tokens::from_micros(sum), format!("at {}", instant(as_of)), full_at.map(Into::into))
@@ -445,7 +444,7 @@ impl<'a> Holding<'a> {
             Some(at) if at <= self.observed_at => "now".to_owned(),
             Some(at) => span(until(at.into(), self.observed_at.into())),
         };
-        vec![shown(&self.key), balance.to_string(), of, full_in]
+        vec![shown(&self.key), amount.to_string(), of, full_in]
     }
 }
 
@@ -454,7 +453,8 @@ fn list(args: &InspectArgs, is_defined: bool, holdings: &[Holding<'_>]) -> Resul
         if holdings.is_empty() {
             return format!("no rows of {}: a key without a row is full", printable(&args.name));
         }
-        let heads = ["KEY", "BALANCE", if is_defined { "OF" } else { "ON DISK" }, "FULL IN"];
+        let [amount, of] = if is_defined { ["REMAINING", "OF"] } else { ["USED", "ON DISK"] };
+        let heads = ["KEY", amount, of, "FULL IN"];
         let heads = heads.map(str::to_owned).to_vec();
         let mut lines = columns(&std::iter::once(heads).chain(holdings.iter().map(Holding::cells)).collect::<Vec<_>>());
         lines[0] = styled(HEADING, &lines[0]);

@@ -11,7 +11,7 @@ use tollgate::{Limit, Storage, Tokens};
 use crate::output::instant;
 use crate::storage;
 
-/// Instants are in microseconds since the Unix epoch, the balance is in micro-tokens.
+/// Instants are in microseconds since the Unix epoch, the value is in micro-tokens, counted from a full row.
 #[derive(Clone, Debug, FromRow)]
 pub(crate) struct Row {
     pub(crate) name: String,
@@ -20,17 +20,29 @@ pub(crate) struct Row {
     pub(crate) storage: String,
     pub(crate) value: i64,
     pub(crate) as_of: i64,
-    /// When it is full again, by the definition that wrote it; null for never.
+    /// From when on it is as a missing row; null for never.
     full_at: Option<i64>,
     /// As text: a list that somebody else wrote may be one that no type reads.
     list: Option<String>,
 }
 
 impl Row {
-    /// The balance at `ts`: what came back since is not in it.
+    /// As it was written: what came back since is not in it.
     pub(crate) fn state(&self) -> State {
         let list = self.list.as_deref().and_then(List::from_text).unwrap_or_default();
-        State { value: Tokens::from_micros(self.value), ts: Timestamp::from_micros(self.as_of), list }
+        let full_at = self.full_at.map_or(Timestamp::MAX, Timestamp::from_micros);
+        let row = State::new(Tokens::from_micros(self.value), Timestamp::from_micros(self.as_of));
+        State { list, ..row.full_at(full_at) }
+    }
+
+    /// What was used of it.
+    pub(crate) fn used(&self) -> Tokens {
+        Tokens::from_micros(self.value.min(0).saturating_neg())
+    }
+
+    /// The money, if it is a wallet's.
+    pub(crate) fn balance(&self) -> Option<Tokens> {
+        self.state().list.is_wallet().then_some(Tokens::from_micros(self.value))
     }
 
     /// Why each call that asks the row is an error, if it is.
@@ -69,7 +81,7 @@ pub(crate) fn until(at: Timestamp, now: Timestamp) -> Duration {
 
 impl Serialize for Row {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let State { value, ts, list } = self.state();
+        let State { ts, list, .. } = self.state();
         let full_at = self.full_at().map(instant);
         let Self { storage, shard, .. } = self;
         let as_of = instant(ts);
@@ -77,8 +89,8 @@ impl Serialize for Row {
         let entries = |is_listed: bool| list.entries().iter().filter(|_| is_listed).map(entry).collect::<Vec<_>>();
         let (grants, leases) = (entries(matches!(list, List::Grants(_))), entries(matches!(list, List::Leases(_))));
         json!({
-            "storage": storage, "shard": shard, "value": value, "as_of": as_of, "full_at": full_at, "grants": grants,
-            "leases": leases, "fault": self.fault()
+            "storage": storage, "shard": shard, "used": self.used(), "balance": self.balance(), "as_of": as_of,
+            "full_at": full_at, "grants": grants, "leases": leases, "fault": self.fault()
         })
         .serialize(serializer)
     }

@@ -1,7 +1,6 @@
 //! `tollgate sweep`: calls that lapsed give back, and rows that are full again go, once or again and again.
 
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -14,7 +13,6 @@ use tollgate::{Storage, Sweeper, Swept, migrate};
 use crate::at_least;
 use crate::database::DatabaseArgs;
 use crate::error::CommandError;
-use crate::limits_file::{self, LimitsArgs};
 use crate::output::{OutputArgs, counted, print, tell};
 use crate::parts::Away;
 use crate::storage;
@@ -24,29 +22,20 @@ use crate::storage;
 /// First it gives back what calls have charged that lapsed. Last it forgets the ids of calls that need not be known any
 /// more, a margin later. A dry run counts neither.
 ///
-/// A row goes when it has been full for a margin, by the definition that wrote it and by the limits files. SIGINT
+/// A row goes when it has been full for a margin. SIGINT
 /// (Ctrl-C) and SIGTERM end it after the current batch; it then says what it did, and that is no failure. With --json
 /// there is one document for each pass, on a line of its own.
 ///
 /// It goes by the database's clock. Where that differs from this machine's by more than a minute, it deletes nothing
 /// and fails; with --every it waits until the two have kept step for the margin.
 ///
-/// On Citus, where rows lie on other servers, it goes by the definition that wrote a row alone, and compares no clocks.
-/// After you lower a rate or raise a capacity, wait for as long as the limit takes to fill up.
+/// On Citus, where rows lie on other servers, it compares no clocks.
 ///
 /// Exit status: 0 done or ended by a signal, 1 failed, 130 ended at once by a second signal.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SweepArgs {
     #[command(flatten)]
     database: DatabaseArgs,
-
-    #[command(flatten)]
-    limits: LimitsArgs,
-
-    /// The limits file of a release that is still live beside the one of --limits: a row goes when it is full under
-    /// both.
-    #[arg(long, value_name = "FILE")]
-    old_limits: Option<PathBuf>,
 
     /// Sweep again and again, about so often ("1m", "1h"), until SIGINT or SIGTERM.
     #[arg(long, value_name = "SPAN", value_parser = at_least(Duration::from_secs(1)))]
@@ -60,8 +49,7 @@ pub(crate) struct SweepArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
     share: u8,
 
-    /// How long a row stays once it is full. This makes up for a database clock that steps back by so much. For limits
-    /// that are in no limits file, it also makes up for a definition that takes so much longer to fill up.
+    /// How long a row stays once it is full. This makes up for a database clock that steps back by so much.
     #[arg(long, value_name = "SPAN", default_value = "10m", value_parser = humantime::parse_duration)]
     margin: Duration,
 
@@ -78,7 +66,7 @@ pub(crate) struct SweepArgs {
 }
 
 pub(crate) async fn run(args: SweepArgs) -> Result<(), CommandError> {
-    let sweeper = sweeper(&args)?;
+    let sweeper = sweeper(&args);
     let pool = args.database.pool(1).await?;
     let mut stop = listen()?;
     let parts = migrate::parts(&mut *pool.acquire().await?).await?;
@@ -112,14 +100,10 @@ pub(crate) async fn run(args: SweepArgs) -> Result<(), CommandError> {
     }
 }
 
-fn sweeper(args: &SweepArgs) -> Result<Sweeper, CommandError> {
-    let mut sweeper = Sweeper::new().unnamed_statements().batch(args.batch).share(args.share).margin(args.margin);
-    let old = args.old_limits.as_deref().map(limits_file::read).transpose()?;
-    for limits in args.limits.load()?.iter().chain(&old) {
-        sweeper = sweeper.knows(limits.iter().cloned());
-    }
-    sweeper = if args.force { sweeper.trusting_the_clock() } else { sweeper };
-    Ok(if args.dry_run { sweeper.dry_run() } else { sweeper })
+fn sweeper(args: &SweepArgs) -> Sweeper {
+    let sweeper = Sweeper::new().unnamed_statements().batch(args.batch).share(args.share).margin(args.margin);
+    let sweeper = if args.force { sweeper.trusting_the_clock() } else { sweeper };
+    if args.dry_run { sweeper.dry_run() } else { sweeper }
 }
 
 /// Makes one pass, until its end, an error, or a signal. The report is about what it did until then.
@@ -145,7 +129,7 @@ async fn sweep(
     (Report { swept, complete, ..Report::new(args, began) }, more.map(drop))
 }
 
-/// The same where Citus keeps the rows on other servers, by the definitions that wrote them.
+/// The same where Citus keeps the rows on other servers.
 async fn sweep_parts(
     args: &SweepArgs,
     parts: u16,
@@ -257,7 +241,7 @@ impl Report {
     }
 
     fn text(&self) -> String {
-        let Swept { ephemeral, durable, calls, lapsed, kept, missed, pages, yielded, shut_out, .. } = self.swept;
+        let Swept { ephemeral, durable, calls, lapsed, missed, pages, yielded, shut_out, .. } = self.swept;
         let verb = if self.dry_run { "would delete" } else { "deleted" };
         let mut parts = vec![format!("{verb} {durable} durable and {ephemeral} ephemeral rows")];
         if lapsed > 0 {
@@ -267,9 +251,6 @@ impl Report {
             parts.push(format!("forgot {}", counted(calls, "call")));
         }
         parts.push(format!("looked at {} in {:.1} s", counted(pages, "page"), self.seconds));
-        if kept > 0 {
-            parts.push(format!("kept {}, not full for the margin by the limits file", counted(kept, "row")));
-        }
         if missed > 0 {
             parts.push(format!("left {} in use", counted(missed, "row")));
         }
@@ -299,11 +280,7 @@ impl Report {
 }
 
 /// Which rows of a limit go, and which calls, where it says so by SQL: after a margin of so many seconds, $2.
-/// The row of a key that has other numbers stays as long as these count: here nobody computes by them.
-const FULL: &str = "full_at <= now() - make_interval(secs => $2) and full_at >= ts and not exists (
-                        select from tollgate.overrides o
-                         where o.name = r.name and o.key in (r.key, '') and o.effect = 'numbers'
-                           and o.ends_at > now())";
+const FULL: &str = "full_at <= now() - make_interval(secs => $2) and full_at >= ts";
 const FORGOTTEN: &str = "lapses_at is null and kept_until <= now() - make_interval(secs => $2)";
 
 /// How long a sweeper's statement may have the lock: many times as long as it usually takes.

@@ -128,9 +128,9 @@ pub(crate) fn refusal(cost: Tokens, denied: &Denied) -> String {
 /// What a key has after a change.
 pub(crate) fn changed(output: OutputArgs, done: &str, balance: &Balance) -> Result<Exit, CommandError> {
     output.print(balance, || {
-        let Balance { limit, key, value, capacity, .. } = balance;
+        let Balance { limit, key, remaining, capacity, .. } = balance;
         let (done, key) = (styled(GOOD, done), shown(key));
-        let has = format!("{done}: {limit:?} for {key} has {value}");
+        let has = format!("{done}: {limit:?} for {key} has {remaining}");
         if *capacity == Tokens::MAX {
             // A wallet.
             return has;

@@ -188,9 +188,19 @@ impl Ask {
         iter::once(marks).chain(amounts.flat_map(i64::to_le_bytes)).chain(place)
     }
 
-    /// How deep a debt it may make. A wallet's overdraft is for every call.
+    /// How deep a debt it may make; without a bound, as deep as a row can hold.
     pub(super) fn max_debt(self, terms: &Terms) -> i64 {
-        if self.reserving || terms.flow == Flow::Wallet { terms.max_reserved } else { 0 }
+        if self.owes(terms) { terms.max_reserved.min(i64::MAX - terms.top()) } else { 0 }
+    }
+
+    /// Whether only what a row can hold bounds the debt that it may make.
+    pub(super) fn is_unbounded(self, terms: &Terms) -> bool {
+        self.leaving.is_none() && self.owes(terms) && terms.max_reserved == i64::MAX
+    }
+
+    /// Whether it may make a debt. A wallet's overdraft is for every call.
+    fn owes(self, terms: &Terms) -> bool {
+        self.reserving || terms.flow == Flow::Wallet
     }
 
     /// The largest cost that can ever be granted at once.

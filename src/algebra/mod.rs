@@ -1,10 +1,18 @@
 //! **Unstable**: any release may change this module. The algebra of limits: pure functions over integers, without IO
 //! and without a clock.
 //!
-//! A row is a [`State`]: a balance, which may be negative, an instant, and for some kinds
-//! a [`List`]: what comes back by itself. [`Terms`] are
-//! the numbers of a limit for one key: [`Terms::refill`] brings a row to an instant. A [`Pool`] is a limit's rows for
-//! one key: it decides what a call takes, and gives tokens back. A missing row means a full one.
+//! A row is a [`State`]: what is used, since which instant and until when, and for some kinds a [`List`]: what comes
+//! back by itself. It counts from a full row and names no capacity. So a limit that is raised or lowered counts at
+//! once, and a missing row is full under every definition. [`Terms`] are the numbers of a limit for one key:
+//! [`Terms::refill`] brings a row to an instant, and [`Terms::balance`] says what it has left. A [`Pool`] is a limit's
+//! rows for one key: it decides what a call takes, and gives tokens back.
+//!
+//! # When a row is forgotten
+//!
+//! From [`State::full_at`] on a row is as a missing one, for every reader. A write under one definition sets it to the
+//! instant at which the row is full by that definition. Where a faster definition had used the row, its use ends no
+//! later than it would have, and what is taken now adds the time that it takes to come back: so use under a large plan
+//! ends when that plan would have ended it, also if a smaller one goes on.
 //!
 //! The same functions run in the server, in a simulation and in a browser: with `--no-default-features` this crate has
 //! no driver, no runtime and no clock in its tree.
@@ -41,13 +49,15 @@
 //!     }
 //! };
 //! let row = take(None, second(0), 5);
-//! assert_eq!(row, Some(State::new(Tokens::new(15), second(0))));
+//! let used = |tokens: i64| Tokens::from_micros(-tokens * 1_000_000);
+//! assert_eq!(row, Some(State::new(used(5), second(0)).full_at(second(10))));
 //! let row = take(row, second(10), 18);
-//! assert_eq!(row, Some(State::new(Tokens::new(2), second(10))));
-//! assert_eq!(terms.refill(&row.unwrap(), second(20)).value, Tokens::new(7));
+//! assert_eq!(row, Some(State::new(used(18), second(10)).full_at(second(50))));
+//! assert_eq!(terms.balance(&row.unwrap(), second(20)), Tokens::new(7));
 //! ```
 
 mod ask;
+mod full;
 mod list;
 mod pool;
 mod rest;
@@ -65,7 +75,7 @@ pub use rest::Rest;
 pub(crate) use settle::{Settled, Unsettled};
 pub use shard::Portion;
 pub(crate) use split::{Lacking, Piece, most, split};
-pub use state::{FullAt, State};
+pub use state::State;
 pub(crate) use terms::Flow;
 pub use terms::Terms;
 #[cfg(feature = "http")]

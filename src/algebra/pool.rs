@@ -26,7 +26,7 @@ use crate::tokens::Tokens;
 /// // One a second, at most ten, over two rows that hold half a token each.
 /// let terms = Terms::of(&Limit::token_bucket("pooled", 1, SECOND).capacity(10).shards(2), &Key::GLOBAL);
 /// let now = Timestamp::from_micros(0);
-/// let half = Some(State::new(Tokens::from_micros(500_000), now));
+/// let half = Some(State::new(Tokens::from_micros(-4_500_000), now));
 /// let rows = [half.clone(), half];
 /// let pool = Pool::new(&terms, &rows, now);
 ///
@@ -46,7 +46,7 @@ pub struct Pool<'r> {
     clock: Timestamp,
     /// The latest of the clock and the rows' own instants.
     now: Timestamp,
-    /// What the rows hold together.
+    /// What the rows have left together.
     sum: i128,
 }
 
@@ -88,7 +88,7 @@ impl<'r> Pool<'r> {
     }
 
     fn summed(self) -> Self {
-        Self { sum: self.shards().map(|shard| wide(shard.refilled.value)).sum(), ..self }
+        Self { sum: self.sum_at(self.now), ..self }
     }
 
     /// The instant that counts: the latest of the clock and the rows' own instants.
@@ -97,10 +97,16 @@ impl<'r> Pool<'r> {
         self.now
     }
 
-    /// The sum of the rows, cut to what an amount can be.
+    /// What the rows have left together, cut to what an amount can be.
     #[must_use]
     pub fn balance(&self) -> Tokens {
         cut(self.sum)
+    }
+
+    /// What is used of them and has not come back; of a wallet what it owes.
+    #[must_use]
+    pub fn used(&self) -> Tokens {
+        cut((i128::from(self.terms.top()) - self.sum).max(0))
     }
 
     /// When all rows will be full, if nobody spends.
@@ -121,13 +127,10 @@ impl<'r> Pool<'r> {
     /// as within capacity.
     #[must_use]
     pub fn first_instant(&self, target: Tokens) -> Timestamp {
-        if let [row] = self.rows {
-            let first = |row: &State| self.terms.first_instant(row, target);
-            return row.as_ref().map_or_else(|| first(&self.terms.full(self.now)), first);
+        if let [_] = self.rows {
+            return self.shards().next().map_or(self.now, |shard| shard.terms.first_instant(&shard.read, target));
         }
-        let shards: Vec<_> = self.shards().collect();
-        let sum = |at| shards.iter().map(|shard| wide(shard.terms.refill(&shard.read, at).value)).sum::<i128>();
-        first_true(self.now, self.full_at(), |at| sum(at) >= wide(target))
+        first_true(self.now, self.full_at(), |at| self.sum_at(at) >= wide(target))
     }
 
     /// Asks the rows together.
@@ -143,7 +146,7 @@ impl<'r> Pool<'r> {
         let (needs, ask) = (ask.needs(&self.terms), ask.of_balance(self.sum, &self.terms));
         let (cost, floor) = (wide(ask.cost()), ask.floor(&self.terms));
         let (left, room_at) = (self.sum - cost, self.room_for_lease_at(ask));
-        if left < floor && floor == -i128::from(i64::MAX) {
+        if left < floor && ask.is_unbounded(&self.terms) {
             return Err(TooDeep);
         }
         if left < floor || room_at > self.now {
@@ -173,7 +176,11 @@ impl<'r> Pool<'r> {
     }
 
     fn sum_at(&self, at: Timestamp) -> i128 {
-        self.shards().map(|shard| wide(shard.terms.refill(&shard.read, at).value)).sum()
+        let value = |shard: Shard| {
+            let refilled = if at == self.now { shard.refilled } else { shard.terms.refill(&shard.read, at) };
+            wide(refilled.value)
+        };
+        i128::from(self.terms.top()) + self.shards().map(value).sum::<i128>()
     }
 
     /// When the row has room for the lease that is asked for, if it is.
@@ -186,13 +193,10 @@ impl<'r> Pool<'r> {
         full.map_or(self.now, |leases| leases.entries()[0].ends_at)
     }
 
-    /// When the balance is no debt, by refill alone.
+    /// When the balance is no debt.
     fn repaid_at(&self) -> Timestamp {
-        match self.rows {
-            [Some(_)] if self.sum >= 0 => self.now,
-            [Some(row)] => self.terms.repaid_at(row),
-            _ => self.first_instant(Tokens::ZERO),
-        }
+        let is_paid = self.sum >= 0 || self.terms.flow == Flow::Wallet;
+        if is_paid { self.now } else { self.first_instant(Tokens::ZERO) }
     }
 
     /// Asks one of the rows alone, whatever the others hold. The balance that is left is that of all rows.
@@ -221,11 +225,9 @@ impl<'r> Pool<'r> {
         emptiest.sort_by_key(|shard| shard.refilled.value);
         let mut portions = Vec::new();
         for shard in emptiest {
-            let given = left.min(i128::from(shard.terms.capacity) - wide(shard.refilled.value));
+            let given = left.min(shard.terms.room_above(shard.refilled.value));
             if given > 0 {
-                let next = shard.credited(given);
-                let given = wide(next.value) - wide(shard.refilled.value);
-                portions.push(Portion { shard: shard.index, next, taken: cut(-given) });
+                portions.push(shard.credited(given));
                 left -= given;
             }
         }
@@ -325,7 +327,7 @@ impl<'r> Pool<'r> {
     fn shards(&self) -> impl Iterator<Item = Shard> {
         self.rows.iter().enumerate().map(|(index, row)| {
             let terms = self.terms.shard(index, self.rows.len());
-            let read = row.clone().unwrap_or_else(|| terms.full(self.now));
+            let read = terms.found(row.as_ref(), self.now);
             let refilled = terms.refill(&read, self.now);
             Shard { index, terms, read, refilled }
         })

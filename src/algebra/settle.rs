@@ -1,7 +1,6 @@
 use super::list::{Entry, List};
-use super::state::{FullAt, State, cut, wide};
+use super::state::{State, cut, wide};
 use super::terms::div_ceil;
-use crate::call_name::Drawn;
 use crate::receipt::{Charge, ChargeKind};
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
@@ -10,7 +9,7 @@ use crate::tokens::Tokens;
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Settled {
     /// `None` where the row stays as it is.
-    pub(crate) next: Option<(State, FullAt)>,
+    pub(crate) next: Option<State>,
     /// What the charge counts from now on.
     pub(crate) kept: Tokens,
 }
@@ -28,36 +27,45 @@ impl Charge {
     /// Brings the charge to its actual cost, on the row as it was read and under no definition: whoever reads the row
     /// next refills and cuts it.
     ///
-    /// A missing row gets nothing: it is full. But that of a wallet is empty. What was used beyond the charge counts
-    /// from the row's last write on. It is lost on a missing row, since nobody knows its capacity.
+    /// A row that is missing, or as a missing one, gets nothing back: it is full. But that of a wallet is empty. What
+    /// was used beyond the charge counts from the row's last write on, or where there is no such row from now on.
     pub(crate) fn settle(&self, row: Option<&State>, clock: Timestamp, actual: Tokens) -> Result<Settled, Unsettled> {
         let is_money = self.kind == ChargeKind::Wallet;
+        let now = row.map_or(clock, |row| row.ts.max(clock));
+        let row = row.filter(|row| !row.is_over(clock));
         if row.is_some_and(|row| row.mixes_money(is_money)) {
             return Err(Unsettled::MixedMoney);
         }
         let back = wide(self.cost) - wide(actual);
         let next = match row {
             _ if back == 0 => None,
-            None if is_money => {
-                let row = State { value: Tokens::ZERO, ts: clock, list: List::Wallet };
-                Some(moved(&row, back)?)
+            None if back > 0 && !is_money => return Ok(Settled { next: None, kept: self.cost }),
+            Some(row) if back > 0 && !is_money => return self.given_back(row, clock, back),
+            row => {
+                let row = row.cloned().unwrap_or_else(|| self.none(now));
+                Some(if is_money { moved(row, back)? } else { self.overdrawn(row, clock, -back)? })
             }
-            Some(row) if is_money => Some(moved(row, back)?),
-            Some(row) if back < 0 => Some(self.overdrawn(row, clock, -back)?),
-            Some(row) => return Ok(self.given_back(row, clock, back)),
-            None => None,
         };
-        let kept = if next.is_some() { actual } else { self.cost };
-        Ok(Settled { next, kept })
+        Ok(Settled { next, kept: actual })
     }
 
-    fn given_back(&self, row: &State, clock: Timestamp, back: i128) -> Settled {
+    /// What a missing row is to it.
+    fn none(&self, ts: Timestamp) -> State {
+        let list = match self.kind {
+            ChargeKind::Wallet => List::Wallet,
+            ChargeKind::Sliding => List::Grants(Vec::new()),
+            _ => List::None,
+        };
+        State { list, ..State::new(Tokens::ZERO, ts).full_at(ts) }
+    }
+
+    fn given_back(&self, row: &State, clock: Timestamp, back: i128) -> Result<Settled, Unsettled> {
         let until = self.until.unwrap_or(self.ready_at);
         let mut next = row.clone();
-        let (back, full_at) = match (self.kind, &mut next.list) {
-            (ChargeKind::Bucket, List::None) => (back, FullAt::Keep),
+        let back = match (self.kind, &mut next.list) {
+            (ChargeKind::Bucket, List::None) => back,
             // The row stands at the start of its step. So nothing was refilled since the charge.
-            (ChargeKind::Window, List::None) if row.ts <= until => (back, FullAt::Keep),
+            (ChargeKind::Window, List::None) if row.ts <= until => back,
             (ChargeKind::Sliding, List::Grants(entries)) if until > clock.max(row.ts) => {
                 // Its own entry, or the one that it has become a part of when instants were rounded up; what was listed
                 // since may lie before that. Of what leaves no sooner than the charge any may go, the soonest first.
@@ -69,32 +77,35 @@ impl Charge {
                     left -= taken;
                 }
                 entries.retain(|entry| entry.amount > Tokens::ZERO);
-                (back - left, next.list.full_at(row.ts))
+                next = next.ending_with_list();
+                back - left
             }
-            _ => (0, FullAt::Keep),
+            _ => 0,
         };
         if back == 0 {
-            return Settled { next: None, kept: self.cost };
+            return Ok(Settled { next: None, kept: self.cost });
         }
-        next.value = cut(wide(next.value) + back);
-        Settled { next: Some((next, full_at)), kept: cut(wide(self.cost) - back) }
+        next.value = moved_by(next.value, back)?;
+        Ok(Settled { next: Some(next), kept: cut(wide(self.cost) - back) })
     }
 
-    fn overdrawn(&self, row: &State, clock: Timestamp, more: i128) -> Result<(State, FullAt), Unsettled> {
-        let value = wide(row.value) - more;
-        if value < i128::from(i64::MIN) {
-            return Err(Unsettled::TooDeep);
+    fn overdrawn(&self, row: State, clock: Timestamp, more: i128) -> Result<State, Unsettled> {
+        let mut next = State { value: moved_by(row.value, -more)?, ..row };
+        match (self.kind, &mut next.list) {
+            (ChargeKind::Sliding, List::Grants(entries)) => {
+                next.ts = clock.max(next.ts);
+                entries.push(Entry::of(next.ts.after(self.period), cut(more)));
+                next.list = List::grants(std::mem::take(entries), self.period);
+                next = next.ending_with_list();
+            }
+            (_, list) => {
+                *list = List::None;
+                let span = div_ceil(more, wide(self.refill).max(1)) * i128::from(self.period);
+                let later = |full_at: Timestamp| full_at.after(cut(span).micros());
+                next.full_at = next.says_full_at().map_or(next.full_at, later);
+            }
         }
-        let mut next = State { value: cut(value), ..row.clone() };
-        if let (ChargeKind::Sliding, List::Grants(mut entries)) = (self.kind, std::mem::take(&mut next.list)) {
-            next.ts = clock.max(row.ts);
-            entries.push(Entry::of(next.ts.after(self.period), cut(more)));
-            next.list = List::grants(entries, self.period);
-            let full_at = next.list.full_at(next.ts);
-            return Ok((next, full_at));
-        }
-        let (span, next_ts) = (div_ceil(more, wide(self.refill).max(1)) * i128::from(self.period), next.ts);
-        Ok((next, FullAt::Keep.later(next_ts, cut(span).micros())))
+        Ok(next)
     }
 
     /// Ends its lease; `None` where the row does not list it, or where it has ended.
@@ -102,20 +113,18 @@ impl Charge {
         let (mut next, place) = self.listed(row?, clock)?;
         let List::Leases(leases) = &mut next.list else { return None };
         next.value = cut(wide(next.value) + wide(leases.remove(place).amount));
-        let full_at = next.list.full_at(next.ts);
-        Some(Settled { next: Some((next, full_at)), kept: Tokens::ZERO })
+        Some(Settled { next: Some(next.ending_with_list()), kept: Tokens::ZERO })
     }
 
     /// Lets its lease last until an instant, or for its period from now on; `None` as for a release.
-    pub(crate) fn renew(&self, row: Option<&State>, clock: Timestamp) -> Option<(State, FullAt, Timestamp)> {
+    pub(crate) fn renew(&self, row: Option<&State>, clock: Timestamp) -> Option<(State, Timestamp)> {
         let row = row?;
         let (mut next, place) = self.listed(row, clock)?;
         let List::Leases(leases) = &mut next.list else { return None };
         let ends_at = clock.max(row.ts).after(self.period);
         leases[place].ends_at = ends_at;
         leases.sort_by_key(|lease| lease.ends_at);
-        let full_at = next.list.full_at(next.ts);
-        Some((next, full_at, ends_at))
+        Some((next.ending_with_list(), ends_at))
     }
 
     /// When its lease ends by its row; `None` as for a release.
@@ -125,7 +134,7 @@ impl Charge {
     }
 
     fn listed(&self, row: &State, clock: Timestamp) -> Option<(State, usize)> {
-        let name: Option<Drawn> = Some(self.lease?);
+        let name = Some(self.lease?);
         let now = clock.max(row.ts);
         let List::Leases(leases) = &row.list else { return None };
         let place = leases.iter().position(|lease| lease.lease == name && lease.is_live(now))?;
@@ -134,26 +143,16 @@ impl Charge {
 }
 
 /// A wallet's row, after a change.
-fn moved(row: &State, back: i128) -> Result<(State, FullAt), Unsettled> {
-    let value = wide(row.value) + back;
-    if wide(cut(value)) != value {
-        return Err(if back < 0 { Unsettled::TooDeep } else { Unsettled::TooLarge });
-    }
-    let full_at = if value == 0 { row.ts } else { Timestamp::MAX };
-    Ok((State { value: cut(value), ts: row.ts, list: List::Wallet }, FullAt::At(full_at)))
+fn moved(row: State, back: i128) -> Result<State, Unsettled> {
+    let row = State { value: moved_by(row.value, back)?, ..row };
+    Ok(State { full_at: row.emptied_at(), ..row })
 }
 
-impl List {
-    /// Lets a lease that was just granted last until an instant.
-    pub(crate) fn last_until(&mut self, lease: Option<Drawn>, ends_at: Timestamp) {
-        if let Self::Leases(leases) = self {
-            leases.iter_mut().filter(|other| other.lease == lease).for_each(|lease| lease.ends_at = ends_at);
-            leases.sort_by_key(|lease| lease.ends_at);
-        }
-    }
-
-    /// When a row is full that has this list, if its definition does not count less.
-    fn full_at(&self, ts: Timestamp) -> FullAt {
-        FullAt::At(self.end().unwrap_or(ts))
+fn moved_by(value: Tokens, by: i128) -> Result<Tokens, Unsettled> {
+    let moved = wide(value) + by;
+    if wide(cut(moved)) == moved {
+        Ok(cut(moved))
+    } else {
+        Err(if by < 0 { Unsettled::TooDeep } else { Unsettled::TooLarge })
     }
 }

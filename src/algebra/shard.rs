@@ -20,7 +20,7 @@ pub struct Portion {
 pub(super) struct Shard {
     pub(super) index: usize,
     pub(super) terms: Terms,
-    /// As it was read.
+    /// As it was read; a full one where it was missing, or as a missing one.
     pub(super) read: State,
     /// At the pool's instant.
     pub(super) refilled: State,
@@ -29,27 +29,36 @@ pub(super) struct Shard {
 impl Shard {
     /// What it is after a charge that it can bear alone.
     pub(super) fn charged(&self, ask: Ask, cost: i128) -> Portion {
-        let mut portion = self.portion(cost);
-        if let List::Grants(entries) | List::Leases(entries) = &mut portion.next.list {
-            let ends_at = self.terms.leaves_at(portion.next.ts);
+        let mut next = self.less(cost);
+        if let List::Grants(entries) | List::Leases(entries) = &mut next.list {
+            let ends_at = self.terms.leaves_at(next.ts);
             entries.push(Entry { ends_at, amount: cut(cost), lease: ask.lease });
-            portion.next = self.terms.counted(std::mem::take(entries), portion.next.ts);
+            next = self.terms.counted(std::mem::take(entries), next.ts);
         }
-        portion
+        self.becoming(next)
     }
 
     pub(super) fn portion(&self, taken: i128) -> Portion {
-        let next = State { value: cut(wide(self.refilled.value) - taken), ..self.refilled.clone() };
+        self.becoming(self.less(taken))
+    }
+
+    fn less(&self, taken: i128) -> State {
+        State { value: cut(wide(self.refilled.value) - taken), ..self.refilled.clone() }
+    }
+
+    pub(super) fn becoming(&self, mut next: State) -> Portion {
+        let taken = wide(self.refilled.value) - wide(next.value);
+        next.full_at = self.terms.full_at_after(&self.read, &next, taken);
         Portion { shard: self.index, next, taken: cut(taken) }
     }
 
-    pub(super) fn becoming(&self, next: State) -> Portion {
-        let taken = cut(wide(self.refilled.value) - wide(next.value));
-        Portion { shard: self.index, next, taken }
+    /// What it has left.
+    fn left(&self) -> i128 {
+        i128::from(self.terms.top()) + wide(self.refilled.value)
     }
 
     /// What it is after a credit for which it has room.
-    pub(super) fn credited(&self, given: i128) -> State {
+    pub(super) fn credited(&self, given: i128) -> Portion {
         let mut next = self.refilled.clone();
         if let List::Grants(entries) = &mut next.list {
             // Of what leaves soonest: of whatever was not used, no more than this is free at any later instant.
@@ -62,18 +71,18 @@ impl Shard {
             entries.retain(|entry| entry.amount > Tokens::ZERO);
         }
         next.value = cut(wide(next.value) + given);
-        next
+        self.becoming(next)
     }
 
     /// The most that it can be charged and be out of debt at an instant, within its share of `max_reserved`. What is
     /// repaid after the end of time counts as ready then.
     pub(super) fn room(&self, ask: Ask, at: Timestamp) -> i128 {
-        let value = wide(self.refilled.value);
-        let most = (value + i128::from(ask.max_debt(&self.terms))).max(0);
+        let left = self.left();
+        let most = (left + i128::from(ask.max_debt(&self.terms))).max(0);
         if at == Timestamp::MAX {
             return most;
         }
         let (gained, _) = self.terms.gained(self.refilled.ts, at.max(self.refilled.ts));
-        (value + gained).clamp(0, most)
+        (left + gained).clamp(0, most)
     }
 }

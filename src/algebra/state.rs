@@ -1,61 +1,75 @@
 use super::list::List;
+use crate::call_name::Drawn;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
-/// What a row holds: a balance, the instant at which the balance was that, and for some kinds of limits a list.
+/// What a row holds: what is used of a full one, since which instant, until when, and for some kinds of limits a list.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct State {
-    /// The balance; negative for a debt. It is above the capacity where tokens came back to a full row, until the next
-    /// write.
+    /// Counted from a full row: 0 is a full one, -3 one of which three tokens are used. Of a wallet its money. It is
+    /// above 0 where more came back than was missing, until the next write, and reads as 0.
     pub value: Tokens,
-    /// When the balance was that: the last write of a continuous refill, the last grid step of a stepped one.
+    /// When the row was that: the last write of a continuous refill, the last grid step of a stepped one.
     pub ts: Timestamp,
+    /// From when on the row is as a missing one, for everybody. An instant before [`ts`](Self::ts) says nothing.
+    pub full_at: Timestamp,
     /// What comes back by itself, or whose money it is.
     pub list: List,
 }
 
 impl State {
-    /// A row without a list.
+    /// A row without a list that says nothing of when it is full: its reader's terms alone refill it.
     #[must_use]
     pub const fn new(value: Tokens, ts: Timestamp) -> Self {
-        Self { value, ts, list: List::None }
+        Self { value, ts, full_at: Timestamp::MIN, list: List::None }
     }
 
-    /// Whether it is money, and was to be capacity, or the reverse. A row that was inserted for a wallet, and never
-    /// written, is an empty one.
+    /// The same, full at an instant.
+    #[must_use]
+    pub fn full_at(self, full_at: Timestamp) -> Self {
+        Self { full_at, ..self }
+    }
+
+    /// Whether it is as a missing row, by whatever definition. What is full at the end of time never is.
+    #[must_use]
+    pub fn is_over(&self, now: Timestamp) -> bool {
+        self.says_full_at().is_some_and(|full_at| full_at <= now.max(self.ts) && full_at < Timestamp::MAX)
+    }
+
+    /// From when on it is as a missing row, if it says so.
+    pub(super) fn says_full_at(&self) -> Option<Timestamp> {
+        Some(self.full_at).filter(|full_at| *full_at >= self.ts)
+    }
+
+    /// Whether it is money, and was to be capacity, or the reverse.
     pub(super) fn mixes_money(&self, is_wallet: bool) -> bool {
-        match self.list {
-            List::Wallet => !is_wallet,
-            List::None => is_wallet && self.value != Tokens::ZERO,
-            List::Grants(_) | List::Leases(_) => is_wallet,
+        self.list.is_wallet() != is_wallet
+    }
+
+    /// When its list ends.
+    pub(super) fn ended_at(&self) -> Timestamp {
+        self.list.end().map_or(self.ts, |end| end.max(self.ts))
+    }
+
+    /// When a wallet is as a missing one: when it holds nothing.
+    pub(super) fn emptied_at(&self) -> Timestamp {
+        if self.value == Tokens::ZERO { self.ts } else { Timestamp::MAX }
+    }
+
+    /// The same, full when its list ends.
+    pub(super) fn ending_with_list(self) -> Self {
+        Self { full_at: self.ended_at(), ..self }
+    }
+
+    /// Lets a lease that was just granted last until an instant.
+    pub(crate) fn lease_until(&mut self, lease: Option<Drawn>, ends_at: Timestamp) {
+        if let List::Leases(leases) = &mut self.list {
+            leases.iter_mut().filter(|other| other.lease == lease).for_each(|lease| lease.ends_at = ends_at);
+            leases.sort_by_key(|lease| lease.ends_at);
+            self.full_at = self.list.end().unwrap_or(self.ts);
         }
     }
 }
-
-/// When a row that is written will be full, and may be swept away.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum FullAt {
-    /// When it was to be full before.
-    Keep,
-    /// At an instant; at [`Timestamp::MAX`] never.
-    At(Timestamp),
-    /// So many microseconds later than it was to be full before, or than the row's own instant if that is later.
-    Later(i64),
-}
-
-impl FullAt {
-    /// So much later, for a row that stands at an instant.
-    pub(crate) fn later(self, ts: Timestamp, span: i64) -> Self {
-        match self {
-            Self::Keep => Self::Later(span.min(LONGEST)),
-            Self::At(at) => Self::At(at.max(ts).after(span)),
-            Self::Later(before) => Self::Later(before.saturating_add(span).min(LONGEST)),
-        }
-    }
-}
-
-/// Thirty thousand years, in microseconds. For so much PostgreSQL has room behind the last instant of a row.
-const LONGEST: i64 = 30_000 * 365 * 86_400_000_000;
 
 pub(super) fn wide(tokens: Tokens) -> i128 {
     i128::from(tokens.micros())

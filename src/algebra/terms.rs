@@ -122,22 +122,30 @@ impl Terms {
         Self { rate: of(self.rate).max(1), capacity: of(self.capacity), ..self }
     }
 
-    /// What a missing row means: a full one, at `now` or at the last step before it; of a wallet an empty one.
+    /// What a row has left at `now`.
     #[must_use]
-    pub fn full(&self, now: Timestamp) -> State {
-        match self.flow {
-            Flow::Wallet => State { value: Tokens::ZERO, ts: now, list: List::Wallet },
-            Flow::Grid { phase } => State::new(self.rest(), self.step(phase, self.step_number(phase, now))),
-            Flow::Named { start, .. } => {
-                State::new(self.rest(), self.step(start, self.step_number(start, now)).max(now.min(start.into())))
-            }
-            _ => State::new(self.rest(), now),
-        }
+    pub fn balance(&self, row: &State, now: Timestamp) -> Tokens {
+        self.left_of(wide(self.refill(row, now).value))
     }
 
-    /// The balance of a missing row.
-    pub(crate) fn rest(&self) -> Tokens {
-        if self.flow == Flow::Wallet { Tokens::ZERO } else { Tokens::from_micros(self.capacity) }
+    /// What a value leaves.
+    fn left_of(&self, value: i128) -> Tokens {
+        cut(i128::from(self.top()) + value)
+    }
+
+    /// How many tokens there is room for above a value.
+    pub(super) fn room_above(&self, value: Tokens) -> i128 {
+        if self.flow == Flow::Wallet { i128::from(i64::MAX) - wide(value) } else { -wide(value) }
+    }
+
+    /// What a row lists when it lists nothing.
+    pub(super) fn no_list(&self) -> List {
+        match self.flow {
+            Flow::Wallet => List::Wallet,
+            Flow::Sliding { .. } => List::Grants(Vec::new()),
+            Flow::Leased => List::Leases(Vec::new()),
+            _ => List::None,
+        }
     }
 
     /// Whether a row is money to one of the two, itself and these terms, and not to the other.
@@ -149,31 +157,38 @@ impl Terms {
     #[must_use]
     pub fn refill(&self, row: &State, now: Timestamp) -> State {
         let now = now.max(row.ts);
+        if row.is_over(now) {
+            return self.found(Some(row), now);
+        }
         if self.flow.counts() {
             return self.recounted(row, now);
         }
         let (gained, ts) = self.gained(row.ts, now);
-        let value = cut((wide(row.value) + gained).min(i128::from(self.capacity)));
+        let value = wide(row.value) + gained;
         // What another kind has listed ends here.
-        State { value, ts, list: if self.flow == Flow::Wallet { List::Wallet } else { List::None } }
+        let value = if self.flow == Flow::Wallet { value } else { value.min(0) };
+        State { value: cut(value), ts, full_at: row.full_at, list: self.no_list() }
     }
 
     /// The row of a limit that counts, at an instant.
     fn recounted(&self, row: &State, now: Timestamp) -> State {
         // No entry is of a grant after the row's instant. So none counts for longer than a period from there, whatever
-        // definition wrote it. What another kind of limit found to be spent counts for so long, too: a window's row
-        // stands at the start of its step, so that is up to a step less than since its grants.
+        // definition wrote it. What another kind of limit used counts until the row is full.
         let last = self.leaves_at(row.ts);
         let mut entries = match (&row.list, self.flow) {
-            (List::Grants(entries), Flow::Sliding { .. }) | (List::Leases(entries), Flow::Leased) => entries.clone(),
+            (List::Grants(entries), Flow::Sliding { .. }) | (List::Leases(entries), Flow::Leased) => {
+                let mut entries = entries.clone();
+                for entry in entries.iter_mut().filter(|entry| entry.lease.is_none()) {
+                    entry.ends_at = entry.ends_at.min(last);
+                }
+                entries
+            }
             _ => {
-                let spent = cut(i128::from(self.capacity) - wide(row.value));
-                Vec::from_iter((spent > Tokens::ZERO).then(|| Entry::of(last, spent)))
+                let used = cut(-wide(row.value));
+                let of_others = Entry::of(row.says_full_at().unwrap_or(last), used);
+                Vec::from_iter((used > Tokens::ZERO).then_some(of_others))
             }
         };
-        for entry in entries.iter_mut().filter(|entry| entry.lease.is_none()) {
-            entry.ends_at = entry.ends_at.min(last);
-        }
         entries.retain(|entry| entry.is_live(now));
         self.counted(entries, now)
     }
@@ -187,13 +202,14 @@ impl Terms {
             List::grants(entries, self.period)
         };
         let sum: i128 = list.entries().iter().map(|entry| wide(entry.amount)).sum();
-        State { value: cut(i128::from(self.capacity) - sum), ts, list }
+        State { list, ..State::new(cut(-sum), ts) }.ending_with_list()
     }
 
     /// Until when a row gives back what was charged at an instant, where it stands in steps: as long as nothing was
     /// refilled since, and what is booked ahead until it is ready.
     pub(crate) fn same_step_until(&self, charged: &State, now: Timestamp) -> Timestamp {
-        if charged.value.is_negative() { self.repaid_at(charged).after(-1).max(now) } else { now }
+        let owes = self.left_of(wide(charged.value)).is_negative();
+        if owes { self.repaid_at(charged).after(-1).max(now) } else { now }
     }
 
     /// When what is granted at an instant leaves the window, or what nobody renews ends.
@@ -232,14 +248,21 @@ impl Terms {
         }
     }
 
-    /// The first instant at which `row` holds `target`, if nobody spends. The target counts as within capacity.
+    /// The first instant at which `row` has `target` left, if nobody spends. The target counts as within capacity.
     #[must_use]
     pub fn first_instant(&self, row: &State, target: Tokens) -> Timestamp {
+        let value = wide(target) - i128::from(self.top());
+        let at = self.grown_at(row, value);
+        row.says_full_at().filter(|_| value <= 0).map_or(at, |full_at| at.min(full_at))
+    }
+
+    /// The first instant at which these terms alone have brought `row` to a value.
+    pub(super) fn grown_at(&self, row: &State, value: i128) -> Timestamp {
         if !self.flow.counts() {
-            return self.refilled_at(wide(row.value), row.ts, target);
+            return self.refilled_at(value - wide(row.value), row.ts);
         }
         let row = self.recounted(row, row.ts);
-        let mut missing = wide(target) - wide(row.value);
+        let mut missing = value - wide(row.value);
         if missing <= 0 {
             return row.ts;
         }
@@ -252,12 +275,11 @@ impl Terms {
 
     /// The first instant at which `row` is out of debt. A wallet's is spent at once.
     pub(super) fn repaid_at(&self, row: &State) -> Timestamp {
-        if self.flow == Flow::Wallet { row.ts } else { self.refilled_at(wide(row.value), row.ts, Tokens::ZERO) }
+        if self.flow == Flow::Wallet { row.ts } else { self.first_instant(row, Tokens::ZERO) }
     }
 
-    /// The first instant at which a value that stood at `ts` has grown to `target`.
-    fn refilled_at(&self, value: i128, ts: Timestamp, target: Tokens) -> Timestamp {
-        let missing = wide(target) - value;
+    /// The first instant at which so much has come back to a row that stood at `ts`.
+    fn refilled_at(&self, missing: i128, ts: Timestamp) -> Timestamp {
         if missing <= 0 {
             return ts;
         }
@@ -274,32 +296,6 @@ impl Terms {
         }
     }
 
-    /// When `row` will be full, if nobody spends: from then on it equals a missing row. A wallet is so when it holds
-    /// nothing, and else never.
-    #[must_use]
-    pub fn full_at(&self, row: &State) -> Timestamp {
-        if self.flow == Flow::Wallet || row.list.is_wallet() {
-            return if row.value == Tokens::ZERO { row.ts } else { Timestamp::MAX };
-        }
-        if self.flow.counts() {
-            return self.recounted(row, row.ts).list.end().unwrap_or(row.ts);
-        }
-        self.first_instant(row, Tokens::from_micros(self.capacity))
-    }
-
-    /// When `row` may be swept: it is full by whatever period is named by then. Months are not equal, so where it lacks
-    /// several periods' tokens, their ends are not known.
-    #[must_use]
-    pub fn swept_at(&self, row: &State) -> Timestamp {
-        let full_at = self.full_at(row);
-        if !matches!(self.flow, Flow::Named { .. }) {
-            return full_at;
-        }
-        let lacks = div_ceil(i128::from(self.capacity) - wide(row.value), self.rate.into());
-        let more = if lacks > 1 { lacks / 8 + 2 } else { 0 };
-        Timestamp::saturating(i128::from(full_at.micros()) + more * i128::from(self.period))
-    }
-
     /// How many steps the start of a named period brings a row: those of the periods since it was written, which were
     /// perhaps not of this length, to the nearest; less those that it has of this period already.
     fn steps_at_start(&self, start: i64, ts: Timestamp) -> i128 {
@@ -308,11 +304,11 @@ impl Terms {
     }
 
     /// The number of the last grid step at or before an instant.
-    fn step_number(&self, phase: i64, at: Timestamp) -> i128 {
+    pub(super) fn step_number(&self, phase: i64, at: Timestamp) -> i128 {
         (i128::from(at.micros()) - i128::from(phase)).div_euclid(i128::from(self.period))
     }
 
-    fn step(&self, phase: i64, number: i128) -> Timestamp {
+    pub(super) fn step(&self, phase: i64, number: i128) -> Timestamp {
         Timestamp::saturating(i128::from(phase) + number * i128::from(self.period))
     }
 }

@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, HashMap};
 
-use crate::algebra::{FullAt, State, Timestamp};
+use crate::algebra::{State, Timestamp};
 use crate::plan::{Change, Row};
 
 /// Rows in this process's memory, at most so many.
@@ -9,14 +9,8 @@ use crate::plan::{Change, Row};
 /// found without a search.
 pub(super) struct LocalBuckets {
     bound: usize,
-    rows: HashMap<Row, Bucket>,
+    rows: HashMap<Row, State>,
     by_full_at: BTreeSet<(Timestamp, Row)>,
-}
-
-#[derive(Clone, Debug)]
-struct Bucket {
-    state: State,
-    full_at: Timestamp,
 }
 
 impl LocalBuckets {
@@ -26,7 +20,7 @@ impl LocalBuckets {
 
     /// What each row holds; `None` for a full one.
     pub(super) fn states(&self, rows: &[Row]) -> Vec<Option<State>> {
-        rows.iter().map(|row| self.rows.get(row).map(|bucket| bucket.state.clone())).collect()
+        rows.iter().map(|row| self.rows.get(row).cloned()).collect()
     }
 
     /// Writes all changes, or none if there is no room for the new ones.
@@ -37,14 +31,12 @@ impl LocalBuckets {
             self.by_full_at.remove(&full);
             self.rows.remove(&full.1);
         }
-        for Change { row, state, full_at } in changes {
-            // Only a settlement, which memory never sees, leaves it open when a row is full.
-            let full_at = if let FullAt::At(instant) = full_at { *instant } else { Timestamp::MAX };
-            let (row, bucket) = (rows[*row].clone(), Bucket { state: state.clone(), full_at });
-            if let Some(old) = self.rows.insert(row.clone(), bucket) {
+        for Change { row, state } in changes {
+            let row = rows[*row].clone();
+            if let Some(old) = self.rows.insert(row.clone(), state.clone()) {
                 self.by_full_at.remove(&(old.full_at, row.clone()));
             }
-            self.by_full_at.insert((full_at, row));
+            self.by_full_at.insert((state.full_at, row));
         }
         true
     }
@@ -78,11 +70,9 @@ mod tests {
         /// Writes rows that are full at some instants.
         fn write(&mut self, full_at: &[(usize, i64)], now: i64) -> bool {
             let [ts, now] = [0, now].map(Timestamp::from_micros);
-            let state = State::new(Tokens::ZERO, ts);
             let change = |(row, at): &(usize, i64)| Change {
                 row: *row,
-                state: state.clone(),
-                full_at: FullAt::At(Timestamp::from_micros(*at)),
+                state: State::new(Tokens::ZERO, ts).full_at(Timestamp::from_micros(*at)),
             };
             let changes: Vec<_> = full_at.iter().map(change).collect();
             self.buckets.write(&self.rows, &changes, now)

@@ -290,7 +290,7 @@ mod tests {
     }
 
     fn holds(tokens: i64) -> State {
-        State::new(Tokens::from_micros(tokens * 1_000_000), Timestamp::from_micros(0))
+        State::new(Tokens::from_micros((tokens - 1) * 1_000_000), Timestamp::from_micros(0))
     }
 
     fn note(refusals: &Refusals, state: State, reading: Reading) {

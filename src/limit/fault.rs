@@ -29,6 +29,7 @@ macro_rules! faults {
 }
 faults! {
     CapacityOfCounting = "the capacity of a sliding window or a concurrency limit is its rate (drop it)",
+    CapacityAndReservedTooLarge = "the capacity and `max_reserved` are too large together (use unbounded reservations)",
     CapacityTooLarge = "the capacity is too large (at most 9223372036854 tokens)",
     ConcurrencyTooLarge = "at most 1000 can be held at once (use several keys)",
     EphemeralReservations = "an ephemeral limit takes no reservations: a crash would forget them (drop one of the two)",

@@ -150,6 +150,7 @@ impl LimitSpec {
             (rate <= 0, LimitFault::RateNotPositive),
             (self.most().is_negative(), LimitFault::NegativeCapacity),
             (self.max_reserved.is_negative(), LimitFault::NegativeMaxReserved),
+            (self.is_too_deep(), LimitFault::CapacityAndReservedTooLarge),
             (shards == 0, LimitFault::ShardsZero),
             (shards > Limit::MAX_SHARDS, LimitFault::ShardsTooMany),
             (shards > 1 && first_use, LimitFault::ShardsOfFirstUse),
@@ -168,6 +169,12 @@ impl LimitSpec {
             at += 1;
         }
         None
+    }
+
+    /// Whether a row cannot hold all that may be used of it. Without a bound it is used down to what a row can hold.
+    const fn is_too_deep(&self) -> bool {
+        let (capacity, reserved) = (self.most().micros(), self.max_reserved.micros());
+        reserved >= 0 && reserved < i64::MAX && capacity > i64::MAX - reserved
     }
 
     const fn wallet_fault(&self) -> Option<LimitFault> {

@@ -18,6 +18,8 @@ pub enum Answer {
     Granted {
         /// The instant that the first row stands at from now on.
         stands_at: Timestamp,
+        /// From when on that row is as a missing one, unless more is taken.
+        full_at: Timestamp,
         /// The clock as it was read.
         observed_at: Timestamp,
         /// The instant of the decision: the same, or the latest that a row stands at.

@@ -331,11 +331,6 @@ impl CheckedCall {
         if let Action::Settle(settling) = &self.action { &settling.rows } else { &[] }
     }
 
-    /// The charges that it settles, one for each of these rows.
-    pub(super) fn charges(&self) -> &[Charge] {
-        if let Action::Settle(settling) = &self.action { &settling.charges } else { &[] }
-    }
-
     /// The first row of each limit and key that it asks, or each row that it settles.
     pub(crate) fn first_rows(&self) -> impl Iterator<Item = &Row> {
         self.targets().map(|target| &target.first).chain(self.settled())
@@ -346,7 +341,7 @@ impl CheckedCall {
         self.targets().map(|target| target.rows).chain(self.settled().iter().map(|_| 1))
     }
 
-    /// Whether it may insert a row: whether it takes more than nothing, or gives money back.
+    /// Whether it may insert a row: whether it takes more than nothing, or more than was charged, or gives money back.
     pub(super) fn inserts(&self) -> bool {
         match &self.action {
             Action::Take(items) => items.iter().any(|item| item.action.cost() > Tokens::ZERO && !item.target.is_free()),
@@ -356,7 +351,7 @@ impl CheckedCall {
                 Alteration::Credit(_) => target.limit.kind == LimitKind::Wallet,
                 Alteration::GiveBack(_) | Alteration::Look | Alteration::Reset => false,
             },
-            Action::Settle(settling) => settling.charges.iter().any(|charge| charge.kind == ChargeKind::Wallet),
+            Action::Settle(settling) => settling.inserts(),
         }
     }
 
@@ -552,6 +547,16 @@ impl Settling {
         }
         let rows = charges.iter().map(Row::of_charge).collect();
         Ok(CheckedCall { action: Action::Settle(Self { charges, rows, end }), stored: None })
+    }
+
+    /// What was reported of a call may be more than it was charged.
+    fn inserts(&self) -> bool {
+        let takes_more = match &self.end {
+            End::Costs(costs) => self.charges.iter().zip(costs).any(|(charge, cost)| charge.cost < *cost),
+            End::Reported => true,
+            End::Cancelled | End::Released | End::Renewed => false,
+        };
+        takes_more || self.charges.iter().any(|charge| charge.kind == ChargeKind::Wallet)
     }
 }
 

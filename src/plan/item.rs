@@ -64,12 +64,6 @@ impl Target {
         self.exception = Some(Box::new(exception));
     }
 
-    /// The terms of the definition, where other numbers count.
-    pub(super) fn own_terms(&self) -> Option<Terms> {
-        let own = self.exception.as_ref()?.numbers.as_ref()?;
-        Some(self.named_alike(Terms::of(own, self.key())))
-    }
-
     /// The limit by the numbers that count, and what else an override says of it.
     #[cfg(feature = "postgres")]
     pub(super) fn overridden(&self) -> (&Limit, Option<&Exception>) {

@@ -7,8 +7,7 @@ use super::overruled::denied;
 use super::settlement::Settlement;
 use super::taken::Taken;
 use crate::algebra::{
-    Ask, Flow, FullAt, Lacking, Piece, Pool, Portion, Settled, State, Terms, Timestamp, TooDeep, Unsettled, Verdict,
-    split,
+    Ask, Flow, Lacking, Piece, Pool, Portion, Settled, State, Timestamp, TooDeep, Unsettled, Verdict, split,
 };
 use crate::balance::Balance;
 use crate::call_name::Keeping;
@@ -28,8 +27,6 @@ pub struct Change {
     pub row: usize,
     /// What it holds from now on.
     pub state: State,
-    /// When it will be full, and may be swept away.
-    pub full_at: FullAt,
 }
 
 /// What becomes of a stored call; `name` is its place in [`Plan::names`](super::Plan::names), and `call` the last call
@@ -68,40 +65,15 @@ impl CallChange {
 /// The rows while calls are decided over them, one after another.
 pub(super) struct Ledger {
     states: Vec<Option<State>>,
-    /// How each row was written last, if it was.
-    written: Vec<Option<Basis>>,
     calls: Vec<Option<CallRow>>,
     /// By which call each stored call was changed last.
     changed: Vec<Option<usize>>,
     now: Timestamp,
 }
 
-/// How a row was written.
-#[derive(Clone, Copy)]
-enum Basis {
-    /// Under these terms, and where they are others than the definition's, under those.
-    Under(Terms, Option<Terms>),
-    /// Under no terms.
-    Settled(FullAt),
-}
-
-impl Basis {
-    fn full_at(self, state: &State) -> FullAt {
-        match self {
-            // Once the other numbers end, the definition counts.
-            Self::Under(terms, own) => {
-                let own = own.map_or(Timestamp::MIN, |own| own.swept_at(state));
-                FullAt::At(terms.swept_at(state).max(own))
-            }
-            Self::Settled(full_at) => full_at,
-        }
-    }
-}
-
 impl Ledger {
     pub(super) fn new(found: &[Option<State>], known: &[Option<CallRow>], now: Timestamp) -> Self {
-        let (written, changed) = (vec![None; found.len()], vec![None; known.len()]);
-        Self { states: found.to_vec(), written, calls: known.to_vec(), changed, now }
+        Self { states: found.to_vec(), calls: known.to_vec(), changed: vec![None; known.len()], now }
     }
 
     /// Decides a call. Where rows are `chosen`, one for each item, each item takes from its chosen row alone.
@@ -144,10 +116,10 @@ impl Ledger {
 
     /// The rows, and the stored calls, that differ from what was found.
     pub(super) fn changes(self, found: &[Option<State>], known: &[Option<CallRow>]) -> (Vec<Change>, Vec<CallChange>) {
-        let rows = self.states.into_iter().zip(self.written).zip(found).enumerate();
-        let changed = rows.filter_map(|(row, ((state, written), found))| {
-            let (state, written) = (state.filter(|state| Some(state) != found.as_ref())?, written?);
-            Some(Change { row, full_at: written.full_at(&state), state })
+        let rows = self.states.into_iter().zip(found).enumerate();
+        let changed = rows.filter_map(|(row, (state, found))| {
+            let state = state.filter(|state| Some(state) != found.as_ref())?;
+            Some(Change { row, state })
         });
         let calls = self.calls.into_iter().zip(self.changed).zip(known).enumerate();
         let calls = calls.filter_map(|(name, ((now, call), known))| match (known, now, call?) {
@@ -261,14 +233,7 @@ impl Ledger {
         // What is ready at the instant of its row is ready at once, also where the clock stands behind the row.
         let waits = verdicts.iter().filter(|taken| taken.ready_at > taken.at);
         let waits = waits.map(|taken| taken.ready_at).max();
-        let (mut charges, mut before) = (Vec::with_capacity(items.len()), Tokens::ZERO);
-        for ((item, place), mut taken) in items.iter().zip(places).zip(verdicts) {
-            before = if item.action.continues_split() { before } else { Tokens::ZERO };
-            // None of it is spent before all of it may be: until then each charge can be cancelled.
-            let ready_at = waits.map_or(taken.at, |latest| latest.max(taken.at));
-            before = taken.charge(item, before, ready_at, &mut charges);
-            self.write(&item.target, *place, taken.portions);
-        }
+        let mut charges = self.charge_all(items, places, verdicts, waits);
         // Without what the shadows take.
         let standing = |(index, (item, place)): (usize, (&Item<Ask>, &usize))| {
             let standing = self.standing(&item.target, sized((index, item)), *place);
@@ -290,8 +255,10 @@ impl Ledger {
         let is_free = !items.is_empty() && items.iter().all(|item| item.target.is_free());
         let source = if is_free { Source::Override } else { Source::Database };
         let amount = part.unwrap_or(first);
+        let [stands_at, full_at] = self.stands(places, &receipt);
         Ok(Answer::Granted {
-            stands_at: self.stands_at(places, &receipt),
+            stands_at,
+            full_at,
             observed_at,
             decided_at,
             source,
@@ -303,6 +270,25 @@ impl Ledger {
             standings,
             would_deny,
         })
+    }
+
+    /// Writes what was taken of each limit.
+    fn charge_all(
+        &mut self,
+        items: &[Item<Ask>],
+        places: &[usize],
+        verdicts: Vec<Taken>,
+        waits: Option<Timestamp>,
+    ) -> Vec<Charge> {
+        let (mut charges, mut before) = (Vec::with_capacity(items.len()), Tokens::ZERO);
+        for ((item, place), mut taken) in items.iter().zip(places).zip(verdicts) {
+            before = if item.action.continues_split() { before } else { Tokens::ZERO };
+            // None of it is spent before all of it may be: until then each charge can be cancelled.
+            let ready_at = waits.map_or(taken.at, |latest| latest.max(taken.at));
+            before = taken.charge(item, before, ready_at, &mut charges);
+            self.write(*place, taken.portions);
+        }
+        charges
     }
 
     /// Tries shadows out, one after another, and charges those that grant; how the others would refuse.
@@ -320,7 +306,7 @@ impl Ledger {
                 Ok(mut taken) => {
                     let ready_at = waits.map_or(taken.at, |latest| latest.max(taken.at));
                     taken.charge(item, Tokens::ZERO, ready_at, charges);
-                    self.write(&item.target, *place, taken.portions);
+                    self.write(*place, taken.portions);
                 }
                 Err(refusal) => would_deny.push(refusal),
             }
@@ -426,6 +412,7 @@ impl Ledger {
         let ready_at = given.ready_at.map_or(self.now, |ready_at| ready_at.max(self.now));
         Ok(Answer::Granted {
             stands_at: self.now,
+            full_at: self.now,
             observed_at: self.now,
             decided_at: row.charged_at.max(self.now),
             source: Source::Repeated,
@@ -439,11 +426,12 @@ impl Ledger {
         })
     }
 
-    /// The instant that the first row stands at; now, where nothing was taken from it.
-    fn stands_at(&self, places: &[usize], receipt: &Receipt) -> Timestamp {
+    /// The instant that the first row stands at, and that from which on it is full; now, where nothing was taken from
+    /// it.
+    fn stands(&self, places: &[usize], receipt: &Receipt) -> [Timestamp; 2] {
         let taken = receipt.charges.first().is_some_and(|charge| charge.cost > Tokens::ZERO);
         let row = places.first().filter(|_| taken).and_then(|place| self.states[*place].as_ref());
-        row.map_or(self.now, |row| row.ts)
+        row.map_or([self.now; 2], |row| [row.ts, row.full_at])
     }
 
     /// Where a limit stands of which this was asked.
@@ -498,7 +486,7 @@ impl Ledger {
             Alteration::Look => Vec::new(),
         };
         let (decided_at, before) = (pool.now(), pool.balance());
-        self.write(&item.target, place, portions);
+        self.write(place, portions);
         if let Some((stored, name)) = stored {
             self.calls[name] = Some(stored.row(Vec::new(), decided_at, stored_call::Given::default()));
         }
@@ -536,11 +524,9 @@ impl Ledger {
         };
         let (mut settled, mut overdrawn) = (Vec::with_capacity(charges.len()), Vec::new());
         for ((charge, place), cost) in charges.iter().zip(places).zip(costs) {
-            let before = self.states[*place].clone().filter(|_| cost > charge.cost);
+            let before = (cost > charge.cost).then(|| self.states[*place].clone());
             settled.push(self.settle_one(charge, *place, cost, end, stored.is_some(), lapses)?);
-            overdrawn.extend(
-                before.zip(self.states[*place].clone()).map(|(before, after)| (charge.clone(), [before, after])),
-            );
+            overdrawn.extend(before.map(|before| (charge.clone(), [before, self.states[*place].clone()])));
         }
         if let Some((_, name)) = stored {
             self.calls[name] = self.calls[name].take().and_then(CallRow::spent);
@@ -566,9 +552,9 @@ impl Ledger {
             (ChargeKind::Lease, _) if charge.lease.is_none() => return Ok(charge),
             (ChargeKind::Lease, End::Renewed) => {
                 let renewed = charge.renew(row, self.now);
-                let (next, full_at, ends_at) = renewed.ok_or_else(|| gone(&charge.limit, charge.until, self.now))?;
+                let (next, ends_at) = renewed.ok_or_else(|| gone(&charge.limit, charge.until, self.now))?;
                 charge.until = Some(ends_at);
-                Settled { next: Some((next, full_at)), kept: charge.cost }
+                Settled { next: Some(next), kept: charge.cost }
             }
             (ChargeKind::Lease, _) => match charge.release(row, self.now) {
                 Some(released) => released,
@@ -586,24 +572,16 @@ impl Ledger {
             })?,
         };
         charge.cost = settled.kept;
-        if let Some((next, full_at)) = settled.next {
-            self.written[place] = match (self.written[place], full_at) {
-                (Some(under @ Basis::Under(..)), _) => Some(under),
-                (Some(before), FullAt::Keep) => Some(before),
-                (Some(Basis::Settled(before)), FullAt::Later(span)) => {
-                    Some(Basis::Settled(before.later(next.ts, span)))
-                }
-                (_, full_at) => Some(Basis::Settled(full_at)),
-            };
-            self.states[place] = Some(next);
+        if settled.next.is_some() {
+            self.states[place] = settled.next;
         }
         Ok(charge)
     }
 
     /// That a row is money to both, itself and the definition, or to neither.
     fn expect_one_money(&self, target: &Target, place: usize) -> Result<(), Error> {
-        let rows = self.states[place..place + target.rows].iter().flatten();
-        if rows.clone().any(|row| target.terms.mixes_money(row)) {
+        let mut rows = self.states[place..place + target.rows].iter().flatten();
+        if rows.any(|row| !row.is_over(self.now) && target.terms.mixes_money(row)) {
             return Err(Error::MixedMoney { limit: target.limit.name.clone().into() });
         }
         Ok(())
@@ -614,7 +592,8 @@ impl Ledger {
         Balance {
             limit: target.limit.name.clone().into(),
             key: target.key().clone(),
-            value: pool.balance(),
+            remaining: pool.balance(),
+            used: pool.used(),
             capacity: Tokens::from_micros(target.terms.capacity),
             full_at: ever(pool.full_at().max(pool.now())).map(Into::into),
             observed_at: self.now.into(),
@@ -628,24 +607,21 @@ impl Ledger {
         Pool::new(&target.terms, &self.states[place..place + target.rows], self.now)
     }
 
-    fn write(&mut self, target: &Target, place: usize, portions: Vec<Portion>) {
-        let own = target.own_terms();
+    fn write(&mut self, place: usize, portions: Vec<Portion>) {
         for portion in portions {
-            let of_shard = |terms: Terms| terms.shard(portion.shard, target.rows);
             self.states[place + portion.shard] = Some(portion.next);
-            self.written[place + portion.shard] = Some(Basis::Under(of_shard(target.terms), own.map(of_shard)));
         }
     }
 
     /// What some rows hold now, by their number and their first place.
-    fn saved<'p>(&self, rows: impl Iterator<Item = (usize, &'p usize)>) -> Vec<(usize, Option<State>, Option<Basis>)> {
+    fn saved<'p>(&self, rows: impl Iterator<Item = (usize, &'p usize)>) -> Vec<(usize, Option<State>)> {
         let places = rows.flat_map(|(rows, place)| *place..place + rows);
-        places.map(|place| (place, self.states[place].clone(), self.written[place])).collect()
+        places.map(|place| (place, self.states[place].clone())).collect()
     }
 
-    fn restore(&mut self, saved: Vec<(usize, Option<State>, Option<Basis>)>) {
-        for (place, state, terms) in saved {
-            (self.states[place], self.written[place]) = (state, terms);
+    fn restore(&mut self, saved: Vec<(usize, Option<State>)>) {
+        for (place, state) in saved {
+            self.states[place] = state;
         }
     }
 }

@@ -24,7 +24,7 @@
 //! let outcome = plan.decide(&[None, None], &[], Timestamp::from_micros(0));
 //! assert!(matches!(outcome.answers[0], Ok(Answer::Granted { .. })));
 //! assert!(matches!(&outcome.answers[1], Ok(Answer::Denied(denied)) if denied.limit == "total"));
-//! assert_eq!(outcome.changes[0].state.value, tollgate::Tokens::ONE);
+//! assert_eq!(outcome.changes[0].state.value.micros(), -1_000_000, "a row says what is used");
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 
@@ -174,26 +174,6 @@ impl Plan {
         let terms = item.target.terms;
         let proves = item.target.rows == 1 && !call.is_once() && !item.action.shadow && !item.target.is_free();
         proves.then(|| Need { balance: item.action.needs(&terms), terms })
-    }
-
-    /// What a missing row is inserted with, in micro-tokens, in the order of [`Plan::rows`].
-    ///
-    /// A settlement knows no capacity, and inserts the rows beside a wallet's only to keep the one lock order. They get
-    /// more than any capacity, which whoever reads them cuts: should one stay, it is a full row, as a missing one is.
-    #[must_use]
-    pub fn capacities(&self) -> Vec<i64> {
-        let mut capacities = vec![i64::MAX; self.rows.len()];
-        for Planned { call, places, .. } in &self.calls {
-            for (_, place) in call.charges().iter().zip(places).filter(|(charge, _)| charge.is_money()) {
-                capacities[*place] = 0;
-            }
-            for (target, place) in call.targets().zip(places) {
-                for shard in 0..target.rows {
-                    capacities[place + shard] = target.terms.shard(shard, target.rows).rest().micros();
-                }
-            }
-        }
-        capacities
     }
 
     /// Whether a missing row may have to be inserted.
@@ -374,6 +354,6 @@ impl Plan {
 impl Need {
     /// Whether a row is short of it at an instant.
     pub(crate) fn is_missed(&self, row: Option<&State>, now: Timestamp) -> bool {
-        row.is_some_and(|row| self.terms.refill(row, now).value < self.balance)
+        row.is_some_and(|row| self.terms.balance(row, now) < self.balance)
     }
 }

@@ -16,7 +16,7 @@ pub struct Settlement {
     pub observed_at: DateTime<Utc>,
     /// The rows that paid for what was used beyond a charge, before and after.
     #[serde(skip)]
-    pub(crate) overdrawn: Vec<(Charge, [State; 2])>,
+    pub(crate) overdrawn: Vec<(Charge, [Option<State>; 2])>,
 }
 
 impl Settlement {
@@ -32,7 +32,9 @@ impl Settlement {
         let of_limit = self.overdrawn.iter().filter(|(charge, _)| charge.limit == limit.name);
         let falls = of_limit.map(|(charge, rows)| {
             let terms = Terms::of(limit, &charge.key);
-            let [before, after] = rows.each_ref().map(|row| terms.refill(row, self.observed_at.into()).value);
+            let now = self.observed_at.into();
+            let left = |row: &Option<State>| terms.balance(row.as_ref().unwrap_or(&terms.full(now)), now);
+            let [before, after] = rows.each_ref().map(left);
             fell_below(limit, share, Some((before, after)))
         });
         falls.into_iter().try_fold(false, |crossed, falls| Ok(crossed | falls?))

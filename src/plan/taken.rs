@@ -29,7 +29,7 @@ impl Taken {
         charges: &mut Vec<Charge>,
     ) -> Tokens {
         let Target { limit, first, rows, terms, .. } = &item.target;
-        let (own, is_free) = (item.target.own_terms(), item.target.is_free());
+        let is_free = item.target.is_free();
         let mut charge = Charge {
             version: 0,
             storage: limit.storage,
@@ -60,11 +60,6 @@ impl Taken {
             let terms = terms.shard(*shard, *rows);
             (charge.shard, charge.cost, charge.refill) =
                 (first.after(*shard).shard, *taken, Tokens::from_micros(terms.rate));
-            // What is used beyond takes no less time to come back by the definition.
-            if let Some(own) = own.filter(|_| charge.kind != ChargeKind::Lease) {
-                charge.refill = charge.refill.min(Tokens::from_micros(own.shard(*shard, *rows).rate));
-                charge.period = charge.period.max(own.period);
-            }
             match charge.kind {
                 ChargeKind::Window => {
                     let until = terms.same_step_until(next, self.at);
@@ -75,7 +70,7 @@ impl Taken {
                     charge.lease = item.action.lease;
                     let ends_at = ready_at.after(terms.period);
                     charge.until = Some(ends_at);
-                    next.list.last_until(charge.lease, ends_at);
+                    next.lease_until(charge.lease, ends_at);
                 }
                 ChargeKind::Bucket | ChargeKind::Wallet | ChargeKind::Free => {}
             }

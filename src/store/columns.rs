@@ -1,6 +1,4 @@
-use sqlx::postgres::types::PgInterval;
-
-use crate::algebra::{Flow, FullAt, Timestamp};
+use crate::algebra::{Flow, Timestamp};
 use crate::plan::{Change, Need, Row};
 
 /// Rows as the arrays that statements bind.
@@ -22,9 +20,7 @@ impl<'r> Columns<'r> {
 pub(super) struct Values {
     pub(super) amounts: Vec<i64>,
     pub(super) instants: Vec<Timestamp>,
-    /// When each row will be full; `None` where that is not known, but how much later than by now.
-    pub(super) full_at: Vec<Option<Timestamp>>,
-    pub(super) later: Vec<PgInterval>,
+    pub(super) full_at: Vec<Timestamp>,
     pub(super) lists: Slices,
 }
 
@@ -42,8 +38,7 @@ impl Values {
         Self {
             amounts: changes.clone().map(|change| change.state.value.micros()).collect(),
             instants: changes.clone().map(|change| change.state.ts).collect(),
-            full_at: changes.clone().map(|change| full_at(change).0).collect(),
-            later: changes.clone().map(|change| full_at(change).1).collect(),
+            full_at: changes.clone().map(|change| change.state.full_at).collect(),
             lists: Slices::of(changes),
         }
     }
@@ -68,8 +63,8 @@ impl Slices {
 /// Only a hint: it decides whether a row is locked, never whether a call is granted.
 #[derive(Default)]
 pub(super) struct Hint {
-    /// In micro-tokens; `None` for no hint.
-    pub(super) balance: Option<i64>,
+    /// In micro-tokens, counted from a full row; `None` for no hint.
+    pub(super) value: Option<i64>,
     /// Micro-tokens per period.
     pub(super) rate: f64,
     /// In seconds.
@@ -86,7 +81,7 @@ impl Hint {
             return Self { period: 1.0, ..Self::default() };
         };
         Self {
-            balance: Some(balance.micros()),
+            value: Some(balance.micros().saturating_sub(terms.top())),
             rate: if terms.flow.counts() { 0.0 } else { float(terms.rate) },
             // Of a wallet, which has none, any will do.
             period: seconds(terms.period.max(1)),
@@ -97,16 +92,6 @@ impl Hint {
                 Flow::Grid { phase: start } | Flow::Named { start, .. } => Some(seconds(start)),
             },
         }
-    }
-}
-
-/// When a row will be full: an instant, or how much later than by now.
-fn full_at(change: &Change) -> (Option<Timestamp>, PgInterval) {
-    let later = |microseconds| PgInterval { months: 0, days: 0, microseconds };
-    match change.full_at {
-        FullAt::At(instant) => (Some(instant), later(0)),
-        FullAt::Keep => (None, later(0)),
-        FullAt::Later(micros) => (None, later(micros)),
     }
 }
 

@@ -16,8 +16,7 @@ pub(crate) struct Found {
     pub(crate) locked: bool,
     /// The state of each row, `None` where it is missing.
     pub(crate) states: Vec<Option<State>>,
-    /// The places of the rows that were missing and are inserted as full ones. Until they are written they count as
-    /// missing.
+    /// The places of the rows that were missing and are inserted. Until they are written they count as missing.
     pub(crate) inserted: Vec<usize>,
     /// The version of each row that was read without a lock.
     pub(super) versions: Vec<Option<Version>>,
@@ -57,7 +56,7 @@ impl Found {
     /// Reads what a statement returns that locks one row, or finds none.
     pub(super) fn at_most_one(rows: &[PgRow]) -> Result<Option<Self>, sqlx::Error> {
         let Some(row) = rows.first() else { return Ok(None) };
-        let found = state(row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
+        let found = state(row.try_get(3)?, row.try_get(4)?, row.try_get(5)?, row.try_get(6)?);
         Ok(Some(Self {
             now: row.try_get(0)?,
             xid: row.try_get(1)?,
@@ -73,11 +72,12 @@ impl Found {
         let mut found = Self { now: row.try_get(0)?, xid: row.try_get(1)?, states: vec![None; asked], ..Self::none() };
         let numbers: Option<Vec<i32>> = row.try_get(2)?;
         let (values, instants): (Option<Vec<i64>>, Option<Vec<Stored>>) = (row.try_get(3)?, row.try_get(4)?);
-        let lists: Option<Vec<Option<String>>> = row.try_get(5)?;
-        let states = values.into_iter().flatten().zip(instants.into_iter().flatten()).zip(lists.into_iter().flatten());
-        for (number, ((value, ts), list)) in numbers.into_iter().flatten().zip(states) {
+        let (full_at, lists): (Option<Vec<Stored>>, Option<Vec<Option<String>>>) = (row.try_get(5)?, row.try_get(6)?);
+        let instants = instants.into_iter().flatten().zip(full_at.into_iter().flatten());
+        let states = values.into_iter().flatten().zip(instants).zip(lists.into_iter().flatten());
+        for (number, ((value, (ts, full_at)), list)) in numbers.into_iter().flatten().zip(states) {
             let place = index(number)?;
-            found.states[place] = state(Some(value), Some(ts), list).map_err(corrupt(place))?;
+            found.states[place] = state(Some(value), Some(ts), Some(full_at), list).map_err(corrupt(place))?;
         }
         Ok(found)
     }
@@ -85,7 +85,7 @@ impl Found {
     /// Reads what `claim` returns: the same, and the numbers of the rows that it inserted.
     pub(super) fn claimed(rows: &[PgRow], asked: usize) -> Result<Self, sqlx::Error> {
         let found = Self::locked(rows, asked)?;
-        let inserted: Option<Vec<i32>> = rows[0].try_get(6)?;
+        let inserted: Option<Vec<i32>> = rows[0].try_get(7)?;
         Ok(Self { inserted: inserted.into_iter().flatten().map(index).collect::<Result<_, _>>()?, ..found })
     }
 
@@ -93,10 +93,11 @@ impl Found {
     pub(super) fn peeked(rows: &[PgRow]) -> Result<Self, sqlx::Error> {
         let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
         let (values, instants): (Vec<Option<i64>>, Vec<Option<Stored>>) = (row.try_get(1)?, row.try_get(2)?);
-        let (tids, xmins): (Vec<Option<String>>, Vec<Option<String>>) = (row.try_get(3)?, row.try_get(4)?);
-        let lists: Vec<Option<String>> = row.try_get(5)?;
-        let states = values.into_iter().zip(instants).zip(lists).enumerate();
-        let state = |(place, ((value, ts), list))| state(value, ts, list).map_err(corrupt(place));
+        let full_at: Vec<Option<Stored>> = row.try_get(3)?;
+        let (tids, xmins): (Vec<Option<String>>, Vec<Option<String>>) = (row.try_get(4)?, row.try_get(5)?);
+        let lists: Vec<Option<String>> = row.try_get(6)?;
+        let states = values.into_iter().zip(instants.into_iter().zip(full_at)).zip(lists).enumerate();
+        let state = |(place, ((value, (ts, full_at)), list))| state(value, ts, full_at, list).map_err(corrupt(place));
         let version = |(tid, xmin): (Option<String>, Option<String>)| Some(Version { tid: tid?, xmin: xmin? });
         Ok(Self {
             now: row.try_get(0)?,
@@ -116,13 +117,18 @@ pub(super) fn index(number: i32) -> Result<usize, sqlx::Error> {
 
 /// The state of a row, or what is wrong with it; `None` where it is missing. Lists come as text: PostgreSQL gathers no
 /// arrays of different lengths.
-fn state(value: Option<i64>, ts: Option<Stored>, list: Option<String>) -> Result<Option<State>, &'static str> {
-    let (Some(value), Some(ts)) = (value, ts) else { return Ok(None) };
+fn state(
+    value: Option<i64>,
+    ts: Option<Stored>,
+    full_at: Option<Stored>,
+    list: Option<String>,
+) -> Result<Option<State>, &'static str> {
+    let (Some(value), Some(ts), Some(full_at)) = (value, ts, full_at) else { return Ok(None) };
     let list = match list {
         Some(text) => List::from_text(&text).ok_or("its list cannot be read")?,
         None => List::None,
     };
-    Ok(Some(State { value: Tokens::from_micros(value), ts: ts.instant()?, list }))
+    Ok(Some(State { value: Tokens::from_micros(value), ts: ts.instant()?, full_at: full_at.nearest(), list }))
 }
 
 fn corrupt(place: usize) -> impl Fn(&'static str) -> sqlx::Error {

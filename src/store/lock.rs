@@ -22,7 +22,7 @@ impl Store<'_> {
         {
             return Ok(found);
         }
-        let Hint { balance, rate, period, stepped, phase } = Hint::of(need);
+        let Hint { value, rate, period, stepped, phase } = Hint::of(need);
         let at = self.at;
         let rows = fetch!(
             self,
@@ -33,7 +33,7 @@ impl Store<'_> {
             row.name(),
             row.key().as_str(),
             columns::shard(row),
-            balance as Option<i64>,
+            value as Option<i64>,
             rate,
             period,
             stepped,
@@ -86,20 +86,20 @@ impl Store<'_> {
         );
         let read = |locked: Vec<PgRow>| {
             let Some(found) = Found::at_most_one(&locked)? else { return Ok(None) };
-            Ok(Some((index(locked[0].try_get(6)?)?, found)))
+            Ok(Some((index(locked[0].try_get(7)?)?, found)))
         };
         locked.and_then(read).map_err(failed(Step::Lock, rows[0]))
     }
 
-    /// Inserts the missing ones of some rows, given in lock order, as full ones, and locks and reads the others.
-    pub(crate) async fn claim(&mut self, rows: &[Row], capacities: &[i64]) -> Result<Found, Error> {
+    /// Inserts the missing ones of some rows, given in lock order, and locks and reads the others.
+    pub(crate) async fn claim(&mut self, rows: &[Row]) -> Result<Found, Error> {
         if self.backend.parts.is_distributed() {
             // Citus takes no insert inside of a CTE.
-            let inserted = self.place(rows, capacities).await?;
+            let inserted = self.place(rows).await?;
             return self.lock_beside(rows, inserted).await;
         }
         let mut found = Found::none();
-        for (piece, capacities) in with_capacities(rows, capacities) {
+        for piece in by_table_and_part(rows) {
             let Columns { names, keys, shards } = Columns::of(piece);
             let at = self.at;
             let claimed = fetch!(
@@ -111,7 +111,6 @@ impl Store<'_> {
                 &names as &[&str],
                 &keys as &[&str],
                 &shards,
-                capacities,
                 at as Option<Timestamp>
             );
             let claimed = claimed.and_then(|rows| Found::claimed(&rows, piece.len()));
@@ -135,9 +134,9 @@ impl Store<'_> {
 
     /// Inserts the missing ones of some rows, given in lock order, and locks the others; the places of those that it
     /// inserted.
-    async fn place(&mut self, rows: &[Row], capacities: &[i64]) -> Result<Vec<usize>, Error> {
+    async fn place(&mut self, rows: &[Row]) -> Result<Vec<usize>, Error> {
         let (mut placed, mut before) = (Vec::new(), 0);
-        for (piece, capacities) in with_capacities(rows, capacities) {
+        for piece in by_table_and_part(rows) {
             let Columns { names, keys, shards } = Columns::of(piece);
             let at = self.at;
             let inserted = fetch!(
@@ -149,7 +148,6 @@ impl Store<'_> {
                 &names as &[&str],
                 &keys as &[&str],
                 &shards,
-                capacities,
                 at as Option<Timestamp>
             );
             for inserted in inserted.map_err(failed(Step::Insert, &piece[0]))? {
@@ -225,15 +223,6 @@ impl Store<'_> {
         }
         Ok(())
     }
-}
-
-/// The rows that one statement takes, and their capacities, statement by statement.
-fn with_capacities<'r>(rows: &'r [Row], mut capacities: &'r [i64]) -> impl Iterator<Item = (&'r [Row], &'r [i64])> {
-    by_table_and_part(rows).map(move |piece| {
-        let (own, rest) = capacities.split_at(piece.len());
-        capacities = rest;
-        (piece, own)
-    })
 }
 
 /// A lock that took longer may have been waited for.

@@ -6,7 +6,7 @@ use super::calls::CallColumns;
 use super::columns::{self, Columns, Values};
 use super::fault::{failed, unwritten};
 use super::{Store, by_table_and_part};
-use crate::algebra::{FullAt, State, Timestamp};
+use crate::algebra::{State, Timestamp};
 use crate::call_name::CallName;
 use crate::error::{Error, Step};
 use crate::limit::Storage;
@@ -26,9 +26,7 @@ impl Store<'_> {
             rest = later;
             let written = match changes {
                 [] => continue,
-                [Change { row, state, full_at: FullAt::At(full_at) }] => {
-                    self.save_one(&rows[*row], state, *full_at, xid).await
-                }
+                [Change { row, state }] => self.save_one(&rows[*row], state, xid).await,
                 _ => self.save_rows(rows, changes, xid).await,
             };
             if written.map_err(failed(Step::Save, &piece[0]))? != changes.len() {
@@ -64,14 +62,8 @@ impl Store<'_> {
         Ok(())
     }
 
-    /// Of a row whose new `full_at` is known: Citus adds nothing to a column in a statement about one row.
-    async fn save_one(
-        &mut self,
-        row: &Row,
-        state: &State,
-        full_at: Timestamp,
-        xid: Option<i64>,
-    ) -> Result<usize, sqlx::Error> {
+    /// How many rows were written.
+    async fn save_one(&mut self, row: &Row, state: &State, xid: Option<i64>) -> Result<usize, sqlx::Error> {
         let rows = fetch!(
             self,
             row.storage(),
@@ -83,14 +75,14 @@ impl Store<'_> {
             columns::shard(row),
             state.value.micros(),
             state.ts as Timestamp,
-            full_at as Timestamp,
+            state.full_at as Timestamp,
             xid as Option<i64>,
             state.list.to_column() as Option<Vec<i64>>
         );
         Ok(rows?.len())
     }
 
-    /// How many rows were written.
+    /// The same.
     async fn save_rows(&mut self, rows: &[Row], changes: &[Change], xid: Option<i64>) -> Result<usize, sqlx::Error> {
         let of = |table| changes.iter().filter(move |change| rows[change.row].storage() == table);
         let columns = |table| Columns::of(of(table).map(|change| &rows[change.row]));
@@ -106,22 +98,20 @@ impl Store<'_> {
                 &ephemeral.shards,
                 &ephemeral_values.amounts,
                 &ephemeral_values.instants as &[Timestamp],
-                &ephemeral_values.full_at as &[Option<Timestamp>],
+                &ephemeral_values.full_at as &[Timestamp],
                 &durable.names as &[&str],
                 &durable.keys as &[&str],
                 &durable.shards,
                 &durable_values.amounts,
                 &durable_values.instants as &[Timestamp],
-                &durable_values.full_at as &[Option<Timestamp>],
+                &durable_values.full_at as &[Timestamp],
                 xid as Option<i64>,
                 &ephemeral_values.lists.numbers,
                 &ephemeral_values.lists.firsts as &[Option<i32>],
                 &ephemeral_values.lists.lasts as &[Option<i32>],
                 &durable_values.lists.numbers,
                 &durable_values.lists.firsts as &[Option<i32>],
-                &durable_values.lists.lasts as &[Option<i32>],
-                &ephemeral_values.later,
-                &durable_values.later
+                &durable_values.lists.lasts as &[Option<i32>]
             ))
             .await?;
         let written: i64 = written.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)?;
@@ -157,13 +147,13 @@ impl Store<'_> {
                 &ephemeral.shards,
                 &ephemeral_values.amounts,
                 &ephemeral_values.instants as &[Timestamp],
-                &ephemeral_values.full_at as &[Option<Timestamp>],
+                &ephemeral_values.full_at as &[Timestamp],
                 &durable.names as &[&str],
                 &durable.keys as &[&str],
                 &durable.shards,
                 &durable_values.amounts,
                 &durable_values.instants as &[Timestamp],
-                &durable_values.full_at as &[Option<Timestamp>],
+                &durable_values.full_at as &[Timestamp],
                 xid as Option<i64>,
                 &ephemeral_values.lists.numbers,
                 &ephemeral_values.lists.firsts as &[Option<i32>],
@@ -171,8 +161,6 @@ impl Store<'_> {
                 &durable_values.lists.numbers,
                 &durable_values.lists.firsts as &[Option<i32>],
                 &durable_values.lists.lasts as &[Option<i32>],
-                &ephemeral_values.later,
-                &durable_values.later,
                 &limits as &[&str],
                 &keys as &[&str],
                 &ids as &[&str],

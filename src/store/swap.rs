@@ -11,7 +11,7 @@ use super::columns::{self, Columns, Values};
 use super::fault::{failed, failed_among};
 use super::found::{Found, Version};
 use super::{Store, by_table_and_part};
-use crate::algebra::{FullAt, List, Timestamp};
+use crate::algebra::{List, Timestamp};
 use crate::error::{Error, Step};
 use crate::plan::{CallChange, Change, Row};
 use crate::stored_call::CallRow;
@@ -67,7 +67,7 @@ impl Store<'_> {
         let groups: Vec<_> = swap.rows.iter().map(|row| number(row.group)).collect();
         let has_none = |Grouped { change, .. }: &Grouped<&Change>| {
             let was_none = found.states[change.row].as_ref().is_none_or(|state| state.list == List::None);
-            was_none && change.state.list == List::None && matches!(change.full_at, FullAt::At(_))
+            was_none && change.state.list == List::None
         };
         let each_stands_alone = groups.windows(2).all(|pair| pair[0] != pair[1]);
         let first = &rows[swap.first()];
@@ -103,7 +103,7 @@ impl Store<'_> {
             &xmins as &[&str],
             &amounts,
             &instants as &[Timestamp],
-            &full_at as &[Option<Timestamp>],
+            &full_at as &[Timestamp],
             groups
         )
     }
@@ -117,7 +117,7 @@ impl Store<'_> {
         groups: &[i32],
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
-        let Values { amounts, instants, full_at, later, lists } = Values::of(swap.rows.iter().map(|row| row.change));
+        let Values { amounts, instants, full_at, lists } = Values::of(swap.rows.iter().map(|row| row.change));
         let sizes = groups.chunk_by(i32::eq).flat_map(|group| iter::repeat_n(count(group.len()), group.len()));
         let sizes: Vec<_> = sizes.collect();
         fetch!(
@@ -130,13 +130,12 @@ impl Store<'_> {
             &xmins as &[&str],
             &amounts,
             &instants as &[Timestamp],
-            &full_at as &[Option<Timestamp>],
+            &full_at as &[Timestamp],
             groups,
             &sizes,
             &lists.numbers,
             &lists.firsts as &[Option<i32>],
-            &lists.lasts as &[Option<i32>],
-            &later
+            &lists.lasts as &[Option<i32>]
         )
     }
 
@@ -150,7 +149,7 @@ impl Store<'_> {
         groups: &[i32],
     ) -> Result<Vec<PgRow>, sqlx::Error> {
         let (tids, xmins) = versions(swap.rows.iter().map(|row| found.versions[row.change.row].as_ref()));
-        let Values { amounts, instants, full_at, later, lists } = Values::of(swap.rows.iter().map(|row| row.change));
+        let Values { amounts, instants, full_at, lists } = Values::of(swap.rows.iter().map(|row| row.change));
         let (new, used): (Vec<_>, Vec<_>) = swap.calls.iter().partition(|call| call.change.row().is_some());
         let of_used: Vec<_> = used.iter().map(|call: &&Grouped<_>| number(call.group)).collect();
         let used = CallColumns::of(used.iter().filter_map(|call| known[call.change.name()].as_ref()));
@@ -172,8 +171,7 @@ impl Store<'_> {
             &xmins as &[&str],
             &amounts,
             &instants as &[Timestamp],
-            &full_at as &[Option<Timestamp>],
-            &later,
+            &full_at as &[Timestamp],
             groups,
             &lists.numbers,
             &lists.firsts as &[Option<i32>],

@@ -8,12 +8,11 @@ use sqlx::{Row as _, query_file};
 
 use super::fault::table_of;
 use super::{Store, unswept};
-use crate::algebra::{State, Timestamp};
+use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::Storage;
-use crate::tokens::Tokens;
 
-/// Rows that have been full for a margin by the definition that wrote each, in the order of their places.
+/// Rows that have been full for a margin, in the order of their places.
 #[derive(Debug)]
 pub(crate) struct FullRows {
     /// The clock, read after the snapshot.
@@ -23,16 +22,12 @@ pub(crate) struct FullRows {
     pub(crate) rows: Vec<FullRow>,
 }
 
-/// A row that has been full for a margin by the definition that wrote it.
+/// A row that has been full for a margin.
 #[derive(Debug)]
 pub(crate) struct FullRow {
     pub(crate) place: Place,
     /// The transaction that wrote this version of it.
     version: String,
-    pub(crate) name: String,
-    pub(crate) key: String,
-    pub(crate) shard: i16,
-    pub(crate) state: State,
 }
 
 /// Where a row lies: PostgreSQL's `ctid`.
@@ -64,8 +59,7 @@ impl Store<'_> {
         Ok(deleted.len() as u64)
     }
 
-    /// The first rows between two places that have been full for a margin by the definition that wrote each. Locks
-    /// none.
+    /// The first rows between two places that have been full for a margin. Locks none.
     pub(crate) async fn find_full(
         &mut self,
         table: Storage,
@@ -116,18 +110,12 @@ impl FullRows {
         let places: Option<Vec<String>> = row.try_get(2)?;
         let Some(places) = places else { return Ok(Self { now, alone, rows: Vec::new() }) };
         let versions: Vec<String> = row.try_get(3)?;
-        let (names, keys): (Vec<String>, Vec<String>) = (row.try_get(4)?, row.try_get(5)?);
-        let (shards, values): (Vec<i16>, Vec<i64>) = (row.try_get(6)?, row.try_get(7)?);
-        let instants: Vec<Timestamp> = row.try_get(8)?;
-        let versions = places.into_iter().zip(versions);
-        let states = values.into_iter().map(Tokens::from_micros).zip(instants).map(|(value, ts)| State::new(value, ts));
-        let rows = (versions.zip(names).zip(keys).zip(shards).zip(states))
-            .map(|(((((place, version), name), key), shard), state)| {
-                let place =
-                    Place::parse(&place).ok_or_else(|| sqlx::Error::Decode("a place was sent as no pair".into()))?;
-                Ok(FullRow { place, version, name, key, shard, state })
-            })
-            .collect::<Result<_, sqlx::Error>>()?;
+        let row = |(place, version): (String, String)| {
+            let place =
+                Place::parse(&place).ok_or_else(|| sqlx::Error::Decode("a place was sent as no pair".into()))?;
+            Ok(FullRow { place, version })
+        };
+        let rows = places.into_iter().zip(versions).map(row).collect::<Result<_, sqlx::Error>>()?;
         Ok(Self { now, alone, rows })
     }
 }

@@ -40,12 +40,13 @@ impl Decode<'_, Postgres> for Timestamp {
 pub(super) struct Stored(i64);
 
 impl Stored {
-    /// What only PostgreSQL can hold, from the year 262143 on, is cut to the last instant.
     pub(super) fn instant(self) -> Result<Timestamp, &'static str> {
-        match self.0 {
-            i64::MIN | i64::MAX => Err("its instant is infinite"),
-            micros => Ok(Timestamp::from_micros(micros.saturating_add(EPOCH_2000))),
-        }
+        if matches!(self.0, i64::MIN | i64::MAX) { Err("its instant is infinite") } else { Ok(self.nearest()) }
+    }
+
+    /// What only PostgreSQL can hold is cut to the last instant: what lies behind the year 262142, and infinity.
+    pub(super) fn nearest(self) -> Timestamp {
+        Timestamp::from_micros(self.0.saturating_add(EPOCH_2000))
     }
 }
 

@@ -1,4 +1,3 @@
-mod known;
 mod pass;
 mod reaper;
 mod task;
@@ -16,7 +15,6 @@ use crate::error::Error;
 use crate::limit::{Limit, Storage};
 use crate::parts::Parts;
 use crate::store::Backend;
-use known::Known;
 pub use pass::{SweepPass, Swept};
 pub(crate) use reaper::Reaper;
 pub use task::Sweeping;
@@ -47,18 +45,10 @@ use watch::Watch;
 ///
 /// # When a row goes
 ///
-/// Each row holds the instant at which it is full by the definition that wrote it. If the sweeper [knows](Self::knows)
-/// the limit, it computes the instant anew. The row goes when a [margin](Self::margin) has passed since the later of
-/// the two. So no debt is forgiven, a lowered rate or a raised capacity is seen, and no later decision changes (a grid
-/// that counts from the first use may start anew, later and never earlier).
-///
-/// A row of a key that operators have given other numbers ([`Overrides`](crate::Overrides)) goes when it is full by
-/// these, too. They are read with each step. Where the sweeper does not know the limit, such a row stays as long as
-/// they count. What was written under them is full by the definition as well before it goes.
-///
-/// While two definitions of one limit are live, during a rolling deploy, let the sweeper know both. Or let it know
-/// neither, with a margin in which the larger one fills up. A row that is full under the smaller definition only would
-/// come back full under the larger.
+/// Each row holds the instant from which on everybody reads it as a missing one, whatever definition or override
+/// counts by then. The row goes when a [margin](Self::margin) has passed since. So no debt is forgiven, and no later
+/// decision changes. Only the grid of a stepped bucket, which counts from the first use, may start anew, later and
+/// never earlier.
 ///
 /// # Steps of the clock
 ///
@@ -75,12 +65,10 @@ use watch::Watch;
 /// # Example
 ///
 /// ```
-/// use tollgate::{Limit, MINUTE, Sweeper};
-///
-/// const SEND_MESSAGE: Limit = Limit::token_bucket("send_message", 10, MINUTE).capacity(20);
+/// use tollgate::{MINUTE, Sweeper};
 ///
 /// async fn serve(pool: sqlx::PgPool) {
-///     let sweeping = Sweeper::new().knows([SEND_MESSAGE]).spawn(pool, MINUTE);
+///     let sweeping = Sweeper::new().spawn(pool, MINUTE);
 ///     // … until the service is to end:
 ///     let swept = sweeping.stop().await;
 ///     println!("{} rows were swept", swept.rows());
@@ -90,7 +78,7 @@ use watch::Watch;
 #[derive(Clone, Debug)]
 #[must_use = "a sweeper deletes nothing until it is asked"]
 pub struct Sweeper {
-    known: Known,
+    margin: Duration,
     tables: Vec<Storage>,
     /// Whether it sees to calls, too.
     forgets: bool,
@@ -105,10 +93,10 @@ pub struct Sweeper {
 }
 
 impl Sweeper {
-    /// A sweeper of all tables, by the database's clock, that knows no limit.
+    /// A sweeper of all tables, by the database's clock.
     pub fn new() -> Self {
         Self {
-            known: Known::default(),
+            margin: MARGIN,
             tables: vec![Storage::Ephemeral, Storage::Durable],
             forgets: true,
             batch: 500,
@@ -121,21 +109,12 @@ impl Sweeper {
         }
     }
 
-    /// Adds limits that the sweeper knows. It may know several definitions of one name: a row is full when each says
-    /// so.
-    pub fn knows(mut self, limits: impl IntoIterator<Item = Limit>) -> Self {
-        self.known.add(limits);
-        self
-    }
-
     /// How long a row stays once it is full; ten minutes by default, in whole microseconds, at most
     /// [`Limit::MAX_PERIOD`].
     ///
-    /// The margin makes up for a database clock that steps back by so much. For limits that the sweeper does not
-    /// [know](Self::knows), it also makes up for a definition that takes so much longer to fill up. Zero makes up for
-    /// neither.
+    /// The margin makes up for a database clock that steps back by so much.
     pub fn margin(mut self, margin: Duration) -> Self {
-        self.known.margin = margin.min(Limit::MAX_PERIOD);
+        self.margin = margin.min(Limit::MAX_PERIOD);
         self
     }
 
@@ -252,6 +231,9 @@ impl Default for Sweeper {
         Self::new()
     }
 }
+
+/// So far may the database's clock step back.
+const MARGIN: Duration = Duration::from_mins(10);
 
 /// How often, and after how long, calls whose rows somebody held are looked for again.
 const TRIES: u32 = 10;

@@ -15,7 +15,6 @@ use super::walk::Walk;
 use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::Storage;
-use crate::store::overrides::Numbers;
 use crate::store::{FullRow, FullRows, Place, Store, table_of, unreaped, unswept};
 
 /// One walk over the tables, made step by step; from [`Sweeper::pass`].
@@ -30,7 +29,6 @@ pub struct SweepPass {
     walks: Option<Vec<(Storage, Walk)>>,
     /// Through the table of calls, behind the others.
     calls: Option<Walk>,
-    said: Numbers,
     swept: Swept,
     rest: Duration,
 }
@@ -47,8 +45,6 @@ pub struct Swept {
     pub calls: u64,
     /// Calls that had lapsed, whose charges were given back; in a dry run none.
     pub lapsed: u64,
-    /// Rows that are full for the margin by the definition that wrote them, and not under all that the sweeper knows.
-    pub kept: u64,
     /// Rows that somebody held or changed in between; another sweep will see them.
     pub missed: u64,
     /// Statements that deleted.
@@ -75,13 +71,11 @@ impl Swept {
 
     /// Adds what a further sweep did.
     pub(super) fn add(&mut self, more: Self) {
-        let Self { ephemeral, durable, calls, lapsed, kept, missed, batches, pages, yielded, clock_stepped, shut_out } =
-            more;
+        let Self { ephemeral, durable, calls, lapsed, missed, batches, pages, yielded, clock_stepped, shut_out } = more;
         self.ephemeral += ephemeral;
         self.durable += durable;
         self.calls += calls;
         self.lapsed += lapsed;
-        self.kept += kept;
         self.missed += missed;
         self.batches += batches;
         self.pages += pages;
@@ -93,15 +87,7 @@ impl Swept {
 
 impl SweepPass {
     pub(super) fn new(sweeper: Sweeper, pool: PgPool) -> Self {
-        Self {
-            sweeper,
-            pool,
-            walks: None,
-            calls: None,
-            said: Numbers::default(),
-            swept: Swept::default(),
-            rest: Duration::ZERO,
-        }
+        Self { sweeper, pool, walks: None, calls: None, swept: Swept::default(), rest: Duration::ZERO }
     }
 
     /// Rests, then looks at some pages and deletes what is full in them, over a connection that goes back to the pool;
@@ -141,13 +127,13 @@ impl SweepPass {
         }
         let Some((table, range)) = self.next() else { return self.forget_calls(began).await };
         let mut conn = self.pool.acquire().await.map_err(|source| unswept(table_of(table), source))?;
-        let Sweeper { batch, known, .. } = &self.sweeper;
-        let found = self.store(&mut conn).find_full(table, range, *batch, known.margin).await?;
+        let Sweeper { batch, margin, .. } = self.sweeper;
+        let found = self.store(&mut conn).find_full(table, range, batch, margin).await?;
         self.note(&found);
         if self.swept.clock_stepped || self.swept.yielded {
             return Ok(false);
         }
-        self.clear(&mut conn, table, found).await?;
+        self.clear(&mut conn, table, &found.rows).await?;
         self.rest = rest_after(began.elapsed(), self.sweeper.share);
         Ok(self.next().is_some() || self.calls.is_some())
     }
@@ -157,7 +143,7 @@ impl SweepPass {
         let Some(range) = self.calls.as_ref().and_then(Walk::next) else { return Ok(false) };
         if self.sweeper.deletes {
             let mut conn = self.pool.acquire().await.map_err(unreaped)?;
-            self.swept.calls += self.store(&mut conn).forget_calls(range, self.sweeper.known.margin).await?;
+            self.swept.calls += self.store(&mut conn).forget_calls(range, self.sweeper.margin).await?;
         }
         let calls = self.calls.as_mut().expect("the line above has asked it");
         let before = calls.done();
@@ -169,10 +155,10 @@ impl SweepPass {
 
     /// Notes whether to go by the instant at which rows were found, and whether they were left to another sweeper.
     fn note(&mut self, found: &FullRows) {
-        let Sweeper { at, trusting, watch, known, .. } = &self.sweeper;
+        let Sweeper { at, trusting, watch, margin, .. } = &self.sweeper;
         let shown = if *trusting { found.now } else { this_machine() };
         let mut watch = watch.lock().unwrap_or_else(PoisonError::into_inner);
-        self.swept.clock_stepped = at.is_none() && !watch.trusts(found.now, Instant::now(), shown, known.margin);
+        self.swept.clock_stepped = at.is_none() && !watch.trusts(found.now, Instant::now(), shown, *margin);
         self.swept.yielded = !found.alone;
         self.swept.shut_out = watch.is_shut_out(found.alone);
     }
@@ -196,25 +182,15 @@ impl SweepPass {
     }
 
     /// Deletes what may go of what was found, and goes on.
-    async fn clear(&mut self, conn: &mut PgConnection, table: Storage, found: FullRows) -> Result<(), Error> {
-        let FullRows { now, rows, .. } = found;
+    async fn clear(&mut self, conn: &mut PgConnection, table: Storage, rows: &[FullRow]) -> Result<(), Error> {
         // Where there may be more than was asked for, the next step goes on behind the last.
         let last = rows.last().map(|row| row.place).filter(|_| rows.len() >= self.sweeper.batch as usize);
-        let seen = rows.len() as u64;
-        if !rows.is_empty() {
-            // After the rows: who overrides from here on finds the key as a sweep before it leaves it.
-            let said = self.said.refresh(conn).await;
-            said.map_err(|source| unswept("tollgate.overrides", source))?;
-        }
-        let (known, said) = (&self.sweeper.known, &self.said);
-        let full: Vec<_> = rows.into_iter().filter(|row| known.agrees(table, row, now, said)).collect();
-        let gone = self.delete(conn, table, &full).await?;
+        let gone = self.delete(conn, table, rows).await?;
         match table {
             Storage::Ephemeral => self.swept.ephemeral += gone,
             Storage::Durable => self.swept.durable += gone,
         }
-        self.swept.kept += seen - full.len() as u64;
-        self.swept.missed += (full.len() as u64).saturating_sub(gone);
+        self.swept.missed += (rows.len() as u64).saturating_sub(gone);
         self.advance(table, last);
         Ok(())
     }

@@ -94,8 +94,8 @@ async fn walk(pass: &mut SweepPass, stopped: &mut oneshot::Receiver<()>) -> Resu
 }
 
 fn tell(swept: Swept, error: Option<&Error>) {
-    let Swept { ephemeral, durable, kept, missed, yielded, clock_stepped, shut_out, .. } = swept;
-    tracing::debug!(ephemeral, durable, kept, missed, yielded, clock_stepped, shut_out, "swept");
+    let Swept { ephemeral, durable, missed, yielded, clock_stepped, shut_out, .. } = swept;
+    tracing::debug!(ephemeral, durable, missed, yielded, clock_stepped, shut_out, "swept");
     if let Some(error) = error {
         tracing::warn!(error = %chain(error), "a sweep ended early");
     }

@@ -128,13 +128,13 @@ async fn any_text_is_a_key_of_its_own() {
         let mut stored: Vec<(String, Tokens)> = stored.map(|row| (row.key, row.value)).collect();
         let mut expected: Vec<(String, Tokens)> = (1_u32..)
             .zip(&grant.receipt.charges)
-            .map(|(cost, charge)| (charge.key.as_str().to_owned(), Tokens::new(999 - cost)))
+            .map(|(cost, charge)| (charge.key.as_str().to_owned(), used(cost + 1)))
             .collect();
         stored.sort();
         expected.sort();
         assert_eq!(stored, expected);
         for (cost, text) in (1_u32..).zip(&texts) {
-            assert_eq!(teller.balance(0.0, limit.key(text)).await.value, Tokens::new(999 - cost), "{text:?}");
+            assert_eq!(teller.balance(0.0, limit.key(text)).await.remaining, Tokens::new(999 - cost), "{text:?}");
         }
     }
 }
@@ -152,7 +152,7 @@ async fn the_longest_keys_are_stored_whole() {
             assert!(matches!(error, Error::Key { .. }), "{error:?}");
         }
         let stored = teller.rows().await;
-        assert!(stored.iter().all(|row| row.key.len() == 512 && row.value == tokens(8)), "{stored:?}");
+        assert!(stored.iter().all(|row| row.key.len() == 512 && row.value == tokens(-2)), "{stored:?}");
     }
 }
 
@@ -189,7 +189,7 @@ async fn any_text_is_a_limit_of_its_own() {
             left(teller.consume(0.0, named(text).key("k").cost(cost)).await);
         }
         let stored: Vec<_> = teller.rows().await.into_iter().filter(|row| row.storage == storage).collect();
-        let expected: Vec<_> = (1_u32..).zip(&texts).map(|(cost, text)| (text, Tokens::new(1_000 - cost))).collect();
+        let expected: Vec<_> = (1_u32..).zip(&texts).map(|(cost, text)| (text, used(cost))).collect();
         assert_eq!(stored.iter().map(|row| (&row.name, row.value)).collect::<Vec<_>>(), expected, "sorted alike, too");
     }
 }
@@ -282,7 +282,9 @@ async fn extreme_limits_are_decided_like_any_other() {
         }
         assert_eq!(teller.credit(0.0, ask()).await, all);
         let _ = teller.debit(0.0, ask()).await;
-        let _ = teller.debit(0.0, ask()).await;
+        // Twice the largest amount does not fit into a row.
+        let twice = LIMITER.at(second(0.0)).debit(&mut teller.tx, ask()).await;
+        assert!(matches!(twice, Err(Error::DebtTooDeep { .. })) == (all == Tokens::MAX), "{twice:?}");
         assert_eq!(teller.reset(0.0, ask()).await, all);
     }
     let deep = Limit::token_bucket("deep", 1, Limit::MAX_PERIOD).unbounded_reservations();
@@ -317,11 +319,16 @@ async fn the_far_ends_of_time_are_instants_like_any_other() {
             assert_eq!(grant.remaining, Tokens::ZERO, "{} at {at}", limit.name());
             let denied = limiter.consume(&mut teller.tx, ask()).await.unwrap().denied().unwrap();
             assert!(denied.retry_at.is_none_or(|retry_at| retry_at >= denied.decided_at));
-            assert_eq!(limiter.balance(&mut teller.tx, ask()).await.unwrap().value, Tokens::ZERO);
+            assert_eq!(limiter.balance(&mut teller.tx, ask()).await.unwrap().remaining, Tokens::ZERO);
             limiter.settle(&mut teller.tx, grant, 0).await.unwrap();
-            assert_eq!(limiter.balance(&mut teller.tx, ask()).await.unwrap().value, tokens(10));
+            assert_eq!(limiter.balance(&mut teller.tx, ask()).await.unwrap().remaining, tokens(10));
         }
     }
+}
+
+/// What a row says of which so many tokens are used.
+fn used(whole: u32) -> Tokens {
+    Tokens::from_micros(-1_000_000 * i64::from(whole))
 }
 
 /// What every verb makes of a row: what it holds in the end if it answered, or the error.
@@ -333,7 +340,7 @@ async fn outcomes(
 ) -> Vec<Result<(), Error>> {
     let ask = || limit.key("k");
     let within = |balance: tollgate::Balance| {
-        assert!(balance.value <= balance.capacity && balance.capacity == tokens(10), "{balance:?}");
+        assert!(balance.remaining <= balance.capacity && balance.capacity == tokens(10), "{balance:?}");
     };
     let granted = |decision: tollgate::Decision| {
         if let Ok(grant) = decision.granted() {
@@ -357,7 +364,7 @@ async fn outcomes(
             7 => limiter.settle(tx, receipt.clone(), 0).await.map(drop),
             8 => limiter.settle(tx, receipt.clone(), 9).await.map(drop),
             9 => limiter.cancel(tx, receipt.clone()).await.map(drop),
-            _ => limiter.reset(tx, ask()).await.map(|balance| assert_eq!(balance.value, tokens(10))),
+            _ => limiter.reset(tx, ask()).await.map(|balance| assert_eq!(balance.remaining, tokens(10))),
         });
         run(tx, "rollback to savepoint before").await;
     }
@@ -387,8 +394,9 @@ async fn a_row_with_an_impossible_value_gives_an_answer_or_an_error_with_a_name(
                 {
                     let is_named = match outcome {
                         Ok(()) => true,
-                        // Only what is at the very bottom cannot be lowered.
+                        // Only what is at the very bottom cannot be lowered, and at the very top not raised.
                         Err(Error::DebtTooDeep { .. }) => micros <= i64::MIN + 1,
+                        Err(Error::BalanceTooLarge { .. }) => micros == i64::MAX,
                         Err(_) => false,
                     };
                     assert!(is_named, "{} verb {verb} of {micros} in {year}: {outcome:?}", limit.name());
@@ -460,15 +468,15 @@ async fn a_row_from_the_future_is_shown_as_such_followed_and_mended_by_reset() {
     for limit in kinds() {
         teller.put(&limit, "k", tokens(3), second(86_400.0)).await;
         let balance = teller.balance(0.0, limit.key("k")).await;
-        assert_eq!((balance.ahead(), balance.observed_at, balance.value), (DAY, second(0.0), tokens(3)));
+        assert_eq!((balance.ahead(), balance.observed_at, balance.remaining), (DAY, second(0.0), tokens(3)));
         let grant = teller.consume(0.0, limit.key("k")).await.granted().unwrap();
         assert_eq!((grant.remaining, grant.decided_at), (tokens(2), second(86_400.0)));
-        assert_eq!(teller.balance(3_600.0, limit.key("k")).await.value, tokens(2), "nothing refills meanwhile");
+        assert_eq!(teller.balance(3_600.0, limit.key("k")).await.remaining, tokens(2), "nothing refills meanwhile");
         assert_eq!(teller.reset(0.0, limit.key("k")).await, tokens(10));
         let mended = teller.balance(0.0, limit.key("k")).await;
         assert_eq!((mended.ahead(), mended.is_full()), (std::time::Duration::ZERO, true));
         left(teller.consume(0.0, limit.key("k").cost(10)).await);
-        assert_eq!(teller.balance(60.0, limit.key("k")).await.value, tokens(10), "and time goes on");
+        assert_eq!(teller.balance(60.0, limit.key("k")).await.remaining, tokens(10), "and time goes on");
     }
 }
 
@@ -514,11 +522,11 @@ async fn a_row_that_a_hand_has_written_hides_no_other_from_the_view() {
             world.sql(&format!("insert into tollgate.{table} values ({row})")).await;
         }
     }
-    let sql = "select b.balance::text, b.debt::text from tollgate.balances b where b::text is not null order by key";
-    let shown: Vec<(String, String)> =
+    let sql = "select b.used::text, b.balance::text from tollgate.balances b where b::text is not null order by key";
+    let shown: Vec<(String, Option<String>)> =
         sqlx::query_as(sql).fetch_all(&mut world.connect_as(ON_CALL).await).await.unwrap();
     assert_eq!(shown.len(), 2 * rows.len());
-    let text = |balance: &str, debt: &str| (balance.to_owned(), debt.to_owned());
-    assert_eq!(shown[0], text("-9223372036854.775808", "9223372036854.775808"), "to the last digit");
-    assert_eq!(shown[2], text("9223372036854.775807", "0.000000"));
+    let text = |used: &str| (used.to_owned(), None);
+    assert_eq!(shown[0], text("9223372036854.775808"), "to the last digit");
+    assert_eq!(shown[2], text("0.000000"));
 }

@@ -39,7 +39,7 @@ pub(crate) async fn stored(conn: &mut PgConnection) -> i64 {
 
 /// The whole tokens that are left, by a gate that remembers nothing.
 pub(crate) async fn left(pool: &PgPool, request: Request) -> i64 {
-    patient(pool).build().balance(request).await.unwrap().value.micros() / 1_000_000
+    patient(pool).build().balance(request).await.unwrap().remaining.micros() / 1_000_000
 }
 
 /// What a call by a transaction of its own comes to.
@@ -225,8 +225,8 @@ async fn a_call_whose_answer_was_lost_is_asked_again_and_charged_once() {
             world.sql("truncate tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
             if key == "there" {
                 consume_in(&world.pool, [durable.key(key).tracked_for(HOUR), ephemeral.key(key)]).await;
-                world.sql("update tollgate.durable set value = 100000000").await;
-                world.sql("update tollgate.ephemeral set value = 100000000").await;
+                world.sql("update tollgate.durable set value = 0").await;
+                world.sql("update tollgate.ephemeral set value = 0").await;
             }
             // More than half, so that a second charge would be refused.
             let ask = || {
@@ -295,7 +295,7 @@ async fn a_wallet_is_credited_once_for_each_payment_and_pays_only_what_it_has() 
     assert_eq!((denied.retry_at, denied.remaining), (None, Tokens::ZERO));
     for source in [Source::Database, Source::Repeated, Source::Repeated] {
         let balance = gate.credit(wallet.key(1).cost(500).once("payment 7")).await.unwrap();
-        assert_eq!((balance.source, balance.value, balance.full_at), (source, tokens(500), None));
+        assert_eq!((balance.source, balance.remaining, balance.full_at), (source, tokens(500), None));
     }
     let mut tx = world.begin().await;
     let again = limiter().credit(&mut tx, wallet.key(1).cost(500).once("payment 7")).await.unwrap();
@@ -372,7 +372,7 @@ async fn a_sweeper_gives_back_what_a_process_that_died_has_charged() {
     assert_eq!(at(61.0).reap(&world.pool).await.unwrap(), 0);
     let mut teller = Teller::of(&world).await;
     for (limit, receipt) in ten().iter().zip(receipts) {
-        assert_eq!(teller.balance(60.0, limit.global()).await.value, tokens(10));
+        assert_eq!(teller.balance(60.0, limit.global()).await.remaining, tokens(10));
         let error = limiter().at(second(60.0)).settle(&mut teller.tx, receipt, 0).await.unwrap_err();
         assert!(matches!(error, Error::Lapsed { .. }), "{error}");
     }
@@ -471,12 +471,12 @@ fn a_call_that_cannot_be_given_back_leaves_the_others_alone() {
         let gate = patient(&pool(&world.url(), 1).await).build();
         gate.credit(wallet.global().cost(5)).await.unwrap();
         consume_in(&world.pool, [wallet.global().cost(5).lapses_after(Duration::from_micros(1))]).await;
-        world.sql(&format!("update tollgate.durable set value = {}", i64::MAX)).await;
+        world.sql(&format!("update tollgate.durable set value = {}, full_at = '9999-01-01'", i64::MAX)).await;
         world.sql("update tollgate.calls set lapses_at = 'epoch' where name = 'full'").await;
         assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 100);
         let ids = sqlx::query_scalar("select id from tollgate.calls").fetch_all(&world.pool).await.unwrap();
         [owed] = ids.try_into().expect("it stays owed");
-        world.sql("update tollgate.durable set value = 0").await;
+        world.sql("update tollgate.durable set value = 0, full_at = ts").await;
         assert_eq!(sweeper().reap(&world.pool).await.unwrap(), 1);
         assert_eq!(left(&world.pool, wallet.global()).await, 5);
     });

@@ -179,8 +179,8 @@ impl Stage {
 
     /// Who has what, in micro-tokens, where it is not full: an absent row is a full one.
     async fn balances(&self) -> Vec<(String, String, i64)> {
-        let sql = "select name, key, value from tollgate.ephemeral where value < 10000000
-                   union all select name, key, value from tollgate.durable where value < 10000000 order by 1, 2";
+        let sql = "select name, key, value from tollgate.ephemeral where value < 0
+                   union all select name, key, value from tollgate.durable where value < 0 order by 1, 2";
         sqlx::query_as(sql).fetch_all(&self.world.pool).await.unwrap()
     }
 

@@ -240,13 +240,13 @@ async fn reading_tells_the_balance_and_changes_nothing() {
     let mut teller = Teller::of(&world).await;
     for limit in kinds(10, SECOND, 10) {
         let unused = teller.balance(0.0, limit.key(1)).await;
-        assert_eq!((unused.value, unused.capacity, unused.is_full()), (tokens(10), tokens(10), true));
+        assert_eq!((unused.remaining, unused.capacity, unused.is_full()), (tokens(10), tokens(10), true));
         assert_eq!((unused.as_of, unused.full_at), (second(0.0), Some(second(0.0))));
         assert_eq!(teller.row(&limit, "1").await, None);
         left(teller.consume(0.0, limit.key(1).cost(4)).await);
         let before = teller.rows().await;
         let [one, two] = [teller.balance(0.0, limit.key(1)).await, teller.balance(0.0, limit.key(1)).await];
-        assert_eq!((one.value, one.capacity), (tokens(6), tokens(10)));
+        assert_eq!((one.remaining, one.capacity), (tokens(6), tokens(10)));
         assert_eq!(one, two);
         assert_eq!(teller.rows().await, before);
     }
@@ -434,7 +434,7 @@ async fn a_credit_settles_the_refill_first() {
         teller.put(&limit, "", tokens(1), second(0.0)).await;
         assert_eq!(teller.credit(30.0, limit.global().cost(2)).await, tokens(8));
         assert_eq!(teller.row(&limit, "").await, Some((tokens(8), second(30.0))));
-        assert_eq!(teller.balance(36.0, limit.global()).await.value, tokens(9));
+        assert_eq!(teller.balance(36.0, limit.global()).await.remaining, tokens(9));
     }
 }
 
@@ -445,10 +445,10 @@ async fn remaining_is_read_and_reset_starts_over() {
     for limit in windows().chain(uploads()) {
         let capacity = limit.spec().capacity.unwrap();
         let minus = |n| capacity.checked_sub(tokens(n)).unwrap();
-        assert_eq!(teller.balance(0.0, limit.key(1)).await.value, capacity);
+        assert_eq!(teller.balance(0.0, limit.key(1)).await.remaining, capacity);
         left(teller.consume(0.0, limit.key(1).cost(2)).await);
-        assert_eq!(teller.balance(0.0, limit.key(1)).await.value, minus(2));
-        assert_eq!(teller.balance(0.0, limit.key(1)).await.value, minus(2));
+        assert_eq!(teller.balance(0.0, limit.key(1)).await.remaining, minus(2));
+        assert_eq!(teller.balance(0.0, limit.key(1)).await.remaining, minus(2));
         left(teller.consume(0.0, limit.key(1).cost(minus(2))).await);
         assert!(!teller.consume(0.0, limit.key(1)).await.is_granted());
         assert_eq!(teller.reset(0.0, limit.key(1)).await, capacity);
@@ -473,7 +473,7 @@ async fn time_stands_still_where_the_clock_goes_back() {
     for limit in kinds(10, MINUTE, 10) {
         teller.put(&limit, "", tokens(5), second(60.0)).await;
         let balance = teller.balance(0.0, limit.global()).await;
-        assert_eq!((balance.value, balance.as_of, balance.ahead()), (tokens(5), second(60.0), MINUTE));
+        assert_eq!((balance.remaining, balance.as_of, balance.ahead()), (tokens(5), second(60.0), MINUTE));
         let grant = teller.consume(0.0, limit.global()).await.granted().unwrap();
         assert_eq!((grant.remaining, grant.decided_at), (tokens(4), second(60.0)));
         assert_eq!(grant.observed_at, second(0.0));
@@ -495,7 +495,7 @@ async fn in_a_transaction_begun_long_ago_refill_uses_the_present() {
         let balance = limiter().balance(&mut teller.tx, limit.global()).await.unwrap();
         let elapsed = (balance.observed_at - began).num_microseconds().unwrap();
         assert!(elapsed > 0, "{balance:?} after {began}");
-        assert_eq!(balance.value, Tokens::from_micros(elapsed * 1_000).min(tokens(1_000)));
+        assert_eq!(balance.remaining, Tokens::from_micros(elapsed * 1_000).min(tokens(1_000)));
 
         let one = limit.global().cost(Tokens::from_micros(1));
         let grant = limiter().consume(&mut teller.tx, one).await.unwrap().granted().unwrap();
@@ -523,7 +523,7 @@ async fn a_clock_that_jumps_ten_years_ahead_finds_a_full_bucket() {
     let ten_years = 10.0 * 365.0 * 86_400.0;
     for limit in kinds(10, SECOND, 10) {
         left(teller.consume(0.0, limit.global().cost(10)).await);
-        assert_eq!(teller.balance(ten_years, limit.global()).await.value, tokens(10));
+        assert_eq!(teller.balance(ten_years, limit.global()).await.remaining, tokens(10));
         assert_eq!(left(teller.consume(ten_years, limit.global().cost(10)).await), Tokens::ZERO);
         assert_eq!(teller.row(&limit, "").await, Some((Tokens::ZERO, second(ten_years))));
     }
@@ -578,17 +578,17 @@ async fn a_key_is_stored_as_it_is_or_an_error_with_a_name() {
 }
 
 #[tokio::test]
-async fn a_new_capacity_cuts_a_row_and_never_fills_one() {
+async fn a_new_capacity_counts_what_is_used() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for (ten, five) in std::iter::zip(kinds(10, MINUTE, 10), kinds(10, MINUTE, 5)) {
         teller.put(&ten, "shrunk", tokens(8), second(0.0)).await;
-        assert_eq!(teller.balance(0.0, five.key("shrunk")).await.value, tokens(5));
-        assert_eq!(left(teller.consume(0.0, five.key("shrunk")).await), tokens(4));
+        assert_eq!(teller.balance(0.0, five.key("shrunk")).await.remaining, tokens(3));
+        assert_eq!(left(teller.consume(0.0, five.key("shrunk")).await), tokens(2));
 
         teller.put(&five, "grown", tokens(2), second(0.0)).await;
-        assert_eq!(teller.balance(0.0, ten.key("grown")).await.value, tokens(2));
-        let Decision::Denied(denied) = teller.consume(0.0, ten.key("grown").cost(3)).await else { panic!() };
-        assert_eq!(denied.remaining, tokens(2));
+        assert_eq!(teller.balance(0.0, ten.key("grown")).await.remaining, tokens(7));
+        let Decision::Denied(denied) = teller.consume(0.0, ten.key("grown").cost(8)).await else { panic!() };
+        assert_eq!(denied.remaining, tokens(7));
     }
 }

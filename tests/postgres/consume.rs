@@ -21,7 +21,7 @@ async fn what_is_rolled_back_was_never_taken() {
     let mut tx = world.begin().await;
     LIMITER.at(second(0.0)).consume(&mut tx, limit.key(1).cost(4)).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(world.row(Storage::Durable, "rolled_back", "1").await, Some((Tokens::new(6), second(0.0))));
+    assert_eq!(world.left(&limit, "1").await, Some(Tokens::new(6)));
 }
 
 /// 20 → 15 → 20 → 2 → 7: five tokens every ten seconds, at most twenty.
@@ -67,8 +67,8 @@ async fn several_limits_are_taken_all_or_none() {
     let denied = limiter.consume_all(&mut tx, ask()).await.unwrap().denied().unwrap();
     assert_eq!((&*denied.limit, denied.retry_at), ("tenant", Some(second(60.0))));
     tx.commit().await.unwrap();
-    assert_eq!(world.row(Storage::Durable, "user", "1").await.unwrap().0, Tokens::new(4));
-    assert_eq!(world.row(Storage::Ephemeral, "tenant", "2").await.unwrap().0, Tokens::ZERO);
+    assert_eq!(world.left(&user, "1").await, Some(Tokens::new(4)));
+    assert_eq!(world.left(&tenant, "2").await, Some(Tokens::ZERO));
 }
 
 #[tokio::test]
@@ -86,6 +86,6 @@ async fn outside_a_transaction_nothing_is_taken() {
         let several =
             LIMITER.consume_all(&mut BegunByHand(&mut conn), [limit.key(1), limit.key(2), limit.key(3)]).await;
         assert!(matches!(several, Err(Error::NotInTransaction)), "{several:?}");
-        assert_eq!(world.row(limit.spec().storage, "bare", "1").await.unwrap().0, Tokens::new(4));
+        assert_eq!(world.left(&limit, "1").await, Some(Tokens::new(4)));
     }
 }

@@ -96,7 +96,7 @@ async fn callers_beside_resets_and_sweeps_never_fail_and_get_what_the_resets_all
 async fn a_row_that_appears_or_comes_and_goes_while_it_is_inserted_is_decided_anew() {
     let world = World::new().await;
     let limit = Limit::token_bucket("slow", 10, EVER);
-    let spend = "begin; insert into tollgate.durable values (0, 'slow', 'k', 0, 2000000, now(), '9999-01-01')";
+    let spend = "begin; insert into tollgate.durable values (0, 'slow', 'k', 0, -8000000, now(), '9999-01-01')";
     let (mut holder, mut waiter) = (world.connect().await, world.connect().await);
     let waiter_pid = pid(&mut waiter).await;
     for (end, cost, remaining) in [
@@ -179,8 +179,8 @@ async fn limits_asked_together_in_any_order_never_deadlock_and_balance_to_the_to
     assert!(granted.load(Ordering::SeqCst) > CALLERS * ROUNDS / 8);
     for (row, taken) in taken.iter().enumerate() {
         let (limit, taken) = (&limits[row % 3], taken.load(Ordering::SeqCst));
-        let found = world.row(limit.spec().storage, limit.name(), &(row / 3).to_string()).await;
-        let found = found.map_or(CAPACITY * 1_000_000, |(value, _)| value.micros());
+        let found = world.left(limit, &(row / 3).to_string()).await;
+        let found = found.map_or(CAPACITY * 1_000_000, tollgate::Tokens::micros);
         assert_eq!(found, (CAPACITY - taken) * 1_000_000, "row {row}: {taken} taken and kept");
     }
 }
@@ -216,8 +216,8 @@ async fn reserving_settling_and_cancelling_several_limits_never_deadlock() {
     }
     callers.join_all().await;
     for limit in &limits {
-        let (value, _) = world.row(Storage::Durable, limit.name(), "k").await.unwrap();
-        assert_eq!(value, Tokens::ZERO, "{}", limit.name());
+        let left = world.left(limit, "k").await.unwrap();
+        assert_eq!(left, Tokens::ZERO, "{}", limit.name());
     }
 }
 
@@ -246,7 +246,7 @@ async fn a_refusal_after_a_wait_leaves_no_row_behind() {
     let world = World::new().await;
     let limit = Limit::token_bucket("raced", 1, EVER);
     // The second key has a row; the first is inserted before the wait.
-    world.sql("insert into tollgate.durable values (0, 'raced', 'b', 0, 1000000, now(), now())").await;
+    world.sql("insert into tollgate.durable values (0, 'raced', 'b', 0, 0, now(), now())").await;
     let (mut holder, mut waiter) = (world.connect().await, world.connect().await);
     let waiter_pid = pid(&mut waiter).await;
     let mut held = holder.begin().await.unwrap();
@@ -475,9 +475,8 @@ async fn the_clock_is_read_after_the_wait_for_an_insert() {
     let world = World::new().await;
     let (durable, ephemeral) = (Limit::token_bucket("d", 50, SECOND), Limit::token_bucket("e", 50, SECOND).ephemeral());
     let (d, e) = (|key: &'static str| durable.key(key), |key: &'static str| ephemeral.key(key));
-    let insert =
-        "insert into tollgate.durable values (0, 'd', 'new', 0, 1000000, clock_timestamp(), clock_timestamp());
-         insert into tollgate.ephemeral values (0, 'e', 'new', 0, 1000000, clock_timestamp(), clock_timestamp())";
+    let insert = "insert into tollgate.durable values (0, 'd', 'new', 0, 0, clock_timestamp(), clock_timestamp());
+         insert into tollgate.ephemeral values (0, 'e', 'new', 0, 0, clock_timestamp(), clock_timestamp())";
     for (end, asks) in [
         ("rollback", vec![d("new")]),
         ("rollback", vec![d("new"), d("other")]),

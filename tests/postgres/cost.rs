@@ -93,7 +93,7 @@ async fn count(proxy: &Proxy, conn: &mut PgConnection, limiter: Limiter, key: &s
     assert!(trips!("consume four of both tables, granted", consume_all(both(1))).is_granted());
     assert!(!trips!("consume four of both tables, refused", consume_all(both(9))).is_granted());
     assert!(trips!("check", check(A.key(key))).is_granted());
-    assert_eq!(trips!("balance", balance(A.key(key))).value, Tokens::new(8));
+    assert_eq!(trips!("balance", balance(A.key(key))).remaining, Tokens::new(8));
     trips!("credit", credit(A.key(key)));
     trips!("credit, absent", credit(A.key(format!("absent {key}"))));
     trips!("debit", debit(A.key(key)));

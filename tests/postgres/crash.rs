@@ -34,7 +34,7 @@ async fn balances(conn: &mut PgConnection) -> [i64; 3] {
     let mut balances = [0; 3];
     let requests = [DURABLE.key("k"), DURABLE.key("owing"), EPHEMERAL.key("k")];
     for (balance, request) in balances.iter_mut().zip(requests) {
-        *balance = LIMITER.balance(conn, request).await.unwrap().value.micros() / 1_000_000;
+        *balance = LIMITER.balance(conn, request).await.unwrap().remaining.micros() / 1_000_000;
     }
     balances
 }
@@ -129,7 +129,7 @@ async fn a_crash_under_load_loses_nothing_that_was_acknowledged() {
     callers.join_all().await;
 
     let mut conn = connect(&server).await;
-    let sql = "select sum(10000000 - value)::int8 from tollgate.durable group by name";
+    let sql = "select -sum(value)::int8 from tollgate.durable group by name";
     let spent: Vec<i64> = sqlx::query_scalar(sql).fetch_all(&mut conn).await.unwrap();
     let [spent, spread] = spent[..] else { panic!("{spent:?}") };
     assert_eq!(spent, spread, "one fate");

@@ -193,7 +193,7 @@ async fn nor_by_a_gate() {
             gate.consume(limit.key("one")).await.unwrap().granted().unwrap();
             gate.consume_all(asks("several")).await.unwrap().granted().unwrap();
         }
-        assert_eq!(gate.balance(limit.key("both")).await.unwrap().value, Tokens::new(7));
+        assert_eq!(gate.balance(limit.key("both")).await.unwrap().remaining, Tokens::new(7));
         gate.consume(limit.key("one").cost(8)).await.unwrap().denied().unwrap();
         gate.reset(limit.key("one")).await.unwrap();
         let grant = gate.consume(limit.key("one")).await.unwrap().granted().unwrap();
@@ -412,7 +412,7 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
         }
         for limit in &limits {
             for key in &keys {
-                let left = right.balance(&mut conn, limit.key(key)).await.unwrap().value;
+                let left = right.balance(&mut conn, limit.key(key)).await.unwrap().remaining;
                 assert_eq!(left, Tokens::ZERO);
             }
         }
@@ -667,7 +667,7 @@ fn fault(error: &Error) -> &'static str {
 async fn assert_full(conn: &mut PgConnection, limit: &Limit, keys: &[String]) {
     for key in keys {
         let balance = LIMITER.balance(conn, limit.key(key)).await.unwrap();
-        assert!(balance.is_full(), "{key} of {limit:?} has {}", balance.value);
+        assert!(balance.is_full(), "{key} of {limit:?} has {}", balance.remaining);
     }
 }
 

@@ -186,7 +186,7 @@ async fn who_waits_for_several_limits_gets_all_of_them_or_none() {
     }
     held.release().await.unwrap();
     soon(waiting.join_all()).await;
-    assert_eq!(gate.balance(slots.global()).await.unwrap().value, tokens(1));
+    assert_eq!(gate.balance(slots.global()).await.unwrap().remaining, tokens(1));
     let (first, second) =
         (Limit::token_bucket("first", 40, SECOND).capacity(1), Limit::fixed_window("second", 2, SECOND / 10));
     let mut waiting = tokio::task::JoinSet::new();

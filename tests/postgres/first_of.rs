@@ -6,9 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
-use tollgate::{
-    Decision, Denied, Grant, HOUR, Limit, OnFailure, Request, SECOND, Source, Storage, Tokens, first_of, split,
-};
+use tollgate::{Decision, Denied, Grant, HOUR, Limit, OnFailure, Request, SECOND, Source, Tokens, first_of, split};
 
 use crate::gate::stage::{EVER, deadlocks, nowhere, one_connection, patient, pool, soon, until_alone};
 use crate::proxy::Proxy;
@@ -23,7 +21,7 @@ fn plan_else_credits() -> Vec<Request> {
 }
 
 async fn balance(world: &World, limit: &Limit, key: &str) -> Option<Tokens> {
-    world.row(limit.spec().storage, limit.name(), key).await.map(|(value, _)| value)
+    world.left(limit, key).await
 }
 
 /// While the plan pays, nobody looks for the wallet's lock, or inserts its row.
@@ -224,8 +222,8 @@ async fn shards_of_an_alternative_are_asked_together() {
     let receipt = grant.granted().unwrap().receipt;
     assert_eq!(receipt.by_request().count(), 1);
     limiter().settle(&mut tx, receipt, 4).await.unwrap();
-    assert_eq!(limiter().balance(&mut tx, CREDITS.key("k")).await.unwrap().value, tokens(9));
-    assert_eq!(limiter().balance(&mut tx, sharded.key("k")).await.unwrap().value, tokens(0));
+    assert_eq!(limiter().balance(&mut tx, CREDITS.key("k")).await.unwrap().remaining, tokens(9));
+    assert_eq!(limiter().balance(&mut tx, sharded.key("k")).await.unwrap().remaining, tokens(0));
     tx.commit().await.unwrap();
     assert_eq!(gate.consume_all(call(2)).await.unwrap().granted().unwrap().alternative, 1);
 }
@@ -379,5 +377,5 @@ async fn calls_of_alternatives_in_one_go_see_each_other() {
     let told: Vec<_> = told.map(|told| told.unwrap().granted().ok().map(|grant| grant.alternative)).collect();
     assert_eq!(told, [Some(0), Some(0), Some(1), None]);
     tx.commit().await.unwrap();
-    assert_eq!(world.row(Storage::Durable, "plan", "k").await.unwrap().0, tokens(0));
+    assert_eq!(world.left(&PLAN, "k").await.unwrap(), tokens(0));
 }

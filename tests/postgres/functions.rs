@@ -9,6 +9,7 @@ mod rights;
 mod rule;
 mod settings;
 mod traps;
+mod used;
 mod walk;
 
 use sqlx::PgConnection;

@@ -72,7 +72,7 @@ async fn a_transaction_holds_renews_and_releases() {
     let renewed = limiter().renew(&mut tx, &receipt).await.unwrap();
     assert!(renewed.charges[0].lease_ends_at() > receipt.charges[0].lease_ends_at());
     limiter().release(&mut tx, renewed).await.unwrap();
-    assert_eq!(limiter().balance(&mut tx, ONE.global()).await.unwrap().value, tollgate::Tokens::ONE);
+    assert_eq!(limiter().balance(&mut tx, ONE.global()).await.unwrap().remaining, tollgate::Tokens::ONE);
     tx.rollback().await.unwrap();
     // What was rolled back is held as before.
     assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());

@@ -285,7 +285,7 @@ async fn the_ephemeral_table_is_unlogged_and_the_durable_one_is_not() {
 }
 
 #[tokio::test]
-async fn the_balances_view_shows_debts_and_rows_from_the_future() {
+async fn the_balances_view_shows_what_is_used_and_rows_from_the_future() {
     let world = World::new().await;
     let limit = Limit::token_bucket("owed", 10, MINUTE).unbounded_reservations();
     let mut tx = world.pool.begin().await.unwrap();
@@ -293,12 +293,12 @@ async fn the_balances_view_shows_debts_and_rows_from_the_future() {
     let _ = Limiter::new().at(second(0.0)).reserve(&mut tx, limit.key("past").cost(12.5)).await.unwrap();
     let _ = Limiter::new().at(far).reserve(&mut tx, limit.key("future").cost(12.5)).await.unwrap();
     tx.commit().await.unwrap();
-    let sql = "select key, storage, balance::text, debt::text, is_full, ahead > interval '100 years'
+    let sql = "select key, storage, used::text, balance::text, is_full, ahead > interval '100 years'
                  from tollgate.balances order by key";
-    let rows: Vec<(String, String, String, String, bool, bool)> =
+    let rows: Vec<(String, String, String, Option<String>, bool, bool)> =
         sqlx::query_as(sql).fetch_all(&mut world.connect_as(ON_CALL).await).await.unwrap();
     let row = |key: &str, is_full, ahead| {
-        (key.to_owned(), "durable".to_owned(), "-2.500000".to_owned(), "2.500000".to_owned(), is_full, ahead)
+        (key.to_owned(), "durable".to_owned(), "12.500000".to_owned(), None, is_full, ahead)
     };
     assert_eq!(rows, [row("future", false, true), row("past", true, false)]);
 }

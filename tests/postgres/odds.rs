@@ -18,7 +18,7 @@ const BUCKET: Limit = Limit::token_bucket("bucket", 1_000, EVER);
 
 /// What the row holds, and which calls are stored, by whether each is used.
 async fn look(pool: &PgPool) -> (Option<i64>, Vec<bool>) {
-    let value = "select value from tollgate.durable where name = 'bucket' and key = 'k' and value < 1000000000";
+    let value = "select value + 1000000000 from tollgate.durable where name = 'bucket' and key = 'k' and value < 0";
     let value = sqlx::query_scalar(value).fetch_optional(pool).await.unwrap();
     (value, sqlx::query_scalar("select used from tollgate.calls").fetch_all(pool).await.unwrap())
 }
@@ -105,7 +105,7 @@ async fn a_settlement_dropped_anywhere_and_committed_leaves_a_swept_bucket_full(
             Limiter::new().consume(&mut tx, limit.key("k").cost(1_000)).await.unwrap().granted().unwrap();
             Limiter::new().consume(&mut tx, limit.key("k")).await.unwrap().denied().unwrap();
         }
-        let money = Limiter::new().balance(&mut tx, wallet.key("k")).await.unwrap().value;
+        let money = Limiter::new().balance(&mut tx, wallet.key("k")).await.unwrap().remaining;
         let settled = money == Tokens::new(90);
         assert!(settled || done.is_none() && money == Tokens::ZERO, "cut at {}: {money}", cuts.waits);
         if !cuts.go_on(done.is_some()) {
@@ -200,7 +200,7 @@ async fn an_id_in_an_open_transaction_holds_up_nobody_else() {
     let sharded = Limit::token_bucket("sharded", 800, EVER).shards(8);
     let gate = patient(&pool(&world.url(), 1).await).build();
     let rows = "insert into tollgate.durable (part, name, key, shard, value, ts, full_at)
-                select 0, 'sharded', 'k', n, 100000000, now(), now() from generate_series(0, 7) n";
+                select 0, 'sharded', 'k', n, 0, now(), now() from generate_series(0, 7) n";
     world.sql(rows).await;
     for key in 0..4 {
         gate.consume(BUCKET.key(key)).await.unwrap().granted().unwrap();
@@ -261,7 +261,9 @@ async fn many_calls_that_cannot_be_given_back_leave_the_others_alone() {
             .unwrap();
     }
     tx.commit().await.unwrap();
-    world.sql(&format!("update tollgate.durable set value = {} where name = 'full'", i64::MAX)).await;
+    world
+        .sql(&format!("update tollgate.durable set value = {}, full_at = '9999-01-01' where name = 'full'", i64::MAX))
+        .await;
     world.sql("update tollgate.calls set lapses_at = '2020-01-01'").await;
     world.sql("vacuum full tollgate.calls").await;
     let mut tx = world.begin().await;
@@ -477,12 +479,17 @@ async fn a_settlement_that_overfills_a_wallet_changes_nothing() {
                 "select r::text from tollgate.durable r union all select c::text from tollgate.calls c order by 1";
             sqlx::query_scalar::<_, String>(rows).fetch_all(&world.pool).await.unwrap()
         };
-        world.sql(&format!("update tollgate.durable set value = {} where name = 'full'", i64::MAX)).await;
+        world
+            .sql(&format!(
+                "update tollgate.durable set value = {}, full_at = '9999-01-01' where name = 'full'",
+                i64::MAX
+            ))
+            .await;
         let before = rows().await;
         let error = settle().await.unwrap_err();
         assert!(matches!(&error, Error::BalanceTooLarge { limit } if limit == "full"), "{error:?}");
         assert_eq!((rows().await, before.len()), (before.clone(), 3));
-        world.sql("update tollgate.durable set value = 0 where name = 'full'").await;
+        world.sql("update tollgate.durable set value = 0, full_at = ts where name = 'full'").await;
         settle().await.unwrap();
         assert_eq!([left(&world.pool, BUCKET.key("k")).await, left(&world.pool, wallet.global()).await], [1_000, 5]);
         assert_eq!(stored(&mut world.connect().await).await, 0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::{Connection, PgConnection};
 use tollgate::{
     DAY, Decision, Denied, Error, Gate, HOUR, Key, Limit, MINUTE, NewOverride, OnFailure, OverrideError, Overrides,
-    Reason, SECOND, Source, Sweeper, Tokens,
+    Reason, SECOND, Source, Tokens,
 };
 
 mod labels;
@@ -13,7 +13,7 @@ mod unreadable;
 
 use crate::gate::stage::EVER;
 use crate::teller::run;
-use crate::world::{World, limiter, parts, patient, second, soon, sweeper};
+use crate::world::{World, limiter, patient, second, soon, sweeper};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, EVER);
 
@@ -76,8 +76,8 @@ async fn a_deny_bites_within_a_poll_and_ends_when_it_is_lifted() {
     let each = limiter.consume_each(&mut tx, [[TEN.key("bob")], [TEN.key("x".repeat(600))]]).await.unwrap();
     assert!(matches!(&each[..], [Ok(Decision::Denied(_)), Err(Error::Key { .. })]), "{each:?}");
     // What is there stays, and can be changed.
-    assert_eq!(gate.credit(TEN.key("ada")).await.unwrap().value, Tokens::new(10));
-    assert_eq!(limiter.balance(&mut tx, TEN.key("bob")).await.unwrap().value, Tokens::new(10));
+    assert_eq!(gate.credit(TEN.key("ada")).await.unwrap().remaining, Tokens::new(10));
+    assert_eq!(limiter.balance(&mut tx, TEN.key("bob")).await.unwrap().remaining, Tokens::new(10));
     drop(tx);
 
     assert!(lift(&world, &TEN, None).await);
@@ -245,12 +245,12 @@ async fn what_is_unlimited_leaves_the_rows_as_they_are() {
     let grant = limiter.consume_all(&mut tx, both.clone()).await.unwrap().granted().unwrap();
     assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(6)));
     limiter.settle_each(&mut tx, grant, &[Tokens::new(9), Tokens::new(2)]).await.unwrap();
-    assert_eq!(limiter.balance(&mut tx, other.key("ada")).await.unwrap().value, Tokens::new(8));
+    assert_eq!(limiter.balance(&mut tx, other.key("ada")).await.unwrap().remaining, Tokens::new(8));
     tx.commit().await.unwrap();
     let grant = gate.consume_all(both).await.unwrap().granted().unwrap();
     gate.settle(grant, 1).await.unwrap();
-    assert_eq!(gate.balance(other.key("ada")).await.unwrap().value, Tokens::new(7));
-    assert_eq!(gate.balance(TEN.key("ada")).await.unwrap().value, Tokens::new(10));
+    assert_eq!(gate.balance(other.key("ada")).await.unwrap().remaining, Tokens::new(7));
+    assert_eq!(gate.balance(TEN.key("ada")).await.unwrap().remaining, Tokens::new(10));
     // Of nobody else.
     assert!(matches!(gate.consume(TEN.key("bob").cost(11)).await, Err(Error::CostExceedsCapacity { .. })));
 }
@@ -286,7 +286,7 @@ async fn raised_numbers_pass_by_what_a_gate_remembers() {
     assert!(gate.consume(TEN.key("ada").cost(500_000)).await.is_ok(), "it is asked by the new numbers");
     // And back: the balance is cut to the capacity of the definition.
     lift(&world, &TEN, Some("ada")).await;
-    until(async || (gate.balance(TEN.key("ada")).await.unwrap().value <= Tokens::new(10)).then_some(())).await;
+    until(async || (gate.balance(TEN.key("ada")).await.unwrap().remaining <= Tokens::new(10)).then_some(())).await;
 }
 
 #[tokio::test]
@@ -371,45 +371,66 @@ async fn while_the_database_is_away_the_last_map_denies_whatever_the_policy() {
     assert!(later.consume(TEN.key("ada")).await.unwrap().is_granted());
 }
 
-/// A row that is full by its definition owes by other numbers: swept, it would be full.
+/// Other numbers that begin and end change nothing of when a row goes, or of what is left of one that went.
 #[tokio::test]
-async fn no_debt_is_lost_to_a_sweep_under_other_numbers() {
-    let world = World::new().await;
+async fn a_sweep_is_seen_by_nobody_whatever_numbers_begin_and_end() {
     let limit = Limit::token_bucket("debts", 10, SECOND).max_reserved(1_000);
-    let mut tx = world.begin().await;
-    limiter().at(second(0.0)).reserve(&mut tx, limit.key("ada").cost(500)).await.unwrap().granted().unwrap();
-    tx.commit().await.unwrap();
-    // Repaid within a minute by the definition, and by the other numbers in a year.
     let slow = Limit::token_bucket("debts", 1, HOUR).capacity(100).max_reserved(1_000);
-    say(&world, NewOverride::numbers(&slow).key("ada").from(second(1.0))).await;
-    let at = |seconds: f64| sweeper().margin(MINUTE).at(second(seconds));
-    for (sweeper, kept) in [(at(600.0), 1), (at(600.0).knows([limit.clone()]), 1)] {
-        let swept = sweeper.sweep(&world.pool).await.unwrap();
-        assert_eq!((swept.rows(), swept.kept), (0, kept), "{swept:?}");
+    for swept in [false, true] {
+        let world = World::new().await;
+        let mut tx = world.begin().await;
+        limiter().at(second(0.0)).reserve(&mut tx, limit.key("ada").cost(500)).await.unwrap().granted().unwrap();
+        tx.commit().await.unwrap();
+        // Repaid within a minute by the definition, and by the other numbers in 20 days.
+        say(&world, NewOverride::numbers(&slow).key("ada").from(second(1.0))).await;
+        let overrides = Overrides::read(&mut world.connect().await).await.unwrap();
+        let mut tx = world.begin().await;
+        let limiter = limiter().overrides(&overrides);
+        let owes = limiter.clone().at(second(49.0)).balance(&mut tx, limit.key("ada")).await.unwrap();
+        assert_eq!((owes.remaining, owes.used), (Tokens::from_micros(-399_986_389), Tokens::from_micros(499_986_389)));
+        tx.commit().await.unwrap();
+        let at = |seconds| sweeper().margin(Duration::ZERO).at(second(seconds));
+        assert_eq!(at(49.999_999).sweep(&world.pool).await.unwrap().rows(), 0);
+        assert_eq!(if swept { at(50.0).sweep(&world.pool).await.unwrap().rows() } else { 1 }, 1);
+        let mut tx = world.begin().await;
+        let full = limiter.at(second(50.0)).balance(&mut tx, limit.key("ada")).await.unwrap();
+        assert_eq!((full.remaining, full.used), (Tokens::new(100), Tokens::ZERO), "swept: {swept}");
+        tx.commit().await.unwrap();
+        assert!(lift(&world, &limit, Some("ada")).await);
     }
-    // Two years later it is full by both. Who knows no definition cannot tell.
-    let later = 2.0 * 365.0 * 86_400.0;
-    assert_eq!(at(later).sweep(&world.pool).await.unwrap().rows(), 0);
-    assert_eq!(at(later).knows([limit.clone()]).dry_run().sweep(&world.pool).await.unwrap().rows(), 1);
-    assert!(lift(&world, &limit, Some("ada")).await);
-    assert_eq!(at(600.0).sweep(&world.pool).await.unwrap().rows(), 1);
 }
 
-/// What was written under faster numbers owes by the definition when they have ended.
+/// Larger numbers count at once, also for a key that has used all; their end takes back what they gave.
 #[tokio::test]
-async fn no_debt_is_lost_to_a_sweep_after_other_numbers() {
+async fn larger_numbers_count_at_once_and_their_end_takes_back_what_they_gave() {
     let world = World::new().await;
-    let limit = Limit::token_bucket("debts", 1, HOUR).max_reserved(1_000);
-    let fast = Limit::token_bucket("debts", 10, SECOND).max_reserved(1_000);
-    say(&world, NewOverride::numbers(&fast).from(second(-1.0))).await;
-    let overrides = Overrides::read(&mut world.connect().await).await.unwrap();
-    let mut tx = world.begin().await;
-    let limiter = limiter().overrides(&overrides).at(second(0.0));
-    limiter.reserve(&mut tx, limit.key("ada").cost(500)).await.unwrap().granted().unwrap();
-    tx.commit().await.unwrap();
-    lift(&world, &limit, None).await;
-    for sweeper in [Sweeper::new(), Sweeper::new().knows([limit])] {
-        let swept = sweeper.parts(parts()).margin(MINUTE).at(second(600.0)).sweep(&world.pool).await.unwrap();
-        assert_eq!(swept.rows(), 0, "{swept:?}");
+    let kinds: [fn(u64) -> Limit; 4] = [
+        |n| Limit::fixed_window("plan", n, EVER).start(Duration::ZERO),
+        |n| Limit::token_bucket("plan", n, EVER),
+        |n| Limit::stepped_bucket("plan", n, EVER),
+        |n| Limit::sliding_window("plan", n, EVER),
+    ];
+    for kind in kinds {
+        let (own, larger) = (kind(10), kind(1_000));
+        let mut tx = world.begin().await;
+        limiter().at(second(0.0)).consume(&mut tx, own.key("ada").cost(10)).await.unwrap().granted().unwrap();
+        assert!(!limiter().at(second(0.0)).consume(&mut tx, own.key("ada")).await.unwrap().is_granted());
+        tx.commit().await.unwrap();
+        say(&world, NewOverride::numbers(&larger).key("ada").from(second(0.0))).await;
+        let overrides = Overrides::read(&mut world.connect().await).await.unwrap();
+        let mut tx = world.begin().await;
+        let raised = limiter().overrides(&overrides).at(second(1.0));
+        let grant = raised.consume(&mut tx, own.key("ada").cost(40)).await.unwrap().granted().unwrap();
+        assert_eq!(grant.remaining, Tokens::new(950), "{}", own.spec().kind);
+        let after = limiter().at(second(1.0)).balance(&mut tx, own.key("ada")).await.unwrap();
+        assert_eq!(
+            (after.remaining, after.used),
+            (Tokens::from_micros(-40_000_000), Tokens::new(50)),
+            "{}",
+            own.spec().kind
+        );
+        limiter().reset(&mut tx, own.key("ada")).await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(lift(&world, &own, Some("ada")).await);
     }
 }

@@ -49,7 +49,7 @@ async fn many_who_claim_parts_get_all_of_it_and_no_more() {
             }
             let got: i64 = claims.join_all().await.into_iter().sum();
             assert_eq!(
-                (got, gate.balance(limit.global()).await.unwrap().value),
+                (got, gate.balance(limit.global()).await.unwrap().remaining),
                 (expected * 1_000_000, Tokens::new(leaving))
             );
         }

@@ -104,7 +104,7 @@ async fn more_clients_than_connections_are_decided_to_the_token() {
     clients.join_all().await;
     let mut tx = world.pool.begin().await.unwrap();
     for row in [DURABLE.key("k"), EPHEMERAL.key("k"), SPREAD.key("k")] {
-        let left = Limiter::new().balance(&mut tx, row).await.unwrap().value;
+        let left = Limiter::new().balance(&mut tx, row).await.unwrap().remaining;
         // A millionth of a token may have come back.
         assert_eq!(left.micros() / 1_000_000, 1000 - 2 * CLIENTS * ROUNDS);
     }
@@ -228,7 +228,7 @@ async fn sweepers_go_through_a_pooler_beside_each_other() {
         tx.commit().await.unwrap();
     }
     let pool = PgPool::connect(&pooler.url(world.name())).await.unwrap();
-    let sweeper = Sweeper::new().knows([QUICK]).batch(7).unnamed_statements();
+    let sweeper = Sweeper::new().batch(7).unnamed_statements();
     let (one, other) = tokio::join!(sweeper.sweep(&pool), sweeper.sweep(&pool));
     // Whichever comes second leaves to the first what it is at.
     assert_eq!(one.unwrap().rows() + other.unwrap().rows() + sweeper.sweep(&pool).await.unwrap().rows(), 100);

@@ -159,7 +159,7 @@ async fn accidents_cost_a_slow_budget_less_than_a_thousandth() {
     soon(async { while sqlx::query_scalar(others).fetch_one(&mut conn).await.unwrap() {} }).await;
     let mut tx = conn.begin().await.unwrap();
     for key in SLOW_KEYS {
-        let left = Limiter::new().balance(&mut tx, SLOW.key(key)).await.unwrap().value.micros() / 1_000_000;
+        let left = Limiter::new().balance(&mut tx, SLOW.key(key)).await.unwrap().remaining.micros() / 1_000_000;
         let lost = BUDGET - left - asked.lock().unwrap()[key];
         assert!(lost <= BUDGET / 1_000, "{key}: {lost} are lost, {left} are left");
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor};
-use tollgate::{Error, Limit, Limiter, MINUTE, Storage, Tokens, migrate};
+use tollgate::{Error, Limit, Limiter, MINUTE, Tokens, migrate};
 
 use crate::gate::stage::{patient, pool};
 use crate::teller::{Teller, left, tokens};
@@ -177,8 +177,8 @@ async fn a_limit_under_both_storages_grants_the_sum_and_a_debt_in_one_binds_nobo
     let refused = world.gate().consume_all(both()).await;
     assert!(matches!(refused, Err(Error::ConflictingDefinitions { .. })), "{refused:?}");
     tx.commit().await.unwrap();
-    assert_eq!(world.row(Storage::Durable, "moved", "ada").await.unwrap().0, tokens(-5));
-    assert_eq!(world.row(Storage::Ephemeral, "moved", "ada").await.unwrap().0, tokens(0));
+    assert_eq!(world.left(&durable, "ada").await.unwrap(), tokens(-5));
+    assert_eq!(world.left(&ephemeral, "ada").await.unwrap(), tokens(0));
 }
 
 /// What is prepared outlives what happens to tables and settings.
@@ -247,7 +247,7 @@ async fn whatever_the_plan_a_swap_writes_what_was_decided_and_nothing_else() {
         for (request, left) in
             [(spread.global(), 91), (one.key("a"), 89), (one.key("b"), 94)].into_iter().chain(c_and_d)
         {
-            assert_eq!(gate.balance(request).await.unwrap().value, tokens(left));
+            assert_eq!(gate.balance(request).await.unwrap().remaining, tokens(left));
         }
     }
 }

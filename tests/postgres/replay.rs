@@ -2,14 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult, TestRunner};
 use sqlx::PgConnection;
-use tollgate::algebra::{FullAt, State, Timestamp};
+use tollgate::algebra::State;
 use tollgate::plan::{Answer, Call, Plan, Row};
 use tollgate::{
     Balance, BegunByHand, Charge, Decision, Denied, Error, Limit, Limiter, MINUTE, Receipt, Request, SECOND,
@@ -317,7 +316,7 @@ fn without_charges(mut outcome: Outcome) -> Outcome {
 /// The rows, if the plan alone had written them.
 #[derive(Default)]
 struct Model {
-    rows: BTreeMap<Row, (State, Timestamp)>,
+    rows: BTreeMap<Row, State>,
     is_swept: bool,
 }
 
@@ -344,17 +343,10 @@ impl Model {
             Ok(plan) => plan,
             Err(error) => return (Outcome::Failed(error.to_string()), None),
         };
-        let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).map(|(state, _)| state.clone())).collect();
+        let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
         let mut decided = plan.decide(&found, &[], now.into());
         for change in decided.changes {
-            let row = plan.rows()[change.row].clone();
-            let before = self.rows.get(&row).map(|(state, full_at)| (*full_at).max(state.ts));
-            let full_at = match change.full_at {
-                FullAt::At(instant) => instant,
-                FullAt::Keep => before.unwrap(),
-                FullAt::Later(span) => before.unwrap().plus(Duration::from_micros(span.unsigned_abs())),
-            };
-            self.rows.insert(row, (change.state, full_at));
+            self.rows.insert(plan.rows()[change.row].clone(), change.state);
         }
         match decided.answers.remove(0) {
             Ok(Answer::Granted { decided_at, remaining, ready_at, receipt, .. }) => {
@@ -370,11 +362,11 @@ impl Model {
     }
 
     fn stored(&self) -> Vec<Line> {
-        let line = |(row, (state, full_at)): (&Row, &(State, Timestamp))| Line {
+        let line = |(row, state): (&Row, &State)| Line {
             row: (format!("{:?}", row.storage()), row.name().to_owned(), row.key().to_string()),
             value: state.value,
             ts: state.ts.into(),
-            full_at: (*full_at).into(),
+            full_at: state.full_at.into(),
         };
         self.rows.iter().map(line).collect()
     }

@@ -43,7 +43,7 @@ async fn a_shadow_refuses_nobody_and_counts_whom_it_would_have() {
         }
         assert_eq!((granted, would_deny), (40, 30));
         for limit in [&enforced, &tried] {
-            assert_eq!(gate.balance(limit.global()).await.unwrap().value, tokens(0));
+            assert_eq!(gate.balance(limit.global()).await.unwrap().remaining, tokens(0));
         }
     }
 }

@@ -92,7 +92,7 @@ async fn connect(server: &Server) -> PgConnection {
 
 /// What a row holds, in whole tokens.
 async fn balance(conn: &mut PgConnection, limit: Limit, key: &str) -> i64 {
-    LIMITER.balance(conn, limit.key(key)).await.unwrap().value.micros() / 1_000_000
+    LIMITER.balance(conn, limit.key(key)).await.unwrap().remaining.micros() / 1_000_000
 }
 
 #[track_caller]
@@ -161,11 +161,11 @@ async fn a_gate_on_a_standby_looks_and_refuses_and_grants_nothing() {
 
     let pool = pool(pair.standby.url(), 4).await;
     for gate in [patient(&pool), patient(&pool).unnamed_statements()].map(GateBuilder::build) {
-        assert_eq!(gate.balance(DURABLE.key("k")).await.unwrap().value, Tokens::ONE);
+        assert_eq!(gate.balance(DURABLE.key("k")).await.unwrap().remaining, Tokens::ONE);
         assert!(gate.check(DURABLE.key("k")).await.unwrap().is_granted());
         // Proved by a committed balance, with nothing to write.
         assert!(!gate.consume(DURABLE.key("k").cost(2)).await.unwrap().is_granted());
-        assert_eq!(gate.balance(SPREAD.key("k")).await.unwrap().value, Tokens::ONE);
+        assert_eq!(gate.balance(SPREAD.key("k")).await.unwrap().remaining, Tokens::ONE);
         assert!(!gate.consume(SPREAD.key("k").cost(2)).await.unwrap().is_granted());
         for answer in [
             gate.consume(DURABLE.key("k")).await.map(drop),

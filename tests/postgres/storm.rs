@@ -16,7 +16,7 @@ use sqlx::{Connection, PgConnection, PgPool};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, block_in_place};
 use tokio::time::{Instant, interval, timeout};
-use tollgate::{DAY, Error, Gate, Limit, Limiter, Receipt, Request, Settlement, Source, Tokens, migrate};
+use tollgate::{DAY, Error, Gate, Limit, LimitSpec, Limiter, Receipt, Request, Settlement, Source, Tokens, migrate};
 use tollgate_embedded::Server;
 
 use crate::gate::kinds::{KIND, any_kind, next_kind};
@@ -181,9 +181,7 @@ type Rows = BTreeMap<(String, String, i16), i64>;
 
 /// What the rows lack of what they were at first, in micro-tokens.
 async fn lacking(pool: &PgPool) -> Rows {
-    let sql = "select name, key, shard, case name when 'org' then $1 / $2 when 'user' then 0 else $1 end - value
-                 from tollgate.durable";
-    let rows = sqlx::query_as(sql).bind(i64::try_from(MOST).unwrap() * 1_000_000).bind(i64::from(SHARDS));
+    let rows = sqlx::query_as("select name, key, shard, -value from tollgate.durable");
     let rows: Vec<(String, String, i16, i64)> = rows.fetch_all(pool).await.unwrap();
     rows.into_iter().map(|(name, key, shard, lacking)| ((name, key, shard), lacking)).collect()
 }
@@ -341,13 +339,21 @@ async fn call_in_another_process() {
     callers.join_next().await.unwrap().unwrap();
 }
 
-/// A user, and what a call of his asks.
+/// A user, and what a call of his asks: by the definitions, or by larger ones, which change nothing of what is used.
 fn asked(id: &str) -> (u32, Tokens, Vec<Request>) {
     let (user, cost) = (fastrand::u32(..USERS), Tokens::from_micros(fastrand::i64(1_000_000..10_000_000_000)));
-    let levels = [ORG.key("acme"), TEAM.key(user % TEAMS), USER.key(user), DAILY.key(user)];
+    let larger = fastrand::bool();
+    let of = |limit: Limit| if larger { limit.spec().with(twice).try_into().unwrap() } else { limit };
+    let levels = [of(ORG).key("acme"), of(TEAM).key(user % TEAMS), of(USER).key(user), of(DAILY).key(user)];
     let mut requests: Vec<_> = levels.map(|request| request.cost(cost)).into();
     requests[1] = requests[1].clone().once(id).lapses_after(LAPSE);
     (user, cost, requests)
+}
+
+fn twice(spec: &mut LimitSpec) {
+    let twice = |amount: Tokens| Tokens::from_micros(2 * amount.micros());
+    spec.capacity = spec.capacity.map(twice);
+    (spec.rate, spec.max_reserved) = (twice(spec.rate), twice(spec.max_reserved));
 }
 
 /// Which row of the organisation was charged. Each has so much that one is enough.

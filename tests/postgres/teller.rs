@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, Row, Transaction};
 use tollgate::{Balance, Decision, Limit, Receipt, Request, Reservation, Settlement, Storage, Tokens};
 
-use crate::world::{World, limiter, second};
+use crate::world::{World, limiter, second, top};
 
 /// The verbs at an instant, in seconds, where only the answer is of interest.
 pub(crate) struct Teller {
@@ -39,15 +39,15 @@ impl Teller {
     }
 
     pub(crate) async fn credit(&mut self, at: f64, request: Request) -> Tokens {
-        limiter().at(second(at)).credit(&mut self.tx, request).await.unwrap().value
+        limiter().at(second(at)).credit(&mut self.tx, request).await.unwrap().remaining
     }
 
     pub(crate) async fn debit(&mut self, at: f64, request: Request) -> Tokens {
-        limiter().at(second(at)).debit(&mut self.tx, request).await.unwrap().value
+        limiter().at(second(at)).debit(&mut self.tx, request).await.unwrap().remaining
     }
 
     pub(crate) async fn reset(&mut self, at: f64, request: Request) -> Tokens {
-        limiter().at(second(at)).reset(&mut self.tx, request).await.unwrap().value
+        limiter().at(second(at)).reset(&mut self.tx, request).await.unwrap().remaining
     }
 
     pub(crate) async fn settle(&mut self, at: f64, receipt: impl Into<Receipt>, actual: u32) -> Tokens {
@@ -68,33 +68,33 @@ impl Teller {
             let request: Request =
                 serde_json::from_value(serde_json::json!({ "limit": limit, "key": charge.key, "cost": Tokens::ONE }))
                     .unwrap();
-            lowest = lowest.min(limiter().at(second(at)).balance(&mut self.tx, request).await.unwrap().value);
+            lowest = lowest.min(limiter().at(second(at)).balance(&mut self.tx, request).await.unwrap().remaining);
         }
         lowest
     }
 
-    /// A row by hand.
-    pub(crate) async fn put(&mut self, limit: &Limit, key: &str, value: Tokens, ts: DateTime<Utc>) {
+    /// A row by hand, in which so much is left at an instant. It says nothing of when it is full.
+    pub(crate) async fn put(&mut self, limit: &Limit, key: &str, left: Tokens, ts: DateTime<Utc>) {
         let sql = format!(
-            "insert into tollgate.{} values (0, $1, $2, 0, $3, $4, $4) on conflict (part, name, key, shard)
-                 do update set value = excluded.value, ts = excluded.ts",
+            "insert into tollgate.{} values (0, $1, $2, 0, $3, $4, '0001-01-01') on conflict (part, name, key, shard)
+                 do update set value = excluded.value, ts = excluded.ts, full_at = excluded.full_at",
             limit.storage
         );
         let query = sqlx::query(AssertSqlSafe(sql))
             .persistent(false)
             .bind(limit.name())
             .bind(key)
-            .bind(value.micros())
+            .bind(left.micros().saturating_sub(top(limit)))
             .bind(ts);
         query.execute(&mut *self.tx).await.unwrap();
     }
 
-    /// What the row of a key holds.
+    /// What the row of a key has left at its instant.
     pub(crate) async fn row(&mut self, limit: &Limit, key: &str) -> Option<(Tokens, DateTime<Utc>)> {
         let storage = limit.spec().storage;
         let mut rows = rows(&mut self.tx).await.into_iter();
         let row = rows.find(|row| (row.storage, &*row.name, &*row.key) == (storage, limit.name(), key));
-        row.map(|row| (row.value, row.ts))
+        row.map(|row| (Tokens::from_micros(row.value.micros() + top(limit)), row.ts))
     }
 
     /// Every row, down to where it lies on disk: equal only if nothing was written meanwhile.

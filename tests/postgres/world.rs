@@ -21,7 +21,7 @@ use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::OnceCell;
-use tollgate::{Gate, GateBuilder, Limiter, MINUTE, Storage, Sweeper, Tokens, migrate};
+use tollgate::{Gate, GateBuilder, Limit, LimitKind, Limiter, MINUTE, Storage, Sweeper, Tokens, migrate};
 use tollgate_embedded::Server;
 
 use crate::ROOT;
@@ -178,6 +178,12 @@ impl World {
         let row: Option<(i64, DateTime<Utc>)> =
             sqlx::query_as(sql).bind(name).bind(key).fetch_optional(&self.pool).await.unwrap();
         row.map(|(micros, ts)| (Tokens::from_micros(micros), ts))
+    }
+
+    /// What the row of a limit and key has left at its instant, if it is there.
+    pub(crate) async fn left(&self, limit: &Limit, key: &str) -> Option<Tokens> {
+        let (value, _) = self.row(limit.spec().storage, limit.name(), key).await?;
+        Some(Tokens::from_micros(value.micros() + top(limit)))
     }
 
     /// How many rows there are in both tables.
@@ -594,3 +600,9 @@ pub(crate) const CITUS_URL: &str = "CITUS_URL";
 pub(crate) const PARTS: u16 = 8;
 /// Their numbers, in the order of the shards that they fall into.
 pub(crate) const NUMBERS: [i16; PARTS as usize] = [79, 77, 85, 64, 97, 66, 95, 67];
+
+/// What a full row of a limit has left, in micro-tokens.
+pub(crate) fn top(limit: &Limit) -> i64 {
+    let spec = limit.spec();
+    if spec.kind == LimitKind::Wallet { 0 } else { spec.capacity.unwrap_or(spec.rate).micros() }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
-use tollgate::algebra::{List, State, Terms, Timestamp};
+use tollgate::algebra::{List, Terms, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{
     CallError, CallName, DAY, Error, HOUR, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND,
@@ -13,7 +13,7 @@ use tollgate::{
 };
 
 use crate::story::config;
-use crate::world::{World, at, due, micros, sec, terms_of, tokens};
+use crate::world::{World, at, due, micros, sec, terms_of, tokens, used};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -207,7 +207,7 @@ fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
             Op::Alter { which, how } => {
                 let which = which % limits.len();
                 let (request, before) = (limits[which].global(), world.state(&limits[which].global()));
-                let held = world.look(request.clone(), at(now)).value.micros();
+                let held = world.look(request.clone(), at(now)).remaining.micros();
                 let call = match how {
                     Alter::Credit(amount) => Call::credit(request.clone().cost(micros(*amount))),
                     Alter::Debit(amount) => Call::debit(request.clone().cost(micros(*amount))),
@@ -220,7 +220,7 @@ fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
                     let amount = match how {
                         Alter::Debit(amount) => -amount,
                         // What there was room for.
-                        _ => world.look(request, at(now)).value.micros() - held,
+                        _ => world.look(request, at(now)).remaining.micros() - held,
                     };
                     told.events.push(Event::Back { of: None, amount });
                 }
@@ -238,12 +238,7 @@ fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
                 }
             }
             Op::Sweep => {
-                // A sweeper that knows several definitions goes by the strictest one.
-                let is_full = |limit: &Limit| {
-                    let row = world.state(&limit.global());
-                    row.is_none_or(|row| terms_of(&limit.global()).full_at(&row) <= at(now))
-                };
-                if sweeps && limits.iter().all(is_full) {
+                if sweeps {
                     world.sweep(at(now));
                     told.events.push(Event::Turn);
                 }
@@ -431,7 +426,7 @@ proptest! {
         let limit = Limit::try_from(limit).unwrap();
         let mut world = World::default();
         world.call(Call::debit(limit.global().cost(micros(spent.iter().sum()))), at(0)).unwrap();
-        let before = world.look(limit.global(), at(0)).value.micros();
+        let before = world.look(limit.global(), at(0)).remaining.micros();
         prop_assume!(before > 0);
         let cost = cost.min(before);
         let receipt = world.taken(Call::consume([limit.global().cost(micros(cost))]), at(0));
@@ -439,7 +434,7 @@ proptest! {
         let settled = world.settled(Call::settle(receipt, micros(actual)), at(0)).unwrap();
         let kept: i64 = settled.charges.iter().map(|charge| charge.cost.micros()).sum();
         prop_assert_eq!(kept, actual);
-        prop_assert_eq!(world.look(limit.global(), at(0)).value.micros(), before - actual);
+        prop_assert_eq!(world.look(limit.global(), at(0)).remaining.micros(), before - actual);
     }
 
     #[test]
@@ -468,7 +463,7 @@ fn take(world: &mut World, request: Request, now: Timestamp) -> Receipt {
 }
 
 fn left(world: &World, limit: &Limit, now: Timestamp) -> Tokens {
-    world.look(limit.global(), now).value
+    world.look(limit.global(), now).remaining
 }
 
 /// Takes all that is left under a definition; how much that was.
@@ -690,7 +685,7 @@ fn a_call_with_an_id_is_carried_out_once() {
         other => panic!("{other:?}"),
     });
     assert_eq!(sources.collect::<Vec<_>>(), [Source::Database, Source::Repeated]);
-    assert_eq!(world.look(ORG.key(1), sec(4)).value, tokens(99));
+    assert_eq!(world.look(ORG.key(1), sec(4)).remaining, tokens(99));
 }
 
 #[test]
@@ -731,10 +726,10 @@ fn a_debit_with_an_id_is_taken_once() {
     let fee = |amount| WALLET.global().cost(amount).once("fee");
     world.balance(Call::credit(WALLET.global().cost(20)), sec(0));
     let first = world.balance(Call::debit(fee(3)), sec(0));
-    assert_eq!((first.value, first.source), (tokens(17), Source::Database));
+    assert_eq!((first.remaining, first.source), (tokens(17), Source::Database));
     let before = world.clone();
     let again = world.balance(Call::debit(fee(3)), sec(1));
-    assert_eq!((again.value, again.source), (tokens(17), Source::Repeated));
+    assert_eq!((again.remaining, again.source), (tokens(17), Source::Repeated));
     for other in [Call::debit(fee(4)), Call::credit(fee(3)), Call::consume([fee(3)])] {
         assert!(matches!(world.call(other, sec(1)), Err(Error::OnceMismatch { .. })));
     }
@@ -758,9 +753,9 @@ fn a_lease_that_is_asked_again_is_the_same_lease_until_it_is_over() {
 fn a_wallet_is_credited_once_for_each_payment_and_never_cut() {
     let mut world = World::default();
     let pay = |id| Call::credit(WALLET.global().cost(20).once(id));
-    assert_eq!(world.balance(pay("p1"), sec(0)).value, tokens(20));
+    assert_eq!(world.balance(pay("p1"), sec(0)).remaining, tokens(20));
     let again = world.balance(pay("p1"), sec(1));
-    assert_eq!((again.value, again.source, again.full_at), (tokens(20), Source::Repeated, None));
+    assert_eq!((again.remaining, again.source, again.full_at), (tokens(20), Source::Repeated, None));
     let receipt = take(&mut world, WALLET.global().cost(25), sec(1));
     let denied = world.denied(WALLET.global(), sec(1));
     assert_eq!((denied.retry_at, denied.retry_after()), (None, None));
@@ -825,16 +820,18 @@ fn money_is_read_by_no_other_kind_and_the_reverse() {
 }
 
 #[test]
-fn what_was_used_beyond_a_charge_delays_the_sweep_and_is_lost_on_a_missing_row() {
+fn what_was_used_beyond_a_charge_delays_the_sweep_and_counts_on_a_missing_row() {
     let mut world = World::default();
-    let receipts = [0, 0].map(|now| take(&mut world, USER.global(), sec(now)));
-    let [first, second] = receipts;
-    world.settled(Call::settle(first, tokens(6)), sec(5)).unwrap();
-    world.sweep(sec(40));
-    assert!(world.state(&USER.global()).is_some(), "seven of ten a minute take 42 seconds");
-    world.sweep(sec(400));
-    let settled = world.settled(Call::settle(second, tokens(6)), sec(400)).unwrap();
-    assert_eq!((world.state(&USER.global()), settled.charges[0].cost), (None, tokens(1)));
+    let receipts = [0, 0, 395].map(|now| take(&mut world, USER.global(), sec(now)));
+    let [first, second, third] = receipts;
+    world.settled(Call::settle(first, tokens(6)), sec(396)).unwrap();
+    world.sweep(sec(426));
+    assert!(world.state(&USER.global()).is_some(), "six of ten a minute take 36 seconds");
+    world.sweep(sec(800));
+    let settled = world.settled(Call::settle(second, tokens(6)), sec(800)).unwrap();
+    assert_eq!((world.state(&USER.global()), settled.charges[0].cost), (Some(used(5, sec(800), sec(860))), tokens(6)));
+    world.settled(Call::settle(third, tokens(3)), sec(801)).unwrap();
+    assert_eq!([800, 830].map(|now| left(&world, &USER, sec(now))), [tokens(3), tokens(8)], "from its settlement on");
 }
 
 #[test]
@@ -845,13 +842,16 @@ fn what_was_used_beyond_a_charge_of_another_kind_lowers_the_row_and_drops_its_li
         let mut world = World::default();
         let receipt = take(&mut world, old.global(), sec(0));
         let lease = take(&mut world, new.global().cost(2), sec(0));
-        assert_eq!(world.state(&new.global()).unwrap().value, tokens(7));
+        assert_eq!(world.state(&new.global()).unwrap().value, tokens(-3));
         world.settled(Call::settle(receipt, tokens(4)), sec(5)).unwrap();
         // As of the row's instant: five seconds bring a bucket nothing more.
-        assert_eq!(world.state(&new.global()), Some(State::new(tokens(4), sec(0))));
+        assert_eq!(world.state(&new.global()).unwrap(), used(6, sec(0), world.state(&new.global()).unwrap().full_at));
         assert_eq!([&window, &leases].map(|limit| left(&world, limit, sec(5))), [tokens(4); 2]);
-        assert_eq!(left(&world, new, at(59_999_999)), tokens(4));
-        assert_eq!(left(&world, new, sec(60)), tokens(10));
+        let full_at = world.state(&new.global()).unwrap().full_at;
+        if old.spec().kind != LimitKind::TokenBucket || new.lease().is_some() {
+            assert_eq!(left(&world, new, at(full_at.micros() - 1)), tokens(4));
+        }
+        assert_eq!(left(&world, new, full_at), tokens(10));
         if new.lease().is_some() {
             assert!(matches!(world.call(Call::release(&lease), sec(5)), Err(Error::ReceiptUsed { .. })));
         }
@@ -990,7 +990,6 @@ fn a_settlement_inserts_rows_that_mean_the_same_as_missing_ones() {
     let receipt: Receipt = serde_json::from_value(json!({ "charges": charges })).unwrap();
     let plan = Plan::new([Call::settle(receipt, tokens(0))]).unwrap();
     assert!(plan.inserts());
-    assert_eq!(plan.capacities(), [i64::MAX, i64::MAX, 0, 0]);
 }
 
 /// A receipt is no credential: it comes back from outside.

@@ -6,11 +6,11 @@
 
 use std::time::Duration;
 
-use tollgate::algebra::{Ask, FullAt, State, Timestamp, Verdict};
+use tollgate::algebra::{Ask, State, Timestamp, Verdict};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{DAY, Error, HOUR, Limit, MINUTE, SECOND};
 
-use crate::world::{World, at, credit, decide, due, micros, ms, sec, terms_of, tokens};
+use crate::world::{World, at, credit, decide, due, left, micros, ms, sec, terms_of, tokens, used};
 
 // A: one row, one call.
 
@@ -92,7 +92,7 @@ fn windows_can_be_aligned_to_the_epoch() {
 
 #[test]
 fn a_plain_call_waits_to_the_microsecond_although_the_balance_is_no_whole_micro_token() {
-    let mut world = World::holding(&BUCKET.global(), State::new(tokens(-10), sec(0)));
+    let mut world = World::left(&BUCKET.global(), tokens(-10), sec(0));
     let denied = world.denied(BUCKET.global(), sec(59));
     assert_eq!(due(denied.retry_at), sec(66), "computed from the row as read");
     // A write rounds the debt up to a whole micro-token, and a third of one takes 2 µs.
@@ -113,12 +113,11 @@ fn a_debt_ends_at_an_exact_instant() {
 
 #[test]
 fn waits_round_up() {
-    let empty = State::new(tokens(0), sec(0));
     for (limit, wait, millis) in [
         (Limit::token_bucket("3/s", 3, SECOND), 333_334, 334),
         (Limit::token_bucket("7/min", 7, MINUTE), 8_571_429, 8_572),
     ] {
-        let mut world = World::holding(&limit.global(), empty.clone());
+        let mut world = World::left(&limit.global(), tokens(0), sec(0));
         let denied = world.denied(limit.global(), sec(0));
         assert_eq!(due(denied.retry_at), at(wait), "{}", limit.name());
         assert_eq!(serde_json::to_value(&denied).unwrap()["retry_after_ms"], millis, "{}", limit.name());
@@ -133,7 +132,7 @@ fn who_waits_as_told_is_granted_and_a_millisecond_earlier_is_not() {
         for period in [SECOND, MINUTE, HOUR, DAY] {
             let limit = Limit::token_bucket("any", rate, period);
             let terms = terms_of(&limit.global());
-            let empty = Some(State::new(tokens(0), now));
+            let empty = Some(left(&limit.global(), tokens(0), now));
             let ask = Ask::consume(tokens(1));
             let Ok(Verdict::Denied { retry_at, .. }) = decide(&terms, empty.as_ref(), now, ask) else {
                 panic!("granted")
@@ -158,15 +157,14 @@ fn the_first_call_writes_one_row() {
         let outcome = plan.decide(&[None], &[], sec(7));
         assert!(matches!(outcome.answers[0], Ok(Answer::Granted { .. })));
         let [change] = &outcome.changes[..] else { panic!("{:?}", outcome.changes) };
-        assert_eq!((plan.rows()[0].shard(), change.state.clone()), (0, State::new(tokens(0), sec(7))));
-        assert_eq!(change.full_at, FullAt::At(sec(8)));
+        assert_eq!((plan.rows()[0].shard(), change.state.clone()), (0, used(1, sec(7), sec(8))));
     }
 }
 
 #[test]
 fn a_refusal_writes_nothing_and_names_the_wait() {
     for limit in both(1, SECOND) {
-        let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(7)));
+        let mut world = World::left(&limit.global(), tokens(0), sec(7));
         assert_eq!(world.denied(limit.global(), sec(7)).retry_after().unwrap(), SECOND);
     }
 }
@@ -182,10 +180,9 @@ fn more_than_the_capacity_is_an_error_that_names_both() {
 #[test]
 fn keys_do_not_touch_each_other() {
     for limit in both(1, SECOND) {
-        let owing = State::new(tokens(-1), sec(7));
         let mut world = World::default();
         for request in [limit.key("key"), limit.global(), limit.key("otherKey")] {
-            world.put(&request, owing.clone());
+            world.put_left(&request, tokens(-1), sec(7));
         }
         assert_eq!(world.denied(limit.key("key"), sec(7)).retry_after().unwrap(), 2 * SECOND);
         assert_eq!(world.granted(limit.key("fresh"), sec(7)), tokens(0));
@@ -195,10 +192,10 @@ fn keys_do_not_touch_each_other() {
 #[test]
 fn the_whole_capacity_at_once_but_not_more() {
     for limit in both(1, SECOND).map(|limit| limit.capacity(3)) {
-        let full = State::new(tokens(3), sec(7));
-        assert_eq!(World::holding(&limit.global(), full.clone()).granted(limit.global().cost(3), sec(7)), tokens(0));
-        let owing = limit.unbounded_reservations();
-        let reserved = World::holding(&owing.global(), full).reserved(owing.global().cost(4), sec(7));
+        let full = || World::left(&limit.global(), tokens(3), sec(7));
+        assert_eq!(full().granted(limit.global().cost(3), sec(7)), tokens(0));
+        let owing = limit.clone().unbounded_reservations();
+        let reserved = full().reserved(owing.global().cost(4), sec(7));
         assert_eq!(reserved, (tokens(-1), sec(8)));
     }
 }
@@ -229,7 +226,7 @@ fn reservations_queue_up() {
 #[test]
 fn a_plain_call_waits_behind_every_reservation() {
     for limit in both(1, HOUR).map(Limit::unbounded_reservations) {
-        let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
+        let mut world = World::left(&limit.global(), tokens(0), sec(0));
         assert_eq!(world.reserved(limit.global().cost(100), sec(0)), (tokens(-100), sec(100 * 3_600)));
         assert_eq!(world.denied(limit.global(), sec(0)).retry_after().unwrap(), 101 * HOUR);
     }
@@ -238,7 +235,7 @@ fn a_plain_call_waits_behind_every_reservation() {
 #[test]
 fn a_reservation_up_to_the_bound_is_accepted() {
     for limit in both(1, HOUR).map(|limit| limit.max_reserved(1)) {
-        let mut world = World::holding(&limit.global(), State::new(tokens(1), sec(0)));
+        let mut world = World::left(&limit.global(), tokens(1), sec(0));
         assert_eq!(world.reserved(limit.global().cost(2), sec(0)), (tokens(-1), sec(3_600)));
         assert_eq!(world.denied(limit.global(), sec(0)).retry_after().unwrap(), 2 * HOUR);
     }
@@ -255,7 +252,7 @@ fn more_than_capacity_and_bound_is_an_error() {
 #[test]
 fn a_reservation_beyond_the_bound_writes_nothing() {
     for limit in both(1, SECOND).map(|limit| limit.capacity(2).max_reserved(1)) {
-        let mut world = World::holding(&limit.global(), State::new(tokens(1), sec(0)));
+        let mut world = World::left(&limit.global(), tokens(1), sec(0));
         let before = world.clone();
         let Ok(Answer::Denied(denied)) = world.call(Call::reserve([limit.global().cost(3)]), sec(0)) else {
             panic!("accepted")
@@ -267,7 +264,7 @@ fn a_reservation_beyond_the_bound_writes_nothing() {
 #[test]
 fn a_limit_that_allows_no_reservations_owes_nothing() {
     for limit in both(1, SECOND).map(|limit| limit.max_reserved(0)) {
-        let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
+        let mut world = World::left(&limit.global(), tokens(0), sec(0));
         let answer = world.call(Call::reserve([limit.global()]), sec(0));
         assert!(matches!(&answer, Ok(Answer::Denied(denied)) if denied.retry_after().unwrap() == SECOND), "{answer:?}");
     }
@@ -276,7 +273,7 @@ fn a_limit_that_allows_no_reservations_owes_nothing() {
 #[test]
 fn a_reservation_that_fits_is_a_grant_with_an_instant() {
     for limit in both(1, SECOND).map(|limit| limit.max_reserved(1)) {
-        let mut world = World::holding(&limit.global(), State::new(tokens(0), sec(0)));
+        let mut world = World::left(&limit.global(), tokens(0), sec(0));
         assert_eq!(world.reserved(limit.global(), sec(0)), (tokens(-1), sec(1)));
     }
 }
@@ -388,9 +385,9 @@ fn a_full_bucket_keeps_its_grid() {
 fn the_seed_example_goes_20_15_20_2_7() {
     let mut world = World::default();
     assert_eq!(world.granted(UPLOADS.global().cost(5), T0), tokens(15));
-    assert_eq!(world.look(UPLOADS.global(), seconds_after(T0, 10)).value, tokens(20));
+    assert_eq!(world.look(UPLOADS.global(), seconds_after(T0, 10)).remaining, tokens(20));
     assert_eq!(world.granted(UPLOADS.global().cost(18), seconds_after(T0, 10)), tokens(2));
-    assert_eq!(world.look(UPLOADS.global(), seconds_after(T0, 20)).value, tokens(7));
+    assert_eq!(world.look(UPLOADS.global(), seconds_after(T0, 20)).remaining, tokens(7));
 }
 
 #[test]
@@ -426,28 +423,28 @@ fn costs_count() {
 
 #[test]
 fn a_credit_stops_at_the_capacity() {
-    assert_eq!(spent(&FIVE, 3).balance(Call::credit(FIVE.global().cost(10)), T0).value, tokens(5));
-    assert_eq!(spent(&UPLOADS, 3).balance(Call::credit(UPLOADS.global().cost(10)), T0).value, tokens(20));
+    assert_eq!(spent(&FIVE, 3).balance(Call::credit(FIVE.global().cost(10)), T0).remaining, tokens(5));
+    assert_eq!(spent(&UPLOADS, 3).balance(Call::credit(UPLOADS.global().cost(10)), T0).remaining, tokens(20));
 }
 
 #[test]
 fn a_credit_succeeds_where_calls_are_refused() {
     let mut world = spent(&FIVE, 5);
     world.denied(FIVE.global(), T0);
-    assert_eq!(world.balance(Call::credit(FIVE.global().cost(2)), T0).value, tokens(2));
+    assert_eq!(world.balance(Call::credit(FIVE.global().cost(2)), T0).remaining, tokens(2));
 }
 
 #[test]
 fn a_credit_after_the_window_adds_at_most_up_to_the_capacity() {
     let mut world = spent(&FIVE, 3);
-    assert_eq!(world.balance(Call::credit(FIVE.global().cost(3)), seconds_after(T0, 60)).value, tokens(5));
+    assert_eq!(world.balance(Call::credit(FIVE.global().cost(3)), seconds_after(T0, 60)).remaining, tokens(5));
 }
 
 #[test]
 fn a_cost_of_zero_is_granted_unless_there_is_a_debt_and_writes_nothing() {
     for limit in both(10, MINUTE) {
         for (value, granted) in [(1, true), (0, true), (-1, false)] {
-            let mut world = World::holding(&limit.global(), State::new(micros(value), sec(0)));
+            let mut world = World::left(&limit.global(), micros(value), sec(0));
             let before = world.clone();
             let answer = world.call(Call::consume([limit.global().cost(0)]), sec(0)).unwrap();
             assert_eq!(matches!(answer, Answer::Granted { .. }), granted, "{value}");
@@ -464,9 +461,9 @@ fn a_cost_of_zero_is_granted_unless_there_is_a_debt_and_writes_nothing() {
 #[test]
 fn a_credit_settles_the_refill_first() {
     let terms = terms_of(&BUCKET.global());
-    let row = credit(&terms, Some(&State::new(tokens(1), sec(0))), sec(30), tokens(2));
-    assert_eq!(row, Some(State::new(tokens(8), sec(30))));
-    assert_eq!(terms.refill(&row.unwrap(), sec(36)).value, tokens(9));
+    let row = credit(&terms, Some(&used(9, sec(0), sec(54))), sec(30), tokens(2));
+    assert_eq!(row, Some(used(2, sec(30), sec(42))));
+    assert_eq!(terms.balance(&row.unwrap(), sec(36)), tokens(9));
 }
 
 // F.7: looking, and resetting.
@@ -474,11 +471,11 @@ fn a_credit_settles_the_refill_first() {
 #[test]
 fn looking_changes_nothing() {
     for (limit, full) in [(FIVE, 5), (UPLOADS, 20)] {
-        assert_eq!(World::default().look(limit.global(), T0).value, tokens(full));
+        assert_eq!(World::default().look(limit.global(), T0).remaining, tokens(full));
         let mut world = spent(&limit, 2);
         let before = world.clone();
         for _ in 0..2 {
-            assert_eq!(world.balance(Call::look(limit.global()), T0).value, tokens(full - 2));
+            assert_eq!(world.balance(Call::look(limit.global()), T0).remaining, tokens(full - 2));
         }
         assert_eq!(world, before);
     }
@@ -496,18 +493,18 @@ fn a_reset_fills_up() {
 
 #[test]
 fn a_clock_that_goes_back_changes_no_balance_and_no_instant() {
-    let mut world = World::holding(&BUCKET.global(), State::new(tokens(5), sec(100)));
-    assert_eq!(world.look(BUCKET.global(), sec(70)).value, tokens(5));
+    let mut world = World::left(&BUCKET.global(), tokens(5), sec(100));
+    assert_eq!(world.look(BUCKET.global(), sec(70)).remaining, tokens(5));
     assert_eq!(world.look(BUCKET.global(), sec(70)).ahead(), 30 * SECOND);
     assert_eq!(world.granted(BUCKET.global(), sec(70)), tokens(4));
-    assert_eq!(world.state(&BUCKET.global()), Some(State::new(tokens(4), sec(100))));
+    assert_eq!(world.state(&BUCKET.global()), Some(used(6, sec(100), sec(136))));
 }
 
 #[test]
 fn a_reset_brings_a_row_from_the_future_back() {
-    let mut world = World::holding(&BUCKET.global(), State::new(tokens(-5), sec(100)));
+    let mut world = World::left(&BUCKET.global(), tokens(-5), sec(100));
     world.balance(Call::reset(BUCKET.global()), sec(70));
-    assert_eq!(world.state(&BUCKET.global()), Some(State::new(tokens(10), sec(70))));
+    assert_eq!(world.state(&BUCKET.global()), Some(used(0, sec(70), sec(70))));
 }
 
 #[test]
@@ -524,17 +521,18 @@ fn ten_years_fill_to_the_capacity() {
     for limit in [BUCKET, WINDOW, ALIGNED, Limit::stepped_bucket("ten", 10, MINUTE)] {
         let world = spent(&limit, 10);
         let later = seconds_after(T0, 10 * 366 * 86_400);
-        assert_eq!(world.look(limit.global(), later).value, tokens(10));
+        assert_eq!(world.look(limit.global(), later).remaining, tokens(10));
     }
 }
 
 #[test]
-fn a_new_capacity_cuts_what_is_there_and_gives_nothing() {
+fn a_new_capacity_counts_what_is_used() {
     for limit in [BUCKET, ALIGNED, Limit::stepped_bucket("ten", 10, MINUTE)] {
         let (wide, narrow) = (limit.clone().capacity(10), limit.capacity(5));
-        let row = |value| World::holding(&wide.global(), State::new(tokens(value), sec(0)));
-        assert_eq!(row(8).look(narrow.global(), sec(0)).value, tokens(5));
-        assert_eq!(row(2).look(wide.global(), sec(0)).value, tokens(2));
+        let row = |value| World::left(&wide.global(), tokens(value), sec(0));
+        assert_eq!(row(8).look(narrow.global(), sec(0)).remaining, tokens(3));
+        assert_eq!(row(2).look(narrow.global(), sec(0)).remaining, tokens(-3));
+        assert_eq!(World::left(&narrow.global(), tokens(2), sec(0)).look(wide.global(), sec(0)).remaining, tokens(7));
     }
 }
 
@@ -555,20 +553,20 @@ struct Case {
 fn table(limit: &Limit, cases: &[Case]) {
     let owing = limit.clone().unbounded_reservations();
     for Case { id, row, now, count, value, ts, wait } in cases {
-        let found = row.map(|(value, ts)| State::new(tokens(value), ms(ts)));
-        let expected = State::new(tokens(*value), ms(*ts));
+        let found = row.map(|(value, ts)| left(&limit.global(), tokens(value), ms(ts)));
+        let expected = left(&limit.global(), tokens(*value), ms(*ts));
         let world = || found.clone().map_or_else(World::default, |state| World::holding(&limit.global(), state));
         let asking = |limit: &Limit| limit.global().cost(*count);
         if *count == 0 {
             let terms = terms_of(&limit.global());
             let row = found.clone().unwrap_or_else(|| terms.full(ms(*now)));
-            assert_eq!(terms.refill(&row, ms(*now)), expected, "{id}");
+            assert_eq!(silent(terms.refill(&row, ms(*now))), expected, "{id}");
         }
 
         let mut reserving = world();
-        assert_eq!(reserving.reserved(asking(&owing), ms(*now)), (expected.value, ms(now + wait)), "{id} reserves");
+        assert_eq!(reserving.reserved(asking(&owing), ms(*now)), (tokens(*value), ms(now + wait)), "{id} reserves");
         if *count > 0 {
-            assert_eq!(reserving.state(&limit.global()), Some(expected.clone()), "{id} writes");
+            assert_eq!(reserving.state(&limit.global()).map(silent), Some(expected.clone()), "{id} writes");
         }
 
         let mut plain = world();
@@ -576,7 +574,7 @@ fn table(limit: &Limit, cases: &[Case]) {
             let error = plain.call(Call::consume([asking(limit)]), ms(*now)).unwrap_err();
             assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{id}: {error}");
         } else if *wait == 0 {
-            assert_eq!(plain.granted(asking(limit), ms(*now)), expected.value, "{id} is granted");
+            assert_eq!(plain.granted(asking(limit), ms(*now)), tokens(*value), "{id} is granted");
             assert_eq!(plain, reserving, "{id} writes the same");
         } else {
             let denied = plain.denied(asking(limit), ms(*now));
@@ -585,6 +583,11 @@ fn table(limit: &Limit, cases: &[Case]) {
             plain.granted(asking(limit), ms(now + wait));
         }
     }
+}
+
+/// A row without what it says of when it is full.
+fn silent(row: State) -> State {
+    row.full_at(Timestamp::MIN)
 }
 
 /// The same numbers as a token bucket and as a window that starts at the full period.

@@ -56,7 +56,7 @@ impl Alternatives {
                 for (which, limit) in self.limits.iter().enumerate() {
                     let Sum { whole, parts, .. } = &asking.sums[which];
                     let left = &balances[which] - whole - parts * part;
-                    prop_assert_eq!(BigInt::from(after.look(limit.clone(), now).value.micros()), left);
+                    prop_assert_eq!(BigInt::from(after.look(limit.clone(), now).remaining.micros()), left);
                     let names = |limit: &Request, name: &str| limit.limit().name() == name;
                     let is_charged = receipt.charges.iter().any(|charge| names(limit, charge.limit()));
                     let stands = standings.iter().any(|standing| names(limit, standing.limit.name()));
@@ -183,7 +183,7 @@ fn a_lease_of_the_second_choice_ends_by_the_receipt() {
     };
     assert_eq!((denied.key.to_string(), due(denied.retry_at)), ("fast".to_owned(), sec(60)));
     world.settled(Call::release(&receipts.pop().unwrap()), sec(2)).unwrap();
-    assert_eq!(world.look(SLOTS.key("slow"), sec(2)).value, tokens(1));
+    assert_eq!(world.look(SLOTS.key("slow"), sec(2)).remaining, tokens(1));
     assert_eq!(world.taken(call(), sec(2)).charges[0].key.to_string(), "slow");
 }
 

@@ -209,7 +209,7 @@ fn a_reset_lets_all_go_and_leaves_leases_valid() {
     let mut world = World::default();
     let first = acquired(&mut world, sec(0));
     acquired(&mut world, sec(0));
-    assert_eq!(world.balance(Call::reset(RENDERS.global()), sec(1)).value, tokens(2));
+    assert_eq!(world.balance(Call::reset(RENDERS.global()), sec(1)).remaining, tokens(2));
     acquired(&mut world, sec(1));
     acquired(&mut world, sec(1));
     world.denied(RENDERS.global(), sec(1));
@@ -229,12 +229,12 @@ fn a_lease_and_a_rate_are_taken_together_and_the_rate_stays_spent() {
     let paid = receipt(&charges);
     assert_eq!(world.settled(Call::renew(&paid), sec(1)).unwrap().charges.len(), 1);
     world.call(Call::release(&paid), sec(2)).unwrap();
-    assert_eq!(world.look(RENDERS.global(), sec(2)).value, tokens(2));
-    assert!(world.look(RATE.global(), sec(2)).value < tokens(3));
+    assert_eq!(world.look(RENDERS.global(), sec(2)).remaining, tokens(2));
+    assert!(world.look(RATE.global(), sec(2)).remaining < tokens(3));
     // Where nothing is left of the rate, nothing is held.
     world.granted(RATE.global().cost(2), sec(2));
     assert!(matches!(world.call(Call::consume(both()), sec(2)), Ok(Answer::Denied(_))));
-    assert_eq!(world.look(RENDERS.global(), sec(2)).value, tokens(2));
+    assert_eq!(world.look(RENDERS.global(), sec(2)).remaining, tokens(2));
     let rate = receipt(&charges[1..]);
     for call in [Call::renew(&rate), Call::release(&rate)] {
         assert!(matches!(world.call(call, sec(3)), Err(Error::NothingAsked)));

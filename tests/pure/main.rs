@@ -4,6 +4,7 @@
 
 mod calendar;
 mod calls;
+mod changed;
 mod conformance;
 mod exceptions;
 mod first_of;

@@ -49,9 +49,15 @@ impl Model {
         }
     }
 
-    /// What a row holds at an instant, exactly. Before the row's own instant, time stands still.
+    /// What a row has left at an instant, exactly, by this definition alone. Before the row's own instant, time stands
+    /// still.
     pub(crate) fn balance(&self, row: &State, now: Timestamp) -> BigRational {
-        self.grown(&whole(row.value), row.ts, now)
+        self.grown(&self.left(row), row.ts, now)
+    }
+
+    /// What a row has left at its own instant.
+    pub(crate) fn left(&self, row: &State) -> BigRational {
+        whole(row.value) + &self.capacity
     }
 
     /// What a value that stood at `from` has become at `now`.

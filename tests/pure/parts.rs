@@ -161,7 +161,7 @@ impl Asking {
                     let taken = whole + parts * &part;
                     let left = &balances[which] - &taken;
                     prop_assert!(left >= *leaving);
-                    prop_assert_eq!(BigInt::from(world.look(limit.clone(), now).value.micros()), left.clone());
+                    prop_assert_eq!(BigInt::from(world.look(limit.clone(), now).remaining.micros()), left.clone());
                     least_left = Some(least_left.map_or(left.clone(), |least| least.min(left)));
                     taken_of_all += taken;
                 }
@@ -264,7 +264,7 @@ proptest! {
         world.balance(Call::credit(requests[3].clone().cost(10)), now);
         for (which, cost, gap) in before {
             now = at(now.micros() + gap);
-            let most = world.look(requests[which].clone(), now).value.max(Tokens::ZERO);
+            let most = world.look(requests[which].clone(), now).remaining.max(Tokens::ZERO);
             world.call(Call::consume([requests[which].clone().cost(micros(cost).min(most))]), now).unwrap();
         }
         let asking = Asking::of(&requests, &asked, &parts, |amount, _| match amount {
@@ -280,7 +280,7 @@ proptest! {
             return Ok(());
         }
         let balances = |now| {
-            requests.each_ref().map(|request| BigInt::from(world.look(request.clone(), now).value.micros()))
+            requests.each_ref().map(|request| BigInt::from(world.look(request.clone(), now).remaining.micros()))
         };
         let compare = |now| asking.compare(&mut world.clone(), &requests, &balances(now), now);
         let first = compare(now)?;
@@ -313,7 +313,7 @@ fn a_part_is_granted_once_and_a_repeat_says_how_much() {
     };
     assert_eq!(amount(&mut world, sec(0)), (tokens(6), Source::Database));
     assert_eq!(amount(&mut world, sec(30)), (tokens(6), Source::Repeated));
-    assert_eq!(world.look(DAILY.global(), sec(30)).value, tokens(94));
+    assert_eq!(world.look(DAILY.global(), sec(30)).remaining, tokens(94));
     let other = world.call(ask(1), sec(30)).unwrap_err();
     assert!(matches!(other, Error::OnceMismatch { .. }), "{other}");
     let kept = Call::consume([USER.global().cost(1).leaving(2).once("batch")]);

@@ -14,7 +14,7 @@ use tollgate::{CallError, DAY, Error, Limit, LimitKind, LimitSpec, MINUTE, Reque
 
 use crate::model::span;
 use crate::story::{EPOCH, amounts, capacity, config, limits, steps};
-use crate::world::{World, at, due, micros, tokens};
+use crate::world::{World, at, due, left, micros, tokens};
 
 const DAY_MICROS: i64 = 86_400_000_000;
 
@@ -38,7 +38,7 @@ fn held(limit: &Limit, row: Option<&State>, (start, end): (Timestamp, Timestamp)
             -periods(start, row.ts).floor().to_integer()
         };
     }
-    (row.value.micros() + steps * limit.spec().rate.micros()).min(capacity)
+    (&capacity + row.value.micros() + steps * limit.spec().rate.micros()).min(capacity)
 }
 
 /// Months from an instant on: of 28 to 31 days, or cut short by a renewal.
@@ -80,15 +80,16 @@ proptest! {
         let start = at(EPOCH + part(start) + off);
         let period = (start, at(start.micros() + length));
         let most = i128::from(capacity(&limit).micros());
-        let row = State::new(micros(i64::try_from(most * i128::from(value) / 1_000).unwrap()), at(EPOCH + part(ts)));
+        let value = micros(i64::try_from(most * i128::from(value) / 1_000).unwrap());
+        let row = left(&limit.global(), value, at(EPOCH + part(ts)));
         let row = (!is_missing).then_some(row);
         let request = named(limit.global(), period);
         let world = row.clone().map_or_else(World::default, |row| World::holding(&limit.global(), row));
         let cost = cost.resolve(&world, &limit.global(), now, false);
         let asked_at = |now| world.clone().call(Call::consume([request.clone().cost(cost)]), now).unwrap();
         let holds = |now| held(&limit, row.as_ref(), period, now) >= cost.micros().into();
-        let looked = BigInt::from(world.look(request.clone(), now).value.micros());
-        prop_assert_eq!(looked, held(&limit, row.as_ref(), period, now));
+        let remaining = BigInt::from(world.look(request.clone(), now).remaining.micros());
+        prop_assert_eq!(remaining, held(&limit, row.as_ref(), period, now));
         match asked_at(now) {
             Answer::Granted { .. } => prop_assert!(holds(now)),
             Answer::Denied(denied) => {
@@ -226,7 +227,7 @@ fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
     let of_next = world.taken(Call::consume([named(window.global(), next).cost(2)]), at(next.0.micros() + 5));
     for (receipt, left) in [(of_first, 1), (of_next, 3)] {
         world.settled(Call::settle(receipt, tokens(0)), at(next.0.micros() + 9)).unwrap();
-        assert_eq!(world.look(named(window.global(), next), at(next.0.micros() + 9)).value, tokens(left));
+        assert_eq!(world.look(named(window.global(), next), at(next.0.micros() + 9)).remaining, tokens(left));
     }
 }
 

@@ -10,7 +10,7 @@ use tollgate::plan::{Answer, Call};
 use tollgate::{Limit, LimitKind, MINUTE, Receipt, Tokens};
 
 use crate::story::{Kind, config, limit};
-use crate::world::{World, at, micros, ms, sec, terms_of, tokens};
+use crate::world::{World, at, micros, ms, sec, terms_of, tokens, used};
 
 /// What happens to a row; `process` is one of four that take ahead.
 #[derive(Clone, Debug)]
@@ -140,8 +140,8 @@ fn tell(setting: &Setting, story: &[Op]) -> Told {
             }
             Op::GiveBack { process } => {
                 if let Some(Slice { charge, rest, .. }) = slices[*process].take() {
-                    let before = world.look(request.clone(), at(clock)).value.micros();
-                    let after = world.balance(Call::give_back(request.clone(), rest), at(clock)).value.micros();
+                    let before = world.look(request.clone(), at(clock)).remaining.micros();
+                    let after = world.balance(Call::give_back(request.clone(), rest), at(clock)).remaining.micros();
                     if after > before {
                         told.events.push(Event::GiveBack { of: charge, amount: after - before });
                         told.rows.push((Deed::Write { clock }, None));
@@ -348,7 +348,7 @@ proptest! {
                 Deed::Charge { of, clock } => {
                     let row = written(&other, clock);
                     let value = micros(row.value.micros() - told.charged[of].spent);
-                    other.put(&request, State { value, ..row });
+                    other.put(&request, State::new(value, row.ts));
                 }
                 Deed::Write { clock } => other.put(&request, written(&other, clock)),
                 Deed::Gone => other.delete(&request),
@@ -396,7 +396,7 @@ proptest! {
         let limit = limit(Kind::Drip, 1, 1_000_000, capacity * 1_000_000, 0);
         let (mut world, request, now) = (World::default(), limit.global(), sec(1));
         world.call(Call::debit(request.clone().cost(tokens(taken))), now).unwrap();
-        let there = world.look(request.clone(), now).value.micros();
+        let there = world.look(request.clone(), now).remaining.micros();
         let size = demand.min(there / 16_000_000);
         match world.call(Call::ahead(request.clone().cost(tokens(demand)).up_to(2)), now) {
             Ok(Answer::Granted { amount, .. }) => {
@@ -414,13 +414,13 @@ fn what_time_has_brought_back_is_not_given_back() {
     let (mut world, limit) = (World::default(), limit(Kind::Drip, 1_000_000, 1_000_000, 1_000_000, 0));
     let rest = taken_ahead(&mut world, &limit, 1, sec(0));
     assert_eq!(world.granted(limit.global(), sec(1)), Tokens::ZERO);
-    assert_eq!(world.balance(Call::give_back(limit.global(), rest), sec(1)).value, Tokens::ZERO);
+    assert_eq!(world.balance(Call::give_back(limit.global(), rest), sec(1)).remaining, Tokens::ZERO);
     // Half of the time brings half of it back.
     let mut world = World::default();
     let rest = taken_ahead(&mut world, &limit, 1, sec(0));
     let balance = world.balance(Call::give_back(limit.global(), rest), ms(500));
-    assert_eq!(balance.value, tokens(1));
-    assert_eq!(world.state(&limit.global()), Some(State::new(tokens(1), ms(500))));
+    assert_eq!(balance.remaining, tokens(1));
+    assert_eq!(world.state(&limit.global()), Some(used(0, ms(500), ms(500))));
 }
 
 /// The row's step lies at 0, the charge at 3, the next step at 4: what this brought it brought in the place of the
@@ -428,11 +428,11 @@ fn what_time_has_brought_back_is_not_given_back() {
 #[test]
 fn steps_are_counted_from_where_the_row_stood() {
     let (mut world, limit) = (World::default(), limit(Kind::FirstUse, 1_000_000, 4_000_000, 1_000_000, 0));
-    world.put(&limit.global(), State::new(tokens(1), sec(0)));
+    world.put_left(&limit.global(), tokens(1), sec(0));
     let rest = taken_ahead(&mut world, &limit, 1, sec(3));
     assert_eq!(rest.stood_at, sec(0));
     assert_eq!(world.granted(limit.global(), sec(4)), Tokens::ZERO);
-    assert_eq!(world.balance(Call::give_back(limit.global(), rest), sec(4)).value, Tokens::ZERO);
+    assert_eq!(world.balance(Call::give_back(limit.global(), rest), sec(4)).remaining, Tokens::ZERO);
 }
 
 #[test]
@@ -448,7 +448,7 @@ fn a_row_that_is_missing_gets_nothing_back() {
 fn what_is_late_is_not_given_back() {
     let (mut world, limit) = (World::default(), Limit::token_bucket("limit", 1, MINUTE).capacity(5));
     let rest = Rest { until: ms(100), ..taken_ahead(&mut world, &limit, 2, sec(0)) };
-    let back = |world: &mut World, now| world.balance(Call::give_back(limit.global(), rest), now).value;
+    let back = |world: &mut World, now| world.balance(Call::give_back(limit.global(), rest), now).remaining;
     assert!(back(&mut world.clone(), at(99_999)) > tokens(4));
     assert!(back(&mut world, ms(100)) < tokens(4));
 }

@@ -1,6 +1,6 @@
 //! Faults that the properties have found, each told as the story that showed it.
 
-use tollgate::algebra::{State, Timestamp};
+use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call};
 use tollgate::{DAY, Error, Limit, MINUTE, Receipt, SECOND, TokensError};
 
@@ -12,8 +12,8 @@ use crate::world::{World, at, micros, receipt, sec, tokens};
 fn a_row_from_the_future_that_grants_does_not_shorten_the_wait_for_one_that_refuses() {
     let (ahead, empty) = (Limit::token_bucket("ahead", 10, MINUTE), Limit::token_bucket("empty", 1, SECOND));
     let mut world = World::default();
-    world.put(&ahead.global(), State::new(tokens(5), sec(3_600)));
-    world.put(&empty.global(), State::new(tokens(0), sec(0)));
+    world.put_left(&ahead.global(), tokens(5), sec(3_600));
+    world.put_left(&empty.global(), tokens(0), sec(0));
     let answer = world.call(Call::consume([ahead.global(), empty.global()]), sec(0));
     let Ok(Answer::Denied(denied)) = answer else { panic!("{answer:?}") };
     assert_eq!(denied.retry_after().unwrap(), SECOND);
@@ -24,7 +24,7 @@ fn a_row_from_the_future_that_grants_does_not_shorten_the_wait_for_one_that_refu
 #[test]
 fn a_free_reservation_on_a_debt_is_ready_at_the_exact_instant() {
     let limit = Limit::token_bucket("7/min", 7, MINUTE).unbounded_reservations();
-    let mut world = World::holding(&limit.global(), State::new(tokens(-1), sec(0)));
+    let mut world = World::left(&limit.global(), tokens(-1), sec(0));
     let (_, ready_at) = world.reserved(limit.global().cost(0), at(1));
     assert_eq!(ready_at, at(8_571_429));
 }
@@ -47,8 +47,8 @@ fn a_receipt_cannot_be_settled_for_less_than_nothing() {
 #[test]
 fn a_slow_limit_gains_nothing_between_writes_that_are_closer_than_a_micro_token() {
     let limit = Limit::token_bucket("1/day", 1, DAY);
-    let empty = State::new(tokens(0), sec(0));
-    let (mut busy, idle) = (World::holding(&limit.global(), empty.clone()), World::holding(&limit.global(), empty));
+    let idle = World::left(&limit.global(), tokens(0), sec(0));
+    let mut busy = idle.clone();
     for write in 1..=2_701 {
         // Two writes, within 740 and 741 microseconds each.
         for (half, change) in
@@ -58,7 +58,7 @@ fn a_slow_limit_gains_nothing_between_writes_that_are_closer_than_a_micro_token(
             busy.call(change, at(nth * 4_000_000 / 5_402)).unwrap();
         }
     }
-    let value = |world: &World| world.look(limit.global(), sec(4)).value;
+    let value = |world: &World| world.look(limit.global(), sec(4)).remaining;
     assert_eq!((value(&busy), value(&idle)), (tokens(0), micros(46)));
 }
 
@@ -74,15 +74,15 @@ fn what_is_counted_until_the_end_of_time_counts_for_ever() {
     for limit in limits {
         for before in [0, 1, 1_000_000, 60_000_000, 61_000_000] {
             let ts = at(Timestamp::MAX.micros() - before);
-            let mut world = World::holding(&limit.global(), State::new(tokens(10), ts));
+            let mut world = World::left(&limit.global(), tokens(10), ts);
             for left in (0..10).rev() {
                 assert_eq!(world.granted(limit.global(), sec(0)), tokens(left), "{} {before}", limit.name());
             }
             for now in [sec(0), ts] {
                 world.denied(limit.global(), now);
-                assert_eq!(world.look(limit.global(), now).value, tokens(0));
+                assert_eq!(world.look(limit.global(), now).remaining, tokens(0));
             }
-            assert_eq!(world.balance(Call::reset(limit.global()), sec(0)).value, tokens(10), "a reset mends it");
+            assert_eq!(world.balance(Call::reset(limit.global()), sec(0)).remaining, tokens(10), "a reset mends it");
             assert_eq!(world.granted(limit.global(), sec(0)), tokens(9));
         }
     }

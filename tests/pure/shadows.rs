@@ -110,8 +110,8 @@ proptest! {
             Model::of(request).balance(&row, now).floor().to_integer() - taken
         };
         let mut taken: Vec<_> = limits.iter().map(|limit| {
-            let left = without.look(limit.clone(), now).value.micros();
-            BigInt::from(world.look(limit.clone(), now).value.micros()) - left
+            let left = |world: &World| BigInt::from(world.look(limit.clone(), now).remaining.micros());
+            left(&world) - left(&without)
         }).collect();
         for asked in of_kind(true) {
             let which = asked.which % limits.len();
@@ -152,7 +152,7 @@ proptest! {
         let enforced: std::collections::BTreeSet<_> = of_kind(false).map(|asked| asked.which % limits.len()).collect();
         prop_assert!(granted.is_none() || kept == enforced.len(), "{kept} of {charged}");
         for (limit, taken) in limits.iter().zip(&taken).filter(|_| granted.is_some()) {
-            prop_assert_eq!(BigInt::from(with.look(limit.clone(), now).value.micros()), balance(limit, taken));
+            prop_assert_eq!(BigInt::from(with.look(limit.clone(), now).remaining.micros()), balance(limit, taken));
         }
     }
 }
@@ -165,11 +165,11 @@ fn a_repeat_says_what_a_shadow_would_have_denied() {
     let mut world = World::default();
     let ask = |id: u32| Call::consume([TRIED.global().cost(2).shadow(), USER.global().cost(2).once(id)]);
     for (id, expected) in [(1, 0), (2, 1), (1, 0), (2, 1)] {
-        let before = world.look(USER.global(), sec(0)).value;
+        let before = world.look(USER.global(), sec(0)).remaining;
         let answer = world.call(ask(id), sec(0));
         let Ok(Answer::Granted { source, receipt, amount, .. }) = &answer else { panic!("{answer:?}") };
         assert_eq!((would_deny(&answer).len(), receipt.charges.len(), *amount), (expected, 2 - expected, tokens(2)));
-        let repeats = world.look(USER.global(), sec(0)).value == before;
+        let repeats = world.look(USER.global(), sec(0)).remaining == before;
         assert_eq!(*source == Source::Repeated, repeats);
     }
     let enforced = Call::consume([TRIED.global().cost(2), USER.global().cost(2).once(1)]);

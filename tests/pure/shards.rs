@@ -100,6 +100,16 @@ fn ask(cost: i64, reserving: bool) -> Ask {
     if reserving { Ask::reserve(micros(cost)) } else { Ask::consume(micros(cost)) }
 }
 
+/// Rows at the epoch with so many micro-tokens left in each.
+fn rows_with(terms: &Terms, left: &[i64]) -> Vec<Option<State>> {
+    let shards = left.len();
+    let value = |(shard, left): (usize, &i64)| {
+        let terms = terms.shard(shard, shards);
+        micros(left - terms.balance(&terms.full(at(0)), at(0)).micros())
+    };
+    left.iter().enumerate().map(value).map(|value| Some(State::new(value, at(0)))).collect()
+}
+
 fn call(limit: &Limit, cost: i64, reserving: bool) -> Call {
     let request = [limit.global().cost(micros(cost))];
     if reserving { Call::reserve(request) } else { Call::consume(request) }
@@ -116,13 +126,14 @@ proptest! {
         reserved in 0_i64..i64::MAX,
     ) {
         let spec = LimitSpec::new("shares", LimitKind::TokenBucket, micros(rate), SECOND);
-        let spec = spec.with(|spec| (spec.capacity, spec.max_reserved) = (Some(micros(capacity)), micros(reserved)));
+        let reserved = micros(reserved.min(i64::MAX - capacity));
+        let spec = spec.with(|spec| (spec.capacity, spec.max_reserved) = (Some(micros(capacity)), reserved));
         let terms = Terms::of(&spec.try_into().unwrap(), &Key::GLOBAL);
         let of = |terms: &Terms| {
             let empty = State::new(Tokens::MIN, sec(0));
             // A row that is deep in debt is up by the rate after a period; a reservation goes as deep as it may.
             let rate = i128::from(terms.refill(&empty, sec(1)).value.micros()) - i128::from(i64::MIN);
-            (rate, i128::from(terms.full(sec(0)).value.micros()))
+            (rate, i128::from(terms.balance(&terms.full(sec(0)), sec(0)).micros()))
         };
         let parts: Vec<_> = (0..shards).map(|index| of(&terms.shard(index, shards))).collect();
         let sum = parts.iter().fold((0, 0), |(a, b), (rate, capacity)| (a + rate, b + capacity));
@@ -225,7 +236,7 @@ proptest! {
             };
             if let (Ok(Answer::Done(changed)), Move::Credit(amount)) = (&answer, step) {
                 let capacity = limit.spec().capacity.unwrap().micros();
-                prop_assert_eq!(changed.value.micros(), (balance + amount).min(capacity));
+                prop_assert_eq!(changed.remaining.micros(), (balance + amount).min(capacity));
             }
         }
     }
@@ -241,7 +252,7 @@ proptest! {
         let spec = LimitSpec::new("ready", LimitKind::TokenBucket, micros(rate), Duration::from_micros(7));
         let spec = spec.with(|spec| (spec.capacity, spec.max_reserved) = (Some(micros(20_000)), micros(reserved)));
         let terms = Terms::of(&spec.try_into().unwrap(), &Key::GLOBAL);
-        let rows: Vec<_> = values.iter().map(|value| Some(State::new(micros(*value), at(0)))).collect();
+        let rows = rows_with(&terms, &values);
         let answer = Pool::new(&terms, &rows, at(0)).decide(Ask::reserve(micros(cost)));
         let Ok(Verdict::Granted { portions, ready_at, .. }) = answer else { return Ok(()) };
         let n = i64::try_from(values.len()).unwrap();
@@ -253,14 +264,16 @@ proptest! {
         let by_walking = (0..1_000_000).find(|instant| rooms(*instant) >= cost).unwrap();
         prop_assert_eq!(ready_at.micros(), by_walking);
         for Portion { shard, next, .. } in portions {
-            prop_assert!(next.value.micros() >= -share(reserved, i64::try_from(shard).unwrap()));
-            prop_assert!(terms.shard(shard, values.len()).refill(&next, ready_at).value >= Tokens::ZERO);
+            let terms = terms.shard(shard, values.len());
+            let left = terms.balance(&next, next.ts).micros();
+            prop_assert!(left >= -share(reserved, i64::try_from(shard).unwrap()));
+            prop_assert!(terms.balance(&next, ready_at) >= Tokens::ZERO);
         }
     }
 
     /// Whatever is taken, the rows that it is taken from stand level, and the others lower.
     #[test]
-    fn a_debit_levels_the_rows(values in vec(-50_i64..50, 1..9), amount in 0_i64..500) {
+    fn a_debit_levels_the_rows(values in vec(-100_i64..=0, 1..9), amount in 0_i64..500) {
         let terms = Terms::of(&Limit::token_bucket("level", 1, SECOND).capacity(1_000), &Key::GLOBAL);
         let rows: Vec<_> = values.iter().map(|value| Some(State::new(micros(*value), at(0)))).collect();
         let parts = Pool::new(&terms, &rows, at(0)).debit(micros(amount)).unwrap();
@@ -350,13 +363,13 @@ fn a_debt_stays_where_it_is_when_the_number_of_shards_changes() {
     let decide = |limit: &Limit, rows: &[Option<State>], now| {
         Plan::new([call(limit, 1_000_000, false)]).unwrap().decide(rows, &[], now)
     };
-    let mut rows = vec![Some(State::new(tokens(1), sec(0))); 10];
-    rows[7] = Some(State::new(tokens(-50), sec(0)));
+    let mut rows = vec![Some(State::new(tokens(0), sec(0))); 10];
+    rows[7] = Some(State::new(tokens(-51), sec(0)));
     let granted = decide(&limit(1), &rows[..1], sec(0)).answers.remove(0);
     assert!(matches!(granted, Ok(Answer::Granted { .. })), "{granted:?}");
 
     let mut rows = vec![None; 10];
-    rows[0] = Some(State::new(tokens(-50), sec(0)));
+    rows[0] = Some(State::new(tokens(-51), sec(0)));
     let terms = Terms::of(&limit(10), &Key::GLOBAL);
     assert_eq!(Pool::new(&terms, &rows, sec(0)).balance(), tokens(-41));
     assert_eq!(Pool::new(&terms, &rows, sec(50)).balance(), tokens(9), "one a second");
@@ -374,9 +387,9 @@ fn settling_never_cuts_a_row() {
     };
     for actual in [micros(0), tokens(5)] {
         let mut rows = Shards::of(&ten);
-        rows.rows.fill(Some(State::new(tokens(80), sec(0))));
+        rows.rows.fill(Some(State::new(tokens(-20), sec(0))));
         rows.pooled(Call::settle(receipt(&charges), actual), sec(0)).unwrap();
-        let left = if actual == tokens(5) { tokens(78) } else { tokens(80) };
+        let left = if actual == tokens(5) { tokens(-22) } else { tokens(-20) };
         let lowest = rows.rows.iter().flatten().map(|row| row.value).min();
         assert_eq!(lowest, Some(left), "a row holds what the current definition lets it");
     }

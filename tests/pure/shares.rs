@@ -53,7 +53,7 @@ impl Shares {
     }
 
     fn held(&self, request: Request, now: Timestamp) -> i64 {
-        self.world.look(request, now).value.micros()
+        self.world.look(request, now).remaining.micros()
     }
 
     /// How far the shared bucket is below the sum of the own ones.
@@ -232,14 +232,14 @@ fn an_overage_of_a_borrowed_call_breaks_shares() {
 
 #[test]
 fn an_overage_of_an_own_call_breaks_shares() {
-    // The idle own bucket is full again, and forgets it; the shared one, just written, bears it.
+    // Also of an idle own bucket, which is full again, it is taken at once.
     let mut shares = two();
     let (_, own) = shares.ask(0, tokens(1), None, sec(0)).unwrap();
     drop(shares.ask(0, tokens(10), None, sec(10)).unwrap());
     assert_eq!(shares.gap(sec(10)), 0);
     shares.world.settled(Call::settle(own, tokens(4)), sec(10)).unwrap();
-    assert_eq!(shares.gap(sec(10)), 3_000_000);
-    // And at once, as a debt that no own bucket shows.
+    assert_eq!(shares.gap(sec(10)), 0);
+    // But not a debt that no own bucket shows.
     breaks(|shares, _| {
         let (_, own) = shares.ask(0, tokens(5), None, sec(10)).unwrap();
         shares.world.settled(Call::settle(own, tokens(8)), sec(10)).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::plan::{Answer, Call};
-use tollgate::{DAY, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND};
+use tollgate::{DAY, HOUR, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, SECOND};
 
 use crate::story::config;
 use crate::world::{World, at, due, micros, ms, sec, tokens};
@@ -146,7 +146,7 @@ fn a_sliding_window_gives_back_each_grant_a_period_later() {
         let denied = world.denied(SLIDING.global().cost(cost), sec(55));
         assert_eq!(due(denied.retry_at), sec(retry), "{cost}");
     }
-    assert_eq!(world.look(SLIDING.global(), sec(110)).value, tokens(10));
+    assert_eq!(world.look(SLIDING.global(), sec(110)).remaining, tokens(10));
     assert_eq!(due(world.look(SLIDING.global(), sec(55)).full_at), sec(110));
 }
 
@@ -156,8 +156,8 @@ fn where_two_counts_let_a_window_pass_twice_a_sliding_window_lets_it_pass_once()
     let hundred = Limit::sliding_window("hundred", 100, MINUTE);
     let mut world = World::default();
     world.granted(hundred.global().cost(100), sec(59));
-    assert_eq!(world.look(hundred.global(), at(118_999_999)).value, tokens(0));
-    assert_eq!(world.look(hundred.global(), sec(119)).value, tokens(100));
+    assert_eq!(world.look(hundred.global(), at(118_999_999)).remaining, tokens(0));
+    assert_eq!(world.look(hundred.global(), sec(119)).remaining, tokens(100));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn more_than_64_grants_in_a_period_count_for_a_63rd_of_it_longer_at_most() {
         assert!(list.entries().len() <= 65, "{} after {nth}", list.entries().len());
     }
     for nth in 1..=600 {
-        let left = |instant| world.look(wide.global(), instant).value;
+        let left = |instant| world.look(wide.global(), instant).remaining;
         let instant = ms(60_000 + (nth - 1) * 100);
         assert!(left(instant) <= tokens(400 + nth), "never over");
         assert!(left(at(instant.micros() + step)) >= tokens(400 + nth), "{nth}");
@@ -183,14 +183,14 @@ fn credits_debits_and_resets_of_a_sliding_window() {
     let receipt = world.taken(Call::consume([SLIDING.global().cost(2).tracked_for(MINUTE)]), sec(0));
     world.granted(SLIDING.global().cost(4), sec(10));
     world.granted(SLIDING.global().cost(4), sec(20));
-    assert_eq!(world.balance(Call::credit(SLIDING.global().cost(5)), sec(30)).value, tokens(5));
-    assert_eq!(world.look(SLIDING.global(), sec(70)).value, tokens(6), "of what leaves soonest");
-    assert_eq!(world.balance(Call::debit(SLIDING.global().cost(9)), sec(30)).value, tokens(-4));
-    assert_eq!(world.look(SLIDING.global(), sec(89)).value, tokens(1));
-    assert_eq!(world.look(SLIDING.global(), sec(90)).value, tokens(10));
-    assert_eq!(world.balance(Call::reset(SLIDING.global()), sec(40)).value, tokens(10));
+    assert_eq!(world.balance(Call::credit(SLIDING.global().cost(5)), sec(30)).remaining, tokens(5));
+    assert_eq!(world.look(SLIDING.global(), sec(70)).remaining, tokens(6), "of what leaves soonest");
+    assert_eq!(world.balance(Call::debit(SLIDING.global().cost(9)), sec(30)).remaining, tokens(-4));
+    assert_eq!(world.look(SLIDING.global(), sec(89)).remaining, tokens(1));
+    assert_eq!(world.look(SLIDING.global(), sec(90)).remaining, tokens(10));
+    assert_eq!(world.balance(Call::reset(SLIDING.global()), sec(40)).remaining, tokens(10));
     world.settled(Call::settle(receipt, tokens(1)), sec(40)).unwrap();
-    assert_eq!(world.look(SLIDING.global(), sec(40)).value, tokens(10), "it was forgiven");
+    assert_eq!(world.look(SLIDING.global(), sec(40)).remaining, tokens(10), "it was forgiven");
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn what_was_used_beyond_a_grant_counts_for_a_period_from_its_settlement_on() {
     assert_eq!(world.state(&SLIDING.global()).unwrap().list.to_column().unwrap()[3..], [70_000_000, 7_000_000]);
     world.settled(Call::settle(second, tokens(13)), sec(65)).unwrap();
     for (now, left) in [(65_000_000, -7), (69_999_999, -7), (70_000_000, 0), (124_999_999, 0), (125_000_000, 10)] {
-        assert_eq!(world.look(SLIDING.global(), at(now)).value, tokens(left), "{now}");
+        assert_eq!(world.look(SLIDING.global(), at(now)).remaining, tokens(left), "{now}");
     }
     assert_eq!(due(world.denied(SLIDING.global(), sec(66)).retry_at), sec(125));
     world.sweep(at(124_999_999));
@@ -227,7 +227,7 @@ fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
         for receipt in receipts {
             world.settled(Call::settle(receipt, tokens(0)), sec(200)).unwrap();
         }
-        assert_eq!(world.look(limit.global(), sec(200)).value, tokens(10_000 - 11), "{grants}");
+        assert_eq!(world.look(limit.global(), sec(200)).remaining, tokens(10_000 - 11), "{grants}");
     }
 }
 
@@ -242,7 +242,7 @@ fn a_charge_whose_entry_a_shorter_window_has_cut_gives_nothing_back() {
     let settled = world.settled(Call::settle(receipt, tokens(0)), sec(6)).unwrap();
     assert_eq!(settled.charges[0].cost, tokens(1));
     for (now, left) in [(9_999_999, 0), (10_000_000, 1), (11_000_000, 2), (64_999_999, 2), (65_000_000, 4)] {
-        assert_eq!(world.look(long.global(), at(now)).value, tokens(left), "{now}");
+        assert_eq!(world.look(long.global(), at(now)).remaining, tokens(left), "{now}");
     }
 }
 
@@ -300,12 +300,12 @@ fn a_window_only_ever_shortens_what_a_longer_one_has_listed() {
 }
 
 #[test]
-fn a_row_that_another_kind_of_limit_wrote_counts_for_a_period() {
-    let bucket = Limit::token_bucket("sliding", 1, DAY).capacity(10);
+fn a_row_that_another_kind_of_limit_wrote_counts_until_it_is_full() {
+    let bucket = Limit::token_bucket("sliding", 1, HOUR).capacity(10);
     let mut world = World::default();
     world.granted(bucket.global().cost(9), sec(0));
-    assert_eq!(world.look(SLIDING.global(), sec(59)).value, tokens(1));
-    assert_eq!(world.look(SLIDING.global(), sec(60)).value, tokens(10));
+    assert_eq!(world.look(SLIDING.global(), at(9 * 3_600_000_000 - 1)).remaining, tokens(1));
+    assert_eq!(world.look(SLIDING.global(), sec(9 * 3_600)).remaining, tokens(10));
 }
 
 #[test]

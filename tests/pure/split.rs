@@ -59,7 +59,7 @@ impl Splitting {
             (Ok(Answer::Granted { receipt, amount, remaining, standings, .. }), Some(given)) => {
                 for ((which, given), limit) in given.iter().enumerate().zip(&self.limits) {
                     let left = &balances[which] - given;
-                    prop_assert_eq!(BigInt::from(after.look(limit.clone(), now).value.micros()), left);
+                    prop_assert_eq!(BigInt::from(after.look(limit.clone(), now).remaining.micros()), left);
                     prop_assert_eq!(BigInt::from(standings[which].cost.micros()), given.clone());
                 }
                 prop_assert_eq!(amount, micros(self.cost));
@@ -172,12 +172,12 @@ proptest! {
         world.balance(Call::credit(requests[2].clone().cost(10)), now);
         for (which, cost, gap) in before {
             now = at(now.micros() + gap);
-            let most = world.look(requests[which].clone(), now).value.max(Tokens::ZERO);
+            let most = world.look(requests[which].clone(), now).remaining.max(Tokens::ZERO);
             world.call(Call::consume([requests[which].clone().cost(micros(cost).min(most))]), now).unwrap();
         }
         let call = Splitting { limits: order.map(|which| requests[which].clone()).into(), leaving, cost };
         let balances = |now| {
-            let look = |request: &Request| BigInt::from(world.look(request.clone(), now).value.micros());
+            let look = |request: &Request| BigInt::from(world.look(request.clone(), now).remaining.micros());
             call.limits.iter().map(look).collect::<Vec<_>>()
         };
         if let Some(receipt) = call.compare(&world, &balances(now), now)? {
@@ -209,7 +209,7 @@ fn a_split_stands_beside_other_requests_and_is_settled_as_one() {
     let receipt = world.taken(call(12), sec(0));
     assert_eq!(receipt.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [12, 10, 2].map(tokens));
     assert_eq!(receipt.by_request().count(), 2);
-    let held = |world: &World| [PLAN, CREDITS, RATE].map(|limit| world.look(limit.key(1), sec(0)).value);
+    let held = |world: &World| [PLAN, CREDITS, RATE].map(|limit| world.look(limit.key(1), sec(0)).remaining);
     assert_eq!(held(&world), [0, 3, 88].map(tokens));
     world.settled(Call::settle(receipt, tokens(11)), sec(0)).unwrap();
     assert_eq!(held(&world), [0, 4, 89].map(tokens), "credits come back first");
@@ -243,7 +243,7 @@ fn a_repeat_of_a_split_says_what_each_limit_gave() {
     let turned = split(12, [CREDITS.key(1), PLAN.key(1).once("job").lapses_after(MINUTE)]);
     assert!(matches!(world.call(Call::consume(turned), sec(0)), Err(Error::OnceMismatch { .. })));
     world.reap(sec(60));
-    assert_eq!([PLAN, CREDITS].map(|limit| world.look(limit.key(1), sec(60)).value), [10, 5].map(tokens));
+    assert_eq!([PLAN, CREDITS].map(|limit| world.look(limit.key(1), sec(60)).remaining), [10, 5].map(tokens));
 }
 
 #[test]

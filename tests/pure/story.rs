@@ -16,7 +16,7 @@ use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Call};
 use tollgate::{Charge, DAY, Error, Limit, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND, Tokens};
 
-use crate::world::{World, at, due, micros, receipt, terms_of};
+use crate::world::{World, at, due, left, micros, receipt, terms_of};
 
 /// A line of a script: a plain call at a plain instant.
 #[derive(Clone, Debug)]
@@ -148,7 +148,7 @@ impl Stage {
             Step::Cancel(_) => Call::cancel(receipt(paid.as_slice())),
             Step::Settle(_, actual) => Call::settle(receipt(paid.as_slice()), *actual),
         };
-        let (before, held) = (self.world.state(&request), self.world.look(request.clone(), now).value);
+        let (before, held) = (self.world.state(&request), self.world.look(request.clone(), now).remaining);
         let answer = self.world.call(call, now);
         if let (Step::Cancel(taken) | Step::Settle(taken, _), Ok(_)) = (&step, &answer) {
             self.charges.remove(taken); // A receipt is used up, unless it failed.
@@ -156,7 +156,7 @@ impl Stage {
         if let Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) = &answer {
             self.charges.insert(id, charges[0].clone());
         }
-        let (after, holds) = (self.world.state(&request), self.world.look(request, now).value);
+        let (after, holds) = (self.world.state(&request), self.world.look(request, now).remaining);
         Event { id, now, step, before, after, balances: [held, holds], answer, paid }
     }
 }
@@ -200,7 +200,7 @@ pub(crate) fn take_turns(both: &[Limit; 2], story: &[(Gap, Move)], turns: &[usiz
 /// Deletes the row, if it is full.
 pub(crate) fn sweep(world: &mut World, limit: &Limit, now: Timestamp) {
     let request = limit.global();
-    if world.state(&request).is_some_and(|row| terms_of(&request).full_at(&row) <= now) {
+    if world.state(&request).is_some_and(|row| row.is_over(now)) {
         world.delete(&request);
     }
 }
@@ -311,7 +311,7 @@ impl Amount {
         let amount = match self {
             Self::Micros(micros) => *micros,
             Self::Left(off) => {
-                world.look(request.clone(), now).value.micros().saturating_add(bound).saturating_add(*off)
+                world.look(request.clone(), now).remaining.micros().saturating_add(bound).saturating_add(*off)
             }
             Self::Most(off) => most.saturating_add(*off),
             Self::Part(thousandths) => i64::try_from(i128::from(capacity) * i128::from(*thousandths) / 1_000).unwrap(),
@@ -371,7 +371,7 @@ impl Place {
         let ago = period * i128::from(self.ts.0) / 1_000 + i128::from(self.ts.1);
         let ts = at(i64::try_from(i128::from(now.micros()) - ago).unwrap_or(i64::MIN));
         let ts = if spec.kind == LimitKind::FixedWindow { terms_of(request).full(ts).ts } else { ts };
-        State::new(value, ts)
+        left(request, value, ts)
     }
 }
 
@@ -444,8 +444,12 @@ pub(crate) fn extreme_limits() -> impl Strategy<Value = Limit> {
     let positive = || prop_oneof![Just(1), Just(i64::MAX), 1..=i64::MAX, 1_i64..100];
     let amount = || prop_oneof![Just(0), Just(1), Just(i64::MAX), 0..=i64::MAX];
     let period = prop_oneof![Just(1), Just(longest), 1..=longest, 1_u64..100];
-    (any_kind(), positive(), period, amount(), amount())
-        .prop_map(|(kind, rate, period, capacity, max_reserved)| limit(kind, rate, period, capacity, max_reserved))
+    // A row has to hold all that may be used of it.
+    let bounded =
+        |capacity: i64, reserved: i64| if reserved < i64::MAX { reserved.min(i64::MAX - capacity) } else { reserved };
+    (any_kind(), positive(), period, amount(), amount()).prop_map(move |(kind, rate, period, capacity, reserved)| {
+        limit(kind, rate, period, capacity, bounded(capacity, reserved))
+    })
 }
 
 pub(crate) fn limit(kind: Kind, rate: i64, period: u64, capacity: i64, max_reserved: i64) -> Limit {

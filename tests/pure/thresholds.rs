@@ -80,5 +80,5 @@ fn a_repeat_and_a_check_are_told_of_no_fall_and_some_limits_have_none() {
         assert_eq!(balance.crossed(&limit, share), Err(error));
     }
     assert_eq!(world.look(user.global(), sec(0)).crossed(&user, 1.0), Ok(false));
-    assert_eq!(world.look(user.global(), sec(0)).value, tokens(0).max(Tokens::ZERO));
+    assert_eq!(world.look(user.global(), sec(0)).remaining, tokens(0).max(Tokens::ZERO));
 }

@@ -212,7 +212,7 @@ fn a_reservation_says_how_long_to_wait_rounded_up() {
 #[test]
 fn a_refusal_says_how_long_to_wait_rounded_up() {
     let limit = Limit::token_bucket("3/s", 3, SECOND);
-    let mut world = World::holding(&limit.key("secret"), State::new(tokens(0), sec(0)));
+    let mut world = World::left(&limit.key("secret"), tokens(0), sec(0));
     let denied = world.denied(limit.key("secret"), sec(0));
     let json = serde_json::to_value(&denied).unwrap();
     assert_eq!(
@@ -235,7 +235,7 @@ fn a_refusal_says_how_long_to_wait_rounded_up() {
 #[test]
 fn a_wait_begins_at_the_clock_as_it_was_read() {
     let limit = Limit::token_bucket("ten", 10, MINUTE).unbounded_reservations();
-    let mut world = World::holding(&limit.key("k"), State::new(tokens(0), sec(3600)));
+    let mut world = World::left(&limit.key("k"), tokens(0), sec(3600));
     let denied = world.denied(limit.key("k"), sec(0));
     assert_eq!(
         [denied.observed_at, denied.decided_at, denied.retry_at.unwrap()].map(Timestamp::from),
@@ -251,8 +251,8 @@ fn what_is_ready_at_once_behind_a_row_does_not_hide_what_is_not() {
     let ahead = Limit::token_bucket("ahead", 10, MINUTE).unbounded_reservations();
     let owes = Limit::token_bucket("owes", 10, MINUTE).unbounded_reservations();
     for (value, both_ready_at) in [(tokens(0), sec(6)), (tokens(1), sec(0))] {
-        let mut world = World::holding(&ahead.global(), State::new(tokens(1), sec(3600)));
-        world.put(&owes.global(), State::new(value, sec(0)));
+        let mut world = World::left(&ahead.global(), tokens(1), sec(3600));
+        world.put_left(&owes.global(), value, sec(0));
         let answer = world.call(Call::reserve([ahead.global(), owes.global()]), sec(0));
         let Ok(Answer::Granted { observed_at, decided_at, ready_at, receipt: Receipt { charges, .. }, .. }) = answer
         else {
@@ -271,7 +271,7 @@ fn a_refusal_by_several_limits_names_them_all() {
     let fast = Limit::token_bucket("fast", 1, SECOND);
     let mut world = World::default();
     for limit in [&slow, &fast] {
-        world.put(&limit.global(), State::new(tokens(0), sec(0)));
+        world.put_left(&limit.global(), tokens(0), sec(0));
     }
     let Ok(Answer::Denied(denied)) = world.call(Call::consume([fast.global(), slow.global()]), sec(0)) else {
         panic!("granted")
@@ -287,7 +287,7 @@ fn a_refusal_by_several_limits_names_them_all() {
 #[test]
 fn a_wait_until_the_end_of_time_travels() {
     let limit = Limit::token_bucket("never", 1, Limit::MAX_PERIOD);
-    let mut world = World::holding(&limit.global(), State::new(Tokens::MIN, Timestamp::MIN));
+    let mut world = World::holding(&limit.global(), State::new(Tokens::MIN, Timestamp::MIN).full_at(Timestamp::MAX));
     let denied: Denied = world.denied(limit.global(), Timestamp::MIN);
     let json = serde_json::to_value(&denied).unwrap();
     assert_eq!(

@@ -6,22 +6,20 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
-use tollgate::algebra::{Ask, FullAt, Pool, State, Terms, Timestamp, TooDeep, Verdict};
+use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, TooDeep, Verdict};
 use tollgate::plan::{Answer, Call, CallChange, Change, Plan, Row};
 use tollgate::{Balance, CallName, CallRow, Charge, Denied, Error, Receipt, Request, Settlement, Tokens};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     rows: BTreeMap<Row, State>,
-    /// When each row that is written will be full.
-    full_at: BTreeMap<Row, Timestamp>,
     /// The stored calls.
     pub(crate) calls: BTreeMap<CallName, CallRow>,
     /// What was drawn so far.
     ids: u128,
 }
 
-/// What calls can tell apart: neither when a row is swept, nor what was drawn.
+/// What calls can tell apart: not what was drawn.
 impl PartialEq for World {
     fn eq(&self, other: &Self) -> bool {
         (&self.rows, &self.calls) == (&other.rows, &other.calls)
@@ -34,6 +32,15 @@ impl World {
         let mut world = Self::default();
         world.put(request, state);
         world
+    }
+
+    /// A world with one row in which so much is left at an instant.
+    pub(crate) fn left(request: &Request, balance: Tokens, ts: Timestamp) -> Self {
+        Self::holding(request, left(request, balance, ts))
+    }
+
+    pub(crate) fn put_left(&mut self, request: &Request, balance: Tokens, ts: Timestamp) {
+        self.put(request, left(request, balance, ts));
     }
 
     pub(crate) fn put(&mut self, request: &Request, state: State) {
@@ -78,16 +85,8 @@ impl World {
                 CallChange::Delete { name: gone, .. } => drop(self.calls.remove(name(gone))),
             }
         }
-        for Change { row, state, full_at } in outcome.changes {
-            let row = plan.rows()[row].clone();
-            let before = self.full_at.get(&row).copied().unwrap_or(Timestamp::MIN);
-            let full_at = match full_at {
-                FullAt::Keep => before,
-                FullAt::At(at) => at,
-                FullAt::Later(span) => at(before.max(state.ts).micros().saturating_add(span)),
-            };
-            self.full_at.insert(row.clone(), full_at);
-            self.rows.insert(row, state);
+        for Change { row, state } in outcome.changes {
+            self.rows.insert(plan.rows()[row].clone(), state);
         }
         Ok(outcome.answers)
     }
@@ -146,7 +145,7 @@ impl World {
 
     /// Deletes the rows that are full, as a sweeper does.
     pub(crate) fn sweep(&mut self, now: Timestamp) {
-        self.rows.retain(|row, _| self.full_at.get(row).is_none_or(|full_at| *full_at > now));
+        self.rows.retain(|_, row| row.full_at < row.ts || row.full_at > now);
     }
 
     /// The stored calls that lapse.
@@ -174,6 +173,18 @@ fn row_of(request: &Request) -> Row {
 /// The terms of the one row that a request asks.
 pub(crate) fn terms_of(request: &Request) -> Terms {
     Terms::of(request.limit(), row_of(request).key())
+}
+
+/// A row in which so much is left at an instant; it says nothing of when it is full.
+pub(crate) fn left(request: &Request, balance: Tokens, ts: Timestamp) -> State {
+    let terms = terms_of(request);
+    let top = terms.balance(&terms.full(ts), ts).micros();
+    State { list: terms.full(ts).list, ..State::new(micros(balance.micros().saturating_sub(top)), ts) }
+}
+
+/// A row of which so many tokens are used, full at an instant.
+pub(crate) fn used(whole: i64, ts: Timestamp, full_at: Timestamp) -> State {
+    State::new(tokens(-whole), ts).full_at(full_at)
 }
 
 /// Asks one row.

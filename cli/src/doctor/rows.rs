@@ -46,6 +46,7 @@ async fn seen(conn: &mut PgConnection, part: i16, limits: Option<&Limits>) -> Re
     sqlx::query_as(include_str!("sql/rows.sql"))
         .bind(known.iter().map(LimitSpec::name).collect::<Vec<_>>())
         .bind(known.iter().map(per_second).collect::<Vec<_>>())
+        .bind(known.iter().map(|spec| share(spec.capacity.unwrap_or(spec.rate), spec.shards)).collect::<Vec<_>>())
         .bind(known.iter().map(|spec| share(spec.max_reserved, spec.shards)).collect::<Vec<_>>())
         .bind(part)
         .persistent(false)
@@ -149,7 +150,7 @@ impl Seen {
                 let rows = self.counted(self.unreserved);
                 let what = format!("{rows} of {name:?} with a debt deeper than it lets anybody reserve");
                 let meaning =
-                    "A debit, a settlement or an older definition did that. They are refused until it is repaid.";
+                    "A debit, a settlement or a larger definition did that. They are refused until it is repaid.";
                 Finding::warning("deep_debts", what, meaning, forgive(&name))
             }),
             (self.laden > 0).then(|| {

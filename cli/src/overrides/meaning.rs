@@ -37,8 +37,8 @@ impl Meaning {
         let is_granted = matches!(refused, Some(None));
         let refused = refused.flatten();
         Ok(Self {
-            used: used.and_then(|_| balance.capacity.checked_sub(balance.value)),
-            balance: balance.value,
+            used: used.map(|_| balance.used),
+            balance: balance.remaining,
             capacity: balance.capacity,
             observed_at: balance.observed_at,
             is_granted,

@@ -36,10 +36,8 @@ pub(super) struct Sample {
 pub(super) struct Totals {
     /// The share of its pages that was looked at, in percent.
     pub(super) percent: f64,
-    /// Rows on these pages that are not full, by the definitions that wrote them.
+    /// Rows on these pages that are not full.
     pub(super) not_full: i64,
-    /// Of those, rows below zero.
-    pub(super) in_debt: i64,
 }
 
 #[derive(FromRow)]
@@ -55,7 +53,7 @@ impl Sample {
     pub(super) async fn take(conn: &mut PgConnection, args: &TopArgs) -> Result<Self, CommandError> {
         let mut away = Away::of_tables(conn, LONGEST).await?;
         let at = clock(&mut *read_only(conn, LONGEST).await?).await?;
-        let none = Totals { percent: 100.0, not_full: 0, in_debt: 0 };
+        let none = Totals { percent: 100.0, not_full: 0 };
         let totals = STORAGES.map(|storage| (storage, none)).into();
         let mut sample = Self { at, totals, rows: BTreeMap::new(), said: None, away: None };
         for part in away.parts() {
@@ -77,7 +75,6 @@ impl Sample {
         if let (Some(Found { totals: more, .. }), Some(totals)) = (found.first(), self.totals.get_mut(&storage)) {
             totals.percent = totals.percent.min(more.percent);
             totals.not_full += more.not_full;
-            totals.in_debt += more.in_debt;
         }
         for Found { row, .. } in found {
             if row.name.contains(filter) || row.key.contains(filter) {
@@ -126,8 +123,10 @@ pub(super) struct KeyLine {
     pub(super) shard: i16,
     /// Whether an operator has given the key other numbers, denies it, or lets it through.
     pub(super) overridden: bool,
-    /// What can be spent now, if the limit is known; else the balance when the row was written.
-    pub(super) balance: Tokens,
+    /// What can be spent now, if the limit is known, or it is a wallet.
+    pub(super) remaining: Option<Tokens>,
+    /// What is used and has not come back; where the limit is not known, when the row was written.
+    pub(super) used: Tokens,
     /// The most that it can hold, if the limit is known.
     pub(super) capacity: Option<Tokens>,
     /// How many leases it has granted that have not ended.
@@ -151,8 +150,8 @@ pub(crate) enum Sort {
     Taken,
     /// Longest until full first: the most exhausted keys.
     Full,
-    /// Least balance first: the deepest debts.
-    Balance,
+    /// Least remaining first: the deepest debts, and where the limit is not known, most used first.
+    Remaining,
     /// By limit and key.
     Name,
 }
@@ -175,11 +174,12 @@ impl Frame {
 impl Sort {
     fn compare(self, one: &KeyLine, other: &KeyLine) -> Ordering {
         let taken = |line: &KeyLine| line.taken_per_second.unwrap_or_default();
+        let remaining = |line: &KeyLine| line.remaining.map_or(-line.used.micros(), Tokens::micros);
         let full_in = |line: &KeyLine| line.full_in.unwrap_or(Duration::MAX);
         match self {
             Self::Taken => taken(other).total_cmp(&taken(one)).then(other.written.cmp(&one.written)),
             Self::Full => full_in(other).cmp(&full_in(one)),
-            Self::Balance => one.balance.cmp(&other.balance),
+            Self::Remaining => remaining(one).cmp(&remaining(other)),
             Self::Name => (&one.limit, &one.key, one.shard).cmp(&(&other.limit, &other.key, other.shard)),
         }
     }
@@ -190,17 +190,12 @@ impl KeyLine {
         let Sample { at: now, said, .. } = sample;
         let (now, overridden) = (*now, said.as_ref().is_some_and(|said| overridden(said, row, *now)));
         let (state, terms) = (row.state(), terms(limits, row, said.as_ref()));
-        let (balance, clears_at, full_at) = match &terms {
-            Some(terms) => {
-                let clears_at = (state.value < Tokens::ZERO).then(|| terms.first_instant(&state, Tokens::ZERO));
-                (
-                    terms.refill(&state, now).value,
-                    clears_at,
-                    Some(terms.full_at(&state)).filter(|at| *at < Timestamp::MAX),
-                )
-            }
-            None => (state.value, None, row.full_at()),
-        };
+        let full_at =
+            terms.map_or(row.full_at(), |terms| Some(terms.full_at(&state)).filter(|at| *at < Timestamp::MAX));
+        let remaining = terms.map(|terms| terms.balance(&state, now)).or(row.balance());
+        let owes = terms.filter(|_| remaining.is_some_and(Tokens::is_negative));
+        let clears_at = owes.map(|terms| terms.first_instant(&state, Tokens::ZERO));
+        let refilled = terms.map_or(state.value, |terms| terms.refill(&state, now).value);
         let taken = |before: &Row| {
             let had = terms.map_or(before.state(), |terms| terms.refill(&before.state(), state.ts)).value;
             // What was given back is nothing taken.
@@ -212,8 +207,9 @@ impl KeyLine {
             key: row.key.clone(),
             shard: row.shard,
             overridden,
-            balance,
-            capacity: terms.map(|terms| terms.full(Timestamp::MIN).value).filter(|_| !state.list.is_wallet()),
+            remaining,
+            used: Tokens::from_micros(refilled.micros().min(0).saturating_neg()),
+            capacity: terms.map(|terms| terms.balance(&terms.full(now), now)).filter(|_| !state.list.is_wallet()),
             leases: live_leases(&state, now).count(),
             clears_in: clears_at.map(|at| until(at, now)).filter(|span| !span.is_zero()),
             full_in: full_at.map(|at| until(at, now)),

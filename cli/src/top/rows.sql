@@ -1,7 +1,7 @@
 -- The rows of tollgate.durable that matter most: those that take longest to be full, those that were written last,
--- and those that owe most; and how many rows are not full by the definitions that wrote them, and how many of these
--- owe. Of a table larger than $1 pages it reads only so many: the same ones each time, so that two looks can be
--- compared. The statement for tollgate.ephemeral is made of this one.
+-- and those of which most is used; and how many rows are not full. Of a table larger than $1 pages it reads only so
+-- many: the same ones each time, so that two looks can be compared. The statement for tollgate.ephemeral is made of
+-- this one.
 --
 -- $1 how many pages to read at most; $2 how many rows of each sort; $3 the name of the storage; $4 the part
 with share as materialized (
@@ -19,7 +19,7 @@ chosen as (
     union
     (select * from sampled order by age(xmin) limit $2)
     union
-    (select * from sampled where value < 0 order by value limit $2)
+    (select * from sampled order by value limit $2)
 )
 select c.name,
        c.key,
@@ -30,8 +30,7 @@ select c.name,
        case when isfinite(c.full_at) then (extract(epoch from c.full_at) * 1000000)::int8 end as full_at,
        c.list::text                                                                           as list,
        share.percent,
-       t.not_full,
-       t.in_debt
+       t.not_full
   from chosen c
  cross join share
- cross join (select count(*) as not_full, count(*) filter (where value < 0) as in_debt from sampled) t
+ cross join (select count(*) as not_full from sampled) t

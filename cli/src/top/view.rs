@@ -35,7 +35,7 @@ impl View {
             KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return ControlFlow::Break(()),
             KeyCode::Char('t') => Sort::Taken,
             KeyCode::Char('f') => Sort::Full,
-            KeyCode::Char('b') => Sort::Balance,
+            KeyCode::Char('r') => Sort::Remaining,
             KeyCode::Char('n') => Sort::Name,
             _ => self.sort,
         };
@@ -48,7 +48,7 @@ impl View {
         canvas.render_widget(self.head(), head);
         canvas.render_widget(key_lines(&self.frame.sorted(self.sort), keys.height), keys);
         let truth = "Refusals write nothing, so they are not seen here; grants of a gate share writes.";
-        let help = "sort by t taken, f full in, b balance, n name; q quits";
+        let help = "sort by t taken, f full in, r remaining, n name; q quits";
         canvas.render_widget(Text::from(vec![Line::default(), Line::from(truth).dim(), Line::from(help).dim()]), foot);
     }
 
@@ -70,7 +70,7 @@ impl View {
         let order = match self.sort {
             Sort::Taken => "tokens taken",
             Sort::Full => "time until full",
-            Sort::Balance => "balance",
+            Sort::Remaining => "remaining",
             Sort::Name => "name",
         };
         let since = seconds.map(|seconds| format!("  since {seconds:.1} s ago")).unwrap_or_default();
@@ -83,15 +83,15 @@ impl View {
 }
 
 fn total(storage: Storage, totals: &Totals) -> Line<'static> {
-    let Totals { percent, not_full, in_debt } = totals;
+    let Totals { percent, not_full } = totals;
     let (table, rows) = (storage::table(storage), counted(not_full, "row"));
     let part = if *percent < 100.0 { format!(", on {percent:.0} % of its pages") } else { String::new() };
-    Line::from(format!("{table}: {rows} not full, {in_debt} in debt{part}"))
+    Line::from(format!("{table}: {rows} not full{part}"))
 }
 
 fn key_lines(lines: &[&KeyLine], height: u16) -> Table<'static> {
-    let heads = ["LIMIT", "KEY", "BALANCE", "OF", "TAKEN/s", "LEASES", "FULL IN", "CLEARS IN", "STORAGE"];
-    let lengths = [14, 10, 11, 6, 11, 11, 9].map(Constraint::Length);
+    let heads = ["LIMIT", "KEY", "REMAINING", "USED", "OF", "TAKEN/s", "LEASES", "FULL IN", "CLEARS IN", "STORAGE"];
+    let lengths = [11, 11, 9, 11, 6, 11, 11, 9].map(Constraint::Length);
     let widths = [Constraint::Fill(2), Constraint::Fill(3)].into_iter().chain(lengths);
     let lines = lines.iter().take(usize::from(height)).map(|line| key_line(line));
     Table::new(lines, widths).header(header(heads))
@@ -106,7 +106,8 @@ fn key_line(line: &KeyLine) -> Row<'static> {
     let key = if line.shard == 0 { key } else { format!("{key} #{}", line.shard) };
     let key = if line.overridden { format!("{key} (overridden)") } else { key };
     let cells = [
-        line.balance.to_string(),
+        line.remaining.map_or_else(unknown, |remaining| remaining.to_string()),
+        line.used.to_string(),
         line.capacity.map_or_else(unknown, |capacity| capacity.to_string()),
         taken,
         if line.leases > 0 { line.leases.to_string() } else { String::new() },
@@ -115,9 +116,9 @@ fn key_line(line: &KeyLine) -> Row<'static> {
     ];
     let names = [printable(&line.limit), key].map(Cell::from);
     let row = Row::new(names.into_iter().chain(cells.map(right)).chain([storage::name(line.storage).into()]));
-    if line.balance < Tokens::ZERO {
+    if line.remaining.is_some_and(Tokens::is_negative) {
         row.style(Style::new().fg(Color::Red))
-    } else if line.balance < Tokens::ONE {
+    } else if line.remaining.is_some_and(|remaining| remaining < Tokens::ONE) {
         row.style(Style::new().fg(Color::Yellow))
     } else {
         row

@@ -34,6 +34,8 @@ pub(super) struct Slice {
     observed_at: Timestamp,
     decided_at: Timestamp,
     stands_at: Timestamp,
+    /// From when on the row has forgotten the charge.
+    full_at: Timestamp,
     /// How many connections had broken when it was charged.
     pub(super) breaks: u64,
 }
@@ -50,7 +52,8 @@ pub(super) struct Paid {
 impl Slice {
     /// What a charge for calls to come has brought, if it was granted.
     pub(super) fn of(answer: Answer, id: u64, sent: Instant, max_age: Duration, breaks: u64) -> Option<Self> {
-        let Answer::Granted { stands_at, observed_at, decided_at, amount, receipt, standings, .. } = answer else {
+        let Answer::Granted { stands_at, full_at, observed_at, decided_at, amount, receipt, standings, .. } = answer
+        else {
             return None;
         };
         let (charge, standing) = (receipt.charges.into_iter().next()?, standings.into_iter().next()?);
@@ -69,6 +72,7 @@ impl Slice {
             observed_at,
             decided_at,
             stands_at,
+            full_at,
             breaks,
         })
     }
@@ -125,7 +129,7 @@ impl Slice {
 
     /// What is to be given back of it, once nobody can spend it any more.
     pub(super) fn rest(&self) -> Option<Rest> {
-        let (tokens, until) = (self.left(), self.decided_at.plus(self.max_age));
+        let (tokens, until) = (self.left(), self.decided_at.plus(self.max_age).min(self.full_at));
         (tokens > Tokens::ZERO).then_some(Rest { tokens, stood_at: self.stands_at, until })
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 
-use crate::algebra::{Ask, Flow, State, Timestamp};
+use crate::algebra::{Ask, Flow, Pool, State, Timestamp};
 use crate::decision::Denied;
 use crate::gate::hand_over::{LAST_PAUSE, pause};
 use crate::plan::Item;
@@ -164,12 +164,15 @@ impl Expected {
         };
         let terms = &item.target.terms;
         let needs = item.action.needs(terms);
-        let state = State::new(denied.remaining, ts);
-        // The refusal rounds the balance, in each of the rows.
+        let state = State::new(Tokens::from_micros(denied.remaining.micros().saturating_sub(terms.top())), ts);
+        // The refusal rounds what is left, in each of the rows.
         let rounding =
             (terms.period / terms.rate.max(1) + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
-        let difference = terms.first_instant(&state, needs).micros().abs_diff(retry_at.micros());
-        let (is_known, now) = (difference <= rounding.unsigned_abs(), Instant::now());
+        let later = terms.first_instant(&state, needs).micros() - retry_at.micros();
+        // Where the call is granted sooner than these terms bring it, the row is full by then.
+        let is_full_by_then = later > rounding && !terms.flow.counts();
+        let state = if is_full_by_then { state.full_at(retry_at) } else { state };
+        let (is_known, now) = (is_full_by_then || later.unsigned_abs() <= rounding.unsigned_abs(), Instant::now());
         let pause = denied.retry_after().map_or(pause, |wait| pause.min(wait));
         Self {
             state,
@@ -222,10 +225,12 @@ impl Expected {
             return;
         }
         self.refused = None;
-        self.state = item.target.terms.refill(&self.state, self.now());
-        let taken = item.action.of_balance(self.state.value.micros().into(), &item.target.terms).cost();
-        let left = self.state.value.micros().saturating_sub(taken.micros());
-        self.state.value = Tokens::from_micros(left);
+        let terms = &item.target.terms;
+        let row = [Some(self.state.clone())];
+        let pool = Pool::new(terms, &row, self.now());
+        let taken = item.action.of_balance(pool.balance().micros().into(), terms).cost();
+        let portions = pool.debit(taken).unwrap_or_default();
+        self.state = portions.into_iter().next().map_or(self.state.clone(), |portion| portion.next);
     }
 
     fn now(&self) -> Timestamp {

@@ -361,7 +361,7 @@ mod tests {
     fn refused(meanwhile: impl FnOnce(&Waiters, &CheckedCall)) -> bool {
         let waiters = Waiters::default();
         let call = || Call::consume([LIMIT.key("k")]);
-        let empty = State::new(Tokens::ZERO, Timestamp::from_micros(0));
+        let empty = State::new(Tokens::from_micros(-1_000_000), Timestamp::from_micros(0));
         let plan = Plan::new([call()]).unwrap();
         let answer = plan.decide(&[Some(empty)], &[], Timestamp::from_micros(0)).answers.remove(0).unwrap();
         let (call, Answer::Denied(denied)) = (call().checked().unwrap(), answer) else { panic!("it is refused") };

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 
-use super::said::{Effect, Override, exception};
+use super::said::{Override, exception};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::plan::Exception;
@@ -51,11 +51,5 @@ impl Map {
     pub(super) fn about(&self, limit: &str, key: &Key) -> impl Iterator<Item = &Override> {
         let of_limit = self.limits.get(limit);
         of_limit.into_iter().flat_map(|limit| limit.keys.get(key).into_iter().flatten().chain(&limit.every_key))
-    }
-
-    /// The numbers that overrides give a key, or will.
-    pub(super) fn numbers(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> impl Iterator<Item = &Override> {
-        let is_number = move |said: &&Override| matches!(said.effect, Effect::Numbers { .. }) && !said.is_over(now);
-        self.about(limit, key).filter(is_number)
     }
 }

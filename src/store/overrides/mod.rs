@@ -240,29 +240,6 @@ impl Overriding for Overrides {
     }
 }
 
-/// The numbers that a sweeper goes by besides definitions, read anew where they have changed.
-#[derive(Debug, Default)]
-pub(crate) struct Numbers {
-    map: Map,
-    stamp: Option<Stamp>,
-}
-
-impl Numbers {
-    pub(crate) async fn refresh(&mut self, conn: &mut PgConnection) -> Result<(), sqlx::Error> {
-        let Snapshot { stamp, map, .. } = table::read(conn, self.stamp).await?;
-        self.stamp = Some(stamp);
-        if let Some(map) = map {
-            self.map = map;
-        }
-        Ok(())
-    }
-
-    /// Those of a key that count, or will.
-    pub(crate) fn of(&self, limit: &str, key: &Key, now: Timestamp) -> impl Iterator<Item = &Override> {
-        self.map.numbers(limit, key, now.into())
-    }
-}
-
 async fn watch(inner: Weak<Inner>, pool: PgPool) {
     let (mut is_stale, mut whole) = (false, Instant::now());
     loop {

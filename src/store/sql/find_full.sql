@@ -1,6 +1,5 @@
--- Finds rows between two places of the table that have been full for a margin by the definition that wrote each, for a
--- sweeper to judge: columns as arrays in the order of the places, null where there is none. Locks no row. The clock is
--- read after the snapshot.
+-- Finds rows between two places of the table that have been full for a margin: columns as arrays in the order of the
+-- places, null where there is none. Locks no row. The clock is read after the snapshot.
 --
 -- Finds nothing while another sweeper's statement runs, and says so. A row that says it was full before the instant at
 -- which it stands was written by somebody else, and is left alone.
@@ -13,7 +12,7 @@ with observed as materialized (
            coalesce($4, pg_catalog.clock_timestamp())                as now
 ),
 found as materialized (
-    select r.ctid, r.xmin, r.name, r.key, r.shard, r.value, r.ts
+    select r.ctid, r.xmin
       from tollgate.durable r
      where r.ctid >= $1::text::tid
        and r.ctid < $2::text::tid
@@ -30,20 +29,10 @@ found as materialized (
 select o.now      as "now!: Timestamp",
        o.alone    as "alone!",
        f.tids     as "tids?",
-       f.versions as "versions?",
-       f.names    as "names?",
-       f.keys     as "keys?",
-       f.shards   as "shards?",
-       f.amounts  as "values?",
-       f.instants as "instants?: Vec<Timestamp>"
+       f.versions as "versions?"
   from observed o
  cross join (
      select pg_catalog.array_agg(ctid::text) as tids,
-            pg_catalog.array_agg(xmin::text) as versions,
-            pg_catalog.array_agg(name)       as names,
-            pg_catalog.array_agg(key)        as keys,
-            pg_catalog.array_agg(shard)      as shards,
-            pg_catalog.array_agg(value)      as amounts,
-            pg_catalog.array_agg(ts)         as instants
+            pg_catalog.array_agg(xmin::text) as versions
        from found
  ) f

@@ -9,6 +9,7 @@
 select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        pg_catalog.array_agg(f.value)              as "values!: Vec<Option<i64>>",
        pg_catalog.array_agg(f.ts)                 as "instants!: Vec<Option<Timestamp>>",
+       pg_catalog.array_agg(f.full_at)            as "full_at!: Vec<Option<Timestamp>>",
        pg_catalog.array_agg(f.tid)                as "tids!: Vec<Option<String>>",
        pg_catalog.array_agg(f.version)            as "versions!: Vec<Option<String>>",
        pg_catalog.array_agg(f.list)               as "list!: Vec<Option<String>>"
@@ -19,7 +20,7 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
                             then 'row security hides rows of tollgate.durable' else 'on' end::bool
                 offset 0) p) w
   left join lateral (
-      select r.value, r.ts, r.ctid::text as tid, r.xmin::text as version, r.list::text as list
+      select r.value, r.ts, r.full_at, r.ctid::text as tid, r.xmin::text as version, r.list::text as list
         from tollgate.durable r
        where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
       offset 0

@@ -6,6 +6,6 @@
 select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        null::int8                                 as "xid?",
        false                                      as "locked!",
-       r.value, r.ts as "ts: Timestamp", r.list::text as "list?"
+       r.value, r.ts as "ts: Timestamp", r.full_at as "full_at: Timestamp", r.list::text as "list?"
   from tollgate.durable r
  where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4

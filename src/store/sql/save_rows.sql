@@ -10,27 +10,21 @@
 -- $14 the transaction; null on Citus, where each node counts its own
 -- of tollgate.ephemeral:     $15 all lists, $16 where those of each row begin, $17 where they end; null for none
 -- of tollgate.durable: $18 all lists, $19 where those of each row begin, $20 where they end; null for none
--- where no instant says when a row will be full, how much later than by now: $21 of tollgate.ephemeral, $22 of
--- tollgate.durable
 with ephemeral as (
     update tollgate.ephemeral r
        set value = h.value, ts = h.ts, full_at = h.full_at, list = h.list
       from (
-          select f.of, f.tid, w.value, w.ts,
-                 coalesce(w.full_at, least(greatest(f.full_at, f.ts) + w.later, '262142-12-31 23:59:59.999999+00'))
-                     as full_at,
+          select f.of, f.tid, w.value, w.ts, w.full_at,
                  ($15::int8[])[w.first : w.last] as list
             from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
                          pg_catalog.unnest(p.shards) as shard, pg_catalog.unnest(p.amounts) as value,
                          pg_catalog.unnest(p.instants) as ts, pg_catalog.unnest(p.full_at) as full_at,
-                         pg_catalog.unnest(p.firsts) as first, pg_catalog.unnest(p.lasts) as last,
-                         pg_catalog.unnest(p.later) as later
+                         pg_catalog.unnest(p.firsts) as first, pg_catalog.unnest(p.lasts) as last
                     from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards, $5::int8[] as amounts,
                                  $6::timestamptz[] as instants, $7::timestamptz[] as full_at,
-                                 $16::int4[] as firsts, $17::int4[] as lasts,
-                                 $21::interval[] as later offset 0) p) w
+                                 $16::int4[] as firsts, $17::int4[] as lasts offset 0) p) w
            cross join lateral (
-               select r.tableoid as of, r.ctid as tid, r.ts, r.full_at
+               select r.tableoid as of, r.ctid as tid
                  from tollgate.ephemeral r
                 where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
                offset 0
@@ -45,21 +39,17 @@ durable as (
     update tollgate.durable r
        set value = h.value, ts = h.ts, full_at = h.full_at, list = h.list
       from (
-          select f.of, f.tid, w.value, w.ts,
-                 coalesce(w.full_at, least(greatest(f.full_at, f.ts) + w.later, '262142-12-31 23:59:59.999999+00'))
-                     as full_at,
+          select f.of, f.tid, w.value, w.ts, w.full_at,
                  ($18::int8[])[w.first : w.last] as list
             from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
                          pg_catalog.unnest(p.shards) as shard, pg_catalog.unnest(p.amounts) as value,
                          pg_catalog.unnest(p.instants) as ts, pg_catalog.unnest(p.full_at) as full_at,
-                         pg_catalog.unnest(p.firsts) as first, pg_catalog.unnest(p.lasts) as last,
-                         pg_catalog.unnest(p.later) as later
+                         pg_catalog.unnest(p.firsts) as first, pg_catalog.unnest(p.lasts) as last
                     from (select $8::text[] as names, $9::text[] as keys, $10::int2[] as shards, $11::int8[] as amounts,
                                  $12::timestamptz[] as instants, $13::timestamptz[] as full_at,
-                                 $19::int4[] as firsts, $20::int4[] as lasts,
-                                 $22::interval[] as later offset 0) p) w
+                                 $19::int4[] as firsts, $20::int4[] as lasts offset 0) p) w
            cross join lateral (
-               select r.tableoid as of, r.ctid as tid, r.ts, r.full_at
+               select r.tableoid as of, r.ctid as tid
                  from tollgate.durable r
                 where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
                offset 0

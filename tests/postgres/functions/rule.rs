@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::slice;
 use std::time::Duration;
 
 use fastrand::Rng;
 use sqlx::{PgConnection, Row as _};
-use tollgate::algebra::{FullAt, List, State, Terms, Timestamp};
+use tollgate::algebra::{List, State, Terms, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{Error, Key, Limit, LimitKind, LimitSpec, Receipt, Tokens};
 
@@ -74,7 +75,7 @@ struct Walk {
     dice: Rng,
     limit: Limit,
     key: Key,
-    row: Option<(State, i64)>,
+    row: Option<State>,
     now: i64,
 }
 
@@ -120,14 +121,13 @@ impl Walk {
         } else {
             wide(&mut self.dice, i64::MAX)
         };
-        let ts = self.row.as_ref().map_or(self.now, |(state, _)| state.ts.micros());
+        let ts = self.row.as_ref().map_or(self.now, |state| state.ts.micros());
         let until = (ts + self.dice.choice([0, -1, 1]).unwrap()).clamp(MIN, MAX);
         let ready_at = if verb == "cancel" { (ts.max(self.now) - self.dice.i64(0..2)).max(MIN) } else { until };
         let call = self.call(verb, (amount, part, leaving), actual, until, ready_at);
-        let row = self
-            .row
-            .as_ref()
-            .map(|(state, full_at)| (state.value.micros(), state.ts.micros(), state.list.to_column(), *full_at));
+        let row = self.row.as_ref().map(|State { value, ts, list, full_at }| {
+            (value.micros(), ts.micros(), list.to_column(), full_at.micros())
+        });
         let expected = self.decide(call);
         let micros = |span: Duration| i64::try_from(span.as_micros()).unwrap();
         Vector {
@@ -164,10 +164,10 @@ impl Walk {
             1..=4 => {
                 let ts = instant(dice, self.now);
                 let value = match dice.u32(..6) {
-                    0 => dice.choice([i64::MIN, i64::MAX, 0, -1, most]).unwrap(),
+                    0 => dice.choice([i64::MIN, i64::MAX, 0, -1, -most]).unwrap(),
                     1 => dice.i64(..),
                     2 => -wide(dice, i64::MAX),
-                    _ => most - wide(dice, most.max(1)),
+                    _ => -wide(dice, most.max(1)),
                 };
                 let column = match dice.u32(..8) {
                     0 => Some(vec![1, ts, 5]),
@@ -176,8 +176,9 @@ impl Walk {
                     _ => is_wallet.then(|| vec![3]),
                 };
                 let list = column.map_or(List::None, |column| List::from_column(&column).unwrap());
-                let state = State { value: Tokens::from_micros(value), ts: Timestamp::from_micros(ts), list };
-                self.row = Some((state, instant(dice, ts)));
+                let full_at = Timestamp::from_micros(instant(dice, ts));
+                let (value, ts) = (Tokens::from_micros(value), Timestamp::from_micros(ts));
+                self.row = Some(State { value, ts, full_at, list });
             }
             _ => {}
         }
@@ -187,11 +188,12 @@ impl Walk {
     fn pass_time(&mut self, terms: &Terms, most: i64) {
         let dice = &mut self.dice;
         self.now = match &self.row {
-            Some((row, _)) if dice.u32(..8) == 0 => {
+            Some(row) if dice.u32(..8) == 0 => {
                 let target = Tokens::from_micros(wide(dice, most));
                 (terms.first_instant(row, target).micros() - dice.i64(0..2)).max(MIN)
             }
-            Some((row, _)) if dice.u32(..3) == 0 => instant(dice, row.ts.micros()),
+            Some(row) if dice.u32(..8) == 0 => (row.full_at.micros() - dice.i64(0..2)).max(MIN),
+            Some(row) if dice.u32(..3) == 0 => instant(dice, row.ts.micros()),
             _ => instant(dice, self.now),
         };
     }
@@ -244,8 +246,7 @@ impl Walk {
     /// What the plan says, and leaves.
     fn decide(&mut self, call: Call) -> String {
         let plan = Plan::new([call]).unwrap();
-        let found = self.row.as_ref().map(|(state, _)| state.clone());
-        let outcome = plan.decide(&[found], &[], Timestamp::from_micros(self.now));
+        let outcome = plan.decide(slice::from_ref(&self.row), &[], Timestamp::from_micros(self.now));
         let at = |instant: chrono::DateTime<chrono::Utc>| Timestamp::from(instant).micros();
         let mut told = match &outcome.answers[0] {
             Ok(Answer::Granted { amount, remaining, ready_at, decided_at, .. }) => {
@@ -256,7 +257,7 @@ impl Walk {
                 let retry_at = denied.retry_at.map_or(MAX, at);
                 format!("denied 0 {} {} {retry_at}", denied.remaining.micros(), at(denied.decided_at))
             }
-            Ok(Answer::Done(balance)) => format!("done {}", balance.value.micros()),
+            Ok(Answer::Done(balance)) => format!("done {}", balance.remaining.micros()),
             Ok(Answer::Settled(settlement)) => format!("settled {}", settlement.charges[0].cost.micros()),
             Err(Error::DebtTooDeep { .. }) => "TG003".to_owned(),
             Err(Error::MixedMoney { .. }) => "TG006".to_owned(),
@@ -264,16 +265,10 @@ impl Walk {
             Err(error) => panic!("{error}"),
         };
         for change in outcome.changes {
-            let before = self.row.as_ref().map_or(MIN, |(state, full_at)| (*full_at).max(state.ts.micros()));
-            let full_at = match change.full_at {
-                FullAt::Keep => before,
-                FullAt::At(instant) => instant.micros(),
-                FullAt::Later(span) => before.saturating_add(span).min(MAX),
-            };
-            let State { value, ts, list } = &change.state;
+            let State { value, ts, full_at, list } = &change.state;
             let list = if list.to_column().is_some() { "{3}" } else { "" };
-            write!(told, " -> {} {}{list} {full_at}", value.micros(), ts.micros()).unwrap();
-            self.row = Some((change.state, full_at));
+            write!(told, " -> {} {}{list} {}", value.micros(), ts.micros(), full_at.micros()).unwrap();
+            self.row = Some(change.state);
         }
         told
     }

@@ -12,7 +12,8 @@ select tollgate._spread('window', 'k|' || chr(92), 3600000000)::text;
 
 select tollgate._print('credit', 'money', 'k', 5)::text;
 
-select concat_ws(' ', tollgate.credit('money', 'k', 5.5, 'id', '1 day'), tollgate.credit('money', 'k', 5.5, 'id', '1 day'));
+select concat_ws(' ', tollgate.credit('money', 'k', 5.5, 'id', '1 day'),
+                      tollgate.credit('money', 'k', 5.5, 'id', '1 day'));
 
 select concat_ws(' ', granted, amount, round(remaining, 1), refused_by) from tollgate.consume('ten', 'k', 3.5);
 

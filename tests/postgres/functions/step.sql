@@ -23,7 +23,8 @@ begin
             || case when d.granted then tollgate._micros(d.ready_at)
                     else coalesce(tollgate._micros(d.retry_at), 8210266876799999999) end;
     select * into r from tollgate.durable;
-    if (r.value, tollgate._micros(r.ts), r.list) is distinct from (value, ts, list) then
+    if (r.value, tollgate._micros(r.ts), tollgate._micros(r.full_at), r.list)
+       is distinct from (value, ts, full_at, list) then
         told := told || ' -> ' || r.value || ' ' || tollgate._micros(r.ts) || coalesce(r.list::text, '') || ' '
                 || tollgate._micros(r.full_at);
     end if;
@@ -40,11 +41,11 @@ declare
     phase int8 := case when flow = 'g' then coalesce(start, tollgate._spread(limit_name, key, period)) else 0 end;
     is_late boolean := verb = 'cancel' and greatest(now, ts) > ready_at; by_table text;
 begin
-    if not tollgate._fits(flow, value, list) and not is_late then
+    if not tollgate._fits(flow, value, ts, full_at, now, list) and not is_late then
         return 'TG006';
     end if;
     if verb in ('consume', 'reserve', 'check') then
-        v := tollgate._decide(flow, rate, period, most, phase, value, ts, now, amount, part, debt);
+        v := tollgate._decide(null, flow, rate, period, most, phase, value, ts, full_at, now, amount, part, debt);
         told := case when v.granted then 'granted ' else 'denied ' end || v.amount || ' ' || v.remaining || ' ' || v.at
                 || ' ' || case when v.granted and v.instant <= v.at then now else v.instant end;
         if verb = 'check' then
@@ -59,11 +60,12 @@ begin
                               case when is_late then 0 else amount::numeric - actual end);
         told := 'settled ' || case when v.new_ts is null then amount else actual end;
     else
-        v := tollgate._alter(verb, flow, rate, period, most, phase, value, ts, now, amount);
+        v := tollgate._decide(verb, flow, rate, period, most, phase, value, ts, full_at, now, amount, null, 0);
         told := 'done ' || v.remaining;
     end if;
     if v.new_ts is not null
-       and (value is null or (v.new_value, v.new_ts) <> (value, ts) or coalesce(list::text, '') <> mark) then
+       and (value is null or (v.new_value, v.new_ts, v.full_at) <> (value, ts, full_at)
+            or coalesce(list::text, '') <> mark) then
         told := told || ' -> ' || v.new_value || ' ' || v.new_ts || mark || ' ' || v.full_at;
     end if;
     return told || case when by_table <> told then ', but at the tables ' || by_table else '' end;

@@ -367,7 +367,7 @@ impl Walk {
             Call::Debit(request) => limiter.debit(tx, request).await,
             Call::Reset(request) => limiter.reset(tx, request).await,
         };
-        let told = changed.map_or_else(|error| Told::error(&error), |balance| Told::Done(written(balance.value)));
+        let told = changed.map_or_else(|error| Told::error(&error), |balance| Told::Done(written(balance.remaining)));
         (told, None)
     }
 

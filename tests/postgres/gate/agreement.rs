@@ -38,6 +38,16 @@ fn limits() -> Vec<Limit> {
     limits
 }
 
+/// A definition, or another one of the same kind: the numbers of a limit change while it is used.
+fn any_numbers(dice: &mut Rng, limit: &Limit) -> Limit {
+    let (dividend, divisor) = [(1, 1), (1, 1), (1, 1), (3, 1), (1, 2)][dice.usize(..5)];
+    let changed = |amount: Tokens| Tokens::from_micros(amount.micros() * dividend / divisor);
+    let spec = limit.spec().with(|spec| {
+        (spec.rate, spec.capacity) = (changed(spec.rate), spec.capacity.map(changed));
+    });
+    spec.try_into().unwrap()
+}
+
 /// What is asked; receipts are those of the same place in either's own pile.
 #[derive(Clone, Debug)]
 enum Ask {
@@ -55,7 +65,8 @@ enum Ask {
 impl Ask {
     fn any(dice: &mut Rng, limits: &[Limit], key: &str, receipts: usize) -> Self {
         let request = |dice: &mut Rng| {
-            let limit = &limits[dice.usize(..limits.len())];
+            let which = dice.usize(..limits.len());
+            let limit = any_numbers(dice, &limits[which]);
             let cost = match dice.u32(..8) {
                 0 => Tokens::from_micros(dice.i64(0..=30_000_000)),
                 1 => Tokens::MAX,

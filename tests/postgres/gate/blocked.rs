@@ -62,7 +62,7 @@ async fn callers_of_other_rows_go_on_while_rows_are_locked() {
         for key in 0..10 {
             let limit = LIMIT.key(key);
             let reset = gate.reset(limit.clone()).await.unwrap();
-            assert_eq!(reset.value, Tokens::new(1_000_000));
+            assert_eq!(reset.remaining, Tokens::new(1_000_000));
         }
     }
 }
@@ -161,7 +161,8 @@ async fn a_batch_is_bounded_in_rows() {
     let pool = one_connection(proxy.options()).await;
     let gate = patient(&pool).build();
     let fill = "insert into tollgate.durable (part, name, key, shard, value, ts, full_at)
-                select 0, 'many', i::text, 0, 0, clock_timestamp(), '9999-01-01' from generate_series(1, 5000) i";
+                select 0, 'many', i::text, 0, -1000000, clock_timestamp(), '9999-01-01'
+                  from generate_series(1, 5000) i";
     world.sql(fill).await;
     let limit = Limit::stepped_bucket("many", 1, EVER);
     let many = |gate: &Gate| {

@@ -143,8 +143,8 @@ impl Stage {
     }
 
     async fn state(&self) -> State {
-        let sql = "select name, key, value from tollgate.ephemeral where value < 10000000
-                   union all select name, key, value from tollgate.durable where value < 10000000 order by 1, 2";
+        let sql = "select name, key, value from tollgate.ephemeral where value < 0
+                   union all select name, key, value from tollgate.durable where value < 0 order by 1, 2";
         sqlx::query_as(sql).fetch_all(&self.world.pool).await.unwrap()
     }
 

@@ -54,7 +54,7 @@ impl Stage {
         assert_eq!(self.gate.prefetched(&HOT.key("k")), Tokens::ZERO);
         let others = patient(&self.world.pool).build();
         let left = others.balance(HOT.key("k")).await.unwrap();
-        assert_eq!(left.value.micros() / 1_000_000, 100_000 - asked);
+        assert_eq!(left.remaining.micros() / 1_000_000, 100_000 - asked);
         assert!(others.balance(SLOTS.key("k")).await.unwrap().is_full());
     }
 }
@@ -227,7 +227,7 @@ async fn a_busy_gate_is_closed_beside_its_callers() {
     }
     assert_eq!(gate.prefetched(&HOT.key("k")), Tokens::ZERO);
     let left = patient(&world.pool).build().balance(HOT.key("k")).await.unwrap();
-    assert_eq!(left.value.micros() / 1_000_000, 100_000 - asked);
+    assert_eq!(left.remaining.micros() / 1_000_000, 100_000 - asked);
 }
 
 /// A lease lasts for an hour yet, and nobody releases it.

@@ -105,8 +105,8 @@ async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
     assert!(granted.load(Ordering::SeqCst) > CALLERS * ROUNDS / 8, "{granted:?} grants");
     for (row, taken) in taken.iter().enumerate() {
         let (limit, taken) = (&limits[row % 3], taken.load(Ordering::SeqCst));
-        let found = world.row(limit.spec().storage, limit.name(), &(row / 3).to_string()).await;
-        let found = found.map_or(CAPACITY * 1_000_000, |(value, _)| value.micros());
+        let found = world.left(limit, &(row / 3).to_string()).await;
+        let found = found.map_or(CAPACITY * 1_000_000, tollgate::Tokens::micros);
         assert_eq!(found, (CAPACITY - taken) * 1_000_000, "row {row}: {taken} taken and kept");
     }
 

@@ -104,7 +104,7 @@ impl Told {
         let mut total = 0;
         for row in 0..3 * KEYS {
             let limit = [DURABLE, STEPPED, SPREAD][row / KEYS].clone();
-            let balance = Limiter::new().balance(conn, limit.key(row % KEYS)).await.unwrap().value;
+            let balance = Limiter::new().balance(conn, limit.key(row % KEYS)).await.unwrap().remaining;
             let missing = i64::try_from(CAPACITY).unwrap() - balance.micros() / 1_000_000;
             let [granted, unknown] = [&self.granted, &self.unknown].map(|told| told[row].load(Ordering::SeqCst));
             assert!(
@@ -374,8 +374,8 @@ async fn a_server_that_falls_silent_is_given_up_and_its_connection_is_waited_for
         sqlx::query(others).execute(&mut stage.world.connect().await).await.unwrap();
     };
     let took = async |row: &str| {
-        let (left, _) = stage.world.row(Storage::Durable, "little", row).await.unwrap();
-        7 - left.micros() / 1_000_000
+        let (value, _) = stage.world.row(Storage::Durable, "little", row).await.unwrap();
+        -value.micros() / 1_000_000 - 3
     };
     // The reading statement; nothing was begun.
     stage.proxy.silence_after(1);

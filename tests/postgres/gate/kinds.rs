@@ -85,7 +85,7 @@ impl Told {
     }
 
     fn balance(answer: Result<Balance, Error>) -> Self {
-        answer.map_or_else(|error| Self::error(&error), |balance| Self::new(&(balance.value, balance.is_full())))
+        answer.map_or_else(|error| Self::error(&error), |balance| Self::new(&(balance.remaining, balance.is_full())))
     }
 
     fn grant(answer: Result<Decision, Error>, receipts: &mut Vec<Receipt>) -> Self {
@@ -148,14 +148,14 @@ async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<T
         Step::Debit(request) => Told::balance(gate.debit(request).await),
         Step::Layer(key, rules, used) => serve(gate, key, rules, used).await,
         Step::Lease(request, is_dropped) => {
-            let (slots, before) = (request.clone(), gate.balance(request.clone()).await.unwrap().value);
+            let (slots, before) = (request.clone(), gate.balance(request.clone()).await.unwrap().remaining);
             let held = gate.acquire(request).await;
             match held {
                 // Its release is then on its way, and nobody awaits it.
                 Ok(Decision::Granted(lease)) if is_dropped => {
                     let told = Told::grant(Ok(Decision::Granted(lease.grant().clone())), &mut Vec::new());
                     drop(lease);
-                    soon(async { while gate.balance(slots.clone()).await.unwrap().value < before {} }).await;
+                    soon(async { while gate.balance(slots.clone()).await.unwrap().remaining < before {} }).await;
                     told
                 }
                 Ok(Decision::Granted(lease)) => {
@@ -286,7 +286,7 @@ async fn left(world: &World, conn: &mut PgConnection, key: &str) -> Vec<(Tokens,
     let mut left = Vec::new();
     for limit in LIMITS {
         let balance = limiter().balance(conn, limit.key(key)).await.unwrap();
-        left.push((balance.value, balance.is_full()));
+        left.push((balance.remaining, balance.is_full()));
     }
     left
 }

@@ -317,9 +317,9 @@ async fn reservations_credits_debits_and_looks_are_never_decided_from_memory() {
     stage.ok(limit.key("k")).await;
     stage.asked(limit.key("k")).await;
     let before = stage.proxy.statements();
-    assert_eq!(stage.gate.balance(limit.key("k")).await.unwrap().value, Tokens::ZERO);
+    assert_eq!(stage.gate.balance(limit.key("k")).await.unwrap().remaining, Tokens::ZERO);
     stage.remembered(limit.key("k")).await;
-    assert_eq!(stage.gate.debit(limit.key("k")).await.unwrap().value, Tokens::from_micros(-1_000_000));
+    assert_eq!(stage.gate.debit(limit.key("k")).await.unwrap().remaining, Tokens::from_micros(-1_000_000));
     stage.remembered(limit.key("k")).await;
     stage.gate.reserve(limit.key("k").cost(4)).await.unwrap().granted().unwrap();
     stage.remembered(limit.key("k")).await;

@@ -42,7 +42,7 @@ async fn what_one_gate_prepared_is_never_executed_for_another() {
         askers.spawn(async move {
             for _ in 0..30 {
                 gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
-                assert_eq!(gate.balance(limit.key("k")).await.unwrap().value, Tokens::new(full - 1));
+                assert_eq!(gate.balance(limit.key("k")).await.unwrap().remaining, Tokens::new(full - 1));
                 gate.credit(limit.key("k")).await.unwrap();
                 gate.check(limit.key("k").cost(full)).await.unwrap().granted().unwrap();
             }

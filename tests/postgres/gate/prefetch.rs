@@ -43,8 +43,8 @@ impl Stage {
 
     /// What was charged to a key and is not back, in whole tokens.
     async fn charged(&self, limit: &Limit, key: &str) -> i64 {
-        let (left, _) = self.world.row(limit.storage, limit.name(), key).await.unwrap();
-        (CAPACITY * 1_000_000 - left.micros()) / 1_000_000
+        let (value, _) = self.world.row(limit.storage, limit.name(), key).await.unwrap();
+        -value.micros() / 1_000_000
     }
 
     fn held(&self, request: &Request) -> i64 {
@@ -57,7 +57,7 @@ async fn calls_from_memory_cost_no_statement_and_what_is_charged_is_granted_or_l
     for limit in both(&HOT) {
         let stage = Stage::new(|gate| gate.prefetch(HOUR)).await;
         let (request, mut granted) = stage.filled(&limit, "k").await;
-        let (left, _) = stage.world.row(limit.storage, "hot", "k").await.unwrap();
+        let left = stage.world.left(&limit, "k").await.unwrap();
         let mut decided_at = None;
         for place in 0..stage.held(&request) {
             let (statements, held) = (stage.proxy.statements(), stage.held(&request));
@@ -134,7 +134,7 @@ async fn whatever_memory_does_not_serve_gives_back_first_in_the_same_batch() {
         let taken = match round {
             0 => i64::from(!gate.check(all).await.unwrap().is_granted()),
             1 => i64::from(
-                gate.balance(one).await.unwrap().value != Tokens::new(u32::try_from(CAPACITY - granted).unwrap()),
+                gate.balance(one).await.unwrap().remaining != Tokens::new(u32::try_from(CAPACITY - granted).unwrap()),
             ),
             2 => gate.reserve(all).await.unwrap().granted().map(|_| CAPACITY - granted).unwrap(),
             3 => gate.consume(all.once("id")).await.unwrap().granted().map(|_| CAPACITY - granted).unwrap(),
@@ -350,7 +350,7 @@ fn a_gate_that_is_dropped_leaves_what_it_holds_charged_and_says_so() {
         let held = stage.held(&request);
         let Stage { gate, world, proxy } = stage;
         drop(gate);
-        let (left, _) = world.row(Storage::Durable, "hot", "k").await.unwrap();
+        let left = world.left(&HOT, "k").await.unwrap();
         assert_eq!(left.micros(), (CAPACITY - granted - held) * 1_000_000);
         drop(proxy);
     });

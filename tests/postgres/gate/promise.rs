@@ -50,7 +50,7 @@ async fn of_two_thousand_guesses_at_once_no_more_fail_than_the_limit_allows() {
         });
     }
     let failed: u32 = guesses.join_all().await.into_iter().sum();
-    let left = gates[0].balance(limit.key("ada")).await.unwrap().value;
+    let left = gates[0].balance(limit.key("ada")).await.unwrap().remaining;
     assert!(failed <= 3, "{failed} wrong guesses were verified");
     assert_eq!(left, Tokens::new(3 - failed));
 }

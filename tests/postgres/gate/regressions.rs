@@ -53,7 +53,7 @@ async fn a_row_rewritten_with_the_same_numbers_is_charged_whole_or_not_at_all() 
     for key in 0..KEYS {
         for limit in [MANY, OTHER] {
             let balance = gate.balance(limit.key(key)).await.unwrap();
-            assert_eq!(balance.value, Tokens::new(1_000_000 - 100), "{limit:?} {key}");
+            assert_eq!(balance.remaining, Tokens::new(1_000_000 - 100), "{limit:?} {key}");
         }
     }
 }
@@ -91,7 +91,7 @@ async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_ro
     // The other row of a group is written, though its call is told of the error.
     for (key, taken) in [("bad", 1), ("one", 2), ("two", 3)] {
         let balance = gate.balance(MANY.key(key)).await.unwrap();
-        assert_eq!(balance.value, Tokens::new(1_000_000 - taken), "{key}");
+        assert_eq!(balance.remaining, Tokens::new(1_000_000 - taken), "{key}");
     }
     // The limiter in a transaction calls it by the same name.
     let mut tx = pool.begin().await.unwrap();
@@ -180,7 +180,7 @@ async fn a_database_that_is_read_only_by_default_is_written_all_the_same() {
     for _ in 0..3 {
         gate.consume(MANY.key("k")).await.unwrap().granted().unwrap();
     }
-    assert_eq!(gate.balance(MANY.key("k")).await.unwrap().value, Tokens::new(999_997));
+    assert_eq!(gate.balance(MANY.key("k")).await.unwrap().remaining, Tokens::new(999_997));
 }
 
 /// The settlement was committed, and its answer lost: what was remembered of the row is worth nothing now.
@@ -206,7 +206,7 @@ async fn a_settlement_of_unknown_outcome_is_not_refused_from_memory() {
         let settled = soon(gate.settle(grant, 0)).await;
         assert!(matches!(settled, Err(Error::OutcomeUnknown { .. })), "{settled:?}");
         for ask in asks {
-            let Balance { key, value, .. } = world.gate().balance(ask.clone()).await.unwrap();
+            let Balance { key, remaining: value, .. } = world.gate().balance(ask.clone()).await.unwrap();
             assert_eq!(value, Tokens::ONE, "{key:?}");
             soon(gate.consume(ask)).await.unwrap().granted().unwrap();
         }
@@ -241,7 +241,12 @@ async fn who_would_wait_for_a_row_from_the_future_is_refused_at_once() {
     let gate = patient(&pool).build();
     let fast = Limit::token_bucket("fast", 1_000_000, SECOND);
     gate.consume(fast.key("k").cost(1_000_000)).await.unwrap().granted().unwrap();
-    world.sql("update tollgate.durable set ts = clock_timestamp() + interval '1 hour', value = 0").await;
+    world
+        .sql(
+            "update tollgate.durable set ts = clock_timestamp() + interval '1 hour', value = -1000000000000,
+                                        full_at = clock_timestamp() + interval '2 hours'",
+        )
+        .await;
     let before = proxy.statements();
     let denied = soon(gate.wait(fast.key("k"), 10 * MINUTE)).await.unwrap().denied().unwrap();
     assert!(denied.retry_after().unwrap() > 50 * MINUTE, "{denied:?}");
@@ -271,6 +276,6 @@ async fn a_partitioned_table_is_written_where_the_row_is() {
     gate.consume_all([MANY.key(1), MANY.key(2)]).await.unwrap().granted().unwrap();
     for key in 0..6 {
         let taken = if key < 3 { 2 } else { 1 };
-        assert_eq!(gate.balance(MANY.key(key)).await.unwrap().value, Tokens::new(1_000_000 - taken), "{key}");
+        assert_eq!(gate.balance(MANY.key(key)).await.unwrap().remaining, Tokens::new(1_000_000 - taken), "{key}");
     }
 }

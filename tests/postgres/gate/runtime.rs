@@ -75,7 +75,7 @@ fn callers_of_one_runtime_are_told_when_another_that_worked_for_them_ends() {
                     }
                 };
                 soon(served).await.unwrap().granted().unwrap();
-                soon(gate.balance(LIMIT.key("k"))).await.unwrap().value.micros() / 1_000_000
+                soon(gate.balance(LIMIT.key("k"))).await.unwrap().remaining.micros() / 1_000_000
             });
             let taken = 1_000 - left - 1;
             assert!((granted..=granted + 1).contains(&taken), "{taken} taken, {granted} granted: {answers:?}");
@@ -159,7 +159,7 @@ async fn a_panic_in_a_batch_reaches_its_callers_and_spares_those_behind_it() {
         assert!((round..=4 * round).contains(&unknown), "{unknown} unknown");
     }
     assert_eq!(granted + unknown, 201);
-    let left = gate.balance(LIMIT.key("k")).await.unwrap().value.micros() / 1_000_000;
+    let left = gate.balance(LIMIT.key("k")).await.unwrap().remaining.micros() / 1_000_000;
     assert!((granted..=granted + unknown).contains(&(1_000 - left)), "{left} left, {granted} granted");
 }
 

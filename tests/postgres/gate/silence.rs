@@ -92,7 +92,7 @@ async fn once_the_network_is_known_to_be_silent_the_policy_answers_at_once_until
         assert_eq!(proxy.sent(), sent, "nothing is asked meanwhile, but whether somebody is there");
         proxy.pass_on();
         until_back(&open).await;
-        let left = open.balance(LIMIT.key("k")).await.unwrap().value;
+        let left = open.balance(LIMIT.key("k")).await.unwrap().remaining;
         assert!(left >= Tokens::new(999_998), "nothing was charged but the first of each gate: {left}");
     }
 }
@@ -145,7 +145,7 @@ async fn local_buckets_limit_while_the_network_is_silent() {
     assert_eq!(granted, 3);
     proxy.pass_on();
     until_back(&local).await;
-    assert!(local.balance(THREE.key("k")).await.unwrap().value >= Tokens::new(2), "memory charges nothing");
+    assert!(local.balance(THREE.key("k")).await.unwrap().remaining >= Tokens::new(2), "memory charges nothing");
 }
 
 /// Also what it took ahead and cannot give back, and leases that it cannot release.

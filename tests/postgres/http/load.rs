@@ -26,7 +26,7 @@ async fn of_ten_thousand_requests_exactly_those_are_served_that_the_limit_allows
     let (served, refused) =
         tasks.join_all().await.into_iter().fold((0, 0), |sum, (served, refused)| (sum.0 + served, sum.1 + refused));
     assert_eq!((served, refused), (3_000, 7_000));
-    assert_eq!(gate.balance(TOTAL.global()).await.unwrap().value, tollgate::Tokens::ZERO);
+    assert_eq!(gate.balance(TOTAL.global()).await.unwrap().remaining, tollgate::Tokens::ZERO);
     assert_eq!(
         left(&gate, &PER_ADDRESS, ("ip", "127.0.0.1")).await,
         6_000,

@@ -75,5 +75,5 @@ pub(crate) async fn json(response: Response) -> serde_json::Value {
 
 /// What a limit has left for a key, in whole tokens.
 pub(crate) async fn left(gate: &Gate, limit: &Limit, key: impl tollgate::ToKey) -> i64 {
-    gate.balance(limit.key(key)).await.unwrap().value.micros() / 1_000_000
+    gate.balance(limit.key(key)).await.unwrap().remaining.micros() / 1_000_000
 }

@@ -38,9 +38,9 @@ async fn rows_that_are_missing_are_full_ones() {
                 let sets = (0..n).map(|shard| if kept >> shard & 1 == 1 { 3 * ONE } else { 10 * ONE });
                 let (values, sum) = (sets.clone().collect::<Vec<_>>(), sets.sum::<i64>());
                 put(&mut conn, &limit, &values, second(0.0)).await;
-                world.sql(&format!("delete from tollgate.{} where value = 10000000", table(&limit))).await;
+                world.sql(&format!("delete from tollgate.{} where value = 0", table(&limit))).await;
                 let mut tx = conn.begin().await.unwrap();
-                assert_eq!(limiter.balance(&mut tx, limit.global()).await.unwrap().value.micros(), sum);
+                assert_eq!(limiter.balance(&mut tx, limit.global()).await.unwrap().remaining.micros(), sum);
                 let all = limit.global().cost(Tokens::from_micros(sum - 4 * ONE));
                 assert!(limiter.consume(&mut tx, all).await.unwrap().is_granted(), "{n}: {kept:b}");
                 tx.commit().await.unwrap();
@@ -68,17 +68,17 @@ async fn a_shard_from_the_future_is_followed_and_mended_by_reset() {
         query.execute(&mut *teller.tx).await.unwrap();
         let balance = teller.balance(0.0, limit.global()).await;
         // Three times a share of three a minute, for twenty seconds.
-        assert_eq!((balance.ahead(), balance.value), (DAY, whole(4)));
+        assert_eq!((balance.ahead(), balance.remaining), (DAY, whole(4)));
         let denied = teller.consume(0.0, limit.global().cost(5)).await.denied().unwrap();
         assert_eq!(denied.decided_at, second(86_400.0), "time does not go back");
         assert_eq!(denied.retry_at, Some(second(86_405.0)), "one more at twelve a minute");
         assert_eq!(left(teller.consume(0.0, limit.global().cost(4)).await), Tokens::ZERO);
-        assert_eq!(teller.balance(3_600.0, limit.global()).await.value, Tokens::ZERO, "nothing refills meanwhile");
+        assert_eq!(teller.balance(3_600.0, limit.global()).await.remaining, Tokens::ZERO, "nothing refills meanwhile");
         assert_eq!(teller.reset(0.0, limit.global()).await, tokens(12));
         let mended = teller.balance(0.0, limit.global()).await;
         assert_eq!((mended.ahead(), mended.is_full()), (std::time::Duration::ZERO, true));
         left(teller.consume(0.0, limit.global().cost(12)).await);
-        assert_eq!(teller.balance(60.0, limit.global()).await.value, tokens(12), "and time goes on");
+        assert_eq!(teller.balance(60.0, limit.global()).await.remaining, tokens(12), "and time goes on");
     }
 }
 

@@ -79,7 +79,7 @@ async fn a_call_dropped_anywhere_counts_whole_or_not_at_all() {
     let at = limiter().at(second(0.0));
     for limiter in [at, at.lock_timeout(10 * SECOND)] {
         for path in PATHS {
-            let balance = async |conn: &mut PgConnection| at.balance(conn, LIMIT.global()).await.unwrap().value;
+            let balance = async |conn: &mut PgConnection| at.balance(conn, LIMIT.global()).await.unwrap().remaining;
             path.set(&mut conn).await;
             let without = balance(&mut conn).await;
             let mut with = Vec::new();

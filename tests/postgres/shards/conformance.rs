@@ -164,18 +164,18 @@ async fn the_balance_is_that_of_all_shards() {
     let mut teller = Teller::of(&world).await;
     for limit in both(&Limit::token_bucket("ten", 10, SECOND).shards(4)) {
         let fresh = teller.balance(0.0, limit.global()).await;
-        assert_eq!((fresh.value, fresh.capacity), (tokens(10), tokens(10)));
+        assert_eq!((fresh.remaining, fresh.capacity), (tokens(10), tokens(10)));
         put(&mut teller.tx, &limit.clone().capacity(20), &[3 * ONE, 2 * ONE, 4 * ONE, ONE], second(0.0)).await;
-        assert_eq!(teller.balance(0.0, limit.clone().capacity(20).global()).await.value, tokens(10));
+        assert_eq!(teller.balance(0.0, limit.clone().capacity(20).global()).await.remaining, tokens(10));
         super::stage::clear(&mut teller.tx, &limit).await;
         assert_eq!(left(teller.consume(0.0, limit.global().cost(4)).await), tokens(6));
         let before = shards(&mut teller.tx, &limit).await;
         for _ in 0..2 {
-            assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(6));
+            assert_eq!(teller.balance(0.0, limit.global()).await.remaining, tokens(6));
         }
         assert_eq!(shards(&mut teller.tx, &limit).await, before);
         assert_eq!(left(teller.consume(0.0, limit.global().cost(6)).await), Tokens::ZERO);
-        assert_eq!(teller.balance(1.0, limit.global()).await.value, tokens(10));
+        assert_eq!(teller.balance(1.0, limit.global()).await.remaining, tokens(10));
     }
 }
 
@@ -188,11 +188,11 @@ async fn b9y_d14_e2_e4_e5_for_every_number_of_shards() {
         let rate = all.unsigned_abs();
         for limit in [Limit::token_bucket("each", rate, EVER), Limit::fixed_window("each", rate, EVER)] {
             for limit in both(&limit.shards(n)) {
-                assert_eq!(teller.balance(0.0, limit.global()).await.value, whole(all), "E2: {n}");
+                assert_eq!(teller.balance(0.0, limit.global()).await.remaining, whole(all), "E2: {n}");
                 assert_eq!(left(teller.consume(0.0, limit.global().cost(4)).await), whole(all - 4), "E4: {n}");
                 let before = versions(&mut teller.tx, &limit).await;
                 for _ in 0..2 {
-                    assert_eq!(teller.balance(0.0, limit.global()).await.value, whole(all - 4), "D14, E5: {n}");
+                    assert_eq!(teller.balance(0.0, limit.global()).await.remaining, whole(all - 4), "D14, E5: {n}");
                 }
                 assert_eq!(versions(&mut teller.tx, &limit).await, before, "E5: {n}");
                 let rest = u64::try_from(all - 4).unwrap();
@@ -237,12 +237,12 @@ async fn every_change_is_one_of_the_whole_limit() {
     let spent = teller.consume(0.0, limit.global().cost(8)).await.granted().unwrap();
     assert_eq!(spent.receipt.charges.len(), 4, "more than a share is taken from all that are needed");
     teller.settle(0.0, spent, 3).await;
-    assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(5));
+    assert_eq!(teller.balance(0.0, limit.global()).await.remaining, tokens(5));
     let booked = teller.reserve(0.0, limit.global().cost(30)).await.granted().unwrap();
     assert!(booked.receipt.charges.len() > 1);
-    assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(-25));
+    assert_eq!(teller.balance(0.0, limit.global()).await.remaining, tokens(-25));
     teller.cancel(0.0, booked).await;
-    assert_eq!(teller.balance(0.0, limit.global()).await.value, tokens(5));
+    assert_eq!(teller.balance(0.0, limit.global()).await.remaining, tokens(5));
 }
 
 #[tokio::test]
@@ -255,12 +255,12 @@ async fn a_gate_answers_as_the_whole_limit() {
             assert_eq!(grant.remaining, whole(left));
         }
         assert!(!gate.consume(limit.key("k")).await.unwrap().is_granted());
-        assert_eq!(gate.credit(limit.key("k").cost(7)).await.unwrap().value, whole(7));
+        assert_eq!(gate.credit(limit.key("k").cost(7)).await.unwrap().remaining, whole(7));
         let grant = gate.consume(limit.key("k").cost(6)).await.unwrap().granted().unwrap();
         assert!(grant.receipt.charges.len() > 1);
         gate.settle(grant, 1).await.unwrap();
-        assert_eq!(gate.balance(limit.key("k")).await.unwrap().value, whole(6));
-        assert_eq!(gate.reset(limit.key("k")).await.unwrap().value, whole(10));
+        assert_eq!(gate.balance(limit.key("k")).await.unwrap().remaining, whole(6));
+        assert_eq!(gate.reset(limit.key("k")).await.unwrap().remaining, whole(10));
         assert!(gate.check(limit.key("k").cost(10)).await.unwrap().is_granted());
     }
 }

@@ -80,7 +80,7 @@ async fn callers_of_any_limits_in_any_order_never_deadlock_and_balance_to_the_to
     let mut tx = conn.begin().await.unwrap();
     let (mut left, mut expected) = (Vec::new(), Vec::new());
     for (limit, taken) in limits.iter().zip(taken.iter()) {
-        left.push(LIMITER.balance(&mut tx, limit.global()).await.unwrap().value);
+        left.push(LIMITER.balance(&mut tx, limit.global()).await.unwrap().remaining);
         expected.push(Tokens::from_micros((CAPACITY - taken.load(Ordering::SeqCst)) * ONE));
     }
     assert_eq!(left, expected, "of a, b, c, d and e");
@@ -159,8 +159,8 @@ async fn level_shards_waste_no_refill() {
         if taken.is_granted() {
             limiter.debit(&mut tx, one.global()).await.unwrap();
         }
-        let left = limiter.balance(&mut tx, one.global()).await.unwrap().value;
-        let together = limiter.balance(&mut tx, four.global()).await.unwrap().value;
+        let left = limiter.balance(&mut tx, one.global()).await.unwrap().remaining;
+        let together = limiter.balance(&mut tx, four.global()).await.unwrap().remaining;
         assert!(together <= left, "over: {together} of {left}");
         assert!(left.micros() - together.micros() < 3 * ONE + 4, "{together} of {left} at step {step}");
         tx.commit().await.unwrap();

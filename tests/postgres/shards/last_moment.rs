@@ -4,7 +4,7 @@
 use sqlx::{Connection, PgConnection};
 use tollgate::{Decision, Error, Limit};
 
-use super::stage::{EVER, put, shards};
+use super::stage::{EVER, put, shards, share};
 use crate::gate::stage::soon;
 use crate::proxy::Proxy;
 use crate::teller::run;
@@ -61,7 +61,7 @@ impl Stage {
                 self.proxy.release();
                 self.world.until_blocked(backend).await;
                 let sql = "update tollgate.durable set value = $1 where shard = $2";
-                sqlx::query(sql).bind(then).bind(1).execute(&mut self.others).await.unwrap();
+                sqlx::query(sql).bind(then - share(&limit, 1)).bind(1).execute(&mut self.others).await.unwrap();
                 run(&mut self.others, "select pg_advisory_unlock(1)").await;
             };
             Box::pin(soon(async { tokio::join!(limiter.consume(&mut tx, limit.global().cost(2)), change).0 })).await
@@ -116,7 +116,7 @@ async fn a_row_that_changes_in_the_last_moment_is_not_held_while_others_are_wait
         let mut holder = stage.world.admin().await;
         let mut holder = holder.begin().await.unwrap();
         run(&mut holder, "select from tollgate.durable where shard = 0 for update").await;
-        run(&mut stage.others, "update tollgate.durable set value = 1000000 where shard = 1").await;
+        run(&mut stage.others, "update tollgate.durable set value = -49000000 where shard = 1").await;
         run(&mut stage.others, "select pg_advisory_unlock(1)").await;
         // Blocked by the holder, no longer by the lock that stands for the last moment.
         let sql =

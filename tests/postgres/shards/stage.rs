@@ -6,20 +6,25 @@ use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgConnection};
 use tollgate::{Limit, Storage, Tokens};
 
-use crate::world::part;
+use crate::world::{part, top};
 
 /// So long that nothing comes back while a test runs.
 pub(super) const EVER: Duration = Limit::MAX_PERIOD;
 
-/// The shards of a limit by hand, under the empty key: their values, in micro-tokens.
-pub(super) async fn put(conn: &mut PgConnection, limit: &Limit, values: &[i64], ts: DateTime<Utc>) {
+/// The shards of a limit by hand, under the empty key: what each has left, in micro-tokens.
+pub(super) async fn put(conn: &mut PgConnection, limit: &Limit, left: &[i64], ts: DateTime<Utc>) {
     clear(conn, limit).await;
-    let sql = format!("insert into tollgate.{} values ($1, $2, '', $3, $4, $5, $5)", table(limit));
-    for (value, shard) in values.iter().zip(0_i16..) {
-        let query =
-            sqlx::query(AssertSqlSafe(&*sql)).bind(part("")).bind(limit.name()).bind(shard).bind(value).bind(ts);
-        query.execute(&mut *conn).await.unwrap();
+    let sql = format!("insert into tollgate.{} values ($1, $2, '', $3, $4, $5, '0001-01-01')", table(limit));
+    for (left, shard) in left.iter().zip(0_i16..) {
+        let query = sqlx::query(AssertSqlSafe(&*sql)).bind(part("")).bind(limit.name()).bind(shard);
+        query.bind(left - share(limit, shard)).bind(ts).execute(&mut *conn).await.unwrap();
     }
+}
+
+/// What a full shard has left, in micro-tokens.
+pub(super) fn share(limit: &Limit, shard: i16) -> i64 {
+    let (most, shards) = (top(limit), i64::from(limit.spec().shards));
+    most / shards + i64::from(i64::from(shard) < most % shards)
 }
 
 /// Deletes all rows of a limit.
@@ -28,11 +33,12 @@ pub(super) async fn clear(conn: &mut PgConnection, limit: &Limit) {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap();
 }
 
-/// The rows of a limit, under all keys: number and value in micro-tokens.
+/// The rows of a limit, under all keys: number, and what was left in micro-tokens.
 pub(super) async fn shards(conn: &mut PgConnection, limit: &Limit) -> Vec<(i16, i64)> {
     let (table, name) = (table(limit), limit.name());
     let sql = format!("select shard, value from tollgate.{table} where name = '{name}' order by key, shard");
-    sqlx::query_as(AssertSqlSafe(sql)).fetch_all(conn).await.unwrap()
+    let rows: Vec<(i16, i64)> = sqlx::query_as(AssertSqlSafe(sql)).fetch_all(conn).await.unwrap();
+    rows.into_iter().map(|(shard, value)| (shard, value + share(limit, shard))).collect()
 }
 
 /// The versions of the rows of a limit: another where one was written.

@@ -145,7 +145,7 @@ async fn whatever_calls_come_to_the_rows_balance_to_the_micro_token() {
         let (world, limit) = (World::new().await, limit.clone().max_reserved(4_000).shards(shards));
         let mut conn = world.connect().await;
         let gate = patient(&world.pool).build();
-        let before = gate.debit(limit.global().cost(4_000)).await.unwrap().value;
+        let before = gate.debit(limit.global().cost(4_000)).await.unwrap().remaining;
         let mut callers = JoinSet::new();
         for seed in 0..CALLERS {
             let (gate, limit, dice) = (gate.clone(), limit.clone(), Rng::with_seed(seed));
@@ -153,7 +153,7 @@ async fn whatever_calls_come_to_the_rows_balance_to_the_micro_token() {
             callers.spawn(Caller { conn, gate, limit, dice, receipts: Vec::new(), taken: 0 }.go());
         }
         let taken: i64 = callers.join_all().await.into_iter().sum();
-        let left = limiter().balance(&mut conn, limit.global()).await.unwrap().value;
+        let left = limiter().balance(&mut conn, limit.global()).await.unwrap().remaining;
         assert_eq!(left.micros(), before.micros() - taken, "{shards}");
         let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
         assert_eq!(sqlx::query_scalar::<_, i64>(deadlocks).fetch_one(&mut conn).await.unwrap(), 0);

@@ -65,8 +65,7 @@ async fn a_row_that_is_spent_after_it_was_found_stays() {
         proxy.release();
         let swept = sweeping.await.unwrap().unwrap();
         assert_eq!((swept.rows(), swept.missed), (0, 1), "{isolation}");
-        let (value, _) = world.row(Storage::Durable, "spent", "k").await.unwrap();
-        assert_eq!(value, Tokens::new(6), "{isolation}");
+        assert_eq!(world.left(&limit, "k").await, Some(Tokens::new(6)), "{isolation}");
     }
 }
 
@@ -138,7 +137,7 @@ async fn a_row_that_is_swept_between_the_two_statements_of_a_gates_batch_is_deci
     let grant = soon(call).await.unwrap().unwrap().granted().unwrap();
     assert_eq!(grant.remaining, Tokens::new(7));
     for (key, value) in [("k", 7), ("other", 9)] {
-        assert_eq!(world.row(Storage::Durable, "swept", key).await.unwrap().0, Tokens::new(value), "{key}");
+        assert_eq!(world.left(&limit, key).await, Some(Tokens::new(value)), "{key}");
     }
 }
 
@@ -162,7 +161,7 @@ async fn sweepers_beside_limiters_and_gates_never_deadlock_and_lose_no_token() {
     let done = Arc::new(AtomicBool::new(false));
     let mut sweepers = JoinSet::new();
     for _ in 0..2 {
-        let (pool, done, sweeper) = (world.pool.clone(), done.clone(), quick().batch(5).knows(limits[..2].to_vec()));
+        let (pool, done, sweeper) = (world.pool.clone(), done.clone(), quick().batch(5));
         sweepers.spawn(async move {
             let mut deleted = 0;
             while !done.load(Ordering::SeqCst) {
@@ -200,8 +199,8 @@ async fn sweepers_beside_limiters_and_gates_never_deadlock_and_lose_no_token() {
     assert!(deleted > 20, "{deleted} rows went");
     for (row, taken) in taken.iter().enumerate() {
         let (limit, taken) = (&limits[row % 3], taken.load(Ordering::SeqCst));
-        let found = world.row(limit.spec().storage, limit.name(), &(row / 3).to_string()).await;
-        let found = found.map_or(12_000_000, |(value, _)| value.micros());
+        let found = world.left(limit, &(row / 3).to_string()).await;
+        let found = found.map_or(12_000_000, Tokens::micros);
         assert_eq!(found, (12 - taken) * 1_000_000, "row {row}");
     }
     let mut conn = world.connect().await;

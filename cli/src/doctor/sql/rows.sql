@@ -1,14 +1,14 @@
--- All rows of a part, by limit and storage: how many lie in the future, what they owe now, how many have more than 200
--- leases, and in how many a lease has ended that nobody released. Reads them all.
+-- All rows of a part, by limit and storage: how many lie in the future, what they owe now by the definitions that are
+-- known, how many have more than 200 leases, and in how many a lease has ended that nobody released. Reads them all.
 --
 -- A list begins with a mark: that of leases (2), which have four numbers each, in the order of their ends; or that of a
 -- wallet (3), whose debt no time repays.
 --
--- The definitions that are known: $1 names, $2 tokens that one row gets each second, $3 how deep reservations may take
--- one row; $4 the part
+-- The definitions that are known: $1 names, $2 tokens that one row gets each second, $3 capacities of one row, $4 how
+-- deep reservations may take one row; $5 the part
 with known as materialized (
     select *
-      from unnest($1::text[], $2::float8[], $3::float8[]) as k (name, rate, max_reserved)
+      from unnest($1::text[], $2::float8[], $3::float8[], $4::float8[]) as k (name, rate, capacity, max_reserved)
 ),
 seen as (
     select b.name,
@@ -20,25 +20,24 @@ seen as (
            b.list[1] = 2::int8
              and b.list[2]::float8 < extract(epoch from clock_timestamp())::float8 * 1e6::float8 as has_lapsed,
            b.list[1] is not distinct from 3::int8 as is_wallet,
-           b.debt > 0 as is_debt,
-           -b.balance::float8
-             - coalesce(k.rate * greatest(extract(epoch from clock_timestamp() - b.as_of), 0)::float8, 0) as owed,
+           case when b.balance is not null then -b.balance::float8
+                when not b.is_full
+                then b.used::float8 - k.capacity
+                     - k.rate * greatest(extract(epoch from clock_timestamp() - b.as_of), 0)::float8 end as owed,
            case when isfinite(b.full_at) then extract(epoch from b.full_at - clock_timestamp()) end::float8 as full_in
       from tollgate.balances b
       left join known k on k.name = b.name
-     where b.part = $4
+     where b.part = $5
 )
 select s.name,
        s.storage,
        count(*)                                                               as rows,
        count(*) filter (where s.ahead > 1)                                    as ahead,
        greatest(max(s.ahead), 0)                                              as furthest,
-       count(*) filter (where s.is_debt and s.owed > s.max_reserved)          as unreserved,
+       count(*) filter (where s.owed > greatest(s.max_reserved, 0))           as unreserved,
        count(*) filter (where s.is_laden)                                     as laden,
        count(*) filter (where s.has_lapsed)                                   as lapsed,
-       -- Without a definition by what the row itself says.
-       max(coalesce(s.owed / s.rate, s.full_in))
-           filter (where s.is_debt and s.owed > 0 and not s.is_wallet)        as clears_in
+       max(least(s.owed / s.rate, s.full_in)) filter (where s.owed > 0 and not s.is_wallet) as clears_in
   from seen s
  group by s.name, s.storage
  order by s.name, s.storage

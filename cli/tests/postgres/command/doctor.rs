@@ -123,9 +123,9 @@ async fn who_may_give_write_and_read_is_named_and_public_is_an_error() {
     assert!(told.contains(&format!("\nmay give: {ON_CALL}, {OWNER}\n")), "{told}");
 
     world.sql("update pg_proc set proacl = null where pronamespace = 'tollgate'::regnamespace").await;
-    expect(&world, &[], "rights", "error", "PUBLIC has EXECUTE on tollgate._alter");
+    expect(&world, &[], "rights", "error", "PUBLIC has EXECUTE on tollgate._answer");
     assert_eq!(roles("may_give"), ["PUBLIC", ON_CALL, OWNER]);
-    assert!(failure(&validate()).starts_with("error: PUBLIC has EXECUTE on tollgate._alter, "));
+    assert!(failure(&validate()).starts_with("error: PUBLIC has EXECUTE on tollgate._answer, "));
     let up = run(tollgate().args(["migrate", "up", "--grant", &role, "--database-url", &owner]));
     assert_eq!(stdout(&up), "nothing to do: the schema is up to date\n");
     assert_eq!(roles("may_give"), [ON_CALL, OWNER]);
@@ -251,10 +251,10 @@ async fn rows_are_compared_with_the_limits_file() {
             "insert into tollgate.durable values
              (0, 'send_mesage', 'ada', 0, 0, '2020-01-01', '2020-01-01'),
              (0, 'all_traffic', '', 0, 0, '2020-01-01', '2020-01-01'),
-             (0, 'llm_tokens', 'deep', 0, -300000000000, clock_timestamp(), clock_timestamp()),
-             (0, 'llm_tokens', 'fine', 0, -100000000000, clock_timestamp(), clock_timestamp()),
+             (0, 'llm_tokens', 'deep', 0, -300000000000, clock_timestamp(), '9999-01-01'),
+             (0, 'llm_tokens', 'fine', 0, -100000000000, clock_timestamp(), '9999-01-01'),
              (0, 'llm_tokens', 'long ago', 0, -300000000000, '2020-01-01', '2020-01-01'),
-             (0, 'sign_ups', 'slow', 0, -4000000000, clock_timestamp(), clock_timestamp());
+             (0, 'sign_ups', 'slow', 0, -4100000000, clock_timestamp(), '9999-01-01');
              insert into tollgate.ephemeral values
              (0, 'all_traffic', 'laden', 0, 0, '2020-01-01', '2020-01-01',
                (select array[2] || array_agg(number) from generate_series(1, 201) n,
@@ -308,11 +308,11 @@ async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
     let file = Scratch::new("doctor_spread.toml", limit);
     let debts = async |rows: &str| {
         let world = World::new().await;
-        let now = "clock_timestamp(), clock_timestamp()";
+        let now = "clock_timestamp(), '9999-01-01'";
         world
             .sql(&format!(
                 "insert into tollgate.durable
-                 select 0, 'spread', '', shard, debt * -1000000::int8, {now} from (values {rows}) r (shard, debt)"
+                 select 0, 'spread', '', shard, (debt + 1) * -1000000::int8, {now} from (values {rows}) r (shard, debt)"
             ))
             .await;
         let found = findings(&world.command_url(), &["--limits", file.0.to_str().unwrap()]);
@@ -387,7 +387,7 @@ async fn a_call_that_a_sweep_cannot_give_back_is_named() {
     let asked = wallet.key("ada").cost(5).once("stuck").lapses_after(Duration::from_micros(1));
     Limiter::new().consume(&mut tx, asked).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
-    world.sql(&format!("update tollgate.durable set value = {}", i64::MAX)).await;
+    world.sql(&format!("update tollgate.durable set value = {}, full_at = '9999-01-01'", i64::MAX)).await;
     world.sql("update tollgate.calls set lapses_at = clock_timestamp() - interval '2 minutes'").await;
     stdout(&run(tollgate().arg("sweep").env("DATABASE_URL", world.command_url())));
     expect(&world, &[], "overdue_calls", "warning", "ago (\"stuck\" of \"full\", key \"ada\")");

@@ -23,10 +23,10 @@ async fn one_key_with_its_definition() {
         told,
         "limit     sign_ups: fixed window, 100 each 1day, steps from 22h after the epoch on\n\
          key       ada\n\
-         balance   100 of 100\n\
+         remaining 100 of 100, 0 used\n\
          full      now\n\
          cost 101  never: more than the capacity\n\
-         row       -30 at 2020-01-01T22:00:00.000000Z, durable\n"
+         row       30 used at 2020-01-01T22:00:00.000000Z, durable\n"
     );
     let absent = stdout(&inspect(&world, Some(EXAMPLE), &["sign_ups", "--global"]));
     assert!(
@@ -41,7 +41,7 @@ async fn a_debt_says_when_it_is_repaid_and_when_the_next_call_is_granted() {
     world
         .sql(
             "insert into tollgate.durable values
-             (0, 'llm_tokens', 'a', 0, -120000000000, clock_timestamp(), clock_timestamp())",
+             (0, 'llm_tokens', 'a', 0, -160000000000, clock_timestamp(), '9999-01-01')",
         )
         .await;
     let report = page(&inspect(&world, Some(EXAMPLE), &["llm_tokens", "a", "--cost", "20000", "--json"]));
@@ -62,7 +62,7 @@ async fn rows_that_share_a_limit_are_added_up() {
         .sql(
             "insert into tollgate.durable
              select 0, 'spread', '', shard, value, clock_timestamp(), clock_timestamp() + interval '1 hour'
-               from (values (3, 7000000), (0, 1000000), (2, -2000000)) r (shard, value)",
+               from (values (3, 0), (0, -2000000), (2, -5000000)) r (shard, value)",
         )
         .await;
     let inspect = |args: &[&str]| inspect(&world, file.0.to_str(), args);
@@ -70,7 +70,7 @@ async fn rows_that_share_a_limit_are_added_up() {
     let told = stdout(&inspect(&["spread", "--global"]));
     let listed = stdout(&inspect(&["spread"]));
     // One, three that are not there, and two owed: exactly two but for what has come back meanwhile.
-    let balance = report["balance"].as_f64().unwrap();
+    let balance = report["remaining"].as_f64().unwrap();
     assert!((2.0..3.0).contains(&balance) && report["capacity"].as_f64() == Some(9.0), "{report}");
     assert_eq!(report["next"]["wait_ms"], 0, "{report}");
     assert!(told.contains("shard 3, a stale shard: the limit has another number of shards now"), "{told}");
@@ -83,9 +83,9 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
     let world = World::new().await;
     world
         .sql(
-            "insert into tollgate.durable values (0, 'quota', 'ada', 0, 2500000,
+            "insert into tollgate.durable values (0, 'quota', 'ada', 0, -2500000,
                '2020-01-01 00:00Z', '2020-01-01 01:00Z');
-             insert into tollgate.ephemeral values (0, 'quota', 'ada', 0, 1000000,
+             insert into tollgate.ephemeral values (0, 'quota', 'ada', 0, -1000000,
                '2020-01-01 00:00Z', '2020-01-01 01:00Z')",
         )
         .await;
@@ -94,8 +94,8 @@ async fn without_a_limits_file_it_shows_what_is_on_disk() {
         told,
         "limit     quota\n\
          key       ada\n\
-         row       2.5 at 2020-01-01T00:00:00.000000Z, durable, full by now\n\
-         row       1 at 2020-01-01T00:00:00.000000Z, ephemeral, full by now\n"
+         row       2.5 used at 2020-01-01T00:00:00.000000Z, durable, full by now\n\
+         row       1 used at 2020-01-01T00:00:00.000000Z, ephemeral, full by now\n"
     );
     assert_eq!(
         failure(&inspect(&world, None, &["quota", "bob"])),
@@ -111,9 +111,9 @@ async fn what_rows_list_is_counted() {
     world
         .sql(
             "insert into tollgate.durable values
-             (0, 'quota', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
+             (0, 'quota', 'ada', 0, -2000000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
                  '{1, 1577838600000000, 500000, 1577840400000000, 1500000}'),
-             (0, 'slots', 'ada', 0, 2500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
+             (0, 'slots', 'ada', 0, -500000, '2020-01-01 00:00Z', '2020-01-01 01:00Z',
                  '{2, 1577838600000000, 500000, 0, 84}')",
         )
         .await;
@@ -168,13 +168,13 @@ async fn a_wallet_has_no_capacity_and_grants_only_after_a_credit() {
         told,
         "limit     credits: wallet, overdraft of 5\n\
          key       ada\n\
-         balance   0\n\
+         remaining 0\n\
          cost 5    would be granted now\n\
          row       none, which means empty\n"
     );
     world.gate().credit(Limit::wallet("credits").key("ada").cost(20)).await.unwrap();
     let told = stdout(&inspect(&["credits", "ada", "--cost", "26"]));
-    assert!(told.contains("\nbalance   20\ncost 26   only after a credit\nrow       20 at "), "{told}");
+    assert!(told.contains("\nremaining 20\ncost 26   only after a credit\nrow       20 at "), "{told}");
     let told = stdout(&inspect(&["credits"]));
     let listed: Vec<_> = told.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(listed, ["ada", "20", "never"], "{told}");
@@ -195,13 +195,13 @@ async fn a_row_whose_calls_are_errors_is_said_to_be_corrupt_and_hides_no_other()
             .await;
         let told = stdout(&inspect(&world, Some(EXAMPLE), &["sign_ups", &key.to_string()]));
         let corrupt = "durable, corrupt: its list cannot be read, so each call of it is an error\n";
-        assert!(told.ends_with(corrupt) && !told.contains("balance"), "{list}: {told}");
+        assert!(told.ends_with(corrupt) && !told.contains("remaining"), "{list}: {told}");
         let call = ["check", "sign_ups", &key.to_string(), "--limits", EXAMPLE, "--database-url", &world.command_url()];
         assert!(failure(&run(tollgate().args(call))).contains("is corrupt: its list cannot be read"), "{list}");
     }
     let extremes = "insert into tollgate.durable values
                 (0, 'sign_ups', 'last', 0, 0, now(), '262142-12-31 23:59:59.999999+00'),
-                (0, 'sign_ups', 'first', 0, -9223372036854775808, '4713-01-01 BC', '4713-01-01 BC')";
+                (0, 'sign_ups', 'first', 0, -9223372036854775808, '4713-01-01 BC', '4712-01-01 BC')";
     world.sql(extremes).await;
     for limits in [None, Some(EXAMPLE)] {
         let told = stdout(&inspect(&world, limits, &["sign_ups"]));
@@ -223,10 +223,10 @@ async fn the_list_has_the_most_exhausted_first() {
     world
         .sql(
             "insert into tollgate.durable values
-             (0, 'send_message', 'some', 0, -20000000, clock_timestamp(), clock_timestamp()),
-             (0, 'send_message', 'rested', 0, -5000000, '2020-01-01', '2020-01-02'),
-             (0, 'send_message', 'owes', 0, -90000000, clock_timestamp(), clock_timestamp()),
-             (0, 'send_message', '', 0, -40000000, clock_timestamp(), clock_timestamp()),
+             (0, 'send_message', 'some', 0, -40000000, clock_timestamp(), '9999-01-01'),
+             (0, 'send_message', 'rested', 0, -500000000, '2020-01-01', '2020-01-02'),
+             (0, 'send_message', 'owes', 0, -110000000, clock_timestamp(), '9999-01-01'),
+             (0, 'send_message', '', 0, -60000000, clock_timestamp(), '9999-01-01'),
              (0, 'sign_ups', 'other', 0, 0, clock_timestamp(), clock_timestamp())",
         )
         .await;
@@ -234,11 +234,11 @@ async fn the_list_has_the_most_exhausted_first() {
     let (three, all) = (list("3"), list("20"));
     assert_eq!(keys(&three), ["owes", "", "some"], "{three}");
     assert_eq!(keys(&all), ["owes", "", "some", "rested"], "{all}");
-    assert_eq!(all["keys"][3]["balance"], 20);
+    assert_eq!(all["keys"][3]["remaining"], 20);
 
     let told = stdout(&inspect(&world, Some(EXAMPLE), &["send_message", "--limit", "2"]));
     let lines: Vec<_> = told.lines().collect();
-    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["KEY", "BALANCE", "OF", "FULL", "IN"]);
+    assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["KEY", "REMAINING", "OF", "FULL", "IN"]);
     assert!(lines[1].starts_with("owes ") && lines[2].starts_with("(all callers) "), "{told}");
     assert_eq!(lines[3], "there may be more keys (--limit)");
 }
@@ -249,7 +249,7 @@ async fn windows_are_listed_by_what_they_have_and_not_by_when_they_start() {
     world
         .sql(
             "insert into tollgate.durable
-             select 0, 'sign_ups', 'key ' || n, 0, n * 1000000,
+             select 0, 'sign_ups', 'key ' || n, 0, n * 1000000 - 100000000,
                  (date_trunc('day', (now() at time zone 'UTC') - interval '22 hours')
                      + interval '22 hours') at time zone 'UTC',
                     now() + n * interval '1 hour'
@@ -266,8 +266,8 @@ async fn without_a_limits_file_the_list_goes_by_what_is_on_disk() {
     world
         .sql(
             "insert into tollgate.durable values
-             (0, 'quota', 'low', 0, 1000000, now(), now() + interval '1 hour'),
-             (0, 'quota', 'lower', 0, -1000000, now(), now() + interval '1 hour'),
+             (0, 'quota', 'low', 0, -1000000, now(), now() + interval '1 hour'),
+             (0, 'quota', 'lower', 0, -3000000, now(), now() + interval '1 hour'),
              (0, 'quota', 'full again', 0, -9000000, '2020-01-01', '2020-01-02')",
         )
         .await;
@@ -279,7 +279,7 @@ async fn without_a_limits_file_the_list_goes_by_what_is_on_disk() {
 #[tokio::test]
 async fn rows_of_a_name_that_the_limits_file_does_not_know_are_shown_and_a_slip_is_told() {
     let world = World::new().await;
-    world.sql("insert into tollgate.durable values (0, 'send_mesage', 'ada', 0, 5000000, '2020-01-01', now())").await;
+    world.sql("insert into tollgate.durable values (0, 'send_mesage', 'ada', 0, -5000000, '2020-01-01', now())").await;
     let hint = format!("there is no limit \"send_mesage\" in {EXAMPLE} (did you mean \"send_message\"?)");
     for args in [&["send_mesage"][..], &["send_mesage", "ada"]] {
         let output = inspect(&world, Some(EXAMPLE), args);
@@ -302,7 +302,7 @@ async fn a_row_from_the_future_and_one_in_the_wrong_table_are_marked() {
     let told = stdout(&inspect(&world, Some(EXAMPLE), &["sign_ups", "ada"]));
     assert!(told.contains(" in the future (reset mends it)\n"), "{told}");
     let told = stdout(&inspect(&world, Some(EXAMPLE), &["all_traffic", "ada"]));
-    assert!(told.contains("balance   2000 of 2000\n"), "{told}");
+    assert!(told.contains("remaining 2000 of 2000, 0 used\n"), "{told}");
     assert!(told.contains("durable, which the limit does not use any more\n"), "{told}");
 }
 

@@ -23,7 +23,7 @@ async fn what_is_set_is_listed_counts_and_is_removed() {
     let checked = told(&["check", "send_message", "ada", "--cost", "400"]);
     assert!(checked.starts_with("would be granted"), "{checked}");
     let inspected = told(&["inspect", "send_message", "ada"]);
-    assert!(inspected.contains("balance   500 of 500\n") && inspected.contains("override"), "{inspected}");
+    assert!(inspected.contains("remaining 500 of 500, 0 used\n") && inspected.contains("override"), "{inspected}");
 
     told(&[
         "override",

@@ -1,6 +1,6 @@
 -- Generated from ../lock.sql by `./dev sqlx`.
 with held as materialized (
-    select w.number, r.value, r.ts, r.list
+    select w.number, r.value, r.ts, r.full_at, r.list
       from (select u.*, pg_catalog.row_number() over ()::int4 as number
               from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
                            pg_catalog.unnest(p.shards) as shard
@@ -9,7 +9,7 @@ with held as materialized (
                                         then 'row security hides rows of tollgate.ephemeral' else 'on' end::bool
                             offset 0) p) u) w
      cross join lateral (
-         select r.value, r.ts, r.list
+         select r.value, r.ts, r.full_at, r.list
            from tollgate.ephemeral r
           where r.part = $1 and r.name = w.name and r.key = w.key and r.shard = w.shard
          offset 0
@@ -21,11 +21,13 @@ select coalesce($5, pg_catalog.clock_timestamp()) as "now!: Timestamp",
        h.numbers                                  as "numbers?",
        h.amounts                                  as "values?",
        h.instants                                 as "instants?: Vec<Timestamp>",
-       h.list                                    as "list?: Vec<Option<String>>"
+       h.full_at                                  as "full_at?: Vec<Timestamp>",
+       h.list                                     as "list?: Vec<Option<String>>"
   from (select case when pg_catalog.count(*) > 0 then pg_catalog.txid_current_if_assigned() end as xid,
                pg_catalog.array_agg(held.number)  as numbers,
                pg_catalog.array_agg(held.value)   as amounts,
                pg_catalog.array_agg(held.ts)      as instants,
+               pg_catalog.array_agg(held.full_at) as full_at,
                pg_catalog.array_agg(held.list::text) as list
           from held
         offset 0) h

@@ -2,24 +2,30 @@
 with peeked as materialized (
     select r.value,
            r.ts,
+           r.full_at,
            r.list,
            pg_catalog.date_part('epoch', r.ts) as since,
-           pg_catalog.date_part('epoch', greatest(coalesce($10, pg_catalog.clock_timestamp()), r.ts)) as now
-      from tollgate.ephemeral r
-     where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
+           pg_catalog.date_part('epoch', r.at) as now,
+           r.full_at < r.ts or r.full_at > r.at as is_used
+      from (select r.value, r.ts, r.full_at, r.list,
+                   greatest(coalesce($10, pg_catalog.clock_timestamp()), r.ts) as at
+              from tollgate.ephemeral r
+             where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
+            offset 0) r
 ),
 short as materialized (
-    select p.value, p.ts, p.list
+    select p.value, p.ts, p.full_at, p.list
       from peeked p
      where p.value::float8 + $6::float8 * case
                when $8 then pg_catalog.floor((p.now - coalesce($9, p.since)) / $7::float8)
                           - pg_catalog.floor((p.since - coalesce($9, p.since)) / $7::float8)
                else (p.now - p.since) / $7::float8
            end < $5::int8::float8
+       and p.is_used
        and (p.list is null or p.list[2]::float8 > p.now * 1e6::float8)
 ),
 held as materialized (
-    select r.value, r.ts, r.list
+    select r.value, r.ts, r.full_at, r.list
       from tollgate.ephemeral r
      where r.part = $1 and r.name = $2 and r.key = $3 and r.shard = $4
        and not exists (select from short)
@@ -39,6 +45,7 @@ select o.now                      as "now!: Timestamp",
        o.locked                   as "locked!",
        coalesce(h.value, s.value) as "value?",
        coalesce(h.ts, s.ts)       as "ts?: Timestamp",
+       coalesce(h.full_at, s.full_at) as "full_at?: Timestamp",
        coalesce(h.list, s.list)::text as "list?"
   from observed o
   left join held h on true

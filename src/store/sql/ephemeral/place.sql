@@ -1,12 +1,11 @@
 -- Generated from ../place.sql by `./dev sqlx`.
 insert into tollgate.ephemeral as r (part, name, key, shard, value, ts, full_at)
-select $1, w.name, w.key, w.shard, w.capacity,
-       coalesce($6, pg_catalog.clock_timestamp()), coalesce($6, pg_catalog.clock_timestamp())
+select $1, w.name, w.key, w.shard, 0,
+       coalesce($5, pg_catalog.clock_timestamp()), coalesce($5, pg_catalog.clock_timestamp())
   from (select u.*, pg_catalog.row_number() over () as number
           from (select pg_catalog.unnest(p.names) as name, pg_catalog.unnest(p.keys) as key,
-                       pg_catalog.unnest(p.shards) as shard, pg_catalog.unnest(p.capacities) as capacity
-                  from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards, $5::int8[] as capacities
-                        offset 0) p) u) w
+                       pg_catalog.unnest(p.shards) as shard
+                  from (select $2::text[] as names, $3::text[] as keys, $4::int2[] as shards offset 0) p) u) w
  order by w.number
     on conflict (part, name, key, shard) do update set value = r.value where false
 returning r.name as "name!", r.key as "key!", r.shard as "shard!"

@@ -1,15 +1,15 @@
 -- Generated from ../swap_calls.sql by `./dev sqlx`.
 with h as materialized (
-    select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.in_group, ($9::int8[])[w.first : w.last] as list,
-           coalesce(w.full_at, least(greatest(r.full_at, r.ts) + w.later, '262142-12-31 23:59:59.999999+00')) as full_at
+    select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.full_at, w.in_group,
+           ($8::int8[])[w.first : w.last] as list
       from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
                    pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
-                   pg_catalog.unnest(p.full_at) as full_at, pg_catalog.unnest(p.later) as later,
+                   pg_catalog.unnest(p.full_at) as full_at,
                    pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.firsts) as first,
                    pg_catalog.unnest(p.lasts) as last
               from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
-                           $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::interval[] as later,
-                           $8::int4[] as groups, $10::int4[] as firsts, $11::int4[] as lasts offset 0) p) w
+                           $5::timestamptz[] as instants, $6::timestamptz[] as full_at,
+                           $7::int4[] as groups, $9::int4[] as firsts, $10::int4[] as lasts offset 0) p) w
       join tollgate.ephemeral r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
      where w.in_group between 0 and 2147483647
        for no key update of r skip locked
@@ -18,7 +18,7 @@ held as materialized (
     select w.in_group, w.rows, w.calls
       from (select pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.rows) as rows,
                    pg_catalog.unnest(p.calls) as calls
-              from (select $12::int4[] as groups, $13::int8[] as rows, $14::int8[] as calls offset 0) p) w
+              from (select $11::int4[] as groups, $12::int8[] as rows, $13::int8[] as calls offset 0) p) w
       left join (select h.in_group, pg_catalog.count(*) as locked from h group by h.in_group) r
         on r.in_group = w.in_group
      where coalesce(r.locked, 0) = w.rows
@@ -29,8 +29,8 @@ c as materialized (
               from (select pg_catalog.unnest(p.groups) as in_group, pg_catalog.unnest(p.names) as name,
                            pg_catalog.unnest(p.keys) as key, pg_catalog.unnest(p.ids) as id,
                            pg_catalog.unnest(p.charges) as charges
-                      from (select $15::int4[] as groups, $16::text[] as names, $17::text[] as keys,
-                                   $18::text[] as ids, $19::text[] as charges offset 0) p) w
+                      from (select $14::int4[] as groups, $15::text[] as names, $16::text[] as keys,
+                                   $17::text[] as ids, $18::text[] as charges offset 0) p) w
              cross join lateral (
                  select c.ctid as tid, c.xmin as version, c.answer is not null as is_kept
                    from tollgate.calls c
@@ -81,10 +81,10 @@ named as (
                    pg_catalog.unnest(p.charged_at) as charged_at, pg_catalog.unnest(p.lapses_at) as lapses_at,
                    pg_catalog.unnest(p.kept_until) as kept_until, pg_catalog.unnest(p.used) as used,
                    pg_catalog.unnest(p.answers) as answer
-              from (select $20::int4[] as groups, $21::text[] as names, $22::text[] as keys, $23::text[] as ids,
-                           $24::int8[] as asked, $25::text[] as charges, $26::timestamptz[] as charged_at,
-                           $27::timestamptz[] as lapses_at, $28::timestamptz[] as kept_until, $29::bool[] as used,
-                           $30::text[] as answers offset 0) p) w
+              from (select $19::int4[] as groups, $20::text[] as names, $21::text[] as keys, $22::text[] as ids,
+                           $23::int8[] as asked, $24::text[] as charges, $25::timestamptz[] as charged_at,
+                           $26::timestamptz[] as lapses_at, $27::timestamptz[] as kept_until, $28::bool[] as used,
+                           $29::text[] as answers offset 0) p) w
      where w.in_group in (select in_group from whole)
        and (select pg_catalog.set_config('lock_timeout', '10ms', true)) is not null
 )

@@ -2,19 +2,16 @@
 with h as materialized (
     select l.*, pg_catalog.count(*) over (partition by l.in_group) as locked
       from (
-          select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.in_group, w.size,
-                 ($9::int8[])[w.first : w.last] as list,
-                 coalesce(w.full_at, least(greatest(r.full_at, r.ts) + w.later, '262142-12-31 23:59:59.999999+00'))
-                     as full_at
+          select r.tableoid as of, r.ctid as tid, w.value, w.ts, w.full_at, w.in_group, w.size,
+                 ($9::int8[])[w.first : w.last] as list
             from (select pg_catalog.unnest(p.tids) as tid, pg_catalog.unnest(p.versions) as version,
                          pg_catalog.unnest(p.amounts) as value, pg_catalog.unnest(p.instants) as ts,
                          pg_catalog.unnest(p.full_at) as full_at, pg_catalog.unnest(p.groups) as in_group,
                          pg_catalog.unnest(p.sizes) as size, pg_catalog.unnest(p.firsts) as first,
-                         pg_catalog.unnest(p.lasts) as last, pg_catalog.unnest(p.later) as later
+                         pg_catalog.unnest(p.lasts) as last
                     from (select $2::text[]::tid[] as tids, $3::text[]::xid[] as versions, $4::int8[] as amounts,
                                  $5::timestamptz[] as instants, $6::timestamptz[] as full_at, $7::int4[] as groups,
-                                 $8::int8[] as sizes, $10::int4[] as firsts, $11::int4[] as lasts,
-                                 $12::interval[] as later offset 0) p) w
+                                 $8::int8[] as sizes, $10::int4[] as firsts, $11::int4[] as lasts offset 0) p) w
             join tollgate.ephemeral r on r.part = $1 and r.ctid = w.tid and r.xmin = w.version
            where w.in_group between 0 and 2147483647
              for no key update of r skip locked

@@ -1,0 +1,91 @@
+//! When a row is full: it then equals a missing one, for everybody.
+
+use super::state::{State, wide};
+use super::terms::{Flow, Terms, div_ceil};
+use crate::timestamp::Timestamp;
+use crate::tokens::Tokens;
+
+impl Terms {
+    /// What a missing row means: a full one, at `now` or at the last step before it; of a wallet an empty one.
+    #[must_use]
+    pub fn full(&self, now: Timestamp) -> State {
+        let ts = match self.flow {
+            Flow::Grid { phase } => self.step(phase, self.step_number(phase, now)),
+            Flow::Named { start, .. } => self.step(start, self.step_number(start, now)).max(now.min(start.into())),
+            _ => now,
+        };
+        State { list: self.no_list(), ..State::new(Tokens::ZERO, ts).full_at(ts) }
+    }
+
+    /// The balance of a full row.
+    pub(crate) fn top(&self) -> i64 {
+        if self.flow == Flow::Wallet { 0 } else { self.capacity }
+    }
+
+    /// The row as it counts at `now`: as it was found, or a full one where it is missing or over.
+    pub(super) fn found(&self, row: Option<&State>, now: Timestamp) -> State {
+        match row {
+            Some(row) if !row.is_over(now) => row.clone(),
+            // Its grid goes on.
+            Some(row) if self.flow == Flow::FirstUse => {
+                let (_, ts) = self.gained(row.ts, now);
+                State { ts, full_at: ts, ..self.full(now) }
+            }
+            _ => self.full(now),
+        }
+    }
+
+    /// When `row` will be full, if nobody spends: from then on it equals a missing row. A wallet is so when it holds
+    /// nothing, and else never.
+    #[must_use]
+    pub fn full_at(&self, row: &State) -> Timestamp {
+        if row.list.is_wallet() { row.emptied_at() } else { self.first_instant(row, Tokens::from_micros(self.top())) }
+    }
+
+    /// From when on a row that is written under these terms is as a missing one. `read` is the row as it was read, a
+    /// full one where there was none, and `taken` what the write takes of it.
+    ///
+    /// Where a faster definition had used the row, what it used ends when that one would have ended it; what is taken
+    /// now adds the time that these terms need to bring it back.
+    pub(super) fn full_at_after(&self, read: &State, next: &State, taken: i128) -> Timestamp {
+        match self.flow {
+            Flow::Wallet => return next.emptied_at(),
+            Flow::Sliding { .. } | Flow::Leased => return next.ended_at(),
+            _ => {}
+        }
+        let own = self.filled_at(next);
+        match read.says_full_at() {
+            Some(full_at) if full_at < self.grown_at(read, 0) => {
+                let later = wide_at(full_at.max(next.ts)) + self.span_of(taken.max(0));
+                own.min(Timestamp::saturating(later)).max(next.ts)
+            }
+            _ => own,
+        }
+    }
+
+    /// When refill alone has filled a row up. Months are not equal, and a caller that lags behind names the one before:
+    /// so the ends of named periods are not known, and later is right.
+    fn filled_at(&self, row: &State) -> Timestamp {
+        let filled_at = self.grown_at(row, 0);
+        if !matches!(self.flow, Flow::Named { .. }) {
+            return filled_at;
+        }
+        let (lacks, period) = (div_ceil((-wide(row.value)).max(0), self.rate.into()), i128::from(self.period));
+        let more = div_ceil(lacks * period, 8) + if lacks > 1 { 2 * period } else { 0 };
+        Timestamp::saturating(wide_at(filled_at) + more)
+    }
+
+    /// In what time so much comes back, in microseconds: no less, where periods that are named may be longer.
+    fn span_of(&self, tokens: i128) -> i128 {
+        let (rate, period) = (i128::from(self.rate), i128::from(self.period));
+        match self.flow {
+            Flow::Continuous => div_ceil(tokens * period, rate),
+            Flow::Named { .. } => div_ceil(tokens, rate) * period * 2,
+            _ => div_ceil(tokens, rate) * period,
+        }
+    }
+}
+
+fn wide_at(at: Timestamp) -> i128 {
+    i128::from(at.micros())
+}
