@@ -160,17 +160,6 @@ create function tollgate._reached(flow "char", rate int8, period int8, phase int
         when flow = 'g' then tollgate._clamp(phase
                 + (tollgate._step(ts, phase, period) + div(target - value + (rate - 1), rate)) * period)
         else 8210266876799999999 end, case when full_at >= ts and target <= 0 then full_at end) end $$;
--- From when on a row is as a missing one, after a write that takes so much. What a faster definition has used ends when
--- that one would have ended it.
-create function tollgate._full_at(flow "char", rate int8, period int8, phase int8, was int8, was_ts int8,
-                                  was_full_at int8, value int8, ts int8, taken numeric) returns int8
-language sql immutable as $$
-    select case when flow = 'w' then case value when 0 then ts else 8210266876799999999 end
-        when was_full_at >= was_ts and was_full_at < tollgate._reached(flow, rate, period, phase, was, was_ts, null, 0)
-        then greatest(ts, least(tollgate._reached(flow, rate, period, phase, value, ts, null, 0), tollgate._clamp(
-                 greatest(was_full_at, ts) + case flow when 'c' then div(taken * period + (rate - 1), rate)
-                                                       else div(taken + (rate - 1), rate) * period end)))
-        else tollgate._reached(flow, rate, period, phase, value, ts, null, 0) end $$;
 -- Whether a row is as a missing one, by whatever definition. What is full at the end of time never is.
 create function tollgate._is_over(ts int8, full_at int8, now int8) returns bool language sql immutable as
 $$ select coalesce(full_at >= ts and full_at <= greatest(now, ts) and full_at < 8210266876799999999, false) $$;
@@ -188,7 +177,7 @@ create type tollgate._verdict as (granted bool, amount int8, remaining int8, at 
 -- Decides a call on a row; of a missing one the value is null. Values count from full: at 0 a bucket has its capacity,
 -- and a wallet nothing. Where `part` is not null, that much will do, and the call takes up to its cost: whole tokens,
 -- if it names such. What must stay behind is a negative debt. `verb` is null, or credit, debit or reset, which succeed
--- whatever is there; any other looks.
+-- whatever is there; any other looks. What a faster definition has used ends when that one would have ended it.
 create function tollgate._decide(verb text, flow "char", rate int8, period int8, most int8, phase int8, value int8,
                                  ts int8, full_at int8, now int8, amount int8, part int8, max_debt int8)
 returns tollgate._verdict language plpgsql immutable as $$
@@ -224,18 +213,27 @@ begin
         raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
     elsif level - taken > 9223372036854775807 then
         raise exception using errcode = 'TG007', message = 'a balance this large does not fit';
-    elsif taken <> 0 or is_reset then
+    elsif is_reset then
+        ts := tollgate._fresh(flow, period, phase, null, now);
+        v.new_value := 0; v.new_ts := ts; v.full_at := ts;
+    elsif taken <> 0 then
         v.new_value := level - taken;
-        v.new_ts := case when is_reset then tollgate._fresh(flow, period, phase, null, now)
-                         else tollgate._stands(flow, period, phase, ts, v.at) end;
-        v.full_at := tollgate._full_at(flow, rate, period, phase, value, ts, full_at, v.new_value, v.new_ts,
-                                       greatest(taken, 0));
+        v.new_ts := tollgate._stands(flow, period, phase, ts, v.at);
+        v.full_at := tollgate._reached(flow, rate, period, phase, v.new_value, v.new_ts, null, 0);
+        if flow = 'w' then
+            v.full_at := case v.new_value when 0 then v.new_ts else 8210266876799999999 end;
+        elsif full_at >= ts and value + tollgate._gained(flow, rate, period, phase, ts, full_at) < 0 then
+            taken := greatest(taken, 0) * case flow when 'c' then period else 1 end + (rate - 1);
+            v.full_at := greatest(v.new_ts, least(v.full_at, tollgate._clamp(
+                greatest(full_at, v.new_ts) + div(taken, rate) * case flow when 'c' then 1 else period end)));
+        end if;
     end if;
     v.remaining := top + coalesce(v.new_value, level);
-    if v.granted then
-        v.instant := case when v.remaining >= 0 or flow = 'w' then v.at else greatest(v.at, tollgate._reached(
-            flow, rate, period, phase, coalesce(v.new_value, value), coalesce(v.new_ts, ts),
-            coalesce(v.full_at, full_at), -top)) end;
+    if v.granted and (v.remaining >= 0 or flow = 'w') then
+        v.instant := v.at;
+    elsif v.granted then
+        v.instant := greatest(v.at, tollgate._reached(flow, rate, period, phase, coalesce(v.new_value, value),
+            coalesce(v.new_ts, ts), coalesce(v.full_at, full_at), -top));
     end if;
     return v;
 end $$;
@@ -360,7 +358,7 @@ end $$;
 
 -- Writes a row if it still is what was seen, or in any case where `seen` is null: it is locked.
 create function tollgate._write(storage text, limit_name text, of_key text, flow "char", seen_value int8,
-                                seen timestamptz, seen_full_at int8, new_value int8, new_ts int8, new_full_at int8)
+                                seen timestamptz, seen_full timestamptz, new_value int8, new_ts int8, new_full_at int8)
 returns bool language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -371,13 +369,13 @@ begin
            set value = new_value, ts = tollgate._instant(new_ts), full_at = tollgate._instant(new_full_at), list = mark
          where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2
            and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from mark
-                                and tollgate._micros(r.full_at) = seen_full_at);
+                                and r.full_at = seen_full);
     else
         update tollgate.ephemeral r
            set value = new_value, ts = tollgate._instant(new_ts), full_at = tollgate._instant(new_full_at), list = mark
          where r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2
            and (seen is null or r.value = seen_value and r.ts = seen and r.list is not distinct from mark
-                                and tollgate._micros(r.full_at) = seen_full_at);
+                                and r.full_at = seen_full);
     end if;
     return found;
 end $$;
@@ -471,8 +469,8 @@ language plpgsql as $$
 #variable_conflict use_variable
 declare
     micros int8 := tollgate._asked(limit_name, key, cost); part int8; max_debt int8; d record; value int8; list int8[];
-    seen timestamptz; clock timestamptz; since int8; full_at int8; at int8; rest numeric; v tollgate._verdict;
-    l tollgate._row;
+    seen timestamptz; seen_full timestamptz; clock timestamptz; since int8; full_at int8; at int8; rest numeric;
+    v tollgate._verdict; l tollgate._row;
     is_lost bool := false;
 begin
     if micros is null then
@@ -483,24 +481,24 @@ begin
         select t.* into d from tollgate._overridden(limit_name, key, as_of) t;
     end if;
     if d.storage = 'durable' then
-        select r.value, r.ts, r.list, tollgate._micros(r.full_at) into value, seen, list, full_at
-          from tollgate.durable r
+        select r.value, r.ts, r.list, r.full_at into value, seen, list, seen_full from tollgate.durable r
          where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2;
     else
-        select r.value, r.ts, r.list, tollgate._micros(r.full_at) into value, seen, list, full_at
-          from tollgate.ephemeral r
+        select r.value, r.ts, r.list, r.full_at into value, seen, list, seen_full from tollgate.ephemeral r
          where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2;
     end if;
     -- The clock is read after the snapshot. Else a refusal is dated before the grant that causes it.
     clock := coalesce(as_of, clock_timestamp());
     since := tollgate._micros(seen);
+    full_at := tollgate._micros(seen_full);
     if d.flow = 'c' and value is not null and list is null and micros > 0 and not looking
        and up_to is null and leaving is null and d.effect is null then
         at := tollgate._micros(greatest(clock, seen));
-        -- But for what a faster definition has used.
-        if full_at <= at or (full_at - since)::numeric * d.rate >= -value::numeric * d.period then
-            rest := d.most - micros + case when tollgate._is_over(since, full_at, at) then 0
-                    else least(value + tollgate._gained('c', d.rate, d.period, 0, since, at), 0) end;
+        if tollgate._is_over(since, full_at, at) then
+            rest := d.most - micros;
+        elsif full_at < since or (full_at - since)::numeric * d.rate >= -value::numeric * d.period then
+            -- No faster definition has used it.
+            rest := d.most - micros + least(value + tollgate._gained('c', d.rate, d.period, 0, since, at), 0);
         end if;
         if rest >= 0 then
             v.new_value := rest - d.most;
@@ -509,14 +507,12 @@ begin
                 update tollgate.durable r
                    set value = v.new_value, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
                  where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2
-                   and r.value = value and r.ts = seen and r.list is null
-                   and tollgate._micros(r.full_at) = full_at;
+                   and r.value = value and r.ts = seen and r.list is null and r.full_at = seen_full;
             else
                 update tollgate.ephemeral r
                    set value = v.new_value, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
                  where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2
-                   and r.value = value and r.ts = seen and r.list is null
-                   and tollgate._micros(r.full_at) = full_at;
+                   and r.value = value and r.ts = seen and r.list is null and r.full_at = seen_full;
             end if;
             if found then
                 return row(true, cost, rest * 0.000001, clock, null, null, null, null,
@@ -570,7 +566,7 @@ begin
         if value is null then
             exit when tollgate._insert(d.storage, limit_name, key, d.flow, v.new_value, v.new_ts, v.full_at);
         else
-            exit when tollgate._write(d.storage, limit_name, key, d.flow, value, seen, full_at, v.new_value,
+            exit when tollgate._write(d.storage, limit_name, key, d.flow, value, seen, seen_full, v.new_value,
                                       v.new_ts, v.full_at);
         end if;
         is_lost := true;
@@ -703,8 +699,8 @@ begin
                 items[k].mine := tollgate._insert(i.storage, i.name, i.key, i.flow, v.new_value, v.new_ts, v.full_at);
                 continue when items[k].mine;
             elsif not is_lost and i.micros > 0 then
-                continue when tollgate._write(i.storage, i.name, i.key, i.flow, i.value, i.seen, i.full_at, v.new_value,
-                                              v.new_ts, v.full_at);
+                continue when tollgate._write(i.storage, i.name, i.key, i.flow, i.value, i.seen, tollgate._instant(i.full_at),
+                                              v.new_value, v.new_ts, v.full_at);
             end if;
             l := tollgate._lock(i.storage, i.name, i.key, case when i.micros > 0 then i.flow end, as_of);
             is_lost := is_lost or i.micros > 0
