@@ -69,7 +69,7 @@ async fn scenes(pool: &PgPool) -> Result<(), Error> {
     burst(pool).await?;
     all_or_none(pool).await?;
     reservation(pool).await?;
-    println!("\nA row is a balance and an instant, whatever the load. Next: the README's example.");
+    println!("\nA row says what is used, since when and until when, whatever the load. Next: the README's example.");
     Ok(())
 }
 

@@ -43,10 +43,10 @@ impl Terms {
     }
 
     /// From when on a row that is written under these terms is as a missing one. `read` is the row as it was read, a
-    /// full one where there was none, and `taken` what the write takes of it.
+    /// full one where there was none, and `taken` the tokens that the write takes of it.
     ///
-    /// Where a faster definition had used the row, what it used ends when that one would have ended it; what is taken
-    /// now adds the time that these terms need to bring it back.
+    /// Had a faster definition used the row, its use ends when that definition would have ended it. The tokens taken
+    /// now add the time in which these terms bring them back.
     pub(super) fn full_at_after(&self, read: &State, next: &State, taken: i128) -> Timestamp {
         match self.flow {
             Flow::Wallet => return next.emptied_at(),

@@ -27,8 +27,8 @@ impl Charge {
     /// Brings the charge to its actual cost, on the row as it was read and under no definition: whoever reads the row
     /// next refills and cuts it.
     ///
-    /// A row that is missing, or as a missing one, gets nothing back: it is full. But that of a wallet is empty. What
-    /// was used beyond the charge counts from the row's last write on, or where there is no such row from now on.
+    /// A row that is missing, or as a missing one, gets nothing back: it is full. But that of a wallet is empty. Tokens
+    /// used beyond the charge count from the row's last write on, or where there is no such row from now on.
     pub(crate) fn settle(&self, row: Option<&State>, clock: Timestamp, actual: Tokens) -> Result<Settled, Unsettled> {
         let is_money = self.kind == ChargeKind::Wallet;
         let now = row.map_or(clock, |row| row.ts.max(clock));

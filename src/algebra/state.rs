@@ -3,7 +3,7 @@ use crate::call_name::Drawn;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
-/// What a row holds: what is used of a full one, since which instant, until when, and for some kinds of limits a list.
+/// A row: how much of a full one is used, since which instant and until when, and for some kinds of limits a list.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub struct State {
     /// Counted from a full row: 0 is a full one, -3 one of which three tokens are used. Of a wallet its money. It is
@@ -30,7 +30,7 @@ impl State {
         Self { full_at, ..self }
     }
 
-    /// Whether it is as a missing row, by whatever definition. What is full at the end of time never is.
+    /// Whether it is as a missing row, by whatever definition. A row that is full at the end of time never is.
     #[must_use]
     pub fn is_over(&self, now: Timestamp) -> bool {
         self.says_full_at().is_some_and(|full_at| full_at <= now.max(self.ts) && full_at < Timestamp::MAX)

@@ -165,7 +165,7 @@ impl Terms {
         }
         let (gained, ts) = self.gained(row.ts, now);
         let value = wide(row.value) + gained;
-        // What another kind has listed ends here.
+        // A list of another kind ends here.
         let value = if self.flow == Flow::Wallet { value } else { value.min(0) };
         State { value: cut(value), ts, full_at: row.full_at, list: self.no_list() }
     }
@@ -173,7 +173,7 @@ impl Terms {
     /// The row of a limit that counts, at an instant.
     fn recounted(&self, row: &State, now: Timestamp) -> State {
         // No entry is of a grant after the row's instant. So none counts for longer than a period from there, whatever
-        // definition wrote it. What another kind of limit used counts until the row is full.
+        // definition wrote it. Tokens that another kind of limit used count until the row is full.
         let last = self.leaves_at(row.ts);
         let mut entries = match (&row.list, self.flow) {
             (List::Grants(entries), Flow::Sliding { .. }) | (List::Leases(entries), Flow::Leased) => {

@@ -265,7 +265,7 @@ fn spans(events: &[Event]) -> Vec<(i64, i64, i64)> {
                     net += cost;
                     spans.push((from, to, net));
                 }
-                // What comes back of a grant from before may be kept beyond; what is debited was granted to nobody.
+                // A debit grants nothing to anybody.
                 Event::Back { amount, .. } => net -= amount.max(0),
             }
         }
@@ -339,7 +339,7 @@ fn limit(kind: LimitKind, rate: i64, period: u64, capacity: i64, max_reserved: i
     .unwrap()
 }
 
-/// What the fastest of some definitions of one grid brings between two instants.
+/// How much the fastest of some definitions of one grid brings between two instants.
 fn refilled(limits: &[Limit], from: i64, to: i64) -> i64 {
     let of = |limit: &Limit| {
         let spec = limit.spec();
@@ -383,7 +383,7 @@ proptest! {
     #[test]
     fn definitions_that_change_grant_no_more_than_the_largest(
         limits in of_one_grid(),
-        // What was deleted is not known to a clock that goes back.
+        // A clock that goes back finds a deleted row missing, and grants anew.
         (story, sweeps) in prop_oneof![(stories(true, false), Just(true)), (stories(true, true), Just(false))],
     ) {
         let most = limits.iter().map(room).max().unwrap();
@@ -439,8 +439,8 @@ proptest! {
         }
     }
 
-    /// Under one definition all is as by the rule of before, which stored what was left and knew nothing of an instant
-    /// at which a row is full: but for what is used beyond charges, and for a clock that goes back behind that instant.
+    /// Under one definition all is as in rows that store what is left and no instant at which they are full. Only
+    /// settlements above a charge differ, and a clock that goes back behind that instant.
     #[test]
     fn under_one_definition_all_is_as_if_rows_said_what_is_left(
         limits in of_one_grid(),
@@ -450,7 +450,7 @@ proptest! {
         let mut left = Left::default();
         let (events, balances) = left.tell(&limit[0], &story);
         let told = tell(limit, &story, false);
-        // What is given back to a full row is cut by the one, and not taken by the other.
+        // One model cuts a settlement on a full row, and the other ignores it.
         let is_grant = |event: &Event| matches!(event, Event::Granted { .. });
         let grants = |events: Vec<Event>| events.into_iter().filter(is_grant).collect::<Vec<_>>();
         prop_assert_eq!(grants(told.events), grants(events));
@@ -458,7 +458,7 @@ proptest! {
     }
 }
 
-/// The rule of before: a row says what is left at an instant.
+/// A row that says what is left at an instant.
 #[derive(Default)]
 struct Left {
     row: Option<(i64, i64)>,
@@ -482,7 +482,7 @@ impl Left {
         (capacity.min(left + gained), ts)
     }
 
-    /// What happens, and the balance after each step.
+    /// The events, and the balance after each step.
     fn tell(&mut self, limit: &Limit, story: &[(i64, Op)]) -> (Vec<Event>, Vec<i64>) {
         let spec = limit.spec();
         let capacity = spec.capacity.unwrap().micros();
@@ -522,7 +522,7 @@ impl Left {
                     let is_late = matches!(op, Op::Cancel { .. }) && decided_at > ready_at;
                     let until = if ready_at > charged_at { ready_at - 1 } else { charged_at };
                     let row = self.row.filter(|(_, ts)| spec.kind != LimitKind::FixedWindow || *ts <= until);
-                    // What a full row is given is cut when it is read.
+                    // The next reader cuts it at the capacity.
                     if let (Some((left, ts)), false) = (row, is_late) {
                         self.row = Some((left + cost, ts));
                     }
