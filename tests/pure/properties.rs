@@ -428,8 +428,9 @@ proptest! {
             if let (Some(before), Some(after)) = (&event.before, &event.after) {
                 prop_assert!(after.ts >= before.ts, "{event:?}");
             }
-            // Only a write records an instant.
-            if event.before != event.after && !event.settles() {
+            // Only a write records an instant, and of settlements one that finds the row over.
+            let moved = event.before.as_ref().map(|row| row.ts) != event.after.as_ref().map(|row| row.ts);
+            if event.before != event.after && (moved || !event.settles()) {
                 furthest = furthest.max(event.now);
             }
             event.now = furthest;
