@@ -49,7 +49,7 @@ comment on column tollgate.ephemeral.value is
 comment on column tollgate.ephemeral.ts is
     'when the balance was that: the last write, or the last step of a stepped refill';
 comment on column tollgate.ephemeral.full_at is
-    'when the row is full again by the definition that wrote it: a hint for the sweeper';
+    'from then on, if it is not before ts, the row is as a missing one, under every definition';
 comment on column tollgate.ephemeral.list is
     'null for what only a balance tells; else a mark of its kind, and of a sliding window (1) for each grant the '
     'instant at which it leaves in microseconds since 1970, and micro-tokens; of a concurrency limit (2) for each '

@@ -194,8 +194,8 @@ impl<O: Overriding> Limiter<O> {
     /// `balance` go by other numbers, too, and ignore deny and unlimited. Receipts are settled as without overrides;
     /// a receipt of a call that was unlimited settles to nothing, whatever was used.
     ///
-    /// What other numbers do to a row: the balance stays, cut to the new capacity. What has come back since the row was
-    /// written counts by the new rate. A missing row is full at the new capacity.
+    /// Other numbers count at once, and used tokens stay used: 2 of 10 used leaves 18 under 20. The new rate brings
+    /// them back from the row's last write on. A missing row is full at the new capacity.
     pub fn overrides(self, overrides: &Overrides) -> Limiter<Overrides> {
         let Self { at, lock_timeout, backend, .. } = self;
         Limiter { at, lock_timeout, backend, overrides: overrides.clone() }

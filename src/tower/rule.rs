@@ -43,8 +43,8 @@ impl Rule {
 
     /// Chooses the limit by the request, for example by the plan that an earlier layer has put into its extensions.
     ///
-    /// Limits of one name share the rows of their keys, whatever their numbers: a customer who changes his plan keeps
-    /// his balance, cut to the new capacity.
+    /// Limits of one name share the rows of their keys, whatever their numbers: tokens that a customer has used stay
+    /// used when he changes his plan.
     pub fn limit_by(mut self, limit: impl Fn(&request::Parts) -> Limit + Send + Sync + 'static) -> Self {
         self.limit_by = Some(Arc::new(limit));
         self
