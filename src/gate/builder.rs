@@ -9,14 +9,12 @@ use tokio::sync::watch;
 
 use super::Gate;
 use super::clock::Clock;
-use super::fallback::{Fallback, OnFailure};
-use super::outage::Outage;
-use super::prefetch::{Ages, Prefetch};
-use super::refusals::Refusals;
+use super::lanes::Width;
+use super::memory::{Ages, Prefetch, Refusals};
+use super::outage::{Fallback, OnFailure, Outage};
 use super::shared::{Settings, Shared};
 use super::tally::Tally;
-use super::waiters::Waiters;
-use super::width::Width;
+use super::wait::Waiters;
 use crate::HOUR;
 use crate::limit::Limit;
 use crate::parts::Parts;

@@ -6,13 +6,11 @@ use sqlx::{PgConnection, PgPool};
 use tokio::sync::watch;
 
 use super::clock::Clock;
-use super::fallback::Fallback;
-use super::outage::Outage;
-use super::prefetch::Prefetch;
-use super::refusals::Refusals;
+use super::lanes::Width;
+use super::memory::{Prefetch, Refusals};
+use super::outage::{Fallback, Outage};
 use super::tally::Tally;
-use super::waiters::Waiters;
-use super::width::Width;
+use super::wait::Waiters;
 use crate::plan::Row;
 use crate::store::overrides::Overrides;
 use crate::store::{Backend, Store};

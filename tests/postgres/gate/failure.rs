@@ -304,7 +304,7 @@ fn what_an_outage_is_stands_the_same_in_the_rustdoc_and_in_the_guides() {
         let from = lines.skip_while(|line| !line.contains("utage") || !line.ends_with("is one of these:"));
         from.skip(2).take_while(|line| line.starts_with("- ")).map(str::to_owned).collect::<Vec<_>>()
     };
-    let rustdoc = list(include_str!("../../../src/gate/fallback.rs"));
+    let rustdoc = list(include_str!("../../../src/gate/outage/fallback.rs"));
     assert_eq!(rustdoc.len(), 4);
     assert_eq!(rustdoc, list(include_str!("../../../SECURITY.md")));
     assert_eq!(rustdoc, list(include_str!("../../../docs/operating.md")));

@@ -1,7 +1,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::reply::QueuedCall;
+use crate::gate::reply::QueuedCall;
 
 /// Calls that wait for a lane, in the order in which they came.
 #[derive(Default)]

@@ -66,14 +66,14 @@ pub enum OnFailure {
 }
 
 /// Answers in place of the database.
-pub(super) struct Fallback {
+pub(crate) struct Fallback {
     policy: OnFailure,
     buckets: Mutex<LocalBuckets>,
     started: (Timestamp, Instant),
 }
 
 impl Fallback {
-    pub(super) fn new(policy: OnFailure) -> Self {
+    pub(crate) fn new(policy: OnFailure) -> Self {
         // Once, so that steps that are aligned to a calendar fall where they should; from then on monotonic.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = (Timestamp::from_micros(0).plus(since_epoch), Instant::now());
@@ -81,12 +81,12 @@ impl Fallback {
     }
 
     /// What to keep of a call, to answer it if need be.
-    pub(super) fn keep(&self, call: &CheckedCall) -> Option<CheckedCall> {
+    pub(crate) fn keep(&self, call: &CheckedCall) -> Option<CheckedCall> {
         (self.policy != OnFailure::Closed).then(|| call.clone())
     }
 
     /// The answer to a call that the database did not answer.
-    pub(super) fn answer(&self, kept: Option<CheckedCall>, error: Error) -> Result<Decision, Error> {
+    pub(crate) fn answer(&self, kept: Option<CheckedCall>, error: Error) -> Result<Decision, Error> {
         let Some(call) = kept.filter(|_| error.is_outage()) else { return Err(error) };
         let limit = call.limit().clone();
         let Some(decision) = self.decide(call) else { return Err(error) };

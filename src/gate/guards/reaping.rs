@@ -4,21 +4,21 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
-use super::shared::Shared;
-use super::worker::Worker;
 use crate::error::chain;
+use crate::gate::shared::Shared;
+use crate::gate::worker::Worker;
 use crate::sweeper::Reaper;
 
 /// Looks each second for calls that have lapsed, as long as one that this gate has made may lapse.
 #[derive(Debug, Default)]
-pub(super) struct Reaping {
+pub(crate) struct Reaping {
     /// Until when there is a task that looks.
     until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Reaping {
     /// Notes a call that lapses after so long.
-    pub(super) fn note(&self, lapses_in: Duration, shared: &Arc<Shared>) {
+    pub(crate) fn note(&self, lapses_in: Duration, shared: &Arc<Shared>) {
         let Some(until) = Instant::now().checked_add(lapses_in.saturating_add(LATE)) else { return };
         let mut latest = lock(&self.until);
         match (*latest, Handle::try_current()) {

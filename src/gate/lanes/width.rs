@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// Calls of one row that meet a change of the width may be under way in two lanes at once: one of them loses the race,
 /// and is decided again. So it changes by one, and only where batches are far from what they were when it last did.
-pub(super) struct Width {
+pub(crate) struct Width {
     lanes: AtomicUsize,
     most: usize,
     /// Batches of so many calls ask for one lane more.
@@ -18,22 +18,22 @@ pub(super) struct Width {
 
 impl Width {
     /// One lane, and as batches of at most `max_batch` calls demand, up to `most`.
-    pub(super) fn growing(most: usize, max_batch: usize) -> Self {
+    pub(crate) fn growing(most: usize, max_batch: usize) -> Self {
         let many = max_batch.min(MANY);
         Self { lanes: AtomicUsize::new(1), most, many, few: (many / 6).max(1), mean: AtomicUsize::new(0) }
     }
 
     /// So many lanes, whatever the batches.
-    pub(super) fn fixed(lanes: usize) -> Self {
+    pub(crate) fn fixed(lanes: usize) -> Self {
         Self { lanes: AtomicUsize::new(lanes), most: lanes, many: 0, few: 0, mean: AtomicUsize::new(0) }
     }
 
-    pub(super) fn lanes(&self) -> usize {
+    pub(crate) fn lanes(&self) -> usize {
         self.lanes.load(Ordering::Relaxed)
     }
 
     /// A lane has decided so many calls at once.
-    pub(super) fn saw(&self, calls: usize) {
+    pub(crate) fn saw(&self, calls: usize) {
         let lanes = self.lanes();
         // Rounded up, so that it comes to within seven sixteenths of what does not change.
         let mean = (self.mean.load(Ordering::Relaxed) * 7 + calls * 16).div_ceil(8);

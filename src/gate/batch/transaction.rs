@@ -3,10 +3,10 @@ use std::time::Duration;
 use futures_util::TryFutureExt;
 use sqlx::{PgConnection, Postgres, Transaction};
 
-use super::connection::{Connection, within};
-use super::shared::Shared;
 use crate::error::{Error, Step};
 use crate::execution::{Answers, Chosen, Execution};
+use crate::gate::connection::{Connection, within};
+use crate::gate::shared::Shared;
 use crate::plan::Plan;
 use crate::store::{self, by_table_and_part, database};
 

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::reply::{QueuedCall, Reply};
 use crate::decision::Grant;
 use crate::error::Error;
+use crate::gate::reply::{QueuedCall, Reply};
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, Storage};
 use crate::parts::Parts;
@@ -36,7 +36,7 @@ use slice::{Paid, Slice};
 ///
 /// A call takes a read lock of one of many shards, and swaps one number. Only batches take a write lock.
 #[derive(Debug)]
-pub(super) struct Prefetch {
+pub(crate) struct Prefetch {
     ages: Ages,
     parts: Parts,
     hasher: RandomState,
@@ -59,9 +59,9 @@ type Cell = HashMap<u64, Followed, BuildHasherDefault<Hashed>>;
 
 /// For how long slices are spent: of each limit, and of all others.
 #[derive(Debug, Default)]
-pub(super) struct Ages {
-    pub(super) of_all: Duration,
-    pub(super) by_limit: HashMap<Text, Duration>,
+pub(crate) struct Ages {
+    pub(crate) of_all: Duration,
+    pub(crate) by_limit: HashMap<Text, Duration>,
 }
 
 /// A key of a limit that was asked not long ago.
@@ -93,7 +93,7 @@ struct Asked<'c> {
 }
 
 impl Prefetch {
-    pub(super) fn new(ages: Ages, parts: Parts, closed: watch::Sender<bool>) -> Self {
+    pub(crate) fn new(ages: Ages, parts: Parts, closed: watch::Sender<bool>) -> Self {
         Self {
             rounds: Rounds::new(ages.shortest()),
             ages,
@@ -110,7 +110,7 @@ impl Prefetch {
     }
 
     /// Grants a call from memory, if all that it asks is there; else nothing is taken.
-    pub(super) fn grant(&self, requests: &[Request]) -> Option<Grant> {
+    pub(crate) fn grant(&self, requests: &[Request]) -> Option<Grant> {
         let (first, others) = requests.split_first()?;
         let mut taken = Vec::new();
         let first = self.take(first)?;
@@ -148,7 +148,7 @@ impl Prefetch {
     }
 
     /// What lies in memory for a key.
-    pub(super) fn held(&self, limit: &Limit, key: &Key) -> Tokens {
+    pub(crate) fn held(&self, limit: &Limit, key: &Key) -> Tokens {
         let hash = self.hash(limit, key);
         let shard = self.read(hash);
         let known = shard.get(&hash).filter(|known| known.is_of(limit, key));
@@ -156,13 +156,13 @@ impl Prefetch {
     }
 
     /// Whether something lies in memory for a key that a call asks.
-    pub(super) fn holds(&self, call: &CheckedCall) -> bool {
+    pub(crate) fn holds(&self, call: &CheckedCall) -> bool {
         call.touches().any(|touch| self.held(touch.limit, touch.key) > Tokens::ZERO)
     }
 
     /// A batch of these calls, with what goes along: first what is given back of the keys that they ask, last what is
     /// taken ahead of them. Nothing of them is sent yet.
-    pub(super) fn accompany(self: &Arc<Self>, calls: Vec<QueuedCall>) -> Vec<QueuedCall> {
+    pub(crate) fn accompany(self: &Arc<Self>, calls: Vec<QueuedCall>) -> Vec<QueuedCall> {
         let now = Instant::now();
         let mut asked = BTreeMap::new();
         for call in calls.iter().filter(|call| call.reply.has_caller()) {
@@ -301,7 +301,7 @@ impl Prefetch {
 
     /// Forfeits what lies in memory for a key, and what is being charged: its row was raised, or its definition
     /// changes.
-    pub(super) fn forget(&self, limit: &Limit, key: &Key) {
+    pub(crate) fn forget(&self, limit: &Limit, key: &Key) {
         let hash = self.hash(limit, key);
         if let Some(known) = self.write(hash).get_mut(&hash).filter(|known| known.is_of(limit, key)) {
             known.forfeit(limit, Instant::now());
@@ -309,12 +309,12 @@ impl Prefetch {
     }
 
     /// A batch took so long.
-    pub(super) fn saw(&self, took: Duration) {
+    pub(crate) fn saw(&self, took: Duration) {
         self.batch_took.store(took.as_micros().try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// A connection broke: ephemeral limits may have lost their rows.
-    pub(super) fn broke(&self) {
+    pub(crate) fn broke(&self) {
         self.breaks.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -329,7 +329,7 @@ impl Prefetch {
     }
 
     /// Takes all slices out of memory: the calls that give back what is left of them.
-    pub(super) fn give_back_all(&self) -> Vec<QueuedCall> {
+    pub(crate) fn give_back_all(&self) -> Vec<QueuedCall> {
         let mut calls = Vec::new();
         for shard in &self.shards {
             calls.extend(write(shard).values_mut().filter_map(|known| self.detach(known)));
@@ -408,7 +408,7 @@ impl Ages {
     }
 
     /// The shortest one in which something is taken ahead, if one is.
-    pub(super) fn shortest(&self) -> Option<Duration> {
+    pub(crate) fn shortest(&self) -> Option<Duration> {
         self.by_limit.values().chain([&self.of_all]).filter(|age| !age.is_zero()).min().copied()
     }
 }

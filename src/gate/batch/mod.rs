@@ -3,22 +3,26 @@
     reason = "how long a batch takes is told by the monotonic clock; what time it is, by the database"
 )]
 
+mod blocked;
+mod groups;
+mod transaction;
+
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tracing::Instrument;
 
 use super::connection::{Connection, within};
-use super::groups::{Groups, Written};
-use super::refusals::Reading;
+use super::memory::Reading;
 use super::reply::{QueuedCall, Reply};
 use super::shared::Shared;
-use super::transaction;
 use crate::error::{Error, Step};
 use crate::meter;
 use crate::plan::{Answer, Change, Outcome, Plan, Row};
 use crate::store::Found;
 use crate::stored_call::CallRow;
+pub(super) use blocked::Blocked;
+use groups::{Groups, Written};
 
 /// Calls of many callers that are decided together, in the order in which they came.
 ///

@@ -6,9 +6,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::Gate;
 use crate::decision::{Grant, span};
 use crate::error::{Error, chain};
+use crate::gate::Gate;
 use crate::receipt::Receipt;
 use crate::tokens::{Tokens, TokensError};
 
@@ -55,7 +55,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub(super) fn new(gate: &Gate, grant: Grant, runtime: Handle) -> Self {
+    pub(crate) fn new(gate: &Gate, grant: Grant, runtime: Handle) -> Self {
         let open = grant.receipt.is_charged().then(|| (gate.clone(), runtime));
         Self { grant, used: AtomicI64::new(0), open }
     }

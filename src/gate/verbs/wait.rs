@@ -3,11 +3,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::shared::Shared;
-use super::waiters::Turn;
-use super::{Gate, runtime};
 use crate::decision::{Decision, Denied, Grant, Source, span};
 use crate::error::Error;
+use crate::gate::shared::Shared;
+use crate::gate::wait::Turn;
+use crate::gate::{Gate, runtime};
 use crate::plan::{Call, CheckedCall};
 use crate::reason::Reason;
 use crate::request::Request;
@@ -16,7 +16,7 @@ use crate::store::overrides::Overrides;
 impl Gate {
     /// Takes tokens from every limit, or from none, and waits for them in turn; and when the call that was decided was
     /// sent.
-    pub(super) async fn wait_in_turn(
+    pub(crate) async fn wait_in_turn(
         &self,
         requests: Vec<Request>,
         timeout: Duration,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use super::{Followed, Prefetch};
+use crate::gate::lanes::Switchboard;
 use crate::gate::reply::QueuedCall;
-use crate::gate::switchboard::Switchboard;
 use crate::gate::worker::Worker;
 
 /// When to look at which key again: one task gives back what lies idle, and forgets keys that nobody asks.
@@ -79,7 +79,7 @@ impl Rounds {
 
 impl Prefetch {
     /// Says over which lanes it gives back.
-    pub(in crate::gate) fn send_over(self: &Arc<Self>, lanes: &Arc<Switchboard>) {
+    pub(crate) fn send_over(self: &Arc<Self>, lanes: &Arc<Switchboard>) {
         let lanes = (Arc::downgrade(self), Arc::downgrade(lanes));
         self.rounds.lanes.set(lanes).expect("a gate is built once");
     }

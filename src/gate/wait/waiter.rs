@@ -22,7 +22,7 @@ use crate::reason::Reason;
 use crate::standing::Each;
 
 /// One of the callers. Dropped, it waits no longer.
-pub(in crate::gate) struct Waiter<'w> {
+pub(crate) struct Waiter<'w> {
     waiters: &'w Waiters,
     number: u64,
     /// Wakes it when it comes first in a line.
@@ -43,7 +43,7 @@ pub(super) struct Place {
 }
 
 /// The next step of a caller.
-pub(in crate::gate) enum Turn {
+pub(crate) enum Turn {
     /// It asks: because its tokens are there, or to see whether they are.
     Ask { is_early: bool },
     /// The overrides have changed.
@@ -89,7 +89,7 @@ impl<'w> Waiter<'w> {
 impl Waiter<'_> {
     /// Takes a place in a line of each alternative, if each has one: whoever comes asks at once for what nobody waits
     /// for, and is not left to others.
-    pub(in crate::gate) fn join(&mut self, call: &CheckedCall) -> bool {
+    pub(crate) fn join(&mut self, call: &CheckedCall) -> bool {
         let mut lines = self.waiters.lock();
         let has_line = |item: &&Item<Ask>| {
             lines.by_row.contains_key(&item.target.first) || self.waiters.left_until(item).is_some()
@@ -111,14 +111,14 @@ impl Waiter<'_> {
     }
 
     /// Whether it has a place in a line.
-    pub(in crate::gate) fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         !self.places.is_empty()
     }
 
     /// Waits until this is the first place of a line and its tokens are there, as far as is known, and for up to `late`
     /// more. Also returns when it is time to see whether they are there. Then the next one is the first of the line.
     /// Returns early, and stays the first, where they will not be there by the deadline.
-    pub(in crate::gate) async fn turn(
+    pub(crate) async fn turn(
         &mut self,
         deadline: Option<tokio::time::Instant>,
         late: Duration,
@@ -198,7 +198,7 @@ impl Waiter<'_> {
 
     /// Goes back to where it was after a refusal, and to where it was refused: in each alternative to the line of the
     /// limit to wait for longest.
-    pub(in crate::gate) fn refused(&mut self, call: &CheckedCall, denied: &Denied) {
+    pub(crate) fn refused(&mut self, call: &CheckedCall, denied: &Denied) {
         let mut lines = self.waiters.lock();
         let mut places: Vec<(Place, &Denied)> = Vec::new();
         for denied in iter::once(denied).chain(denied.beside.iter()) {
@@ -230,7 +230,7 @@ impl Waiter<'_> {
     }
 
     /// Goes back to where it was: it has asked early, and there was no answer.
-    pub(in crate::gate) fn unanswered(&mut self) {
+    pub(crate) fn unanswered(&mut self) {
         let mut lines = self.waiters.lock();
         for place in &self.places {
             let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
@@ -241,7 +241,7 @@ impl Waiter<'_> {
     }
 
     /// It asks whether its tokens are there, where it is the first.
-    pub(in crate::gate) fn ask_anew(&self) {
+    pub(crate) fn ask_anew(&self) {
         let mut lines = self.waiters.lock();
         for place in &self.places {
             let line = lines.by_row.get_mut(place.row()).expect("who has a place is in a line");
@@ -252,12 +252,12 @@ impl Waiter<'_> {
     }
 
     /// It has what it waited for.
-    pub(in crate::gate) fn granted(&mut self) {
+    pub(crate) fn granted(&mut self) {
         self.is_granted = true;
     }
 
     /// Waits for nothing any longer.
-    pub(in crate::gate) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         let places = mem::take(&mut self.places);
         if !places.is_empty() {
             let mut lines = self.waiters.lock();
@@ -268,7 +268,7 @@ impl Waiter<'_> {
     }
 
     /// Whether nobody is before it in some line.
-    pub(in crate::gate) fn is_first(&self) -> bool {
+    pub(crate) fn is_first(&self) -> bool {
         let lines = self.waiters.lock();
         let is_first = |line: &Line| line.is_first(self.number);
         self.places.iter().any(|place| lines.by_row.get(place.row()).is_some_and(is_first))
@@ -276,7 +276,7 @@ impl Waiter<'_> {
 
     /// The refusal of a caller whose timeout ends while others are before it. Where its tokens are there, theirs are
     /// too, so it may ask again at once.
-    pub(in crate::gate) fn out_of_turn(&self, checked: Decision) -> Denied {
+    pub(crate) fn out_of_turn(&self, checked: Decision) -> Denied {
         let Place { item, .. } = self.places.first().expect("it waits");
         match checked {
             Decision::Denied(denied) => denied,

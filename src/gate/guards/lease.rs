@@ -7,9 +7,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use super::Gate;
 use crate::decision::{Grant, span};
 use crate::error::{Error, chain};
+use crate::gate::Gate;
 use crate::receipt::{Charge, Receipt};
 
 /// What a [concurrency limit](crate::Limit::concurrency) has granted, for as long as this lives. Made by
@@ -72,7 +72,7 @@ struct Held {
 
 impl Lease {
     /// Keeps what was granted by a call that was sent at this instant.
-    pub(super) fn new(gate: &Gate, grant: Grant, sent: Instant, runtime: &Handle) -> Self {
+    pub(crate) fn new(gate: &Gate, grant: Grant, sent: Instant, runtime: &Handle) -> Self {
         let receipt = grant.receipt.clone();
         let shortest = receipt.leases().map(Charge::period).min();
         let ends = receipt.leases().filter_map(|charge| charge.until).min().map(Into::into);

@@ -1,11 +1,16 @@
+mod lane;
+mod queue;
+mod width;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::blocked::Blocked;
-use super::lane::Lane;
-use super::refusals::hash;
+use super::batch::Blocked;
+use super::memory::hash;
 use super::shared::Shared;
 use crate::plan::CheckedCall;
+use lane::Lane;
+pub(super) use width::Width;
 
 /// Sends calls to lanes, so that calls for one row meet in one lane as far as possible.
 ///

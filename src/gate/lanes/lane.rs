@@ -13,14 +13,13 @@ use futures_util::future::{Either, select};
 use sqlx::Connection as _;
 use tokio::runtime::Handle;
 
-use super::batch::{Batch, Left};
-use super::blocked::Blocked;
-use super::connection::{Connection, cut_off};
 use super::queue::Queue;
-use super::reply::QueuedCall;
-use super::shared::Shared;
-use super::worker::Worker;
 use crate::error::Error;
+use crate::gate::batch::{Batch, Blocked, Left};
+use crate::gate::connection::{Connection, cut_off};
+use crate::gate::reply::QueuedCall;
+use crate::gate::shared::Shared;
+use crate::gate::worker::Worker;
 use crate::meter;
 use crate::plan::Plan;
 use crate::text::Text;
@@ -30,7 +29,7 @@ use crate::text::Text;
 /// The worker takes all that is queued as one batch; on Citus, all that is queued for one part. Callers that come
 /// meanwhile form the next batch: nobody waits for a timer, and a lone caller is a batch of one. An idle lane has no
 /// worker and no connection.
-pub(super) struct Lane {
+pub(crate) struct Lane {
     shared: Arc<Shared>,
     blocked: Arc<Blocked>,
     queue: Mutex<Queue>,
@@ -42,7 +41,7 @@ impl Lane {
     }
 
     /// Queues a call, or says that the queue is full or the server silent.
-    pub(super) fn submit(self: &Arc<Self>, call: QueuedCall) -> Result<(), Error> {
+    pub(crate) fn submit(self: &Arc<Self>, call: QueuedCall) -> Result<(), Error> {
         let mut queue = self.queue();
         // Under the lock, so that who is queued before an outage is known is refused when it is.
         if let Some(error) = self.shared.outage.known() {

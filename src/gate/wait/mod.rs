@@ -3,6 +3,7 @@
     reason = "measures how long callers sleep on this machine's monotonic clock; what time it is, the database says"
 )]
 
+mod hand_over;
 mod line;
 mod waiter;
 
@@ -12,10 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::hand_over::HandOvers;
-use super::refusals::hash;
+use super::memory::hash;
 use crate::algebra::{Ask, Flow};
 use crate::plan::{Item, Row};
+use hand_over::HandOvers;
 use line::Line;
 pub(super) use waiter::Turn;
 use waiter::{Place, Waiter};

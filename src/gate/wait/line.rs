@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, Utc};
 use tokio::sync::Notify;
 
+use super::hand_over::{LAST_PAUSE, pause};
 use crate::algebra::{Ask, Flow, Pool, State, Timestamp};
 use crate::decision::Denied;
-use crate::gate::hand_over::{LAST_PAUSE, pause};
 use crate::plan::Item;
 use crate::tokens::Tokens;
 

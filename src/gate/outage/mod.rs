@@ -3,6 +3,9 @@
     reason = "how long a server is silent is told by the monotonic clock; no decision depends on it"
 )]
 
+mod buckets;
+mod fallback;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +21,8 @@ use tokio::time::{sleep, timeout};
 use super::worker::Worker;
 use crate::error::{Error, Step, chain};
 use crate::store::database;
+pub(super) use fallback::Fallback;
+pub use fallback::OnFailure;
 
 /// Remembers that the server is silent, so that each caller gets the error at once instead of a timeout of its own.
 ///

@@ -8,9 +8,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use super::clock::Clock;
 use crate::algebra::{Ask, Pool, State, Timestamp, Verdict};
 use crate::decision::{Denied, DeniedBy, Source};
+use crate::gate::clock::Clock;
 use crate::plan::{CheckedCall, Item, Row};
 use crate::standing::Standing;
 
@@ -21,7 +21,7 @@ use crate::standing::Standing;
 ///
 /// A row may be raised while a batch that has read it is under way. When that was is noted by the row's hash: so it
 /// takes no room however many rows are raised, and forgets a few readings of others.
-pub(super) struct Refusals {
+pub(crate) struct Refusals {
     staleness: Duration,
     bound: usize,
     rows: RwLock<Rows>,
@@ -43,10 +43,10 @@ struct Short {
 
 /// When a row was read: an instant of the database's clock, which lay between the question and the answer by ours.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reading {
-    pub(super) now: Timestamp,
-    pub(super) asked: Instant,
-    pub(super) answered: Instant,
+pub(crate) struct Reading {
+    pub(crate) now: Timestamp,
+    pub(crate) asked: Instant,
+    pub(crate) answered: Instant,
 }
 
 impl Reading {
@@ -66,13 +66,13 @@ impl Reading {
 }
 
 impl Refusals {
-    pub(super) fn new(staleness: Duration, bound: usize) -> Self {
+    pub(crate) fn new(staleness: Duration, bound: usize) -> Self {
         let rows = Rows { short: HashMap::new(), raised: vec![None; CELLS].into(), swept: None };
         Self { staleness, bound, rows: RwLock::new(rows) }
     }
 
     /// The refusal of a call, if in each of its alternatives a row is remembered as too low for it.
-    pub(super) fn refuse(&self, call: &CheckedCall, clock: &Clock) -> Option<Denied> {
+    pub(crate) fn refuse(&self, call: &CheckedCall, clock: &Clock) -> Option<Denied> {
         let mut alternatives = call.refusable().peekable();
         alternatives.peek()?;
         let (now, rows) = (Instant::now(), self.read());
@@ -113,7 +113,7 @@ impl Refusals {
     }
 
     /// Remembers the rows that refused a call, as they were read or written.
-    pub(super) fn remember<'s>(
+    pub(crate) fn remember<'s>(
         &self,
         call: &CheckedCall,
         denied: &Denied,
@@ -149,7 +149,7 @@ impl Refusals {
     }
 
     /// Keeps up with rows that this gate has written.
-    pub(super) fn follow<'r>(&self, written: impl IntoIterator<Item = (&'r Row, State)>, reading: Reading) {
+    pub(crate) fn follow<'r>(&self, written: impl IntoIterator<Item = (&'r Row, State)>, reading: Reading) {
         if self.read().short.is_empty() {
             return;
         }
@@ -164,7 +164,7 @@ impl Refusals {
     }
 
     /// Forgets a row that was raised, or written in an unknown way, and every reading of it that is still under way.
-    pub(super) fn forget(&self, row: &Row) {
+    pub(crate) fn forget(&self, row: &Row) {
         let mut rows = self.write();
         rows.short.remove(row);
         rows.raised[hash(row) % CELLS] = Some(Instant::now());
@@ -253,7 +253,7 @@ const CELLS: usize = 1024;
 /// Between two sweeps, which take a hundredth of it, however many entries there are.
 const PAUSE_PER_ENTRY: Duration = Duration::from_micros(1);
 
-pub(super) fn hash(row: &Row) -> usize {
+pub(crate) fn hash(row: &Row) -> usize {
     let mut hasher = DefaultHasher::new();
     row.hash(&mut hasher);
     // Any bits will do, where there are fewer.

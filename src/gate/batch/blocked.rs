@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use super::batch::Batch;
-use super::connection::Connection;
-use super::reply::QueuedCall;
-use super::shared::Shared;
-use super::worker::Worker;
+use super::Batch;
 use crate::error::Error;
+use crate::gate::connection::Connection;
+use crate::gate::reply::QueuedCall;
+use crate::gate::shared::Shared;
+use crate::gate::worker::Worker;
 use crate::plan::{Plan, Row};
 
 /// Calls whose rows somebody else locks for longer than a moment, set aside so that the lanes go on.
@@ -22,7 +22,7 @@ use crate::plan::{Plan, Row};
 /// One worker tries them in turn: calls that share rows in a short transaction, which gives up soon. Between two turns
 /// it locks no row. A call that asks for one of these rows meanwhile, and would wait for it, queues behind those who
 /// do.
-pub(super) struct Blocked {
+pub(crate) struct Blocked {
     shared: Arc<Shared>,
     turns: Mutex<Turns>,
 }
@@ -46,12 +46,12 @@ struct Group {
 }
 
 impl Blocked {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self { shared, turns: Mutex::default() }
     }
 
     /// Sets calls aside whose rows somebody locks.
-    pub(super) fn add(self: &Arc<Self>, calls: Vec<QueuedCall>) {
+    pub(crate) fn add(self: &Arc<Self>, calls: Vec<QueuedCall>) {
         if calls.is_empty() {
             return;
         }
@@ -75,7 +75,7 @@ impl Blocked {
     }
 
     /// Divides calls of a plan into those that ask a row which somebody was seen to lock a moment ago, and the others.
-    pub(super) fn divide(&self, plan: &Plan, calls: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
+    pub(crate) fn divide(&self, plan: &Plan, calls: Vec<usize>) -> (Vec<usize>, Vec<usize>) {
         let mut turns = self.turns();
         let is_locked = |group: &Group| group.locked_at.elapsed() < REMEMBERED;
         turns.groups.retain(|group| group.is_tried || !group.calls.is_empty() || is_locked(group));
