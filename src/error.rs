@@ -1,8 +1,8 @@
 use std::borrow::Cow;
-#[cfg(feature = "postgres")]
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use crate::call_name::CallError;
+use crate::driver_error::DriverError;
 use crate::key::KeyError;
 use crate::tokens::{Tokens, TokensError};
 
@@ -119,7 +119,6 @@ pub enum Error {
     ///
     /// A limiter without a lock timeout may meet the `lock_timeout` of the session. Then it returns this error for a
     /// limit with shards, and on Citus for a call about several parts or both tables; else [`Error::Database`].
-    #[cfg(feature = "postgres")]
     #[error("another transaction locks a row of limit {limit:?} for too long (try again, and let it commit sooner)")]
     Locked {
         /// The limit's name; of several the first in lock order.
@@ -162,7 +161,6 @@ pub enum Error {
     ///
     /// The answer would have been a grant or a change. A retry may take the tokens twice, unless the request has an
     /// [id](crate::Request::once); giving up may waste them. Neither ever takes more than the limit allows.
-    #[cfg(feature = "postgres")]
     #[error(
         "nobody knows whether limit {limit:?} was charged: no answer came to the commit (look at the balance, or count \
          it as charged)"
@@ -175,7 +173,6 @@ pub enum Error {
     },
     /// A gate has more calls than it can decide: its queue is full, or the call waited in it for too long. Nothing was
     /// taken.
-    #[cfg(feature = "postgres")]
     #[error("more calls wait for limit {limit:?} than its gate can decide (try again later)")]
     Overloaded {
         /// The limit's name.
@@ -183,7 +180,6 @@ pub enum Error {
     },
     /// A gate's pool had no connection to give for [`acquire_timeout`](crate::GateBuilder::acquire_timeout), though the
     /// server answers: others hold them all. Nothing was taken.
-    #[cfg(feature = "postgres")]
     #[error(
         "the pool had no connection for limit {limit:?} in time, though the server answers (enlarge the pool, hold its \
          connections for less long, or look at its hooks)"
@@ -194,7 +190,6 @@ pub enum Error {
     },
     /// The gate was [closed](crate::Gate::close) and the call would wait or hold a lease, or the runtime that it worked
     /// on ended before the call's turn came, or the caller is on no runtime. Nothing was taken.
-    #[cfg(feature = "postgres")]
     #[error(
         "the gate is closed or has no runtime to work on (ask it before it is closed, from a tokio runtime that is \
          alive)"
@@ -202,7 +197,6 @@ pub enum Error {
     Stopped,
 
     /// PostgreSQL or the connection failed.
-    #[cfg(feature = "postgres")]
     #[error("could not {step} limit {limit:?}")]
     Database {
         /// What the limiter was about to do.
@@ -218,7 +212,6 @@ pub enum Error {
     /// PgBouncer follows them from 1.21 on, unless `max_prepared_statements` is 0. Other poolers need
     /// [`Limiter::unnamed_statements`](crate::Limiter::unnamed_statements) and
     /// [`GateBuilder::unnamed_statements`](crate::GateBuilder::unnamed_statements).
-    #[cfg(feature = "postgres")]
     #[error(
         "a prepared statement was not there or was somebody else's: the pooler does not follow named ones (say \
          `unnamed_statements()`, or set PgBouncer's max_prepared_statements)"
@@ -231,7 +224,6 @@ pub enum Error {
     ///
     /// After a failover a pool may hold connections to the old primary. A gate closes such a connection and asks its
     /// next batch on a new one; a [`Limiter`](crate::Limiter) leaves that to the owner of the connection.
-    #[cfg(feature = "postgres")]
     #[error(
         "the server takes no writes: it is a standby, or the transaction is read-only (connect to the primary, or \
          begin `read write`)"
@@ -242,7 +234,6 @@ pub enum Error {
     },
     /// Row security is switched on for a table and hides rows from this role, or may: a row that is hidden must not
     /// count as one that is missing. Nothing was taken.
-    #[cfg(feature = "postgres")]
     #[error(
         "row security hides rows from this role (`alter table … disable row level security`, or give the role \
          `bypassrls`; `tollgate doctor` names the tables)"
@@ -252,7 +243,6 @@ pub enum Error {
         source: DriverError,
     },
     /// A table could not be swept. What was deleted until then stays deleted.
-    #[cfg(feature = "postgres")]
     #[error("could not sweep {table}")]
     Sweep {
         /// The table.
@@ -261,14 +251,12 @@ pub enum Error {
         source: DriverError,
     },
     /// The tables are missing, or older than this library.
-    #[cfg(feature = "postgres")]
     #[error("the tollgate schema is missing or too old (run `tollgate migrate up`)")]
     Schema {
         /// What the driver reported.
         source: DriverError,
     },
     /// The tables are distributed over another number of parts than this process says. Nothing was taken.
-    #[cfg(feature = "postgres")]
     #[error(
         "the tables are not distributed over as many parts as this process says (say `.parts(n)` as `tollgate \
          distribute` did, nothing on plain PostgreSQL)"
@@ -291,19 +279,18 @@ impl Error {
             | Self::CorruptRow { limit, .. }
             | Self::Cost { limit, .. }
             | Self::CostExceedsCapacity { limit, .. }
+            | Self::Database { limit, .. }
             | Self::DebtTooDeep { limit }
             | Self::Key { limit, .. }
             | Self::Lapsed { limit }
+            | Self::Locked { limit }
             | Self::MixedMoney { limit }
             | Self::OnceMismatch { limit }
-            | Self::ReceiptUsed { limit }
-            | Self::TooLateToCancel { limit } => Some(limit),
-            #[cfg(feature = "postgres")]
-            Self::Database { limit, .. }
-            | Self::Locked { limit }
             | Self::OutcomeUnknown { limit, .. }
             | Self::Overloaded { limit }
-            | Self::PoolExhausted { limit } => Some(limit),
+            | Self::PoolExhausted { limit }
+            | Self::ReceiptUsed { limit }
+            | Self::TooLateToCancel { limit } => Some(limit),
             _ => None,
         }
     }
@@ -327,30 +314,7 @@ impl Error {
     }
 }
 
-/// What the driver reported, shared by all callers who hear of it: a gate gives the error of a batch to each of them.
-#[cfg(feature = "postgres")]
-#[derive(Clone, Debug)]
-pub struct DriverError(Arc<sqlx::Error>);
-
-// It is no error itself, so that the source of an `Error` is the driver's own, which can be downcast.
-#[cfg(feature = "postgres")]
-impl std::ops::Deref for DriverError {
-    type Target = sqlx::Error;
-
-    fn deref(&self) -> &sqlx::Error {
-        &self.0
-    }
-}
-
-#[cfg(feature = "postgres")]
-impl From<sqlx::Error> for DriverError {
-    fn from(error: sqlx::Error) -> Self {
-        Self(Arc::new(error))
-    }
-}
-
 /// An error and its causes, in one line. Some errors tell their causes themselves.
-#[cfg(any(feature = "postgres", feature = "http"))]
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let (mut said, mut cause) = (error.to_string(), error.source());
     while let Some(error) = cause {
@@ -364,7 +328,6 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// What the limiter was doing when the database failed.
-#[cfg(feature = "postgres")]
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
@@ -388,7 +351,6 @@ pub enum Step {
     Savepoint,
 }
 
-#[cfg(feature = "postgres")]
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -25,7 +25,6 @@ impl Parts {
         Self(parts)
     }
 
-    #[cfg(feature = "postgres")]
     pub(crate) fn count(self) -> u16 {
         self.0
     }

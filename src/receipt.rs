@@ -1,18 +1,17 @@
-#[cfg(feature = "postgres")]
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::call_name::{CallName, Drawn};
+use crate::error::Error;
 use crate::key::Key;
 use crate::lean::lean;
 use crate::limit::{Limit, Storage, name_fault};
+use crate::request::Plain;
 use crate::text::Text;
 use crate::timestamp::Timestamp;
-use crate::tokens::Tokens;
-#[cfg(feature = "postgres")]
-use crate::{error::Error, request::Plain, tokens::TokensError};
+use crate::tokens::{Tokens, TokensError};
 
 /// What was taken, and from where: a value to keep with the job that it pays for, and to settle or cancel by.
 ///
@@ -75,13 +74,11 @@ impl Receipt {
     }
 
     /// Whether there is something to settle: a charge, or a stored call. What was unlimited was not charged.
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_charged(&self) -> bool {
         self.call.is_some() || self.charges.iter().any(|charge| charge.kind != ChargeKind::Free)
     }
 
     /// One actual cost for all requests that are counted, which were all the same.
-    #[cfg(feature = "postgres")]
     pub(crate) fn actual_cost(&self, actual: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, Error> {
         let [first, ..] = self.charges.as_slice() else { return Err(Error::NothingAsked) };
         let cost = |charges: &[Charge]| charges.iter().map(|charge| i128::from(charge.cost.micros())).sum::<i128>();
@@ -181,13 +178,11 @@ impl Charge {
     }
 
     /// Of a lease, how long it lasts from its last renewal on.
-    #[cfg(feature = "postgres")]
     pub(crate) fn period(&self) -> Duration {
         Duration::from_micros(self.period.unsigned_abs())
     }
 
     /// A part of it, paid by a request of its limit and key.
-    #[cfg(feature = "postgres")]
     pub(crate) fn part(&self, paid: &Plain<'_>) -> Self {
         // The texts are the request's: those of the charge would be counted by all who ask the key at the same time.
         let Plain { limit, key, cost, flat } = *paid;

@@ -314,13 +314,11 @@ impl Request {
     }
 
     /// Which limit it asks, and for which key, if that is one.
-    #[cfg(feature = "postgres")]
     pub(crate) fn asked(&self) -> Option<(&Limit, &Key)> {
         Some((&self.limit, self.key.as_ref().ok()?))
     }
 
     /// What it asks, if that is to pay a cost at once, and nothing else.
-    #[cfg(feature = "postgres")]
     pub(crate) fn plain(&self) -> Option<Plain<'_>> {
         let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = self;
         let is_whole = matches!(place, Ok(Position { alternative: None, split: None }));
@@ -367,7 +365,6 @@ impl Request {
 }
 
 /// A cost to pay at once.
-#[cfg(feature = "postgres")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain<'r> {
     pub(crate) limit: &'r Limit,
@@ -376,7 +373,6 @@ pub(crate) struct Plain<'r> {
     pub(crate) flat: bool,
 }
 
-#[cfg(feature = "postgres")]
 impl Plain<'_> {
     pub(crate) fn is_of_same_key(&self, other: &Self) -> bool {
         (&self.limit.name, self.key) == (&other.limit.name, other.key)

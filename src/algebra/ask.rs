@@ -67,13 +67,11 @@ impl Ask {
     }
 
     /// Whether it is for calls to come.
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_ahead(self) -> bool {
         self.part.is_some_and(|part| part.one_in > 1)
     }
 
     /// Whether it is a cost to pay at once, and nothing else.
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_plain(self) -> bool {
         let Position { alternative, split } = self.place;
         let is_whole = self.part.is_none() && alternative.is_none() && split.is_none();
@@ -171,7 +169,6 @@ impl Ask {
     }
 
     /// Whether it goes by all that a limit holds, and not by what one of its rows does; a shadow waits for no row.
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_of_all_rows(self) -> bool {
         self.part.is_some() || self.leaving.is_some() || self.shadow || self.is_split()
     }
@@ -224,7 +221,6 @@ impl Ask {
     }
 
     /// Whether another of its alternative is charged the same, however much is there. Parts are of one cost.
-    #[cfg(feature = "postgres")]
     pub(crate) fn is_charged_as(self, other: Self) -> bool {
         let requests = |ask: Self| ask.part.map(|part| part.requests);
         (self.cost, requests(self)) == (other.cost, requests(other))

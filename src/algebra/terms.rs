@@ -113,7 +113,6 @@ impl Terms {
 
     /// The terms of a fraction of the limit, in millionths from 0 to 1 000 000. Rate and capacity are rounded down, the
     /// rate to one micro-token at least.
-    #[cfg(feature = "postgres")]
     pub(crate) fn fraction(self, millionths: i64) -> Self {
         let of = |whole: i64| {
             let fraction = i128::from(whole) * i128::from(millionths) / 1_000_000;

@@ -73,7 +73,6 @@ impl NotServed {
     pub fn retry_after(&self) -> Option<u64> {
         match self {
             Self::Denied(denied) => facts::retry_after(denied),
-            #[cfg(feature = "postgres")]
             Self::Failed(Error::Locked { .. } | Error::Overloaded { .. } | Error::PoolExhausted { .. }) => {
                 Some(CROWDED_SECONDS)
             }
@@ -172,13 +171,11 @@ fn failure(error: &Error) -> Problem {
         | Error::MixedMoney { .. }
         | Error::NothingAsked
         | Error::NotInTransaction => (StatusCode::INTERNAL_SERVER_ERROR, "The server asks its limiter wrongly"),
-        Error::CorruptRow { .. } => (StatusCode::SERVICE_UNAVAILABLE, NO_ANSWER),
-        #[cfg(feature = "postgres")]
         Error::Locked { .. } | Error::Overloaded { .. } | Error::PoolExhausted { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "Request cannot be satisfied as too many ask at once")
         }
-        #[cfg(feature = "postgres")]
-        Error::Database { .. }
+        Error::CorruptRow { .. }
+        | Error::Database { .. }
         | Error::NamedStatements { .. }
         | Error::OutcomeUnknown { .. }
         | Error::ReadOnly { .. }
@@ -196,7 +193,6 @@ fn failure(error: &Error) -> Problem {
 
 const NO_ANSWER: &str = "Request cannot be satisfied as the rate limiter does not answer";
 /// A queue of thousands of calls is empty sooner.
-#[cfg(feature = "postgres")]
 const CROWDED_SECONDS: u64 = 1;
 /// A failover takes longer; a client that comes back during one is told again.
 const UNAVAILABLE_SECONDS: u64 = 5;

@@ -24,7 +24,7 @@ impl<O: Overriding> Limiter<O> {
         if is_settled(&answer) {
             return answer;
         }
-        if let Some(candidates) = plan.candidates(&seen.states, seen.now, &mut fastrand::Rng::new()) {
+        if let Some(candidates) = plan.candidates(&seen.states, seen.now, fastrand::shuffle) {
             let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
             match Execution::new(self.tables(conn), plan).take_from(seen, &candidates).await.transpose() {
                 Some(answer) => {

@@ -2,7 +2,6 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-#[cfg(feature = "postgres")]
 use crate::limit::LimitError;
 use crate::limit::LimitFault;
 
@@ -20,7 +19,6 @@ pub enum LimitsError {
         file: PathBuf,
     },
     /// A definition in the table is none that this release knows.
-    #[cfg(feature = "postgres")]
     #[error("a definition in tollgate.limits is not valid (push the file again, or update this release)")]
     Stored(#[source] LimitError),
     /// The table of definitions cannot be read.

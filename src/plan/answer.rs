@@ -1,12 +1,9 @@
-#[cfg(feature = "postgres")]
 use std::time::Duration;
 
 use super::settlement::Settlement;
 use crate::algebra::Timestamp;
 use crate::balance::Balance;
-#[cfg(feature = "postgres")]
-use crate::decision::{Decision, Grant, Reservation, span};
-use crate::decision::{Denied, DeniedBy, Source};
+use crate::decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source, span};
 use crate::receipt::Receipt;
 use crate::standing::{Each, Standings};
 use crate::tokens::Tokens;
@@ -49,7 +46,6 @@ pub enum Answer {
     Settled(Settlement),
 }
 
-#[cfg(feature = "postgres")]
 impl Answer {
     /// The answer of a call that takes or checks.
     pub(crate) fn grant(self) -> Decision {

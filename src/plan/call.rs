@@ -1,24 +1,17 @@
 use std::collections::HashMap;
-#[cfg(feature = "postgres")]
 use std::ptr;
-#[cfg(feature = "postgres")]
 use std::time::Duration;
 
-#[cfg(feature = "postgres")]
-use super::alternatives::{alternatives, decided_together, enforced};
-use super::alternatives::{exceeded, keep_right, possible};
+use super::alternatives::{alternatives, decided_together, enforced, exceeded, keep_right, possible};
 use super::exception::Exception;
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
 use super::row::Row;
-#[cfg(feature = "postgres")]
-use crate::algebra::Flow;
-use crate::algebra::{Ask, Rest, Timestamp};
+use crate::algebra::{Ask, Flow, Rest, Timestamp};
 use crate::call_name::{CallError, CallName, Drawn, Keeping, Once};
 use crate::error::Error;
 use crate::hash::stable_hash;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind};
-#[cfg(feature = "postgres")]
 use crate::parts::Parts;
 use crate::position::Position;
 use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
@@ -201,7 +194,6 @@ impl Call {
     }
 
     /// The call, if it is right, over tables with so many parts.
-    #[cfg(feature = "postgres")]
     pub(crate) fn checked_for(self, parts: Parts) -> Result<CheckedCall, Error> {
         let mut call = self.checked()?;
         if parts.is_distributed() {
@@ -223,7 +215,6 @@ pub(crate) struct CheckedCall {
 }
 
 /// What a call does to a limit and key.
-#[cfg(feature = "postgres")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Touch<'c> {
     pub(crate) limit: &'c Limit,
@@ -272,14 +263,12 @@ impl CheckedCall {
     }
 
     /// Whether it settles what was charged before.
-    #[cfg(feature = "postgres")]
     pub(crate) fn settles(&self) -> bool {
         matches!(self.action, Action::Settle(_))
     }
 
     /// The stored call that it uses up, as its receipt tells of it, where that says all that it needs: costs are the
     /// same whether the call lapses, and how much of it was reported.
-    #[cfg(feature = "postgres")]
     pub(super) fn assumed(&self) -> Option<CallRow> {
         let Action::Settle(Settling { charges, end: End::Costs(_), .. }) = &self.action else { return None };
         let OwnRow { name, role: Role::Use { .. } } = self.stored.as_deref()? else { return None };
@@ -297,7 +286,6 @@ impl CheckedCall {
     }
 
     /// After how long what it takes comes back by itself, if it does.
-    #[cfg(feature = "postgres")]
     pub(crate) fn lapses(&self) -> Option<Duration> {
         let Role::Write { keeping: Some(keeping), .. } = self.stored.as_ref()?.role else { return None };
         keeping.lapses().then(|| keeping.span())
@@ -356,23 +344,18 @@ impl CheckedCall {
     }
 
     /// The limit that stands for the call in traces and errors: the first that was asked.
-    #[cfg(feature = "postgres")]
     pub(crate) fn limit(&self) -> &Text {
         &self.first_rows().next().expect("a checked call asks something").name
     }
 
     /// The first stale shard of the limit and key that it resets.
-    #[cfg(feature = "postgres")]
     pub(super) fn stale(&self) -> Option<Row> {
         match &self.action {
             Action::Alter(Item { target, action: Alteration::Reset }) => Some(target.first.after(target.rows)),
             _ => None,
         }
     }
-}
 
-#[cfg(feature = "postgres")]
-impl CheckedCall {
     fn first_rows_mut(&mut self) -> impl Iterator<Item = &mut Row> {
         let (asks, altered, settled) = match &mut self.action {
             Action::Take(items) | Action::Check(items) => (items.as_mut_slice(), None, [].as_mut_slice()),
@@ -524,7 +507,6 @@ impl CheckedCall {
 
 impl Settling {
     /// The rows that may hold more when it is done, and whether a lease ends there.
-    #[cfg(feature = "postgres")]
     fn raises(&self) -> impl Iterator<Item = (&Row, bool)> {
         let charged = self.charges.iter().zip(&self.rows).enumerate();
         charged
@@ -532,7 +514,6 @@ impl Settling {
             .map(|(_, (charge, row))| (row, charge.kind == ChargeKind::Lease))
     }
 
-    #[cfg(feature = "postgres")]
     fn gives_back(&self, place: usize, charge: &Charge) -> bool {
         match (&self.end, charge.kind) {
             (_, ChargeKind::Free) | (End::Renewed, _) | (End::Reported, ChargeKind::Lease) => false,

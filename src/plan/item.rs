@@ -16,7 +16,6 @@ pub(crate) struct Item<A> {
     pub(crate) action: A,
 }
 
-#[cfg(feature = "postgres")]
 impl<A> Item<A> {
     /// Whether it asks a limit of this name.
     pub(crate) fn is_of(&self, limit: &str) -> bool {
@@ -65,7 +64,6 @@ impl Target {
     }
 
     /// The limit by the numbers that count, and what else an override says of it.
-    #[cfg(feature = "postgres")]
     pub(super) fn overridden(&self) -> (&Limit, Option<&Exception>) {
         (&self.limit, self.exception.as_deref())
     }

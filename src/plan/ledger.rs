@@ -42,7 +42,6 @@ pub enum CallChange {
     Delete { call: usize, name: usize },
 }
 
-#[cfg(feature = "postgres")]
 impl CallChange {
     /// The call of the plan that it stands or falls with.
     pub(crate) fn call(&self) -> usize {

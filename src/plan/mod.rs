@@ -39,24 +39,18 @@ mod row;
 pub(crate) mod settlement;
 mod taken;
 
-#[cfg(feature = "postgres")]
 use std::cmp::Reverse;
 
 pub use answer::Answer;
 use call::Action;
 pub use call::Call;
-pub(crate) use call::CheckedCall;
-#[cfg(feature = "postgres")]
-pub(crate) use call::Touch;
+pub(crate) use call::{CheckedCall, Touch};
 pub use exception::{Exception, Ruling};
-#[cfg(feature = "postgres")]
 pub(crate) use item::Item;
 pub use ledger::{CallChange, Change};
 pub use row::Row;
 
-#[cfg(feature = "postgres")]
-use crate::algebra::{Ask, Pool, Verdict};
-use crate::algebra::{State, Terms, Timestamp};
+use crate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
 use crate::call_name::CallName;
 use crate::error::Error;
 use crate::stored_call::CallRow;
@@ -183,7 +177,6 @@ impl Plan {
     }
 
     /// Whether a call that inserts nothing asks a row that was not found, and so takes the word of a statement for it.
-    #[cfg(feature = "postgres")]
     pub(crate) fn trusts_absence(&self, found: &[Option<State>]) -> bool {
         let misses = |planned: &Planned| planned.places.iter().any(|place| found[*place].is_none());
         self.calls.iter().any(|planned| !planned.call.inserts() && misses(planned))
@@ -204,10 +197,7 @@ impl Plan {
         let (changes, calls) = ledger.changes(found, known);
         Outcome { answers, changes, calls }
     }
-}
 
-#[cfg(feature = "postgres")]
-impl Plan {
     /// The plan of some of the calls, in the order given.
     pub(crate) fn select(&self, calls: &[usize]) -> Self {
         Self::of(calls.iter().map(|call| self.call(*call).clone()).collect())
@@ -314,13 +304,13 @@ impl Plan {
     /// them; none where some item needs several rows, or goes by what all of them hold.
     ///
     /// The fullest row comes first, so that no row stays full, and wastes its refill, while another is low. Where all
-    /// rows would owe, the row that is ready first comes first. Equal rows come in random order, so that callers
-    /// spread.
+    /// rows would owe, the row that is ready first comes first. Equal rows come in the order of the shuffle, so that
+    /// callers spread.
     pub(crate) fn candidates(
         &self,
         found: &[Option<State>],
         now: Timestamp,
-        random: &mut fastrand::Rng,
+        shuffle: impl Fn(&mut [usize]),
     ) -> Option<Vec<Vec<usize>>> {
         let [Planned { call: CheckedCall { action: Action::Take(items), .. }, places, .. }] = self.calls.as_slice()
         else {
@@ -332,7 +322,10 @@ impl Plan {
         let of_item = |(item, place): (&Item<Ask>, &usize)| {
             let rows = item.target.rows;
             let pool = Pool::new(&item.target.terms, &found[*place..place + rows], now);
-            let mut candidates: Vec<_> = (0..rows)
+            let mut shards: Vec<_> = (0..rows).collect();
+            shuffle(&mut shards);
+            let mut candidates: Vec<_> = shards
+                .into_iter()
                 .filter_map(|shard| match pool.decide_in(shard, item.action) {
                     Ok(Verdict::Granted { portions, ready_at, .. }) => {
                         let left = portions.first()?.next.value;
@@ -341,7 +334,6 @@ impl Plan {
                     _ => None,
                 })
                 .collect();
-            random.shuffle(&mut candidates);
             candidates.sort_by_key(|(ready_at, left, _)| (*ready_at, *left));
             let candidates: Vec<_> = candidates.into_iter().map(|(.., place)| place).collect();
             (!candidates.is_empty()).then_some(candidates)
@@ -350,7 +342,6 @@ impl Plan {
     }
 }
 
-#[cfg(feature = "postgres")]
 impl Need {
     /// Whether a row is short of it at an instant.
     pub(crate) fn is_missed(&self, row: Option<&State>, now: Timestamp) -> bool {

@@ -1,14 +1,10 @@
 //! What follows from overrides alone, whatever the rows hold.
 
-#[cfg(feature = "postgres")]
+use super::Plan;
 use super::alternatives::alternatives;
-#[cfg(feature = "postgres")]
 use super::answer::Answer;
-#[cfg(feature = "postgres")]
 use super::call::{Action, CheckedCall};
-use super::item::Item;
-#[cfg(feature = "postgres")]
-use super::{Plan, item::Target};
+use super::item::{Item, Target};
 use crate::algebra::{Ask, Timestamp};
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::reason::Reason;
@@ -40,7 +36,6 @@ pub(super) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Denied> {
     Denied::among(denied().map(refusal).collect(), standings, now.into(), now.into(), Source::Override)
 }
 
-#[cfg(feature = "postgres")]
 impl CheckedCall {
     /// Whether an override applies to a limit that it asks.
     pub(crate) fn is_overridden(&self) -> bool {

@@ -26,7 +26,6 @@ impl Row {
     }
 
     /// The first row of its limit and key.
-    #[cfg(feature = "postgres")]
     pub(crate) fn first(&self) -> Self {
         Self { shard: 0, ..self.clone() }
     }

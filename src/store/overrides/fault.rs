@@ -1,4 +1,4 @@
-use crate::error::DriverError;
+use crate::driver_error::DriverError;
 use crate::key::KeyError;
 use crate::store::is_row_security;
 
