@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use super::Gate;
 use super::clock::Clock;
 use super::lanes::Width;
-use super::memory::{Ages, Prefetch, Refusals};
+use super::memory::{Ages, Memories, Prefetch, Refusals};
 use super::outage::{Fallback, OnFailure, Outage};
 use super::shared::{Settings, Shared};
 use super::tally::Tally;
@@ -263,13 +263,15 @@ impl GateBuilder {
             None => Width::growing(most, self.settings.max_batch),
         };
         let (parts, closed) = (self.settings.backend.parts, watch::Sender::new(false));
+        let memories = Memories {
+            refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
+            prefetch: self.ages.shortest().map(|_| Arc::new(Prefetch::new(self.ages, parts, closed.clone()))),
+        };
         let shared = Shared {
-            width,
             outage: Arc::new(Outage::new(self.pool.clone(), self.settings.statement_timeout)),
             pool: self.pool,
             settings: self.settings,
-            refusals: self.staleness.map(|staleness| Refusals::new(staleness, self.remembered_keys)),
-            prefetch: self.ages.shortest().map(|_| Arc::new(Prefetch::new(self.ages, parts, closed.clone()))),
+            memories,
             fallback: Fallback::new(self.on_failure),
             overrides: self.overrides,
             tally: (self.counted_keys > 0).then(|| Tally::new(self.counted_keys)),
@@ -277,7 +279,7 @@ impl GateBuilder {
             has_parts: AtomicBool::new(false),
             closed,
         };
-        Gate::with(shared, most)
+        Gate::with(shared, width)
     }
 }
 

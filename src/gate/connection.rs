@@ -80,7 +80,7 @@ impl Connection {
                 Ok(Ok(inner)) => {
                     // One that replaces another, which the pool found broken. It may also be the pool's first one.
                     if inner.cached_statements_size() == 0 {
-                        shared.broke();
+                        shared.memories.broke();
                     }
                     return Ok(Self { inner, sound: true });
                 }

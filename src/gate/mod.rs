@@ -6,6 +6,7 @@ mod guards;
 mod lanes;
 mod memory;
 mod outage;
+mod raised;
 mod reply;
 mod shared;
 mod tally;
@@ -14,7 +15,7 @@ mod wait;
 mod worker;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -39,7 +40,8 @@ pub use builder::GateBuilder;
 use connection::{Connection, within};
 use guards::Reaping;
 pub use guards::{Lease, Stream};
-use lanes::Switchboard;
+use lanes::{Lanes, Width};
+use memory::Outlet;
 pub use outage::OnFailure;
 use reply::{QueuedCall, Reply};
 use shared::Shared;
@@ -106,7 +108,7 @@ pub struct Gate {
 
 struct Inner {
     shared: Arc<Shared>,
-    switchboard: Arc<Switchboard>,
+    lanes: Arc<Lanes>,
     reaping: Reaping,
     built: Instant,
 }
@@ -122,13 +124,14 @@ impl Gate {
         GateBuilder::new(pool)
     }
 
-    fn with(shared: Shared, lanes: usize) -> Self {
+    fn with(shared: Shared, width: Width) -> Self {
         let shared = Arc::new(shared);
-        let switchboard = Arc::new(Switchboard::new(&shared, lanes));
-        if let Some(prefetch) = &shared.prefetch {
-            prefetch.send_over(&switchboard);
+        let lanes = Arc::new(Lanes::new(&shared, width));
+        if let Some(prefetch) = &shared.memories.prefetch {
+            let lanes: Weak<Lanes> = Arc::downgrade(&lanes);
+            prefetch.send_over(lanes);
         }
-        Self { inner: Arc::new(Inner { shared, switchboard, reaping: Reaping::default(), built: Instant::now() }) }
+        Self { inner: Arc::new(Inner { shared, lanes, reaping: Reaping::default(), built: Instant::now() }) }
     }
 
     /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).
@@ -152,7 +155,7 @@ impl Gate {
     /// Those of [`consume`](Self::consume); [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`]
     /// for two definitions of one limit.
     pub async fn consume_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
-        if self.inner.shared.prefetch.is_none() {
+        if self.inner.shared.memories.prefetch.is_none() {
             return self.decide(self.checked(Call::consume(requests))?).await;
         }
         let requests = Vec::from_iter(requests);
@@ -485,9 +488,7 @@ impl Gate {
     /// None of a request that is wrong.
     #[must_use]
     pub fn prefetched(&self, request: &Request) -> Tokens {
-        let prefetch = self.inner.shared.prefetch.as_ref();
-        let asked = request.asked();
-        prefetch.zip(asked).map_or(Tokens::ZERO, |(prefetch, (limit, key))| prefetch.held(limit, key))
+        self.inner.shared.memories.held(request)
     }
 
     /// Ends the gate's work, so that nothing is owed when the process ends: gives back what was
@@ -498,23 +499,20 @@ impl Gate {
     /// done, whether its callers poll their futures or not. Where the database does not answer, it returns when the
     /// timeouts of the gate have passed; then leases lapse, and tokens that were taken ahead or streamed stay charged.
     pub async fn close(&self) {
-        let Inner { shared, switchboard, .. } = &*self.inner;
+        let Inner { shared, lanes, .. } = &*self.inner;
         shared.closed.send_replace(true);
         shared.waiters.close();
         // A slice that is still being charged is given back in the second round.
         for _ in 0..2 {
-            let owed = shared.prefetch.as_ref().map(|prefetch| prefetch.give_back_all()).unwrap_or_default();
-            for call in owed {
-                // Where too many wait, it is forfeited.
-                let _ = switchboard.lane(&call.call).submit(call);
-            }
+            shared.memories.give_back_all().into_iter().for_each(|call| lanes.send(call));
             shared.closed.closed().await;
         }
     }
 
     /// A grant from what was taken ahead.
     fn prepaid(&self, requests: &[Request]) -> Option<Grant> {
-        let Shared { prefetch: Some(prefetch), overrides, settings, .. } = &*self.inner.shared else { return None };
+        let Shared { memories, overrides, settings, .. } = &*self.inner.shared;
+        let prefetch = memories.prefetch.as_ref()?;
         if let Some(overrides) = overrides {
             // What was taken ahead of an override was charged by other numbers: it is dropped.
             let asked = requests.iter().filter_map(Request::asked);
@@ -534,10 +532,8 @@ impl Gate {
 
     /// Decides from memory, else by the database, else by the failure policy.
     async fn decide(&self, call: CheckedCall) -> Result<Decision, Error> {
-        let Shared { refusals, prefetch, fallback, settings, tally, .. } = &*self.inner.shared;
-        let remembered = refusals.as_ref().and_then(|refusals| refusals.refuse(&call, &settings.clock));
-        // What is given back first may be what it lacks.
-        let remembered = remembered.filter(|_| prefetch.as_ref().is_none_or(|prefetch| !prefetch.holds(&call)));
+        let Shared { memories, fallback, settings, tally, .. } = &*self.inner.shared;
+        let remembered = memories.refuse(&call, &settings.clock);
         let decision = if let Some(answer) = self.overruled(&call) {
             Ok(answer.grant())
         } else if let Some(denied) = remembered {
@@ -612,7 +608,7 @@ impl Gate {
             reply.owe(self.inner.shared.owing());
         }
         let queued = QueuedCall { call, reply, blocked_since: None };
-        if let Err(error) = self.inner.switchboard.lane(&queued.call).submit(queued) {
+        if let Err(error) = self.inner.lanes.submit(queued) {
             if error.is_outage() {
                 // Who tries again without a pause must not keep the runtime from the task that asks the server.
                 tokio::task::yield_now().await;

@@ -6,8 +6,7 @@ use sqlx::{PgConnection, PgPool};
 use tokio::sync::watch;
 
 use super::clock::Clock;
-use super::lanes::Width;
-use super::memory::{Prefetch, Refusals};
+use super::memory::Memories;
 use super::outage::{Fallback, Outage};
 use super::tally::Tally;
 use super::wait::Waiters;
@@ -19,13 +18,11 @@ use crate::store::{Backend, Store};
 pub(super) struct Shared {
     pub(super) pool: PgPool,
     pub(super) settings: Settings,
-    pub(super) refusals: Option<Refusals>,
-    pub(super) prefetch: Option<Arc<Prefetch>>,
+    pub(super) memories: Memories,
     pub(super) fallback: Fallback,
     pub(super) outage: Arc<Outage>,
     pub(super) tally: Option<Tally>,
     pub(super) overrides: Option<Overrides>,
-    pub(super) width: Width,
     pub(super) waiters: Waiters,
     /// Whether the tables were seen to have the parts that the settings say.
     pub(super) has_parts: AtomicBool,
@@ -35,13 +32,6 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// A connection broke, or cannot be made.
-    pub(super) fn broke(&self) {
-        if let Some(prefetch) = &self.prefetch {
-            prefetch.broke();
-        }
-    }
-
     /// A listener that keeps [`close`](super::Gate::close) waiting until it is dropped; `None` once the gate is closed.
     pub(super) fn owing(&self) -> Option<watch::Receiver<bool>> {
         Some(self.closed.subscribe()).filter(|closed| !*closed.borrow())
@@ -49,9 +39,7 @@ impl Shared {
 
     /// A call that this gate gave back has raised a row.
     pub(super) fn lapsed(&self, row: &Row) {
-        if let Some(refusals) = &self.refusals {
-            refusals.forget(row);
-        }
+        self.memories.forget_refusals(row);
         self.waiters.raise([(row, false)]);
     }
 

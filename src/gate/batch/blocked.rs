@@ -174,7 +174,7 @@ async fn work(blocked: Arc<Blocked>, worker: Worker<impl FnMut()>) {
         let still = match Connection::acquire(shared, limit.as_str()).await {
             Ok(connection) => Batch::new(calls).run_locked(shared, connection, patience).await,
             Err(error) => {
-                shared.broke();
+                shared.memories.broke();
                 for call in calls {
                     call.reply.send(Err(error.clone()));
                 }

@@ -62,6 +62,15 @@ impl Batch {
         Self { plan: Plan::of(calls), callers, blocked: Vec::new(), silent_since: None }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.callers.is_empty()
+    }
+
+    /// How many callers wait for it. The gate's own calls have none.
+    pub(super) fn callers(&self) -> usize {
+        self.callers.iter().filter(|caller| caller.is_there()).count()
+    }
+
     /// Decides and answers. Returns the calls whose rows somebody else locks. `divide` puts those whose rows others
     /// wait for already before the rest: they are not tried.
     pub(super) async fn run(
@@ -70,21 +79,15 @@ impl Batch {
         divide: impl FnOnce(&Plan, Vec<usize>) -> (Vec<usize>, Vec<usize>),
         mut connection: Connection,
     ) -> (Left, Vec<QueuedCall>) {
-        if self.callers.is_empty() {
+        if self.is_empty() {
             return (Left::Sound(connection), Vec::new());
         }
         let (started, calls) = (Instant::now(), self.callers.len());
-        let callers = self.callers.iter().filter(|caller| caller.is_there()).count();
+        let callers = self.callers();
         self.begin(&mut connection);
         let span = tracing::debug_span!("tollgate_batch", calls, rows = self.plan.rows().len());
         let decided = self.decide(shared, divide, &mut connection).instrument(span).await;
-        // Calls over several parts have their own lane, whatever the width. All calls of a batch are of one kind.
-        if self.plan.call(0).part().is_some() {
-            shared.width.saw(callers);
-        }
-        if let Some(prefetch) = &shared.prefetch {
-            prefetch.saw(started.elapsed());
-        }
+        shared.memories.saw(started.elapsed());
         meter::batch(callers, started.elapsed());
         let blocked = std::mem::take(&mut self.blocked);
         (self.leave(shared, connection, decided), blocked)
@@ -119,7 +122,7 @@ impl Batch {
         if let Err(error) = decided {
             self.answer_rest(shared, &error);
             if !error.leaves_connection() {
-                shared.broke();
+                shared.memories.broke();
                 if error.is_timeout() {
                     shared.outage.suspect(&error);
                 }
@@ -157,17 +160,15 @@ impl Batch {
         let outcome = self.plan.decide(&found.states, &known, found.now);
         groups.lose_errors(&self.plan, &outcome.answers);
         let broken = self.swap(shared, connection, (&found, &known), &outcome, &mut groups).await;
-        if let Some(refusals) = &shared.refusals {
-            let written = outcome.changes.iter().filter(|change| groups.is_done(change.row));
-            refusals.follow(written.map(|change| (&self.plan.rows()[change.row], change.state.clone())), reading);
-        }
+        let written = outcome.changes.iter().filter(|change| groups.is_done(change.row));
+        shared.memories.follow(&self.plan, written, reading);
         let mut lost = Vec::new();
         for (call, answer) in outcome.answers.into_iter().enumerate() {
             match groups.outcome(call) {
                 Written::Done => self.settle(shared, call, answer, &outcome.changes, &found, reading),
                 Written::Lost => lost.push(call),
                 Written::Failed(error) => {
-                    self.forget(shared, call);
+                    shared.memories.forget(&self.plan, call);
                     self.answer(shared, call, Err(error.clone()));
                 }
             }
@@ -283,7 +284,7 @@ impl Batch {
                 Err(Error::Locked { .. }) => self.set_aside(calls),
                 Err(error) => {
                     for call in calls {
-                        self.forget(shared, *call);
+                        shared.memories.forget(&self.plan, *call);
                         self.answer(shared, *call, Err(error.clone()));
                     }
                     if !error.leaves_connection() {
@@ -306,7 +307,7 @@ impl Batch {
     ) -> Result<(), Error> {
         let answers = transaction::run(shared, connection, &self.plan.select(calls), patience).await;
         for (call, answer) in calls.iter().zip(answers?) {
-            self.forget(shared, *call);
+            shared.memories.forget(&self.plan, *call);
             self.answer(shared, *call, answer);
         }
         Ok(())
@@ -322,30 +323,13 @@ impl Batch {
         found: &Found,
         reading: Reading,
     ) {
-        let asked = self.plan.call(call);
-        match (&shared.refusals, &answer) {
-            (Some(refusals), Ok(Answer::Denied(denied))) => {
-                let state = |row: &Row| {
-                    let place = self.plan.rows().binary_search(row).expect("a plan has the rows of its calls");
-                    let change = changes.iter().find(|change| change.row == place);
-                    change.map(|change| &change.state).or(found.states[place].as_ref())
-                };
-                refusals.remember(asked, denied, state, reading, &shared.settings.clock);
-            }
-            (_, Ok(_)) if asked.raises_balance() => self.forget(shared, call),
-            _ => {}
-        }
+        let state = |row: &Row| {
+            let place = self.plan.rows().binary_search(row).expect("a plan has the rows of its calls");
+            let change = changes.iter().find(|change| change.row == place);
+            change.map(|change| &change.state).or(found.states[place].as_ref())
+        };
+        shared.memories.learn(&self.plan, call, &answer, state, reading, &shared.settings.clock);
         self.answer(shared, call, answer);
-    }
-
-    /// Forgets what was remembered of a call's rows: they were raised, or written in an unknown way.
-    fn forget(&self, shared: &Shared, call: usize) {
-        if let Some(prefetch) = &shared.prefetch {
-            let replenished = self.plan.call(call).touches().filter(|touch| touch.replenishes);
-            replenished.for_each(|touch| prefetch.forget(touch.limit, touch.key));
-        }
-        let Some(refusals) = &shared.refusals else { return };
-        self.plan.places_of(call).for_each(|place| refusals.forget(&self.plan.rows()[place]));
     }
 
     /// Sets calls aside whose rows somebody locks. Nothing of them is carried out. Those of the gate's own are dropped.
@@ -367,7 +351,7 @@ impl Batch {
     fn answer_rest(&mut self, shared: &Shared, error: &Error) {
         for call in self.everyone() {
             if self.callers[call].reply.is_some() {
-                self.forget(shared, call);
+                shared.memories.forget(&self.plan, call);
                 self.answer(shared, call, Err(error.clone()));
             }
         }

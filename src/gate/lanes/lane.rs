@@ -14,6 +14,7 @@ use sqlx::Connection as _;
 use tokio::runtime::Handle;
 
 use super::queue::Queue;
+use super::width::Width;
 use crate::error::Error;
 use crate::gate::batch::{Batch, Blocked, Left};
 use crate::gate::connection::{Connection, cut_off};
@@ -32,12 +33,14 @@ use crate::text::Text;
 pub(crate) struct Lane {
     shared: Arc<Shared>,
     blocked: Arc<Blocked>,
+    /// How many lanes there are, if this is one of those that open and close.
+    width: Option<Arc<Width>>,
     queue: Mutex<Queue>,
 }
 
 impl Lane {
-    pub(super) fn new(shared: Arc<Shared>, blocked: Arc<Blocked>) -> Self {
-        Self { shared, blocked, queue: Mutex::default() }
+    pub(super) fn new(shared: Arc<Shared>, blocked: Arc<Blocked>, width: Option<Arc<Width>>) -> Self {
+        Self { shared, blocked, width, queue: Mutex::default() }
     }
 
     /// Queues a call, or says that the queue is full or the server silent.
@@ -91,10 +94,7 @@ impl Lane {
         for call in late {
             call.reply.refuse();
         }
-        Batch::new(match &self.shared.prefetch {
-            Some(prefetch) => prefetch.accompany(batch),
-            None => batch,
-        })
+        Batch::new(self.shared.memories.accompany(batch))
     }
 
     /// Gives everybody who waits an error. Nothing of their calls was begun.
@@ -116,13 +116,12 @@ impl Lane {
             Ok(connection) => connection,
             // It is the answer to all who wait: nobody waits as long again for the same.
             Err(error) => {
-                self.shared.broke();
+                self.shared.memories.broke();
                 self.refuse(&error);
                 return None;
             }
         };
-        let divide = |plan: &Plan, calls| self.blocked.divide(plan, calls);
-        let decided = async { self.next_batch().run(&self.shared, divide, connection).await };
+        let decided = self.decide_next(connection);
         // A batch that panics has told its callers by being dropped. Those behind it go on.
         let decided = AssertUnwindSafe(decided).catch_unwind().await;
         let (left, blocked) = decided.unwrap_or((Left::Gone, Vec::new()));
@@ -132,6 +131,18 @@ impl Lane {
             Left::Silent(connection, since, error) => self.wait_out(connection, since, &error).await,
             Left::Gone => None,
         }
+    }
+
+    /// Decides the next batch: what is left of the connection, and the calls whose rows somebody else locks.
+    async fn decide_next(&self, connection: Connection) -> (Left, Vec<QueuedCall>) {
+        let batch = self.next_batch();
+        let callers = (!batch.is_empty()).then(|| batch.callers());
+        let divide = |plan: &Plan, calls| self.blocked.divide(plan, calls);
+        let decided = batch.run(&self.shared, divide, connection).await;
+        if let (Some(width), Some(callers)) = (&self.width, callers) {
+            width.saw(callers);
+        }
+        decided
     }
 
     /// Does so, and refuses those who are queued meanwhile where an outage becomes known.

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::batch::Blocked;
-use super::memory::hash;
+use super::memory::Outlet;
+use super::raised::hash;
+use super::reply::QueuedCall;
 use super::shared::Shared;
+use crate::error::Error;
 use crate::plan::CheckedCall;
 use lane::Lane;
 pub(super) use width::Width;
 
-/// Sends calls to lanes, so that calls for one row meet in one lane as far as possible.
+/// The lanes of a gate. Calls are spread over them so that calls for one row meet in one lane as far as possible.
 ///
 /// A call of one row goes to the row's own lane. A call of several rows goes to the lane of the row that most other
 /// calls ask: there it meets its competitors, and a collision on its other rows is unlikely. Every lane decides it all
@@ -21,27 +24,36 @@ pub(super) use width::Width;
 /// On Citus a call of one part goes to the part's lane. A statement names one part, so its calls share more of them
 /// there. Calls over several parts have a lane of their own: each of their batches is a transaction of several nodes,
 /// for which nobody else should wait.
-pub(super) struct Switchboard {
-    shared: Arc<Shared>,
-    lanes: Vec<Arc<Lane>>,
+pub(super) struct Lanes {
+    width: Arc<Width>,
+    /// For calls of one part.
+    of_rows: Vec<Arc<Lane>>,
     /// For calls over several parts.
     crossing: Arc<Lane>,
     /// How often rows were asked in calls of several, by their hash. Roughly: hashes collide, and updates may be lost.
     heat: Vec<AtomicU32>,
 }
 
-impl Switchboard {
-    pub(super) fn new(shared: &Arc<Shared>, lanes: usize) -> Self {
+impl Lanes {
+    pub(super) fn new(shared: &Arc<Shared>, width: Width) -> Self {
         let blocked = Arc::new(Blocked::new(shared.clone()));
-        let lane = || Arc::new(Lane::new(shared.clone(), blocked.clone()));
+        let width = Arc::new(width);
+        let lane = |width| Arc::new(Lane::new(shared.clone(), blocked.clone(), width));
+        let of_rows = (0..width.most()).map(|_| lane(Some(width.clone()))).collect();
         let heat = (0..CELLS).map(|_| AtomicU32::new(0)).collect();
-        Self { shared: shared.clone(), lanes: (0..lanes).map(|_| lane()).collect(), crossing: lane(), heat }
+        Self { width, of_rows, crossing: lane(None), heat }
     }
 
-    pub(super) fn lane(&self, call: &CheckedCall) -> &Arc<Lane> {
+    /// Queues a call, or says that the queue is full or the server silent.
+    pub(super) fn submit(&self, call: QueuedCall) -> Result<(), Error> {
+        self.lane(&call.call).submit(call)
+    }
+
+    /// The lane of a call.
+    fn lane(&self, call: &CheckedCall) -> &Arc<Lane> {
         match call.part() {
             Some(0) => {}
-            Some(part) => return &self.lanes[usize::from(part) % self.shared.width.lanes()],
+            Some(part) => return &self.of_rows[usize::from(part) % self.width.lanes()],
             None => return &self.crossing,
         }
         let mut rows = call.first_rows().map(hash);
@@ -53,7 +65,7 @@ impl Switchboard {
             hottest = if others > heat { (other, Some(others)) } else { (row, Some(heat)) };
         }
         let (row, _) = hottest;
-        &self.lanes[row % self.shared.width.lanes()]
+        &self.of_rows[row % self.width.lanes()]
     }
 
     /// Counts a row, and says how often it was counted.
@@ -65,6 +77,13 @@ impl Switchboard {
             self.heat.iter().for_each(|cell| cell.store(cell.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
         }
         heat
+    }
+}
+
+impl Outlet for Lanes {
+    fn send(&self, call: QueuedCall) {
+        // Where too many wait, it is forfeited.
+        let _ = self.submit(call);
     }
 }
 

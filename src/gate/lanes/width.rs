@@ -28,12 +28,17 @@ impl Width {
         Self { lanes: AtomicUsize::new(lanes), most: lanes, many: 0, few: 0, mean: AtomicUsize::new(0) }
     }
 
-    pub(crate) fn lanes(&self) -> usize {
+    /// How many lanes there may be.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    pub(super) fn lanes(&self) -> usize {
         self.lanes.load(Ordering::Relaxed)
     }
 
     /// A lane has decided so many calls at once.
-    pub(crate) fn saw(&self, calls: usize) {
+    pub(super) fn saw(&self, calls: usize) {
         let lanes = self.lanes();
         // Rounded up, so that it comes to within seven sixteenths of what does not change.
         let mean = (self.mean.load(Ordering::Relaxed) * 7 + calls * 16).div_ceil(8);

@@ -4,13 +4,13 @@
 )]
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use crate::algebra::{Ask, Pool, State, Timestamp, Verdict};
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::gate::clock::Clock;
+use crate::gate::raised::Raised;
 use crate::plan::{CheckedCall, Item, Row};
 use crate::standing::Standing;
 
@@ -29,8 +29,8 @@ pub(crate) struct Refusals {
 
 struct Rows {
     short: HashMap<Row, Short>,
-    /// When a row was raised last, by hash: what was read before counts no more.
-    raised: Box<[Option<Instant>]>,
+    /// What was read before counts no more.
+    raised: Raised,
     swept: Option<Instant>,
 }
 
@@ -67,7 +67,7 @@ impl Reading {
 
 impl Refusals {
     pub(crate) fn new(staleness: Duration, bound: usize) -> Self {
-        let rows = Rows { short: HashMap::new(), raised: vec![None; CELLS].into(), swept: None };
+        let rows = Rows { short: HashMap::new(), raised: Raised::new(CELLS), swept: None };
         Self { staleness, bound, rows: RwLock::new(rows) }
     }
 
@@ -138,7 +138,7 @@ impl Refusals {
     /// Remembers a row that refused somebody until `retry_at`.
     fn note(&self, row: &Row, state: State, reading: Reading, retry_at: Timestamp, clock: &Clock) {
         let mut rows = self.write();
-        let is_raised = rows.raised[hash(row) % CELLS].is_some_and(|at| at >= reading.asked);
+        let is_raised = rows.raised.is_since(row, reading.asked);
         let fits = match rows.short.get(row) {
             Some(Short { reading: last, .. }) => last.asked <= reading.asked,
             None => rows.has_room(self.bound, self.staleness, clock),
@@ -167,7 +167,7 @@ impl Refusals {
     pub(crate) fn forget(&self, row: &Row) {
         let mut rows = self.write();
         rows.short.remove(row);
-        rows.raised[hash(row) % CELLS] = Some(Instant::now());
+        rows.raised.note(row);
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Rows> {
@@ -252,15 +252,6 @@ const CELLS: usize = 1024;
 
 /// Between two sweeps, which take a hundredth of it, however many entries there are.
 const PAUSE_PER_ENTRY: Duration = Duration::from_micros(1);
-
-pub(crate) fn hash(row: &Row) -> usize {
-    let mut hasher = DefaultHasher::new();
-    row.hash(&mut hasher);
-    // Any bits will do, where there are fewer.
-    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
-    let hash = hasher.finish() as usize;
-    hash
-}
 
 #[cfg(test)]
 mod tests {

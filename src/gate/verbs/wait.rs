@@ -24,7 +24,7 @@ impl Gate {
         // Its timers need one.
         runtime()?;
         self.expect_open()?;
-        let Shared { waiters, settings, overrides, refusals, .. } = &*self.inner.shared;
+        let Shared { waiters, settings, overrides, memories, .. } = &*self.inner.shared;
         // A timeout beyond all times is none.
         let deadline = Instant::now().checked_add(timeout);
         let mut changes = overrides.as_ref().map(Overrides::changes);
@@ -63,9 +63,9 @@ impl Gate {
                 }
             };
             call = asked()?;
-            if let Some(refusals) = refusals.as_ref().filter(|_| is_early) {
-                // They do not know of what others have raised.
-                call.first_rows().for_each(|row| refusals.forget(row));
+            if is_early {
+                // The remembered refusals do not know what others have raised.
+                call.first_rows().for_each(|row| memories.forget_refusals(row));
             }
             let sent = Instant::now();
             let denied = match self.decide(call.clone()).await {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::gate::memory::hash;
+use crate::gate::raised::hash;
 use crate::plan::Row;
 
 /// Who gets what a concurrency limit has released. The next caller of the same process hears of it at once, and those

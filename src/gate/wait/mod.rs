@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::memory::hash;
+use super::raised::Raised;
 use crate::algebra::{Ask, Flow};
 use crate::plan::{Item, Row};
 use hand_over::HandOvers;
@@ -46,14 +46,13 @@ struct Lines {
     by_row: HashMap<Row, Line>,
     /// Callers whose cost is split: their numbers and their lines, by the other rows that share the cost.
     split: HashMap<Row, BTreeSet<(u64, Row)>>,
-    /// When a row was raised last, by hash. The answer to an earlier question may know nothing of it.
-    raised: Box<[Option<Instant>]>,
+    raised: Raised,
     is_closed: bool,
 }
 
 impl Default for Waiters {
     fn default() -> Self {
-        let raised = vec![None; CELLS].into();
+        let raised = Raised::new(CELLS);
         let lines = Lines { by_row: HashMap::new(), split: HashMap::new(), raised, is_closed: false };
         Self { lines: Mutex::new(lines), hand_overs: HandOvers::default(), arrived: AtomicU64::new(0) }
     }
@@ -100,7 +99,7 @@ impl Waiters {
 impl Lines {
     fn raise(&mut self, row: &Row, asks_at: Instant) {
         let Self { by_row, split, raised, .. } = self;
-        raised[hash(row) % CELLS] = Some(Instant::now());
+        raised.note(row);
         if let Some(line) = by_row.get_mut(row) {
             line.raise(asks_at);
         }
@@ -113,8 +112,7 @@ impl Lines {
 
     /// Whether one of the rows of a place was raised since an instant.
     fn is_raised(&self, place: &Place, since: Instant) -> bool {
-        let rows = iter::once(place.row()).chain(&place.others);
-        rows.map(|row| self.raised[hash(row) % CELLS]).any(|raised| raised.is_some_and(|at| at >= since))
+        iter::once(place.row()).chain(&place.others).any(|row| self.raised.is_since(row, since))
     }
 }
 

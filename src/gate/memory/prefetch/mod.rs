@@ -24,6 +24,7 @@ use crate::request::Request;
 use crate::text::Text;
 use crate::tokens::Tokens;
 use demand::Demand;
+pub(crate) use rounds::Outlet;
 use rounds::Rounds;
 use slice::{Paid, Slice};
 

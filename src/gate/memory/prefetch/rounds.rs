@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 use super::{Followed, Prefetch};
-use crate::gate::lanes::Switchboard;
 use crate::gate::reply::QueuedCall;
 use crate::gate::worker::Worker;
 
@@ -18,7 +17,13 @@ use crate::gate::worker::Worker;
 pub(super) struct Rounds {
     every: Duration,
     visits: Mutex<Visits>,
-    lanes: OnceLock<(Weak<Prefetch>, Weak<Switchboard>)>,
+    outlet: OnceLock<(Weak<Prefetch>, Weak<dyn Outlet>)>,
+}
+
+/// Where the gate sends calls of its own. The lanes know this memory, so it does not know them.
+pub(crate) trait Outlet: Send + Sync {
+    /// Sends a call that nobody waits for.
+    fn send(&self, call: QueuedCall);
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +46,7 @@ impl Rounds {
     pub(super) fn new(shortest: Option<Duration>) -> Self {
         // Those that are due together are given back together.
         let every = (shortest.unwrap_or_default() / 16).max(Duration::from_millis(1));
-        Self { every, visits: Mutex::default(), lanes: OnceLock::new() }
+        Self { every, visits: Mutex::default(), outlet: OnceLock::new() }
     }
 
     /// Looks at a slice of a key at an instant, or at the key.
@@ -55,9 +60,9 @@ impl Rounds {
         if visits.has_task {
             return;
         }
-        if let (Some((prefetch, lanes)), Ok(runtime)) = (self.lanes.get(), Handle::try_current()) {
+        if let (Some((prefetch, outlet)), Ok(runtime)) = (self.outlet.get(), Handle::try_current()) {
             visits.has_task = true;
-            runtime.spawn(keep(prefetch.clone(), lanes.clone(), self.every));
+            runtime.spawn(keep(prefetch.clone(), outlet.clone(), self.every));
         }
     }
 
@@ -78,10 +83,9 @@ impl Rounds {
 }
 
 impl Prefetch {
-    /// Says over which lanes it gives back.
-    pub(crate) fn send_over(self: &Arc<Self>, lanes: &Arc<Switchboard>) {
-        let lanes = (Arc::downgrade(self), Arc::downgrade(lanes));
-        self.rounds.lanes.set(lanes).expect("a gate is built once");
+    /// Says over what it gives back.
+    pub(crate) fn send_over(self: &Arc<Self>, outlet: Weak<dyn Outlet>) {
+        self.rounds.outlet.set((Arc::downgrade(self), outlet)).expect("a gate is built once");
     }
 
     /// Looks at a key: the call that gives back what lies idle, or will soon be too old.
@@ -110,7 +114,7 @@ impl Prefetch {
 }
 
 /// Gives back, and forgets, until nothing is known any more or the gate is gone.
-async fn keep(prefetch: Weak<Prefetch>, lanes: Weak<Switchboard>, every: Duration) {
+async fn keep(prefetch: Weak<Prefetch>, outlet: Weak<dyn Outlet>, every: Duration) {
     // Where its runtime ends, the next slice starts another.
     let here = prefetch.clone();
     let worker = Worker::new(move || {
@@ -121,11 +125,10 @@ async fn keep(prefetch: Weak<Prefetch>, lanes: Weak<Switchboard>, every: Duratio
     loop {
         tokio::time::sleep(every).await;
         let now = Instant::now();
-        let (Some(prefetch), Some(lanes)) = (prefetch.upgrade(), lanes.upgrade()) else { return worker.done() };
+        let (Some(prefetch), Some(outlet)) = (prefetch.upgrade(), outlet.upgrade()) else { return worker.done() };
         let Some(due) = prefetch.rounds.due(now) else { return worker.done() };
         for call in due.into_iter().filter_map(|visit| prefetch.visit(visit, now)) {
-            // Where too many wait, it is forfeited.
-            let _ = lanes.lane(&call.call).submit(call);
+            outlet.send(call);
         }
     }
 }

@@ -1,0 +1,37 @@
+#![expect(clippy::disallowed_methods, reason = "when a row was raised is told by the monotonic clock")]
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Instant;
+
+use crate::plan::Row;
+
+/// When rows were raised last: an answer to an earlier question knows nothing of it.
+///
+/// Rows are kept by their hash, so they take no room however many are raised. A row that shares a cell with another
+/// counts as raised with it.
+pub(super) struct Raised(Box<[Option<Instant>]>);
+
+impl Raised {
+    pub(super) fn new(cells: usize) -> Self {
+        Self(vec![None; cells].into())
+    }
+
+    pub(super) fn note(&mut self, row: &Row) {
+        let cell = hash(row) % self.0.len();
+        self.0[cell] = Some(Instant::now());
+    }
+
+    /// Whether a row may have been raised at an instant or later.
+    pub(super) fn is_since(&self, row: &Row, instant: Instant) -> bool {
+        self.0[hash(row) % self.0.len()].is_some_and(|at| at >= instant)
+    }
+}
+
+pub(super) fn hash(row: &Row) -> usize {
+    let mut hasher = DefaultHasher::new();
+    row.hash(&mut hasher);
+    // Any bits will do, where there are fewer.
+    #[expect(clippy::cast_possible_truncation, reason = "a hash")]
+    let hash = hasher.finish() as usize;
+    hash
+}
