@@ -1,14 +1,14 @@
 #![expect(clippy::disallowed_methods, reason = "how old a slice is, is told by the monotonic clock")]
 
+mod ages;
+mod asked;
 mod demand;
+mod keys;
 mod rounds;
 mod slice;
 
-use std::collections::hash_map::{Entry, RandomState};
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -17,13 +17,14 @@ use crate::decision::Grant;
 use crate::error::Error;
 use crate::gate::reply::{QueuedCall, Reply};
 use crate::key::Key;
-use crate::limit::{Limit, LimitKind, Storage};
+use crate::limit::{Limit, Storage};
 use crate::parts::Parts;
-use crate::plan::{Answer, Call, CheckedCall, Touch};
+use crate::plan::{Answer, Call, CheckedCall};
 use crate::request::Request;
-use crate::text::Text;
 use crate::tokens::Tokens;
-use demand::Demand;
+pub(crate) use ages::Ages;
+use asked::Asked;
+use keys::{Followed, Keys, Shard};
 pub(crate) use rounds::Outlet;
 use rounds::Rounds;
 use slice::{Paid, Slice};
@@ -40,9 +41,7 @@ use slice::{Paid, Slice};
 pub(crate) struct Prefetch {
     ages: Ages,
     parts: Parts,
-    hasher: RandomState,
-    shards: Box<[RwLock<Cell>]>,
-    keys: AtomicUsize,
+    keys: Keys,
     /// The number of the next slice.
     next_id: AtomicU64,
     /// How many connections have broken so far: after one, tables of ephemeral limits may be empty.
@@ -55,53 +54,13 @@ pub(crate) struct Prefetch {
     rounds: Rounds,
 }
 
-/// Keys by their hash. A key whose hash is another's is left to the database.
-type Cell = HashMap<u64, Followed, BuildHasherDefault<Hashed>>;
-
-/// For how long slices are spent: of each limit, and of all others.
-#[derive(Debug, Default)]
-pub(crate) struct Ages {
-    pub(crate) of_all: Duration,
-    pub(crate) by_limit: HashMap<Text, Duration>,
-}
-
-/// A key of a limit that was asked not long ago.
-#[derive(Debug)]
-struct Followed {
-    limit: Limit,
-    key: Key,
-    max_age: Duration,
-    demand: Demand,
-    slice: Option<Box<Slice>>,
-    /// Whether a slice is being charged.
-    is_pending: bool,
-    /// How often what was taken ahead was forfeited. What was charged before is forfeited when it comes.
-    forfeits: u64,
-}
-
-/// What a batch asks of a key.
-struct Asked<'c> {
-    limit: &'c Limit,
-    key: &'c Key,
-    /// What calls asked that memory can serve, and the cost of the last.
-    tokens: Tokens,
-    calls: u32,
-    cost: Tokens,
-    /// Whether one of them raises the row.
-    replenishes: bool,
-    /// Whether the limit is defined in two ways.
-    differs: bool,
-}
-
 impl Prefetch {
     pub(crate) fn new(ages: Ages, parts: Parts, closed: watch::Sender<bool>) -> Self {
         Self {
             rounds: Rounds::new(ages.shortest()),
             ages,
             parts,
-            hasher: RandomState::new(),
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            keys: AtomicUsize::new(0),
+            keys: Keys::new(),
             next_id: AtomicU64::new(1),
             breaks: AtomicU64::new(0),
             batch_took: AtomicU64::new(0),
@@ -132,15 +91,15 @@ impl Prefetch {
 
     fn take(&self, request: &Request) -> Option<Paid> {
         let asked = request.plain()?;
-        let hash = self.hash(asked.limit, asked.key);
-        let shard = self.read(hash);
+        let hash = self.keys.hash(asked.limit, asked.key);
+        let shard = self.keys.read(hash);
         let known = shard.get(&hash).filter(|known| known.limit == *asked.limit && known.key == *asked.key)?;
         known.slice.as_ref()?.take(&asked)
     }
 
     fn put_back(&self, taken: &Paid) {
-        let hash = self.hash(&taken.standing.limit, &taken.standing.key);
-        let shard = self.read(hash);
+        let hash = self.keys.hash(&taken.standing.limit, &taken.standing.key);
+        let shard = self.keys.read(hash);
         let slice = shard.get(&hash).and_then(|known| known.slice.as_ref());
         // One that is gone meanwhile has forfeited it.
         if let Some(slice) = slice.filter(|slice| slice.id == taken.id) {
@@ -150,10 +109,10 @@ impl Prefetch {
 
     /// What lies in memory for a key.
     pub(crate) fn held(&self, limit: &Limit, key: &Key) -> Tokens {
-        let hash = self.hash(limit, key);
-        let shard = self.read(hash);
+        let hash = self.keys.hash(limit, key);
+        let shard = self.keys.read(hash);
         let known = shard.get(&hash).filter(|known| known.is_of(limit, key));
-        known.and_then(|known| known.slice.as_ref()).map_or(Tokens::ZERO, |slice| slice.left())
+        known.map_or(Tokens::ZERO, Followed::held)
     }
 
     /// Whether something lies in memory for a key that a call asks.
@@ -165,13 +124,10 @@ impl Prefetch {
     /// taken ahead of them. Nothing of them is sent yet.
     pub(crate) fn accompany(self: &Arc<Self>, calls: Vec<QueuedCall>) -> Vec<QueuedCall> {
         let now = Instant::now();
-        let mut asked = BTreeMap::new();
-        for call in calls.iter().filter(|call| call.reply.has_caller()) {
-            self.count(&call.call, &mut asked);
-        }
+        let of_callers = calls.iter().filter(|call| call.reply.has_caller()).map(|call| &call.call);
         let (mut before, mut behind) = (Vec::new(), Vec::new());
-        for (hash, asked) in asked {
-            let mut shard = self.write(hash);
+        for (hash, asked) in Asked::by(of_callers, &self.ages, &self.keys) {
+            let mut shard = self.keys.write(hash);
             let Some(known) = self.know(&mut shard, hash, &asked, now) else { continue };
             if asked.differs || known.limit != *asked.limit {
                 known.forfeit(asked.limit, now);
@@ -192,63 +148,17 @@ impl Prefetch {
         before.into_iter().chain(calls).chain(behind).collect()
     }
 
-    /// Adds what a call asks.
-    fn count<'c>(&self, call: &'c CheckedCall, asked: &mut BTreeMap<u64, Asked<'c>>) {
-        let is_servable = call.touches().all(|touch| touch.pays.is_some() && self.serves(touch.limit));
-        for Touch { limit, key, pays, replenishes } in call.touches() {
-            let asked = asked.entry(self.hash(limit, key)).or_insert_with(|| Asked {
-                limit,
-                key,
-                tokens: Tokens::ZERO,
-                calls: 0,
-                cost: Tokens::ZERO,
-                replenishes: false,
-                differs: false,
-            });
-            asked.replenishes |= replenishes;
-            asked.differs |= asked.limit != limit;
-            if let Some(cost) = pays.filter(|_| is_servable) {
-                (asked.limit, asked.key, asked.cost) = (limit, key, cost);
-                asked.tokens = asked.tokens.checked_add(cost).unwrap_or(Tokens::MAX);
-                asked.calls += 1;
-            }
-        }
-    }
-
-    /// Whether slices are taken of a limit: of one row, which refills in smaller steps than its capacity. Another would
-    /// carry tokens over the edge of a window.
-    fn serves(&self, limit: &Limit) -> bool {
-        let is_bucket = match limit.kind {
-            LimitKind::TokenBucket => true,
-            LimitKind::SteppedBucket => limit.most() > limit.rate,
-            _ => false,
-        };
-        is_bucket && limit.shards == 1 && !self.ages.of(limit).is_zero()
-    }
-
-    /// What is known of a key. One that is new, and can be served, is known from now on, if there is room.
-    fn know<'s>(&self, shard: &'s mut Cell, hash: u64, asked: &Asked<'_>, now: Instant) -> Option<&'s mut Followed> {
+    /// The key that is asked. A new one that can be served is followed from now on, if there is room.
+    fn know<'s>(&self, shard: &'s mut Shard, hash: u64, asked: &Asked<'_>, now: Instant) -> Option<&'s mut Followed> {
         let (limit, key) = (asked.limit, asked.key);
-        match shard.entry(hash) {
-            Entry::Occupied(known) => Some(known.into_mut()).filter(|known| known.is_of(limit, key)),
-            Entry::Vacant(place) => {
-                let has_room = asked.calls > 0 && self.keys.load(Ordering::Relaxed) < MAX_KEYS;
-                has_room.then(|| {
-                    self.keys.fetch_add(1, Ordering::Relaxed);
-                    let max_age = self.ages.of(limit);
-                    self.rounds.look_at(now + 2 * max_age, hash, 0);
-                    place.insert(Followed {
-                        limit: limit.clone(),
-                        key: key.clone(),
-                        max_age,
-                        demand: Demand::new(now),
-                        slice: None,
-                        is_pending: false,
-                        forfeits: 0,
-                    })
-                })
-            }
+        if shard.contains_key(&hash) {
+            return shard.get_mut(&hash).filter(|known| known.is_of(limit, key));
         }
+        let max_age = self.ages.of(limit);
+        let new = (asked.calls > 0).then(|| Followed::new(limit, key, max_age, now))?;
+        let followed = self.keys.follow(shard, hash, new)?;
+        self.rounds.look_at(now + 2 * max_age, hash, 0);
+        Some(followed)
     }
 
     /// Takes a key's slice out of memory: the call that gives back what is left, if something is.
@@ -288,7 +198,7 @@ impl Prefetch {
 
     /// A charge for calls to come was answered.
     fn opened(&self, hash: u64, forfeits: u64, breaks: u64, sent: Instant, answer: Result<Answer, Error>) {
-        let mut shard = self.write(hash);
+        let mut shard = self.keys.write(hash);
         let Some(known) = shard.get_mut(&hash) else { return };
         known.is_pending = false;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
@@ -303,8 +213,8 @@ impl Prefetch {
     /// Forfeits what lies in memory for a key, and what is being charged: its row was raised, or its definition
     /// changes.
     pub(crate) fn forget(&self, limit: &Limit, key: &Key) {
-        let hash = self.hash(limit, key);
-        if let Some(known) = self.write(hash).get_mut(&hash).filter(|known| known.is_of(limit, key)) {
+        let hash = self.keys.hash(limit, key);
+        if let Some(known) = self.keys.write(hash).get_mut(&hash).filter(|known| known.is_of(limit, key)) {
             known.forfeit(limit, Instant::now());
         }
     }
@@ -332,8 +242,8 @@ impl Prefetch {
     /// Takes all slices out of memory: the calls that give back what is left of them.
     pub(crate) fn give_back_all(&self) -> Vec<QueuedCall> {
         let mut calls = Vec::new();
-        for shard in &self.shards {
-            calls.extend(write(shard).values_mut().filter_map(|known| self.detach(known)));
+        for mut shard in self.keys.shards() {
+            calls.extend(shard.values_mut().filter_map(|known| self.detach(known)));
         }
         calls
     }
@@ -351,84 +261,16 @@ impl Prefetch {
         reply.owe(Some(self.closed.subscribe()));
         Some(QueuedCall { call, reply, blocked_since: None })
     }
-
-    fn hash(&self, limit: &Limit, key: &Key) -> u64 {
-        self.hasher.hash_one((limit.name(), key.as_str()))
-    }
-
-    fn read(&self, hash: u64) -> RwLockReadGuard<'_, Cell> {
-        self.shard(hash).read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn write(&self, hash: u64) -> RwLockWriteGuard<'_, Cell> {
-        write(self.shard(hash))
-    }
-
-    fn shard(&self, hash: u64) -> &RwLock<Cell> {
-        // The bits that a map looks at first are others.
-        let place = (hash >> 40) as usize % SHARDS;
-        &self.shards[place]
-    }
 }
 
-/// What nobody has given back, nobody can any more.
+/// Nobody can give back any more what nobody has given back.
 impl Drop for Prefetch {
     fn drop(&mut self) {
-        let held = self.shards.iter().flat_map(|shard| {
-            write(shard).values().filter_map(|known| known.slice.as_ref().map(|slice| slice.left())).collect::<Vec<_>>()
-        });
-        let keys = held.filter(|held| *held > Tokens::ZERO).count();
+        let holding = |shard: &Shard| shard.values().filter(|known| known.held() > Tokens::ZERO).count();
+        let keys: usize = self.keys.shards().map(|shard| holding(&shard)).sum();
         if keys > 0 {
             tracing::warn!(keys, "a gate was dropped without being closed: what it had taken ahead is forfeited");
         }
-    }
-}
-
-impl Followed {
-    fn is_of(&self, limit: &Limit, key: &Key) -> bool {
-        self.limit.name == limit.name && self.key == *key
-    }
-
-    fn request(&self) -> Request {
-        self.limit.ask(Ok(self.key.clone()))
-    }
-
-    /// Drops what was taken ahead, also what is being charged.
-    fn forfeit(&mut self, limit: &Limit, now: Instant) {
-        self.slice = None;
-        self.forfeits += 1;
-        if self.limit != *limit {
-            (self.limit, self.demand) = (limit.clone(), Demand::new(now));
-        }
-    }
-}
-
-impl Ages {
-    fn of(&self, limit: &Limit) -> Duration {
-        self.by_limit.get(&limit.name).copied().unwrap_or(self.of_all)
-    }
-
-    /// The shortest one in which something is taken ahead, if one is.
-    pub(crate) fn shortest(&self) -> Option<Duration> {
-        self.by_limit.values().chain([&self.of_all]).filter(|age| !age.is_zero()).min().copied()
-    }
-}
-
-/// What is hashed already.
-#[derive(Default)]
-struct Hashed(u64);
-
-impl Hasher for Hashed {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only numbers are hashed")
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
     }
 }
 
@@ -441,20 +283,9 @@ fn comes_back(limit: &Limit, span: Duration) -> Tokens {
     Tokens::from_micros(i64::try_from(most).unwrap_or(i64::MAX))
 }
 
-fn write(shard: &RwLock<Cell>) -> RwLockWriteGuard<'_, Cell> {
-    // Nothing that runs under the lock leaves a shard half changed.
-    shard.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// So many that batches and calls of different keys seldom meet.
-const SHARDS: usize = 64;
-
 /// A slice holds no more than comes back in so long, or in `max_age` if that is longer: so long an accident that loses
 /// it sets its key back. Of 100 000 tokens at one a minute, a sixteenth takes four days.
 const SHORTLY: Duration = Duration::from_secs(10);
-
-/// Some tens of megabytes, with keys of the usual length. Further keys ask the database.
-const MAX_KEYS: usize = 100_000;
 
 /// A call of more limits asks the database.
 const FEW: usize = 16;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Handle;
 
-use super::{Followed, Prefetch};
+use super::Prefetch;
+use super::keys::Followed;
 use crate::gate::reply::QueuedCall;
 use crate::gate::worker::Worker;
 
@@ -90,15 +91,14 @@ impl Prefetch {
 
     /// Looks at a key: the call that gives back what lies idle, or will soon be too old.
     fn visit(&self, visit: Visit, now: Instant) -> Option<QueuedCall> {
-        let mut shard = self.write(visit.hash);
+        let mut shard = self.keys.write(visit.hash);
         let known = shard.get_mut(&visit.hash)?;
         if visit.slice == 0 {
             let end = known.demand.since() + 2 * known.max_age;
             if known.slice.is_some() || known.is_pending || now < end {
                 self.rounds.plan(Visit { at: end.max(now + known.max_age), ..visit });
             } else {
-                shard.remove(&visit.hash);
-                self.keys.fetch_sub(1, Ordering::Relaxed);
+                self.keys.forget(&mut shard, visit.hash);
             }
             return None;
         }

@@ -1,0 +1,34 @@
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::limit::{Limit, LimitKind};
+use crate::text::Text;
+
+/// For how long slices are spent: of each limit, and of all others.
+#[derive(Debug, Default)]
+pub(crate) struct Ages {
+    pub(crate) of_all: Duration,
+    pub(crate) by_limit: HashMap<Text, Duration>,
+}
+
+impl Ages {
+    pub(super) fn of(&self, limit: &Limit) -> Duration {
+        self.by_limit.get(&limit.name).copied().unwrap_or(self.of_all)
+    }
+
+    /// The shortest one in which something is taken ahead, if one is.
+    pub(crate) fn shortest(&self) -> Option<Duration> {
+        self.by_limit.values().chain([&self.of_all]).filter(|age| !age.is_zero()).min().copied()
+    }
+
+    /// Whether slices are taken of a limit: of one row, which refills in smaller steps than its capacity. Another would
+    /// carry tokens over the edge of a window.
+    pub(super) fn serve(&self, limit: &Limit) -> bool {
+        let is_bucket = match limit.kind {
+            LimitKind::TokenBucket => true,
+            LimitKind::SteppedBucket => limit.most() > limit.rate,
+            _ => false,
+        };
+        is_bucket && limit.shards == 1 && !self.of(limit).is_zero()
+    }
+}

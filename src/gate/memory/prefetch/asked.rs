@@ -1,0 +1,52 @@
+use std::collections::BTreeMap;
+
+use super::ages::Ages;
+use super::keys::Keys;
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::plan::{CheckedCall, Touch};
+use crate::tokens::Tokens;
+
+/// What a batch asks of a key.
+pub(super) struct Asked<'c> {
+    pub(super) limit: &'c Limit,
+    pub(super) key: &'c Key,
+    /// The tokens that calls ask which memory can serve, and the cost of the last.
+    pub(super) tokens: Tokens,
+    pub(super) calls: u32,
+    pub(super) cost: Tokens,
+    /// Whether one of them raises the row.
+    pub(super) replenishes: bool,
+    /// Whether the limit is defined in two ways.
+    pub(super) differs: bool,
+}
+
+impl<'c> Asked<'c> {
+    /// What calls ask of each key, by its hash.
+    pub(super) fn by(calls: impl Iterator<Item = &'c CheckedCall>, ages: &Ages, keys: &Keys) -> BTreeMap<u64, Self> {
+        let mut all = BTreeMap::new();
+        for call in calls {
+            let is_servable = call.touches().all(|touch| touch.pays.is_some() && ages.serve(touch.limit));
+            for touch in call.touches() {
+                let asked = all.entry(keys.hash(touch.limit, touch.key)).or_insert_with(|| Self::nothing(&touch));
+                asked.add(&touch, is_servable);
+            }
+        }
+        all
+    }
+
+    fn nothing(&Touch { limit, key, .. }: &Touch<'c>) -> Self {
+        let (tokens, calls, cost) = (Tokens::ZERO, 0, Tokens::ZERO);
+        Self { limit, key, tokens, calls, cost, replenishes: false, differs: false }
+    }
+
+    fn add(&mut self, &Touch { limit, key, pays, replenishes }: &Touch<'c>, is_servable: bool) {
+        self.replenishes |= replenishes;
+        self.differs |= self.limit != limit;
+        if let Some(cost) = pays.filter(|_| is_servable) {
+            (self.limit, self.key, self.cost) = (limit, key, cost);
+            self.tokens = self.tokens.checked_add(cost).unwrap_or(Tokens::MAX);
+            self.calls += 1;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+#![expect(clippy::disallowed_methods, reason = "a hash that no other process needs, by a seed that nobody can guess")]
+
+use std::collections::HashMap;
+use std::collections::hash_map::{Entry, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use super::demand::Demand;
+use super::slice::Slice;
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::request::Request;
+use crate::tokens::Tokens;
+
+/// The keys that were asked not long ago, with their slices.
+#[derive(Debug)]
+pub(super) struct Keys {
+    hasher: RandomState,
+    shards: Box<[RwLock<Shard>]>,
+    count: AtomicUsize,
+}
+
+/// Keys by their hash. A key whose hash is another's is left to the database.
+pub(super) type Shard = HashMap<u64, Followed, BuildHasherDefault<Hashed>>;
+
+/// A key of a limit that was asked not long ago.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) limit: Limit,
+    pub(super) key: Key,
+    pub(super) max_age: Duration,
+    pub(super) demand: Demand,
+    pub(super) slice: Option<Box<Slice>>,
+    /// Whether a slice is being charged.
+    pub(super) is_pending: bool,
+    /// How often what was taken ahead was forfeited. What was charged before is forfeited when it comes.
+    pub(super) forfeits: u64,
+}
+
+impl Keys {
+    pub(super) fn new() -> Self {
+        let shards = (0..SHARDS).map(|_| RwLock::default()).collect();
+        Self { hasher: RandomState::new(), shards, count: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn hash(&self, limit: &Limit, key: &Key) -> u64 {
+        self.hasher.hash_one((limit.name(), key.as_str()))
+    }
+
+    /// The shard of a hash, to read it.
+    pub(super) fn read(&self, hash: u64) -> RwLockReadGuard<'_, Shard> {
+        self.shard(hash).read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn write(&self, hash: u64) -> RwLockWriteGuard<'_, Shard> {
+        write(self.shard(hash))
+    }
+
+    fn shard(&self, hash: u64) -> &RwLock<Shard> {
+        // The bits that a map looks at first are others.
+        let place = (hash >> 40) as usize % SHARDS;
+        &self.shards[place]
+    }
+
+    /// All shards, one after another.
+    pub(super) fn shards(&self) -> impl Iterator<Item = RwLockWriteGuard<'_, Shard>> {
+        self.shards.iter().map(write)
+    }
+
+    /// Follows a key from now on, if its hash is no other's and there is room.
+    pub(super) fn follow<'s>(&self, shard: &'s mut Shard, hash: u64, key: Followed) -> Option<&'s mut Followed> {
+        let Entry::Vacant(place) = shard.entry(hash) else { return None };
+        let has_room = self.count.load(Ordering::Relaxed) < MAX_KEYS;
+        has_room.then(|| {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            place.insert(key)
+        })
+    }
+
+    pub(super) fn forget(&self, shard: &mut Shard, hash: u64) {
+        if shard.remove(&hash).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Followed {
+    pub(super) fn new(limit: &Limit, key: &Key, max_age: Duration, now: Instant) -> Self {
+        let (limit, key, demand) = (limit.clone(), key.clone(), Demand::new(now));
+        Self { limit, key, max_age, demand, slice: None, is_pending: false, forfeits: 0 }
+    }
+
+    pub(super) fn is_of(&self, limit: &Limit, key: &Key) -> bool {
+        self.limit.name == limit.name && self.key == *key
+    }
+
+    pub(super) fn request(&self) -> Request {
+        self.limit.ask(Ok(self.key.clone()))
+    }
+
+    /// The tokens that can be spent of its slice.
+    pub(super) fn held(&self) -> Tokens {
+        self.slice.as_ref().map_or(Tokens::ZERO, |slice| slice.left())
+    }
+
+    /// Drops what was taken ahead, also what is being charged.
+    pub(super) fn forfeit(&mut self, limit: &Limit, now: Instant) {
+        self.slice = None;
+        self.forfeits += 1;
+        if self.limit != *limit {
+            (self.limit, self.demand) = (limit.clone(), Demand::new(now));
+        }
+    }
+}
+
+/// A number that is a hash already.
+#[derive(Default)]
+pub(super) struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only numbers are hashed")
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+fn write(shard: &RwLock<Shard>) -> RwLockWriteGuard<'_, Shard> {
+    // Nothing that runs under the lock leaves a shard half changed.
+    shard.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// So many that batches and calls of different keys seldom meet.
+const SHARDS: usize = 64;
+
+/// Some tens of megabytes, with keys of the usual length. Further keys ask the database.
+const MAX_KEYS: usize = 100_000;
