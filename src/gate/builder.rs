@@ -110,34 +110,34 @@ impl GateBuilder {
         self
     }
 
-    /// Charges tokens in advance for keys that are asked often: their calls are granted from this process's memory, in
-    /// microseconds and with [`Source::Prefetched`](crate::Source::Prefetched), within `max_age` of the instant of the
-    /// charge. Off (zero) unless said, else from 10 ms to an hour: what is beyond counts as the bound.
+    /// Charges tokens in advance for keys with many calls. This process's memory grants their calls in microseconds,
+    /// with [`Source::Prefetched`](crate::Source::Prefetched), within `max_age` of the instant of the charge. Off
+    /// (zero) by default, else from 10 ms to an hour: what is beyond counts as the bound.
     ///
-    /// It pays for a key that is asked three times or more within `max_age`: of three calls six tenths are granted from
-    /// memory, of ten calls nine tenths. Of a key that is at its limit hardly any are: nothing is there to take. At
-    /// most a sixteenth of what is there is taken, seven tenths of what is expected, and what the limit's rate brings
-    /// back in ten seconds, or in `max_age` if that is longer. So of a slow limit nothing is taken: of 100 000 tokens
-    /// at one a minute a single slice could take days to come back. What is not spent is given back in time, less what
-    /// has come back to the key meanwhile. The gate writes fewer than 1.5 times per key and `max_age`, and more often
-    /// where slices are used up sooner.
+    /// It pays for a key with three calls or more within `max_age`: memory grants six tenths of three calls, and nine
+    /// tenths of ten. It grants hardly any call of a key that is at its limit: nothing is there to take. The gate takes
+    /// at most a sixteenth of the tokens that are there, and seven tenths of those that it expects to spend. It takes
+    /// no more than the limit's rate brings back in ten seconds, or in `max_age` if that is longer. So it takes nothing
+    /// of a slow limit: of 100 000 tokens at one a minute a single slice could take days to come back. It gives the
+    /// rest back in time, less the tokens that have come back to the key meanwhile. It writes fewer than 1.5 times per
+    /// key and `max_age`, and more often where slices are used up sooner.
     ///
     /// # What is promised
     ///
     /// The bound of each limit holds for what was spent, dated at [`Grant::decided_at`](crate::Grant::decided_at). By
     /// the instants of the answers a span counts as longer by `max_age`. A crash or a lost answer costs each key one
-    /// slice at most, which comes back within ten seconds or `max_age`. While it lies there, other processes may be
-    /// refused, and be told to wait for too long, by what lies there divided by the rate. A [`reset`](Gate::reset) or a
-    /// credit of this gate counts at once, one that is made elsewhere within `max_age`. The guide *guarantees* says
-    /// what else can add, and how much.
+    /// slice at most, which comes back within ten seconds or `max_age`. While it lies there, it may refuse other
+    /// processes. The wait that they hear may be too long by the tokens that lie there divided by the rate. A
+    /// [`reset`](Gate::reset) or a credit of this gate counts at once, one that is made elsewhere within `max_age`. The
+    /// guide *guarantees* says what else can add, and how much.
     ///
     /// # What is served
     ///
-    /// [`consume`](Gate::consume), [`wait`](Gate::wait) and what is built on them, of token buckets, and of stepped
-    /// buckets whose capacity is above their rate, in one row. Everything else asks the database: calls with other
-    /// kinds of limits, with an id, a lapse, a part, a named period, a shadow or tokens that stay behind, and those for
-    /// more than lies in memory. Such a call first gives back what lies in memory for its keys, in the same batch. A
-    /// key that mostly gets such calls gains nothing.
+    /// Memory serves [`consume`](Gate::consume), [`wait`](Gate::wait) and the verbs that are built on them. It serves
+    /// token buckets, and stepped buckets whose capacity is above their rate, in one row. Everything else asks the
+    /// database: calls with other kinds of limits, and calls for more than lies in memory. So does a call with an id, a
+    /// lapse, a part, a named period, a shadow, or tokens that stay behind. Such a call first gives back what lies in
+    /// memory for its keys, in the same batch. A key that mostly gets such calls gains nothing.
     ///
     /// Close such a gate before the process ends ([`Gate::close`]): one that is dropped leaves what it holds charged.
     pub fn prefetch(mut self, max_age: Duration) -> Self {
@@ -160,14 +160,14 @@ impl GateBuilder {
         self
     }
 
-    /// Goes by overrides, as [`Limiter::overrides`](crate::Limiter::overrides). What is denied is
-    /// denied while the database is away, too, whatever the failure policy.
+    /// Goes by overrides, as [`Limiter::overrides`](crate::Limiter::overrides). A gate denies what an override denies
+    /// while the database is away, too, whatever the failure policy.
     pub fn overrides(mut self, overrides: &Overrides) -> Self {
         self.overrides = Some(overrides.clone());
         self
     }
 
-    /// What to answer during an outage of the database; by default the error.
+    /// The answer during an outage of the database; by default the error.
     pub fn on_failure(mut self, policy: OnFailure) -> Self {
         self.on_failure = policy;
         self
@@ -176,7 +176,7 @@ impl GateBuilder {
     /// How long to wait for a row that somebody else's transaction has locked; a second by default, in whole
     /// milliseconds, rounded up. Then the callers that wait for it get [`Error::Locked`](crate::Error::Locked).
     ///
-    /// Calls of other rows go on meanwhile. Those that wait take one more connection, and none of them locks a row.
+    /// Calls of other rows go on meanwhile. The waiting calls take one more connection, and none of them locks a row.
     pub fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.settings.lock_timeout = timeout;
         self
@@ -185,9 +185,9 @@ impl GateBuilder {
     /// How long a statement may take; five seconds by default, at least a millisecond. Both sides watch it.
     ///
     /// If the server is silent for so long, the gate asks it over a second connection. If the server is not at work on
-    /// the statement, the first connection is cut off, as by a router that forgot it: the gate leaves that connection,
-    /// and closes those that lie idle in the pool. If the server is at work, the gate waits for it for up to a minute,
-    /// and the callers get the error meanwhile. If it does not answer there either, the outage is known
+    /// the statement, the first connection is cut off, as by a router that forgot it. Then the gate leaves that
+    /// connection, and closes those that lie idle in the pool. If the server is at work, the gate waits for it for up
+    /// to a minute, and the callers get the error meanwhile. If it does not answer there either, the outage is known
     /// ([`OnFailure`]).
     pub fn statement_timeout(mut self, timeout: Duration) -> Self {
         self.settings.statement_timeout = timeout.max(Duration::from_millis(1));
@@ -197,10 +197,10 @@ impl GateBuilder {
     /// How long to wait for a connection; five seconds by default, and never longer than the pool itself says.
     ///
     /// If the server is away, the first callers wait so long, because sqlx tries to connect until then. If the server
-    /// does not even refuse, they wait up to half as long again: the gate tries a connection beside the pool, because a
-    /// pool in full use is another error, [`Error::PoolExhausted`](crate::Error::PoolExhausted). Then the outage is
-    /// known, and nobody waits ([`OnFailure`]). With another policy than [`OnFailure::Closed`] a fraction of a second
-    /// may suit better.
+    /// does not even refuse, they wait up to half as long again: the gate tries a connection beside the pool. A pool in
+    /// full use is another error, [`Error::PoolExhausted`](crate::Error::PoolExhausted). Then the outage is known, and
+    /// nobody waits ([`OnFailure`]). With another policy than [`OnFailure::Closed`] a fraction of a second may suit
+    /// better.
     ///
     /// The pool asks an idle connection whether it is alive before it hands it out. If there is no answer within a
     /// second, or a quarter of this time, and a connection beside the pool works, the gate closes the idle ones, and

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 
 use crate::algebra::Timestamp;
 
-/// Who says what time it is.
+/// The clock that a gate goes by.
 #[derive(Clone)]
 pub(super) enum Clock {
     Database,

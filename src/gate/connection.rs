@@ -170,7 +170,7 @@ async fn connect(shared: &Shared, patience: Duration) -> Result<PgConnection, sq
     timeout(patience, options.connect()).await.unwrap_or_else(|_| Err(timed_out()))
 }
 
-/// Returns once it is clear that the connection of a statement, silent since this instant, is cut off: the server
+/// Returns once it is clear that the connection of a statement, silent since this instant, is cut off. Then the server
 /// answers over a connection beside the pool, and is not at work on such a statement. Asks again once an outage is
 /// over. Else it never returns.
 pub(super) async fn cut_off(shared: &Shared, silent_since: Instant) {

@@ -20,11 +20,11 @@ pub(super) struct Reply {
     limit: Text,
     /// Whether the call may have been carried out.
     begun: bool,
-    /// Whoever closes the gate waits until this is dropped, once the answer is given.
+    /// Closing the gate waits until this is dropped, once the answer is given.
     owing: Option<watch::Receiver<bool>>,
 }
 
-/// Who is answered.
+/// The receiver of the answer.
 enum To {
     Caller(oneshot::Sender<Result<Answer, Error>>),
     /// The gate itself.
@@ -43,7 +43,7 @@ impl Reply {
         Self { to: Some(To::Gate(Box::new(then))), limit, begun: false, owing: None }
     }
 
-    /// Whoever closes the gate waits for the answer.
+    /// Closing the gate waits for the answer.
     pub(super) fn owe(&mut self, owing: Option<watch::Receiver<bool>>) {
         self.owing = owing;
     }

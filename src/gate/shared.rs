@@ -14,7 +14,7 @@ use crate::plan::Row;
 use crate::store::overrides::Overrides;
 use crate::store::{Backend, Store};
 
-/// What all lanes of a gate work with.
+/// The parts of a gate that all its lanes work with.
 pub(super) struct Shared {
     pub(super) pool: PgPool,
     pub(super) settings: Settings,
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) waiters: Waiters,
     /// Whether the tables were seen to have the parts that the settings say.
     pub(super) has_parts: AtomicBool,
-    /// Whether the gate is closed. Whatever the gate still owes listens until it is done: the tasks of leases and of
+    /// Whether the gate is closed. Each debt of the gate listens until it is paid: the tasks of leases, those of
     /// streams that are being settled, and calls that take ahead or give back. No future listens that a caller polls.
     pub(super) closed: watch::Sender<bool>,
 }

@@ -11,7 +11,7 @@ use crate::key::Key;
 pub struct Refused {
     /// The limit that refused.
     pub limit: Cow<'static, str>,
-    /// Whom it refused.
+    /// The key that was refused.
     pub key: Key,
     /// How often, at most.
     pub times: u64,

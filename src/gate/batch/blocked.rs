@@ -83,7 +83,7 @@ impl Blocked {
     }
 
     /// The calls of the next group, and how long to wait for their rows; `None`, and there is no worker any longer, if
-    /// there are none. Those whose patience has ended are told.
+    /// there are none. Callers whose patience has ended get the error.
     fn take(&self) -> Option<(Vec<QueuedCall>, Duration)> {
         let (settings, mut turns) = (&self.shared.settings, self.turns());
         while let Some(place) = turns.next() {

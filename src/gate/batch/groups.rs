@@ -13,11 +13,11 @@ pub(super) struct Groups {
     of_row: Vec<usize>,
     /// The group of each call.
     of_call: Vec<usize>,
-    /// What became of each group.
+    /// The fate of each group.
     outcomes: Vec<Written>,
 }
 
-/// What became of what was to be written.
+/// The fate of the changes of a group.
 #[derive(Clone, Debug)]
 pub(super) enum Written {
     /// It is written, or there was nothing to write.
@@ -55,7 +55,7 @@ impl Groups {
         }
     }
 
-    /// Loses the groups of settlements that fail: nobody is told so by a look without a lock.
+    /// Loses the groups of settlements that fail: a look without a lock proves no such failure.
     pub(super) fn lose_errors(&mut self, plan: &Plan, answers: &[Result<Answer, Error>]) {
         for (call, _) in answers.iter().enumerate().filter(|(_, answer)| answer.is_err()) {
             if plan.call(call).settles() {

@@ -39,7 +39,7 @@ pub(super) struct Batch {
     silent_since: Option<Instant>,
 }
 
-/// What a batch leaves of its connection.
+/// The connection after a batch.
 pub(super) enum Left {
     /// It is as good as before.
     Sound(Connection),
@@ -361,7 +361,7 @@ impl Batch {
         (0..self.callers.len()).collect()
     }
 
-    /// Answers a call. Before its caller goes on, whoever waits for what it has raised hears of it.
+    /// Answers a call. Before its caller goes on, the waiters for the rows that it has raised hear of it.
     fn answer(&mut self, shared: &Shared, call: usize, answer: Result<Answer, Error>) {
         if let Some(reply) = self.callers[call].reply.take() {
             if matches!(answer, Ok(_) | Err(Error::OutcomeUnknown { .. })) {

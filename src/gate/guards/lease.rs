@@ -12,18 +12,17 @@ use crate::error::{Error, chain};
 use crate::gate::Gate;
 use crate::receipt::{Charge, Receipt};
 
-/// What a [concurrency limit](crate::Limit::concurrency) has granted, for as long as this lives. Made by
-/// [`Gate::acquire`].
+/// A grant of a [concurrency limit](crate::Limit::concurrency), for as long as this lives. Made by [`Gate::acquire`].
 ///
 /// A task in the background renews it after a third of the limit's lease, and tries again until its end. Dropped, it is
 /// released, if the runtime still runs; else it lapses. Leases that are due together are renewed by one statement.
 ///
 /// # When it is lost
 ///
-/// A lease that could not be renewed for its whole length, or that a crash has emptied from the table of ephemeral
-/// limits, is over: others may have been granted what it held. [`lapsed`](Self::lapsed) returns then, a hundredth of
-/// the lease before the database lets it go, and when the gate is [closed](Gate::close). Race it against the work. What
-/// is written after that, somebody else may be writing at the same time: a lease is no lock on data.
+/// A lease is over if it could not be renewed for its whole length, or if a crash has emptied the table of ephemeral
+/// limits. Then others may hold its tokens. [`lapsed`](Self::lapsed) returns then, a hundredth of the lease before the
+/// database lets it go, and when the gate is [closed](Gate::close). Race it against the work. After that, somebody else
+/// may be writing the same data at the same time: a lease is no lock on data.
 ///
 /// # Example
 ///
@@ -62,7 +61,7 @@ struct Keeper {
     kept: oneshot::Sender<()>,
 }
 
-/// What a lease is as long as it is renewed.
+/// A lease as it was renewed last.
 #[derive(Clone, Debug)]
 struct Held {
     receipt: Receipt,
@@ -89,7 +88,7 @@ impl Lease {
         Self { grant, keeper }
     }
 
-    /// What was granted, as it was then.
+    /// The grant, as it was then.
     #[must_use]
     pub fn grant(&self) -> &Grant {
         &self.grant

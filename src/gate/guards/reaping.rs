@@ -34,8 +34,8 @@ impl Reaping {
     }
 }
 
-/// Looks until the last call has lapsed and nothing is left, or the gate is gone, or its pool is closed. Whoever waits
-/// for what is given back hears of it.
+/// Looks until the last call has lapsed and nothing is left, or the gate is gone, or its pool is closed. Callers that
+/// wait for the tokens hear of it.
 async fn reap(mut reaper: Reaper, shared: Weak<Shared>, until: Weak<Mutex<Option<Instant>>>) {
     // Where its runtime ends, the next call starts another.
     let here = until.clone();

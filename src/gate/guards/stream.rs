@@ -12,19 +12,19 @@ use crate::gate::Gate;
 use crate::receipt::Receipt;
 use crate::tokens::{Tokens, TokensError};
 
-/// A call whose cost is known only when it has ended: an estimate was charged, what is used is counted, and the call is
-/// settled at that. Made by [`Gate::stream`].
+/// A call whose cost is known only when it has ended: an estimate was charged, the stream counts the use, and settles
+/// the call at it. Made by [`Gate::stream`].
 ///
 /// Dropped, it is settled in the background at what was counted, if the runtime still runs. So a client that goes away
 /// in the middle of its answer pays for what it got.
 ///
 /// # Crashes and lost answers
 ///
-/// A call that is stored, because it [lapses](crate::Request::lapses_after), is
-/// [tracked](crate::Request::tracked_for) or has an [id](crate::Request::once), is settled exactly once: where no
-/// answer comes, the settlement is asked again, until the call lapses. If this process dies, it lapses, less what was
-/// [reported](Self::report). Any other call needs no row of its own, and is settled at most once: where no answer
-/// comes, nobody asks again, and an event at level `warn` says so. If this process dies, its estimate stays charged.
+/// A stored call is settled exactly once: it [lapses](crate::Request::lapses_after), is
+/// [tracked](crate::Request::tracked_for) or has an [id](crate::Request::once). Where no answer comes, the stream
+/// settles again, until the call lapses. If this process dies, it lapses, less what was [reported](Self::report). Any
+/// other call needs no row of its own, and is settled at most once: where no answer comes, nobody asks again, and an
+/// event at level `warn` says so. If this process dies, its estimate stays charged.
 ///
 /// # Example
 ///
@@ -60,7 +60,7 @@ impl Stream {
         Self { grant, used: AtomicI64::new(0), open }
     }
 
-    /// What was granted, as it was then.
+    /// The grant, as it was then.
     #[must_use]
     pub fn grant(&self) -> &Grant {
         &self.grant
@@ -83,7 +83,7 @@ impl Stream {
         let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// What was counted so far.
+    /// The tokens that were counted so far.
     #[must_use]
     pub fn used(&self) -> Tokens {
         Tokens::from_micros(self.used.load(Ordering::Relaxed))
@@ -131,7 +131,7 @@ impl Stream {
         let (gate, runtime) = self.open.take()?;
         let (receipt, used) = (std::mem::take(&mut self.grant.receipt), self.used());
         let patience = receipt.lapses_at().map_or(GIVE_UP, |lapses_at| span(self.grant.observed_at, lapses_at));
-        // Whoever closes the gate waits for whoever listens. After that nobody waits.
+        // Closing the gate waits for those who listen. After that nobody waits.
         let closed = gate.inner.shared.owing();
         Some(runtime.spawn(async move { settle(&gate, &receipt, used, patience, closed).await }))
     }

@@ -83,7 +83,7 @@ impl Lane {
         limit
     }
 
-    /// The next calls that are decided together. Those that have waited for too long, and still have to, are told so.
+    /// The next calls that are decided together. Calls that have waited for too long, and still have to, get the error.
     fn next_batch(&self) -> Batch {
         let settings = &self.shared.settings;
         let mut queue = self.queue();
@@ -157,8 +157,8 @@ impl Lane {
     }
 
     /// Waits for a server that did not answer in time. A closed connection would leave the server at work, and the next
-    /// connection would wait as well: a table that is locked for an hour would use up all connections. Whoever comes
-    /// meanwhile gets the error. Only a connection that is cut off is left at once.
+    /// connection would wait as well: a table that is locked for an hour would use up all connections. Callers that
+    /// come meanwhile get the error. Only a connection that is cut off is left at once.
     async fn wait_out(&self, mut connection: Connection, since: Instant, error: &Error) -> Option<Connection> {
         let patience = self.shared.settings.statement_timeout.min(GIVE_UP);
         let until = Instant::now() + GIVE_UP;
@@ -192,8 +192,8 @@ async fn work(lane: Arc<Lane>, worker: Worker<impl FnMut()>) {
     while let Some(limit) = lane.next_limit() {
         let decided = pin!(lane.decide(idle.take(), &limit));
         idle = lane.unless_silent(decided).await;
-        // Those who were answered get their turn before the next batch: if they ask again, they are in it. Once is
-        // not enough: another thread of the runtime may have taken some of them over.
+        // Callers with an answer get their turn before the next batch: if they ask again, they are in it. Once is not
+        // enough: another thread of the runtime may have taken some of them over.
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
     }

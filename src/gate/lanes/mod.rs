@@ -30,7 +30,8 @@ pub(super) struct Lanes {
     of_rows: Vec<Arc<Lane>>,
     /// For calls over several parts.
     crossing: Arc<Lane>,
-    /// How often rows were asked in calls of several, by their hash. Roughly: hashes collide, and updates may be lost.
+    /// How often calls of several rows have asked rows, by their hash. Roughly: hashes collide, and updates may be
+    /// lost.
     heat: Vec<AtomicU32>,
 }
 
@@ -73,7 +74,7 @@ impl Lanes {
         let cell = &self.heat[row % CELLS];
         let heat = cell.fetch_add(1, Ordering::Relaxed);
         if heat >= COOL_AT {
-            // What was hot yesterday should not be so for ever.
+            // A row that was hot yesterday should not be so for ever.
             self.heat.iter().for_each(|cell| cell.store(cell.load(Ordering::Relaxed) / 2, Ordering::Relaxed));
         }
         heat

@@ -58,8 +58,8 @@ impl Width {
     }
 }
 
-/// In a batch of so many calls each is so cheap that another lane, which works while the first waits, helps more than a
-/// larger batch. That holds for durable limits too, with slow disks and fast ones.
+/// A batch of so many calls makes each of them cheap. Another lane, which works while the first waits, helps more than
+/// a larger batch. That holds for durable limits too, with slow disks and fast ones.
 const MANY: usize = 36;
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::tokens::Tokens;
 pub(super) use prefetch::{Ages, Outlet, Prefetch};
 pub(super) use refusals::{Reading, Refusals};
 
-/// What a gate knows of rows without the database: which were too low for a caller, and what it has taken ahead.
+/// The memories of a gate: of rows that were too low for a caller, and of tokens that it has taken ahead.
 ///
 /// A batch tells both of what it reads and writes, so that neither remembers a row that was raised.
 pub(super) struct Memories {

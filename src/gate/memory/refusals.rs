@@ -29,7 +29,7 @@ pub(crate) struct Refusals {
 
 struct Rows {
     short: HashMap<Row, Short>,
-    /// What was read before counts no more.
+    /// An earlier reading counts no more.
     raised: Raised,
     swept: Option<Instant>,
 }
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn it_refuses_only_what_is_refused_at_the_latest_instant_that_it_may_be() {
         let refusals = Refusals::new(HOUR, 10);
-        // The token is there a second after the clock was read, which may have been when it was asked.
+        // The token is there a second after the clock was read, perhaps just after the question.
         note(&refusals, holds(0), reading(2 * SECOND, Duration::ZERO));
         assert!(!refuses(&refusals));
         let refusals = Refusals::new(HOUR, 10);

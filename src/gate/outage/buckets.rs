@@ -18,7 +18,7 @@ impl LocalBuckets {
         Self { bound, rows: HashMap::new(), by_full_at: BTreeSet::new() }
     }
 
-    /// What each row holds; `None` for a full one.
+    /// The state of each row; `None` for a full one.
     pub(super) fn states(&self, rows: &[Row]) -> Vec<Option<State>> {
         rows.iter().map(|row| self.rows.get(row).cloned()).collect()
     }

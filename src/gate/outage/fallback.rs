@@ -13,7 +13,7 @@ use crate::receipt::Receipt;
 use crate::standing::{Each, Standings};
 use crate::tokens::Tokens;
 
-/// What a gate answers to `consume`, `check`, `wait`, `acquire` and their variants during an outage of the database. A
+/// The answer of a gate to `consume`, `check`, `wait`, `acquire` and their variants during an outage of the database. A
 /// [`Lease`](crate::Lease) that is granted so holds nothing.
 ///
 /// An outage is one of these:
@@ -80,7 +80,7 @@ impl Fallback {
         Self { policy, buckets: Mutex::new(LocalBuckets::new(MAX_BUCKETS)), started }
     }
 
-    /// What to keep of a call, to answer it if need be.
+    /// The call to keep, to answer it if need be.
     pub(crate) fn keep(&self, call: &CheckedCall) -> Option<CheckedCall> {
         (self.policy != OnFailure::Closed).then(|| call.clone())
     }

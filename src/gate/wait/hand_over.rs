@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use crate::gate::raised::hash;
 use crate::plan::Row;
 
-/// Who gets what a concurrency limit has released. The next caller of the same process hears of it at once, and those
-/// of other processes can only ask. So now and then a release is left to them for a while, by whoever waits here or
-/// comes.
+/// The tokens that a concurrency limit has released, and who gets them. The next caller of the same process hears of it
+/// at once, and those of other processes can only ask. So now and then a release is left to them for a while, by
+/// whoever waits here or comes.
 #[derive(Default)]
 pub(super) struct HandOvers {
     /// By the row's hash: rows that share one count together, which does no harm.
@@ -46,8 +46,8 @@ impl HandOvers {
     }
 }
 
-/// How long to wait for a release before asking once more, where the row has not changed for so long. Who asks thus
-/// often enough meets what others leave for as long. At random, so that they spread.
+/// How long to wait for a release before asking once more, where the row has not changed for so long. A caller that
+/// asks so often meets a release that others leave to it for as long. At random, so that they spread.
 pub(super) fn pause(unchanged: Duration) -> Duration {
     (unchanged / 4).clamp(FIRST_PAUSE, LAST_PAUSE).mul_f64(0.5 + fastrand::f64() / 2.0)
 }

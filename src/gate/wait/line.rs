@@ -21,14 +21,14 @@ pub(super) struct Line {
     expected: Expected,
     /// By their numbers.
     callers: BTreeMap<u64, Arc<Notify>>,
-    /// What the last refusal said, and when the row was first seen so.
+    /// The balance and the instant of the last refusal, and when a caller first heard them.
     told: (Tokens, Option<DateTime<Utc>>),
     changed: Instant,
     /// How many have a place, with those who are asking.
     pub(super) places: usize,
 }
 
-/// What the row holds, as far as is known, when those who are asking have their tokens.
+/// The row, as far as is known, when the callers that are asking have their tokens.
 struct Expected {
     state: State,
     /// The balance that was missing last, and the instant at which it will be granted, until somebody takes tokens.
@@ -36,7 +36,7 @@ struct Expected {
     /// Whether the instants of other costs follow from the state. Where holds lapse or are in the way they do not, so
     /// those who want less ask.
     is_known: bool,
-    /// What time it was by the database's clock at an instant of ours.
+    /// The database's time at an instant of ours.
     read: (Timestamp, Instant),
     /// When the first one asks, whatever the row is known to hold.
     asks_at: Option<Instant>,
@@ -144,7 +144,7 @@ impl Line {
 }
 
 impl Expected {
-    /// What a refusal tells of the row. A caller that waits for a release asks again after the pause.
+    /// The row, as far as a refusal tells. A caller that waits for a release asks again after the pause.
     fn after(item: &Item<Ask>, denied: &Denied, pause: Duration) -> Self {
         let now = Timestamp::from(denied.decided_at);
         let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);

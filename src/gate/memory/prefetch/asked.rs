@@ -7,7 +7,7 @@ use crate::limit::Limit;
 use crate::plan::{CheckedCall, Touch};
 use crate::tokens::Tokens;
 
-/// What a batch asks of a key.
+/// The demand of a batch for a key.
 pub(super) struct Asked<'c> {
     pub(super) limit: &'c Limit,
     pub(super) key: &'c Key,
@@ -22,7 +22,7 @@ pub(super) struct Asked<'c> {
 }
 
 impl<'c> Asked<'c> {
-    /// What calls ask of each key, by its hash.
+    /// The demand of calls for each key, by its hash.
     pub(super) fn by(calls: impl Iterator<Item = &'c CheckedCall>, ages: &Ages, keys: &Keys) -> BTreeMap<u64, Self> {
         let mut all = BTreeMap::new();
         for call in calls {

@@ -2,14 +2,14 @@ use std::time::{Duration, Instant};
 
 use crate::tokens::Tokens;
 
-/// How much of a key is asked, and so how much of it to take ahead.
+/// How many tokens calls ask of a key, and so how many to take ahead.
 #[derive(Debug)]
 pub(super) struct Demand {
-    /// What was asked since the last charge, and in how many calls.
+    /// The micro-tokens of calls since the last charge, and the number of these calls.
     asked: i64,
     calls: u32,
     since: Instant,
-    /// What is asked in a `max_age`: the mean of the last span and of those before.
+    /// The micro-tokens that calls ask in a `max_age`: the mean of the last span and of those before.
     mean: i64,
     /// The size of the last slices: it falls by halves.
     size: i64,
@@ -32,9 +32,9 @@ impl Demand {
 
     /// How many tokens to take, `most` at most, for calls of such a cost that come within `max_age`. Counts anew.
     ///
-    /// It is 0.7 of what is expected: a slice that is used up just before its time forfeits nothing. A key that was
-    /// asked once within `max_age` expects nothing, and what is expected grows from slice to slice: the first calls of
-    /// a key come in a moment, and say little.
+    /// It is 0.7 of what is expected: a slice that is used up just before its time forfeits nothing. A key with one
+    /// call within `max_age` expects nothing. The expectation grows from slice to slice: the first calls of a key come
+    /// in a moment, and say little.
     pub(super) fn next(&mut self, cost: Tokens, most: Tokens, max_age: Duration, now: Instant) -> Tokens {
         let elapsed = now.saturating_duration_since(self.since);
         let (elapsed_micros, max_age_micros) = (elapsed.as_micros().max(1), max_age.as_micros());
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::SECOND;
 
-    /// The sizes of slices for a key that is asked so often a second. Each slice gets all that it asks for.
+    /// The sizes of slices for a key with so many calls a second. Each slice gets all that it asks for.
     fn slices(per_second: u32, max_age: Duration, rounds: usize) -> Vec<(Instant, Tokens)> {
         #[expect(clippy::disallowed_methods, reason = "an instant to count from")]
         let mut now = Instant::now();

@@ -14,7 +14,7 @@ use crate::limit::Limit;
 use crate::request::Request;
 use crate::tokens::Tokens;
 
-/// The keys that were asked not long ago, with their slices.
+/// The keys of the calls of late, with their slices.
 #[derive(Debug)]
 pub(super) struct Keys {
     hasher: RandomState,
@@ -25,7 +25,7 @@ pub(super) struct Keys {
 /// Keys by their hash. A key whose hash is another's is left to the database.
 pub(super) type Shard = HashMap<u64, Followed, BuildHasherDefault<Hashed>>;
 
-/// A key of a limit that was asked not long ago.
+/// A key of a limit that calls have asked of late.
 #[derive(Debug)]
 pub(super) struct Followed {
     pub(super) limit: Limit,
@@ -35,7 +35,7 @@ pub(super) struct Followed {
     pub(super) slice: Option<Box<Slice>>,
     /// Whether a slice is being charged.
     pub(super) is_pending: bool,
-    /// How often what was taken ahead was forfeited. What was charged before is forfeited when it comes.
+    /// How often its slice was forfeited. A charge from before that is forfeited when its answer comes.
     pub(super) forfeits: u64,
 }
 

@@ -29,12 +29,13 @@ pub(crate) use rounds::Outlet;
 use rounds::Rounds;
 use slice::{Paid, Slice};
 
-/// Tokens taken ahead: of keys that are asked often, what calls to come will spend lies in this process's memory.
+/// Tokens taken ahead: this process's memory holds those that calls to come will spend, of keys with many calls.
 ///
 /// A batch that asks for such a key charges a **slice** for calls to come, as one more call of the batch. Its calls are
-/// granted from memory while it lasts. What is not spent is given back, less what time has brought back, by a later
-/// batch that asks for the key, or by one of its own. A slice leaves this table before its rest is sent, so it is given
-/// back once at most; whatever goes wrong then, the rest is forfeited, and nobody is granted too much.
+/// granted from memory while it lasts. A later batch that asks for the key gives back the rest, less the tokens that
+/// time has brought back; if no batch comes, a batch of its own does. A slice leaves this table before its rest is
+/// sent, so it is given back once at most; whatever goes wrong then, the rest is forfeited, and nobody is granted too
+/// much.
 ///
 /// A call takes a read lock of one of many shards, and swaps one number. Only batches take a write lock.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub(crate) struct Prefetch {
     next_id: AtomicU64,
     /// How many connections have broken so far: after one, tables of ephemeral limits may be empty.
     breaks: AtomicU64,
-    /// How long the last batch took, in microseconds, and whether somebody was told that it is too long.
+    /// How long the last batch took, in microseconds, and whether an event has said that it is too long.
     batch_took: AtomicU64,
     said_slow: AtomicBool,
     /// Whether the gate is closed. Each call of its own listens until it is answered.
@@ -107,7 +108,7 @@ impl Prefetch {
         }
     }
 
-    /// What lies in memory for a key.
+    /// The tokens that lie in memory for a key.
     pub(crate) fn held(&self, limit: &Limit, key: &Key) -> Tokens {
         let hash = self.keys.hash(limit, key);
         let shard = self.keys.read(hash);
@@ -148,7 +149,7 @@ impl Prefetch {
         before.into_iter().chain(calls).chain(behind).collect()
     }
 
-    /// The key that is asked. A new one that can be served is followed from now on, if there is room.
+    /// The key that a batch asks. A new one that can be served is followed from now on, if there is room.
     fn know<'s>(&self, shard: &'s mut Shard, hash: u64, asked: &Asked<'_>, now: Instant) -> Option<&'s mut Followed> {
         let (limit, key) = (asked.limit, asked.key);
         if shard.contains_key(&hash) {
@@ -210,8 +211,7 @@ impl Prefetch {
         }
     }
 
-    /// Forfeits what lies in memory for a key, and what is being charged: its row was raised, or its definition
-    /// changes.
+    /// Forfeits the slice of a key, also one that is being charged: its row was raised, or its definition changes.
     pub(crate) fn forget(&self, limit: &Limit, key: &Key) {
         let hash = self.keys.hash(limit, key);
         if let Some(known) = self.keys.write(hash).get_mut(&hash).filter(|known| known.is_of(limit, key)) {
@@ -274,8 +274,8 @@ impl Drop for Prefetch {
     }
 }
 
-/// What the rate of a limit brings back in such a span. Of one that refills in steps it is the share of a step: a step
-/// falls due whether or not something was lost.
+/// The tokens that the rate of a limit brings back in such a span. A limit that refills in steps brings back the share
+/// of a step: a step falls due whether or not something was lost.
 fn comes_back(limit: &Limit, span: Duration) -> Tokens {
     let micros =
         |span: Duration| i128::try_from(span.as_micros()).expect("a gate knows no span beyond a thousand years");

@@ -45,7 +45,7 @@ struct Visit {
 
 impl Rounds {
     pub(super) fn new(shortest: Option<Duration>) -> Self {
-        // Those that are due together are given back together.
+        // Slices that are due together are given back together.
         let every = (shortest.unwrap_or_default() / 16).max(Duration::from_millis(1));
         Self { every, visits: Mutex::default(), outlet: OnceLock::new() }
     }

@@ -18,7 +18,7 @@ use crate::tokens::Tokens;
 pub(super) struct Slice {
     /// Which it is, of all of this gate.
     pub(super) id: u64,
-    /// What is not spent yet, in micro-tokens.
+    /// The micro-tokens that are left to spend.
     rest: AtomicI64,
     /// How many calls it has served.
     pub(super) hits: AtomicU32,
@@ -40,7 +40,7 @@ pub(super) struct Slice {
     pub(super) breaks: u64,
 }
 
-/// What a slice gave to one request.
+/// The tokens that a slice gave to one request.
 pub(super) struct Paid {
     pub(super) id: u64,
     charge: Charge,
@@ -50,7 +50,7 @@ pub(super) struct Paid {
 }
 
 impl Slice {
-    /// What a charge for calls to come has brought, if it was granted.
+    /// The slice that a charge for calls to come has brought, if it was granted.
     pub(super) fn of(answer: Answer, id: u64, sent: Instant, max_age: Duration, breaks: u64) -> Option<Self> {
         let Answer::Granted { stands_at, full_at, observed_at, decided_at, amount, receipt, standings, .. } = answer
         else {
@@ -115,19 +115,19 @@ impl Slice {
         }
     }
 
-    /// What can be spent of it.
+    /// The tokens that can be spent of it.
     pub(super) fn left(&self) -> Tokens {
         let is_over = self.sent.elapsed() >= self.max_age;
         if is_over { Tokens::ZERO } else { Tokens::from_micros(self.rest.load(Ordering::Relaxed)) }
     }
 
-    /// What it has given, and in how many calls.
+    /// The tokens that it has given, and in how many calls.
     pub(super) fn spent(&self) -> (Tokens, u32) {
         let rest = self.rest.load(Ordering::Relaxed);
         (Tokens::from_micros(self.size.micros() - rest), self.hits.load(Ordering::Relaxed))
     }
 
-    /// What is to be given back of it, once nobody can spend it any more.
+    /// The rest to give back, once nobody can spend it any more.
     pub(super) fn rest(&self) -> Option<Rest> {
         let (tokens, until) = (self.left(), self.decided_at.plus(self.max_age).min(self.full_at));
         (tokens > Tokens::ZERO).then_some(Rest { tokens, stood_at: self.stands_at, until })
