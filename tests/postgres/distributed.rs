@@ -20,8 +20,8 @@ use crate::world::{CITUS_URL, DISTRIBUTED, NUMBERS, PARTS, POOLER, World, is_on_
 
 const LIMITER: Limiter = Limiter::new().parts(PARTS);
 
-/// The core of the suite, in a process in which all tables have parts. So do `conformance::`, `gate::memory::` and
-/// `gate::promise::`, which take two minutes more: `TOLLGATE_TEST_DISTRIBUTED=1 ./dev test conformance::`.
+/// The core of the suite, in a process in which all tables have parts. So do `conformance::`, `gate::memory::refusals::`
+/// and `gate::promise::`, which take two minutes more: `TOLLGATE_TEST_DISTRIBUTED=1 ./dev test conformance::`.
 #[test]
 fn the_core_suite_passes_with_parts() {
     if is_nested() {
@@ -87,8 +87,8 @@ fn is_nested() -> bool {
 
 fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&mut Command) -> &mut Command) {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["consume::", "contention::", "each::", "first_of::", "gate::agreement::", "gate::prefetch::"]);
-    command.args(["overrides::", "receipts::", "shards::", "transactions::"]);
+    command.args(["consume::", "contention::", "each::", "first_of::", "gate::verbs::agreement::"]);
+    command.args(["gate::memory::prefetch::", "overrides::", "receipts::", "shards::", "transactions::"]);
     // They count statements, hold one of a certain number, or name what fails: here it is another. Who ends a
     // transaction of sqlx by hand is not noticed.
     let other = [

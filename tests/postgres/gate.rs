@@ -1,28 +1,52 @@
-//! The gate: the same answers as the limiter's, in transactions of its own, for many callers at once.
+//! The gate: the same answers as the limiter's, in transactions of its own, for many callers at once. The rooms are
+//! those of `src/gate`.
 
-mod agreement;
-mod alternatives;
-mod behind;
-mod blocked;
-mod cancellation;
-mod close;
-mod contention;
-mod cost;
-mod crash;
-mod failover;
-mod failure;
-mod hygiene;
-pub(crate) mod kinds;
-mod memory;
+mod clock;
 pub(crate) mod observed;
 mod pooler;
-mod prefetch;
 mod promise;
-mod raised;
-mod refusal_words;
-mod refused;
 mod regressions;
-mod runtime;
-mod silence;
 pub(crate) mod stage;
-mod wait;
+
+mod batch {
+    mod blocked;
+    mod contention;
+    mod cost;
+    pub(crate) mod crash;
+}
+
+mod guards {
+    mod streams;
+}
+
+mod lanes {
+    mod hygiene;
+    mod runtime;
+}
+
+mod memory {
+    mod prefetch;
+    mod prefetch_storm;
+    mod refusals;
+}
+
+mod outage {
+    mod failover;
+    pub(crate) mod fallback;
+    mod refusal_words;
+    mod refused;
+    mod silence;
+}
+
+pub(crate) mod verbs {
+    mod agreement;
+    mod cancellation;
+    mod close;
+    pub(crate) mod kinds;
+}
+
+mod wait {
+    mod alternatives;
+    mod raised;
+    mod turn;
+}

@@ -45,11 +45,11 @@ fn core_suite(statements: &str) {
         return;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["consume::", "contention::", "gate::agreement::", "receipts::", "transactions::"]);
+    command.args(["consume::", "contention::", "gate::verbs::agreement::", "receipts::", "transactions::"]);
     // The first prepares statements by name. The others take long, and send none that the rest does not.
     for skipped in [
         "named_statements_are_prepared_once",
-        "gate::contention",
+        "gate::batch::contention",
         "shards::contention",
         "beside_resets_and_sweeps",
         "beside_a_clean_up",

@@ -8,7 +8,7 @@ use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use sqlx::postgres::PgPoolOptions;
 use tollgate::{Gate, Limit, OnFailure};
 
-use super::stage::{EVER, patient};
+use crate::gate::stage::{EVER, patient};
 use crate::world::{World, limiter};
 
 const LIMIT: Limit = Limit::stepped_bucket("watched", 3, EVER);

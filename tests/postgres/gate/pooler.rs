@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use tollgate::{Error, Gate, GateBuilder, Limit, MINUTE, OnFailure, SECOND, Source, Tokens};
 use tracing::Level;
 
-use super::crash::Told;
-use super::failure::Events;
-use super::stage::{EVER, one_connection, pool, soon};
+use crate::gate::batch::crash::Told;
+use crate::gate::outage::fallback::Events;
+use crate::gate::stage::{EVER, one_connection, pool, soon};
 use crate::pgbouncer::PgBouncer;
 use crate::world::World;
 

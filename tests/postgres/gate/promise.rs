@@ -11,7 +11,7 @@ use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 use tollgate::{Charge, Decision, Gate, Limit, Request, SECOND, Tokens};
 
-use super::stage::{patient, pool, soon};
+use crate::gate::stage::{patient, pool, soon};
 use crate::world::{World, limiter};
 
 const PERIOD: Duration = Duration::from_millis(100);

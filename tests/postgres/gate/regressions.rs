@@ -8,7 +8,7 @@ use sqlx::Connection;
 use tokio::task::JoinSet;
 use tollgate::{Balance, Error, HOUR, Limit, Limiter, MINUTE, OnFailure, SECOND, Tokens, migrate};
 
-use super::stage::{EVER, one_connection, patient, pool, soon};
+use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::world::{OWNER, World, run_until_done};
 

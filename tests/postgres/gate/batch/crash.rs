@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tollgate::{Error, Gate, Limit, Limiter, MINUTE, Receipt, SECOND, Storage, migrate};
 use tollgate_embedded::Server;
 
-use super::stage::{EVER, one_connection, patient, pool, soon};
+use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::world::World;
 
@@ -24,17 +24,17 @@ const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", CAPACITY, EVER).epheme
 
 /// What callers were told about the durable rows, in whole tokens.
 #[derive(Default)]
-pub(super) struct Told {
+pub(crate) struct Told {
     granted: [AtomicI64; 3 * KEYS],
     unknown: [AtomicI64; 3 * KEYS],
     answers: AtomicU64,
-    pub(super) errors: AtomicU64,
-    pub(super) done: AtomicBool,
+    pub(crate) errors: AtomicU64,
+    pub(crate) done: AtomicBool,
 }
 
 impl Told {
     /// Asks until it is done, on every path that a call may take.
-    pub(super) async fn ask(self: Arc<Self>, gate: Gate, seed: u64) {
+    pub(crate) async fn ask(self: Arc<Self>, gate: Gate, seed: u64) {
         let mut dice = Rng::with_seed(seed);
         while !self.done.load(Ordering::SeqCst) {
             // Half of the calls on one row.
@@ -78,7 +78,7 @@ impl Told {
     }
 
     /// Returns once so many calls more were answered.
-    pub(super) async fn until_answered(&self, more: u64) {
+    pub(crate) async fn until_answered(&self, more: u64) {
         let until = self.answers.load(Ordering::SeqCst) + more;
         soon(async {
             while self.answers.load(Ordering::SeqCst) < until {
@@ -89,7 +89,7 @@ impl Told {
     }
 
     /// Returns once so many calls more have failed.
-    pub(super) async fn until_failed(&self, more: u64) {
+    pub(crate) async fn until_failed(&self, more: u64) {
         let until = self.errors.load(Ordering::SeqCst) + more;
         soon(async {
             while self.errors.load(Ordering::SeqCst) < until {
@@ -100,7 +100,7 @@ impl Told {
     }
 
     /// What callers were granted is missing in the rows; what nobody knows may be.
-    pub(super) async fn agrees_with(&self, conn: &mut PgConnection) {
+    pub(crate) async fn agrees_with(&self, conn: &mut PgConnection) {
         let mut total = 0;
         for row in 0..3 * KEYS {
             let limit = [DURABLE, STEPPED, SPREAD][row / KEYS].clone();

@@ -12,7 +12,7 @@ use tollgate::{Decision, Error, Gate, Limit, MINUTE, OnFailure, SECOND, Source, 
 use tollgate_embedded::Server;
 
 use super::refusal_words::{Busy, Is, OTHERS, Outage, PGBOUNCER, Wrong};
-use super::stage::{EVER, patient, soon};
+use crate::gate::stage::{EVER, patient, soon};
 use crate::pgbouncer::{self, PgBouncer};
 use crate::world::World;
 

@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use tokio::task::{JoinHandle, JoinSet};
 use tollgate::{Decision, Error, Gate, Limit, OnFailure, Request, Tokens};
 
-use super::stage::{EVER, one_connection, patient, pool, soon};
+use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::world::World;
 

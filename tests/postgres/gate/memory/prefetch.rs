@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tollgate::{DAY, Gate, GateBuilder, HOUR, Limit, MINUTE, Request, SECOND, Source, Storage, Tokens};
 
-use super::observed::traced;
-use super::stage::{EVER, patient, pool, soon};
+use crate::gate::observed::traced;
+use crate::gate::stage::{EVER, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::teller::both;
 use crate::world::World;

@@ -8,8 +8,8 @@ use sqlx::{Connection, PgConnection};
 use tokio::task::JoinSet;
 use tollgate::{Error, Gate, Limit, MINUTE, SECOND};
 
-use super::crash::Told;
-use super::stage::{one_connection, patient, soon};
+use crate::gate::batch::crash::Told;
+use crate::gate::stage::{one_connection, patient, soon};
 use crate::proxy::Proxy;
 use crate::standby::Pair;
 

@@ -11,7 +11,7 @@ use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
 use tollgate::{Balance, Decision, Denied, Error, Gate, HOUR, Limit, MINUTE, Receipt, Request, SECOND, Source, Tokens};
 
-use super::stage::{EVER, one_connection, patient, pool, soon};
+use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::teller::both;
 use crate::world::{World, limiter, second};

@@ -7,7 +7,7 @@ use sqlx::PgPool;
 use tokio::task::JoinSet;
 use tollgate::{Decision, Error, HOUR, Limit, MINUTE, Reason, SECOND, Source, Storage, Tokens};
 
-use super::stage::{EVER, one_connection, patient, pool, soon, until_asked};
+use crate::gate::stage::{EVER, one_connection, patient, pool, soon, until_asked};
 use crate::proxy::Proxy;
 use crate::world::World;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tollgate::{DAY, HOUR, Limit, Request, Tokens, first_of, split};
 
-use super::super::stage::EVER;
+use crate::gate::stage::EVER;
 use crate::world::second;
 
 /// Nothing comes back while the test runs. Of the first, tokens are taken ahead.

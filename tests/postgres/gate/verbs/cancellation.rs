@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use sqlx::PgPool;
 use tollgate::{Gate, Grant, Limit, Limiter, MINUTE, Reservation};
 
-use super::stage::{EVER, idle_in_transaction, one_connection, patient, soon};
+use crate::gate::stage::{EVER, idle_in_transaction, one_connection, patient, soon};
 use crate::proxy::Proxy;
 use crate::world::World;
 

@@ -12,7 +12,7 @@ use tollgate_embedded::Server;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
 
-use super::stage::{EVER, nowhere, one_connection, patient, pool, soon};
+use crate::gate::stage::{EVER, nowhere, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::world::World;
 
@@ -304,10 +304,10 @@ fn what_an_outage_is_stands_the_same_in_the_rustdoc_and_in_the_guides() {
         let from = lines.skip_while(|line| !line.contains("utage") || !line.ends_with("is one of these:"));
         from.skip(2).take_while(|line| line.starts_with("- ")).map(str::to_owned).collect::<Vec<_>>()
     };
-    let rustdoc = list(include_str!("../../../src/gate/outage/fallback.rs"));
+    let rustdoc = list(include_str!("../../../../src/gate/outage/fallback.rs"));
     assert_eq!(rustdoc.len(), 4);
-    assert_eq!(rustdoc, list(include_str!("../../../SECURITY.md")));
-    assert_eq!(rustdoc, list(include_str!("../../../docs/operating.md")));
+    assert_eq!(rustdoc, list(include_str!("../../../../SECURITY.md")));
+    assert_eq!(rustdoc, list(include_str!("../../../../docs/operating.md")));
 }
 
 /// The database is there, and what is wrong with it reaches every caller, by the name of the limit that each asked.
@@ -401,7 +401,7 @@ async fn one_corrupt_row_is_an_error_for_those_who_ask_it_and_for_no_one_else() 
 
 /// Events, as one line each.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Events(pub(super) Arc<Mutex<Vec<(Level, String)>>>);
+pub(crate) struct Events(pub(crate) Arc<Mutex<Vec<(Level, String)>>>);
 
 impl Subscriber for Events {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {

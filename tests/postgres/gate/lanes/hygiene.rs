@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tollgate::{Error, Gate, Limit, Tokens};
 
-use super::stage::{EVER, idle_in_transaction, one_connection, patient, pool, soon};
+use crate::gate::stage::{EVER, idle_in_transaction, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::world::World;
 

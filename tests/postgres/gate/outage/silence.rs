@@ -6,7 +6,7 @@ use sqlx::postgres::PgPoolOptions;
 use tokio::time::timeout;
 use tollgate::{Decision, Error, Gate, GateBuilder, Limit, MINUTE, OnFailure, SECOND, Source, Tokens};
 
-use super::stage::{EVER, patient, soon};
+use crate::gate::stage::{EVER, patient, soon};
 use crate::proxy::Proxy;
 use crate::world::World;
 

@@ -20,7 +20,7 @@ use tokio::time::{Instant, interval};
 use tollgate::{Decision, Gate, Limit, Limiter, MINUTE, SECOND, Source, migrate};
 use tollgate_embedded::Server;
 
-use crate::gate::kinds::{KIND, any_kind, next_kind};
+use crate::gate::verbs::kinds::{KIND, any_kind, next_kind};
 use crate::proxy::Proxy;
 use crate::world::soon;
 
@@ -185,7 +185,7 @@ impl Process {
     /// One that plays a scene; `note` is told each line that it says.
     fn start(url: &str, proxy: &Proxy, scene: &str, note: impl FnMut(&str) + Send + 'static) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["prefetch_storm::call_in_another_process", "--exact", "--ignored", "--nocapture"]);
+        command.args(["gate::memory::prefetch_storm::call_in_another_process", "--exact", "--ignored", "--nocapture"]);
         command.env(DATABASE, url).env(SOCKET, proxy.options().get_socket().unwrap()).env(SCENE, scene);
         command.env(KIND, next_kind());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();

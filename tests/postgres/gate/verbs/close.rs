@@ -12,7 +12,7 @@ use tokio::task::yield_now;
 use tollgate::tower::{Rule, TollgateLayer};
 use tollgate::{DAY, Error, Gate, GateBuilder, HOUR, Limit, MINUTE, SECOND, Tokens, first_of};
 
-use super::stage::{EVER, one_connection, patient, pool, soon};
+use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::http::served::Served;
 use crate::proxy::Proxy;
 use crate::world::World;

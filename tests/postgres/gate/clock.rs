@@ -8,7 +8,7 @@ use sqlx::postgres::PgPoolOptions;
 use tollgate::http::Fields;
 use tollgate::{Decision, Denied, Gate, HOUR, Limit, MINUTE, OnFailure, SECOND, Source};
 
-use super::stage::{patient, soon};
+use crate::gate::stage::{patient, soon};
 use crate::world::{World, limiter};
 
 const DRIP: Limit = Limit::token_bucket("drip", 10, MINUTE).unbounded_reservations();

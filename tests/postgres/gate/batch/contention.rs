@@ -10,7 +10,7 @@ use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{Decision, Limit, Limiter, Request};
 
-use super::stage::{EVER, deadlocks, patient, pool, soon, sweep, until_alone};
+use crate::gate::stage::{EVER, deadlocks, patient, pool, soon, sweep, until_alone};
 use crate::world::{World, is_pooled, limiter};
 
 static LIMITER: LazyLock<Limiter> = LazyLock::new(limiter);

@@ -13,7 +13,7 @@ use tollgate::{
     first_of, split,
 };
 
-use super::stage::{EVER, one_connection, patient, pool, soon};
+use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::world::{ON_CALL, World, limiter, second};
 

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 use tollgate::{Gate, HOUR, Limit, migrate};
 use tollgate_embedded::Server;
 
-use super::stage::{EVER, one_connection, patient, pool, soon, until_alone};
+use crate::gate::stage::{EVER, one_connection, patient, pool, soon, until_alone};
 use crate::proxy::Proxy;
 use crate::teller::rows;
 use crate::world::World;
@@ -167,7 +167,7 @@ async fn a_refusal_writes_nothing_and_takes_no_transaction_id() {
     until_alone(&mut conn).await;
     let (counted, stored) = (writes(&mut conn).await, rows(&mut conn).await);
 
-    let pool = super::stage::pool(server.url(), 4).await;
+    let pool = crate::gate::stage::pool(server.url(), 4).await;
     let gate = patient(&pool).build();
     for limit in &limits {
         let mut quiet = false;

@@ -19,7 +19,7 @@ use tollgate::{
 };
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::stage::{patient, pool, soon};
+use crate::gate::stage::{patient, pool, soon};
 use crate::world::{ON_CALL, World, limiter, sweeper};
 use scripts::{HOT, LIMITS, MONEY, SLOTS, Step, WARM, scripts};
 

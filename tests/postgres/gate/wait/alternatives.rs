@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::{JoinHandle, yield_now};
 use tollgate::{Gate, Grant, HOUR, Limit, MINUTE, Request, SECOND, first_of, split};
 
-use super::stage::{EVER, patient, pool, soon};
+use crate::gate::stage::{EVER, patient, pool, soon};
 use crate::world::World;
 
 const SLOTS: Limit = Limit::concurrency("slots", 1, HOUR);

@@ -13,7 +13,7 @@ use tollgate::{
     split,
 };
 
-use super::stage::{one_connection, patient, soon};
+use crate::gate::stage::{one_connection, patient, soon};
 use crate::proxy::Proxy;
 use crate::teller::{both, rows, run};
 use crate::world::{World, limiter, part, second};
