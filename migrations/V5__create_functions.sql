@@ -154,12 +154,12 @@ language sql immutable as $$
 -- The first instant at which a value has grown to a target. From full_at on the row is full, if that is not before ts.
 create function tollgate._reached(flow "char", rate int8, period int8, phase int8, value numeric, ts int8,
                                   full_at int8, target numeric) returns int8 language sql immutable as $$
-    select case when value >= target then ts else least(case
-        when flow = 'c' then tollgate._clamp(ts + div((target - value) * period + (rate - 1), rate))
-        when flow = 'f' then tollgate._clamp(ts + div(target - value + (rate - 1), rate) * period)
-        when flow = 'g' then tollgate._clamp(phase
-                + (tollgate._step(ts, phase, period) + div(target - value + (rate - 1), rate)) * period)
-        else 8210266876799999999 end, case when full_at >= ts and target <= 0 then full_at end) end $$;
+    select case when value >= target then ts else least(
+        case when flow = 'w' then 8210266876799999999 else tollgate._clamp(
+            case when flow = 'g' then phase + tollgate._step(ts, phase, period) * period else ts end
+            + case when flow = 'c' then div((target - value) * period + (rate - 1), rate)
+                   else div(target - value + (rate - 1), rate) * period end) end,
+        case when full_at >= ts and target <= 0 then full_at end) end $$;
 -- Whether a row is as a missing one, by whatever definition. What is full at the end of time never is.
 create function tollgate._is_over(ts int8, full_at int8, now int8) returns bool language sql immutable as
 $$ select coalesce(full_at >= ts and full_at <= greatest(now, ts) and full_at < 8210266876799999999, false) $$;
@@ -182,58 +182,61 @@ create function tollgate._decide(verb text, flow "char", rate int8, period int8,
                                  ts int8, full_at int8, now int8, amount int8, part int8, max_debt int8)
 returns tollgate._verdict language plpgsql immutable as $$
 declare
-    v tollgate._verdict; is_reset bool := verb = 'reset' and value is not null; level numeric; taken numeric := amount;
-    top int8 := case flow when 'w' then 0 else most end; debt int8 := least(max_debt, 9223372036854775807 - top);
+    v tollgate._verdict; top int8 := case flow when 'w' then 0 else most end; debt numeric; level numeric;
+    taken numeric := amount;
 begin
     v.at := greatest(now, ts);
     if value is null or tollgate._is_over(ts, full_at, now) then
+        -- A reset leaves a missing row missing.
+        verb := case when verb = 'reset' and value is null then 'look' else verb end;
         ts := tollgate._fresh(flow, period, phase, ts, v.at);
         value := 0;
         full_at := null;
     end if;
     level := least(value + tollgate._gained(flow, rate, period, phase, ts, v.at), case when flow <> 'w' then 0 end);
     if verb is null then
+        debt := least(max_debt, 9223372036854775807 - top);
         if part is not null then
             taken := least(top + level + debt, amount);
             taken := greatest(part, case when amount % 1000000 = 0 and part % 1000000 = 0 then trunc(taken, -6)
                                          else taken end);
         end if;
-        v.granted := top + level - taken >= -debt::numeric;
-        if not v.granted and max_debt < 9223372036854775807 then
-            v.instant := greatest(v.at, tollgate._reached(flow, rate, period, phase, value, ts, full_at,
-                                                          taken - debt - top));
-            taken := 0;
+        if top + level - taken < -debt then
+            if max_debt = 9223372036854775807 then
+                raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
+            end if;
+            return row(false, 0::int8, (top + level)::int8, v.at, greatest(v.at, tollgate._reached(flow, rate, period,
+                       phase, value, ts, full_at, taken - debt - top)), null::int8, null::int8, null::int8);
         end if;
-        v.amount := taken;
-    elsif verb <> 'debit' then
-        taken := case when verb = 'credit' then -least(amount, case when flow <> 'w' then -level end)
-                      when is_reset then level else 0 end;
-    end if;
-    if level - taken < -9223372036854775808 or not v.granted and max_debt = 9223372036854775807 then
-        raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
-    elsif level - taken > 9223372036854775807 then
-        raise exception using errcode = 'TG007', message = 'a balance this large does not fit';
-    elsif is_reset then
-        ts := tollgate._fresh(flow, period, phase, null, now);
-        v.new_value := 0; v.new_ts := ts; v.full_at := ts;
-    elsif taken <> 0 then
-        v.new_value := level - taken;
-        v.new_ts := tollgate._stands(flow, period, phase, ts, v.at);
-        v.full_at := tollgate._reached(flow, rate, period, phase, v.new_value, v.new_ts, null, 0);
-        if flow = 'w' then
-            v.full_at := case v.new_value when 0 then v.new_ts else 8210266876799999999 end;
-        elsif full_at >= ts and value + tollgate._gained(flow, rate, period, phase, ts, full_at) < 0 then
-            taken := greatest(taken, 0) * case flow when 'c' then period else 1 end + (rate - 1);
-            v.full_at := greatest(v.new_ts, least(v.full_at, tollgate._clamp(
-                greatest(full_at, v.new_ts) + div(taken, rate) * case flow when 'c' then 1 else period end)));
+    else
+        taken := case verb when 'debit' then amount when 'reset' then level
+                           when 'credit' then -least(amount, case when flow <> 'w' then -level end) else 0 end;
+        if level - taken < -9223372036854775808 then
+            raise exception using errcode = 'TG003', message = 'a debt this deep does not fit';
+        elsif level - taken > 9223372036854775807 then
+            raise exception using errcode = 'TG007', message = 'a balance this large does not fit';
+        elsif verb = 'reset' then
+            ts := tollgate._fresh(flow, period, phase, null, now);
+            return row(true, 0::int8, top, v.at, v.at, 0::int8, ts, ts);
         end if;
     end if;
-    v.remaining := top + coalesce(v.new_value, level);
-    if v.granted and (v.remaining >= 0 or flow = 'w') then
-        v.instant := v.at;
-    elsif v.granted then
-        v.instant := greatest(v.at, tollgate._reached(flow, rate, period, phase, coalesce(v.new_value, value),
-            coalesce(v.new_ts, ts), coalesce(v.full_at, full_at), -top));
+    v := row(true, taken, top + level - taken, v.at, v.at, level - taken,
+             case when taken <> 0 then tollgate._stands(flow, period, phase, ts, v.at) end, null);
+    if v.new_ts is not null then
+        v.full_at := case when flow = 'w' then case when v.new_value = 0 then v.new_ts else 8210266876799999999 end
+                          else tollgate._reached(flow, rate, period, phase, v.new_value, v.new_ts, null, 0) end;
+        if full_at >= ts and full_at < v.full_at and flow <> 'w' then
+            if value + tollgate._gained(flow, rate, period, phase, ts, full_at) < 0 then
+                taken := greatest(taken, 0) * case flow when 'c' then period else 1 end + (rate - 1);
+                v.full_at := greatest(v.new_ts, least(v.full_at, tollgate._clamp(
+                    greatest(full_at, v.new_ts) + div(taken, rate) * case flow when 'c' then 1 else period end)));
+            end if;
+        end if;
+    end if;
+    if v.remaining < 0 and flow <> 'w' then
+        v.instant := greatest(v.at, tollgate._reached(flow, rate, period, phase,
+            case when v.new_ts is null then value else v.new_value end, coalesce(v.new_ts, ts),
+            coalesce(v.full_at, full_at), -top));
     end if;
     return v;
 end $$;
@@ -259,7 +262,8 @@ begin
     full_at := case when is_missing then v.new_ts else full_at end;
     v.full_at := case when flow = 'w' then case total when 0 then v.new_ts else 8210266876799999999 end
                       when back > 0 or full_at < v.new_ts then full_at
-                      else tollgate._clamp(full_at + div(rate - 1 - back, rate) * period) end;
+                      else least(tollgate._clamp(full_at + div(rate - 1 - back, rate) * period), greatest(full_at,
+                          tollgate._clamp(v.new_ts + div(rate - 1 - least(total, 0), rate) * period))) end;
     return v;
 end $$;
 
@@ -423,9 +427,10 @@ begin
             else format('%s is no amount of tokens', coalesce(amount::text, 'null')) end end;
 end $$;
 
--- Says why these functions cannot decide, or nobody ever grants it.
-create function tollgate._undecided(limit_name text, kind text, shards int2, flow "char", cost int8, possible numeric)
-returns void language plpgsql as $$
+-- Fails where these functions cannot decide, where nobody ever grants it, and where a definition may not read a row.
+create function tollgate._admit(limit_name text, kind text, shards int2, flow "char", cost int8, possible numeric,
+                                value int8 default null, ts int8 default null, full_at int8 default null,
+                                now int8 default null, list int8[] default null) returns void language plpgsql as $$
 begin
     if flow is null then
         raise exception using errcode = 'TG001', message = format('limit %L is not defined', limit_name),
@@ -438,7 +443,7 @@ begin
     elsif (cost <= possible) is not true then
         raise exception using errcode = 'TG004', message = format(
             'limit %L can never grant so much at once, at most %s', limit_name, greatest(possible, 0) * 0.000001);
-    else
+    elsif not tollgate._fits(flow, value, ts, full_at, now, list) then
         raise exception using errcode = 'TG006', message = format(
             'limit %L is a wallet in its row or in its definition, and not in the other', limit_name);
     end if;
@@ -469,8 +474,8 @@ language plpgsql as $$
 #variable_conflict use_variable
 declare
     micros int8 := tollgate._asked(limit_name, key, cost); part int8; max_debt int8; d record; value int8; list int8[];
-    seen timestamptz; seen_full timestamptz; clock timestamptz; since int8; full_at int8; at int8; rest numeric;
-    v tollgate._verdict; l tollgate._row;
+    seen timestamptz; seen_full timestamptz; clock timestamptz; retry timestamptz; since int8; full_at int8; at int8;
+    level int8; v tollgate._verdict; l tollgate._row;
     is_lost bool := false;
 begin
     if micros is null then
@@ -490,42 +495,42 @@ begin
     -- The clock is read after the snapshot. Else a refusal is dated before the grant that causes it.
     clock := coalesce(as_of, clock_timestamp());
     since := tollgate._micros(seen);
-    full_at := tollgate._micros(seen_full);
     if d.flow = 'c' and value is not null and list is null and micros > 0 and not looking
        and up_to is null and leaving is null and d.effect is null then
         at := tollgate._micros(greatest(clock, seen));
-        if tollgate._is_over(since, full_at, at) then
-            rest := d.most - micros;
-        elsif full_at < since or (full_at - since)::numeric * d.rate >= -value::numeric * d.period then
-            -- No faster definition has used it.
-            rest := d.most - micros + least(value + tollgate._gained('c', d.rate, d.period, 0, since, at), 0);
-        end if;
-        if rest >= 0 then
-            v.new_value := rest - d.most;
-            v.full_at := tollgate._reached('c', d.rate, d.period, 0, v.new_value, at, null, 0);
+        level := case when seen_full >= seen and seen_full <= greatest(clock, seen)
+                           and seen_full < timestamptz '262142-12-31 23:59:59.999999+00' then 0
+                      else least(value + tollgate._gained('c', d.rate, d.period, 0, since, at), 0) end;
+        if level < micros - d.most then
+            if micros <= d.most and not reserving then
+                at := greatest(at, tollgate._reached('c', d.rate, d.period, 0, value, since, null, micros - d.most));
+                retry := nullif(least(tollgate._instant(at), case when seen_full >= seen then seen_full end),
+                                timestamptz '262142-12-31 23:59:59.999999+00');
+                return row(false, 0, (d.most + level) * 0.000001, null, retry, retry - clock,
+                           extract(epoch from retry - clock)::float8, limit_name,
+                           greatest(clock, seen))::tollgate.decision;
+            end if;
+        -- No faster definition has used it.
+        elsif seen_full <= greatest(clock, seen)
+              or (tollgate._micros(seen_full) - since)::numeric * d.rate >= -value::numeric * d.period then
+            level := level - micros;
+            v.full_at := tollgate._reached('c', d.rate, d.period, 0, level, at, null, 0);
             if d.storage = 'durable' then
                 update tollgate.durable r
-                   set value = v.new_value, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
+                   set value = level, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
                  where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2
                    and r.value = value and r.ts = seen and r.list is null and r.full_at = seen_full;
             else
                 update tollgate.ephemeral r
-                   set value = v.new_value, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
+                   set value = level, ts = greatest(clock, seen), full_at = tollgate._instant(v.full_at)
                  where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2
                    and r.value = value and r.ts = seen and r.list is null and r.full_at = seen_full;
             end if;
             if found then
-                return row(true, cost, rest * 0.000001, clock, null, null, null, null,
+                return row(true, cost, (d.most + level) * 0.000001, clock, null, null, null, null,
                            greatest(clock, seen))::tollgate.decision;
             end if;
             is_lost := true;
-        elsif rest < 0 and micros <= d.most and not reserving then
-            v.instant := nullif(greatest(at, tollgate._reached('c', d.rate, d.period, 0, value, since, null,
-                                                               micros - d.most)), 8210266876799999999);
-            return row(false, 0, (rest + micros) * 0.000001, null, tollgate._instant(v.instant),
-                       tollgate._instant(v.instant) - clock,
-                       extract(epoch from tollgate._instant(v.instant) - clock)::float8, limit_name,
-                       greatest(clock, seen))::tollgate.decision;
         end if;
     end if;
     max_debt := case when leaving is not null then -tollgate._tokens(leaving)
@@ -543,11 +548,12 @@ begin
     if d.effect is not null and not (reserving and looking) then
         if (tollgate._parts() = 0 and d.flow <> '-'
             and (d.effect = 'unlimited' or coalesce(part, micros) <= d.most::numeric + max_debt)) is not true then
-            perform tollgate._undecided(limit_name, d.kind, d.shards, d.flow, coalesce(part, micros),
-                                        d.most::numeric + max_debt);
+            perform tollgate._admit(limit_name, d.kind, d.shards, d.flow, coalesce(part, micros),
+                                    d.most::numeric + max_debt);
         end if;
         return tollgate._overruled(d.effect, d.ends_at, limit_name, cost, clock);
     end if;
+    full_at := tollgate._micros(seen_full);
     loop
         if is_lost then
             l := tollgate._lock(d.storage, limit_name, key, null, as_of);
@@ -555,10 +561,10 @@ begin
             clock := coalesce(as_of, clock_timestamp());
         end if;
         if (tollgate._parts() = 0 and d.flow <> '-'
-            and tollgate._fits(d.flow, value, since, full_at, tollgate._micros(clock), list)
+            and list is not distinct from case d.flow when 'w' then array[3]::int8[] end
             and coalesce(part, micros) <= d.most::numeric + max_debt) is not true then
-            perform tollgate._undecided(limit_name, d.kind, d.shards, d.flow, coalesce(part, micros),
-                                        d.most::numeric + max_debt);
+            perform tollgate._admit(limit_name, d.kind, d.shards, d.flow, coalesce(part, micros),
+                                    d.most::numeric + max_debt, value, since, full_at, tollgate._micros(clock), list);
         end if;
         v := tollgate._decide(null, d.flow, d.rate, d.period, d.most, d.phase, value, since, full_at,
                               tollgate._micros(clock), micros, part, max_debt);
@@ -653,12 +659,14 @@ begin
                 i := items[k];
                 if (tollgate._parts() = 0 and i.flow <> '-'
                     and (is_denied or i.effect = 'unlimited'
-                         or tollgate._fits(i.flow, i.value, i.ts, i.full_at, tollgate._micros(clock), i.list))
+                         or i.list is not distinct from case i.flow when 'w' then array[3]::int8[] end)
                     and i.micros <= i.most::numeric + i.max_debt) is not true then
                     perform tollgate._reject(a.name, nullif(a.key, ''), a.cost) from unnest(requests) a
                       where tollgate._asked(a.name, a.key, a.cost) is null or (a.key <> '' or a.everybody) is not true;
-                    perform tollgate._undecided(i.name, i.kind, i.shards, i.flow, i.micros,
-                                                i.most::numeric + i.max_debt);
+                    perform tollgate._admit(i.name, i.kind, i.shards, i.flow, i.micros,
+                                            i.most::numeric + i.max_debt,
+                                            case when not is_denied and i.effect is null then i.value end,
+                                            i.ts, i.full_at, tollgate._micros(clock), i.list);
                 end if;
                 continue when is_denied and i.effect is distinct from 'deny';
                 if i.effect = 'deny' then
@@ -699,8 +707,8 @@ begin
                 items[k].mine := tollgate._insert(i.storage, i.name, i.key, i.flow, v.new_value, v.new_ts, v.full_at);
                 continue when items[k].mine;
             elsif not is_lost and i.micros > 0 then
-                continue when tollgate._write(i.storage, i.name, i.key, i.flow, i.value, i.seen, tollgate._instant(i.full_at),
-                                              v.new_value, v.new_ts, v.full_at);
+                continue when tollgate._write(i.storage, i.name, i.key, i.flow, i.value, i.seen,
+                                              tollgate._instant(i.full_at), v.new_value, v.new_ts, v.full_at);
             end if;
             l := tollgate._lock(i.storage, i.name, i.key, case when i.micros > 0 then i.flow end, as_of);
             is_lost := is_lost or i.micros > 0
@@ -750,16 +758,14 @@ begin
     end if;
     select d.* into q from tollgate._overridden(limit_name, key, as_of) d;
     if (tollgate._parts() = 0 and q.flow <> '-') is not true then
-        perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, 0, 0);
+        perform tollgate._admit(limit_name, q.kind, q.shards, q.flow, 0, 0);
     end if;
     -- What takes, and what changes a wallet, has a row.
     l := tollgate._lock(q.storage, limit_name, key, case when verb <> 'reset' and (q.flow = 'w' or verb = 'debit'
                                                               or actual > amount) then q.flow end, as_of);
     clock := coalesce(as_of, clock_timestamp());
     now := tollgate._micros(clock);
-    if not tollgate._fits(q.flow, l.value, l.ts, l.full_at, now, l.list) then
-        perform tollgate._undecided(limit_name, q.kind, q.shards, q.flow, 0, 0);
-    end if;
+    perform tollgate._admit(limit_name, q.kind, q.shards, q.flow, 0, 0, l.value, l.ts, l.full_at, now, l.list);
     -- The row first, then its call: the one lock order.
     if once is not null then
         print := tollgate._print(verb, limit_name, key, micros);

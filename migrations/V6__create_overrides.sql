@@ -61,7 +61,7 @@ begin
     if effect = 'numbers' then
         kind := coalesce(kind, d.kind);
         if kind is null then
-            perform tollgate._undecided(limit_name, null, null, null, 0, 0);
+            perform tollgate._admit(limit_name, null, null, null, 0, 0);
         end if;
         rate := coalesce(rate, case kind when 'wallet' then 0 end);
         capacity := coalesce(capacity, rate);

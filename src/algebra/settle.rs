@@ -100,8 +100,13 @@ impl Charge {
             }
             (_, list) => {
                 *list = List::None;
-                let span = div_ceil(more, wide(self.refill).max(1)) * i128::from(self.period);
-                let later = |full_at: Timestamp| full_at.after(cut(span).micros());
+                let span = |tokens: i128| {
+                    let periods = div_ceil(tokens, wide(self.refill).max(1));
+                    cut(periods * i128::from(self.period)).micros()
+                };
+                // The excess adds its own time, but no row waits longer than the charge's rate needs for all of it.
+                let (added, whole) = (span(more), next.ts.after(span((-wide(next.value)).max(0))));
+                let later = |full_at: Timestamp| full_at.after(added).min(full_at.max(whole));
                 next.full_at = next.says_full_at().map_or(next.full_at, later);
             }
         }

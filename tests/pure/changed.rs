@@ -123,6 +123,38 @@ fn what_was_used_beyond_a_charge_is_not_lost_on_a_swept_row() {
     }
 }
 
+/// However many settlements come to more than their charges, a lowered plan waits no longer than the larger one needs to
+/// bring all of it back.
+#[test]
+fn settlements_above_their_charges_put_the_end_off_no_further_than_their_own_rate() {
+    let month = 30 * DAY;
+    let window = |n| Limit::fixed_window("plan", n, month).start(Duration::ZERO);
+    let bucket = |n| Limit::token_bucket("plan", n, month);
+    let stepped = |n| Limit::stepped_bucket("plan", n, month);
+    for [large, small] in [[10_000, 1_000].map(window), [10_000, 1_000].map(bucket), [10_000, 1_000].map(stepped)] {
+        let mut world = World::default();
+        let receipts: Vec<_> =
+            (0..9).map(|_| world.taken(Call::consume([large.global().cost(1_000)]), sec(0))).collect();
+        for receipt in receipts {
+            world.settled(Call::settle(receipt, tokens(1_001)), sec(0)).unwrap();
+        }
+        let kind = large.spec().kind;
+        assert_eq!(due(world.denied(small.global(), sec(0)).retry_at), sec(30 * 86_400), "{kind}");
+        assert_eq!(world.granted(small.global(), sec(30 * 86_400)), tokens(999), "{kind}");
+    }
+}
+
+/// A charge of a faster definition that is settled late ends no use of a slower one.
+#[test]
+fn a_settlement_above_its_charge_makes_no_row_full_sooner() {
+    let [fast, slow] = [Limit::token_bucket("plan", 1_000, HOUR), Limit::token_bucket("plan", 10, DAY)];
+    let mut world = World::default();
+    let receipt = world.taken(Call::consume([fast.global()]), sec(0));
+    world.granted(slow.global().cost(10), sec(100));
+    world.settled(Call::settle(receipt, tokens(2)), sec(200)).unwrap();
+    assert_eq!(due(world.denied(slow.global().cost(10), sec(200)).retry_at), sec(86_500));
+}
+
 /// What a hand has written above a full row reads as full.
 #[test]
 fn a_row_above_full_reads_as_full() {
