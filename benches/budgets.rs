@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p tollgate-benches --bench budgets [-- --quick | --vacuum]`
 //!
-//! In turns on one private server that keeps what it commits: pairs of a plain `consume_all` of three levels and its
+//! In turns on one private server that keeps what it commits: pairs of a plain `consume` of three levels and its
 //! settlement, and the same pairs with `lapses_after`, each of which writes a row of its own and deletes it. Meanwhile
 //! 5 000 and then 50 000 calls of the same limits are in flight. The median of the turns counts, and the results are
 //! ratios. Then the row of the organisation, which all these calls have charged, is asked alone, beside one of a limit
@@ -120,7 +120,7 @@ async fn charge(gate: &Gate, calls: usize) -> Result<Vec<Receipt>, Fault> {
         callers.spawn(async move {
             let mut receipts = Vec::new();
             for _ in 0..share {
-                let grant = gate.consume_all(Asked::Stored.requests(&mut random)).await?.granted()?;
+                let grant = gate.consume(Asked::Stored.requests(&mut random)).await?.granted()?;
                 receipts.push(grant.into());
             }
             Ok::<_, Fault>(receipts)
@@ -167,7 +167,7 @@ async fn run(gate: &Gate, asked: Asked, turn: Duration) -> Result<Pairs, Fault> 
             let mut random = fastrand::Rng::with_seed(caller);
             while !stop.load(Ordering::Relaxed) {
                 let asked_at = Instant::now();
-                let grant = gate.consume_all(asked.requests(&mut random)).await?.granted()?;
+                let grant = gate.consume(asked.requests(&mut random)).await?.granted()?;
                 let granted_at = Instant::now();
                 gate.settle(grant, random.u32(..=ESTIMATE)).await?;
                 consumes.record(granted_at - asked_at);

@@ -48,7 +48,7 @@ async fn consume_in_turn(conn: &mut PgConnection, limit: &Limit) -> Result<Durat
     let begun = Instant::now();
     let mut tx = conn.begin().await?;
     for call in calls(limit) {
-        Limiter::new().consume_all(&mut tx, call).await?.granted()?;
+        Limiter::new().consume(&mut tx, call).await?.granted()?;
     }
     tx.commit().await?;
     Ok(begun.elapsed())

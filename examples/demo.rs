@@ -147,7 +147,7 @@ async fn place_order(pool: &PgPool) -> Result<Decision, Error> {
     let mut tx = pool.begin().await?;
     sqlx::query("insert into tollgate_demo.orders (customer) values ('ada')").execute(&mut *tx).await?;
     let limits = [PER_USER.key(("acme", "ada")), PER_TENANT.key("acme"), ALL_TRAFFIC.global()];
-    let decision = LIMITER.consume_all(&mut tx, limits).await?;
+    let decision = LIMITER.consume(&mut tx, limits).await?;
     if decision.is_granted() {
         tx.commit().await?;
     }

@@ -22,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         for call in 1..=calls {
             let mut tx = pool.begin().await?;
             let limits = [PER_USER.key(("acme", user)), PER_TENANT.key("acme"), ALL_TRAFFIC.global()];
-            match limiter.consume_all(&mut tx, limits).await? {
+            match limiter.consume(&mut tx, limits).await? {
                 Decision::Granted(grant) => println!("{user} call {call}: granted, at least {} left", grant.remaining),
                 Decision::Denied(denied) => println!("{user} call {call}: {denied}"),
             }

@@ -5,22 +5,22 @@ use crate::tokens::{Tokens, TokensError};
 /// A call that takes the first of some alternatives that is granted: a plan, else bought credits. Each is a request, or
 /// several that are taken all or none.
 ///
-/// It is one call, for the verbs that take several requests ([`consume_all`](crate::Limiter::consume_all) and the
-/// like). It is decided once, under one order of locks: the first alternative is charged that is granted, and no other,
-/// and [`Grant::alternative`](crate::Grant::alternative) says which. A refusal is that of the alternative with the
-/// least wait, and names its limits. More time never gives a later alternative. An alternative that could never be
-/// granted is left out; if that is so of each, the call is an error.
+/// It is one call, for the verbs that take tokens now ([`consume`](crate::Limiter::consume) and the like). It is
+/// decided once, under one order of locks: the first alternative is charged that is granted, and no other, and
+/// [`Grant::alternative`](crate::Grant::alternative) says which. A refusal is that of the alternative with the least
+/// wait, and names its limits. More time never gives a later alternative. An alternative that could never be granted is
+/// left out; if that is so of each, the call is an error.
 ///
-/// What one request says of its call ([`once`](Request::once), [`lapses_after`](Request::lapses_after)) counts
-/// whichever alternative is charged. A repeat of `once` returns what was granted, also where an earlier alternative
+/// The options of a whole call ([`once`](Request::once), [`lapses_after`](Request::lapses_after)) count whichever
+/// alternative is charged. A repeat of `once` returns what was granted, also where an earlier alternative
 /// would be granted by now; alternatives in another order are another call. Requests of one alternative that say
 /// [`up_to`](Request::up_to) must agree.
 ///
 /// # Errors
 ///
-/// Reported by the verb: [`Error::NothingAsked`](crate::Error::NothingAsked) for no requests;
-/// [`Error::Call`](crate::Error::Call) for an alternative without requests, for requests beside the alternatives, for
-/// alternatives within alternatives, for one that only [tries out](Request::shadow), and for a verb that reserves;
+/// The verb reports them. [`Error::NothingAsked`](crate::Error::NothingAsked) for no requests.
+/// [`Error::Call`](crate::Error::Call) for an alternative without requests, for requests beside the alternatives, and
+/// for alternatives within alternatives; for one that only [tries out](Request::shadow), and for a verb that reserves.
 /// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) where no alternative could ever be granted.
 ///
 /// # Example
@@ -33,7 +33,7 @@ use crate::tokens::{Tokens, TokensError};
 ///
 /// /// Whether a mail may be sent, and whether it costs the customer money.
 /// async fn mail(gate: &Gate, customer: i64) -> Result<Option<bool>, Error> {
-///     let decision = gate.consume_all(first_of([PLAN.key(customer), CREDITS.key(customer)])).await?;
+///     let decision = gate.consume(first_of([PLAN.key(customer), CREDITS.key(customer)])).await?;
 ///     Ok(decision.granted().ok().map(|grant| grant.alternative == 1))
 /// }
 /// # let _ = mail;
@@ -53,15 +53,15 @@ pub fn first_of(alternatives: impl IntoIterator<Item: IntoIterator<Item = Reques
 ///
 /// The costs of the requests do not matter. Each limit gives what it has, and nothing of a debt or of what must [stay
 /// behind](Request::leaving); whole tokens, where the cost is whole. A refusal names the instant at which all of them
-/// together have the cost, and the first of the limits. What is settled below the cost goes back to the last limit
-/// first, and what is used beyond it is the last one's that was charged. The requests are one call, or one alternative
-/// of [`first_of`], or stand beside others, which are taken with them or not at all.
+/// together have the cost, and the first of the limits. A settlement below the cost goes back to the last limit first,
+/// and one beyond it is charged to the last limit that was charged. The requests are one call, or one alternative of
+/// [`first_of`], or stand beside others, which are taken with them or not at all.
 ///
 /// # Errors
 ///
-/// Reported by the verb that the requests are given to: [`Error::Call`](crate::Error::Call) for no request, a limit and
-/// key that is asked twice, a [concurrency](crate::Limit::concurrency) limit, a request that says
-/// [`up_to`](Request::up_to) or [`shadow`](Request::shadow), a split within a split, and a verb that reserves;
+/// The verb reports them. [`Error::Call`](crate::Error::Call) for no request, for a limit and key that the call asks
+/// twice, and for a [concurrency](crate::Limit::concurrency) limit; for a request that says [`up_to`](Request::up_to)
+/// or [`shadow`](Request::shadow), for a split within a split, and for a verb that reserves.
 /// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) for more than all of them could ever have.
 ///
 /// # Example
@@ -74,7 +74,7 @@ pub fn first_of(alternatives: impl IntoIterator<Item: IntoIterator<Item = Reques
 ///
 /// async fn complete(gate: &Gate, customer: i64, estimate: u32) -> Result<(), Box<dyn std::error::Error>> {
 ///     let both = [PLAN.key(customer), CREDITS.key(customer)];
-///     let grant = gate.consume_all(split(estimate, both)).await?.granted()?;
+///     let grant = gate.consume(split(estimate, both)).await?.granted()?;
 ///     let used = call_the_model(estimate).await;
 ///     // Credits come back first.
 ///     gate.settle(grant, used).await?;
@@ -93,7 +93,7 @@ pub fn split(
     requests.into_iter().enumerate().map(|(place, request)| request.in_split(place, cost)).collect()
 }
 
-/// Requests; where there are none, one that is an error. Else what was asked of nobody would be granted.
+/// Requests; where there are none, one that is an error. Else a call that asks nobody would be granted.
 fn or_fault(maker: &'static str, fault: CallError, requests: impl IntoIterator<Item = Request>) -> Vec<Request> {
     let mut requests: Vec<_> = requests.into_iter().collect();
     if requests.is_empty() {

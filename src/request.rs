@@ -13,7 +13,7 @@ use crate::timestamp::Timestamp;
 use crate::tokens::{Tokens, TokensError};
 use crate::{DAY, SECOND};
 
-/// What is asked of a limit: which key, and how many tokens. Made by [`Limit::key`] and [`Limit::global`].
+/// A question to a limit: which key, and how many tokens. Made by [`Limit::key`] and [`Limit::global`].
 ///
 /// A request owns its limit, so requests for `const`, `static` and loaded limits can be stored, sent and collected
 /// alike. Building one never fails: the verb that the request is given to reports what is wrong with it, before any
@@ -30,6 +30,34 @@ use crate::{DAY, SECOND};
 /// let nudge = LLM_TOKENS.global().cost(0.5);
 /// # let _ = (job, nudge);
 /// ```
+///
+/// Verbs take one request, an array or a `Vec` alike. The requests of one call are granted together or not at all.
+///
+/// # Options and verbs
+///
+/// | | `consume`, `wait`, `acquire`, `stream` | `check` | `reserve` | `credit`, `debit` | `reset`, `balance` |
+/// | --- | --- | --- | --- | --- | --- |
+/// | [`cost`](Self::cost) | counts | counts | counts | counts | – |
+/// | [`up_to`](Self::up_to) | counts | counts | fault | fault | – |
+/// | [`leaving`](Self::leaving) | counts | counts | fault | fault | – |
+/// | [`first_of`](crate::first_of) | counts | counts | fault | fault | – |
+/// | [`split`](crate::split) | counts | counts | fault | fault | – |
+/// | [`shadow`](Self::shadow) | counts | counts | counts | fault | – |
+/// | [`lapses_after`](Self::lapses_after) | counts | – | counts | fault | – |
+/// | [`tracked_for`](Self::tracked_for) | counts | – | counts | fault | – |
+/// | [`flat`](Self::flat) | counts | – | counts | – | – |
+/// | [`once`](Self::once) | counts | counts | counts | counts | – |
+/// | [`period`](Self::period) | counts | counts | counts | counts | counts |
+///
+/// A fault is an [`Error::Call`], and `–` means that the verb does not mind. A reservation takes what is not there yet,
+/// so it has nothing to take a part of, to leave behind, or to choose by: [`CallError::NotConsumed`]. A credit and a
+/// debit are never refused, so they try nothing out either; and they give no receipt that could lapse:
+/// [`CallError::WithoutReceipt`].
+///
+/// Some options contradict each other: a `split` takes all of its cost from several limits, so none of them goes with
+/// `up_to` or `shadow`. And some limits lack the thing that an option names. Fixed windows and stepped buckets alone
+/// have a `period`. The tokens of a concurrency limit lapse with its lease, so it takes no `lapses_after`, no
+/// `tracked_for`, no `split`, no `credit` and no `debit`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[must_use = "a request does nothing until it is given to a verb"]
 pub struct Request {
@@ -97,9 +125,9 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// Reported by the verb that the request is given to: [`Error::Call`] for no token or more than the cost, for
-    /// requests that do not agree, and for a verb other than to consume, wait, acquire or check;
-    /// [`Error::CostExceedsCapacity`] where not even `least` could ever be granted.
+    /// The verb reports them: [`Error::Call`] for no token or more than the cost, for requests that do not agree, and
+    /// for a verb that does not go with it. [`Error::CostExceedsCapacity`] where not even `least` could ever be
+    /// granted.
     ///
     /// # Example
     ///
@@ -122,15 +150,14 @@ impl Request {
 
     /// Is granted only if so many tokens stay behind: for background work that stops at a fifth of a limit.
     ///
-    /// The tokens are kept from the grants of calls that say it, and from nothing else: other calls, debits and what is
-    /// used beyond a charge take them, and where these owe, such calls wait until it is repaid. Of several requests for
-    /// one limit and key the largest number stays behind the whole call. Of a wallet nothing is overdrawn.
+    /// The tokens are kept from the grants of calls that say it, and from nothing else. Other calls, debits and use
+    /// beyond a charge take them, and a debt delays such calls until it is repaid. If several requests for one limit
+    /// and key say it, the largest number stays behind the whole call. A wallet is not overdrawn.
     ///
     /// # Errors
     ///
-    /// Reported by the verb that the request is given to: [`Error::Call`] for a verb other than to consume, wait,
-    /// acquire or check; [`Error::CostExceedsCapacity`] where the cost, or the least of [`up_to`](Self::up_to), and
-    /// what stays are more than the capacity.
+    /// The verb reports them: [`Error::Call`] for a verb that does not go with it. [`Error::CostExceedsCapacity`] where
+    /// the cost, or the least of [`up_to`](Self::up_to), and the tokens that stay are more than the capacity.
     pub fn leaving(mut self, tokens: impl TryInto<Tokens, Error: Into<TokensError>>) -> Self {
         self.leaving = amount(tokens).map(Some);
         self
@@ -142,9 +169,12 @@ impl Request {
     /// in a row of its own: `tollgate.calls`. It comes back a second or two after the lapse, where some process sweeps:
     /// a `Sweeper`'s task, or a gate that makes such calls. Until then a settlement still succeeds.
     ///
-    /// Of this and [`tracked_for`](Self::tracked_for) the last one counts. A zero span, one longer than
-    /// [`Limit::MAX_PERIOD`], one of a fraction of a microsecond, a [concurrency](Limit::concurrency) limit, and two
-    /// spans in one call are reported by the verb that the request is given to, as [`Error::Call`].
+    /// The last one counts of this and [`tracked_for`](Self::tracked_for).
+    ///
+    /// # Errors
+    ///
+    /// The verb reports [`Error::Call`] for a zero span, one longer than [`Limit::MAX_PERIOD`], and one of a fraction
+    /// of a microsecond. Likewise for a [concurrency](Limit::concurrency) limit, and for two spans in one call.
     pub fn lapses_after(mut self, span: Duration) -> Self {
         self.keeping = Some(Keeping::LapsesAfter(span));
         self
@@ -161,12 +191,12 @@ impl Request {
         self
     }
 
-    /// Carries the call out once under an id of yours, however often it is asked: for 24 hours, or the span of
-    /// [`once_for`](Self::once_for), and at least as long as [`lapses_after`](Self::lapses_after) or
+    /// Carries the call out once under an id of yours, however often you ask. The id is kept for 24 hours, or the span
+    /// of [`once_for`](Self::once_for), and at least as long as [`lapses_after`](Self::lapses_after) or
     /// [`tracked_for`](Self::tracked_for) say.
     ///
-    /// One request says it for its whole call. Whoever asks the same call again with the same id is granted again, with
-    /// [`Source::Repeated`]: nothing more is taken, whatever the balances are, and the receipt is the same. This is so
+    /// One request says it for its whole call. The same call with the same id is granted again, with
+    /// [`Source::Repeated`]: it takes nothing more, whatever the balances are, and its receipt is the same. This is so
     /// in every process, before and after the receipt is used. So the remedy for [`Error::OutcomeUnknown`] is to ask
     /// again. A credit and a debit are carried out once, too: say the id of the payment or of the webhook.
     ///
@@ -175,9 +205,9 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// Reported by the verb that the request is given to: [`Error::Call`] for an id that is empty or too long, and for
-    /// two in one call; [`Error::OnceMismatch`] for an id under which another call was granted: other limits, keys,
-    /// costs or options; [`Error::ReceiptUsed`] for that of a lease that is over.
+    /// The verb reports them: [`Error::Call`] for an id that is empty or too long, and for two in one call.
+    /// [`Error::OnceMismatch`] for an id under which another call was granted: other limits, keys, costs or options.
+    /// [`Error::ReceiptUsed`] for the id of a lease that is over.
     ///
     /// # Example
     ///
@@ -217,15 +247,15 @@ impl Request {
         self
     }
 
-    /// Tries a limit out: it is decided and, where it grants, charged, and never refuses. What it would have refused is
-    /// in `would_deny` of the [`Grant`](crate::Grant::would_deny), or of the [`Denied`](crate::Denied::would_deny).
+    /// Tries a limit out: it is decided and, where it grants, charged, and never refuses. `would_deny` of the
+    /// [`Grant`](crate::Grant::would_deny) or of the [`Denied`](crate::Denied::would_deny) says where it would have.
     ///
     /// The other requests of the call are decided first, as if it were not there. Then each shadow is decided on what
     /// they left, one after another. A refusal charges no shadow. A cost above the capacity is one that would be
     /// denied. Beside requests that take a [part](Self::up_to), one that says so asks for their number. The balances
     /// and waits of an answer, and so header fields, tell nothing of shadows. The charges of those that granted are the
-    /// last ones of the receipt, and are settled with it. A limit that is tried out has a name of its own: one that is
-    /// asked beside it under the same name is charged twice.
+    /// last ones of the receipt, and are settled with it. Give a limit that you try out a
+    /// name of its own: a second request beside it under the same name is charged, too.
     ///
     /// # Example
     ///
@@ -236,7 +266,7 @@ impl Request {
     /// const TRIED: Limit = Limit::token_bucket("mails_of_tomorrow", 60, MINUTE);
     ///
     /// async fn ask(gate: &Gate, tenant: i64) -> Result<bool, Error> {
-    ///     let decision = gate.consume_all([TODAY.key(tenant), TRIED.key(tenant).shadow()]).await?;
+    ///     let decision = gate.consume([TODAY.key(tenant), TRIED.key(tenant).shadow()]).await?;
     ///     Ok(decision.is_granted())
     /// }
     /// # let _ = ask;
@@ -254,9 +284,9 @@ impl Request {
     /// periods of its length follow it. Before `start` nothing comes back, and a key that was never asked is full.
     ///
     /// A refusal names the instant at which the call that names the same period is granted: for a window the end of the
-    /// period. Who names a later one may be granted sooner: a renewal in mid-period refills once. What comes late, by
-    /// less than the shortest period, costs nothing: until then callers go on in the period of before. Between two
-    /// grants at most one capacity more is granted for each other period that is named.
+    /// period. A caller that names a later one may be granted sooner: a renewal in mid-period refills once. A renewal
+    /// that comes late, by less than the shortest period, costs nothing: until then callers go on in the period of
+    /// before. Between two grants at most one capacity more is granted for each other period that is named.
     ///
     /// # Errors
     ///
@@ -307,7 +337,7 @@ impl Request {
         self
     }
 
-    /// The limit that is asked.
+    /// Its limit.
     #[must_use]
     pub fn limit(&self) -> &Limit {
         &self.limit
@@ -318,7 +348,7 @@ impl Request {
         Some((&self.limit, self.key.as_ref().ok()?))
     }
 
-    /// What it asks, if that is to pay a cost at once, and nothing else.
+    /// The cost that it pays at once, if it asks nothing else.
     pub(crate) fn plain(&self) -> Option<Plain<'_>> {
         let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = self;
         let is_whole = matches!(place, Ok(Position { alternative: None, split: None }));

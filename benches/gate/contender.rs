@@ -164,7 +164,7 @@ impl Session {
                 let (gate, _) = &gates[fastrand::usize(..gates.len())];
                 let decision = match scene.requests(user) {
                     Requests::One(request) => gate.consume(request).await?,
-                    Requests::All(requests) => gate.consume_all(requests).await?,
+                    Requests::All(requests) => gate.consume(requests).await?,
                 };
                 Ok(decision.is_granted())
             }
@@ -172,7 +172,7 @@ impl Session {
                 let mut tx = pool.begin().await?;
                 let decision = match scene.requests(user) {
                     Requests::One(request) => Limiter::new().consume(&mut tx, request).await?,
-                    Requests::All(requests) => Limiter::new().consume_all(&mut tx, requests).await?,
+                    Requests::All(requests) => Limiter::new().consume(&mut tx, requests).await?,
                 };
                 tx.commit().await?;
                 Ok(decision.is_granted())

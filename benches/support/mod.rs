@@ -38,7 +38,7 @@ pub(crate) async fn fill(pool: &PgPool, requests: impl IntoIterator<Item = Reque
     let requests: Vec<_> = requests.into_iter().collect();
     for some in requests.chunks(500) {
         let mut tx = pool.begin().await?;
-        Limiter::new().consume_all(&mut tx, some.iter().cloned()).await?.granted()?;
+        Limiter::new().consume(&mut tx, some.iter().cloned()).await?.granted()?;
         tx.commit().await?;
     }
     sqlx::raw_sql("vacuum analyze tollgate.ephemeral, tollgate.durable").execute(pool).await?;

@@ -15,6 +15,7 @@ mod wait;
 mod worker;
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ pub use tally::Refused;
 ///
 /// # How it works
 ///
-/// Callers queue in lanes, and all that wait in a lane form the next batch: two statements decide hundreds of calls, in
+/// Callers queue in lanes, and all that wait in a lane form the next batch. Two statements decide hundreds of calls, in
 /// the order in which they came; a third looks for calls with ids. There is no timer: a lone caller is a batch of one,
 /// and pays two round trips. Calls for one row meet in one lane, so lanes do not wait for each other; lanes open as
 /// batches grow. A thousand callers hold a handful of connections. Where the pool has no other connection left, a lane
@@ -72,8 +73,8 @@ pub use tally::Refused;
 /// # Errors
 ///
 /// A failure of the database reaches every caller of the batch; [`OnFailure`] decides what may be answered instead.
-/// [`Error::Locked`], [`Error::Overloaded`], [`Error::PoolExhausted`]: too much is asked at once, and nothing was
-/// taken.
+/// [`Error::Locked`], [`Error::Overloaded`], [`Error::PoolExhausted`]: callers ask too much at once, and nothing
+/// was taken.
 /// [`Error::OutcomeUnknown`]: no answer came to the commit.
 ///
 /// # Cancellation
@@ -134,110 +135,77 @@ impl Gate {
         Self { inner: Arc::new(Inner { shared, lanes, reaping: Reaping::default(), built: Instant::now() }) }
     }
 
-    /// Takes tokens, if all of them are there. As [`Limiter::consume`](crate::Limiter::consume).
+    /// Takes tokens, if all of them are there: of one request, or of several, from every limit or from none. As
+    /// [`Limiter::consume`](crate::Limiter::consume).
     ///
     /// # Errors
     ///
-    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::CostExceedsCapacity`]. Then those of the section
-    /// *Errors* of [`Gate`].
-    pub async fn consume(&self, request: Request) -> Result<Decision, Error> {
-        let requests = [request];
-        if let Some(grant) = self.prepaid(&requests) {
-            return Ok(Decision::Granted(grant));
+    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::Call`], [`Error::CostExceedsCapacity`];
+    /// [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`] for two definitions of one limit.
+    /// Then those of the section *Errors* of [`Gate`].
+    pub async fn consume(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
+        // Before the first await, so that no iterator of the caller lives across it.
+        match self.prepaid_or_asked(requests) {
+            ControlFlow::Break(grant) => Ok(Decision::Granted(grant)),
+            ControlFlow::Continue(call) => self.decide(self.checked(call)?).await,
         }
-        self.decide(self.checked(Call::consume(requests))?).await
-    }
-
-    /// Takes tokens from every limit, or from none. As [`Limiter::consume_all`](crate::Limiter::consume_all).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`consume`](Self::consume); [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`]
-    /// for two definitions of one limit.
-    pub async fn consume_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
-        if self.inner.shared.memories.prefetch.is_none() {
-            return self.decide(self.checked(Call::consume(requests))?).await;
-        }
-        let requests = Vec::from_iter(requests);
-        if let Some(grant) = self.prepaid(&requests) {
-            return Ok(Decision::Granted(grant));
-        }
-        self.decide(self.checked(Call::consume(requests))?).await
     }
 
     /// Decides many calls in one go, each by itself, as [`Limiter::consume_each`](crate::Limiter::consume_each): they
-    /// are queued together, and share batches with each other. Those that ask one row, and no other, are decided in
+    /// are queued together, and share batches with each other. Calls that ask one row, and no other, are decided in
     /// their order.
     ///
-    /// Each has its own answer, of which the errors are those of [`consume_all`](Self::consume_all). All of them wait
-    /// in the [queue](GateBuilder::queue) at once.
+    /// Each has its own answer, of which the errors are those of [`consume`](Self::consume). All of them wait in the
+    /// [queue](GateBuilder::queue) at once.
     pub async fn consume_each(
         &self,
         calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
     ) -> Vec<Result<Decision, Error>> {
-        join_all(calls.into_iter().map(|requests| self.consume_all(requests))).await
+        join_all(calls.into_iter().map(|requests| self.consume(requests))).await
     }
 
-    /// What [`consume`](Self::consume) would answer now, without taking anything. The answer may be outdated when you
+    /// Answers as [`consume`](Self::consume) would now, and takes nothing. The answer may be outdated when you
     /// act on it: if one token is left, all callers who check at the same time pass.
     ///
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume).
-    pub async fn check(&self, request: Request) -> Result<Decision, Error> {
-        self.check_all([request]).await
-    }
-
-    /// What [`consume_all`](Self::consume_all) would answer now. As [`check`](Self::check).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`consume_all`](Self::consume_all).
-    pub async fn check_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
+    pub async fn check(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
         self.decide(self.checked(Call::check(requests))?).await
     }
 
-    /// What each of many calls would be answered now. As [`check`](Self::check).
+    /// Answers each of many calls as [`check`](Self::check) does.
     pub async fn check_each(
         &self,
         calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
     ) -> Vec<Result<Decision, Error>> {
-        join_all(calls.into_iter().map(|requests| self.check_all(requests))).await
+        join_all(calls.into_iter().map(|requests| self.check(requests))).await
     }
 
     /// Takes tokens as [`consume`](Self::consume) does, and waits for them if they will be there within `timeout`.
     ///
     /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again.
-    /// Returns the refusal at once where the instant lies beyond the timeout. Those who wait for one key at one gate
-    /// are served in the order in which they came, whatever they cost. If a caller's timeout ends while others wait
-    /// before it, it is refused, even if its tokens are there. Waiting reserves nothing: callers of
-    /// [`consume`](Self::consume) and other processes may take the tokens first. A caller who needs a promise calls
-    /// [`reserve`](Self::reserve).
+    /// Returns the refusal at once where the instant lies beyond the timeout. One gate serves the callers that wait for
+    /// one key in the order in which they came, whatever they cost. If a caller's timeout ends while others wait before
+    /// it, it is refused, even if its tokens are there. Waiting reserves nothing: callers of [`consume`](Self::consume)
+    /// and other processes may take the tokens first. A caller who needs a promise calls [`reserve`](Self::reserve).
     ///
-    /// A credit, a reset, a settlement, a release or a lapse that this gate makes wakes the first of the line at once;
-    /// so does an override, when this process has read it. For what other processes raise, the first of each line asks
-    /// again at least every 5 seconds. An outage that such an early question meets is no error: the caller sleeps on.
+    /// A credit, a reset, a settlement, a release or a lapse of this gate wakes the first of the line at once. So does
+    /// an override, when this process has read it. For what other processes raise, the first of each line asks again at
+    /// least every 5 seconds. An outage that such an early question meets is no error: the caller sleeps on.
     ///
     /// The database gives the span to sleep, and this machine's monotonic clock measures it; see
     /// [`jitter`](GateBuilder::jitter).
     ///
+    /// A call of several requests waits in the line of the limit that refused, and if another refuses it then, in the
+    /// line of that one. Of [alternatives](crate::first_of) it waits in a line of each, and asks for all of them as
+    /// soon as its turn comes in one. A cost that is [split](crate::split) waits in the line of its first limit, and
+    /// hears of the others.
+    ///
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume), and [`Error::Stopped`] once the gate was [closed](Self::close).
-    pub async fn wait(&self, request: Request, timeout: Duration) -> Result<Decision, Error> {
-        self.wait_all([request], timeout).await
-    }
-
-    /// Takes tokens from every limit, or from none, and waits until all of them are there. As [`wait`](Self::wait).
-    ///
-    /// It waits in the line of the limit that refused, and if another refuses it then, in the line of that one. Of
-    /// [alternatives](crate::first_of) it waits in a line of each, and asks for all of them as soon as its turn comes
-    /// in one. A cost that is [split](crate::split) waits in the line of its first limit, and hears of the others.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`consume_all`](Self::consume_all), and [`Error::Stopped`] once the gate was [closed](Self::close).
-    pub async fn wait_all(
+    pub async fn wait(
         &self,
         requests: impl IntoIterator<Item = Request>,
         timeout: Duration,
@@ -246,55 +214,36 @@ impl Gate {
     }
 
     /// Takes tokens of a [concurrency](crate::Limit::concurrency) limit, if they are there, and holds them as long as
-    /// the [`Lease`] lives.
+    /// the [`Lease`] lives. Tokens of other limits in the same call stay taken.
     ///
     /// A future that is dropped while it waits for its answer may have been granted; such a grant lapses at the end of
     /// the lease.
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume), and [`Error::Stopped`] once the gate was [closed](Self::close).
-    pub async fn acquire(&self, request: Request) -> Result<Decision<Lease>, Error> {
-        self.acquire_all([request]).await
-    }
-
-    /// Takes tokens from every limit, or from none, and holds those of concurrency limits as long as the [`Lease`]
-    /// lives. What was taken from other limits stays taken.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`consume_all`](Self::consume_all). [`Error::Stopped`] once the gate was [closed](Self::close), if one
-    /// of the limits is a concurrency limit.
-    pub async fn acquire_all(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Lease>, Error> {
+    /// Those of [`consume`](Self::consume). [`Error::Stopped`] once the gate was [closed](Self::close), if one of the
+    /// limits is a concurrency limit.
+    pub async fn acquire(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Lease>, Error> {
         let (runtime, sent, requests) = (runtime()?, Instant::now(), Vec::from_iter(requests));
         if requests.iter().filter_map(Request::asked).any(|(limit, _)| limit.lease().is_some()) {
             self.expect_open()?;
         }
-        Ok(self.leased(self.consume_all(requests).await?, sent, &runtime))
+        Ok(self.leased(self.consume(requests).await?, sent, &runtime))
     }
 
     /// As [`acquire`](Self::acquire), and waits for up to `timeout` until somebody releases what is missing, or lets it
     /// lapse.
     ///
-    /// Those who wait at one gate are served in the order in which they came, and a release by the same gate wakes the
-    /// first. What other processes release is found by asking: after 10 ms, and then ever less often, down to once a
-    /// second, until the holders change again. Every eighth release is left to them: for a fifth of the time since the
-    /// release before it, and at most a second, nobody who waits at this gate asks for it, unless it waits for an
-    /// alternative as well. Whatever else raises a limit is heard of as in [`wait`](Self::wait).
+    /// One gate serves its callers in the order in which they came, and a release by the same gate wakes the first. It
+    /// finds the releases of other processes by asking: after 10 ms, and then ever less often, down to once a second,
+    /// until the holders change again. It leaves every eighth release to them: for a fifth of the time since the
+    /// release before it, and at most a second, no caller of this gate asks for it, but those that wait for an
+    /// alternative as well. It hears of all else that raises a limit as in [`wait`](Self::wait).
     ///
     /// # Errors
     ///
     /// Those of [`wait`](Self::wait).
-    pub async fn acquire_within(&self, request: Request, timeout: Duration) -> Result<Decision<Lease>, Error> {
-        self.acquire_all_within([request], timeout).await
-    }
-
-    /// As [`acquire_all`](Self::acquire_all), and waits as [`wait_all`](Self::wait_all) does.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`wait_all`](Self::wait_all).
-    pub async fn acquire_all_within(
+    pub async fn acquire_within(
         &self,
         requests: impl IntoIterator<Item = Request>,
         timeout: Duration,
@@ -322,21 +271,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume).
-    pub async fn reserve(&self, request: Request) -> Result<Decision<Reservation>, Error> {
-        self.reserve_all([request]).await
-    }
-
-    /// Reserves tokens of every limit, or of none; ready when all of them are. As
-    /// [`Limiter::reserve_all`](crate::Limiter::reserve_all).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`consume_all`](Self::consume_all).
-    pub async fn reserve_all(
-        &self,
-        requests: impl IntoIterator<Item = Request>,
-    ) -> Result<Decision<Reservation>, Error> {
+    /// Those of [`Limiter::reserve`](crate::Limiter::reserve) and of [`Gate`].
+    pub async fn reserve(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Reservation>, Error> {
         let call = self.checked(Call::reserve(requests))?;
         let answer = match self.overruled(&call) {
             Some(answer) => answer,
@@ -350,10 +286,10 @@ impl Gate {
         &self,
         calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
     ) -> Vec<Result<Decision<Reservation>, Error>> {
-        join_all(calls.into_iter().map(|requests| self.reserve_all(requests))).await
+        join_all(calls.into_iter().map(|requests| self.reserve(requests))).await
     }
 
-    /// What a limit holds for a key now. The request's cost does not matter.
+    /// Tells how much a limit holds for a key now. The request's cost does not matter.
     ///
     /// # Errors
     ///
@@ -424,19 +360,19 @@ impl Gate {
         self.change(Call::cancel(receipt.into())).await.map(Answer::settlement)
     }
 
-    /// Takes an estimate from every limit, or from none, for a call whose cost is known when it has ended: the
+    /// Takes an estimate from every limit, or from none, for a call whose cost is known when it has ended. The
     /// [`Stream`] counts what is used, and settles the call at that when it is dropped.
     ///
     /// # Errors
     ///
     /// [`Error::MixedCosts`] for requests that are counted, and whose costs differ; those of
-    /// [`consume_all`](Self::consume_all).
+    /// [`consume`](Self::consume).
     pub async fn stream(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Stream>, Error> {
         // Its settlement needs one.
         let (runtime, requests) = (runtime()?, Vec::from_iter(requests));
         // Once the answer has streamed it is too late to say so.
         self.checked(Call::consume(requests.iter().cloned()))?.expect_one_cost()?;
-        Ok(match self.consume_all(requests).await? {
+        Ok(match self.consume(requests).await? {
             Decision::Granted(grant) => Decision::Granted(Stream::new(self, grant, runtime)),
             Decision::Denied(denied) => Decision::Denied(denied),
         })
@@ -509,12 +445,32 @@ impl Gate {
         }
     }
 
+    /// A grant from what was taken ahead, else the call for the database.
+    fn prepaid_or_asked(&self, requests: impl IntoIterator<Item = Request>) -> ControlFlow<Grant, Call> {
+        let mut requests = requests.into_iter();
+        if self.inner.shared.memories.prefetch.is_none() {
+            return ControlFlow::Continue(Call::consume(requests));
+        }
+        match (requests.next(), requests.next()) {
+            // One request needs no list.
+            (Some(only), None) => self.prepaid_or([only]),
+            (first, second) => self.prepaid_or(first.into_iter().chain(second).chain(requests).collect::<Vec<_>>()),
+        }
+    }
+
+    fn prepaid_or(&self, requests: impl AsRef<[Request]> + IntoIterator<Item = Request>) -> ControlFlow<Grant, Call> {
+        match self.prepaid(requests.as_ref()) {
+            Some(grant) => ControlFlow::Break(grant),
+            None => ControlFlow::Continue(Call::consume(requests)),
+        }
+    }
+
     /// A grant from what was taken ahead.
     fn prepaid(&self, requests: &[Request]) -> Option<Grant> {
         let Shared { memories, overrides, settings, .. } = &*self.inner.shared;
         let prefetch = memories.prefetch.as_ref()?;
         if let Some(overrides) = overrides {
-            // What was taken ahead of an override was charged by other numbers: it is dropped.
+            // Tokens from before an override were charged by other numbers: they are dropped.
             let asked = requests.iter().filter_map(Request::asked);
             let said: Vec<_> = asked.filter(|(limit, key)| overrides.says(limit, key, settings.clock.at())).collect();
             if !said.is_empty() {
@@ -566,7 +522,7 @@ impl Gate {
         checked(call, settings.backend.parts, overrides.as_ref(), || settings.clock.at())
     }
 
-    /// What overrides alone answer.
+    /// The answer that overrides alone give.
     fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
         let Shared { settings, overrides, .. } = &*self.inner.shared;
         let answer = overruled(call, overrides.as_ref(), || settings.clock.at())?;
@@ -610,7 +566,8 @@ impl Gate {
         let queued = QueuedCall { call, reply, blocked_since: None };
         if let Err(error) = self.inner.lanes.submit(queued) {
             if error.is_outage() {
-                // Who tries again without a pause must not keep the runtime from the task that asks the server.
+                // A caller that tries again without a pause must not keep the runtime from the task that asks the
+                // server.
                 tokio::task::yield_now().await;
             }
             return Err(error);

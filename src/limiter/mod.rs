@@ -35,8 +35,8 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// A call that takes or gives tokens locks its rows until the transaction ends, in one order for all callers; the row
 /// of a call with an id comes last. So calls never deadlock with each other, however many limits each asks at once. Two
-/// calls in one transaction lock outside of that order: ask limits together ([`consume_all`](Self::consume_all)), or in
-/// the same order everywhere. Consume late and commit soon: whoever asks the same key waits meanwhile.
+/// calls in one transaction lock outside of that order: ask limits together, in one call, or in the same order
+/// everywhere. Consume late and commit soon: whoever asks the same key waits meanwhile.
 ///
 /// A refusal that a committed balance proves takes no lock, writes nothing, and costs one round trip.
 /// [`check`](Self::check) and [`balance`](Self::balance) never lock.
@@ -68,7 +68,7 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// two: lock, write.
 ///
 /// A call of [alternatives](crate::first_of) looks, too. It locks the rows of the alternatives up to the one that the
-/// look chose, in a savepoint, which takes one more; if another is due by then, it gives them up and locks all rows, in
+/// look chose, in a savepoint, which takes one more. If another is due by then, it gives them up and locks all rows, in
 /// order.
 ///
 /// A call that lapses or is tracked takes no more, and its settlement one: to lock the call. One with an id takes five:
@@ -167,9 +167,9 @@ impl<O: Overriding> Limiter<O> {
     /// default. 0, the default here, is plain PostgreSQL.
     ///
     /// Each statement names one part, so Citus sends it to one node. All limits of a key are in one part; a call about
-    /// keys in several parts takes its statements once for each part, and Citus commits it in two phases. Such a call
-    /// is not written by one statement, nor is one that lapses, is tracked or has an id, or its settlement: if its
-    /// future is dropped, or it fails, roll the transaction back. A transaction that was
+    /// keys in several parts takes its statements once for each part, and Citus commits it in two phases. Several
+    /// statements write such a call, and one that lapses, is tracked or has an id, and its settlement: if its future
+    /// is dropped, or it fails, roll the transaction back. A transaction that was
     /// [begun by hand](BegunByHand) costs two more round trips per call. Each row goes by the clock of its node, and a
     /// call by the latest of them: keep the nodes' clocks in step (NTP). For a call of one row the clock may be read up
     /// to five milliseconds before the row is locked.
@@ -188,11 +188,11 @@ impl<O: Overriding> Limiter<O> {
 
     /// Goes by overrides: other numbers, deny, unlimited. Without it, the definitions of the limits count alone.
     ///
-    /// A call that is denied, or unlimited as a whole, is answered with
-    /// [`Source::Override`](crate::Source::Override), and without a round trip. A call with an
-    /// [id](crate::Request::once) goes to the rows even so, since it may be a repeat. `credit`, `debit`, `reset` and
-    /// `balance` go by other numbers, too, and ignore deny and unlimited. Receipts are settled as without overrides;
-    /// a receipt of a call that was unlimited settles to nothing, whatever was used.
+    /// A call that is denied, or unlimited as a whole, is answered with [`Source::Override`](crate::Source::Override),
+    /// and without a round trip. A call with an [id](crate::Request::once) goes to the rows even so, since it may be a
+    /// repeat. `credit`, `debit`, `reset` and `balance` go by other numbers, too, and ignore deny and unlimited.
+    /// Receipts are settled as without overrides; the receipt of a call that was unlimited settles to nothing, however
+    /// much it used.
     ///
     /// Other numbers count at once, and used tokens stay used: 2 of 10 used leaves 18 under 20. The new rate brings
     /// them back from the row's last write on. A missing row is full at the new capacity.
@@ -209,30 +209,19 @@ impl<O: Overriding> Limiter<O> {
         self
     }
 
-    /// Takes tokens, if all of them are there.
-    ///
-    /// A refusal takes nothing, writes nothing, and delays nobody's tokens.
-    ///
-    /// # Errors
-    ///
-    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::Call`], [`Error::CostExceedsCapacity`]. Then
-    /// [`Error::NotInTransaction`], [`Error::Locked`], [`Error::CorruptRow`], [`Error::OnceMismatch`],
-    /// [`Error::MixedMoney`], [`Error::ReceiptUsed`] for the id of a lease that is over, and the errors of the
-    /// database.
-    pub async fn consume(&self, tx: &mut impl InTransaction, request: Request) -> Result<Decision, Error> {
-        self.consume_all(tx, [request]).await
-    }
-
-    /// Takes tokens from every limit, or from none.
+    /// Takes tokens, if all of them are there: of one request, or of several, from every limit or from none.
     ///
     /// Requests for the same limit and key add up. If several limits refuse, the refusal names all of them, and the
-    /// latest instant.
+    /// latest instant. A refusal takes nothing, writes nothing, and delays nobody's tokens.
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume); [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`]
-    /// for two definitions of one limit.
-    pub async fn consume_all(
+    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::Call`], [`Error::CostExceedsCapacity`];
+    /// [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`] for two definitions of one limit.
+    /// Then [`Error::NotInTransaction`], [`Error::Locked`], [`Error::CorruptRow`], [`Error::OnceMismatch`],
+    /// [`Error::MixedMoney`], [`Error::ReceiptUsed`] for the id of a lease that is over, and the errors of the
+    /// database.
+    pub async fn consume(
         &self,
         tx: &mut impl InTransaction,
         requests: impl IntoIterator<Item = Request>,
@@ -241,17 +230,17 @@ impl<O: Overriding> Limiter<O> {
     }
 
     /// Decides many calls in one go, each by itself: in as many round trips as one call of several limits. Each call is
-    /// the requests of one [`consume_all`](Self::consume_all), and each has its own answer, in their order.
+    /// the requests of one [`consume`](Self::consume), and each has its own answer, in their order.
     ///
-    /// They are decided one after another at one instant, so calls of one key see each other. The rows of all of them
-    /// are locked in the one order, and limits with shards are asked for their sum. Where all calls are refused nothing
+    /// They are decided one after another at one instant, so calls of one key see each other. They lock the rows of all
+    /// in the one order, and ask limits with shards for their sum. Where all calls are refused nothing
     /// is locked. An id that two of them have is carried out once. Use it for a list of jobs: limits that must be taken
     /// together are one call.
     ///
     /// # Errors
     ///
-    /// What is wrong with one call is its own answer: bad input, [`Error::OnceMismatch`], [`Error::DebtTooDeep`]. The
-    /// errors of the database are the error of all.
+    /// A fault of one call is its own answer: bad input, [`Error::OnceMismatch`], [`Error::DebtTooDeep`]. The errors of
+    /// the database are the error of all.
     ///
     /// # Example
     ///
@@ -280,6 +269,7 @@ impl<O: Overriding> Limiter<O> {
     }
 
     /// Takes tokens now, to be spent as soon as they are there: at once, or at the instant that the reservation names.
+    /// From every limit or from none; the reservation is ready when the last of them is.
     ///
     /// The balance goes down to `-max_reserved` at most. For a limit that allows no reservations, this is
     /// [`consume`](Self::consume).
@@ -287,16 +277,7 @@ impl<O: Overriding> Limiter<O> {
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where an unbounded debt does not fit.
-    pub async fn reserve(&self, tx: &mut impl InTransaction, request: Request) -> Result<Decision<Reservation>, Error> {
-        self.reserve_all(tx, [request]).await
-    }
-
-    /// Reserves from every limit, or from none; ready when the last of them is.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`consume_all`](Self::consume_all) and [`reserve`](Self::reserve).
-    pub async fn reserve_all(
+    pub async fn reserve(
         &self,
         tx: &mut impl InTransaction,
         requests: impl IntoIterator<Item = Request>,
@@ -317,23 +298,14 @@ impl<O: Overriding> Limiter<O> {
         self.decide_each(tx.connection(), calls.into_iter().map(Call::reserve), false, Answer::reservation).await
     }
 
-    /// What [`consume`](Self::consume) would answer now, without a lock and without taking anything.
+    /// Answers as [`consume`](Self::consume) would now, without a lock, and takes nothing.
     ///
     /// The answer may be outdated when you act on it. Works outside a transaction, too, where statements are named.
     ///
     /// # Errors
     ///
     /// Those of [`consume`](Self::consume).
-    pub async fn check(&self, conn: &mut PgConnection, request: Request) -> Result<Decision, Error> {
-        self.check_all(conn, [request]).await
-    }
-
-    /// What [`consume_all`](Self::consume_all) would answer now. As [`check`](Self::check).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`consume_all`](Self::consume_all).
-    pub async fn check_all(
+    pub async fn check(
         &self,
         conn: &mut PgConnection,
         requests: impl IntoIterator<Item = Request>,
@@ -341,7 +313,7 @@ impl<O: Overriding> Limiter<O> {
         self.look(conn, Call::check(requests)).await.map(Answer::grant)
     }
 
-    /// What each of many calls would be answered now, if it came alone. As [`check`](Self::check).
+    /// Answers each of many calls as [`check`](Self::check) does, as if it came alone.
     ///
     /// # Errors
     ///
@@ -354,7 +326,7 @@ impl<O: Overriding> Limiter<O> {
         self.decide_each(conn, calls.into_iter().map(Call::check), true, Answer::grant).await
     }
 
-    /// What a limit holds for a key now, without a lock. The request's cost does not matter.
+    /// Tells how much a limit holds for a key now, without a lock. The request's cost does not matter.
     ///
     /// Works outside a transaction, too, where statements are named.
     ///
@@ -374,7 +346,7 @@ impl<O: Overriding> Limiter<O> {
         self.decide(tx.connection(), Call::credit(request)).await.map(Answer::balance)
     }
 
-    /// Takes tokens whatever is there. What is missing becomes a debt, beyond `max_reserved` if need be.
+    /// Takes tokens whatever is there. The rest becomes a debt, beyond `max_reserved` if need be.
     ///
     /// # Errors
     ///
@@ -402,9 +374,9 @@ impl<O: Overriding> Limiter<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::MixedCosts`] for charges of different costs ([`settle_each`](Self::settle_each));
-    /// [`Error::NothingAsked`] for a receipt without charges; [`Error::ReceiptUsed`] and [`Error::Lapsed`] for a stored
-    /// call that was settled or has lapsed; [`Error::BalanceTooLarge`] for a wallet; those of [`debit`](Self::debit).
+    /// [`Error::MixedCosts`] for charges of different costs ([`settle_each`](Self::settle_each)), and
+    /// [`Error::NothingAsked`] for a receipt without charges. [`Error::ReceiptUsed`] and [`Error::Lapsed`] for a stored
+    /// call that was settled or has lapsed. [`Error::BalanceTooLarge`] for a wallet; those of [`debit`](Self::debit).
     pub async fn settle(
         &self,
         tx: &mut impl InTransaction,
@@ -502,7 +474,7 @@ impl<O: Overriding> Limiter<O> {
         answer
     }
 
-    /// Decides calls in their order, each by itself. What is wrong with one is its own error.
+    /// Decides calls in their order, each by itself. A fault of one is its own error.
     async fn decide_each<T>(
         &self,
         conn: &mut PgConnection,
@@ -510,7 +482,7 @@ impl<O: Overriding> Limiter<O> {
         looks_only: bool,
         told: fn(Answer) -> T,
     ) -> Result<Vec<Result<T, Error>>, Error> {
-        // What is wrong, or answered already, is not planned.
+        // Calls that are wrong, or answered already, are not planned.
         let (mut right, mut known) = (Vec::new(), Vec::new());
         for call in calls {
             known.push(match self.checked(call) {

@@ -29,7 +29,7 @@ impl Admission {
     /// Charges all limits together, or none.
     pub(super) async fn new(gate: &Gate, rules: Vec<AppliedRule>) -> Result<Self, NotServed> {
         let requests = rules.iter().map(|rule| rule.asked.clone().into());
-        let lease = gate.acquire_all(requests).await?.granted()?;
+        let lease = gate.acquire(requests).await?.granted()?;
         Ok(Self { gate: gate.clone(), lease, rules })
     }
 

@@ -121,7 +121,7 @@ async fn any_text_is_a_key_of_its_own() {
                 "{text:?}"
             );
         }
-        let grant = limiter.consume_all(&mut teller.tx, texts.iter().map(|text| limit.key(text))).await.unwrap();
+        let grant = limiter.consume(&mut teller.tx, texts.iter().map(|text| limit.key(text))).await.unwrap();
         let grant = grant.granted().unwrap();
         assert_eq!(grant.receipt.charges.len(), texts.len());
         let stored = teller.rows().await.into_iter().filter(|row| row.storage == limit.spec().storage);
@@ -227,10 +227,10 @@ async fn bad_input_is_found_before_any_sql() {
             limiter.consume(tx, limit.key(1).cost(11)).await.unwrap_err(),
             limiter.reserve(tx, limit.key(1).cost(11)).await.unwrap_err(),
             limiter.check(tx.0, limit.key(1).cost(11)).await.unwrap_err(),
-            limiter.consume_all(tx, [limit.key(1).cost(6), limit.key(2), limit.key(1).cost(5)]).await.unwrap_err(),
-            limiter.consume_all(tx, [limit.key(1), other.key(1)]).await.unwrap_err(),
-            limiter.consume_all(tx, []).await.unwrap_err(),
-            limiter.reserve_all(tx, Vec::<Request>::new()).await.unwrap_err(),
+            limiter.consume(tx, [limit.key(1).cost(6), limit.key(2), limit.key(1).cost(5)]).await.unwrap_err(),
+            limiter.consume(tx, [limit.key(1), other.key(1)]).await.unwrap_err(),
+            limiter.consume(tx, []).await.unwrap_err(),
+            limiter.reserve(tx, Vec::<Request>::new()).await.unwrap_err(),
             limiter.settle(tx, receipt.clone(), f64::INFINITY).await.unwrap_err(),
             limiter.settle(tx, mixed.clone(), 1).await.unwrap_err(),
             limiter.settle(tx, empty.clone(), 1).await.unwrap_err(),
@@ -355,7 +355,7 @@ async fn outcomes(
         run(tx, "savepoint before").await;
         outcomes.push(match verb {
             0 => limiter.consume(tx, ask()).await.map(granted),
-            1 => limiter.consume_all(tx, [ask(), limit.key("another")]).await.map(granted),
+            1 => limiter.consume(tx, [ask(), limit.key("another")]).await.map(granted),
             2 => limiter.reserve(tx, ask().cost(10)).await.map(booked),
             3 => limiter.check(tx, ask()).await.map(granted),
             4 => limiter.balance(tx, ask()).await.map(within),
@@ -448,11 +448,11 @@ async fn of_several_limits_the_one_whose_row_is_corrupt_is_named() {
         };
         for fault in ["ts = 'infinity'", "list = '{7}'"] {
             let mut teller = Teller::of(&world).await;
-            LIMITER.consume_all(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
+            LIMITER.consume(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
             // What is read, and what is locked without a look.
-            let booked = LIMITER.reserve_all(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
+            let booked = LIMITER.reserve(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
             run(&mut teller.tx, &format!("update tollgate.{table} set {fault} where name = 'b'")).await;
-            let taken = LIMITER.consume_all(&mut teller.tx, asks()).await.map(drop);
+            let taken = LIMITER.consume(&mut teller.tx, asks()).await.map(drop);
             let settled = LIMITER.settle(&mut teller.tx, booked, 2).await.map(drop);
             for answer in [taken, settled] {
                 assert!(matches!(&answer, Err(Error::CorruptRow { limit, .. }) if limit == "b"), "{fault}: {answer:?}");

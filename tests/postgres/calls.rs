@@ -45,7 +45,7 @@ pub(crate) async fn left(pool: &PgPool, request: Request) -> i64 {
 /// What a call by a transaction of its own comes to.
 pub(crate) async fn consume_in(pool: &PgPool, requests: impl IntoIterator<Item = Request>) -> Grant {
     let mut tx = pool.begin().await.unwrap();
-    let decision = limiter().consume_all(&mut tx, requests).await.unwrap();
+    let decision = limiter().consume(&mut tx, requests).await.unwrap();
     tx.commit().await.unwrap();
     decision.granted().unwrap()
 }
@@ -55,12 +55,12 @@ async fn a_plain_call_stores_nothing_and_one_with_a_lapse_one_row_whatever_it_as
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 3).await).build();
     let mut conn = world.connect().await;
-    gate.consume_all(levels(1)).await.unwrap().granted().unwrap();
+    gate.consume(levels(1)).await.unwrap().granted().unwrap();
     assert_eq!(stored(&mut conn).await, 0);
     // Of a missing row, by the path that locks; then by the one that swaps.
     for calls in 1..=3 {
         let [org, team, user] = levels(1);
-        gate.consume_all([org, team.lapses_after(HOUR), user]).await.unwrap().granted().unwrap();
+        gate.consume([org, team.lapses_after(HOUR), user]).await.unwrap().granted().unwrap();
         assert_eq!(stored(&mut conn).await, calls);
     }
     let [org, team, user] = levels(1);
@@ -99,7 +99,7 @@ async fn a_receipt_is_used_once_in_either_table_and_by_either_of_the_two() {
 async fn three_levels_are_settled_together_or_not_at_all() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 3).await).build();
-    gate.consume_all(levels(0)).await.unwrap().granted().unwrap();
+    gate.consume(levels(0)).await.unwrap().granted().unwrap();
     let balances = async || {
         let mut balances = Vec::new();
         for request in levels(0) {
@@ -109,7 +109,7 @@ async fn three_levels_are_settled_together_or_not_at_all() {
     };
     for used in [10, 40, 70] {
         let [org, team, user] = levels(40);
-        let grant = gate.consume_all([org.lapses_after(HOUR), team, user]).await.unwrap().granted().unwrap();
+        let grant = gate.consume([org.lapses_after(HOUR), team, user]).await.unwrap().granted().unwrap();
         assert_eq!(balances().await, [960; 3]);
         // One corrupt row fails all.
         world.sql("update tollgate.durable set list = '{9}' where name = 'team'").await;
@@ -137,7 +137,7 @@ async fn of_all_who_settle_one_receipt_at_once_one_succeeds() {
     let mut receipts = Vec::new();
     for _ in 0..RECEIPTS {
         let [org, team, user] = levels(10);
-        let grant = gate.consume_all([org, team, user.tracked_for(HOUR)]).await.unwrap().granted().unwrap();
+        let grant = gate.consume([org, team, user.tracked_for(HOUR)]).await.unwrap().granted().unwrap();
         receipts.push(Receipt::from(grant));
     }
     let (barrier, used) = (Arc::new(Barrier::new(CALLERS)), Arc::new(AtomicU32::new(0)));
@@ -190,7 +190,7 @@ async fn of_all_who_ask_with_one_id_at_once_one_is_charged() {
                 let [org, team, user] = levels(7);
                 let asked = [org, team.once(job), user];
                 granted.push(if caller < 4 {
-                    gate.consume_all(asked).await.unwrap().granted().unwrap()
+                    gate.consume(asked).await.unwrap().granted().unwrap()
                 } else {
                     consume_in(&pool, asked).await
                 });
@@ -233,7 +233,7 @@ async fn a_call_whose_answer_was_lost_is_asked_again_and_charged_once() {
                 let limits = if both_tables { vec![&durable, &ephemeral] } else { vec![&durable] };
                 let mut asked: Vec<_> = limits.into_iter().map(|limit| limit.key(key).cost(60)).collect();
                 asked[0] = asked[0].clone().once("job");
-                gate.consume_all(asked)
+                gate.consume(asked)
             };
             gate.consume(durable.key("others")).await.unwrap().granted().unwrap();
             proxy.cut_after(statement);
@@ -696,7 +696,7 @@ async fn bad_ids_and_spans_are_errors_before_any_sql() {
         vec![lease.global().lapses_after(HOUR)],
     ];
     for requests in bad {
-        let error = gate.consume_all(requests.clone()).await.unwrap_err();
+        let error = gate.consume(requests.clone()).await.unwrap_err();
         assert!(matches!(error, Error::Call { .. }) && error.is_bad_input(), "{requests:?}: {error:?}");
     }
 }

@@ -170,7 +170,7 @@ impl Stage {
         self.world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
         let mut tx = self.world.pool.begin().await.unwrap();
         let ask = [DURABLE.key("there").cost(3), EPHEMERAL.key("there").cost(3)];
-        let grant = LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
+        let grant = LIMITER.consume(&mut tx, ask).await.unwrap().granted().unwrap();
         let ask = DURABLE.key("owing").cost(15);
         let reservation = LIMITER.reserve(&mut tx, ask).await.unwrap().granted().unwrap();
         tx.commit().await.unwrap();
@@ -210,7 +210,7 @@ impl Verb {
             }
             Self::ConsumeAll => {
                 let ask = ["there", "new"].map(|key| [DURABLE.key(key), EPHEMERAL.key(key)]).into_iter().flatten();
-                assert!(limiter.consume_all(tx, ask).await.unwrap().is_granted());
+                assert!(limiter.consume(tx, ask).await.unwrap().is_granted());
             }
             Self::Credit => drop(limiter.credit(tx, DURABLE.key("there")).await.unwrap()),
             Self::Debit => drop(limiter.debit(tx, DURABLE.key("new").cost(12)).await.unwrap()),

@@ -67,7 +67,7 @@ async fn a_cost_beyond_the_capacity_is_an_error_and_no_refusal() {
             limiter().consume(&mut teller.tx, limit.key("simple").cost(2)).await.unwrap_err(),
             limiter().check(&mut teller.tx, limit.key("simple").cost(2)).await.unwrap_err(),
             limiter().reserve(&mut teller.tx, limit.key("simple").cost(2)).await.unwrap_err(),
-            limiter().consume_all(&mut teller.tx, [limit.key(1), limit.key(1)]).await.unwrap_err(),
+            limiter().consume(&mut teller.tx, [limit.key(1), limit.key(1)]).await.unwrap_err(),
         ] {
             let Error::CostExceedsCapacity { limit: name, asked, max } = &error else { panic!("{error:?}") };
             assert_eq!((&**name, *asked, *max), (limit.name(), tokens(2), tokens(1)));

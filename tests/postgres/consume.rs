@@ -63,8 +63,8 @@ async fn several_limits_are_taken_all_or_none() {
     let mut tx = world.begin().await;
     let ask = || [user.key(1), tenant.key(2)];
     let limiter = LIMITER.at(second(0.0));
-    limiter.consume_all(&mut tx, ask()).await.unwrap().granted().unwrap();
-    let denied = limiter.consume_all(&mut tx, ask()).await.unwrap().denied().unwrap();
+    limiter.consume(&mut tx, ask()).await.unwrap().granted().unwrap();
+    let denied = limiter.consume(&mut tx, ask()).await.unwrap().denied().unwrap();
     assert_eq!((&*denied.limit, denied.retry_at), ("tenant", Some(second(60.0))));
     tx.commit().await.unwrap();
     assert_eq!(world.left(&user, "1").await, Some(Tokens::new(4)));
@@ -79,12 +79,11 @@ async fn outside_a_transaction_nothing_is_taken() {
         let absent = LIMITER.consume(&mut BegunByHand(&mut conn), limit.key(1)).await;
         assert!(matches!(absent, Err(Error::NotInTransaction)), "{absent:?}");
         let mut tx = world.begin().await;
-        let _ = LIMITER.consume_all(&mut tx, [limit.key(1), limit.key(2)]).await.unwrap();
+        let _ = LIMITER.consume(&mut tx, [limit.key(1), limit.key(2)]).await.unwrap();
         tx.commit().await.unwrap();
         let present = LIMITER.consume(&mut BegunByHand(&mut conn), limit.key(1)).await;
         assert!(matches!(present, Err(Error::NotInTransaction)), "{present:?}");
-        let several =
-            LIMITER.consume_all(&mut BegunByHand(&mut conn), [limit.key(1), limit.key(2), limit.key(3)]).await;
+        let several = LIMITER.consume(&mut BegunByHand(&mut conn), [limit.key(1), limit.key(2), limit.key(3)]).await;
         assert!(matches!(several, Err(Error::NotInTransaction)), "{several:?}");
         assert_eq!(world.left(&limit, "1").await, Some(Tokens::new(4)));
     }

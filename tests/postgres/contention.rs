@@ -149,7 +149,7 @@ async fn limits_asked_together_in_any_order_never_deadlock_and_balance_to_the_to
                 };
                 let ask = || rows.iter().map(|row| limits[row % 3].key(row / 3).cost(cost));
                 let mut tx = conn.begin().await.unwrap();
-                let decision = LIMITER.consume_all(&mut tx, ask()).await.unwrap();
+                let decision = LIMITER.consume(&mut tx, ask()).await.unwrap();
                 if !decision.is_granted() {
                     tx.commit().await.unwrap();
                     continue;
@@ -199,7 +199,7 @@ async fn reserving_settling_and_cancelling_several_limits_never_deadlock() {
             for _ in 0..20 {
                 let ask = dice.some(2..=4, 4).into_iter().map(|which| limits[which].key("k").cost(2));
                 let mut tx = conn.begin().await.unwrap();
-                let mut booked = LIMITER.reserve_all(&mut tx, ask).await.unwrap().granted().unwrap();
+                let mut booked = LIMITER.reserve(&mut tx, ask).await.unwrap().granted().unwrap();
                 tx.commit().await.unwrap();
                 // In any order: the plan sorts them.
                 booked.receipt.charges.reverse();
@@ -231,7 +231,7 @@ async fn refusals_leave_no_row_behind() {
     let mut tx = conn.begin().await.unwrap();
     for other in &others {
         for ask in [vec![spent.global(), other.key(1)], vec![other.key(1), other.key(2), spent.global()]] {
-            let denied = LIMITER.consume_all(&mut tx, ask).await.unwrap().denied().unwrap();
+            let denied = LIMITER.consume(&mut tx, ask).await.unwrap().denied().unwrap();
             assert_eq!(denied.limit, "spent");
         }
     }
@@ -252,7 +252,7 @@ async fn a_refusal_after_a_wait_leaves_no_row_behind() {
     let mut held = holder.begin().await.unwrap();
     LIMITER.consume(&mut held, limit.key("b")).await.unwrap().granted().unwrap();
     let mut tx = waiter.begin().await.unwrap();
-    let ask = LIMITER.consume_all(&mut tx, [limit.key("a"), limit.key("b")]);
+    let ask = LIMITER.consume(&mut tx, [limit.key("a"), limit.key("b")]);
     let (decision, ()) = tokio::join!(ask, async {
         world.until_blocked(waiter_pid).await;
         held.commit().await.unwrap();
@@ -357,7 +357,7 @@ async fn behind(world: &World, hold: &str, end: &str, asks: Vec<Request>) -> (Gr
         sqlx::raw_sql(AssertSqlSafe(end.to_owned())).execute(&mut holder).await.unwrap();
         instant
     };
-    let (decision, released) = tokio::join!(LIMITER.consume_all(&mut tx, asks), release);
+    let (decision, released) = tokio::join!(LIMITER.consume(&mut tx, asks), release);
     tx.rollback().await.unwrap();
     (decision.unwrap().granted().unwrap(), released)
 }
@@ -571,8 +571,8 @@ async fn a_set_over_both_tables_locks_no_row_of_the_second_table_before_the_firs
     let (slow_pid, third_pid) = (pid(&mut slow).await, pid(&mut third).await);
     let both = |cost: Tokens| [first.key("k").cost(cost), second.key("k")];
     let mut tx = slow.begin().await.unwrap();
-    LIMITER.consume_all(&mut tx, [first.key("warm"), second.key("warm")]).await.unwrap().granted().unwrap();
-    LIMITER.consume_all(&mut tx, [first.key("warm"), second.key("warm")]).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut tx, [first.key("warm"), second.key("warm")]).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut tx, [first.key("warm"), second.key("warm")]).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
     take(&mut quick, second.key("k")).await.unwrap();
 
@@ -580,7 +580,7 @@ async fn a_set_over_both_tables_locks_no_row_of_the_second_table_before_the_firs
     // The reads without a lock, one for each table, in which all looks well.
     proxy.hold_after(2);
     let mut slow = pin!(async {
-        let answer = LIMITER.consume_all(&mut tx, both(Tokens::ONE)).await;
+        let answer = LIMITER.consume(&mut tx, both(Tokens::ONE)).await;
         // The third waits for what this one holds.
         tx.rollback().await.unwrap();
         answer
@@ -600,7 +600,7 @@ async fn a_set_over_both_tables_locks_no_row_of_the_second_table_before_the_firs
         () = world.until_blocked(slow_pid) => {
             let mut looking = quick.begin().await.unwrap();
             soon(async { while !LIMITER.check(&mut looking, first.key("k")).await.unwrap().is_granted() {} }).await;
-            let other = LIMITER.consume_all(&mut other, both(Tokens::from_micros(1)));
+            let other = LIMITER.consume(&mut other, both(Tokens::from_micros(1)));
             let (answer, other, ()) = tokio::join!(slow, other, async {
                 world.until_blocked(third_pid).await;
                 held.rollback().await.unwrap();

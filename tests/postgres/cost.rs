@@ -86,12 +86,12 @@ async fn count(proxy: &Proxy, conn: &mut PgConnection, limiter: Limiter, key: &s
     assert!(limiter.consume(&mut tx, X.key(key)).await.unwrap().is_granted());
     assert!(trips!("consume, granted, unlogged", consume(X.key(key))).is_granted());
     assert!(!trips!("consume, refused, unlogged", consume(X.key(key).cost(9))).is_granted());
-    assert!(trips!("consume three of one table, absent", consume_all(three(1))).is_granted());
-    let three_granted = trips!("consume three of one table, granted", consume_all(three(1))).granted().unwrap();
-    assert!(!trips!("consume three of one table, refused", consume_all(three(9))).is_granted());
-    assert!(trips!("consume four of both tables, absent", consume_all(both(1))).is_granted());
-    assert!(trips!("consume four of both tables, granted", consume_all(both(1))).is_granted());
-    assert!(!trips!("consume four of both tables, refused", consume_all(both(9))).is_granted());
+    assert!(trips!("consume three of one table, absent", consume(three(1))).is_granted());
+    let three_granted = trips!("consume three of one table, granted", consume(three(1))).granted().unwrap();
+    assert!(!trips!("consume three of one table, refused", consume(three(9))).is_granted());
+    assert!(trips!("consume four of both tables, absent", consume(both(1))).is_granted());
+    assert!(trips!("consume four of both tables, granted", consume(both(1))).is_granted());
+    assert!(!trips!("consume four of both tables, refused", consume(both(9))).is_granted());
     assert!(trips!("check", check(A.key(key))).is_granted());
     assert_eq!(trips!("balance", balance(A.key(key))).remaining, Tokens::new(8));
     trips!("credit", credit(A.key(key)));
@@ -151,7 +151,7 @@ async fn a_refusal_writes_nothing_and_takes_no_transaction_id() {
             // The server itself writes to the log now and then: one attempt in which it does not is enough.
             for _ in 0..10 {
                 let log = log_position(&mut tx).await;
-                assert!(!LIMITER.consume_all(&mut tx, ask.to_vec()).await.unwrap().is_granted(), "{ask:?}");
+                assert!(!LIMITER.consume(&mut tx, ask.to_vec()).await.unwrap().is_granted(), "{ask:?}");
                 quiet = log_position(&mut tx).await == log;
                 if quiet {
                     break;
@@ -238,7 +238,7 @@ async fn updates(conn: &mut PgConnection, ask: impl IntoIterator<Item = Request>
     let mut tx = conn.begin().await.unwrap();
     // Those of earlier transactions are counted, too, until the session reports them.
     let before = session_updates(&mut tx).await;
-    LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut tx, ask).await.unwrap().granted().unwrap();
     let after = session_updates(&mut tx).await;
     tx.commit().await.unwrap();
     (after.0 - before.0, after.1 - before.1)

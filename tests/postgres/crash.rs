@@ -46,7 +46,7 @@ async fn after_a_crash_durable_limits_and_reservations_stand_and_ephemeral_limit
     let mut conn = connect(&server).await;
     let mut tx = conn.begin().await.unwrap();
     let ask = [DURABLE.key("k").cost(3), EPHEMERAL.key("k").cost(3)];
-    LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut tx, ask).await.unwrap().granted().unwrap();
     let ask = DURABLE.key("owing").cost(25);
     let receipt = Receipt::from(LIMITER.reserve(&mut tx, ask).await.unwrap().granted().unwrap());
     tx.commit().await.unwrap();
@@ -55,7 +55,7 @@ async fn after_a_crash_durable_limits_and_reservations_stand_and_ephemeral_limit
     // Taken, but not committed.
     let mut open = conn.begin().await.unwrap();
     let ask = [DURABLE.key("k").cost(2), DURABLE.key("open"), EPHEMERAL.key("open")];
-    LIMITER.consume_all(&mut open, ask).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut open, ask).await.unwrap().granted().unwrap();
     server.crash().unwrap();
     server.restart().unwrap();
 
@@ -66,7 +66,7 @@ async fn after_a_crash_durable_limits_and_reservations_stand_and_ephemeral_limit
     let mut tx = conn.begin().await.unwrap();
     assert!(!LIMITER.consume(&mut tx, DURABLE.key("owing")).await.unwrap().is_granted());
     let ask = [DURABLE.key("k").cost(7), EPHEMERAL.key("k").cost(10)];
-    LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut tx, ask).await.unwrap().granted().unwrap();
     LIMITER.cancel(&mut tx, receipt).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(balances(&mut conn).await, [0, 10, 0]);
@@ -78,7 +78,7 @@ async fn after_a_clean_restart_both_kinds_stand() {
     let mut conn = connect(&server).await;
     let mut tx = conn.begin().await.unwrap();
     let ask = [DURABLE.key("k").cost(3), EPHEMERAL.key("k").cost(3)];
-    LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut tx, ask).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
     conn.close().await.unwrap();
     server.stop().unwrap();
@@ -103,7 +103,7 @@ async fn a_crash_under_load_loses_nothing_that_was_acknowledged() {
                 let spend = async {
                     let mut tx = conn.begin().await?;
                     let all = [DURABLE.key(key), SPREAD.key(key), EPHEMERAL.key(key).cost(0)];
-                    let booked = LIMITER.reserve_all(&mut tx, all).await;
+                    let booked = LIMITER.reserve(&mut tx, all).await;
                     match booked {
                         Ok(booked) => drop(booked.granted().unwrap()),
                         Err(Error::Database { .. }) => return Err(sqlx::Error::WorkerCrashed),

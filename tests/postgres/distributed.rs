@@ -163,8 +163,8 @@ async fn nothing_else_is_said() {
             let with = |other| [limit.key("k"), limit.key(other), Limit::token_bucket("other", 5, MINUTE).global()];
             LIMITER.consume(&mut tx, ask().cost(8)).await.unwrap().granted().unwrap();
             LIMITER.consume(&mut tx, ask().cost(8)).await.unwrap().denied().unwrap();
-            LIMITER.consume_all(&mut tx, with("l")).await.unwrap().granted().unwrap();
-            LIMITER.consume_all(&mut tx, with("absent").map(|ask| ask.cost(4))).await.unwrap().denied().unwrap();
+            LIMITER.consume(&mut tx, with("l")).await.unwrap().granted().unwrap();
+            LIMITER.consume(&mut tx, with("absent").map(|ask| ask.cost(4))).await.unwrap().denied().unwrap();
             LIMITER.credit(&mut tx, ask()).await.unwrap();
             LIMITER.debit(&mut tx, ask().cost(20)).await.unwrap();
             LIMITER.lock_timeout(SECOND).reset(&mut tx, ask()).await.unwrap();
@@ -191,7 +191,7 @@ async fn nor_by_a_gate() {
         let asks = |key: &'static str| [limit.key(key), limit.key("both")];
         for _ in 0..3 {
             gate.consume(limit.key("one")).await.unwrap().granted().unwrap();
-            gate.consume_all(asks("several")).await.unwrap().granted().unwrap();
+            gate.consume(asks("several")).await.unwrap().granted().unwrap();
         }
         assert_eq!(gate.balance(limit.key("both")).await.unwrap().remaining, Tokens::new(7));
         gate.consume(limit.key("one").cost(8)).await.unwrap().denied().unwrap();
@@ -253,7 +253,7 @@ async fn nobody_waits_for_calls_over_several_parts() {
     sqlx::raw_sql("lock table public.stall").execute(&mut *blocker).await.unwrap();
 
     let (crossing, asks) = (gate.clone(), [limit.key(&keys[0]), limit.key(&keys[1])]);
-    let stalled = tokio::spawn(async move { crossing.consume_all(asks).await });
+    let stalled = tokio::spawn(async move { crossing.consume(asks).await });
     world.until_anyone_is_blocked().await;
     soon(gate.consume(limit.key(&keys[2]))).await.unwrap().granted().unwrap();
     blocker.commit().await.unwrap();
@@ -307,7 +307,7 @@ async fn parts_fall_into_different_shards_whatever_their_number() {
     for parts in (0..=11).map(|power| 1_u16 << power) {
         let mut tx = world.pool.begin().await.unwrap();
         let asks = keys.iter().map(|key| limit.key(key));
-        Limiter::new().parts(parts).consume_all(&mut tx, asks).await.unwrap().granted().unwrap();
+        Limiter::new().parts(parts).consume(&mut tx, asks).await.unwrap().granted().unwrap();
         // Each key lies in the first part that falls into its shard, and each shard has one.
         let sql = "with numbers as (
                        select min(n)::int2 as part, ((hashint2(n::int2)::int8 + 2147483648) * $1 >> 32)::int4 as shard
@@ -334,8 +334,7 @@ async fn outside_a_transaction_nothing_is_taken_whoever_began_it() {
             assert!(matches!(refused, Err(Error::NotInTransaction)), "{refused:?}");
             let refused = limiter.debit(&mut BegunByHand(&mut conn), limit.key("k")).await;
             assert!(matches!(refused, Err(Error::NotInTransaction)), "{refused:?}");
-            let refused =
-                limiter.consume_all(&mut BegunByHand(&mut conn), apart().iter().map(|key| limit.key(key))).await;
+            let refused = limiter.consume(&mut BegunByHand(&mut conn), apart().iter().map(|key| limit.key(key))).await;
             assert!(matches!(refused, Err(Error::NotInTransaction)), "{refused:?}");
             assert!(limiter.balance(&mut conn, limit.key("k")).await.unwrap().is_full());
         }
@@ -383,13 +382,13 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
                             let patient = limiter.lock_timeout(SECOND);
                             patient.consume(&mut tx, ask().cost(7)).await.map(|decision| decision.is_granted())
                         }
-                        2 => limiter.consume_all(&mut tx, all()).await.map(|decision| decision.is_granted()),
+                        2 => limiter.consume(&mut tx, all()).await.map(|decision| decision.is_granted()),
                         3 => limiter.reserve(&mut tx, ask()).await.map(|decision| decision.is_granted()),
                         // What is right is not to stay.
                         4 | 8..11 if said == tables => Ok(false),
                         4 => limiter.debit(&mut tx, ask()).await.map(|_| true),
                         5 => gate.consume(ask()).await.map(|decision| decision.is_granted()),
-                        6 => gate.consume_all(all()).await.map(|decision| decision.is_granted()),
+                        6 => gate.consume(all()).await.map(|decision| decision.is_granted()),
                         7 => gate.reserve(ask()).await.map(|decision| decision.is_granted()),
                         8 => gate.debit(ask()).await.map(|_| true),
                         9 => limiter.credit(&mut tx, ask()).await.map(|_| true),
@@ -461,9 +460,9 @@ fn nodes_are_told_settings_alone() {
         sqlx::raw_sql("set citus.log_remote_commands = on").execute(&pool).await.unwrap();
         let (limit, keys) = (Limit::token_bucket("ten", 10, EVER), apart());
         let asks = || keys.iter().map(|key| limit.key(key));
-        patient(&pool).parts(PARTS).build().consume_all(asks()).await.unwrap().granted().unwrap();
+        patient(&pool).parts(PARTS).build().consume(asks()).await.unwrap().granted().unwrap();
         let mut tx = pool.begin().await.unwrap();
-        LIMITER.lock_timeout(SECOND).consume_all(&mut tx, asks()).await.unwrap().granted().unwrap();
+        LIMITER.lock_timeout(SECOND).consume(&mut tx, asks()).await.unwrap().granted().unwrap();
         tx.commit().await.unwrap();
     });
     let told: Vec<_> = log.lines().filter(|line| line.contains("issuing") && line.contains("lock_timeout")).collect();
@@ -508,13 +507,13 @@ async fn a_call_over_several_parts_that_fails_takes_nothing() {
             let asks = || keys.iter().map(|key| limit.key(key).cost(2));
             for limiter in [LIMITER, LIMITER.lock_timeout(SECOND)] {
                 let mut tx = world.pool.begin().await.unwrap();
-                let failed = limiter.consume_all(&mut tx, asks()).await;
+                let failed = limiter.consume(&mut tx, asks()).await;
                 assert_eq!(fault(&failed.unwrap_err()), name, "{limit:?}");
                 // It may roll back what is aborted anyway.
                 drop(tx.commit().await);
                 assert_full(&mut conn, &limit, &keys).await;
             }
-            assert_eq!(fault(&gate.consume_all(asks()).await.unwrap_err()), name);
+            assert_eq!(fault(&gate.consume(asks()).await.unwrap_err()), name);
             assert_full(&mut conn, &limit, &keys).await;
         }
     }
@@ -534,10 +533,10 @@ async fn a_call_over_several_parts_that_is_busy_or_refused_takes_nothing() {
         LIMITER.debit(&mut holder, limit.key(last).cost(10)).await.unwrap();
 
         let mut tx = world.pool.begin().await.unwrap();
-        let busy = LIMITER.lock_timeout(SECOND / 20).consume_all(&mut tx, asks()).await;
+        let busy = LIMITER.lock_timeout(SECOND / 20).consume(&mut tx, asks()).await;
         assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
         tx.commit().await.unwrap();
-        let busy = gate.consume_all(asks()).await;
+        let busy = gate.consume(asks()).await;
         assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
         assert_full(&mut conn, &limit, &keys).await;
         assert_eq!(rows_of(&world, limit.name()).await, 0, "nor does a row stay");
@@ -545,10 +544,10 @@ async fn a_call_over_several_parts_that_is_busy_or_refused_takes_nothing() {
         holder.commit().await.unwrap();
         let rows = rows_of(&world, limit.name()).await;
         let mut tx = world.pool.begin().await.unwrap();
-        let denied = LIMITER.consume_all(&mut tx, asks()).await.unwrap().denied().unwrap();
+        let denied = LIMITER.consume(&mut tx, asks()).await.unwrap().denied().unwrap();
         assert_eq!(denied.key.as_str(), last);
         tx.commit().await.unwrap();
-        gate.consume_all(asks()).await.unwrap().denied().unwrap();
+        gate.consume(asks()).await.unwrap().denied().unwrap();
         assert_full(&mut conn, &limit, others).await;
         assert_eq!(rows_of(&world, limit.name()).await, rows);
         world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
@@ -564,7 +563,7 @@ async fn a_call_over_several_parts_that_is_dropped_and_rolled_back_takes_nothing
     let mut cuts = Cuts::default();
     loop {
         let mut tx = pool.begin().await.unwrap();
-        let call = LIMITER.consume_all(&mut tx, keys.iter().map(|key| limit.key(key)));
+        let call = LIMITER.consume(&mut tx, keys.iter().map(|key| limit.key(key)));
         let done = Cut::after(cuts.waits, call).await;
         drop(tx);
         // It is rolled back when the connection is used next.

@@ -68,7 +68,7 @@ async fn many_calls_in_one_go_are_what_they_are_in_turn_at_one_instant() {
         assert_eq!(checked.len(), calls.len());
         for (call, answer) in calls.into_iter().zip(answers) {
             let mut tx = other.begin().await.unwrap();
-            assert_eq!(told(answer), told(limiter.consume_all(&mut tx, call).await));
+            assert_eq!(told(answer), told(limiter.consume(&mut tx, call).await));
             tx.commit().await.unwrap();
         }
         let of = |rows: Vec<crate::teller::Stored>| {
@@ -89,9 +89,9 @@ async fn a_hundred_calls_take_the_round_trips_of_one() {
     let pool = one_connection(proxy.options()).await;
     let limit = Limit::token_bucket("limit", 1, EVER);
     let mut tx = pool.begin().await.unwrap();
-    limiter().consume_all(&mut tx, [limit.key("a"), limit.key("b")]).await.unwrap().granted().unwrap();
+    limiter().consume(&mut tx, [limit.key("a"), limit.key("b")]).await.unwrap().granted().unwrap();
     let before = proxy.statements();
-    limiter().consume_all(&mut tx, [limit.key("c"), limit.key("d")]).await.unwrap().granted().unwrap();
+    limiter().consume(&mut tx, [limit.key("c"), limit.key("d")]).await.unwrap().granted().unwrap();
     let of_one = proxy.statements() - before;
     let calls = || (0..100).map(|key| [limit.key(key)]);
     let before = proxy.statements();
@@ -175,13 +175,13 @@ async fn who_waits_for_several_limits_gets_all_of_them_or_none() {
     let (slots, tokens_of) =
         (Limit::concurrency("slots", 1, HOUR), Limit::token_bucket("tokens", 20, SECOND).capacity(1));
     let both = || [slots.global(), tokens_of.global()];
-    let held = gate.acquire_all_within(both(), HOUR).await.unwrap().granted().unwrap();
-    assert!(gate.acquire_all_within(both(), Duration::ZERO).await.unwrap().denied().is_some());
+    let held = gate.acquire_within(both(), HOUR).await.unwrap().granted().unwrap();
+    assert!(gate.acquire_within(both(), Duration::ZERO).await.unwrap().denied().is_some());
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..6 {
         let (gate, both) = (gate.clone(), both());
         waiting.spawn(async move {
-            gate.acquire_all_within(both, HOUR).await.unwrap().granted().unwrap().release().await.unwrap();
+            gate.acquire_within(both, HOUR).await.unwrap().granted().unwrap().release().await.unwrap();
         });
     }
     held.release().await.unwrap();
@@ -192,12 +192,12 @@ async fn who_waits_for_several_limits_gets_all_of_them_or_none() {
     let mut waiting = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let (gate, both) = (gate.clone(), [first.global(), second.global()]);
-        waiting.spawn(async move { gate.wait_all(both, HOUR).await.unwrap().granted().unwrap() });
+        waiting.spawn(async move { gate.wait(both, HOUR).await.unwrap().granted().unwrap() });
     }
     soon(waiting.join_all()).await;
     let never = Limit::wallet("never");
-    assert!(gate.wait_all([first.global(), never.global()], HOUR).await.unwrap().denied().unwrap().retry_at.is_none());
-    assert!(gate.wait_all([first.key("x").shadow()], HOUR).await.unwrap().is_granted());
+    assert!(gate.wait([first.global(), never.global()], HOUR).await.unwrap().denied().unwrap().retry_at.is_none());
+    assert!(gate.wait([first.key("x").shadow()], HOUR).await.unwrap().is_granted());
 }
 
 trait Granted {

@@ -34,16 +34,16 @@ async fn rows_behind_the_alternative_that_is_taken_are_left_alone() {
     limiter().credit(&mut held, CREDITS.key("k").cost(5)).await.unwrap();
     let mut conn = world.connect().await;
     let mut tx = conn.begin().await.unwrap();
-    let grant = soon(limiter().consume_all(&mut tx, plan_else_credits())).await.unwrap().granted().unwrap();
+    let grant = soon(limiter().consume(&mut tx, plan_else_credits())).await.unwrap().granted().unwrap();
     assert_eq!(grant.alternative, 0);
     tx.commit().await.unwrap();
     // The gate swaps the row that is there, and claims the one that is missing.
     let gone = || first_of([PLAN.key("new"), CREDITS.key("k")]);
     for call in [plan_else_credits(), gone()] {
-        assert_eq!(soon(gate.consume_all(call)).await.unwrap().granted().unwrap().alternative, 0);
+        assert_eq!(soon(gate.consume(call)).await.unwrap().granted().unwrap().alternative, 0);
     }
     held.commit().await.unwrap();
-    assert_eq!(gate.consume_all(plan_else_credits()).await.unwrap().granted().unwrap().alternative, 1);
+    assert_eq!(gate.consume(plan_else_credits()).await.unwrap().granted().unwrap().alternative, 1);
     assert_eq!(balance(&world, &CREDITS, "k").await, Some(tokens(4)));
     assert_eq!(balance(&world, &CREDITS, "new").await, None);
 }
@@ -60,8 +60,8 @@ async fn where_another_alternative_is_due_under_locks_it_is_taken() {
     let mut held = holder.begin().await.unwrap();
     limiter().consume(&mut held, PLAN.key("k")).await.unwrap().granted().unwrap();
     let mut tx = waiter.begin().await.unwrap();
-    let (limiter, mut of_gate) = (limiter(), Box::pin(gate.consume_all(plan_else_credits())));
-    let joined = limiter.consume_all(&mut tx, plan_else_credits());
+    let (limiter, mut of_gate) = (limiter(), Box::pin(gate.consume(plan_else_credits())));
+    let joined = limiter.consume(&mut tx, plan_else_credits());
     let (decision, ()) = tokio::join!(joined, async {
         world.until_blocked(waiter_pid).await;
         let by_then = tokio::time::timeout(Duration::from_millis(50), &mut of_gate).await;
@@ -93,12 +93,12 @@ async fn each_alternative_takes_so_many_round_trips() {
         for cost in [1, 1, 3, 5] {
             let before = proxy.trips();
             let call = first_of([PLAN.key(key).cost(cost.min(2)), CREDITS.key(key).cost(cost)]);
-            let decision = limiter().consume_all(&mut tx, call).await.unwrap();
+            let decision = limiter().consume(&mut tx, call).await.unwrap();
             counted.push((decision.granted().ok().map(|grant| grant.alternative), proxy.trips() - before));
         }
         let before = proxy.trips();
         let call = split(1, [PLAN.key(key), CREDITS.key(key)]);
-        limiter().consume_all(&mut tx, call).await.unwrap().granted().unwrap();
+        limiter().consume(&mut tx, call).await.unwrap().granted().unwrap();
         counted.push((None, proxy.trips() - before));
         tx.commit().await.unwrap();
     }
@@ -122,15 +122,15 @@ async fn a_repeat_is_told_the_alternative_that_was_charged() {
     let both = || vec![("plan".to_owned(), tokens(1)), ("credits".to_owned(), tokens(2))];
     gates[0].credit(CREDITS.key("k").cost(2)).await.unwrap();
     gates[0].consume(PLAN.key("k")).await.unwrap().granted().unwrap();
-    assert_eq!(told(gates[0].consume_all(call(2)).await.unwrap()), (1, Source::Database, 2, both()));
+    assert_eq!(told(gates[0].consume(call(2)).await.unwrap()), (1, Source::Database, 2, both()));
     gates[0].reset(PLAN.key("k")).await.unwrap();
     let mut tx = world.begin().await;
-    assert_eq!(told(limiter().consume_all(&mut tx, call(2)).await.unwrap()), (1, Source::Repeated, 2, both()));
+    assert_eq!(told(limiter().consume(&mut tx, call(2)).await.unwrap()), (1, Source::Repeated, 2, both()));
     tx.commit().await.unwrap();
-    let repeated = told(gates[1].consume_all(call(2)).await.unwrap());
+    let repeated = told(gates[1].consume(call(2)).await.unwrap());
     assert_eq!(repeated, (1, Source::Repeated, 2, both()));
     assert_eq!(balance(&world, &PLAN, "k").await, Some(tokens(2)));
-    let other = gates[1].consume_all(call(1)).await.unwrap_err();
+    let other = gates[1].consume(call(1)).await.unwrap_err();
     assert!(matches!(other, tollgate::Error::OnceMismatch { .. }), "{other}");
 }
 
@@ -144,19 +144,19 @@ async fn memory_refuses_where_all_alternatives_are_refused() {
     gate.consume(PLAN.key("k")).await.unwrap().denied().unwrap();
     gate.credit(CREDITS.key("k")).await.unwrap();
     // The plan is remembered, the wallet pays.
-    let grant = gate.consume_all(plan_else_credits()).await.unwrap().granted().unwrap();
+    let grant = gate.consume(plan_else_credits()).await.unwrap().granted().unwrap();
     assert_eq!((grant.alternative, grant.source), (1, Source::Database));
-    let denied = gate.consume_all(plan_else_credits()).await.unwrap().denied().unwrap();
+    let denied = gate.consume(plan_else_credits()).await.unwrap().denied().unwrap();
     assert_eq!((denied.source, denied.limit.as_ref()), (Source::Database, "plan"));
     let before = proxy.statements();
-    let remembered = gate.consume_all(plan_else_credits()).await.unwrap().denied().unwrap();
+    let remembered = gate.consume(plan_else_credits()).await.unwrap().denied().unwrap();
     assert_eq!((remembered.source, remembered.limit.as_ref()), (Source::Memory, "plan"));
     assert_eq!(proxy.statements(), before);
     // What is split is refused by none of its limits alone.
-    let denied = gate.consume_all(split(1, [PLAN.key("k"), CREDITS.key("k")])).await.unwrap().denied().unwrap();
+    let denied = gate.consume(split(1, [PLAN.key("k"), CREDITS.key("k")])).await.unwrap().denied().unwrap();
     assert_eq!(denied.source, Source::Database);
     gate.credit(CREDITS.key("k")).await.unwrap();
-    assert!(gate.consume_all(plan_else_credits()).await.unwrap().is_granted());
+    assert!(gate.consume(plan_else_credits()).await.unwrap().is_granted());
 }
 
 /// It waits as long as the soonest alternative demands, and no alternative that can never be granted counts.
@@ -167,11 +167,11 @@ async fn who_waits_is_granted_by_the_alternative_that_is_there_first() {
     let soonest = Limit::token_bucket("soonest", 20, SECOND).capacity(1);
     let slow = Limit::token_bucket("slow", 1, EVER);
     let call = || first_of([slow.key("k"), CREDITS.key("k"), soonest.key("k").cost(2), soonest.key("k")]);
-    assert_eq!(gate.consume_all(call()).await.unwrap().granted().unwrap().alternative, 0);
+    assert_eq!(gate.consume(call()).await.unwrap().granted().unwrap().alternative, 0);
     let mut waiters = JoinSet::new();
     for _ in 0..4 {
         let (gate, call) = (gate.clone(), call());
-        waiters.spawn(async move { gate.wait_all(call, HOUR).await.unwrap().granted().unwrap().alternative });
+        waiters.spawn(async move { gate.wait(call, HOUR).await.unwrap().granted().unwrap().alternative });
     }
     assert_eq!(soon(waiters.join_all()).await, [3; 4]);
     // Behind those who wait for one alternative nobody waits who has another.
@@ -184,7 +184,7 @@ async fn who_waits_is_granted_by_the_alternative_that_is_there_first() {
     for _ in 0..8 {
         tokio::task::yield_now().await;
     }
-    let first = soon(gate.wait_all(first_of([slow.key("k"), CREDITS.key("k")]), HOUR));
+    let first = soon(gate.wait(first_of([slow.key("k"), CREDITS.key("k")]), HOUR));
     assert_eq!(first.await.unwrap().granted().unwrap().alternative, 1);
     waits.abort();
 }
@@ -198,11 +198,11 @@ async fn an_outage_is_answered_by_the_alternatives_that_memory_can_keep() {
     let call = || first_of([CREDITS.key("k"), PLAN.key("k").cost(2), spare.key("k")]);
     let mut told = Vec::new();
     for _ in 0..3 {
-        told.push(local.consume_all(call()).await.unwrap().granted().map(|grant| grant.alternative));
+        told.push(local.consume(call()).await.unwrap().granted().map(|grant| grant.alternative));
     }
     assert!(matches!(&told[..], [Ok(1), Ok(2), Err(Denied { source: Source::Degraded, .. })]), "{told:?}");
-    assert!(local.consume_all(split(1, [PLAN.key("k"), CREDITS.key("k")])).await.is_err());
-    let open = gate(OnFailure::Open).consume_all(call()).await.unwrap().granted().unwrap();
+    assert!(local.consume(split(1, [PLAN.key("k"), CREDITS.key("k")])).await.is_err());
+    let open = gate(OnFailure::Open).consume(call()).await.unwrap().granted().unwrap();
     assert_eq!((open.alternative, open.amount), (0, Tokens::ONE));
 }
 
@@ -216,16 +216,16 @@ async fn shards_of_an_alternative_are_asked_together() {
     let mut tx = world.begin().await;
     let call = |cost: u32| first_of([sharded.key("k").cost(cost), CREDITS.key("k").cost(cost)]);
     // No row has five.
-    let grant = limiter().consume_all(&mut tx, call(5)).await.unwrap().granted().unwrap();
+    let grant = limiter().consume(&mut tx, call(5)).await.unwrap().granted().unwrap();
     assert_eq!((grant.alternative, grant.remaining), (0, tokens(3)));
-    let grant = limiter().consume_all(&mut tx, split(6, [sharded.key("k"), CREDITS.key("k")])).await.unwrap();
+    let grant = limiter().consume(&mut tx, split(6, [sharded.key("k"), CREDITS.key("k")])).await.unwrap();
     let receipt = grant.granted().unwrap().receipt;
     assert_eq!(receipt.by_request().count(), 1);
     limiter().settle(&mut tx, receipt, 4).await.unwrap();
     assert_eq!(limiter().balance(&mut tx, CREDITS.key("k")).await.unwrap().remaining, tokens(9));
     assert_eq!(limiter().balance(&mut tx, sharded.key("k")).await.unwrap().remaining, tokens(0));
     tx.commit().await.unwrap();
-    assert_eq!(gate.consume_all(call(2)).await.unwrap().granted().unwrap().alternative, 1);
+    assert_eq!(gate.consume(call(2)).await.unwrap().granted().unwrap().alternative, 1);
 }
 
 /// Nothing comes back while it runs, so what was refused once is refused at the end: a call that took a later
@@ -258,7 +258,7 @@ async fn a_storm_of_alternatives_takes_the_first_that_is_there() {
                 let call = requests(&limits, &asked);
                 let decision = if caller % 3 == 0 {
                     let mut tx = conn.begin().await.unwrap();
-                    let decision = limiter().consume_all(&mut tx, call).await.unwrap();
+                    let decision = limiter().consume(&mut tx, call).await.unwrap();
                     if dice.u8(..4) == 0 {
                         tx.rollback().await.unwrap();
                         continue;
@@ -266,7 +266,7 @@ async fn a_storm_of_alternatives_takes_the_first_that_is_there() {
                     tx.commit().await.unwrap();
                     decision
                 } else {
-                    gate.consume_all(call).await.unwrap()
+                    gate.consume(call).await.unwrap()
                 };
                 told.push((asked, decision));
             }

@@ -116,7 +116,7 @@ async fn of_several_leases_the_others_are_released_when_one_is_lost() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 2).await).build();
     let lost = Limit::concurrency("lost", 1, Duration::from_secs(3)).ephemeral();
-    let lease = gate.acquire_all([lost.global(), ONE.global()]).await.unwrap().granted().unwrap();
+    let lease = gate.acquire([lost.global(), ONE.global()]).await.unwrap().granted().unwrap();
     world.sql("truncate tollgate.ephemeral").await;
     soon(lease.lapsed()).await;
     assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());
@@ -318,9 +318,9 @@ async fn a_rate_and_a_lease_are_taken_together_or_not_at_all() {
     let world = World::new().await;
     let gate = patient(&pool(&world.url(), 2).await).build();
     let both = || [ONE.global(), RATE.global()];
-    let lease = gate.acquire_all(both()).await.unwrap().granted().unwrap();
+    let lease = gate.acquire(both()).await.unwrap().granted().unwrap();
     lease.release().await.unwrap();
-    assert_eq!(gate.acquire_all(both()).await.unwrap().denied().unwrap().limit, "rate");
+    assert_eq!(gate.acquire(both()).await.unwrap().denied().unwrap().limit, "rate");
     acquired(&gate, &ONE).await.release().await.unwrap();
 }
 

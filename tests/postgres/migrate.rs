@@ -244,7 +244,7 @@ async fn the_search_path_neither_matters_nor_changes() {
     let mut tx = conn.begin().await.unwrap();
     let limits =
         [Limit::token_bucket("a", 5, MINUTE).global(), Limit::token_bucket("b", 5, MINUTE).ephemeral().global()];
-    Limiter::new().consume_all(&mut tx, limits).await.unwrap().granted().unwrap();
+    Limiter::new().consume(&mut tx, limits).await.unwrap().granted().unwrap();
 }
 
 #[tokio::test]

@@ -92,7 +92,7 @@ async fn a_settlement_dropped_anywhere_and_committed_leaves_a_swept_bucket_full(
         world.sql("truncate tollgate.ephemeral, tollgate.durable, tollgate.calls").await;
         let mut tx = world.pool.begin().await.unwrap();
         let asked = others.iter().chain([&wallet]).map(|limit| limit.key("k").cost(100));
-        let grant = Limiter::new().consume_all(&mut tx, asked).await.unwrap().granted().unwrap();
+        let grant = Limiter::new().consume(&mut tx, asked).await.unwrap().granted().unwrap();
         tx.commit().await.unwrap();
         world.sql("delete from tollgate.durable").await;
         let mut tx = wire.begin().await.unwrap();
@@ -287,7 +287,7 @@ async fn a_locked_row_holds_up_no_other_lapse() {
     for key in 0..3 {
         for _ in 0..2 {
             Limiter::new()
-                .consume_all(&mut tx, [org.global(), user.key(key).lapses_after(Duration::from_micros(1))])
+                .consume(&mut tx, [org.global(), user.key(key).lapses_after(Duration::from_micros(1))])
                 .await
                 .unwrap()
                 .granted()
@@ -318,7 +318,7 @@ async fn an_id_is_locked_after_the_rows_of_its_limits() {
         let mut tx = held.begin().await.unwrap();
         sqlx::query("select from tollgate.durable where name = 'zuser' for update").execute(&mut *tx).await.unwrap();
         // Who asks again waits for nobody.
-        let again = soon(gate.consume_all(ask())).await.unwrap().granted().unwrap();
+        let again = soon(gate.consume(ask())).await.unwrap().granted().unwrap();
         assert_eq!((again.source, consume_in(&world.pool, ask()).await.source), (Source::Repeated, Source::Repeated));
         let settling = tokio::spawn({
             let (gate, pool) = (gate.clone(), pool.clone());
@@ -464,7 +464,7 @@ async fn a_settlement_that_overfills_a_wallet_changes_nothing() {
         world.sql("truncate tollgate.durable, tollgate.calls").await;
         gate.credit(wallet.global().cost(5)).await.unwrap();
         let asked = [BUCKET.key("k").cost(5), wallet.global().cost(5).lapses_after(HOUR)];
-        let receipt = Receipt::from(gate.consume_all(asked).await.unwrap().granted().unwrap());
+        let receipt = Receipt::from(gate.consume(asked).await.unwrap().granted().unwrap());
         let settle = async || {
             if by_gate {
                 return gate.settle(receipt.clone(), 0).await;

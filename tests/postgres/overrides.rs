@@ -242,12 +242,12 @@ async fn what_is_unlimited_leaves_the_rows_as_they_are() {
     }
     // Beside another that is charged.
     let both = [TEN.key("ada").cost(1_000), other.key("ada").cost(4)];
-    let grant = limiter.consume_all(&mut tx, both.clone()).await.unwrap().granted().unwrap();
+    let grant = limiter.consume(&mut tx, both.clone()).await.unwrap().granted().unwrap();
     assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(6)));
     limiter.settle_each(&mut tx, grant, &[Tokens::new(9), Tokens::new(2)]).await.unwrap();
     assert_eq!(limiter.balance(&mut tx, other.key("ada")).await.unwrap().remaining, Tokens::new(8));
     tx.commit().await.unwrap();
-    let grant = gate.consume_all(both).await.unwrap().granted().unwrap();
+    let grant = gate.consume(both).await.unwrap().granted().unwrap();
     gate.settle(grant, 1).await.unwrap();
     assert_eq!(gate.balance(other.key("ada")).await.unwrap().remaining, Tokens::new(7));
     assert_eq!(gate.balance(TEN.key("ada")).await.unwrap().remaining, Tokens::new(10));

@@ -79,7 +79,7 @@ async fn more_clients_than_connections_are_decided_to_the_token() {
                 let ask = |cost: u32| {
                     [DURABLE.key("k").cost(cost), EPHEMERAL.key("k").cost(cost), DURABLE.key(client).cost(cost)]
                 };
-                let grant = UNNAMED.consume_all(&mut tx, ask(5)).await.unwrap().granted().unwrap();
+                let grant = UNNAMED.consume(&mut tx, ask(5)).await.unwrap().granted().unwrap();
                 let booked = UNNAMED.reserve(&mut tx, DURABLE.key("k").cost(7)).await.unwrap();
                 tx.commit().await.unwrap();
 

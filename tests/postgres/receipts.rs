@@ -168,7 +168,7 @@ async fn requests_of_different_costs_are_settled_at_a_cost_each() {
         [Limit::token_bucket("user", 10, MINUTE), Limit::token_bucket("tenant", 20, MINUTE).ephemeral()];
     let limiter = LIMITER.at(second(0.0));
     let ask = |cost: u32| [user.key(1).cost(3), tenant.key(2).cost(cost)];
-    let mixed = Receipt::from(limiter.consume_all(&mut teller.tx, ask(4)).await.unwrap().granted().unwrap());
+    let mixed = Receipt::from(limiter.consume(&mut teller.tx, ask(4)).await.unwrap().granted().unwrap());
     let before = teller.rows().await;
     let error = limiter.settle(&mut teller.tx, mixed.clone(), 1).await.unwrap_err();
     assert!(matches!(error, Error::MixedCosts), "{error:?}");
@@ -179,11 +179,11 @@ async fn requests_of_different_costs_are_settled_at_a_cost_each() {
     assert_eq!(teller.row(&user, "1").await.unwrap().0, tokens(9), "in the order asked");
     assert_eq!(teller.row(&tenant, "2").await.unwrap().0, tokens(18));
 
-    let alike = limiter.consume_all(&mut teller.tx, ask(3)).await.unwrap().granted().unwrap();
+    let alike = limiter.consume(&mut teller.tx, ask(3)).await.unwrap().granted().unwrap();
     limiter.settle(&mut teller.tx, alike, 5).await.unwrap();
     assert_eq!(teller.row(&user, "1").await.unwrap().0, tokens(4));
     assert_eq!(teller.row(&tenant, "2").await.unwrap().0, tokens(13));
-    let mixed = limiter.consume_all(&mut teller.tx, ask(4)).await.unwrap().granted().unwrap();
+    let mixed = limiter.consume(&mut teller.tx, ask(4)).await.unwrap().granted().unwrap();
     limiter.cancel(&mut teller.tx, mixed).await.unwrap();
     assert_eq!(teller.row(&user, "1").await.unwrap().0, tokens(4), "cancelling needs no costs");
     assert_eq!(teller.row(&tenant, "2").await.unwrap().0, tokens(13));

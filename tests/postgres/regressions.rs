@@ -69,7 +69,7 @@ async fn cancelling_several_limits_before_the_reservation_is_ready_gives_all_of_
     let mut teller = Teller::of(&world).await;
     left(teller.consume(0.0, owing.global().cost(10)).await);
     let ask = [ready.global().cost(6), owing.global().cost(5)];
-    let booked = LIMITER.at(second(0.0)).reserve_all(&mut teller.tx, ask).await.unwrap().granted().unwrap();
+    let booked = LIMITER.at(second(0.0)).reserve(&mut teller.tx, ask).await.unwrap().granted().unwrap();
     assert_eq!(booked.ready_at, second(30.0));
     LIMITER.at(second(1.0)).cancel(&mut teller.tx, booked).await.unwrap();
     assert_eq!(teller.row(&owing, "").await.unwrap().0, Tokens::ZERO, "this one is given back");
@@ -143,7 +143,7 @@ async fn a_grant_whose_rows_were_not_written_is_an_error() {
     let world = World::new().await;
     let limit = Limit::token_bucket("unwritten", 2, EVER);
     let mut tx = world.pool.begin().await.unwrap();
-    LIMITER.consume_all(&mut tx, [limit.key(1), limit.key(2)]).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut tx, [limit.key(1), limit.key(2)]).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
     world
         .sql(
@@ -153,7 +153,7 @@ async fn a_grant_whose_rows_were_not_written_is_an_error() {
         .await;
     for asks in [vec![1], vec![1, 2], vec![1, 3], vec![3]].map(|keys| keys.into_iter().map(|key| limit.key(key))) {
         let mut tx = world.pool.begin().await.unwrap();
-        let answer = LIMITER.consume_all(&mut tx, asks).await;
+        let answer = LIMITER.consume(&mut tx, asks).await;
         assert!(matches!(answer, Err(Error::CorruptRow { .. })), "{answer:?}");
     }
 }
@@ -172,9 +172,9 @@ async fn a_limit_under_both_storages_grants_the_sum_and_a_debt_in_one_binds_nobo
         assert!(!limiter.consume(&mut tx, limit.key("ada")).await.unwrap().is_granted());
     }
     let both = || [durable.key("ada"), ephemeral.key("ada")];
-    let refused = limiter.consume_all(&mut tx, both()).await;
+    let refused = limiter.consume(&mut tx, both()).await;
     assert!(matches!(refused, Err(Error::ConflictingDefinitions { .. })), "{refused:?}");
-    let refused = world.gate().consume_all(both()).await;
+    let refused = world.gate().consume(both()).await;
     assert!(matches!(refused, Err(Error::ConflictingDefinitions { .. })), "{refused:?}");
     tx.commit().await.unwrap();
     assert_eq!(world.left(&durable, "ada").await.unwrap(), tokens(-5));
@@ -202,7 +202,7 @@ async fn statements_survive_a_new_column_and_a_new_index() {
         }
         for _ in 0..3 {
             let mut tx = conn.begin().await.unwrap();
-            let _ = LIMITER.consume_all(&mut tx, [limit.key(1), limit.key(2)]).await.unwrap().granted().unwrap();
+            let _ = LIMITER.consume(&mut tx, [limit.key(1), limit.key(2)]).await.unwrap().granted().unwrap();
             let _ = LIMITER.consume(&mut tx, limit.key(3)).await.unwrap().granted().unwrap();
             tx.commit().await.unwrap();
         }
@@ -233,10 +233,10 @@ async fn whatever_the_plan_a_swap_writes_what_was_decided_and_nothing_else() {
             let mut tx = conn.begin().await.unwrap();
             LIMITER.consume(&mut tx, spread.global()).await.unwrap().granted().unwrap();
             tx.commit().await.unwrap();
-            gate.consume_all([spread.global().cost(50), one.key("a")]).await.unwrap().granted().unwrap();
+            gate.consume([spread.global().cost(50), one.key("a")]).await.unwrap().granted().unwrap();
             gate.credit(spread.global().cost(50)).await.unwrap();
             let held = [one.key("a"), one.key("b")].map(|request| request.lapses_after(EVER));
-            gate.consume_all(held).await.unwrap().granted().unwrap();
+            gate.consume(held).await.unwrap().granted().unwrap();
         }
         for _ in 0..5 {
             // Each stands alone in their batch.

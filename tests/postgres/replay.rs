@@ -244,13 +244,13 @@ async fn tell_both(
             (told, without_charges(model.look(Call::consume([ask]), now)))
         }
         Verb::Consume(ask) => {
-            let told = granted(limiter.consume_all(tx, ask.clone()).await);
+            let told = granted(limiter.consume(tx, ask.clone()).await);
             (told, model.write(Call::consume(ask), now))
         }
         Verb::Credit(ask) => (done(limiter.credit(tx, ask.clone()).await), model.write(Call::credit(ask), now)),
         Verb::Debit(ask) => (done(limiter.debit(tx, ask.clone()).await), model.write(Call::debit(ask), now)),
         Verb::Reserve(ask) => {
-            let told = match limiter.reserve_all(tx, ask.clone()).await {
+            let told = match limiter.reserve(tx, ask.clone()).await {
                 Ok(Decision::Granted(booked)) => {
                     let last = Last::ReadyAt(booked.ready_at);
                     Outcome::Granted { decided_at: booked.decided_at, last, charges: booked.receipt.charges }

@@ -22,10 +22,10 @@ async fn a_shadow_refuses_nobody_and_counts_whom_it_would_have() {
             let (gate, pool, limits) = (gate.clone(), world.pool.clone(), [enforced.global(), tried.global().shadow()]);
             callers.spawn(async move {
                 if caller % 2 == 0 {
-                    return gate.consume_all(limits).await.unwrap();
+                    return gate.consume(limits).await.unwrap();
                 }
                 let mut tx = pool.begin().await.unwrap();
-                let decision = limiter().consume_all(&mut tx, limits).await.unwrap();
+                let decision = limiter().consume(&mut tx, limits).await.unwrap();
                 tx.commit().await.unwrap();
                 decision
             });
@@ -55,24 +55,23 @@ async fn a_repeat_tells_what_a_shadow_told_and_memory_tries_nothing_out() {
     let (limit, tried) = (Limit::token_bucket("limit", 10, EVER), Limit::token_bucket("tried", 1, EVER));
     let ask = || [tried.global().cost(2).shadow(), limit.global().once("job")];
     for source in [Source::Database, Source::Repeated] {
-        let grant = gate.consume_all(ask()).await.unwrap().granted().unwrap();
+        let grant = gate.consume(ask()).await.unwrap().granted().unwrap();
         assert_eq!((grant.source, &*grant.would_deny[0].limit, grant.would_deny[0].retry_at), (source, "tried", None));
     }
     let mut tx = world.begin().await;
-    let again = limiter().consume_all(&mut tx, ask()).await.unwrap().granted().unwrap();
+    let again = limiter().consume(&mut tx, ask()).await.unwrap().granted().unwrap();
     assert_eq!((again.source, again.would_deny.len()), (Source::Repeated, 1));
-    let denied =
-        limiter().consume_all(&mut tx, [limit.global().cost(10), tried.global().cost(2).shadow()]).await.unwrap();
+    let denied = limiter().consume(&mut tx, [limit.global().cost(10), tried.global().cost(2).shadow()]).await.unwrap();
     assert_eq!(denied.denied().unwrap().would_deny.len(), 1);
     tx.commit().await.unwrap();
-    let reserved = gate.reserve_all(ask().map(|request| request.cost(1))).await.unwrap_err();
+    let reserved = gate.reserve(ask().map(|request| request.cost(1))).await.unwrap_err();
     assert!(matches!(reserved, Error::OnceMismatch { .. }), "{reserved}");
     let waited = gate.wait(tried.global().cost(9).shadow(), DAY).await.unwrap().granted().unwrap();
     assert_eq!(waited.would_deny.len(), 1);
     for policy in [OnFailure::Open, OnFailure::Local(1.0)] {
         let gate = patient(&nowhere()).on_failure(policy).build();
         for asked in [Vec::from(ask()), vec![tried.global().cost(9).shadow()]] {
-            let grant = gate.consume_all(asked).await.unwrap().granted().unwrap();
+            let grant = gate.consume(asked).await.unwrap().granted().unwrap();
             assert!(grant.would_deny.is_empty());
         }
     }

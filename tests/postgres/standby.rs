@@ -128,8 +128,8 @@ async fn a_standby_is_looked_at_and_says_that_it_takes_no_writes() {
             let mut tx = conn.begin().await.unwrap();
             let answer = match verb {
                 0 => limiter.consume(&mut tx, DURABLE.key("k")).await.map(drop),
-                1 => limiter.consume_all(&mut tx, [DURABLE.key("k"), DURABLE.key("new")]).await.map(drop),
-                2 => limiter.consume_all(&mut tx, [DURABLE.key("k"), EPHEMERAL.key("k")]).await.map(drop),
+                1 => limiter.consume(&mut tx, [DURABLE.key("k"), DURABLE.key("new")]).await.map(drop),
+                2 => limiter.consume(&mut tx, [DURABLE.key("k"), EPHEMERAL.key("k")]).await.map(drop),
                 3 => limiter.reserve(&mut tx, DURABLE.key("new")).await.map(drop),
                 4 => limiter.reset(&mut tx, DURABLE.key("k")).await.map(drop),
                 5 => limiter.settle(&mut tx, receipt.clone(), 3).await.map(drop),
@@ -172,7 +172,7 @@ async fn a_gate_on_a_standby_looks_and_refuses_and_grants_nothing() {
             gate.consume(DURABLE.key("new")).await.map(drop),
             gate.consume(SPREAD.key("k")).await.map(drop),
             gate.consume(SPREAD.key("new").cost(9)).await.map(drop),
-            gate.consume_all([DURABLE.key("k"), EPHEMERAL.key("k")]).await.map(drop),
+            gate.consume([DURABLE.key("k"), EPHEMERAL.key("k")]).await.map(drop),
             gate.reserve(DURABLE.key("k")).await.map(drop),
             gate.credit(DURABLE.key("k")).await.map(drop),
             gate.balance(EPHEMERAL.key("k")).await.map(drop),
@@ -192,7 +192,7 @@ async fn after_a_promotion_durable_rows_stand_and_ephemeral_buckets_are_full() {
     let mut conn = connect(&pair.primary).await;
     let mut tx = conn.begin().await.unwrap();
     let ask = [DURABLE.key("k").cost(4), EPHEMERAL.key("k").cost(4), SPREAD.key("k").cost(7)];
-    LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut tx, ask).await.unwrap().granted().unwrap();
     let booked = LIMITER.reserve(&mut tx, DURABLE.key("owing").cost(15)).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
     let receipt = Receipt::from(booked);
@@ -212,7 +212,7 @@ async fn after_a_promotion_durable_rows_stand_and_ephemeral_buckets_are_full() {
     let mut tx = conn.begin().await.unwrap();
     assert!(!LIMITER.consume(&mut tx, DURABLE.key("owing")).await.unwrap().is_granted());
     let ask = [DURABLE.key("k").cost(6), EPHEMERAL.key("k").cost(10)];
-    LIMITER.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
+    LIMITER.consume(&mut tx, ask).await.unwrap().granted().unwrap();
     LIMITER.cancel(&mut tx, receipt).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(balance(&mut conn, DURABLE, "owing").await, 10);

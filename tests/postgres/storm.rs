@@ -424,7 +424,7 @@ type Fault = Box<dyn std::error::Error + Send + Sync>;
 
 async fn charge(pool: &PgPool, id: &str, requests: Vec<Request>) -> Result<Receipt, Fault> {
     let mut tx = pool.begin().await?;
-    let grant = Limiter::new().parts(parts()).consume_all(&mut tx, requests).await?.granted()?;
+    let grant = Limiter::new().parts(parts()).consume(&mut tx, requests).await?.granted()?;
     let job = sqlx::query("insert into jobs values ($1) on conflict do nothing").bind(id);
     job.execute(&mut *tx).await?;
     tx.commit().await?;

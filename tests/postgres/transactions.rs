@@ -36,9 +36,9 @@ async fn answer(limiter: Limiter, conn: &mut PgConnection, limit: &Limit, key: &
     let (tx, ask) = (&mut BegunByHand(conn), || limit.key(key));
     match verb {
         0 => limiter.consume(tx, ask()).await.map(drop),
-        1 => limiter.consume_all(tx, [ask(), limit.key("another")]).await.map(drop),
+        1 => limiter.consume(tx, [ask(), limit.key("another")]).await.map(drop),
         2 => limiter.reserve(tx, ask()).await.map(drop),
-        3 => limiter.reserve_all(tx, [ask(), limit.key("another")]).await.map(drop),
+        3 => limiter.reserve(tx, [ask(), limit.key("another")]).await.map(drop),
         4 => limiter.debit(tx, ask()).await.map(drop),
         5 => limiter.credit(tx, ask()).await.map(drop),
         6 => limiter.settle(tx, receipt(limit, key), 2).await.map(drop),
@@ -110,7 +110,7 @@ async fn a_refusal_of_several_names_them_all_and_leaves_the_transaction_usable()
         left(teller.consume(0.0, slow.global()).await);
         let before = teller.rows().await;
         let ask = [fast.global(), ok.global(), slow.global()];
-        let denied = LIMITER.at(second(0.0)).consume_all(&mut teller.tx, ask).await.unwrap().denied().unwrap();
+        let denied = LIMITER.at(second(0.0)).consume(&mut teller.tx, ask).await.unwrap().denied().unwrap();
         assert_eq!((&*denied.limit, denied.retry_at), ("slow", Some(second(60.0))), "the latest instant");
         let others: Vec<_> = denied.others.iter().map(|other| (&*other.limit, other.retry_at)).collect();
         assert_eq!(others, [("fast", Some(second(1.0)))]);
@@ -127,14 +127,14 @@ async fn requests_for_one_key_add_up_before_the_decision() {
     for limit in ten() {
         let limiter = LIMITER.at(second(0.0));
         let ask = |cost: u32| [limit.key(1).cost(cost), limit.key(1).cost(3)];
-        let grant = limiter.consume_all(&mut teller.tx, ask(4)).await.unwrap().granted().unwrap();
+        let grant = limiter.consume(&mut teller.tx, ask(4)).await.unwrap().granted().unwrap();
         assert_eq!(
             (grant.remaining, grant.receipt.charges.len(), grant.receipt.charges[0].cost),
             (tokens(3), 1, tokens(7))
         );
-        let denied = limiter.consume_all(&mut teller.tx, ask(1)).await.unwrap().denied().unwrap();
+        let denied = limiter.consume(&mut teller.tx, ask(1)).await.unwrap().denied().unwrap();
         assert_eq!((denied.remaining, denied.retry_at), (tokens(3), Some(second(6.0))));
-        let error = limiter.consume_all(&mut teller.tx, ask(8)).await.unwrap_err();
+        let error = limiter.consume(&mut teller.tx, ask(8)).await.unwrap_err();
         assert!(matches!(error, Error::CostExceedsCapacity { asked, .. } if asked == tokens(11)), "{error:?}");
     }
 }
@@ -302,7 +302,7 @@ async fn a_refusal_does_not_wait_for_a_held_row() {
         assert!(!teller.consume(0.0, limit.key(1)).await.is_granted());
         assert!(!teller.consume(0.0, limit.key(1)).await.is_granted());
         let three = [limit.key(0), limit.key(1), limit.key(2)];
-        assert!(!LIMITER.at(second(0.0)).consume_all(&mut teller.tx, three).await.unwrap().is_granted());
+        assert!(!LIMITER.at(second(0.0)).consume(&mut teller.tx, three).await.unwrap().is_granted());
         let xid: Option<i64> = sqlx::query_scalar("select txid_current_if_assigned()")
             .persistent(false)
             .fetch_one(&mut *teller.tx)
@@ -326,7 +326,7 @@ async fn a_lost_race_at_repeatable_read_is_retryable() {
             left(winner.consume(0.0, limit.key(key)).await);
             winner.commit().await;
             let keys = if several { vec![limit.key(key), limit.key("third")] } else { vec![limit.key(key)] };
-            let error = LIMITER.at(second(0.0)).consume_all(&mut loser, keys).await.unwrap_err();
+            let error = LIMITER.at(second(0.0)).consume(&mut loser, keys).await.unwrap_err();
             assert!(matches!(error, Error::Database { .. }) && error.is_retryable(), "{error:?}");
             assert!(error.to_string().contains("\"ten\""), "{error}");
             drop(loser);
@@ -347,7 +347,7 @@ async fn a_refusal_leaves_absent_rows_absent() {
         for keys in [["a", "m"], ["m", "z"], ["z", "m"]] {
             for cost in [1, 10] {
                 let ask = keys.map(|key| limit.key(key).cost(cost));
-                assert!(!LIMITER.at(second(0.0)).consume_all(&mut teller.tx, ask).await.unwrap().is_granted());
+                assert!(!LIMITER.at(second(0.0)).consume(&mut teller.tx, ask).await.unwrap().is_granted());
             }
         }
         assert_eq!(teller.rows().await, before);
@@ -491,7 +491,7 @@ async fn outside_a_transaction_absent_rows_of_several_limits_stay_absent() {
     let world = World::new().await;
     let mut conn = world.connect().await;
     for limit in ten() {
-        let answer = LIMITER.consume_all(&mut BegunByHand(&mut conn), [limit.key(1), limit.key(2)]).await;
+        let answer = LIMITER.consume(&mut BegunByHand(&mut conn), [limit.key(1), limit.key(2)]).await;
         assert!(matches!(answer, Err(Error::NotInTransaction)), "{answer:?}");
         assert_eq!(rows(&mut conn).await, []);
     }
@@ -502,7 +502,7 @@ async fn outside_a_transaction_a_cost_of_zero_for_several_limits_writes_nothing(
     let world = World::new().await;
     let mut conn = world.connect().await;
     for limit in ten() {
-        let _ = LIMITER.consume_all(&mut BegunByHand(&mut conn), [limit.key(1).cost(0), limit.key(2).cost(0)]).await;
+        let _ = LIMITER.consume(&mut BegunByHand(&mut conn), [limit.key(1).cost(0), limit.key(2).cost(0)]).await;
         assert_eq!(rows(&mut conn).await, []);
     }
 }
@@ -641,9 +641,9 @@ async fn every_kind_of_connection_will_do_also_in_a_spawned_task_and_in_a_loop()
             let mut tx = pool.begin().await.unwrap();
             let users = ["ada".to_owned(), "bob".to_owned()];
             let asked = users.iter().map(|user| spawned.key(user));
-            let grant = LIMITER.consume_all(&mut tx, asked).await.unwrap().granted().unwrap();
+            let grant = LIMITER.consume(&mut tx, asked).await.unwrap().granted().unwrap();
             let again = users.iter().filter(|user| user.starts_with('a')).map(|user| spawned.key(user).cost(2));
-            let booked = LIMITER.reserve_all(&mut tx, again).await.unwrap().granted().unwrap();
+            let booked = LIMITER.reserve(&mut tx, again).await.unwrap().granted().unwrap();
             LIMITER.settle(&mut tx, grant, 0).await.unwrap();
             LIMITER.cancel(&mut tx, booked).await.unwrap();
             LIMITER.check(&mut tx, spawned.key("ada")).await.unwrap().granted().unwrap();

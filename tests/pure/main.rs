@@ -12,6 +12,7 @@ mod leases;
 #[cfg(feature = "limits-file")]
 mod limits_file;
 mod model;
+mod options;
 mod parts;
 mod periods;
 mod prefetch;

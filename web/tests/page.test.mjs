@@ -363,7 +363,7 @@ test("a plan is asked, and where it refuses credits are", async () => {
   assert.equal(await text("#name-1"), "plan, else credits");
   assert.match(
     await text("#text"),
-    /\/\/ gate\.consume_all\(first_of\(\[PLAN\.key\(caller\), CREDITS\.key\(caller\)\]\)\)/,
+    /\/\/ gate\.consume\(first_of\(\[PLAN\.key\(caller\), CREDITS\.key\(caller\)\]\)\)/,
   );
   await browser.click("#tab-command");
   assert.match(await text("#text"), /--in-turn/);

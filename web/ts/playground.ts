@@ -452,9 +452,9 @@ function asked(names: string[]): string[] {
   const asking = askingOf(good);
   if (asking === "lend")
     lines.push(
-      `gate.consume_all(first_of([vec![${own}, ${other}], vec![${other}.leaving(/* ${good.lend || 0} */)]])).await?`,
+      `gate.consume(first_of([vec![${own}, ${other}], vec![${other}.leaving(/* ${good.lend || 0} */)]])).await?`,
     );
-  if (asking === "in_turn") lines.push(`gate.consume_all(first_of([${own}, ${other}])).await?`);
+  if (asking === "in_turn") lines.push(`gate.consume(first_of([${own}, ${other}])).await?`);
   const verb = (form: LimitForm) => (form.kind === "concurrency" ? "acquire" : good.reserve ? "reserve" : "consume");
   if (asking === "alone")
     lines.push(...good.limits.map((form, side) => `gate.${verb(form)}(${keyed[side]}${lapses}).await?`));

@@ -61,10 +61,10 @@ async fn agree(name: &str, options: &[&str]) {
         let requests = (each.iter().map(|limit| limit.key(key))).chain(total.iter().map(Limit::global));
         let requests = requests.map(|request: Request| request.cost(cost));
         let denied = if reserving {
-            let decision = limiter.reserve_all(&mut tx, requests).await.unwrap();
+            let decision = limiter.reserve(&mut tx, requests).await.unwrap();
             decision.granted().map(|booked| worst_wait = worst_wait.max(booked.wait())).err()
         } else {
-            let decision = limiter.consume_all(&mut tx, requests).await.unwrap().granted();
+            let decision = limiter.consume(&mut tx, requests).await.unwrap().granted();
             decision.map(|grant| ends.extend(settling.then_some((at + Duration::from_millis(500), grant)))).err()
         };
         tx.commit().await.unwrap();

@@ -37,7 +37,7 @@ impl Gate {
             return Ok((Decision::Granted(grant), Instant::now()));
         }
         if waiter.waits() && (!call.is_held() || call.is_once()) {
-            match self.check_all(requests.iter().cloned()).await? {
+            match self.check(requests.iter().cloned()).await? {
                 // It takes nothing from those who wait.
                 Decision::Granted(Grant { source: Source::Repeated, .. }) => waiter.leave(),
                 Decision::Denied(denied) if is_too_late(&call, &denied, deadline) => {
@@ -58,7 +58,7 @@ impl Gate {
                 }
                 Turn::Late if waiter.is_first() => false,
                 Turn::Late | Turn::Closed => {
-                    let denied = waiter.out_of_turn(self.check_all(requests.iter().cloned()).await?);
+                    let denied = waiter.out_of_turn(self.check(requests.iter().cloned()).await?);
                     return Ok((Decision::Denied(denied), Instant::now()));
                 }
             };

@@ -166,7 +166,7 @@ async fn ask_gate(gate: Gate, told: Arc<Mutex<Vec<Told>>>) {
     let mut dice = Rng::new();
     for _ in 0..CALLS {
         let asked = ask(&mut dice);
-        let decision = gate.consume_all(requests(&asked)).await.unwrap();
+        let decision = gate.consume(requests(&asked)).await.unwrap();
         told.lock().unwrap().extend(tell_decision("gate", &asked, &decision));
     }
 }
@@ -176,7 +176,7 @@ async fn ask_limiter(mut conn: PgConnection, told: Arc<Mutex<Vec<Told>>>) {
     for _ in 0..CALLS {
         let asked = ask(&mut dice);
         let mut tx = conn.begin().await.unwrap();
-        let decision = limiter().consume_all(&mut tx, requests(&asked)).await.unwrap();
+        let decision = limiter().consume(&mut tx, requests(&asked)).await.unwrap();
         if decision.is_granted() && dice.u32(..4) == 0 {
             tx.rollback().await.unwrap();
             continue;
@@ -356,7 +356,7 @@ async fn where_the_clock_went_back_no_window_gives_back_what_it_refilled() {
         } else {
             let mut tx = world.pool.begin().await.unwrap();
             let requests = [limits[0].key(by).cost(10), limits[1].key(by).cost(4)];
-            let decision = limiter().consume_all(&mut tx, requests).await.unwrap();
+            let decision = limiter().consume(&mut tx, requests).await.unwrap();
             tx.commit().await.unwrap();
             decision.granted().unwrap().decided_at
         };

@@ -332,14 +332,14 @@ impl Walk {
         };
         let changed = match call.clone() {
             Call::Consume(requests) => {
-                let (told, charged) = taken(&requests, limiter.consume_all(tx, requests.clone()).await);
+                let (told, charged) = taken(&requests, limiter.consume(tx, requests.clone()).await);
                 return (told, charged.map(|charged| Charged { said: self.said_of(&charged.request), ..charged }));
             }
             Call::Check(request) => {
                 return (taken(std::slice::from_ref(&request), limiter.check(tx.0, request.clone()).await).0, None);
             }
             Call::Reserve(requests) => {
-                let (booked, alone) = (limiter.reserve_all(tx, requests.clone()).await, requests.len() == 1);
+                let (booked, alone) = (limiter.reserve(tx, requests.clone()).await, requests.len() == 1);
                 return match booked {
                     Ok(Decision::Granted(booked)) => {
                         let last = booked.ready_at.to_rfc3339();

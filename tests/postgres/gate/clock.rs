@@ -46,7 +46,7 @@ async fn who_is_refused_is_told_a_wait_that_is_true_by_the_clock_as_it_is() {
         limiter().check(&mut tx, DRIP.key("k")).await.unwrap().denied().unwrap(),
         gate.consume(DRIP.key("k")).await.unwrap().denied().unwrap(),
         soon(gate.wait(DRIP.key("k"), 10 * MINUTE)).await.unwrap().denied().unwrap(),
-        gate.consume_all([DRIP.key("half"), DRIP.key("k")]).await.unwrap().denied().unwrap(),
+        gate.consume([DRIP.key("half"), DRIP.key("k")]).await.unwrap().denied().unwrap(),
         remembering.consume(DRIP.key("k")).await.unwrap().denied().unwrap(),
         remembering.consume(DRIP.key("k")).await.unwrap().denied().unwrap(),
     ];

@@ -182,12 +182,12 @@ async fn ask(gate: Gate, until: Arc<Until>, seed: u64) -> Charges {
         let asks = asks(&mut dice);
         let reserving = dice.bool();
         let (charges, decided_at) = if reserving {
-            match gate.reserve_all(asks).await.unwrap() {
+            match gate.reserve(asks).await.unwrap() {
                 Decision::Granted(booked) => (booked.receipt.charges, booked.decided_at),
                 Decision::Denied(denied) => (Vec::new(), denied.decided_at),
             }
         } else {
-            match gate.consume_all(asks).await.unwrap() {
+            match gate.consume(asks).await.unwrap() {
                 Decision::Granted(grant) => (grant.receipt.charges, grant.decided_at),
                 Decision::Denied(denied) => (Vec::new(), denied.decided_at),
             }
@@ -208,7 +208,7 @@ async fn join_in(url: String, until: Arc<Until>, seed: u64) -> Charges {
     let mut spent_on = Vec::new();
     loop {
         let mut tx = conn.begin().await.unwrap();
-        let decision = limiter().consume_all(&mut tx, asks(&mut dice)).await.unwrap();
+        let decision = limiter().consume(&mut tx, asks(&mut dice)).await.unwrap();
         let (charges, decided_at) = match decision {
             Decision::Granted(grant) => (grant.receipt.charges, grant.decided_at),
             Decision::Denied(denied) => (Vec::new(), denied.decided_at),

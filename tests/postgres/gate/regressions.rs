@@ -41,7 +41,7 @@ async fn a_row_rewritten_with_the_same_numbers_is_charged_whole_or_not_at_all() 
         let gate = gate.clone();
         callers.spawn(async move {
             for _ in 0..100 {
-                soon(gate.consume_all([MANY.key(key), OTHER.key(key)])).await.unwrap().granted().unwrap();
+                soon(gate.consume([MANY.key(key), OTHER.key(key)])).await.unwrap().granted().unwrap();
             }
         });
     }
@@ -76,7 +76,7 @@ async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_ro
         .await;
     let corrupt = |error: Error| assert!(matches!(error, Error::CorruptRow { .. }), "{error:?}");
     corrupt(gate.consume(MANY.key("bad")).await.unwrap_err());
-    corrupt(gate.consume_all([MANY.key("bad"), MANY.key("two")]).await.unwrap_err());
+    corrupt(gate.consume([MANY.key("bad"), MANY.key("two")]).await.unwrap_err());
     // In one batch with a bystander.
     proxy.hold_after(0);
     let [first, bad, one] = ["two", "bad", "one"].map(|key| {
@@ -198,7 +198,7 @@ async fn a_settlement_of_unknown_outcome_is_not_refused_from_memory() {
         // Peek twice; begin, lock twice, save, commit.
         (vec![durable.key("both"), ephemeral.key("both")], 7),
     ] {
-        let grant = gate.consume_all(asks.clone()).await.unwrap().granted().unwrap();
+        let grant = gate.consume(asks.clone()).await.unwrap().granted().unwrap();
         for ask in &asks {
             gate.consume(ask.clone()).await.unwrap().granted().unwrap_err();
         }
@@ -273,7 +273,7 @@ async fn a_partitioned_table_is_written_where_the_row_is() {
         gate.consume(MANY.key(key)).await.unwrap().granted().unwrap();
     }
     gate.consume(MANY.key(0)).await.unwrap().granted().unwrap();
-    gate.consume_all([MANY.key(1), MANY.key(2)]).await.unwrap().granted().unwrap();
+    gate.consume([MANY.key(1), MANY.key(2)]).await.unwrap().granted().unwrap();
     for key in 0..6 {
         let taken = if key < 3 { 2 } else { 1 };
         assert_eq!(gate.balance(MANY.key(key)).await.unwrap().remaining, Tokens::new(1_000_000 - taken), "{key}");

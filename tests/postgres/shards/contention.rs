@@ -52,7 +52,7 @@ async fn callers_of_any_limits_in_any_order_never_deadlock_and_balance_to_the_to
                     }
                 };
                 if dice.u8(..4) == 0 {
-                    if gate.consume_all(asks()).await.unwrap().is_granted() {
+                    if gate.consume(asks()).await.unwrap().is_granted() {
                         count();
                     }
                     continue;
@@ -60,10 +60,10 @@ async fn callers_of_any_limits_in_any_order_never_deadlock_and_balance_to_the_to
                 let mut tx = conn.begin().await.unwrap();
                 if dice.bool() {
                     run(&mut tx, "savepoint theirs").await;
-                    let _ = LIMITER.consume_all(&mut tx, asks()).await.unwrap();
+                    let _ = LIMITER.consume(&mut tx, asks()).await.unwrap();
                     run(&mut tx, "rollback to savepoint theirs").await;
                 }
-                let decision = LIMITER.consume_all(&mut tx, asks()).await.unwrap();
+                let decision = LIMITER.consume(&mut tx, asks()).await.unwrap();
                 if dice.u8(..4) == 0 {
                     tx.rollback().await.unwrap();
                 } else {

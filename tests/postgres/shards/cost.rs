@@ -38,7 +38,7 @@ async fn each_path_takes_so_many_round_trips() {
         trips!("granted, with the last tokens of a shard", [0, ONE, 0, 0], consume(ask(1)));
         trips!("granted by several", [ONE; 4], consume(ask(3)));
         trips!("granted by several, absent", [], consume(ask(11)));
-        trips!("with another limit", [10 * ONE; 4], consume_all([ask(1), single.global()]));
+        trips!("with another limit", [10 * ONE; 4], consume([ask(1), single.global()]));
         trips!("check", [10 * ONE; 4], check(ask(1)));
         trips!("balance", [10 * ONE; 4], balance(ask(1)));
         trips!("credit", [ONE; 4], credit(ask(1)));

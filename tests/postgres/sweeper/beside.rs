@@ -213,7 +213,7 @@ async fn sweepers_beside_limiters_and_gates_never_deadlock_and_lose_no_token() {
 
 /// Whether it was granted; given back unless it is to be kept.
 async fn through_a_gate(gate: &Gate, asks: Vec<Request>, keeps: bool) -> bool {
-    if !gate.consume_all(asks.clone()).await.unwrap().is_granted() {
+    if !gate.consume(asks.clone()).await.unwrap().is_granted() {
         return false;
     }
     for ask in asks.into_iter().filter(|_| !keeps) {
@@ -224,7 +224,7 @@ async fn through_a_gate(gate: &Gate, asks: Vec<Request>, keeps: bool) -> bool {
 
 async fn through_a_transaction(conn: &mut PgConnection, asks: Vec<Request>, keeps: bool) -> bool {
     let mut tx = conn.begin().await.unwrap();
-    let decision = LIMITER.consume_all(&mut tx, asks.clone()).await.unwrap();
+    let decision = LIMITER.consume(&mut tx, asks.clone()).await.unwrap();
     tx.commit().await.unwrap();
     for ask in asks.into_iter().filter(|_| !keeps && decision.is_granted()) {
         let mut tx = conn.begin().await.unwrap();

@@ -125,7 +125,7 @@ async fn waits_that_take_longer_than_a_statement_may_are_busy_and_open_no_gate()
             patient(&pool).lock_timeout(3 * unit).statement_timeout(2 * unit).on_failure(OnFailure::Open).build();
         answers.clear();
         for _ in 0..2 {
-            let (one, several) = tokio::join!(gate.consume(LIMIT.key("locked")), gate.consume_all(both.clone()));
+            let (one, several) = tokio::join!(gate.consume(LIMIT.key("locked")), gate.consume(both.clone()));
             answers.extend([one, several]);
         }
         if answers.iter().all(|answer| matches!(answer, Err(Error::Locked { .. }))) {
@@ -167,7 +167,7 @@ async fn a_batch_is_bounded_in_rows() {
     let limit = Limit::stepped_bucket("many", 1, EVER);
     let many = |gate: &Gate| {
         let (gate, limit) = (gate.clone(), limit.clone());
-        tokio::spawn(async move { soon(gate.consume_all((1..=5000).map(|key| limit.key(key)))).await })
+        tokio::spawn(async move { soon(gate.consume((1..=5000).map(|key| limit.key(key)))).await })
     };
     let before = proxy.statements();
     proxy.hold_after(0);
@@ -187,7 +187,7 @@ async fn bulky_calls_find_no_room_in_the_queue_behind_each_other() {
     let proxy = Proxy::new(&world.url());
     let gate = patient(&one_connection(proxy.options()).await).build();
     proxy.hold_after(0);
-    let bulky = || gate.consume_all((0..6_000).map(|key| LIMIT.key(key)));
+    let bulky = || gate.consume((0..6_000).map(|key| LIMIT.key(key)));
     let (mut first, mut second, mut other) = (pin!(bulky()), pin!(bulky()), pin!(gate.consume(LIMIT.key("other"))));
     let polled = std::future::poll_fn(|context| {
         let many = [first.as_mut().poll(context), second.as_mut().poll(context)];

@@ -71,7 +71,7 @@ async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
                     }
                     continue;
                 }
-                let Decision::Granted(grant) = gate.consume_all(asks()).await.unwrap() else { continue };
+                let Decision::Granted(grant) = gate.consume(asks()).await.unwrap() else { continue };
                 granted.fetch_add(1, Ordering::SeqCst);
                 count(1);
                 // All is given back until near the end, so that rows fill up, vanish and are made anew.
@@ -136,7 +136,7 @@ async fn join_in(
     while !done.load(Ordering::SeqCst) {
         let asks: Vec<Request> = some(&mut dice, rows).into_iter().map(&request).collect();
         let mut tx = conn.begin().await.unwrap();
-        match LIMITER.consume_all(&mut tx, asks).await.unwrap() {
+        match LIMITER.consume(&mut tx, asks).await.unwrap() {
             Decision::Granted(grant) if dice.bool() => {
                 tx.commit().await.unwrap();
                 let mut tx = conn.begin().await.unwrap();

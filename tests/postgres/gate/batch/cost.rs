@@ -83,16 +83,16 @@ async fn count(stage: &Stage, key: &'static str) -> Vec<(&'static str, u64)> {
     assert!(statements!("consume, absent", consume(A.key(key))).is_granted());
     assert!(statements!("consume, granted", consume(A.key(key))).is_granted());
     assert!(!statements!("consume, refused", consume(A.key(key).cost(9))).is_granted());
-    assert!(stage.gate.consume_all([B.key(key), X.key(key)]).await.unwrap().is_granted());
+    assert!(stage.gate.consume([B.key(key), X.key(key)]).await.unwrap().is_granted());
     stage.until_idle().await;
     assert!(statements!("consume, granted, unlogged", consume(X.key(key))).is_granted());
     assert!(!statements!("consume, refused, unlogged", consume(X.key(key).cost(1000))).is_granted());
-    assert!(statements!("consume two of one table, granted", consume_all([A.key(key), B.key(key)])).is_granted());
+    assert!(statements!("consume two of one table, granted", consume([A.key(key), B.key(key)])).is_granted());
     let asks = [A.key(key), B.key(key).cost(9)];
-    assert!(!statements!("consume two of one table, refused", consume_all(asks)).is_granted());
-    assert!(statements!("consume of both tables, granted", consume_all([A.key(key), X.key(key)])).is_granted());
+    assert!(!statements!("consume two of one table, refused", consume(asks)).is_granted());
+    assert!(statements!("consume of both tables, granted", consume([A.key(key), X.key(key)])).is_granted());
     let asks = [X.key(key), B.key(key).cost(9)];
-    assert!(!statements!("consume of both tables, refused", consume_all(asks)).is_granted());
+    assert!(!statements!("consume of both tables, refused", consume(asks)).is_granted());
     assert!(statements!("check", check(A.key(key))).is_granted());
     statements!("balance", balance(A.key(key)));
     statements!("credit", credit(A.key(key)));
@@ -177,7 +177,7 @@ async fn a_refusal_writes_nothing_and_takes_no_transaction_id() {
             for _ in 0..20 {
                 let asks = [limit.key("absent"), limit.key("k").cost(9)];
                 assert!(!gate.consume(limit.key("k").cost(9)).await.unwrap().is_granted());
-                assert!(!gate.consume_all(asks).await.unwrap().is_granted());
+                assert!(!gate.consume(asks).await.unwrap().is_granted());
                 assert!(!gate.check(limit.key("k").cost(9)).await.unwrap().is_granted());
             }
             quiet = position(&mut conn).await == before;
@@ -212,7 +212,7 @@ async fn with_unnamed_statements_no_connection_keeps_any() {
     let unnamed = patient(&stage.pool).unnamed_statements().build();
     for (gate, is_named) in [(&unnamed, false), (&stage.gate, true)] {
         for key in ["new", "new", "other"] {
-            gate.consume_all([A.key(key), B.key(key), X.key(key)]).await.unwrap().granted().unwrap();
+            gate.consume([A.key(key), B.key(key), X.key(key)]).await.unwrap().granted().unwrap();
             gate.consume(A.key(key)).await.unwrap().granted().unwrap();
             let booked = gate.reserve(A.key(key).cost(2)).await.unwrap().granted().unwrap();
             gate.settle(booked, 0).await.unwrap();

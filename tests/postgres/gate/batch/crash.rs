@@ -42,16 +42,16 @@ impl Told {
             let (cost, other) = (dice.u32(1..=3), dice.usize(..KEYS));
             let durable = || DURABLE.key(key).cost(cost);
             let (rows, call) = match dice.u32(..6) {
-                0 => (vec![key], soon(gate.consume_all([EPHEMERAL.key(key), durable()])).await.map(drop)),
+                0 => (vec![key], soon(gate.consume([EPHEMERAL.key(key), durable()])).await.map(drop)),
                 1 => {
                     let both = [durable(), STEPPED.key(other).cost(cost)];
-                    (vec![key, KEYS + other], soon(gate.consume_all(both)).await.map(drop))
+                    (vec![key, KEYS + other], soon(gate.consume(both)).await.map(drop))
                 }
                 2 => (vec![], soon(gate.consume(EPHEMERAL.key(key))).await.map(drop)),
                 3 => (vec![key], soon(gate.debit(durable())).await.map(drop)),
                 4 => {
                     let both = [durable(), SPREAD.key(other).cost(cost)];
-                    (vec![key, 2 * KEYS + other], soon(gate.consume_all(both)).await.map(drop))
+                    (vec![key, 2 * KEYS + other], soon(gate.consume(both)).await.map(drop))
                 }
                 _ => (vec![key], soon(gate.consume(durable())).await.map(|told| drop(told.granted().unwrap()))),
             };
@@ -201,12 +201,12 @@ impl Verb {
             Self::Consume => gate.consume(LITTLE.key("k").cost(2)).await.map(|told| drop(told.granted().unwrap())),
             Self::ConsumeNew => gate.consume(LITTLE.key("new")).await.map(|told| drop(told.granted().unwrap())),
             Self::ConsumeBoth => {
-                let told = gate.consume_all([LITTLE.key("k"), LOCAL.key("k"), LITTLE.key("new")]).await;
+                let told = gate.consume([LITTLE.key("k"), LOCAL.key("k"), LITTLE.key("new")]).await;
                 told.map(|told| drop(told.granted().unwrap()))
             }
             // All of them there, so that nothing but the two tables keeps the call from one statement.
             Self::ConsumeTables => {
-                let told = gate.consume_all([LOCAL.key("k"), LITTLE.key("k")]).await;
+                let told = gate.consume([LOCAL.key("k"), LITTLE.key("k")]).await;
                 told.map(|told| drop(told.granted().unwrap()))
             }
             Self::Credit => gate.credit(LITTLE.key("k")).await.map(drop),
@@ -241,12 +241,7 @@ impl Stage {
         self.world.sql("truncate tollgate.ephemeral, tollgate.durable").await;
         let mut tx = self.world.pool.begin().await.unwrap();
         let limiter = Limiter::new();
-        limiter
-            .consume_all(&mut tx, [LITTLE.key("k").cost(3), LOCAL.key("k").cost(3)])
-            .await
-            .unwrap()
-            .granted()
-            .unwrap();
+        limiter.consume(&mut tx, [LITTLE.key("k").cost(3), LOCAL.key("k").cost(3)]).await.unwrap().granted().unwrap();
         let booked = limiter.reserve(&mut tx, LITTLE.key("owing").cost(15)).await.unwrap().granted().unwrap();
         tx.commit().await.unwrap();
         booked.into()
@@ -439,18 +434,18 @@ async fn a_gate_that_is_cut_off_in_a_transaction_leaves_no_row_locked() {
     let _ = stage.set().await;
     let both = || [LITTLE.key("k"), LOCAL.key("k")];
     let before = stage.proxy.statements();
-    soon(gate.consume_all(both())).await.unwrap().granted().unwrap();
+    soon(gate.consume(both())).await.unwrap().granted().unwrap();
     // All but the one that commits.
     let others = stage.proxy.statements() - before - 1;
     let before = stage.proxy.statements();
     stage.proxy.hold_after(others);
-    let call = tokio::spawn(async move { gate.consume_all(both()).await });
+    let call = tokio::spawn(async move { gate.consume(both()).await });
     soon(stage.proxy.until_held()).await;
     stage.proxy.strand();
     assert_eq!(stage.proxy.statements() - before, others);
     soon(call).await.unwrap().unwrap_err();
     let mut tx = stage.world.begin().await;
-    soon(Limiter::new().consume_all(&mut tx, both())).await.unwrap().granted().unwrap();
+    soon(Limiter::new().consume(&mut tx, both())).await.unwrap().granted().unwrap();
 }
 
 /// A row that somebody locks divides the batch; those whose turn did not come know that nothing of theirs was begun.

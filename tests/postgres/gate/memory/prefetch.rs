@@ -108,17 +108,17 @@ async fn a_call_of_several_limits_is_granted_from_memory_whole_or_not_at_all() {
     let ((one, _), (two, _)) = (stage.filled(&HOT, "k").await, stage.filled(&other, "k").await);
     let both = [one.clone().cost(2), two.clone().cost(3)];
     let before = (stage.held(&one), stage.held(&two), stage.proxy.statements());
-    let grant = stage.gate.consume_all(both).await.unwrap().granted().unwrap();
+    let grant = stage.gate.consume(both).await.unwrap().granted().unwrap();
     assert_eq!(grant.source, Source::Prefetched);
     let costs: Vec<_> = grant.receipt.charges.iter().map(|charge| (charge.limit(), charge.cost)).collect();
     assert_eq!(costs, [("hot", Tokens::new(2)), ("other", Tokens::new(3))]);
     assert_eq!((stage.held(&one), stage.held(&two), stage.proxy.statements()), (before.0 - 2, before.1 - 3, before.2));
     // The other has too little: the database decides, over all that there is.
-    let most = stage.gate.consume_all([one.clone(), two.clone().cost(100)]).await.unwrap().granted().unwrap();
+    let most = stage.gate.consume([one.clone(), two.clone().cost(100)]).await.unwrap().granted().unwrap();
     assert_eq!(most.source, Source::Database);
     // Two of one key are one charge.
     let (one, _) = stage.filled(&HOT, "twice").await;
-    let twice = stage.gate.consume_all([one.clone(), one.clone()]).await.unwrap().granted().unwrap();
+    let twice = stage.gate.consume([one.clone(), one.clone()]).await.unwrap().granted().unwrap();
     assert_eq!((twice.source, twice.receipt.charges.len()), (Source::Database, 1));
 }
 
@@ -143,11 +143,9 @@ async fn whatever_memory_does_not_serve_gives_back_first_in_the_same_batch() {
             6 => gate.consume(all.lapses_after(HOUR)).await.unwrap().granted().map(|_| CAPACITY - granted).unwrap(),
             7 => gate.consume(all.tracked_for(HOUR)).await.unwrap().granted().map(|_| CAPACITY - granted).unwrap(),
             8 => gate.consume(all).await.unwrap().granted().map(|_| CAPACITY - granted).unwrap(),
-            9 => {
-                gate.consume_all([WINDOW.key(round), all]).await.unwrap().granted().map(|_| CAPACITY - granted).unwrap()
-            }
+            9 => gate.consume([WINDOW.key(round), all]).await.unwrap().granted().map(|_| CAPACITY - granted).unwrap(),
             10 => {
-                let grant = gate.consume_all([WINDOW.key(round), all.shadow()]).await.unwrap().granted().unwrap();
+                let grant = gate.consume([WINDOW.key(round), all.shadow()]).await.unwrap().granted().unwrap();
                 assert!(grant.would_deny.is_empty());
                 CAPACITY - granted
             }

@@ -154,7 +154,7 @@ async fn settling_a_receipt_over_both_tables_clears_the_memory() {
     let stage = Stage::new(100).await;
     let limits = [Limit::token_bucket("durable", 1, EVER), Limit::token_bucket("ephemeral", 1, EVER).ephemeral()];
     for _ in 0..2 {
-        let grant = stage.gate.consume_all(limits.each_ref().map(|limit| limit.key("k"))).await;
+        let grant = stage.gate.consume(limits.each_ref().map(|limit| limit.key("k"))).await;
         let grant = grant.unwrap().granted().unwrap();
         for limit in &limits {
             stage.asked(limit.key("k")).await;
@@ -336,13 +336,13 @@ async fn a_call_of_several_limits_is_refused_by_the_one_that_is_remembered() {
     stage.ok(tight.key("k")).await;
     stage.asked(tight.key("k")).await;
     let before = stage.proxy.trips();
-    let denied = stage.gate.consume_all([loose.key("k"), tight.key("k")]).await.unwrap().denied().unwrap();
+    let denied = stage.gate.consume([loose.key("k"), tight.key("k")]).await.unwrap().denied().unwrap();
     assert_eq!((denied.source, &*denied.limit, denied.others.len()), (Source::Memory, "tight", 0));
     assert_eq!(stage.proxy.trips(), before);
     // Of several that refuse, the latest.
     stage.ok(loose.key("k").cost(9)).await;
     stage.asked(loose.key("k")).await;
-    let denied = stage.gate.consume_all([tight.key("k"), loose.key("k")]).await.unwrap().denied().unwrap();
+    let denied = stage.gate.consume([tight.key("k"), loose.key("k")]).await.unwrap().denied().unwrap();
     assert_eq!((denied.source, &*denied.limit, denied.others.len()), (Source::Memory, "loose", 1));
 }
 
@@ -372,7 +372,7 @@ async fn what_is_refused_from_memory_the_database_would_refuse() {
             6 => {
                 // Refused by either, in another lane, at another time.
                 let other = limits[dice.usize(..3)].key(dice.u32(..2)).cost(5);
-                let _ = gate.consume_all([request, other]).await;
+                let _ = gate.consume([request, other]).await;
             }
             _ => {
                 let at = DateTime::from_timestamp_micros(stage.now.load(Ordering::SeqCst)).unwrap();
@@ -416,7 +416,7 @@ async fn a_refusal_that_is_under_way_does_not_outlive_a_credit() {
                 let decision = if other % 2 == 0 {
                     gate.check(limit.key("k")).await.unwrap()
                 } else {
-                    gate.consume_all([spent.key(other % 4), limit.key("k")]).await.unwrap()
+                    gate.consume([spent.key(other % 4), limit.key("k")]).await.unwrap()
                 };
                 from_memory += u32::from(decision.denied().is_some_and(|denied| denied.source == Source::Memory));
                 tokio::task::yield_now().await;
@@ -472,7 +472,7 @@ async fn what_was_read_before_a_reset_is_not_remembered_after_it() {
     for other in 0..4 {
         // From now on, calls of several rows go where the busy one is.
         idle().await;
-        gate.consume_all([busy.clone(), limit.key(other)]).await.unwrap().granted().unwrap();
+        gate.consume([busy.clone(), limit.key(other)]).await.unwrap().granted().unwrap();
     }
     idle().await;
     // One connection over the wire, and all others past it.
@@ -480,7 +480,7 @@ async fn what_was_read_before_a_reset_is_not_remembered_after_it() {
     pool.set_connect_options(world.url().parse().unwrap());
     proxy.hold_after(1);
     let (granted, denied, ()) =
-        tokio::join!(soon(gate.consume(busy.clone())), soon(gate.consume_all([low.clone(), busy.clone()])), async {
+        tokio::join!(soon(gate.consume(busy.clone())), soon(gate.consume([low.clone(), busy.clone()])), async {
             soon(proxy.until_held()).await;
             assert!(soon(gate.reset(low.clone())).await.unwrap().is_full());
             proxy.release();

@@ -78,7 +78,7 @@ async fn open_grants_everything_and_charges_nothing() {
     for decision in [
         soon(gate.consume(LIMIT.key("secret").cost(10))).await.unwrap(),
         soon(gate.consume(LIMIT.key("secret").cost(10))).await.unwrap(),
-        soon(gate.consume_all(all)).await.unwrap(),
+        soon(gate.consume(all)).await.unwrap(),
         soon(gate.check(LIMIT.key("secret"))).await.unwrap(),
         soon(gate.wait(LIMIT.key("secret"), MINUTE)).await.unwrap(),
     ] {
@@ -151,7 +151,7 @@ async fn local_grants_its_share_in_each_process_and_no_more() {
         assert_eq!(granted, 5);
         // All or nothing, as ever: the other limit is left alone.
         let both = || [OTHER.key("k").cost(50), LIMIT.key("k")];
-        assert!(!soon(gate.consume_all(both())).await.unwrap().is_granted());
+        assert!(!soon(gate.consume(both())).await.unwrap().is_granted());
         assert!(soon(gate.consume(OTHER.key("k").cost(50))).await.unwrap().is_granted());
         assert!(!soon(gate.check(OTHER.key("k"))).await.unwrap().is_granted());
         // What the share could never grant at once.
@@ -186,9 +186,9 @@ async fn a_local_bucket_is_never_forgotten_before_it_is_full() {
     let keys = |from: u32, to: u32| (from..to).map(|key| slow.key(key)).collect::<Vec<_>>();
     gate.consume(fast.key("soon full")).await.unwrap().granted().unwrap();
     for from in (0..99_000).step_by(1_000) {
-        gate.consume_all(keys(from, from + 1_000)).await.unwrap().granted().unwrap();
+        gate.consume(keys(from, from + 1_000)).await.unwrap().granted().unwrap();
     }
-    gate.consume_all(keys(99_000, 99_999)).await.unwrap().granted().unwrap();
+    gate.consume(keys(99_000, 99_999)).await.unwrap().granted().unwrap();
     // A hundred thousand are kept. One of them is full sooner or later, and makes room.
     soon(async { while gate.consume(slow.key(99_999)).await.is_err() {} }).await;
     for key in 100_000..101_000 {

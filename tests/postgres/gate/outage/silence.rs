@@ -75,7 +75,7 @@ async fn once_the_network_is_known_to_be_silent_the_policy_answers_at_once_until
             for key in 0..100 {
                 assert!(is_degraded(&open.consume(LIMIT.key(key)).await.unwrap()));
                 assert!(is_degraded(&open.wait(LIMIT.key(key), MINUTE).await.unwrap()));
-                assert!(is_degraded(&open.check_all([LIMIT.key(key), THREE.key(key)]).await.unwrap()));
+                assert!(is_degraded(&open.check([LIMIT.key(key), THREE.key(key)]).await.unwrap()));
                 let lease = open.acquire(SLOTS.key(key)).await.unwrap().granted().unwrap();
                 assert_eq!(lease.grant().source, Source::Degraded);
                 let stream = open.stream([LIMIT.key(key)]).await.unwrap().granted().unwrap();

@@ -136,7 +136,7 @@ impl Stage {
         let mut tx = self.world.pool.begin().await.unwrap();
         let limiter = Limiter::new();
         let ask = [DURABLE.key("there").cost(3), EPHEMERAL.key("there").cost(3)];
-        let grant = limiter.consume_all(&mut tx, ask).await.unwrap().granted().unwrap();
+        let grant = limiter.consume(&mut tx, ask).await.unwrap().granted().unwrap();
         let booked = limiter.reserve(&mut tx, DURABLE.key("owing").cost(15)).await.unwrap().granted().unwrap();
         tx.commit().await.unwrap();
         Props { taken: Some((grant, booked)) }
@@ -180,7 +180,7 @@ impl Verb {
             Self::ConsumeNew => assert!(gate.consume(DURABLE.key("new")).await.unwrap().is_granted()),
             Self::ConsumeAll => {
                 let ask = ["there", "new"].map(|key| [DURABLE.key(key), EPHEMERAL.key(key)]).into_iter().flatten();
-                assert!(gate.consume_all(ask).await.unwrap().is_granted());
+                assert!(gate.consume(ask).await.unwrap().is_granted());
             }
             Self::Wait => assert!(gate.wait(DURABLE.key("there"), MINUTE).await.unwrap().is_granted()),
             Self::Check => assert!(gate.check(DURABLE.key("there")).await.unwrap().is_granted()),

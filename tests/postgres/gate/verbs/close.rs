@@ -75,12 +75,12 @@ async fn whoever_would_wait_at_a_closed_gate_or_hold_a_lease_is_refused_with_a_n
     let asked = stage.proxy.statements();
     let waits = [
         gate.wait(HOT.key("k"), HOUR).await.map(drop),
-        gate.wait_all([HOT.key("k"), SPENT.key("k")], Duration::ZERO).await.map(drop),
-        gate.wait_all(first_of([SPENT.key("k"), SLOTS.key("k")]), HOUR).await.map(drop),
+        gate.wait([HOT.key("k"), SPENT.key("k")], Duration::ZERO).await.map(drop),
+        gate.wait(first_of([SPENT.key("k"), SLOTS.key("k")]), HOUR).await.map(drop),
         gate.acquire(SLOTS.key("k")).await.map(drop),
-        gate.acquire_all([HOT.key("k"), SLOTS.key("k")]).await.map(drop),
+        gate.acquire([HOT.key("k"), SLOTS.key("k")]).await.map(drop),
         gate.acquire_within(SLOTS.key("k"), HOUR).await.map(drop),
-        gate.acquire_all_within([HOT.key("k")], HOUR).await.map(drop),
+        gate.acquire_within([HOT.key("k")], HOUR).await.map(drop),
     ];
     for wait in waits {
         assert!(matches!(wait, Err(Error::Stopped)), "{wait:?}");
@@ -114,7 +114,7 @@ async fn callers_that_nobody_polls_hold_nothing_up() {
     let mut waits = pin!(gate.wait(SPENT.key("k"), Duration::MAX));
     let mut behind = pin!(gate.wait(SPENT.key("k"), Duration::MAX));
     let mut leased = pin!(gate.acquire_within(SLOTS.key("k"), Duration::MAX));
-    let mut either = pin!(gate.wait_all(first_of([SPENT.key("k"), SLOTS.key("k")]), Duration::MAX));
+    let mut either = pin!(gate.wait(first_of([SPENT.key("k"), SLOTS.key("k")]), Duration::MAX));
     let mut consumes = pin!(gate.consume(SPENT.key("other")));
     let mut never = pin!(gate.wait(SPENT.key("k"), Duration::MAX));
     for _ in 0..20 {

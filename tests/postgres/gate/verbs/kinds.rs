@@ -134,12 +134,12 @@ async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<T
     let one = match step {
         Step::Balance(request) => Told::balance(gate.balance(request).await),
         Step::Cancel => Told::settlement(gate.cancel(receipts.pop().unwrap()).await),
-        Step::Check(requests) => Told::grant(gate.check_all(requests).await, &mut Vec::new()),
+        Step::Check(requests) => Told::grant(gate.check(requests).await, &mut Vec::new()),
         Step::CheckEach(calls) => {
             let told = gate.check_each(calls).await.into_iter();
             return told.map(|answer| Told::grant(answer, &mut Vec::new())).collect();
         }
-        Step::Consume(requests) => Told::grant(gate.consume_all(requests).await, receipts),
+        Step::Consume(requests) => Told::grant(gate.consume(requests).await, receipts),
         Step::ConsumeEach(calls) => {
             let told = gate.consume_each(calls).await.into_iter();
             return told.map(|answer| Told::grant(answer, receipts)).collect();
@@ -174,7 +174,7 @@ async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<T
             *receipts.last_mut().unwrap() = renewed;
             told
         }
-        Step::Reserve(requests) => Told::booking(gate.reserve_all(requests).await, receipts),
+        Step::Reserve(requests) => Told::booking(gate.reserve(requests).await, receipts),
         Step::ReserveEach(calls) => {
             let told = gate.reserve_each(calls).await.into_iter();
             return told.map(|answer| Told::booking(answer, receipts)).collect();
@@ -192,7 +192,7 @@ async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<T
             }
             Told::default()
         }
-        Step::Wait(requests) => Told::grant(gate.wait_all(requests, Duration::ZERO).await, receipts),
+        Step::Wait(requests) => Told::grant(gate.wait(requests, Duration::ZERO).await, receipts),
     };
     vec![one]
 }
@@ -214,13 +214,13 @@ async fn ask_limiter(conn: &mut PgConnection, step: Step, receipts: &mut Vec<Rec
     let told = match step {
         Step::Balance(request) => vec![Told::balance(limiter.balance(&mut tx, request).await)],
         Step::Cancel => vec![Told::settlement(limiter.cancel(&mut tx, receipts.pop().unwrap()).await)],
-        Step::Check(requests) => vec![Told::grant(limiter.check_all(&mut tx, requests).await, &mut unheard)],
+        Step::Check(requests) => vec![Told::grant(limiter.check(&mut tx, requests).await, &mut unheard)],
         Step::CheckEach(calls) => {
             let told = limiter.check_each(&mut tx, calls).await.unwrap().into_iter();
             told.map(|answer| Told::grant(answer, &mut unheard)).collect()
         }
         Step::Consume(requests) | Step::Wait(requests) => {
-            vec![Told::grant(limiter.consume_all(&mut tx, requests).await, receipts)]
+            vec![Told::grant(limiter.consume(&mut tx, requests).await, receipts)]
         }
         Step::ConsumeEach(calls) => {
             let told = limiter.consume_each(&mut tx, calls).await.unwrap().into_iter();
@@ -230,7 +230,7 @@ async fn ask_limiter(conn: &mut PgConnection, step: Step, receipts: &mut Vec<Rec
         Step::Debit(request) => vec![Told::balance(limiter.debit(&mut tx, request).await)],
         Step::Layer(key, rules, used) => {
             let asked = rules.iter().map(|(limit, cost)| limit.key(key).cost(*cost));
-            let answer = limiter.consume_all(&mut tx, asked).await.unwrap();
+            let answer = limiter.consume(&mut tx, asked).await.unwrap();
             let status = if answer.is_granted() { 200 } else { 429 };
             if let Ok(grant) = answer.granted() {
                 let costs =
@@ -252,7 +252,7 @@ async fn ask_limiter(conn: &mut PgConnection, step: Step, receipts: &mut Vec<Rec
             *receipts.last_mut().unwrap() = renewed;
             vec![Told::new(&charges(&receipts.last().unwrap().charges))]
         }
-        Step::Reserve(requests) => vec![Told::booking(limiter.reserve_all(&mut tx, requests).await, receipts)],
+        Step::Reserve(requests) => vec![Told::booking(limiter.reserve(&mut tx, requests).await, receipts)],
         Step::ReserveEach(calls) => {
             let told = limiter.reserve_each(&mut tx, calls).await.unwrap().into_iter();
             told.map(|answer| Told::booking(answer, receipts)).collect()
@@ -265,7 +265,7 @@ async fn ask_limiter(conn: &mut PgConnection, step: Step, receipts: &mut Vec<Rec
             vec![Told::settlement(limiter.settle_each(&mut tx, receipts.pop().unwrap(), &costs).await)]
         }
         Step::Stream(requests, used, _) => {
-            let grant = limiter.consume_all(&mut tx, requests).await.unwrap().granted().unwrap();
+            let grant = limiter.consume(&mut tx, requests).await.unwrap().granted().unwrap();
             limiter.settle(&mut tx, grant, used).await.unwrap();
             vec![Told::default()]
         }
@@ -331,7 +331,7 @@ async fn disagreeing(kind: Kind, expected: &[Outcome]) -> Vec<String> {
         let takes_ahead = matches!(kind, Kind::Prefetching | Kind::All);
         let cost = if takes_ahead { 1 } else { SPENT };
         for _ in 0..SPENT / cost {
-            gate.consume_all([HOT, WARM].map(|hot| hot.key(key).cost(cost))).await.unwrap().granted().unwrap();
+            gate.consume([HOT, WARM].map(|hot| hot.key(key).cost(cost))).await.unwrap().granted().unwrap();
         }
         assert_eq!(gate.prefetched(&HOT.key(key)) > Tokens::ZERO, takes_ahead, "{kind:?}");
         let mut receipts = Vec::new();

@@ -31,7 +31,7 @@ async fn fence(gate: &Gate) {
 /// A caller that waits by now, without an end.
 async fn waiting(gate: &Gate, requests: Vec<Request>) -> JoinHandle<Grant> {
     let asked = gate.clone();
-    let task = tokio::spawn(async move { asked.wait_all(requests, Duration::MAX).await.unwrap().granted().unwrap() });
+    let task = tokio::spawn(async move { asked.wait(requests, Duration::MAX).await.unwrap().granted().unwrap() });
     fence(gate).await;
     assert!(!task.is_finished(), "it waits");
     task
@@ -119,7 +119,7 @@ async fn an_alternative_is_taken_at_its_instant_whoever_waits_for_the_other() {
     take(&gate, soon_there.key("k")).await;
     let both = first_of([SLOTS.key("k"), soon_there.key("k")]);
     for _ in 0..5 {
-        let decision = soon(gate.wait_all(both.clone(), Duration::MAX)).await.unwrap();
+        let decision = soon(gate.wait(both.clone(), Duration::MAX)).await.unwrap();
         assert_eq!(decision.granted().unwrap().alternative, 1);
     }
     gate.release(held).await.unwrap();
@@ -142,7 +142,7 @@ async fn a_slot_that_is_left_to_others_keeps_nobody_from_what_is_free() {
     }
     let asked = gate.clone();
     let both = first_of([SLOTS.key("k"), LATER.key("k")]);
-    let task = tokio::spawn(async move { asked.wait_all(both, Duration::MAX).await.unwrap().granted().unwrap() });
+    let task = tokio::spawn(async move { asked.wait(both, Duration::MAX).await.unwrap().granted().unwrap() });
     fence(&gate).await;
     assert!(task.is_finished(), "it sleeps");
 }
@@ -159,14 +159,14 @@ async fn nobody_is_refused_whose_other_alternative_may_be_released() {
         }
         for both in [[SLOTS.key("k"), other.key("k")], [other.key("k"), SLOTS.key("k")]] {
             let (asked, both) = (gate.clone(), first_of(both));
-            let waits = tokio::spawn(async move { asked.wait_all(both, 10 * MINUTE).await.unwrap() });
+            let waits = tokio::spawn(async move { asked.wait(both, 10 * MINUTE).await.unwrap() });
             fence(&gate).await;
             assert!(!waits.is_finished());
             waits.abort();
         }
         // Of what nobody holds none is there in time.
         let neither = first_of([vec![other.key("k")], vec![SLOTS.key("k"), other.key("k")]]);
-        assert!(!gate.wait_all(neither, 10 * MINUTE).await.unwrap().is_granted());
+        assert!(!gate.wait(neither, 10 * MINUTE).await.unwrap().is_granted());
     }
     gate.release(held).await.unwrap();
 }

@@ -58,16 +58,16 @@ async fn wait(gate: Gate, way: usize, request: Request) -> Grant {
     let other = SPENT.key("other").cost(1);
     let decision = match way {
         0 => gate.wait(request, Duration::MAX).await,
-        1 => gate.wait_all([FREE.key("k"), request], Duration::MAX).await,
-        2 => gate.wait_all(first_of([[request], [other]]), Duration::MAX).await,
-        3 => gate.wait_all(first_of([vec![other], vec![FREE.key("k"), request]]), Duration::MAX).await,
+        1 => gate.wait([FREE.key("k"), request], Duration::MAX).await,
+        2 => gate.wait(first_of([[request], [other]]), Duration::MAX).await,
+        3 => gate.wait(first_of([vec![other], vec![FREE.key("k"), request]]), Duration::MAX).await,
         // A part of the cost, whichever limit comes first; what counts its holders cannot be split.
         4 | 5 if request.limit().lease().is_none() => {
             let both = if way == 4 { [request, other] } else { [other, request] };
-            gate.wait_all(split(5, both), Duration::MAX).await
+            gate.wait(split(5, both), Duration::MAX).await
         }
         6 => {
-            let lease = gate.acquire_all_within([FREE.key("k"), request], Duration::MAX).await.unwrap();
+            let lease = gate.acquire_within([FREE.key("k"), request], Duration::MAX).await.unwrap();
             return lease.granted().unwrap().grant().clone();
         }
         _ => {
