@@ -9,9 +9,9 @@ use crate::plan::Row;
 ///
 /// Rows are kept by their hash, so they take no room however many are raised. A row that shares a cell with another
 /// counts as raised with it.
-pub(super) struct Raised(Box<[Option<Instant>]>);
+pub(super) struct RaisedRows(Box<[Option<Instant>]>);
 
-impl Raised {
+impl RaisedRows {
     pub(super) fn new(cells: usize) -> Self {
         Self(vec![None; cells].into())
     }

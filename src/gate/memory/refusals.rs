@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::algebra::{Ask, Pool, State, Timestamp, Verdict};
 use crate::decision::{Denied, DeniedBy, Source};
 use crate::gate::clock::Clock;
-use crate::gate::raised::Raised;
+use crate::gate::raised::RaisedRows;
 use crate::plan::{CheckedCall, Item, Row};
 use crate::standing::Standing;
 
@@ -30,7 +30,7 @@ pub(crate) struct Refusals {
 struct Rows {
     short: HashMap<Row, Short>,
     /// An earlier reading counts no more.
-    raised: Raised,
+    raised: RaisedRows,
     swept: Option<Instant>,
 }
 
@@ -67,7 +67,7 @@ impl Reading {
 
 impl Refusals {
     pub(crate) fn new(staleness: Duration, bound: usize) -> Self {
-        let rows = Rows { short: HashMap::new(), raised: Raised::new(CELLS), swept: None };
+        let rows = Rows { short: HashMap::new(), raised: RaisedRows::new(CELLS), swept: None };
         Self { staleness, bound, rows: RwLock::new(rows) }
     }
 

@@ -1,1 +1,141 @@
+//! The verbs of a gate, by what a caller wants. Here is the way that all of them take.
+
+// In the order in which the documentation shows them.
+mod take;
+
+mod look;
+
+mod give;
+
+mod hold;
+
 mod wait;
+
+mod stream;
+
+mod operate;
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use super::Gate;
+use super::reply::{QueuedCall, Reply};
+use super::shared::Shared;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::execution::{checked, overruled};
+use crate::meter::{self, By};
+use crate::plan::{Answer, Call, CheckedCall};
+use crate::text::Text;
+
+impl Gate {
+    /// Decides from memory, else by the database, else by the failure policy.
+    async fn decide(&self, call: CheckedCall) -> Result<Decision, Error> {
+        let Shared { memories, fallback, settings, tally, .. } = &*self.inner.shared;
+        let remembered = memories.refuse(&call, &settings.clock);
+        let decision = if let Some(answer) = self.overruled(&call) {
+            Ok(answer.grant())
+        } else if let Some(denied) = remembered {
+            meter::refused(By::Gate, &denied);
+            Ok(Decision::Denied(denied))
+        } else {
+            let kept = fallback.keep(&call);
+            match self.ask(call).await {
+                Ok(answer) => Ok(answer.grant()),
+                Err(error) => fallback.answer(kept, error),
+            }
+        };
+        if let (Some(tally), Ok(Decision::Denied(denied))) = (tally, &decision) {
+            tally.note(denied);
+        }
+        decision
+    }
+
+    async fn change(&self, call: Call) -> Result<Answer, Error> {
+        self.ask(self.checked(call)?).await
+    }
+
+    fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
+        let Shared { settings, overrides, .. } = &*self.inner.shared;
+        checked(call, settings.backend.parts, overrides.as_ref(), || settings.clock.at())
+    }
+
+    /// The answer that overrides alone give.
+    fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
+        let Shared { settings, overrides, .. } = &*self.inner.shared;
+        let answer = overruled(call, overrides.as_ref(), || settings.clock.at())?;
+        tell(call.limit(), &answer);
+        Some(answer)
+    }
+
+    /// That the gate was not closed, for what would be owed then.
+    fn expect_open(&self) -> Result<(), Error> {
+        if *self.inner.shared.closed.borrow() { Err(Error::Stopped) } else { Ok(()) }
+    }
+
+    /// Queues a call, and waits for its answer.
+    async fn ask(&self, call: CheckedCall) -> Result<Answer, Error> {
+        let (limit, lapses) = (call.limit().clone(), call.lapses());
+        let span = tracing::debug_span!("tollgate", limit = limit.as_str(), outcome = tracing::field::Empty);
+        // Before anything is charged: the caller may be gone when the answer comes, and the answer may be lost.
+        if let Some(lapses_in) = lapses {
+            self.note_lapse(lapses_in);
+        }
+        let asked_at = Instant::now();
+        let answer = self.queue(call, &limit).instrument(span.clone()).await;
+        meter::waited(asked_at.elapsed());
+        match &answer {
+            Ok(answer) => {
+                // A reservation that has to wait lapses later.
+                if let (Some(_), Some(lapses_in)) = (lapses, answer.stored_for()) {
+                    self.note_lapse(lapses_in);
+                }
+                span.record("outcome", answer.outcome());
+                tell(&limit, answer);
+            }
+            Err(error) => {
+                span.record("outcome", "error");
+                meter::failed(By::Gate, limit.as_str(), error);
+            }
+        }
+        answer
+    }
+
+    async fn queue(&self, call: CheckedCall, limit: &Text) -> Result<Answer, Error> {
+        let (mut reply, answer) = Reply::new(limit.clone());
+        if call.is_held() {
+            reply.owe(self.inner.shared.owing());
+        }
+        let queued = QueuedCall { call, reply, blocked_since: None };
+        if let Err(error) = self.inner.lanes.submit(queued) {
+            if error.is_outage() {
+                // A caller that tries again without a pause must not keep the runtime from the task that asks the
+                // server.
+                tokio::task::yield_now().await;
+            }
+            return Err(error);
+        }
+        answer.await.expect("a reply is sent even when it is dropped")
+    }
+
+    /// Sees to it that a call which lapses after so long is given back then.
+    fn note_lapse(&self, lapses_in: Duration) {
+        self.inner.reaping.note(lapses_in, &self.inner.shared);
+    }
+}
+
+fn tell(limit: &Text, answer: &Answer) {
+    answer.would_deny().iter().for_each(|shadow| meter::would_deny(By::Gate, &shadow.limit));
+    match answer {
+        Answer::Denied(denied) => meter::refused(By::Gate, denied),
+        _ => meter::decided(By::Gate, limit.as_str(), answer.outcome(), answer.source()),
+    }
+}
+
+/// The runtime of the caller: asked for before anything is taken that only a task of it could give back.
+fn runtime() -> Result<Handle, Error> {
+    Handle::try_current().map_err(|_| Error::Stopped)
+}

@@ -3,20 +3,53 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::runtime;
 use crate::decision::{Decision, Denied, Grant, Source, span};
 use crate::error::Error;
+use crate::gate::Gate;
 use crate::gate::shared::Shared;
 use crate::gate::wait::Turn;
-use crate::gate::{Gate, runtime};
 use crate::plan::{Call, CheckedCall};
 use crate::reason::Reason;
 use crate::request::Request;
 use crate::store::overrides::Overrides;
 
+/// # Waiting for tokens
 impl Gate {
+    /// Takes tokens as [`consume`](Self::consume) does, and waits for them if they will be there within `timeout`.
+    ///
+    /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again.
+    /// Returns the refusal at once where the instant lies beyond the timeout. One gate serves the callers that wait for
+    /// one key in the order in which they came, whatever they cost. If a caller's timeout ends while others wait before
+    /// it, it is refused, even if its tokens are there. Waiting reserves nothing: callers of [`consume`](Self::consume)
+    /// and other processes may take the tokens first. A caller who needs a promise calls [`reserve`](Self::reserve).
+    ///
+    /// A credit, a reset, a settlement, a release or a lapse of this gate wakes the first of the line at once. So does
+    /// an override, when this process has read it. For what other processes raise, the first of each line asks again at
+    /// least every 5 seconds. An outage that such an early question meets is no error: the caller sleeps on.
+    ///
+    /// The database gives the span to sleep, and this machine's monotonic clock measures it; see
+    /// [`jitter`](crate::GateBuilder::jitter).
+    ///
+    /// A call of several requests waits in the line of the limit that refused, and if another refuses it then, in the
+    /// line of that one. Of [alternatives](crate::first_of) it waits in a line of each, and asks for all of them as
+    /// soon as its turn comes in one. A cost that is [split](crate::split) waits in the line of its first limit, and
+    /// hears of the others.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume`](Self::consume), and [`Error::Stopped`] once the gate was [closed](Self::close).
+    pub async fn wait(
+        &self,
+        requests: impl IntoIterator<Item = Request>,
+        timeout: Duration,
+    ) -> Result<Decision, Error> {
+        self.wait_in_turn(Vec::from_iter(requests), timeout).await.map(|(decision, _)| decision)
+    }
+
     /// Takes tokens from every limit, or from none, and waits for them in turn; and when the call that was decided was
     /// sent.
-    pub(crate) async fn wait_in_turn(
+    pub(super) async fn wait_in_turn(
         &self,
         requests: Vec<Request>,
         timeout: Duration,

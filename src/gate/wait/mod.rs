@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::raised::Raised;
+use super::raised::RaisedRows;
 use crate::algebra::{Ask, Flow};
 use crate::plan::{Item, Row};
 use hand_over::HandOvers;
@@ -46,13 +46,13 @@ struct Lines {
     by_row: HashMap<Row, Line>,
     /// Callers whose cost is split: their numbers and their lines, by the other rows that share the cost.
     split: HashMap<Row, BTreeSet<(u64, Row)>>,
-    raised: Raised,
+    raised: RaisedRows,
     is_closed: bool,
 }
 
 impl Default for Waiters {
     fn default() -> Self {
-        let raised = Raised::new(CELLS);
+        let raised = RaisedRows::new(CELLS);
         let lines = Lines { by_row: HashMap::new(), split: HashMap::new(), raised, is_closed: false };
         Self { lines: Mutex::new(lines), hand_overs: HandOvers::default(), arrived: AtomicU64::new(0) }
     }

@@ -18,12 +18,12 @@ use crate::tokens::Tokens;
 #[derive(Debug)]
 pub(super) struct Keys {
     hasher: RandomState,
-    shards: Box<[RwLock<Shard>]>,
+    shards: Box<[RwLock<Cell>]>,
     count: AtomicUsize,
 }
 
 /// Keys by their hash. A key whose hash is another's is left to the database.
-pub(super) type Shard = HashMap<u64, Followed, BuildHasherDefault<Hashed>>;
+pub(super) type Cell = HashMap<u64, Followed, BuildHasherDefault<Hashed>>;
 
 /// A key of a limit that calls have asked of late.
 #[derive(Debug)]
@@ -50,27 +50,27 @@ impl Keys {
     }
 
     /// The shard of a hash, to read it.
-    pub(super) fn read(&self, hash: u64) -> RwLockReadGuard<'_, Shard> {
+    pub(super) fn read(&self, hash: u64) -> RwLockReadGuard<'_, Cell> {
         self.shard(hash).read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn write(&self, hash: u64) -> RwLockWriteGuard<'_, Shard> {
+    pub(super) fn write(&self, hash: u64) -> RwLockWriteGuard<'_, Cell> {
         write(self.shard(hash))
     }
 
-    fn shard(&self, hash: u64) -> &RwLock<Shard> {
+    fn shard(&self, hash: u64) -> &RwLock<Cell> {
         // The bits that a map looks at first are others.
         let place = (hash >> 40) as usize % SHARDS;
         &self.shards[place]
     }
 
     /// All shards, one after another.
-    pub(super) fn shards(&self) -> impl Iterator<Item = RwLockWriteGuard<'_, Shard>> {
+    pub(super) fn shards(&self) -> impl Iterator<Item = RwLockWriteGuard<'_, Cell>> {
         self.shards.iter().map(write)
     }
 
     /// Follows a key from now on, if its hash is no other's and there is room.
-    pub(super) fn follow<'s>(&self, shard: &'s mut Shard, hash: u64, key: Followed) -> Option<&'s mut Followed> {
+    pub(super) fn follow<'s>(&self, shard: &'s mut Cell, hash: u64, key: Followed) -> Option<&'s mut Followed> {
         let Entry::Vacant(place) = shard.entry(hash) else { return None };
         let has_room = self.count.load(Ordering::Relaxed) < MAX_KEYS;
         has_room.then(|| {
@@ -79,7 +79,7 @@ impl Keys {
         })
     }
 
-    pub(super) fn forget(&self, shard: &mut Shard, hash: u64) {
+    pub(super) fn forget(&self, shard: &mut Cell, hash: u64) {
         if shard.remove(&hash).is_some() {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
@@ -133,7 +133,7 @@ impl Hasher for Hashed {
     }
 }
 
-fn write(shard: &RwLock<Shard>) -> RwLockWriteGuard<'_, Shard> {
+fn write(shard: &RwLock<Cell>) -> RwLockWriteGuard<'_, Cell> {
     // Nothing that runs under the lock leaves a shard half changed.
     shard.write().unwrap_or_else(PoisonError::into_inner)
 }

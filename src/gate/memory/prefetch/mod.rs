@@ -24,7 +24,7 @@ use crate::request::Request;
 use crate::tokens::Tokens;
 pub(crate) use ages::Ages;
 use asked::Asked;
-use keys::{Followed, Keys, Shard};
+use keys::{Cell, Followed, Keys};
 pub(crate) use rounds::Outlet;
 use rounds::Rounds;
 use slice::{Paid, Slice};
@@ -150,7 +150,7 @@ impl Prefetch {
     }
 
     /// The key that a batch asks. A new one that can be served is followed from now on, if there is room.
-    fn know<'s>(&self, shard: &'s mut Shard, hash: u64, asked: &Asked<'_>, now: Instant) -> Option<&'s mut Followed> {
+    fn know<'s>(&self, shard: &'s mut Cell, hash: u64, asked: &Asked<'_>, now: Instant) -> Option<&'s mut Followed> {
         let (limit, key) = (asked.limit, asked.key);
         if shard.contains_key(&hash) {
             return shard.get_mut(&hash).filter(|known| known.is_of(limit, key));
@@ -266,7 +266,7 @@ impl Prefetch {
 /// Nobody can give back any more what nobody has given back.
 impl Drop for Prefetch {
     fn drop(&mut self) {
-        let holding = |shard: &Shard| shard.values().filter(|known| known.held() > Tokens::ZERO).count();
+        let holding = |shard: &Cell| shard.values().filter(|known| known.held() > Tokens::ZERO).count();
         let keys: usize = self.keys.shards().map(|shard| holding(&shard)).sum();
         if keys > 0 {
             tracing::warn!(keys, "a gate was dropped without being closed: what it had taken ahead is forfeited");

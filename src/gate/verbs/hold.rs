@@ -1,0 +1,88 @@
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::runtime;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::gate::{Gate, Lease};
+use crate::plan::settlement::Settlement;
+use crate::plan::{Answer, Call};
+use crate::receipt::Receipt;
+use crate::request::Request;
+
+/// # Holding tokens of a concurrency limit
+impl Gate {
+    /// Takes tokens of a [concurrency](crate::Limit::concurrency) limit, if they are there, and holds them as long as
+    /// the [`Lease`] lives. Tokens of other limits in the same call stay taken.
+    ///
+    /// A future that is dropped while it waits for its answer may have been granted; such a grant lapses at the end of
+    /// the lease.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume`](Self::consume). [`Error::Stopped`] once the gate was [closed](Self::close), if one of the
+    /// limits is a concurrency limit.
+    pub async fn acquire(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Lease>, Error> {
+        let (runtime, sent, requests) = (runtime()?, Instant::now(), Vec::from_iter(requests));
+        if requests.iter().filter_map(Request::asked).any(|(limit, _)| limit.lease().is_some()) {
+            self.expect_open()?;
+        }
+        Ok(self.leased(self.consume(requests).await?, sent, &runtime))
+    }
+
+    /// As [`acquire`](Self::acquire), and waits for up to `timeout` until somebody releases what is missing, or lets it
+    /// lapse.
+    ///
+    /// One gate serves its callers in the order in which they came, and a release by the same gate wakes the first. It
+    /// finds the releases of other processes by asking: after 10 ms, and then ever less often, down to once a second,
+    /// until the holders change again. It leaves every eighth release to them: for a fifth of the time since the
+    /// release before it, and at most a second, no caller of this gate asks for it, but those that wait for an
+    /// alternative as well. It hears of all else that raises a limit as in [`wait`](Self::wait).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`wait`](Self::wait).
+    pub async fn acquire_within(
+        &self,
+        requests: impl IntoIterator<Item = Request>,
+        timeout: Duration,
+    ) -> Result<Decision<Lease>, Error> {
+        let runtime = runtime()?;
+        let (decision, sent) = self.wait_in_turn(Vec::from_iter(requests), timeout).await?;
+        Ok(self.leased(decision, sent, &runtime))
+    }
+
+    /// Lets each lease of a receipt last anew. As [`Limiter::renew`](crate::Limiter::renew).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::renew`](crate::Limiter::renew) and of [`Gate`].
+    pub async fn renew(&self, receipt: &Receipt) -> Result<Receipt, Error> {
+        self.ask(self.checked(Call::renew(receipt))?).await.map(|answer| answer.renewal(receipt))
+    }
+
+    /// Ends each lease of a receipt. As [`Limiter::release`](crate::Limiter::release).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::release`](crate::Limiter::release) and of [`Gate`].
+    pub async fn release(&self, receipt: impl Into<Receipt>) -> Result<Settlement, Error> {
+        self.change(Call::release(&receipt.into())).await.map(Answer::settlement)
+    }
+
+    fn leased(&self, decision: Decision, sent: Instant, runtime: &Handle) -> Decision<Lease> {
+        match decision {
+            Decision::Granted(grant) => Decision::Granted(Lease::new(self, grant, sent, runtime)),
+            Decision::Denied(denied) => Decision::Denied(denied),
+        }
+    }
+
+    /// An instant at which other leases of this length are due as well, not after the given one.
+    pub(crate) fn together(&self, at: Instant, lease: Duration) -> Instant {
+        let step = (lease / 12).as_micros().max(1);
+        let late = at.saturating_duration_since(self.inner.built).as_micros() % step;
+        at - Duration::from_micros(u64::try_from(late).unwrap_or(0))
+    }
+}

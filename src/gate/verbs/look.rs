@@ -1,0 +1,38 @@
+use futures_util::future::join_all;
+
+use crate::balance::Balance;
+use crate::decision::Decision;
+use crate::error::Error;
+use crate::gate::Gate;
+use crate::plan::{Answer, Call};
+use crate::request::Request;
+
+/// # Looking
+impl Gate {
+    /// Answers as [`consume`](Self::consume) would now, and takes nothing. The answer may be outdated when you
+    /// act on it: if one token is left, all callers who check at the same time pass.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume`](Self::consume).
+    pub async fn check(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
+        self.decide(self.checked(Call::check(requests))?).await
+    }
+
+    /// Answers each of many calls as [`check`](Self::check) does.
+    pub async fn check_each(
+        &self,
+        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+    ) -> Vec<Result<Decision, Error>> {
+        join_all(calls.into_iter().map(|requests| self.check(requests))).await
+    }
+
+    /// Tells how much a limit holds for a key now. The request's cost does not matter.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume`](Self::consume).
+    pub async fn balance(&self, request: Request) -> Result<Balance, Error> {
+        self.change(Call::look(request)).await.map(Answer::balance)
+    }
+}

@@ -1,0 +1,44 @@
+use crate::gate::memory::Outlet;
+use crate::gate::{Gate, Inner, Refused};
+use crate::request::Request;
+use crate::tokens::Tokens;
+
+/// # Operating a gate
+impl Gate {
+    /// How many tokens of a limit and key lie in this process's memory, taken ahead; see
+    /// [`GateBuilder::prefetch`](crate::GateBuilder::prefetch). None of a request that is wrong.
+    #[must_use]
+    pub fn prefetched(&self, request: &Request) -> Tokens {
+        self.inner.shared.memories.held(request)
+    }
+
+    /// The keys that this gate has refused most since it was built, most first: whom an operator asks about, or an
+    /// application warns. Empty unless [`GateBuilder::count_refusals`](crate::GateBuilder::count_refusals) asked for
+    /// it.
+    ///
+    /// A key is counted under the limit that it has to wait for longest. Reservations are not counted.
+    #[must_use]
+    pub fn most_refused(&self, n: usize) -> Vec<Refused> {
+        self.inner.shared.tally.as_ref().map_or_else(Vec::new, |tally| tally.most(n))
+    }
+
+    /// Ends the gate's work, so that nothing is owed when the process ends: gives back what was [taken
+    /// ahead](crate::GateBuilder::prefetch), releases each [`Lease`](crate::Lease), and settles each
+    /// [`Stream`](crate::Stream) that was dropped.
+    ///
+    /// Callers that [wait](Self::wait) are refused, and nothing is taken for them. From now on `wait`, `acquire_within`
+    /// and a lease are [`Error::Stopped`](crate::Error::Stopped), and the database alone answers every other call.
+    /// Returns when all of that is done, whether its callers poll their futures or not. Where the database does not
+    /// answer, it returns when the timeouts of the gate have passed; then leases lapse, and tokens that were taken
+    /// ahead or streamed stay charged.
+    pub async fn close(&self) {
+        let Inner { shared, lanes, .. } = &*self.inner;
+        shared.closed.send_replace(true);
+        shared.waiters.close();
+        // A slice that is still being charged is given back in the second round.
+        for _ in 0..2 {
+            shared.memories.give_back_all().into_iter().for_each(|call| lanes.send(call));
+            shared.closed.closed().await;
+        }
+    }
+}

@@ -1,0 +1,45 @@
+use super::runtime;
+use crate::call_name::CallName;
+use crate::decision::Decision;
+use crate::error::{Error, Step};
+use crate::gate::connection::{Connection, within};
+use crate::gate::{Gate, Stream};
+use crate::plan::Call;
+use crate::request::Request;
+use crate::tokens::Tokens;
+
+/// # Streaming
+impl Gate {
+    /// Takes an estimate from every limit, or from none, for a call whose cost is known when it has ended. The
+    /// [`Stream`] counts what is used, and settles the call at that when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MixedCosts`] for requests that are counted, and whose costs differ; those of
+    /// [`consume`](Self::consume).
+    pub async fn stream(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Stream>, Error> {
+        // Its settlement needs one.
+        let (runtime, requests) = (runtime()?, Vec::from_iter(requests));
+        // Once the answer has streamed it is too late to say so.
+        self.checked(Call::consume(requests.iter().cloned()))?.expect_one_cost()?;
+        Ok(match self.consume(requests).await? {
+            Decision::Granted(grant) => Decision::Granted(Stream::new(self, grant, runtime)),
+            Decision::Denied(denied) => Decision::Denied(denied),
+        })
+    }
+
+    /// Notes how much of a stored call is used so far.
+    pub(crate) async fn report(&self, call: &CallName, used: Tokens) -> Result<(), Error> {
+        let shared = &self.inner.shared;
+        let call = CallName { part: shared.settings.backend.parts.of(call.key()), ..call.clone() };
+        let mut connection = Connection::acquire(shared, call.name()).await?;
+        connection.begin();
+        let reporting = async { shared.store(&mut connection).report_call(&call, used).await };
+        let reported = within(shared.settings.statement_timeout, Step::Save, call.name(), reporting).await;
+        if reported.as_ref().err().is_none_or(Error::leaves_connection) {
+            connection.finished();
+            connection.give_back(shared).await;
+        }
+        reported
+    }
+}

@@ -1,0 +1,115 @@
+use std::ops::ControlFlow;
+
+use futures_util::future::join_all;
+
+use crate::balance::Balance;
+use crate::decision::{Decision, Grant, Reservation};
+use crate::error::Error;
+use crate::gate::Gate;
+use crate::gate::shared::Shared;
+use crate::plan::{Answer, Call};
+use crate::request::Request;
+
+/// # Taking tokens
+impl Gate {
+    /// Takes tokens, if all of them are there: of one request, or of several, from every limit or from none. As
+    /// [`Limiter::consume`](crate::Limiter::consume).
+    ///
+    /// # Errors
+    ///
+    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::Call`], [`Error::CostExceedsCapacity`];
+    /// [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`] for two definitions of one limit.
+    /// Then those of the section *Errors* of [`Gate`].
+    pub async fn consume(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
+        // Before the first await, so that no iterator of the caller lives across it.
+        match self.prepaid_or_asked(requests) {
+            ControlFlow::Break(grant) => Ok(Decision::Granted(grant)),
+            ControlFlow::Continue(call) => self.decide(self.checked(call)?).await,
+        }
+    }
+
+    /// Decides many calls in one go, each by itself, as [`Limiter::consume_each`](crate::Limiter::consume_each): they
+    /// are queued together, and share batches with each other. Calls that ask one row, and no other, are decided in
+    /// their order.
+    ///
+    /// Each has its own answer, of which the errors are those of [`consume`](Self::consume). All of them wait in the
+    /// [queue](crate::GateBuilder::queue) at once.
+    pub async fn consume_each(
+        &self,
+        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+    ) -> Vec<Result<Decision, Error>> {
+        join_all(calls.into_iter().map(|requests| self.consume(requests))).await
+    }
+
+    /// Takes tokens now, to be spent as soon as they are there. As [`Limiter::reserve`](crate::Limiter::reserve).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Limiter::reserve`](crate::Limiter::reserve) and of [`Gate`].
+    pub async fn reserve(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Reservation>, Error> {
+        let call = self.checked(Call::reserve(requests))?;
+        let answer = match self.overruled(&call) {
+            Some(answer) => answer,
+            None => self.ask(call).await?,
+        };
+        Ok(answer.reservation())
+    }
+
+    /// Reserves for many calls in one go, each by itself. As [`consume_each`](Self::consume_each).
+    pub async fn reserve_each(
+        &self,
+        calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
+    ) -> Vec<Result<Decision<Reservation>, Error>> {
+        join_all(calls.into_iter().map(|requests| self.reserve(requests))).await
+    }
+
+    /// Takes tokens whatever is there. As [`Limiter::debit`](crate::Limiter::debit).
+    ///
+    /// # Errors
+    ///
+    /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
+    pub async fn debit(&self, request: Request) -> Result<Balance, Error> {
+        self.change(Call::debit(request)).await.map(Answer::balance)
+    }
+
+    /// A grant from what was taken ahead.
+    pub(super) fn prepaid(&self, requests: &[Request]) -> Option<Grant> {
+        let Shared { memories, overrides, settings, .. } = &*self.inner.shared;
+        let prefetch = memories.prefetch.as_ref()?;
+        if let Some(overrides) = overrides {
+            // Tokens from before an override were charged by other numbers: they are dropped.
+            let asked = requests.iter().filter_map(Request::asked);
+            let said: Vec<_> = asked.filter(|(limit, key)| overrides.says(limit, key, settings.clock.at())).collect();
+            if !said.is_empty() {
+                for (limit, key) in said {
+                    prefetch.forget(limit, key);
+                }
+                return None;
+            }
+        }
+        let grant = prefetch.grant(requests)?;
+        let limit = requests.first()?.limit().name();
+        tracing::trace!(limit, "granted from what was taken ahead");
+        Some(grant)
+    }
+
+    fn prepaid_or(&self, requests: impl AsRef<[Request]> + IntoIterator<Item = Request>) -> ControlFlow<Grant, Call> {
+        match self.prepaid(requests.as_ref()) {
+            Some(grant) => ControlFlow::Break(grant),
+            None => ControlFlow::Continue(Call::consume(requests)),
+        }
+    }
+
+    /// A grant from what was taken ahead, else the call for the database.
+    fn prepaid_or_asked(&self, requests: impl IntoIterator<Item = Request>) -> ControlFlow<Grant, Call> {
+        let mut requests = requests.into_iter();
+        if self.inner.shared.memories.prefetch.is_none() {
+            return ControlFlow::Continue(Call::consume(requests));
+        }
+        match (requests.next(), requests.next()) {
+            // One request needs no list.
+            (Some(only), None) => self.prepaid_or([only]),
+            (first, second) => self.prepaid_or(first.into_iter().chain(second).chain(requests).collect::<Vec<_>>()),
+        }
+    }
+}
