@@ -2,17 +2,20 @@
 //! those of `src/gate`.
 
 mod clock;
+mod connection;
 pub(crate) mod observed;
 mod pooler;
 mod promise;
 mod regressions;
 pub(crate) mod stage;
+mod tally;
 
 mod batch {
     mod blocked;
     mod contention;
     mod cost;
     pub(crate) mod crash;
+    mod errors;
 }
 
 mod guards {
@@ -25,9 +28,11 @@ mod lanes {
 }
 
 mod memory {
+    mod forgotten;
     mod prefetch;
     mod prefetch_storm;
     mod refusals;
+    mod stage;
 }
 
 mod outage {

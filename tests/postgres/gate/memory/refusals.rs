@@ -1,88 +1,16 @@
 //! Refusals that are remembered: they cost no query, and refuse nobody whom the database would let through.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::DateTime;
 use fastrand::Rng;
-use sqlx::PgPool;
-use sqlx::postgres::PgPoolOptions;
-use tokio::task::JoinSet;
-use tollgate::{Balance, Decision, Denied, Error, Gate, HOUR, Limit, MINUTE, Receipt, Request, SECOND, Source, Tokens};
+use tollgate::{Balance, Decision, Denied, Error, Gate, HOUR, Limit, MINUTE, Receipt, SECOND, Source, Tokens};
 
-use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
-use crate::proxy::Proxy;
+use super::stage::{Stage, ones};
+use crate::gate::stage::{EVER, patient, pool, soon};
 use crate::teller::both;
-use crate::world::{World, limiter, second};
-
-/// A gate that remembers, by a clock that the test turns, over a wire that counts statements.
-struct Stage {
-    gate: Gate,
-    now: Arc<AtomicI64>,
-    proxy: Proxy,
-    pool: PgPool,
-    world: World,
-}
-
-impl Stage {
-    async fn new(keys: usize) -> Self {
-        let world = World::new().await;
-        let proxy = Proxy::new(&world.url());
-        let pool = one_connection(proxy.options()).await;
-        let now = Arc::new(AtomicI64::new(second(0.0).timestamp_micros()));
-        let gate = patient(&pool).remember_refusals(HOUR).remembered_keys(keys).clock(clock(&now)).build();
-        Self { gate, now, proxy, pool, world }
-    }
-
-    /// Another gate by the same clock.
-    fn other(&self) -> Gate {
-        patient(&self.pool).clock(clock(&self.now)).build()
-    }
-
-    fn pass(&self, span: Duration) {
-        self.now.fetch_add(i64::try_from(span.as_micros()).unwrap(), Ordering::SeqCst);
-    }
-
-    async fn ok(&self, request: Request) {
-        let grant = self.gate.consume(request).await.unwrap().granted().unwrap();
-        assert_eq!(grant.source, Source::Database);
-    }
-
-    /// Refused by the database.
-    async fn asked(&self, request: Request) -> Denied {
-        let before = self.proxy.statements();
-        let denied = self.gate.consume(request).await.unwrap().denied().unwrap();
-        assert_eq!(denied.source, Source::Database);
-        assert!(self.proxy.statements() > before);
-        denied
-    }
-
-    /// Refused from memory.
-    async fn remembered(&self, request: Request) -> Denied {
-        let before = self.proxy.statements();
-        let denied = self.gate.consume(request).await.unwrap().denied().unwrap();
-        assert_eq!(denied.source, Source::Memory);
-        assert_eq!(self.proxy.statements(), before);
-        denied
-    }
-}
-
-fn clock(now: &Arc<AtomicI64>) -> impl Fn() -> DateTime<Utc> + Send + Sync + 'static {
-    let now = now.clone();
-    move || DateTime::from_timestamp_micros(now.load(Ordering::SeqCst)).unwrap()
-}
-
-/// One token a minute, of every kind and in both tables.
-fn ones() -> Vec<Limit> {
-    let ones = [
-        Limit::fixed_window("window", 1, MINUTE),
-        Limit::fixed_window("aligned", 1, MINUTE).start(7 * SECOND),
-        Limit::token_bucket("drip", 1, MINUTE),
-        Limit::stepped_bucket("steps", 1, MINUTE),
-    ];
-    ones.iter().flat_map(both).collect()
-}
+use crate::world::{World, limiter};
 
 #[tokio::test]
 async fn a_refusal_lapses_when_the_row_is_full_again() {
@@ -118,72 +46,6 @@ async fn a_remembered_refusal_lapses_at_its_own_instant() {
         assert_eq!(stage.remembered(limit.key("k")).await.retry_after(), Some(Duration::from_micros(1)));
         stage.pass(Duration::from_micros(1));
         stage.ok(limit.key("k")).await;
-    }
-}
-
-/// Whatever raises a row forgets it.
-#[tokio::test]
-async fn credit_reset_settle_and_cancel_go_past_the_memory_and_clear_it() {
-    let stage = Stage::new(100).await;
-    for limit in ones().into_iter().filter(|limit| limit.name() != "drip") {
-        let spent = || async {
-            stage.pass(HOUR);
-            let grant = stage.gate.consume(limit.key("k")).await.unwrap().granted().unwrap();
-            stage.asked(limit.key("k")).await;
-            stage.remembered(limit.key("k")).await;
-            grant
-        };
-        spent().await;
-        stage.gate.credit(limit.key("k")).await.unwrap();
-        stage.ok(limit.key("k")).await;
-        spent().await;
-        stage.gate.reset(limit.key("k")).await.unwrap();
-        stage.ok(limit.key("k")).await;
-        let grant = spent().await;
-        stage.gate.settle(grant, 0).await.unwrap();
-        stage.ok(limit.key("k")).await;
-        let grant = spent().await;
-        stage.gate.cancel(grant).await.unwrap();
-        stage.ok(limit.key("k")).await;
-    }
-}
-
-/// The same where the call is decided under a lock, as one over both tables is.
-#[tokio::test]
-async fn settling_a_receipt_over_both_tables_clears_the_memory() {
-    let stage = Stage::new(100).await;
-    let limits = [Limit::token_bucket("durable", 1, EVER), Limit::token_bucket("ephemeral", 1, EVER).ephemeral()];
-    for _ in 0..2 {
-        let grant = stage.gate.consume(limits.each_ref().map(|limit| limit.key("k"))).await;
-        let grant = grant.unwrap().granted().unwrap();
-        for limit in &limits {
-            stage.asked(limit.key("k")).await;
-            stage.remembered(limit.key("k")).await;
-        }
-        stage.gate.settle(grant, 0).await.unwrap();
-        for limit in &limits {
-            stage.ok(limit.key("k")).await;
-            stage.gate.reset(limit.key("k")).await.unwrap();
-        }
-    }
-}
-
-/// The gate looks for lapses by itself; until then the memory refuses.
-#[tokio::test]
-async fn what_this_gate_gives_back_of_a_lapse_clears_the_memory() {
-    let stage = Stage::new(100).await;
-    for limit in both(&Limit::token_bucket("bucket", 1, EVER)) {
-        stage.ok(limit.key("k").lapses_after(MINUTE)).await;
-        stage.asked(limit.key("k")).await;
-        let denied = stage.gate.consume(limit.key("k")).await.unwrap().denied().unwrap();
-        assert_eq!(denied.source, Source::Memory);
-        stage.pass(MINUTE);
-        soon(async {
-            while !stage.gate.consume(limit.key("k")).await.unwrap().is_granted() {
-                tokio::time::sleep(SECOND / 20).await;
-            }
-        })
-        .await;
     }
 }
 
@@ -393,129 +255,6 @@ async fn what_is_refused_from_memory_the_database_would_refuse() {
     assert!(from_memory > 50, "{from_memory}");
 }
 
-/// Whoever raises a row and then asks is not refused by what others saw before, in whatever lane they saw it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refusal_that_is_under_way_does_not_outlive_a_credit() {
-    const ROUNDS: u32 = 300;
-    let world = World::new().await;
-    let pool = pool(&world.url(), 8).await;
-    let gate = patient(&pool).lanes(4).remember_refusals(HOUR).build();
-    let limit = Limit::stepped_bucket("raced", 10, EVER);
-    let spent = Limit::stepped_bucket("spent", 1, EVER);
-    for key in 0..4 {
-        gate.consume(spent.key(key)).await.unwrap().granted().unwrap();
-    }
-    let done = Arc::new(AtomicBool::new(false));
-    let mut others = JoinSet::new();
-    for other in 0..8_u32 {
-        let (gate, limit, spent, done) = (gate.clone(), limit.clone(), spent.clone(), done.clone());
-        others.spawn(async move {
-            let mut from_memory = 0_u32;
-            while !done.load(Ordering::SeqCst) {
-                // They take nothing: some only look, the others ask too much elsewhere, and so in other lanes.
-                let decision = if other % 2 == 0 {
-                    gate.check(limit.key("k")).await.unwrap()
-                } else {
-                    gate.consume([spent.key(other % 4), limit.key("k")]).await.unwrap()
-                };
-                from_memory += u32::from(decision.denied().is_some_and(|denied| denied.source == Source::Memory));
-                tokio::task::yield_now().await;
-            }
-            from_memory
-        });
-    }
-    let all = || limit.key("k").cost(10);
-    for round in 0..ROUNDS {
-        let grant = gate.consume(all()).await.unwrap().granted().unwrap_or_else(|denied| panic!("{round}: {denied:?}"));
-        // Until it is remembered.
-        soon(async { while gate.check(limit.key("k")).await.unwrap().denied().unwrap().source == Source::Database {} })
-            .await;
-        let raised = match round % 4 {
-            0 => gate.reset(all()).await,
-            1 => gate.credit(all()).await,
-            2 => gate.settle(grant, 0).await.and(gate.balance(all()).await),
-            _ => gate.cancel(grant).await.and(gate.balance(all()).await),
-        };
-        if !raised.unwrap().is_full() {
-            // A grant is ready at once, and cannot be cancelled any more.
-            gate.reset(all()).await.unwrap();
-        }
-    }
-    done.store(true, Ordering::SeqCst);
-    let from_memory: Vec<u32> = soon(others.join_all()).await;
-    assert!(from_memory.iter().sum::<u32>() > ROUNDS, "{from_memory:?}");
-}
-
-/// A row is read as too low in one lane, and raised in another before the first comes to remember it.
-#[tokio::test]
-async fn what_was_read_before_a_reset_is_not_remembered_after_it() {
-    let world = World::new().await;
-    let proxy = Proxy::new(&world.url());
-    // So many lanes that the two rows are in different ones.
-    let pool = PgPoolOptions::new()
-        .max_connections(64)
-        .acquire_timeout(5 * MINUTE)
-        .connect_with(proxy.options())
-        .await
-        .unwrap();
-    let gate = patient(&pool).lanes(64).remember_refusals(HOUR).build();
-    let limit = Limit::stepped_bucket("raced", 1000, EVER);
-    let [low, busy] = ["low", "busy"].map(|key| limit.key(key));
-    let idle = || {
-        soon(async {
-            while pool.num_idle() < 1 {
-                tokio::task::yield_now().await;
-            }
-        })
-    };
-    gate.consume(low.clone().cost(1000)).await.unwrap().granted().unwrap();
-    for other in 0..4 {
-        // From now on, calls of several rows go where the busy one is.
-        idle().await;
-        gate.consume([busy.clone(), limit.key(other)]).await.unwrap().granted().unwrap();
-    }
-    idle().await;
-    // One connection over the wire, and all others past it.
-    assert_eq!(pool.size(), 1);
-    pool.set_connect_options(world.url().parse().unwrap());
-    proxy.hold_after(1);
-    let (granted, denied, ()) =
-        tokio::join!(soon(gate.consume(busy.clone())), soon(gate.consume([low.clone(), busy.clone()])), async {
-            soon(proxy.until_held()).await;
-            assert!(soon(gate.reset(low.clone())).await.unwrap().is_full());
-            proxy.release();
-        });
-    granted.unwrap().granted().unwrap();
-    assert_eq!(denied.unwrap().denied().unwrap().source, Source::Database);
-    soon(gate.consume(low.cost(1000))).await.unwrap().granted().unwrap();
-}
-
-/// Seen when the memory is stale; a gate that remembers for an hour goes on refusing.
-#[tokio::test]
-async fn what_another_gate_gave_is_seen_within_the_staleness() {
-    let world = World::new().await;
-    let pool = pool(&world.url(), 4).await;
-    let remembering = |staleness| patient(&pool).remember_refusals(staleness).build();
-    let (never, shortly, for_long) =
-        (remembering(Duration::ZERO), remembering(Duration::from_millis(20)), remembering(HOUR));
-    let limit = Limit::token_bucket("elsewhere", 1, EVER);
-    for _ in 0..3 {
-        never.consume(limit.key("k")).await.unwrap().granted().unwrap();
-        for gate in [&never, &shortly, &for_long] {
-            gate.consume(limit.key("k")).await.unwrap().granted().unwrap_err();
-        }
-        let other = patient(&pool).build();
-        other.reset(limit.key("k")).await.unwrap();
-        let still = for_long.check(limit.key("k")).await.unwrap().denied().unwrap();
-        assert_eq!(still.source, Source::Memory);
-        assert!(never.check(limit.key("k")).await.unwrap().is_granted());
-        soon(async { while !shortly.check(limit.key("k")).await.unwrap().is_granted() {} }).await;
-        // Its own changes it knows.
-        for_long.reset(limit.key("k")).await.unwrap();
-        assert!(for_long.check(limit.key("k")).await.unwrap().is_granted());
-    }
-}
-
 /// By the real clocks: whoever waits as long as a refusal says is let through, whoever refused.
 #[tokio::test]
 async fn a_refusal_from_memory_never_says_too_little() {
@@ -562,33 +301,4 @@ async fn a_refusal_of_a_limit_with_shards_is_asked_anew() {
     }
     other.credit(limit.key("k").cost(3)).await.unwrap();
     gate.consume(limit.key("k").cost(3)).await.unwrap().granted().unwrap();
-}
-
-/// Ten keys are counted; the three that are refused most are among them, with counts that are never too low.
-#[tokio::test]
-async fn the_keys_refused_most_are_known() {
-    let world = World::new().await;
-    let one = Limit::token_bucket("one", 1, Limit::MAX_PERIOD);
-    let gate = patient(&world.pool).count_refusals(10).build();
-    let quiet = patient(&world.pool).build();
-    let mut asked = Vec::new();
-    for (key, times) in (0..40).map(|key| (key, 1)).chain([(100, 60), (101, 50), (102, 40)]) {
-        asked.extend(std::iter::repeat_n(key, times));
-    }
-    Rng::with_seed(7).shuffle(&mut asked);
-    for key in &asked {
-        drop(quiet.consume(one.key(*key)).await.unwrap());
-        assert!(!gate.consume(one.key(*key)).await.unwrap().is_granted());
-    }
-    let most = gate.most_refused(100);
-    assert_eq!(most.len(), 10);
-    assert_eq!(most.iter().map(|refused| refused.times).sum::<u64>(), asked.len() as u64);
-    for refused in &most {
-        let truly = asked.iter().filter(|key| key.to_string() == refused.key.as_str()).count() as u64;
-        assert!((refused.times - refused.excess..=refused.times).contains(&truly), "{refused:?}: {truly}");
-    }
-    let mut first: Vec<_> = gate.most_refused(3).iter().map(|refused| refused.key.to_string()).collect();
-    first.sort();
-    assert_eq!(first, ["100", "101", "102"]);
-    assert_eq!(quiet.most_refused(1), []);
 }
