@@ -16,9 +16,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use http::{Request, Response};
-use tollgate::tower::{Body, PeerAddr, Tollgate, TollgateLayer};
 use tollgate::{Gate, HOUR, Limit, MINUTE};
 use tollgate_embedded::Server;
+use tollgate_http::tower::{Body, PeerAddr, Tollgate, TollgateLayer};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
 use support::{Fault, median, migrated};

@@ -11,10 +11,10 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use sqlx::PgPool;
-use tollgate::http::NotServed;
-use tollgate::tower::{Credential, Rule, TollgateLayer};
 use tollgate::{Denied, Error, Gate, HOUR, Limit, Limiter, Receipt, SECOND, migrate};
 use tollgate_embedded::Server;
+use tollgate_http::tower::{Credential, Rule, TollgateLayer};
+use tollgate_http::{Fields, NotServed};
 
 /// Thirty requests at once from an address, and then one a second. A crash may forget the count.
 const PER_ADDRESS: Limit = Limit::token_bucket("per_address", 1, SECOND).capacity(30).ephemeral();
@@ -128,7 +128,7 @@ async fn send(State(Service { pool, .. }): State<Service>, body: String) -> Resu
     sqlx::query("insert into messages values ($1)").bind(body).execute(&mut *tx).await?;
     let grant = Limiter::new().consume(&mut tx, MESSAGES.global()).await?.granted()?;
     tx.commit().await?;
-    Ok((StatusCode::CREATED, tollgate::http::Fields::default().of(&grant)))
+    Ok((StatusCode::CREATED, Fields::default().of(&grant)))
 }
 
 /// Why a handler failed. A handler in which nothing else can fail returns `NotServed` itself.

@@ -6,7 +6,8 @@
 /// The files link to each other by their names, which a forge understands. The first definition of a link counts, so
 /// the definitions here lead to the pages of this module.
 macro_rules! guides {
-    ($($page:ident = $file:literal),* $(,)?) => {$(
+    ($($(#[$when:meta])? $page:ident = $file:literal),* $(,)?) => {$(
+        $(#[$when])?
         #[doc = "[README.md]: crate"]
         #[doc = "[DESIGN.md]: crate::_guide::design"]
         #[doc = "[benchmarks.md]: crate::_guide::benchmarks"]
@@ -32,9 +33,12 @@ macro_rules! guides {
 
 guides! {
     choosing = "../docs/choosing.md",
+    // The examples of this guide, and of the one to HTTP, compile beside the package that they use.
+    #[cfg(not(doctest))]
     plans = "../docs/plans.md",
     budgets = "../docs/budgets.md",
     fairness = "../docs/fairness.md",
+    #[cfg(not(doctest))]
     http = "../docs/http.md",
     reservations = "../docs/reservations.md",
     testing = "../docs/testing.md",

@@ -295,6 +295,12 @@ impl Error {
         }
     }
 
+    /// The error and its causes, in one line, as logs want them.
+    #[must_use]
+    pub fn chain(&self) -> String {
+        chain(self)
+    }
+
     /// Whether the call itself is wrong: it fails before any SQL, and fails again however often it is tried. A call
     /// with an id may be a repeat, so the database looks for the id before the cost is checked.
     #[must_use]

@@ -35,9 +35,9 @@ impl Key {
         Self::try_from(text)
     }
 
-    /// The canonical text of a value, of whatever length, for digests.
-    #[cfg(feature = "tower")]
-    pub(crate) fn text(value: impl ToKey) -> String {
+    /// The canonical text of a value, of whatever length: for a digest of what is too long for a key.
+    #[must_use]
+    pub fn text(value: impl ToKey) -> String {
         KeyWriter::text_of(value, usize::MAX)
     }
 

@@ -59,20 +59,22 @@
 //! - **`metrics`**: counters and histograms of limiter, gate and sweeper, through the facade of that name
 //!   (`describe_metrics`).
 //! - **`limits-file`**: `Limits`, read from TOML or JSON, with all faults by line and column.
-//! - **`http`**: the `http` module: header fields and problem documents from decisions, and clients behind proxies.
-//! - **`tower`**: the `tower` module: a layer over a gate for axum, hyper, tonic and everything else that speaks tower.
-//! - **`axum`**: both, `IntoResponse` for refusals and errors, and the peer address as axum tells it.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //!
-//! Three packages stand beside this one: `tollgate-cli` has the command `tollgate`, `tollgate-embedded` starts a
-//! private PostgreSQL server for tests and development, and `tollgate-simulation` tries limits on made-up traffic.
+//! # Packages
+//!
+//! - **`tollgate-http`**: a layer over a gate for axum, hyper, tonic and everything else that speaks tower. It also has
+//!   the error of axum's handlers, header fields, problem documents, and clients behind proxies.
+//! - **`tollgate-cli`**: the command `tollgate`.
+//! - **`tollgate-embedded`**: a private PostgreSQL server for tests and development.
+//! - **`tollgate-simulation`**: limits tried on made-up traffic.
 
 // Pure code compiles whole in every build, though some of it serves the driver alone. With all features, what nobody
 // uses is still found.
 #![cfg_attr(not(feature = "postgres"), allow(dead_code, unused_imports))]
 
 /// Guides: choosing limits, HTTP, reservations, testing, operating, and the design notes.
-#[cfg(all(doc, any(not(doctest), all(feature = "axum", feature = "limits-file"))))]
+#[cfg(all(doc, any(not(doctest), feature = "limits-file")))]
 pub mod _guide;
 pub mod algebra;
 mod alternatives;
@@ -87,8 +89,6 @@ mod execution;
 #[cfg(feature = "postgres")]
 mod gate;
 mod hash;
-#[cfg(feature = "http")]
-pub mod http;
 mod key;
 mod lean;
 mod limit;
@@ -116,8 +116,6 @@ mod sweeper;
 mod text;
 mod timestamp;
 mod tokens;
-#[cfg(feature = "tower")]
-pub mod tower;
 
 use std::time::Duration;
 

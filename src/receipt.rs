@@ -74,7 +74,8 @@ impl Receipt {
     }
 
     /// Whether there is something to settle: a charge, or a stored call. What was unlimited was not charged.
-    pub(crate) fn is_charged(&self) -> bool {
+    #[must_use]
+    pub fn is_charged(&self) -> bool {
         self.call.is_some() || self.charges.iter().any(|charge| charge.kind != ChargeKind::Free)
     }
 

@@ -343,9 +343,16 @@ impl Request {
         &self.limit
     }
 
-    /// Which limit it asks, and for which key, if that is one.
-    pub(crate) fn asked(&self) -> Option<(&Limit, &Key)> {
-        Some((&self.limit, self.key.as_ref().ok()?))
+    /// What is asked: the limit, the key, and how many tokens; of [`up_to`](Self::up_to) the most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Key`] and [`Error::Cost`], as the verb that the request is given to reports them.
+    pub fn asked(&self) -> Result<(&Limit, &Key, Tokens), Error> {
+        let name = || self.limit.name.clone().into();
+        let key = self.key.as_ref().map_err(|source| Error::Key { limit: name(), source: *source })?;
+        let cost = self.cost.map_err(|source| Error::Cost { limit: name(), source })?;
+        Ok((&self.limit, key, cost))
     }
 
     /// The cost that it pays at once, if it asks nothing else.

@@ -10,7 +10,7 @@ use crate::tokens::Tokens;
 
 /// Where a limit stands after a decision: what it has left for a key, and when there is more.
 ///
-/// It is what a client is told in header fields, see the `http` module.
+/// It is what a client is told in header fields, see the package `tollgate-http`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Standing {

@@ -78,5 +78,3 @@ pub(crate) use split::{Lacking, Piece, most, split};
 pub use state::State;
 pub(crate) use terms::Flow;
 pub use terms::Terms;
-#[cfg(feature = "http")]
-pub(crate) use terms::div_ceil;

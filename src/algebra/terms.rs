@@ -318,6 +318,6 @@ fn in_micros(span: Duration) -> i64 {
 }
 
 /// Both are positive, and so small that nothing overflows: at most 2^64 micro-tokens times 3.2·10^16 microseconds.
-pub(crate) fn div_ceil(amount: i128, by: i128) -> i128 {
+pub(super) fn div_ceil(amount: i128, by: i128) -> i128 {
     (amount + by - 1) / by
 }

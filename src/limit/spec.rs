@@ -108,8 +108,9 @@ impl LimitSpec {
         self.name.as_str()
     }
 
-    /// What a rested key holds.
-    pub(crate) const fn most(&self) -> Tokens {
+    /// What a rested key holds: the capacity, or the rate where none is set.
+    #[must_use]
+    pub const fn most(&self) -> Tokens {
         match self.capacity {
             Some(capacity) => capacity,
             None => self.rate,

@@ -12,10 +12,10 @@ use tollgate::{
     DAY, Decision, Error, Grant, HOUR, Limit, MINUTE, OnFailure, Receipt, Request, SECOND, Source, Sweeper, Tokens,
 };
 
-use crate::gate::observed::traced;
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::teller::{Teller, both, tokens};
+use crate::traced::traced;
 use crate::world::{World, limiter, part, second, sweeper};
 
 /// Ten, of which none comes back while a test runs; in either table.

@@ -13,9 +13,9 @@ use sqlx::{Connection, PgConnection};
 use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens, migrate};
 
 use crate::cancellation::{Cut, Cuts};
-use crate::gate::observed::traced;
 use crate::gate::stage::{EVER, patient, pool, soon};
 use crate::teller::both;
+use crate::traced::traced;
 use crate::world::{CITUS_URL, DISTRIBUTED, NUMBERS, PARTS, POOLER, World, is_on_citus, part_of, second, shard_of};
 
 const LIMITER: Limiter = Limiter::new().parts(PARTS);

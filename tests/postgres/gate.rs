@@ -3,6 +3,7 @@
 
 mod clock;
 mod connection;
+pub(crate) mod kind;
 pub(crate) mod observed;
 mod pooler;
 mod promise;
@@ -43,11 +44,11 @@ mod outage {
     mod silence;
 }
 
-pub(crate) mod verbs {
+mod verbs {
     mod agreement;
     mod cancellation;
     mod close;
-    pub(crate) mod kinds;
+    mod kinds;
 }
 
 mod wait {

@@ -17,7 +17,6 @@ mod each;
 mod first_of;
 mod functions;
 mod gate;
-mod http;
 mod leases;
 mod migrate;
 mod odds;
@@ -39,6 +38,7 @@ mod storm;
 mod strangers;
 mod sweeper;
 mod teller;
+mod traced;
 mod transactions;
 mod world;
 

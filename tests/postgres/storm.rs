@@ -19,7 +19,7 @@ use tokio::time::{Instant, interval, timeout};
 use tollgate::{DAY, Error, Gate, Limit, LimitSpec, Limiter, Receipt, Request, Settlement, Source, Tokens, migrate};
 use tollgate_embedded::Server;
 
-use crate::gate::verbs::kinds::{KIND, any_kind, next_kind};
+use crate::gate::kind::{KIND, any_kind, next_kind};
 use crate::proxy::Proxy;
 use crate::world::{World, is_on_citus, nodes, parts, soon, sweeper};
 

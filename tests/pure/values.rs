@@ -401,6 +401,18 @@ fn a_key_that_cannot_be_stored_has_a_named_error() {
 }
 
 #[test]
+fn a_request_tells_what_it_asks_or_which_part_of_it_is_wrong() {
+    let limit = Limit::token_bucket("some", 10, MINUTE);
+    let request = limit.key(("ada", 7)).cost(2.5);
+    assert_eq!(request.asked().unwrap(), (&limit, &Key::new(("ada", 7)).unwrap(), Tokens::from_micros(2_500_000)));
+    let (nobody, nothing) = (limit.key(""), limit.key("ada").cost(-1));
+    let told =
+        "the key asked of limit \"some\" is invalid: a key is empty (use `global()` to limit all callers together)";
+    assert_eq!(nobody.asked().unwrap_err().chain(), told);
+    assert!(matches!(nothing.asked(), Err(Error::Cost { source: TokensError::Negative, .. })));
+}
+
+#[test]
 fn a_stored_key_comes_back_as_it_was() {
     for key in [Key::GLOBAL, Key::new((r"a\", "b|c", "")).unwrap()] {
         assert_eq!(travelled(&key), key);

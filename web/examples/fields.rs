@@ -8,9 +8,9 @@ use chrono::{DateTime, Utc};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use tollgate::algebra::{State, Timestamp};
-use tollgate::http::{Facts, Fields, Format};
 use tollgate::plan::{Answer, Call, Plan, Row};
 use tollgate::{Decision, Limit, LimitKind, LimitSpec, Request, Tokens};
+use tollgate_http::{Facts, Fields, Format};
 
 fn main() {
     let mut random = Rng::with_seed(11);

@@ -34,8 +34,8 @@ impl Memories {
 
     /// How many tokens lie in memory for a request's key.
     pub(super) fn held(&self, request: &Request) -> Tokens {
-        let held = self.prefetch.as_ref().zip(request.asked());
-        held.map_or(Tokens::ZERO, |(prefetch, (limit, key))| prefetch.held(limit, key))
+        let held = self.prefetch.as_ref().zip(request.asked().ok());
+        held.map_or(Tokens::ZERO, |(prefetch, (limit, key, _))| prefetch.held(limit, key))
     }
 
     /// Takes all that was taken ahead out of memory: the calls that give it back.

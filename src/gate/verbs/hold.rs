@@ -26,7 +26,7 @@ impl Gate {
     /// limits is a concurrency limit.
     pub async fn acquire(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Lease>, Error> {
         let (runtime, sent, requests) = (runtime()?, Instant::now(), Vec::from_iter(requests));
-        if requests.iter().filter_map(Request::asked).any(|(limit, _)| limit.lease().is_some()) {
+        if requests.iter().flat_map(Request::asked).any(|(limit, ..)| limit.lease().is_some()) {
             self.expect_open()?;
         }
         Ok(self.leased(self.consume(requests).await?, sent, &runtime))

@@ -78,10 +78,10 @@ impl Gate {
         let prefetch = memories.prefetch.as_ref()?;
         if let Some(overrides) = overrides {
             // Tokens from before an override were charged by other numbers: they are dropped.
-            let asked = requests.iter().filter_map(Request::asked);
-            let said: Vec<_> = asked.filter(|(limit, key)| overrides.says(limit, key, settings.clock.at())).collect();
+            let asked = requests.iter().flat_map(Request::asked);
+            let said: Vec<_> = asked.filter(|(limit, key, _)| overrides.says(limit, key, settings.clock.at())).collect();
             if !said.is_empty() {
-                for (limit, key) in said {
+                for (limit, key, _) in said {
                     prefetch.forget(limit, key);
                 }
                 return None;

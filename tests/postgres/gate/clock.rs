@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::PgPoolOptions;
-use tollgate::http::Fields;
 use tollgate::{Decision, Denied, Gate, HOUR, Limit, MINUTE, OnFailure, SECOND, Source};
 
 use crate::gate::stage::{patient, soon};
@@ -57,8 +56,6 @@ async fn who_is_refused_is_told_a_wait_that_is_true_by_the_clock_as_it_is() {
         let wait = denied.retry_after().unwrap();
         assert!((before..=after).contains(&denied.observed_at), "{denied:?}");
         assert_eq!(wait, (denied.retry_at.unwrap() - denied.observed_at).to_std().unwrap());
-        let told: u64 = Fields::default().of(denied)["retry-after"].to_str().unwrap().parse().unwrap();
-        assert!(Duration::from_secs(told) >= wait && Duration::from_secs(told - 1) < wait);
     }
     for denied in [
         limiter().consume(&mut tx, SPREAD.key("k")).await.unwrap().denied().unwrap(),

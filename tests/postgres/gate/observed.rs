@@ -1,7 +1,5 @@
 //! What a gate tells the outside: counts by limit, outcome and source, and never a key.
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
@@ -9,14 +7,10 @@ use sqlx::postgres::PgPoolOptions;
 use tollgate::{Gate, Limit, OnFailure};
 
 use crate::gate::stage::{EVER, patient};
+use crate::traced::{on_one_thread, traced};
 use crate::world::{World, limiter};
 
 const LIMIT: Limit = Limit::stepped_bucket("watched", 3, EVER);
-
-/// A recorder and a subscriber are set for a thread, so everything happens on this one.
-fn on_one_thread<T>(what: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(what)
-}
 
 #[test]
 fn decisions_are_counted_by_limit_outcome_and_source() {
@@ -102,34 +96,4 @@ fn traces_name_the_limit_and_never_the_key() {
         assert!(log.contains(expected), "{expected} in {log}");
     }
     assert!(!log.contains("ada@"), "{log}");
-}
-
-/// What is traced meanwhile.
-pub(crate) fn traced(what: impl Future<Output = ()>) -> String {
-    // As long as there is but one subscriber, `tracing` asks the thread that comes by an event first whether anybody
-    // wants it, and that may be another test's.
-    let _another = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
-    let written = Written::default();
-    let writer = written.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(tracing::Level::TRACE)
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    tracing::subscriber::with_default(subscriber, || on_one_thread(what));
-    let written = written.0.lock().unwrap();
-    String::from_utf8(written.clone()).unwrap()
-}
-
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }

@@ -9,9 +9,9 @@ use tokio::task::JoinSet;
 use tollgate::{Gate, Limit, Limiter, Request, Storage, Tokens};
 
 use super::quick;
-use crate::gate::observed::traced;
 use crate::gate::stage::{EVER, deadlocks, one_connection, patient, pool, soon, until_alone};
 use crate::proxy::Proxy;
+use crate::traced::traced;
 use crate::world::{World, pid};
 
 const LIMITER: Limiter = Limiter::new();

@@ -7,9 +7,9 @@ use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
 use tollgate::{Decision, Key, Limit, Limiter, MINUTE, SECOND, Storage, Sweeper, Tokens};
 
 use super::quick;
-use crate::gate::observed::traced;
 use crate::gate::stage::soon;
 use crate::teller::Teller;
+use crate::traced::traced;
 use crate::world::{World, second};
 
 const LIMITER: Limiter = Limiter::new();

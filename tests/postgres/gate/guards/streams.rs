@@ -7,9 +7,9 @@ use tokio::task::yield_now;
 use tollgate::{DAY, Error, HOUR, Limit, MINUTE, NewOverride, Overrides, Tokens, first_of, split};
 
 use crate::calls::{left, stored};
-use crate::gate::observed::traced;
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon, until_asked};
 use crate::proxy::Proxy;
+use crate::traced::traced;
 use crate::world::{ON_CALL, World};
 
 const LIMIT: Limit = Limit::token_bucket("streamed", 100, EVER);

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use tollgate::{DAY, Gate, GateBuilder, HOUR, Limit, MINUTE, Request, SECOND, Source, Storage, Tokens};
 
-use crate::gate::observed::traced;
 use crate::gate::stage::{EVER, patient, pool, soon};
 use crate::proxy::Proxy;
 use crate::teller::both;
+use crate::traced::traced;
 use crate::world::World;
 
 const CAPACITY: i64 = 100_000;

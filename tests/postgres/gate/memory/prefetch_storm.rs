@@ -20,7 +20,7 @@ use tokio::time::{Instant, interval};
 use tollgate::{Decision, Gate, Limit, Limiter, MINUTE, SECOND, Source, migrate};
 use tollgate_embedded::Server;
 
-use crate::gate::verbs::kinds::{KIND, any_kind, next_kind};
+use crate::gate::kind::{KIND, any_kind, next_kind};
 use crate::proxy::Proxy;
 use crate::world::soon;
 

@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use futures_util::FutureExt;
 use futures_util::future::join;
 use tokio::task::yield_now;
-use tollgate::tower::{Rule, TollgateLayer};
 use tollgate::{DAY, Error, Gate, GateBuilder, HOUR, Limit, MINUTE, SECOND, Tokens, first_of};
 
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
-use crate::http::served::Served;
 use crate::proxy::Proxy;
 use crate::world::World;
 
@@ -95,11 +92,6 @@ async fn whoever_would_wait_at_a_closed_gate_or_hold_a_lease_is_refused_with_a_n
     gate.release(renewed).await.unwrap();
     gate.stream([HOT.key("k").cost(5)]).await.unwrap().granted().unwrap().settle().await.unwrap();
     stage.expect_owes_nothing(2).await;
-    // Of a service that goes on, what holds nothing is served.
-    let slots = Rule::new(SLOTS).when(|request| request.uri.path() == "/slot");
-    let served = Served::behind(TollgateLayer::new(gate.clone()).limit(Rule::new(HOT)).limit(slots)).await;
-    assert_eq!(served.get("/").await.status(), StatusCode::OK);
-    assert_eq!(served.get("/slot").await.status(), StatusCode::SERVICE_UNAVAILABLE);
 }
 
 /// Each is asked once, and then left alone for as long as the gate takes to close.

@@ -3,70 +3,19 @@
 
 mod scripts;
 
-use std::convert::Infallible;
 use std::fmt::Debug;
-use std::future::ready;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use http::{Response, request};
-use sqlx::{Connection, PgConnection, PgPool};
-use tollgate::tower::{Rule, TollgateLayer};
+use sqlx::{Connection, PgConnection};
 use tollgate::{
-    Balance, DAY, Decision, Error, Gate, GateBuilder, HOUR, Limit, NewOverride, OnFailure, Overrides, Receipt,
-    Reservation, Settlement, Source, Tokens,
+    Balance, DAY, Decision, Error, Gate, HOUR, NewOverride, Overrides, Receipt, Reservation, Settlement, Source, Tokens,
 };
-use tower::{Layer, ServiceExt, service_fn};
 
+use crate::gate::kind::Kind;
 use crate::gate::stage::{patient, pool, soon};
 use crate::world::{ON_CALL, World, limiter, sweeper};
-use scripts::{HOT, LIMITS, MONEY, SLOTS, Step, WARM, scripts};
-
-/// What a gate may be told besides; the last one all of it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Kind {
-    Plain,
-    Prefetching,
-    Remembering,
-    Overridden,
-    Open,
-    All,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Plain, Self::Prefetching, Self::Remembering, Self::Overridden, Self::Open, Self::All];
-
-    pub(crate) fn of(self, gate: GateBuilder, overrides: &Overrides, max_age: Duration) -> GateBuilder {
-        let is = |kind| self == kind || self == Self::All;
-        let gate = if is(Self::Prefetching) { gate.prefetch(max_age) } else { gate };
-        let gate = if is(Self::Remembering) { gate.remember_refusals(HOUR).count_refusals(100) } else { gate };
-        let gate = if is(Self::Overridden) { gate.overrides(overrides) } else { gate };
-        if is(Self::Open) { gate.on_failure(OnFailure::Open) } else { gate }
-    }
-}
-
-/// A gate of a kind that changes from process to process, for a process of a storm: its number is in the environment.
-pub(crate) async fn any_kind(pool: &PgPool, max_age: Duration) -> GateBuilder {
-    let number: usize = std::env::var(KIND).unwrap().parse().unwrap();
-    let overrides = loop {
-        // The server may be down.
-        if let Ok(overrides) = Overrides::watch(pool.clone()).await {
-            break overrides;
-        }
-    };
-    Kind::ALL[number % Kind::ALL.len()].of(Gate::builder(pool.clone()), &overrides, max_age)
-}
-
-/// Names the number of the kind that a process of a storm has.
-pub(crate) const KIND: &str = "TOLLGATE_TEST_KIND";
-
-/// The number of the next one.
-pub(crate) fn next_kind() -> String {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed).to_string()
-}
+use scripts::{HOT, LIMITS, MONEY, Step, WARM, scripts};
 
 /// What an answer comes to, and what is left by it, where whoever answered knows.
 #[derive(Debug, Default)]
@@ -146,7 +95,6 @@ async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<T
         }
         Step::Credit(request) => Told::balance(gate.credit(request).await),
         Step::Debit(request) => Told::balance(gate.debit(request).await),
-        Step::Layer(key, rules, used) => serve(gate, key, rules, used).await,
         Step::Lease(request, is_dropped) => {
             let (slots, before) = (request.clone(), gate.balance(request.clone()).await.unwrap().remaining);
             let held = gate.acquire(request).await;
@@ -197,16 +145,6 @@ async fn ask_gate(gate: &Gate, step: Step, receipts: &mut Vec<Receipt>) -> Vec<T
     vec![one]
 }
 
-async fn serve(gate: &Gate, key: &'static str, rules: Vec<(Limit, u32)>, used: u32) -> Told {
-    let key = move |_: &request::Parts| Some(key);
-    let rules =
-        rules.into_iter().map(|(limit, cost)| Rule::new(limit).key(key).cost(cost).settle_by(move |_| Some(used)));
-    let layer = rules.fold(TollgateLayer::new(gate.clone()), TollgateLayer::limit);
-    let inner = service_fn(|_: http::Request<()>| ready(Ok::<_, Infallible>(Response::new(String::new()))));
-    let response = layer.layer(inner).oneshot(http::Request::new(())).await.unwrap();
-    Told::new(&response.status().as_u16())
-}
-
 /// In a transaction of its own, as a gate does.
 async fn ask_limiter(conn: &mut PgConnection, step: Step, receipts: &mut Vec<Receipt>) -> Vec<Told> {
     let (limiter, mut tx) = (limiter(), conn.begin().await.unwrap());
@@ -228,17 +166,6 @@ async fn ask_limiter(conn: &mut PgConnection, step: Step, receipts: &mut Vec<Rec
         }
         Step::Credit(request) => vec![Told::balance(limiter.credit(&mut tx, request).await)],
         Step::Debit(request) => vec![Told::balance(limiter.debit(&mut tx, request).await)],
-        Step::Layer(key, rules, used) => {
-            let asked = rules.iter().map(|(limit, cost)| limit.key(key).cost(*cost));
-            let answer = limiter.consume(&mut tx, asked).await.unwrap();
-            let status = if answer.is_granted() { 200 } else { 429 };
-            if let Ok(grant) = answer.granted() {
-                let costs =
-                    rules.iter().map(|(limit, _)| if *limit == SLOTS { Tokens::ZERO } else { Tokens::new(used) });
-                limiter.settle_each(&mut tx, grant, &costs.collect::<Vec<_>>()).await.unwrap();
-            }
-            vec![Told::new(&status)]
-        }
         Step::Lease(request, _) => {
             let told = Told::grant(limiter.consume(&mut tx, request).await, &mut unheard);
             if let Some(receipt) = unheard.pop() {

@@ -28,8 +28,6 @@ pub(super) enum Step {
     ConsumeEach(Vec<Vec<Request>>),
     Credit(Request),
     Debit(Request),
-    /// Behind the layer, by a key, with estimates; the response says what was used of each.
-    Layer(&'static str, Vec<(Limit, u32)>, u32),
     /// A guard that is dropped, or released.
     Lease(Request, bool),
     Release,
@@ -45,8 +43,8 @@ pub(super) enum Step {
 }
 
 use Step::{
-    Balance as Look, Cancel, Check, CheckEach, Consume, ConsumeEach, Credit, Debit, Layer as Serve, Lease as Hold,
-    Release, Renew, Reserve, ReserveEach, Reset, Settle, SettleEach, Stream, Wait,
+    Balance as Look, Cancel, Check, CheckEach, Consume, ConsumeEach, Credit, Debit, Lease as Hold, Release, Renew,
+    Reserve, ReserveEach, Reset, Settle, SettleEach, Stream, Wait,
 };
 
 /// What is asked of one key, and its name.
@@ -207,16 +205,6 @@ fn guards() -> Vec<Script> {
         script("stream", |of| {
             let stream = |used, dropped| Stream(vec![of(&HOT, 50).lapses_after(HOUR)], used, dropped);
             vec![stream(20, true), stream(70, false), stream(0, true), Stream(vec![of(&HOT, 50)], 9, false)]
-        }),
-        script("layer", |_| {
-            let serve = |used| Serve("layer", vec![(HOT, 5)], used);
-            let two = |used| Serve("layer", vec![(HOT, 5), (WARM, 5)], used);
-            let slot = Serve("layer", vec![(HOT, 5), (SLOTS, 1)], 0);
-            vec![serve(0), serve(5), serve(9), two(0), two(7), slot, serve(2)]
-        }),
-        script("layer_refuses", |of| {
-            let serve = |used| Serve("layer_refuses", vec![(HOT, 5), (FEW, 3)], used);
-            vec![serve(3), serve(3), serve(3), Reset(of(&FEW, 1)), serve(0), serve(1)]
         }),
     ]
 }

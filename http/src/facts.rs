@@ -1,0 +1,124 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use tollgate::{Decision, Denied, Grant, Limit, Reservation, Standing};
+
+use crate::policy::Policy;
+
+/// The limits that a response can tell about: made from one or several decisions.
+#[derive(Clone, Debug, Default)]
+#[must_use = "facts have no effect until `Fields` writes them"]
+pub struct Facts<'d> {
+    limits: Vec<&'d Limit>,
+    pub(crate) standings: Vec<DatedStanding<'d>>,
+    pub(crate) denied: Option<&'d Denied>,
+    /// Seconds to wait where no limit refused.
+    pub(crate) wait: Option<u64>,
+    /// Seconds that are added to every wait.
+    pub(crate) late: u64,
+}
+
+impl<'d> Facts<'d> {
+    /// Adds another decision. Of several refusals the first counts.
+    pub fn and(mut self, other: impl Into<Self>) -> Self {
+        let other = other.into();
+        self.limits.extend(other.limits);
+        self.standings.extend(other.standings);
+        self.denied = self.denied.or(other.denied);
+        self
+    }
+
+    /// Lists the policies of these limits first, even if no decision mentions them, as a refusal from memory mentions
+    /// only the limits that refused.
+    pub fn announcing(mut self, limits: impl IntoIterator<Item = &'d Limit>) -> Self {
+        self.limits.extend(limits);
+        self
+    }
+
+    fn standings_at(observed_at: DateTime<Utc>, standings: &'d [Standing]) -> Self {
+        let dated = standings.iter().map(|standing| DatedStanding { standing, observed_at });
+        Self { standings: dated.collect(), ..Self::default() }
+    }
+
+    /// One policy for each limit that was announced or asked, in that order.
+    pub(crate) fn policies(&self) -> Vec<Policy> {
+        let mut seen = BTreeSet::new();
+        let asked = self.standings.iter().map(|dated| &dated.standing.limit);
+        let limits = self.limits.iter().copied().chain(asked);
+        limits.filter(|limit| seen.insert(limit.name())).map(Policy::from).collect()
+    }
+
+    /// The limit with the longest wait, if one refused; else the limit that grants the fewest more such calls.
+    pub(crate) fn nearest(&self) -> Option<&DatedStanding<'d>> {
+        match self.denied {
+            Some(denied) => self.standings.iter().find(|DatedStanding { standing, .. }| {
+                standing.limit.name() == denied.limit && standing.key == denied.key
+            }),
+            None => self.standings.iter().reduce(|one, other| if other.is_nearer_than(one) { other } else { one }),
+        }
+    }
+}
+
+/// A standing, and the clock of its decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DatedStanding<'d> {
+    pub(crate) standing: &'d Standing,
+    pub(crate) observed_at: DateTime<Utc>,
+}
+
+impl DatedStanding<'_> {
+    /// Seconds until there is one more token, rounded up.
+    pub(crate) fn more_in(&self) -> Option<u64> {
+        Some(up(span(self.observed_at, self.standing.more_at?)))
+    }
+
+    fn is_nearer_than(&self, other: &Self) -> bool {
+        let [(left, cost), (others, others_cost)] = [self, other].map(|Self { standing, .. }| {
+            let [left, cost] = [standing.remaining, standing.cost].map(|tokens| i128::from(tokens.micros()));
+            (left, cost.max(1))
+        });
+        left * others_cost < others * cost
+    }
+}
+
+impl<'d> From<&'d Denied> for Facts<'d> {
+    fn from(denied: &'d Denied) -> Self {
+        Self { denied: Some(denied), ..Self::standings_at(denied.observed_at, &denied.standings) }
+    }
+}
+
+macro_rules! decisions {
+    ($($granted:ty),*) => {$(
+        impl<'d> From<&'d $granted> for Facts<'d> {
+            fn from(granted: &'d $granted) -> Self {
+                Self::standings_at(granted.observed_at, &granted.standings)
+            }
+        }
+
+        impl<'d> From<&'d Decision<$granted>> for Facts<'d> {
+            fn from(decision: &'d Decision<$granted>) -> Self {
+                match decision {
+                    Decision::Granted(granted) => granted.into(),
+                    Decision::Denied(denied) => denied.into(),
+                }
+            }
+        }
+    )*};
+}
+decisions!(Grant, Reservation);
+
+/// A span between two instants of one clock; zero where they are in the other order.
+pub(crate) fn span(from: DateTime<Utc>, to: DateTime<Utc>) -> Duration {
+    (to - from).to_std().unwrap_or_default()
+}
+
+/// Whole seconds, rounded up: a client that waits so long does not come too early.
+pub(crate) fn up(span: Duration) -> u64 {
+    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
+}
+
+/// The seconds of `Retry-After`, at least 1; none where no wait helps.
+pub(crate) fn retry_after(denied: &Denied) -> Option<u64> {
+    denied.retry_after().map(|wait| up(wait).max(1))
+}

@@ -1,0 +1,227 @@
+use std::slice;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use sfv::{DictSerializer, Integer, ListSerializer, StringRef, key_ref};
+use tollgate::LimitKind;
+
+use crate::facts::{DatedStanding, Facts, retry_after, span, up};
+use crate::policy::{Policy, printable};
+
+/// Writes decisions into header fields; the [crate](crate#header-fields) explains the fields.
+///
+/// # Example
+///
+/// ```
+/// use tollgate::{Decision, Grant};
+/// use tollgate_http::Fields;
+///
+/// fn tell(decision: &Decision<Grant>, response: &mut http::Response<String>) {
+///     Fields::default().write(decision, response.headers_mut());
+/// }
+/// # let _ = tell;
+/// ```
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Fields {
+    format: Format,
+    all: bool,
+    partition_keys: bool,
+    jitter: Duration,
+}
+
+/// Which header fields to write.
+///
+/// In all formats "reset" is when there is **one more token**, not when all are back. A refusal gives the instant of
+/// `Retry-After`, and a full limit gives now. Of a [wallet](tollgate::Limit::wallet) the older formats tell only what
+/// remains.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[non_exhaustive]
+pub enum Format {
+    /// `RateLimit-Policy` and `RateLimit`, as in draft-ietf-httpapi-ratelimit-headers-11.
+    #[default]
+    Draft11,
+    /// `RateLimit: limit=10, remaining=5, reset=30`, and `RateLimit-Policy: 10;w=60`, as in draft 7.
+    Draft7,
+    /// `RateLimit-Limit`, `RateLimit-Remaining`, `RateLimit-Reset` in seconds from now, and `RateLimit-Policy`, as in
+    /// draft 6.
+    Draft6,
+    /// `X-RateLimit-Limit`, `X-RateLimit-Remaining`, and `X-RateLimit-Reset` in **seconds since the Unix epoch**,
+    /// rounded up, by the database's clock: the usual fields before there was a draft.
+    XRateLimit,
+    /// Only `Retry-After`.
+    None,
+}
+
+impl Fields {
+    /// Fields of this format, about the limit that is nearest to exhaustion.
+    #[must_use]
+    pub const fn new(format: Format) -> Self {
+        Self { format, all: false, partition_keys: false, jitter: Duration::ZERO }
+    }
+
+    /// Lists all limits in `RateLimit`. The older formats list one only.
+    #[must_use]
+    pub const fn all(mut self) -> Self {
+        self.all = true;
+        self
+    }
+
+    /// Adds the key to each member of `RateLimit`, as the byte sequence `pk`. The default is off, because keys may be
+    /// personal. The older formats have no such member.
+    #[must_use]
+    pub const fn partition_keys(mut self) -> Self {
+        self.partition_keys = true;
+        self
+    }
+
+    /// Lengthens every wait that a response names by up to so much, at random: `Retry-After`, `t`, and the reset of the
+    /// older formats. None by default; in whole seconds, rounded up.
+    ///
+    /// Many clients that are refused at once, as at the end of a window or while the database is away, then do not come
+    /// back at once. One response adds the same to all its waits, so they still agree, and none comes too early. The
+    /// instant in a [`Problem`](crate::Problem) stays exact.
+    #[must_use]
+    pub const fn jitter(mut self, most: Duration) -> Self {
+        self.jitter = most;
+        self
+    }
+
+    /// Writes the fields.
+    ///
+    /// Appends to fields that are lists, so that several layers can report their limits. Keeps any other field that is
+    /// already there, `Retry-After` included.
+    pub fn write<'d>(self, facts: impl Into<Facts<'d>>, headers: &mut HeaderMap) {
+        let mut facts = facts.into();
+        facts.late = fastrand::u64(0..=up(self.jitter));
+        if let Some(wait) = facts.wait.or(facts.denied.and_then(retry_after)) {
+            put(headers, RETRY_AFTER, &wait.saturating_add(facts.late));
+        }
+        match self.format {
+            Format::Draft11 => self.draft_11(&facts, headers),
+            Format::Draft7 => draft_7(&facts, headers),
+            Format::Draft6 => {
+                three_fields(&facts, headers, RATE_LIMIT_FIELDS, None);
+                append(headers, RATE_LIMIT_POLICY, nameless(facts.policies()));
+            }
+            Format::XRateLimit => three_fields(&facts, headers, X_RATE_LIMIT_FIELDS, Some(DateTime::UNIX_EPOCH)),
+            Format::None => {}
+        }
+    }
+
+    /// The fields alone.
+    #[must_use]
+    pub fn of<'d>(self, facts: impl Into<Facts<'d>>) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        self.write(facts, &mut headers);
+        headers
+    }
+
+    fn draft_11(self, facts: &Facts<'_>, headers: &mut HeaderMap) {
+        let mut policies = ListSerializer::new();
+        for Policy { name, quota, window } in facts.policies() {
+            let Ok(name) = StringRef::from_str(&name) else { continue };
+            let item = policies.bare_item(name).parameter(key_ref("q"), integer(quota));
+            if let Some(window) = window {
+                let _ = item.parameter(key_ref("w"), integer(window));
+            }
+        }
+        append(headers, RATE_LIMIT_POLICY, policies.finish());
+
+        // Clients obey `Retry-After`, so no `t` may be later. Of a date, which another layer wrote, nobody knows.
+        let most = headers.get(RETRY_AFTER).map_or(u64::MAX, |value| seconds(value).unwrap_or(0));
+        let mut limits = ListSerializer::new();
+        let nearest = facts.nearest().map(slice::from_ref).unwrap_or_default();
+        for dated in if self.all { &facts.standings } else { nearest } {
+            let name = printable(dated.standing.limit.name());
+            let Ok(name) = StringRef::from_str(&name) else { continue };
+            let mut item = limits.bare_item(name).parameter(key_ref("r"), integer(dated.standing.whole()));
+            let more_in = dated.more_in().map(|more_in| more_in.saturating_add(facts.late));
+            if let Some(more_in) = more_in.filter(|more_in| *more_in <= most) {
+                item = item.parameter(key_ref("t"), integer(more_in));
+            }
+            if self.partition_keys && !dated.standing.key.is_global() {
+                let _ = item.parameter(key_ref("pk"), dated.standing.key.as_str().as_bytes());
+            }
+        }
+        append(headers, RATE_LIMIT, limits.finish());
+    }
+}
+
+fn draft_7(facts: &Facts<'_>, headers: &mut HeaderMap) {
+    if let Some(values) = nearest(facts, None) {
+        let mut members = DictSerializer::new();
+        for (name, number) in ["limit", "remaining", "reset"].into_iter().zip(values) {
+            if let Some(number) = number {
+                let _ = members.bare_item(key_ref(name), integer(number));
+            }
+        }
+        if let Some(value) = members.finish() {
+            put(headers, RATE_LIMIT, &value);
+        }
+    }
+    append(headers, RATE_LIMIT_POLICY, nameless(facts.policies()));
+}
+
+/// Limit, remaining and reset in fields of their own, the reset in seconds since this instant.
+fn three_fields(facts: &Facts<'_>, headers: &mut HeaderMap, names: [&'static str; 3], since: Option<DateTime<Utc>>) {
+    for (name, value) in names.into_iter().zip(nearest(facts, since).into_iter().flatten()) {
+        if let Some(value) = value {
+            put(headers, HeaderName::from_static(name), &value);
+        }
+    }
+}
+
+/// Limit, remaining and reset of the limit nearest to exhaustion, as the older formats report it. The reset is in
+/// seconds since this instant, or since the decision. A wallet has neither of the two: a limit of 0 means to others
+/// that there is none.
+fn nearest(facts: &Facts<'_>, since: Option<DateTime<Utc>>) -> Option<[Option<u64>; 3]> {
+    let DatedStanding { standing, observed_at } = *facts.nearest()?;
+    let reset_at = facts.denied.and_then(|denied| denied.retry_at).or(standing.more_at).unwrap_or(observed_at);
+    let reset = up(span(since.unwrap_or(observed_at), reset_at));
+    let unless_wallet = |value| (standing.limit.kind != LimitKind::Wallet).then_some(value);
+    let quota = Policy::from(&standing.limit).quota;
+    Some([unless_wallet(quota), Some(standing.whole()), unless_wallet(reset.saturating_add(facts.late))])
+}
+
+/// The policies of drafts 6 and 7. They have no names, so each quota occurs once, and each needs a window.
+fn nameless(policies: Vec<Policy>) -> Option<String> {
+    let mut quotas = Vec::new();
+    let mut list = ListSerializer::new();
+    for Policy { quota, window, .. } in policies {
+        if let (Some(window), false) = (window, quotas.contains(&quota)) {
+            let _ = list.bare_item(integer(quota)).parameter(key_ref("w"), integer(window));
+            quotas.push(quota);
+        }
+    }
+    list.finish()
+}
+
+/// A structured field's integer has at most fifteen digits. A larger number becomes the largest integer.
+fn integer(number: u64) -> Integer {
+    Integer::try_from(number).unwrap_or(Integer::MAX)
+}
+
+fn seconds(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
+}
+
+/// Writes a field that has one value, unless it is already there.
+fn put(headers: &mut HeaderMap, name: HeaderName, value: &impl ToString) {
+    // Digits and dictionaries of digits are printable ASCII, so the value is always valid.
+    if let (Ok(value), false) = (HeaderValue::try_from(value.to_string()), headers.contains_key(&name)) {
+        headers.insert(name, value);
+    }
+}
+
+/// Appends to a field that is a list.
+fn append(headers: &mut HeaderMap, name: HeaderName, value: Option<String>) {
+    if let Some(Ok(value)) = value.map(HeaderValue::try_from) {
+        headers.append(name, value);
+    }
+}
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATE_LIMIT_FIELDS: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
+const X_RATE_LIMIT_FIELDS: [&str; 3] = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];

@@ -1,0 +1,100 @@
+//! HTTP for [`tollgate`]: a layer that asks a gate before it serves a request, header fields and problem documents from
+//! decisions, and clients behind proxies.
+//!
+//! ```
+//! # #[cfg(feature = "axum")]
+//! # mod service {
+//! use axum::Router;
+//! use axum::extract::State;
+//! use axum::http::StatusCode;
+//! use axum::routing::post;
+//! use tollgate::{Gate, Limit, MINUTE};
+//! use tollgate_http::NotServed;
+//! use tollgate_http::tower::TollgateLayer;
+//!
+//! /// A request of any kind, by its client's address.
+//! const PER_ADDRESS: Limit = Limit::token_bucket("per_address", 300, MINUTE).ephemeral();
+//! const MESSAGES: Limit = Limit::token_bucket("messages", 10, MINUTE);
+//!
+//! pub fn router(gate: Gate) -> Router {
+//!     let per_address = TollgateLayer::new(gate.clone()).limit(PER_ADDRESS);
+//!     Router::new().route("/messages", post(send)).with_state(gate).layer(per_address)
+//! }
+//!
+//! /// `?` answers a refusal with 429, its header fields and a problem document.
+//! async fn send(State(gate): State<Gate>, body: String) -> Result<StatusCode, NotServed> {
+//!     gate.consume(MESSAGES.global()).await?.granted()?;
+//!     Ok(StatusCode::CREATED)
+//! }
+//! # }
+//! ```
+//!
+//! - The [`tower`] module has the layer, its rules and their keys, for axum, hyper, tonic and everything else that
+//!   speaks tower.
+//! - [`NotServed`] is the error of a handler: a refusal, or no decision. It has a status and a [`Problem`].
+//! - [`Fields`] writes header fields from [`Facts`], which decisions are.
+//! - [`TrustedProxies`] tells the client's address.
+//!
+//! A layer that goes by addresses needs the peer's: serve the router with
+//! `into_make_service_with_connect_info::<SocketAddr>()`. tollgate's guide to HTTP says more, and its example `axum` is
+//! a whole service.
+//!
+//! # Header fields
+//!
+//! The fields are those of **draft-ietf-httpapi-ratelimit-headers-11** (23 May 2026), in structured fields (RFC 9651):
+//!
+//! ```text
+//! RateLimit-Policy: "per_ip";q=100;w=60, "per_user";q=1000;w=86400
+//! RateLimit: "per_ip";r=50;t=3
+//! ```
+//!
+//! | | is | rounded |
+//! | --- | --- | --- |
+//! | name | the limit's name; characters outside of printable ASCII, and `%`, are percent-encoded | |
+//! | `q` | the capacity, in whole tokens: what a full limit grants at once | down |
+//! | `w` | the seconds in which that many tokens come back; absent below one, which the draft cannot express | up |
+//! | `r` | whole tokens left; 0 in debt | down |
+//! | `t` | seconds until there is one more token; absent if the limit cannot hold one more | up |
+//! | `pk` | the key, after [`Fields::partition_keys`] | |
+//!
+//! `q` per `w` is the limit's rate, and `r` is never above `q`, even if the capacity differs from the rate: ten a
+//! minute with a capacity of twenty reads `q=20;w=120`. All policies are listed, but only the limit that is nearest to
+//! exhaustion, or all limits after [`Fields::all`].
+//!
+//! Every refusal has `Retry-After` in seconds, rounded up, at least 1. Instants and spans come from the database's
+//! clock alone, so a client that sleeps so long finds its tokens, unless another call takes them first. A `t` beyond
+//! `Retry-After` is left out, so that a client is never told two different waits. [`Fields::jitter`] spreads clients
+//! that would come back together. [`Format`] has the older fields.
+//!
+//! Browsers show these fields to scripts of another origin only if CORS exposes them
+//! (`Access-Control-Expose-Headers: RateLimit, RateLimit-Policy, Retry-After, Date`, and the older ones by their
+//! names).
+//!
+//! # Features
+//!
+//! - *none*: header fields, problem documents, and clients behind proxies. No server and no driver is in the tree.
+//! - **`tower`** (default): the [`tower`] module.
+//! - **`axum`**: the same, `IntoResponse` for [`NotServed`], and the peer's address as axum tells it.
+
+mod client;
+mod embedded;
+mod facts;
+mod fields;
+mod forwarded;
+mod not_served;
+mod policy;
+mod problem;
+#[cfg(feature = "tower")]
+pub mod tower;
+
+pub use client::{CidrError, TrustedProxies};
+pub use facts::Facts;
+pub use fields::{Fields, Format};
+pub use not_served::{NoKey, NotServed, RepeatedField};
+pub use problem::Problem;
+
+/// The examples of the guides that use this package compile.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../docs/http.md")]
+#[doc = include_str!("../../docs/plans.md")]
+struct Guides;

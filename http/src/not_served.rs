@@ -1,0 +1,181 @@
+use std::borrow::Cow;
+
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{HeaderName, Response, StatusCode};
+use tollgate::{Denied, Error, KeyError};
+
+use crate::facts::{self, Facts};
+use crate::fields::Fields;
+use crate::problem::{ABOUT_BLANK, Problem, TEMPORARY_REDUCED_CAPACITY};
+
+/// Why a request is not served: a limit refused, no decision was possible, or the request has no key.
+///
+/// | | status | `Retry-After` |
+/// | --- | --- | --- |
+/// | a refusal | 429 | seconds until it would be granted, rounded up |
+/// | [`Error::Locked`], [`Error::Overloaded`], [`Error::PoolExhausted`] | 503 | 1 |
+/// | another error of the database or its rows | 503 | 5 |
+/// | [`Error::CostExceedsCapacity`], [`Error::Key`]: the request can never be granted | 400 | – |
+/// | [`Error::Lapsed`], [`Error::ReceiptUsed`]: a receipt is not good any more | 409 | – |
+/// | [`Error::OnceMismatch`]: the id of the request was used for another one | 422 | – |
+/// | an error of the service itself, such as an invalid cost | 500 | – |
+/// | [`NoKey`] | 500 | – |
+/// | [`RepeatedField`] | 400 | – |
+///
+/// The body is a [`Problem`]. It does not contain what the database reported; log the error for that.
+///
+/// With the feature `axum` this is a handler's error type: `?` turns [`Denied`] and [`Error`] into it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotServed {
+    /// A limit refused.
+    #[error(transparent)]
+    Denied(Box<Denied>),
+    /// No decision was possible.
+    #[error(transparent)]
+    Failed(#[from] Error),
+    /// The request has no key.
+    #[error(transparent)]
+    NoKey(#[from] NoKey),
+    /// The request has no key, because a field of it occurs several times.
+    #[error(transparent)]
+    Repeated(#[from] RepeatedField),
+}
+
+impl NotServed {
+    /// The status of the response.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.problem().status
+    }
+
+    /// The body of the response.
+    #[must_use]
+    pub fn problem(&self) -> Problem {
+        match self {
+            Self::Denied(denied) => Problem::from(&**denied),
+            Self::Failed(error) => failure(error),
+            Self::NoKey(missing) => Problem {
+                detail: Some(missing.to_string()),
+                ..Problem::new(StatusCode::INTERNAL_SERVER_ERROR, ABOUT_BLANK, "The server cannot tell who asks")
+            },
+            Self::Repeated(field) => Problem {
+                detail: Some(field.to_string()),
+                ..Problem::new(StatusCode::BAD_REQUEST, ABOUT_BLANK, "The request does not tell who asks")
+            },
+        }
+    }
+
+    /// In how many seconds to try again; `None` if another try is of no use.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::Denied(denied) => facts::retry_after(denied),
+            Self::Failed(Error::Locked { .. } | Error::Overloaded { .. } | Error::PoolExhausted { .. }) => {
+                Some(CROWDED_SECONDS)
+            }
+            Self::Failed(_) => (self.status() == StatusCode::SERVICE_UNAVAILABLE).then_some(UNAVAILABLE_SECONDS),
+            Self::NoKey(_) | Self::Repeated(_) => None,
+        }
+    }
+
+    /// The facts for header fields.
+    pub fn facts(&self) -> Facts<'_> {
+        match self {
+            Self::Denied(denied) => Facts::from(&**denied),
+            Self::Failed(_) | Self::NoKey(_) | Self::Repeated(_) => Facts::default(),
+        }
+    }
+
+    /// Writes the fields. A `Retry-After` that is already there stays.
+    pub fn write(&self, fields: Fields, mut facts: Facts<'_>, headers: &mut HeaderMap) {
+        facts.wait = self.retry_after();
+        fields.write(facts, headers);
+    }
+
+    /// The whole response.
+    #[must_use]
+    pub fn response<B: From<String>>(&self, fields: Fields) -> Response<B> {
+        let mut response = self.document();
+        self.write(fields, self.facts(), response.headers_mut());
+        response
+    }
+
+    /// Status and body.
+    pub(crate) fn document<B: From<String>>(&self) -> Response<B> {
+        let problem = self.problem();
+        let mut response = Response::new(B::from(problem.to_json()));
+        *response.status_mut() = problem.status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(Problem::MEDIA_TYPE));
+        response
+    }
+}
+
+impl From<Denied> for NotServed {
+    fn from(denied: Denied) -> Self {
+        Self::Denied(Box::new(denied))
+    }
+}
+
+#[cfg(feature = "axum")]
+macro_rules! responses {
+    ($($reason:ty),*) => {$(
+        /// The response of the [`NotServed`] that it becomes.
+        impl axum::response::IntoResponse for $reason {
+            fn into_response(self) -> axum::response::Response {
+                NotServed::from(self).response::<axum::body::Body>(Fields::default())
+            }
+        }
+    )*};
+}
+#[cfg(feature = "axum")]
+responses!(NotServed, NoKey, RepeatedField);
+
+/// No key can be taken from the request; the message names the remedy.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct NoKey(pub Cow<'static, str>);
+
+/// The client has sent a header field several times that tells who asks, and may occur once.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the header field {0:?} occurs several times (send it once)")]
+pub struct RepeatedField(pub HeaderName);
+
+impl From<KeyError> for NoKey {
+    fn from(error: KeyError) -> Self {
+        Self(error.to_string().into())
+    }
+}
+
+fn failure(error: &Error) -> Problem {
+    let (status, title) = match error {
+        Error::CostExceedsCapacity { .. } | Error::Key { .. } => {
+            (StatusCode::BAD_REQUEST, "The request asks for what can never be granted")
+        }
+        Error::Lapsed { .. } | Error::ReceiptUsed { .. } | Error::TooLateToCancel { .. } => {
+            (StatusCode::CONFLICT, "The charge was settled before, has lapsed, or is spent")
+        }
+        Error::OnceMismatch { .. } => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "The id of the request was used for another request")
+        }
+        Error::BalanceTooLarge { .. }
+        | Error::DebtTooDeep { .. }
+        | Error::MixedMoney { .. }
+        | Error::NotInTransaction => (StatusCode::INTERNAL_SERVER_ERROR, WRONGLY_ASKED),
+        error if error.is_bad_input() => (StatusCode::INTERNAL_SERVER_ERROR, WRONGLY_ASKED),
+        Error::Locked { .. } | Error::Overloaded { .. } | Error::PoolExhausted { .. } => {
+            (StatusCode::SERVICE_UNAVAILABLE, "Request cannot be satisfied as too many ask at once")
+        }
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "Request cannot be satisfied as the rate limiter does not answer"),
+    };
+    let is_temporary = status == StatusCode::SERVICE_UNAVAILABLE;
+    let kind = if is_temporary { TEMPORARY_REDUCED_CAPACITY } else { ABOUT_BLANK };
+    let detail = status.is_client_error().then(|| error.chain());
+    Problem { detail, ..Problem::new(status, kind, title) }
+}
+
+const WRONGLY_ASKED: &str = "The server asks its limiter wrongly";
+/// A queue of thousands of calls is empty sooner.
+const CROWDED_SECONDS: u64 = 1;
+/// A failover takes longer; a client that comes back during one hears the same again.
+const UNAVAILABLE_SECONDS: u64 = 5;

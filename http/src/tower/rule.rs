@@ -1,0 +1,174 @@
+use std::fmt;
+use std::sync::Arc;
+
+use http::{request, response};
+use tollgate::{Key, Limit, Request, Tokens, TokensError};
+
+use super::address::ClientAddress;
+use super::key::{ExtractKey, MissingKey};
+use crate::{NotServed, RepeatedField};
+
+/// One limit of a layer: which requests it applies to, whose bucket it charges, how much, and what responses cost.
+///
+/// Defaults: all requests, the bucket of the peer's address, one token, whatever the response.
+#[derive(Clone)]
+#[must_use = "a rule limits nothing until it is given to a layer"]
+pub struct Rule {
+    limit: Limit,
+    limit_by: Option<LimitOf>,
+    /// `None` for the global key.
+    key: Option<Arc<dyn ExtractKey>>,
+    cost: CostOf,
+    when: OnRequest,
+    settle: Option<OnResponse>,
+}
+
+type LimitOf = Arc<dyn Fn(&request::Parts) -> Limit + Send + Sync>;
+type CostOf = Arc<dyn Fn(Request, &request::Parts) -> Request + Send + Sync>;
+pub(super) type OnRequest = Arc<dyn Fn(&request::Parts) -> bool + Send + Sync>;
+/// The request at what its response costs, if that is not what was charged.
+type OnResponse = Arc<dyn Fn(&Request, &response::Parts) -> Option<Request> + Send + Sync>;
+
+impl Rule {
+    /// A limit by the peer's address: each request costs one token.
+    pub fn new(limit: Limit) -> Self {
+        let key = Some(Arc::new(ClientAddress::peer()) as Arc<dyn ExtractKey>);
+        let (cost, when) = (Arc::new(|asked, _: &_| asked), Arc::new(|_: &_| true));
+        Self { limit, limit_by: None, key, cost, when, settle: None }
+    }
+
+    /// Chooses the limit by the request, for example by the plan that an earlier layer has put into its extensions.
+    ///
+    /// Limits of one name share the rows of their keys, whatever their numbers: tokens that a customer has used stay
+    /// used when he changes his plan.
+    pub fn limit_by(mut self, limit: impl Fn(&request::Parts) -> Limit + Send + Sync + 'static) -> Self {
+        self.limit_by = Some(Arc::new(limit));
+        self
+    }
+
+    /// Sets whose bucket is charged.
+    pub fn key(mut self, key: impl ExtractKey) -> Self {
+        self.key = Some(Arc::new(key));
+        self
+    }
+
+    /// Charges one bucket for all requests together.
+    pub fn global(mut self) -> Self {
+        self.key = None;
+        self
+    }
+
+    /// Sets how many tokens each request costs, as [`Request::cost`] does.
+    ///
+    /// An invalid cost is answered with 500, and a cost that can never be granted with 400.
+    pub fn cost<C>(self, cost: C) -> Self
+    where
+        C: TryInto<Tokens, Error: Into<TokensError>> + Clone + Send + Sync + 'static,
+    {
+        self.cost_by(move |_| cost.clone())
+    }
+
+    /// Computes the cost from the request, for example by route or method.
+    pub fn cost_by<C>(mut self, cost: impl Fn(&request::Parts) -> C + Send + Sync + 'static) -> Self
+    where
+        C: TryInto<Tokens, Error: Into<TokensError>>,
+    {
+        self.cost = Arc::new(move |asked, request| asked.cost(cost(request)));
+        self
+    }
+
+    /// Applies the limit to these requests only.
+    pub fn when(mut self, applies: impl Fn(&request::Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.when = Arc::new(applies);
+        self
+    }
+
+    /// Charges before the request is served, and settles at what its response says that it cost: of a language model
+    /// the tokens that it used. Of `None` the charge stays.
+    ///
+    /// It gives the difference back or takes it, whatever is there, as [`Gate::settle`](tollgate::Gate::settle) does.
+    /// The [module](super) says what this means. Of this, [`refund_if`](Self::refund_if) and
+    /// [`charge_if`](Self::charge_if) the last one counts.
+    pub fn settle_by<C>(mut self, actual: impl Fn(&response::Parts) -> Option<C> + Send + Sync + 'static) -> Self
+    where
+        C: TryInto<Tokens, Error: Into<TokensError>>,
+    {
+        self.settle = Some(Arc::new(move |asked, response| Some(asked.clone().cost(actual(response)?))));
+        self
+    }
+
+    /// Charges before the request is served, and gives all of it back if the predicate holds for the response.
+    pub fn refund_if(self, refunded: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.settle_by(move |response| refunded(response).then_some(Tokens::ZERO))
+    }
+
+    /// [`refund_if`](Self::refund_if) the other way round: gives back unless the predicate holds for the response.
+    pub fn charge_if(self, charged: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
+        self.refund_if(move |response| !charged(response))
+    }
+
+    /// The limit as the request asks it; `None` if the limit does not apply to it.
+    pub(super) fn apply(
+        &self,
+        request: &request::Parts,
+        missing_key: MissingKey,
+    ) -> Result<Option<AppliedRule>, NotServed> {
+        if !(self.when)(request) {
+            return Ok(None);
+        }
+        let Some(key) = self.key_of(request, missing_key)? else { return Ok(None) };
+        let limit = self.limit_by.as_ref().map_or_else(|| self.limit.clone(), |limit| limit(request));
+        let asked = if key.is_global() { limit.global() } else { limit.key(key) };
+        let asked = (self.cost)(asked, request);
+        let (_, key, cost) = asked.asked()?;
+        Ok(Some(AppliedRule { key: key.clone(), cost, asked, settle: self.settle.clone() }))
+    }
+
+    fn key_of(&self, request: &request::Parts, missing_key: MissingKey) -> Result<Option<Key>, NotServed> {
+        let Some(key) = &self.key else { return Ok(Some(Key::GLOBAL)) };
+        let missing = match key.extract(request) {
+            Ok(key) => return Ok(Some(key)),
+            Err(missing) => missing,
+        };
+        if let Some(field) = key.repeated(request) {
+            return Err(RepeatedField(field).into());
+        }
+        match missing_key {
+            MissingKey::Fail => Err(missing.into()),
+            MissingKey::Pass => Ok(None),
+            MissingKey::Share => Ok(Some(Key::new(("nobody", "")).map_err(|_| missing)?)),
+        }
+    }
+}
+
+impl From<Limit> for Rule {
+    fn from(limit: Limit) -> Self {
+        Self::new(limit)
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rule").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+/// A rule that applies to a request.
+pub(super) struct AppliedRule {
+    pub(super) asked: Request,
+    pub(super) key: Key,
+    pub(super) cost: Tokens,
+    settle: Option<OnResponse>,
+}
+
+impl AppliedRule {
+    /// The cost of the request now that its response is known. An invalid one leaves the charge as it is.
+    pub(super) fn actual_cost(&self, response: &response::Parts) -> Tokens {
+        let settled = self.settle.as_ref().and_then(|settle| settle(&self.asked, response));
+        let cost = settled.map_or(Ok(self.cost), |request| request.asked().map(|(.., cost)| cost));
+        cost.unwrap_or_else(|error| {
+            tracing::warn!(error = %error.chain(), "what a response costs is no cost");
+            self.cost
+        })
+    }
+}

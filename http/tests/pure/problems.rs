@@ -1,0 +1,74 @@
+//! Problem documents, and the responses that they are in.
+
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+use tollgate::{DriverError, Error, Key, Limit, MINUTE, Step, Tokens};
+use tollgate_http::{Fields, NoKey, NotServed, RepeatedField};
+
+use crate::world::{World, millis};
+
+fn parts(reason: &NotServed) -> (StatusCode, Option<u64>, Value) {
+    let response: Response<String> = reason.response(Fields::default());
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    assert_eq!(response.status(), reason.status());
+    let retry_after = response.headers().get("retry-after").map(|value| value.to_str().unwrap().parse().unwrap());
+    assert_eq!(retry_after, reason.retry_after());
+    (response.status(), retry_after, serde_json::from_str(response.body()).unwrap())
+}
+
+#[test]
+fn a_refusal_is_a_429_that_names_its_limits_and_the_instant_but_never_the_key() {
+    let [slow, fast] = ["slow %", "fast"].map(|name| Limit::token_bucket(name, 1, MINUTE));
+    let mut world = World::default();
+    let mut ask = || world.consume([fast.key("secret"), slow.key("secret"), slow.key("another")], millis(500));
+    assert!(ask().is_granted());
+    let reason = NotServed::from(ask().denied().unwrap());
+    let (status, retry_after, body) = parts(&reason);
+    assert_eq!((status, retry_after), (StatusCode::TOO_MANY_REQUESTS, Some(60)));
+    assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!(body["status"], 429);
+    assert_eq!(body["violated-policies"], json!(["slow %25", "fast"]), "as RateLimit-Policy names them, each once");
+    assert_eq!(body["reason"], "short");
+    assert_eq!(body["retry_at"], "1970-01-01T00:01:00.500Z");
+    assert!(!body.to_string().contains("secret"), "{body}");
+}
+
+#[test]
+fn errors_have_the_status_that_their_cause_deserves() {
+    let limit = || "some".into();
+    let source = DriverError::from(sqlx::Error::Protocol("host 10.9.8.7, user postgres".to_owned()));
+    let key = Key::new("a\0b").unwrap_err();
+    let exceeded = Error::CostExceedsCapacity { limit: limit(), asked: Tokens::new(9), max: Tokens::new(5) };
+    let cases = [
+        (Error::Locked { limit: limit() }, 503, Some(1)),
+        (Error::Overloaded { limit: limit() }, 503, Some(1)),
+        (Error::PoolExhausted { limit: limit() }, 503, Some(1)),
+        (Error::Database { step: Step::Read, limit: limit(), source: source.clone() }, 503, Some(5)),
+        (Error::OutcomeUnknown { limit: limit(), source: Some(source.clone()) }, 503, Some(5)),
+        (Error::Schema { source }, 503, Some(5)),
+        (Error::Stopped, 503, Some(5)),
+        (Error::CorruptRow { limit: limit(), fault: "an infinite instant" }, 503, Some(5)),
+        (exceeded, 400, None),
+        (Error::Key { limit: limit(), source: key }, 400, None),
+        (Error::Cost { limit: limit(), source: Tokens::try_from(f64::NAN).unwrap_err() }, 500, None),
+        (Error::OnceMismatch { limit: limit() }, 422, None),
+        (Error::NothingAsked, 500, None),
+        (Error::NotInTransaction, 500, None),
+    ];
+    for (error, status, retry_after) in cases {
+        let told = error.to_string();
+        let (actual, after, body) = parts(&error.into());
+        assert_eq!((actual.as_u16(), after), (status, retry_after), "{told}");
+        assert!(body["title"].as_str().unwrap().len() > 20, "words, whatever the status: {body}");
+        assert!(!body.to_string().contains("10.9.8.7"), "what the database said is for logs: {body}");
+    }
+    let nul = Error::Key { limit: limit(), source: Key::new("a\0b").unwrap_err() };
+    let (_, _, body) = parts(&nul.into());
+    let detail = "the key asked of limit \"some\" is invalid: a key contains a NUL character";
+    assert_eq!(body["detail"], detail, "who asked is told the cause as well");
+    let (status, after, body) = parts(&NoKey("look there".into()).into());
+    assert_eq!((status.as_u16(), after, &body["detail"]), (500, None, &json!("look there")));
+    let (status, after, body) = parts(&RepeatedField(http::header::AUTHORIZATION).into());
+    let detail = "the header field \"authorization\" occurs several times (send it once)";
+    assert_eq!((status.as_u16(), after, &body["detail"]), (400, None, &json!(detail)));
+}
