@@ -1,4 +1,4 @@
-use crate::call_name::CallError;
+use crate::call_error::CallError;
 use crate::request::Request;
 use crate::tokens::{Tokens, TokensError};
 
@@ -18,8 +18,7 @@ use crate::tokens::{Tokens, TokensError};
 ///
 /// # Errors
 ///
-/// The verb reports them. [`Error::NothingAsked`](crate::Error::NothingAsked) for no requests.
-/// [`Error::Call`](crate::Error::Call) for an alternative without requests, for requests beside the alternatives, and
+/// The verb reports them. [`Error::Call`](crate::Error::Call) for no requests, for an alternative without requests, for requests beside the alternatives, and
 /// for alternatives within alternatives; for one that only [tries out](Request::shadow), and for a verb that reserves.
 /// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) where no alternative could ever be granted.
 ///
@@ -42,7 +41,7 @@ use crate::tokens::{Tokens, TokensError};
 pub fn first_of(alternatives: impl IntoIterator<Item: IntoIterator<Item = Request>>) -> Vec<Request> {
     let numbered = alternatives.into_iter().enumerate();
     let of_number = |(number, requests): (usize, _)| {
-        let requests = or_fault("first_of", CallError::Alternatives, requests);
+        let requests = or_fault("first_of", CallError::AlternativeEmpty, requests);
         requests.into_iter().map(move |request| request.in_alternative(number))
     };
     numbered.flat_map(of_number).collect()
@@ -89,7 +88,7 @@ pub fn split(
     requests: impl IntoIterator<Item = Request>,
 ) -> Vec<Request> {
     let cost = cost.try_into().map_err(Into::into);
-    let requests = or_fault("split", CallError::Split, requests);
+    let requests = or_fault("split", CallError::SplitEmpty, requests);
     requests.into_iter().enumerate().map(|(place, request)| request.in_split(place, cost)).collect()
 }
 

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::call_error::CallError;
 use crate::key::Key;
 use crate::limit::{LimitFault, name_fault, period_fault, written};
 use crate::text::Text;
@@ -130,71 +131,4 @@ pub(crate) fn checked_span(span: Duration) -> Result<Duration, CallError> {
         Some(LimitFault::PeriodTooLong) => Err(CallError::SpanTooLong),
         Some(_) => Err(CallError::SpanNotWholeMicros),
     }
-}
-
-/// Why a request cannot be stored, or not be part of its call.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CallError {
-    /// What [`first_of`](crate::first_of) made is not asked as it was made: alternatives lie in alternatives, one has
-    /// no requests, or others are asked beside them.
-    #[error("alternatives are a call of their own, and none is empty (give a verb what `first_of` made, and no more)")]
-    Alternatives,
-    /// A concurrency limit is credited or debited: it counts who holds it, and nothing else.
-    #[error("a concurrency limit is acquired, released and reset (release what was acquired)")]
-    Counted,
-    /// Two requests of one call ask for different spans, or two for one limit and key differ in being flat.
-    #[error("two requests of one call are to be kept in different ways (say one span in a call, or ask two calls)")]
-    Conflicting,
-    /// The id of [`Request::once`](crate::Request::once) is empty.
-    #[error("the id of `once` is empty")]
-    IdEmpty,
-    /// The id has a NUL character, which PostgreSQL holds in no text.
-    #[error("the id of `once` contains a NUL character")]
-    IdNul,
-    /// The id is longer than [`CallName::MAX_ID_BYTES`].
-    #[error("the id of `once` is longer than 255 bytes (hash it)")]
-    IdTooLong,
-    /// The least part of [`Request::up_to`](crate::Request::up_to) is nothing, or more than the cost.
-    #[error("`up_to` asks for nothing, or for more than the cost (say from 1 up to the cost)")]
-    Least,
-    /// The limit is a concurrency limit: what it grants lapses at the end of its lease.
-    #[error("what a concurrency limit grants lapses at the end of its lease (drop the span, or change the lease)")]
-    Leased,
-    /// [`up_to`](crate::Request::up_to), [`leaving`](crate::Request::leaving), [`first_of`](crate::first_of) or
-    /// [`split`](crate::split) in a call that takes what is not there, or a [`shadow`](crate::Request::shadow) where
-    /// nothing is refused.
-    #[error(
-        "`up_to`, `leaving`, `first_of`, `split` and `shadow` are of calls that may be refused (consume, but shadow)"
-    )]
-    NotConsumed,
-    /// An alternative of [`first_of`](crate::first_of) only tries limits out: it would always be granted.
-    #[error("an alternative of shadows alone is granted always (give it a limit that may refuse)")]
-    OnlyShadows,
-    /// Two requests of one call say [`up_to`](crate::Request::up_to) and ask for different costs or different parts.
-    #[error("two requests of one call take parts of different costs (give them one cost and one `up_to`)")]
-    PartsDiffer,
-    /// A [`period`](crate::Request::period) that ends before it starts, is shorter than a second or longer than
-    /// [`Limit::MAX_PERIOD`](crate::Limit::MAX_PERIOD), or is not of a fixed window or a stepped bucket.
-    #[error("a period is named of fixed windows and stepped buckets, and lasts from a second to 1000 years")]
-    Period,
-    /// The span has a fraction of a microsecond.
-    #[error("the span is not a whole number of microseconds")]
-    SpanNotWholeMicros,
-    /// The span is longer than [`Limit::MAX_PERIOD`](crate::Limit::MAX_PERIOD).
-    #[error("the span is longer than 1000 years")]
-    SpanTooLong,
-    /// The span is zero.
-    #[error("the span is zero")]
-    SpanZero,
-    /// A [`split`](crate::split) asks nothing, a limit and key that its call asks already, or a concurrency limit,
-    /// takes a part, tries out, lies in another, or is not asked as it was made.
-    #[error("a split asks one limit or more, each key once, none of leases, and says neither `up_to` nor `shadow`")]
-    Split,
-    /// Two requests of one call have an id.
-    #[error("two requests of one call have an id (say `once` in one of them: it counts for the whole call)")]
-    TwoIds,
-    /// A credit or a debit is to be settled: neither gives a receipt.
-    #[error("a credit and a debit give no receipt that could lapse (drop the span; `once_for` keeps an id)")]
-    WithoutReceipt,
 }

@@ -1,51 +1,30 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::call_name::CallError;
+use crate::call_error::CallError;
 use crate::driver_error::DriverError;
 use crate::key::KeyError;
-use crate::tokens::{Tokens, TokensError};
+use crate::tokens::Tokens;
 
 /// Why no decision was made. A refusal is not among these: it is an answer, see [`Decision`](crate::Decision).
 ///
 /// The first group is **bad input**: found before any SQL, so the caller's transaction is untouched. The second group
 /// is about the **transaction and the rows**, the third about the **gate**, the fourth about the **database**. After
-/// [`Error::Database`], [`Error::NamedStatements`], [`Error::ReadOnly`], [`Error::RowSecurity`], [`Error::Schema`] and
-/// [`Error::WrongParts`]
-/// PostgreSQL has aborted the transaction, and the caller rolls back.
+/// [`Error::Database`], [`Error::ReadOnly`] and [`Error::Setup`] PostgreSQL has aborted the transaction, and the caller
+/// rolls back.
 ///
 /// The message names the remedy and leaves the cause to [`source`](std::error::Error::source), which is a
 /// `sqlx::Error` for what the driver reported. So print the whole chain.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A request that cannot be kept as it asks, or not in its call.
-    #[error("the request for limit {limit:?} cannot be kept as it asks")]
+    /// The call breaks a rule: its requests and their options, its verb, or its receipt.
+    #[error("the call{} is wrong", of(" for", limit.as_deref()))]
     Call {
-        /// The limit's name.
-        limit: Cow<'static, str>,
-        /// What is wrong with it.
+        /// The limit's name; `None` where the call asks none.
+        limit: Option<Cow<'static, str>>,
+        /// The rule.
         source: CallError,
-    },
-    /// The definitions of one limit differ within one call.
-    #[error("limit {limit:?} is asked under two definitions in one call (use one)")]
-    ConflictingDefinitions {
-        /// The limit's name.
-        limit: Cow<'static, str>,
-    },
-    /// A charge that no release writes, or one that a later release wrote, which this one does not understand.
-    #[error("a charge of limit {limit:?} cannot be read (settle it by the release that wrote it, or credit by hand)")]
-    CorruptReceipt {
-        /// The limit's name.
-        limit: Cow<'static, str>,
-    },
-    /// A cost that is no amount of tokens.
-    #[error("the cost asked of limit {limit:?} is invalid")]
-    Cost {
-        /// The limit's name.
-        limit: Cow<'static, str>,
-        /// What is wrong with the cost.
-        source: TokensError,
     },
     /// A cost that could never be granted, however long the caller waits.
     #[error(
@@ -62,14 +41,6 @@ pub enum Error {
         /// less what is [left](crate::Request::leaving).
         max: Tokens,
     },
-    /// Not one cost for each request of a receipt.
-    #[error("{costs} costs cannot settle a receipt of {requests} requests (give one for each, in the order asked)")]
-    CostsMissing {
-        /// How many costs there are.
-        costs: usize,
-        /// How many requests.
-        requests: usize,
-    },
     /// A key that cannot name anybody.
     #[error("the key asked of limit {limit:?} is invalid")]
     Key {
@@ -78,21 +49,7 @@ pub enum Error {
         /// What is wrong with the key.
         source: KeyError,
     },
-    /// Several requests of different costs, settled for one actual cost, or asked for a [`Stream`](crate::Stream),
-    /// which settles so.
-    #[error("different costs cannot be settled for one (use `settle_each`, or mark what stays as `flat`)")]
-    MixedCosts,
-    /// A call that asks nothing. An empty list of limits grants nothing; skip the call where nothing is limited.
-    #[error("no limit was asked (skip the call where nothing is limited)")]
-    NothingAsked,
 
-    /// A wallet would hold more than fits, about nine million million tokens: storing less would lose the rest. Nothing
-    /// was changed.
-    #[error("limit {limit:?} cannot hold a balance this large (debit it first, and try again)")]
-    BalanceTooLarge {
-        /// The limit's name.
-        limit: Cow<'static, str>,
-    },
     /// A row holds what the limiter never writes, such as an infinite instant.
     #[error("a row of limit {limit:?} is corrupt: {fault} (repair or delete it)")]
     CorruptRow {
@@ -101,11 +58,13 @@ pub enum Error {
         /// What is wrong with it.
         fault: &'static str,
     },
-    /// A debt too deep for a balance, about nine million million tokens: storing less would forgive the rest.
-    #[error("limit {limit:?} cannot hold a debt this deep")]
-    DebtTooDeep {
+    /// A row cannot hold what the call would make of it. Nothing was changed.
+    #[error("a row of limit {limit:?} cannot hold what the call would make of it")]
+    DoesNotFit {
         /// The limit's name.
         limit: Cow<'static, str>,
+        /// Why not.
+        source: FitError,
     },
     /// The receipt came too late: its charge has lapsed, or stands for good, or a lease has ended. Or it was used,
     /// which after the lapse nobody knows any more. Nothing was changed.
@@ -122,13 +81,6 @@ pub enum Error {
     #[error("another transaction locks a row of limit {limit:?} for too long (try again, and let it commit sooner)")]
     Locked {
         /// The limit's name; of several the first in lock order.
-        limit: Cow<'static, str>,
-    },
-    /// A wallet's definition meets the row of another kind of limit, or the reverse: capacity is not money. Nothing was
-    /// changed.
-    #[error("limit {limit:?} is a wallet in its row or in its definition, and not in the other (use another name)")]
-    MixedMoney {
-        /// The limit's name.
         limit: Cow<'static, str>,
     },
     /// The connection is in no transaction, whatever its caller said by [`BegunByHand`](crate::BegunByHand), or sqlx
@@ -197,26 +149,12 @@ pub enum Error {
     Stopped,
 
     /// PostgreSQL or the connection failed.
-    #[error("could not {step} limit {limit:?}")]
+    #[error("could not {step}{}", of("", limit.as_deref()))]
     Database {
         /// What the limiter was about to do.
         step: Step,
-        /// The limit's name; of several the first in lock order.
-        limit: Cow<'static, str>,
-        /// What the driver reported.
-        source: DriverError,
-    },
-    /// A prepared statement is not there when it is executed, or is somebody else's: a pooler in transaction mode sits
-    /// before PostgreSQL and does not follow named statements. Nothing was taken.
-    ///
-    /// PgBouncer follows them from 1.21 on, unless `max_prepared_statements` is 0. Other poolers need
-    /// [`Limiter::unnamed_statements`](crate::Limiter::unnamed_statements) and
-    /// [`GateBuilder::unnamed_statements`](crate::GateBuilder::unnamed_statements).
-    #[error(
-        "a prepared statement was not there or was somebody else's: the pooler does not follow named ones (say \
-         `unnamed_statements()`, or set PgBouncer's max_prepared_statements)"
-    )]
-    NamedStatements {
+        /// The limit's name; of several the first in lock order. `None` of a sweep, which is about all limits.
+        limit: Option<Cow<'static, str>>,
         /// What the driver reported.
         source: DriverError,
     },
@@ -232,36 +170,11 @@ pub enum Error {
         /// What the driver reported.
         source: DriverError,
     },
-    /// Row security is switched on for a table and hides rows from this role, or may: a row that is hidden must not
-    /// count as one that is missing. Nothing was taken.
-    #[error(
-        "row security hides rows from this role (`alter table … disable row level security`, or give the role \
-         `bypassrls`; `tollgate doctor` names the tables)"
-    )]
-    RowSecurity {
-        /// What the driver reported.
-        source: DriverError,
-    },
-    /// A table could not be swept. What was deleted until then stays deleted.
-    #[error("could not sweep {table}")]
-    Sweep {
-        /// The table.
-        table: &'static str,
-        /// What the driver reported.
-        source: DriverError,
-    },
-    /// The tables are missing, or older than this library.
-    #[error("the tollgate schema is missing or too old (run `tollgate migrate up`)")]
-    Schema {
-        /// What the driver reported.
-        source: DriverError,
-    },
-    /// The tables are distributed over another number of parts than this process says. Nothing was taken.
-    #[error(
-        "the tables are not distributed over as many parts as this process says (say `.parts(n)` as `tollgate \
-         distribute` did, nothing on plain PostgreSQL)"
-    )]
-    WrongParts {
+    /// The tables, their rights or the connections are not set up as this process needs them. Nothing was taken.
+    #[error("{fault}")]
+    Setup {
+        /// What is to be mended.
+        fault: SetupFault,
         /// What the driver reported.
         source: DriverError,
     },
@@ -272,19 +185,13 @@ impl Error {
     #[must_use]
     pub fn limit(&self) -> Option<&str> {
         match self {
-            Self::BalanceTooLarge { limit }
-            | Self::Call { limit, .. }
-            | Self::ConflictingDefinitions { limit }
-            | Self::CorruptReceipt { limit }
-            | Self::CorruptRow { limit, .. }
-            | Self::Cost { limit, .. }
+            Self::Call { limit, .. } | Self::Database { limit, .. } => limit.as_deref(),
+            Self::CorruptRow { limit, .. }
             | Self::CostExceedsCapacity { limit, .. }
-            | Self::Database { limit, .. }
-            | Self::DebtTooDeep { limit }
+            | Self::DoesNotFit { limit, .. }
             | Self::Key { limit, .. }
             | Self::Lapsed { limit }
             | Self::Locked { limit }
-            | Self::MixedMoney { limit }
             | Self::OnceMismatch { limit }
             | Self::OutcomeUnknown { limit, .. }
             | Self::Overloaded { limit }
@@ -305,19 +212,61 @@ impl Error {
     /// with an id may be a repeat, so the database looks for the id before the cost is checked.
     #[must_use]
     pub fn is_bad_input(&self) -> bool {
-        matches!(
-            self,
-            Self::Call { .. }
-                | Self::ConflictingDefinitions { .. }
-                | Self::CorruptReceipt { .. }
-                | Self::Cost { .. }
-                | Self::CostExceedsCapacity { .. }
-                | Self::CostsMissing { .. }
-                | Self::Key { .. }
-                | Self::MixedCosts
-                | Self::NothingAsked
-        )
+        matches!(self, Self::Call { .. } | Self::CostExceedsCapacity { .. } | Self::Key { .. })
     }
+}
+
+/// A limit by its name, if there is one, behind a word.
+fn of(word: &str, limit: Option<&str>) -> String {
+    limit.map_or_else(String::new, |limit| format!("{word} limit {limit:?}"))
+}
+
+/// Why a row cannot hold what a call would make of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FitError {
+    /// A wallet would hold more than fits, about nine million million tokens: storing less would lose the rest.
+    #[error("the balance would be larger than fits (debit it first, and try again)")]
+    BalanceTooLarge,
+    /// A debt too deep for a balance, about nine million million tokens: storing less would forgive the rest.
+    #[error("the debt would be deeper than fits")]
+    DebtTooDeep,
+    /// A wallet's definition meets the row of another kind of limit, or the reverse: capacity is not money.
+    #[error("it is a wallet in its row or in its definition, and not in the other (use another name)")]
+    MixedMoney,
+}
+
+/// What is not set up as this process needs it: the tables, their rights or the connections.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupFault {
+    /// A prepared statement is not there when it is executed, or is somebody else's: a pooler in transaction mode sits
+    /// before PostgreSQL and does not follow named statements.
+    ///
+    /// PgBouncer follows them from 1.21 on, unless `max_prepared_statements` is 0. Other poolers need
+    /// [`Limiter::unnamed_statements`](crate::Limiter::unnamed_statements) and
+    /// [`GateBuilder::unnamed_statements`](crate::GateBuilder::unnamed_statements).
+    #[error(
+        "a prepared statement was not there or was somebody else's: the pooler does not follow named ones (say \
+         `unnamed_statements()`, or set PgBouncer's max_prepared_statements)"
+    )]
+    NamedStatements,
+    /// Row security is switched on for a table and hides rows from this role, or may: a row that is hidden must not
+    /// count as one that is missing.
+    #[error(
+        "row security hides rows from this role (`alter table … disable row level security`, or give the role \
+         `bypassrls`; `tollgate doctor` names the tables)"
+    )]
+    RowSecurity,
+    /// The tables are missing, or older than this library.
+    #[error("the tollgate schema is missing or too old (run `tollgate migrate up`)")]
+    Schema,
+    /// The tables are distributed over another number of parts than this process says.
+    #[error(
+        "the tables are not distributed over as many parts as this process says (say `.parts(n)` as `tollgate \
+         distribute` did, nothing on plain PostgreSQL)"
+    )]
+    WrongParts,
 }
 
 /// An error and its causes, in one line. Some errors tell their causes themselves.
@@ -355,6 +304,8 @@ pub enum Step {
     Save,
     /// Setting the savepoint and the lock timeout, or taking them back.
     Savepoint,
+    /// Sweeping a table, or giving back what lapsed in it. What was done until then stays done.
+    Sweep(&'static str),
 }
 
 impl fmt::Display for Step {
@@ -369,6 +320,7 @@ impl fmt::Display for Step {
             Self::Remove => "remove the new rows of",
             Self::Save => "save a row of",
             Self::Savepoint => "set the savepoint for",
+            Self::Sweep(table) => return write!(f, "sweep {table}"),
         })
     }
 }

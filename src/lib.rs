@@ -80,6 +80,7 @@ pub mod algebra;
 mod alternatives;
 mod balance;
 pub mod calendar;
+mod call_error;
 mod call_name;
 mod decision;
 mod driver_error;
@@ -121,10 +122,10 @@ use std::time::Duration;
 
 pub use alternatives::{first_of, split};
 pub use balance::Balance;
-pub use call_name::{CallError, CallName};
+pub use call_error::CallError;
 pub use decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source};
 pub use driver_error::DriverError;
-pub use error::{Error, Step};
+pub use error::{Error, FitError, SetupFault, Step};
 #[cfg(feature = "postgres")]
 pub use gate::{Gate, GateBuilder, Lease, OnFailure, Refused, Stream};
 pub use key::{Key, KeyError, KeyWriter, Slash64, ToKey};
@@ -143,7 +144,6 @@ pub use span::{Span, SpanError};
 pub use standing::{CrossedError, Each, Standing, Standings};
 #[cfg(feature = "postgres")]
 pub use store::overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides};
-pub use stored_call::{CallRow, Given};
 #[cfg(feature = "postgres")]
 pub use sweeper::{SweepPass, Sweeper, Sweeping, Swept};
 pub use tokens::{Tokens, TokensError};

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::call_name::CallError;
+use crate::call_error::CallError;
 
 /// Where a request stands in its call.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
@@ -24,8 +24,8 @@ impl Position {
             place.checked_sub(1).is_none_or(|previous| before == Some(previous))
         });
         match (in_order, in_split) {
-            (false, _) => Some(CallError::Alternatives),
-            (true, false) => Some(CallError::Split),
+            (false, _) => Some(CallError::AlternativesApart),
+            (true, false) => Some(CallError::SplitApart),
             (true, true) => None,
         }
     }

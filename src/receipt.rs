@@ -3,6 +3,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
+use crate::call_error::CallError;
 use crate::call_name::{CallName, Drawn};
 use crate::error::Error;
 use crate::key::Key;
@@ -81,14 +82,17 @@ impl Receipt {
 
     /// One actual cost for all requests that are counted, which were all the same.
     pub(crate) fn actual_cost(&self, actual: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, Error> {
-        let [first, ..] = self.charges.as_slice() else { return Err(Error::NothingAsked) };
+        let [first, ..] = self.charges.as_slice() else {
+            return Err(Error::Call { limit: None, source: CallError::NothingAsked });
+        };
+        let fault = |source| Error::Call { limit: Some(first.limit.clone().into()), source };
         let cost = |charges: &[Charge]| charges.iter().map(|charge| i128::from(charge.cost.micros())).sum::<i128>();
         let mut costs = self.by_request().filter(|charges| charges[0].is_counted()).map(cost);
         let one = costs.next();
         if costs.any(|other| Some(other) != one) {
-            return Err(Error::MixedCosts);
+            return Err(fault(CallError::MixedCosts));
         }
-        actual.try_into().map_err(|error| Error::Cost { limit: first.limit.clone().into(), source: error.into() })
+        actual.try_into().map_err(|error| fault(CallError::Cost(error.into())))
     }
 }
 

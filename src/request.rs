@@ -4,7 +4,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
-use crate::call_name::{CallError, Keeping, Once, checked_span};
+use crate::call_error::CallError;
+use crate::call_name::{Keeping, Once, checked_span};
 use crate::error::Error;
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::{Limit, LimitKind};
@@ -291,7 +292,7 @@ impl Request {
     /// # Errors
     ///
     /// [`Error::Call`] for a period shorter than a second and for other kinds of limits;
-    /// [`Error::ConflictingDefinitions`] for two periods of one limit and key in one call.
+    /// [`CallError::ConflictingDefinitions`] for two periods of one limit and key in one call.
     ///
     /// # Example
     ///
@@ -322,7 +323,7 @@ impl Request {
     pub(crate) fn in_alternative(mut self, number: usize) -> Self {
         self.place = match self.place {
             Ok(Position { alternative: None, split }) => Ok(Position { alternative: Some(number), split }),
-            _ => Err(CallError::Alternatives),
+            place => place.and(Err(CallError::AlternativesNested)),
         };
         self
     }
@@ -332,7 +333,7 @@ impl Request {
         self.cost = cost.and_then(amount);
         self.place = match self.place {
             Ok(Position { alternative: None, split: None }) => Ok(Position { alternative: None, split: Some(place) }),
-            _ => Err(CallError::Split),
+            place => place.and(Err(CallError::SplitNested)),
         };
         self
     }
@@ -347,11 +348,11 @@ impl Request {
     ///
     /// # Errors
     ///
-    /// [`Error::Key`] and [`Error::Cost`], as the verb that the request is given to reports them.
+    /// [`Error::Key`] and [`CallError::Cost`], as the verb that the request is given to reports them.
     pub fn asked(&self) -> Result<(&Limit, &Key, Tokens), Error> {
         let name = || self.limit.name.clone().into();
         let key = self.key.as_ref().map_err(|source| Error::Key { limit: name(), source: *source })?;
-        let cost = self.cost.map_err(|source| Error::Cost { limit: name(), source })?;
+        let cost = self.cost.map_err(|source| Error::Call { limit: Some(name()), source: CallError::Cost(source) })?;
         Ok((&self.limit, key, cost))
     }
 
@@ -371,31 +372,34 @@ impl Request {
         let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = self;
         let name = || limit.name.clone().into();
         let key = key.map_err(|source| Error::Key { limit: name(), source })?;
+        let fault = |source| Error::Call { limit: Some(name()), source };
         let amounts = cost.and_then(|cost| Ok((cost, least?, leaving?)));
-        let (cost, least, leaving) = amounts.map_err(|source| Error::Cost { limit: name(), source })?;
+        let (cost, least, leaving) = amounts.map_err(|source| fault(CallError::Cost(source)))?;
         let kept = match keeping {
             Some(_) if limit.lease().is_some() => Err(CallError::Leased),
             Some(keeping) => checked_span(keeping.span()).map(drop),
             None => Ok(()),
         };
         let kept = kept.and(match least {
-            Some(least) if least == Tokens::ZERO || least > cost => Err(CallError::Least),
+            Some(Tokens::ZERO) => Err(CallError::LeastZero),
+            Some(least) if least > cost => Err(CallError::LeastTooLarge),
             _ => Ok(()),
         });
         let has_steps = matches!(limit.kind, LimitKind::FixedWindow | LimitKind::SteppedBucket);
         let kept = kept.and(match period {
-            Some((start, end)) if !has_steps || end < start.plus(SECOND) || end > start.plus(Limit::MAX_PERIOD) => {
-                Err(CallError::Period)
-            }
+            Some(_) if !has_steps => Err(CallError::PeriodOfKind),
+            Some((start, end)) if end < start.plus(SECOND) => Err(CallError::PeriodTooShort),
+            Some((start, end)) if end > start.plus(Limit::MAX_PERIOD) => Err(CallError::PeriodTooLong),
             _ => Ok(()),
         });
-        let kept = kept.and(match (&place, least) {
-            (Ok(Position { split: Some(_), .. }), Some(_)) => Err(CallError::Split),
-            (Ok(Position { split: Some(_), .. }), None) if shadow || limit.lease().is_some() => Err(CallError::Split),
-            (place, _) => place.map(drop),
+        let kept = kept.and(match &place {
+            Ok(Position { split: Some(_), .. }) if least.is_some() => Err(CallError::SplitPart),
+            Ok(Position { split: Some(_), .. }) if shadow => Err(CallError::SplitShadow),
+            Ok(Position { split: Some(_), .. }) if limit.lease().is_some() => Err(CallError::SplitLease),
+            place => place.map(drop),
         });
         let once = kept.and_then(|()| once.map(Once::checked).transpose());
-        let once = once.map_err(|source| Error::Call { limit: name(), source })?;
+        let once = once.map_err(fault)?;
         let place = place.unwrap_or_default();
         Ok(CheckedRequest { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place })
     }
@@ -444,6 +448,19 @@ pub(crate) struct CheckedRequest {
     pub(crate) period: Option<(Timestamp, Timestamp)>,
     #[serde(default)]
     pub(crate) place: Position,
+}
+
+impl CheckedRequest {
+    /// An option of it that goes with consuming alone, if there is one.
+    pub(crate) fn consumed_with(&self) -> Option<&'static str> {
+        let options = [
+            ("up_to", self.least.is_some()),
+            ("leaving", self.leaving.is_some()),
+            ("first_of", self.place.alternative.is_some()),
+            ("split", self.place.split.is_some()),
+        ];
+        options.into_iter().find_map(|(option, has_it)| has_it.then_some(option))
+    }
 }
 
 impl From<CheckedRequest> for Request {

@@ -149,7 +149,9 @@ async fn sweep_parts(
         for (table, condition, rows) in tables.into_iter().take(if args.dry_run { 2 } else { 3 }) {
             let answer = sweep_part(args, pool, [table, condition], part, rows, stop).await;
             if let Err(error) = away.answer(part, answer) {
-                ended = ended.and(Err(tollgate::Error::Sweep { table, source: error.into() }));
+                let failed =
+                    tollgate::Error::Database { step: tollgate::Step::Sweep(table), limit: None, source: error.into() };
+                ended = ended.and(Err(failed));
             }
         }
     }

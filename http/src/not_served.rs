@@ -158,11 +158,9 @@ fn failure(error: &Error) -> Problem {
         Error::OnceMismatch { .. } => {
             (StatusCode::UNPROCESSABLE_ENTITY, "The id of the request was used for another request")
         }
-        Error::BalanceTooLarge { .. }
-        | Error::DebtTooDeep { .. }
-        | Error::MixedMoney { .. }
-        | Error::NotInTransaction => (StatusCode::INTERNAL_SERVER_ERROR, WRONGLY_ASKED),
-        error if error.is_bad_input() => (StatusCode::INTERNAL_SERVER_ERROR, WRONGLY_ASKED),
+        Error::Call { .. } | Error::DoesNotFit { .. } | Error::NotInTransaction => {
+            (StatusCode::INTERNAL_SERVER_ERROR, WRONGLY_ASKED)
+        }
         Error::Locked { .. } | Error::Overloaded { .. } | Error::PoolExhausted { .. } => {
             (StatusCode::SERVICE_UNAVAILABLE, "Request cannot be satisfied as too many ask at once")
         }

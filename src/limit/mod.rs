@@ -170,9 +170,9 @@ impl Limit {
     ///
     /// A purchase credits it (`credit(WALLET.key(tenant).cost(500).once(payment))`), and a call that it cannot pay is
     /// refused with no instant to come back at. It has no capacity: what does not fit is
-    /// [`Error::BalanceTooLarge`](crate::Error::BalanceTooLarge), and never cut. A settlement gives back to a missing
+    /// [`Error::DoesNotFit`](crate::Error::DoesNotFit), and never cut. A settlement gives back to a missing
     /// row, too. It is durable, and its row is read by no definition of another kind
-    /// ([`Error::MixedMoney`](crate::Error::MixedMoney)).
+    /// ([`FitError::MixedMoney`](crate::FitError::MixedMoney)).
     ///
     /// # Panics
     ///

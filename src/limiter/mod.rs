@@ -174,8 +174,9 @@ impl<O: Overriding> Limiter<O> {
     /// call by the latest of them: keep the nodes' clocks in step (NTP). For a call of one row the clock may be read up
     /// to five milliseconds before the row is locked.
     ///
-    /// A process with a wrong number gets [`Error::WrongParts`] at its first call, and one with none at its first
-    /// insert: until then [`check`](Self::check) and [`balance`](Self::balance) find no rows, and say full.
+    /// A process with a wrong number gets [`SetupFault::WrongParts`](crate::SetupFault::WrongParts) at its first call,
+    /// and one with none at its first insert: until then [`check`](Self::check) and [`balance`](Self::balance) find no
+    /// rows, and say full.
     ///
     /// # Panics
     ///
@@ -216,11 +217,10 @@ impl<O: Overriding> Limiter<O> {
     ///
     /// # Errors
     ///
-    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::Call`], [`Error::CostExceedsCapacity`];
-    /// [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`] for two definitions of one limit.
-    /// Then [`Error::NotInTransaction`], [`Error::Locked`], [`Error::CorruptRow`], [`Error::OnceMismatch`],
-    /// [`Error::MixedMoney`], [`Error::ReceiptUsed`] for the id of a lease that is over, and the errors of the
-    /// database.
+    /// Before any SQL: [`Error::Key`], [`Error::Call`], also for no requests, and [`Error::CostExceedsCapacity`]. Then
+    /// [`Error::NotInTransaction`], [`Error::Locked`], [`Error::CorruptRow`], [`Error::OnceMismatch`],
+    /// [`Error::DoesNotFit`] where a wallet meets the row of another kind, [`Error::ReceiptUsed`] for the id of a lease
+    /// that is over, and the errors of the database.
     pub async fn consume(
         &self,
         tx: &mut impl InTransaction,
@@ -239,7 +239,7 @@ impl<O: Overriding> Limiter<O> {
     ///
     /// # Errors
     ///
-    /// A fault of one call is its own answer: bad input, [`Error::OnceMismatch`], [`Error::DebtTooDeep`]. The errors of
+    /// A fault of one call is its own answer: bad input, [`Error::OnceMismatch`], [`Error::DoesNotFit`]. The errors of
     /// the database are the error of all.
     ///
     /// # Example
@@ -276,7 +276,7 @@ impl<O: Overriding> Limiter<O> {
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where an unbounded debt does not fit.
+    /// Those of [`consume`](Self::consume); [`Error::DoesNotFit`] for an unbounded debt.
     pub async fn reserve(
         &self,
         tx: &mut impl InTransaction,
@@ -350,7 +350,7 @@ impl<O: Overriding> Limiter<O> {
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
+    /// Those of [`consume`](Self::consume); [`Error::DoesNotFit`] for a debt too deep.
     pub async fn debit(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
         self.decide(tx.connection(), Call::debit(request)).await.map(Answer::balance)
     }
@@ -374,9 +374,10 @@ impl<O: Overriding> Limiter<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::MixedCosts`] for charges of different costs ([`settle_each`](Self::settle_each)), and
-    /// [`Error::NothingAsked`] for a receipt without charges. [`Error::ReceiptUsed`] and [`Error::Lapsed`] for a stored
-    /// call that was settled or has lapsed. [`Error::BalanceTooLarge`] for a wallet; those of [`debit`](Self::debit).
+    /// [`CallError::MixedCosts`](crate::CallError::MixedCosts) for charges of different costs
+    /// ([`settle_each`](Self::settle_each)), and [`CallError::NothingAsked`](crate::CallError::NothingAsked) for a
+    /// receipt without charges. [`Error::ReceiptUsed`] and [`Error::Lapsed`] for a stored call that was settled or has
+    /// lapsed. [`Error::DoesNotFit`] for a wallet; those of [`debit`](Self::debit).
     pub async fn settle(
         &self,
         tx: &mut impl InTransaction,
@@ -392,7 +393,8 @@ impl<O: Overriding> Limiter<O> {
     ///
     /// # Errors
     ///
-    /// [`Error::CostsMissing`] for another number of costs than of requests; those of [`settle`](Self::settle).
+    /// [`CallError::CostsMissing`](crate::CallError::CostsMissing) for another number of costs than of requests; those
+    /// of [`settle`](Self::settle).
     pub async fn settle_each(
         &self,
         tx: &mut impl InTransaction,
@@ -421,7 +423,8 @@ impl<O: Overriding> Limiter<O> {
     /// # Errors
     ///
     /// [`Error::Lapsed`] for a lease that has ended, and [`Error::ReceiptUsed`] for one that was released;
-    /// [`Error::NothingAsked`] for a receipt without leases; those of [`consume`](Self::consume).
+    /// [`CallError::NothingAsked`](crate::CallError::NothingAsked) for a receipt without leases; those of
+    /// [`consume`](Self::consume).
     pub async fn renew(&self, tx: &mut impl InTransaction, receipt: &Receipt) -> Result<Receipt, Error> {
         self.decide(tx.connection(), Call::renew(receipt)).await.map(|answer| answer.renewal(receipt))
     }

@@ -27,9 +27,9 @@ pub enum Buckets {
 ///
 /// Carries over the rows that are there: each gets its part, one of `parts`. Then tell the number to each limiter and
 /// gate ([`Limiter::parts`](crate::Limiter::parts)). A process that was told another number fails with
-/// [`Error::WrongParts`](crate::Error::WrongParts) at its first call, one that was told nothing at its first insert.
-/// The functions of the schema decide nothing from then on: they ask part 0 alone. Each node gets a copy of definitions
-/// and overrides, as reference tables.
+/// [`SetupFault::WrongParts`](crate::SetupFault::WrongParts) at its first call, one that was told nothing at its first
+/// insert. The functions of the schema decide nothing from then on: they ask part 0 alone. Each node gets a copy of
+/// definitions and overrides, as reference tables.
 ///
 /// [Citus]: https://docs.citusdata.com
 ///

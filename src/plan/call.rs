@@ -7,13 +7,13 @@ use super::exception::Exception;
 use super::item::{Alteration, End, Item, OwnRow, Role, Settling, Target};
 use super::row::Row;
 use crate::algebra::{Ask, Flow, Rest, Timestamp};
-use crate::call_name::{CallError, CallName, Drawn, Keeping, Once};
+use crate::call_error::CallError;
+use crate::call_name::{CallName, Drawn, Keeping, Once};
 use crate::error::Error;
 use crate::hash::stable_hash;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind};
 use crate::parts::Parts;
-use crate::position::Position;
 use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::request::{CheckedRequest, Request};
 use crate::stored_call::CallRow;
@@ -98,9 +98,9 @@ impl Call {
     #[expect(clippy::needless_pass_by_value, reason = "a receipt is used up by move")]
     pub fn settle_each(receipt: Receipt, costs: &[Tokens]) -> Self {
         let requests = receipt.by_request().count();
-        settle(&receipt, |request, _| {
-            let missing = Error::CostsMissing { costs: costs.len(), requests };
-            if costs.len() == requests { Ok(Some(costs[request])) } else { Err(missing) }
+        settle(&receipt, |request, charges| {
+            let missing = CallError::CostsMissing { costs: costs.len(), requests };
+            if costs.len() == requests { Ok(Some(costs[request])) } else { Err(fault(&charges[0].limit, missing)) }
         })
     }
 
@@ -181,7 +181,7 @@ impl Call {
     pub(crate) fn checked(self) -> Result<CheckedCall, Error> {
         let mut call = self.checked?;
         if call.first_rows().next().is_none() {
-            return Err(Error::NothingAsked);
+            return Err(Error::Call { limit: None, source: CallError::NothingAsked });
         }
         // One that is perhaps a repeat is answered as before, also under numbers that grant it no more.
         let is_once = call.is_once();
@@ -245,7 +245,7 @@ impl CheckedCall {
     fn using(mut self, name: Option<CallName>, lapses_at: Option<Timestamp>) -> Result<Self, Error> {
         if let Some(name) = name {
             if !name.is_right() {
-                return Err(Error::CorruptReceipt { limit: name.name.into() });
+                return Err(fault(&name.name, CallError::CorruptReceipt));
             }
             self.stored = Some(Box::new(OwnRow { name, role: Role::Use { lapses_at } }));
         }
@@ -388,7 +388,7 @@ impl CheckedCall {
             let first = asked.next();
             asked.all(|item| first.is_some_and(|first| item.action.is_charged_as(first.action)))
         };
-        if alternatives(items).all(is_one_cost) { Ok(()) } else { Err(Error::MixedCosts) }
+        if alternatives(items).all(is_one_cost) { Ok(()) } else { Err(fault(self.limit(), CallError::MixedCosts)) }
     }
 
     /// The same, without alternatives behind this one.
@@ -524,7 +524,7 @@ impl Settling {
 
     fn of(charges: Vec<Charge>, end: End) -> Result<CheckedCall, Error> {
         if let Some(charge) = charges.iter().find(|charge| !charge.is_right()) {
-            return Err(Error::CorruptReceipt { limit: charge.limit.clone().into() });
+            return Err(fault(&charge.limit, CallError::CorruptReceipt));
         }
         let rows = charges.iter().map(Row::of_charge).collect();
         Ok(CheckedCall { action: Action::Settle(Self { charges, rows, end }), stored: None })
@@ -573,22 +573,18 @@ fn settle(receipt: &Receipt, cost: impl Fn(usize, &[Charge]) -> Result<Option<To
 /// A cost that came from outside.
 fn not_negative(limit: &Text, cost: Tokens) -> Result<(), Error> {
     if cost.is_negative() {
-        return Err(Error::Cost { limit: limit.clone().into(), source: TokensError::Negative });
+        return Err(fault(limit, CallError::Cost(TokensError::Negative)));
     }
     Ok(())
 }
 
 /// A credit or a debit: of no limit that counts who holds it, and with nothing to settle.
 fn alter(request: CheckedRequest, alteration: fn(Tokens) -> Alteration) -> Result<CheckedCall, Error> {
-    let source = match &request {
-        CheckedRequest { least, leaving, shadow, place, .. }
-            if least.or(*leaving).is_some() || *shadow || *place != Position::default() =>
-        {
-            CallError::NotConsumed
-        }
-        CheckedRequest { limit, .. } if limit.lease().is_some() => CallError::Counted,
-        CheckedRequest { keeping: Some(_), .. } => CallError::WithoutReceipt,
-        _ => {
+    let source = match request.consumed_with().or(request.shadow.then_some("shadow")) {
+        Some(option) => CallError::NotConsumed { option },
+        None if request.limit.lease().is_some() => CallError::Counted,
+        None if request.keeping.is_some() => CallError::WithoutReceipt,
+        None => {
             let (cost, once) = (request.cost, request.once.clone());
             let mut call = CheckedCall::of_one(request, alteration(cost));
             if let (Some(Once { id, span }), Action::Alter(item)) = (once, &call.action) {
@@ -601,7 +597,7 @@ fn alter(request: CheckedRequest, alteration: fn(Tokens) -> Alteration) -> Resul
             return Ok(call);
         }
     };
-    Err(Error::Call { limit: request.limit.name.clone().into(), source })
+    Err(fault(&request.limit.name, source))
 }
 
 fn asks(
@@ -623,24 +619,24 @@ fn asks_in_turn(
     let (mut keeping, mut once, mut part, mut last) = (None, None, None, None);
     for request in requests {
         let request = request.checked()?;
+        let option = request.consumed_with();
         let CheckedRequest { limit, key, cost, least, leaving, keeping: kept, once: id, flat, shadow, period, place } =
             request;
-        let conflict = |source| Error::Call { limit: limit.name.clone().into(), source };
+        let conflict = |source| fault(&limit.name, source);
         if let Some(fault) = place.fault(last.replace(place)) {
             return Err(conflict(fault));
         }
         if let Some(kept) = kept
             && *keeping.get_or_insert(kept) != kept
         {
-            return Err(conflict(CallError::Conflicting));
+            return Err(conflict(CallError::SpansDiffer));
         }
         if id.is_some() && once.is_some() {
             return Err(conflict(CallError::TwoIds));
         }
         let asked = ask(cost).up_to(least).leaving(leaving).marked(flat, shadow).at(place);
-        let refused_only = [least.is_some(), leaving.is_some(), place != Position::default()];
-        if asked.is_reserving() && refused_only.contains(&true) {
-            return Err(conflict(CallError::NotConsumed));
+        if let Some(option) = option.filter(|_| asked.is_reserving()) {
+            return Err(conflict(CallError::NotConsumed { option }));
         }
         if least.is_some() {
             let (of, agreed) = *part.get_or_insert((place.alternative, (cost, least)));
@@ -728,8 +724,7 @@ impl Items {
         if let ([], [shadow, ..]) = (&*self.asked, &*self.shadows)
             && shadow.action.place.alternative.is_some()
         {
-            let limit = shadow.target.limit.name.clone().into();
-            return Err(Error::Call { limit, source: CallError::OnlyShadows });
+            return Err(fault(&shadow.target.limit.name, CallError::OnlyShadows));
         }
         self.places.clear();
         self.before.append(&mut self.asked);
@@ -751,19 +746,19 @@ impl Items {
         let previous = asked.last().map(|previous| previous.action.flat);
         let Some(other) = place.map(|place| &mut asked[place]) else {
             if item.action.continues_split() && previous != Some(item.action.flat) {
-                return Err(fault(&item, CallError::Conflicting));
+                return Err(fault(&item.target.limit.name, CallError::FlatDiffers));
             }
             asked.push(item);
             return Ok(());
         };
         if item.action.is_split() || other.action.is_split() {
-            return Err(fault(&item, CallError::Split));
+            return Err(fault(&item.target.limit.name, CallError::SplitTwice));
         }
         if (&other.target.limit, other.target.terms) != (&item.target.limit, item.target.terms) {
-            return Err(Error::ConflictingDefinitions { limit: item.target.limit.name.clone().into() });
+            return Err(fault(&item.target.limit.name, CallError::ConflictingDefinitions));
         }
         if other.action.flat != item.action.flat {
-            return Err(fault(&item, CallError::Conflicting));
+            return Err(fault(&item.target.limit.name, CallError::FlatDiffers));
         }
         // A sum that does not fit is beyond every capacity.
         other.action = other
@@ -774,8 +769,8 @@ impl Items {
     }
 }
 
-fn fault(item: &Item<Ask>, source: CallError) -> Error {
-    Error::Call { limit: item.target.limit.name.clone().into(), source }
+fn fault(limit: &Text, source: CallError) -> Error {
+    Error::Call { limit: Some(limit.clone().into()), source }
 }
 
 /// So many items are searched faster than they are looked up.

@@ -12,7 +12,7 @@ use crate::algebra::{
 use crate::balance::Balance;
 use crate::call_name::Keeping;
 use crate::decision::{Denied, DeniedBy, Source};
-use crate::error::Error;
+use crate::error::{Error, FitError};
 use crate::reason::Reason;
 use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
 use crate::standing::{Each, Standing};
@@ -474,7 +474,7 @@ impl Ledger {
         let portions = match item.action {
             Alteration::Credit(amount) => {
                 if item.target.terms.flow == Flow::Wallet && pool.balance().checked_add(amount).is_none() {
-                    return Err(Error::BalanceTooLarge { limit: limit.clone().into() });
+                    return Err(unfit(limit, FitError::BalanceTooLarge));
                 }
                 pool.credit(amount)
             }
@@ -544,7 +544,6 @@ impl Ledger {
         lapses: bool,
     ) -> Result<Charge, Error> {
         let row = self.states[place].as_ref();
-        let limit = || charge.limit.clone().into();
         let mut charge = charge.clone();
         let settled = match (charge.kind, end) {
             (ChargeKind::Free, _) | (ChargeKind::Lease, End::Reported) => return Ok(charge),
@@ -562,12 +561,16 @@ impl Ledger {
                 None => return Err(gone(&charge.limit, charge.until, self.now)),
             },
             (_, End::Cancelled) if row.map_or(self.now, |row| row.ts.max(self.now)) > charge.ready_at => {
-                return if lapses { Err(Error::TooLateToCancel { limit: limit() }) } else { Ok(charge) };
+                return if lapses {
+                    Err(Error::TooLateToCancel { limit: charge.limit.clone().into() })
+                } else {
+                    Ok(charge)
+                };
             }
             _ => charge.settle(row, self.now, cost).map_err(|fault| match fault {
-                Unsettled::MixedMoney => Error::MixedMoney { limit: limit() },
+                Unsettled::MixedMoney => unfit(&charge.limit, FitError::MixedMoney),
                 Unsettled::TooDeep => too_deep(&charge.limit),
-                Unsettled::TooLarge => Error::BalanceTooLarge { limit: limit() },
+                Unsettled::TooLarge => unfit(&charge.limit, FitError::BalanceTooLarge),
             })?,
         };
         charge.cost = settled.kept;
@@ -581,7 +584,7 @@ impl Ledger {
     fn expect_one_money(&self, target: &Target, place: usize) -> Result<(), Error> {
         let mut rows = self.states[place..place + target.rows].iter().flatten();
         if rows.any(|row| !row.is_over(self.now) && target.terms.mixes_money(row)) {
-            return Err(Error::MixedMoney { limit: target.limit.name.clone().into() });
+            return Err(unfit(&target.limit.name, FitError::MixedMoney));
         }
         Ok(())
     }
@@ -680,5 +683,9 @@ fn gone(limit: &Text, until: Option<Timestamp>, now: Timestamp) -> Error {
 }
 
 fn too_deep(limit: &Text) -> Error {
-    Error::DebtTooDeep { limit: limit.clone().into() }
+    unfit(limit, FitError::DebtTooDeep)
+}
+
+fn unfit(limit: &Text, source: FitError) -> Error {
+    Error::DoesNotFit { limit: limit.clone().into(), source }
 }

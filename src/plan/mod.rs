@@ -51,9 +51,9 @@ pub use ledger::{CallChange, Change};
 pub use row::Row;
 
 use crate::algebra::{Ask, Pool, State, Terms, Timestamp, Verdict};
-use crate::call_name::CallName;
+pub use crate::call_name::CallName;
 use crate::error::Error;
-use crate::stored_call::CallRow;
+pub use crate::stored_call::{CallRow, Given};
 use crate::tokens::Tokens;
 use item::Target;
 use ledger::Ledger;
@@ -99,9 +99,8 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// [`Error::NothingAsked`] for a call without requests; [`Error::Key`] and [`Error::Cost`] for requests that are
-    /// wrong; [`Error::CostExceedsCapacity`] for one that can never be granted; [`Error::ConflictingDefinitions`]
-    /// where one call asks one limit and key under two definitions.
+    /// [`Error::Key`] and [`Error::Call`] for a call that is wrong, and [`Error::CostExceedsCapacity`] for one that can
+    /// never be granted.
     pub fn new(calls: impl IntoIterator<Item = Call>) -> Result<Self, Error> {
         calls.into_iter().map(Call::checked).collect::<Result<Vec<_>, _>>().map(Self::of)
     }

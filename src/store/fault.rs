@@ -9,25 +9,25 @@ use sqlx::postgres::PgDatabaseError;
 use super::pooler::Said;
 use super::wire::Corrupt;
 use crate::call_name::CallName;
-use crate::error::{Error, Step};
+use crate::error::{Error, SetupFault, Step};
 use crate::limit::Storage;
 use crate::plan::Row;
 use crate::text::Text;
 
 /// An error of the driver, with what was being done. An error with a remedy of its own gets its own variant.
 pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
-    let limit = limit.to_owned().into();
     if let Some(Corrupt { fault, .. }) = corrupt(&source) {
-        return Error::CorruptRow { limit, fault };
+        return Error::CorruptRow { limit: limit.to_owned().into(), fault };
     }
-    match &source {
-        _ if is_missing(&source) => Error::Schema { source: source.into() },
-        sqlx::Error::Database(error) if is_read_only(&**error) => Error::ReadOnly { source: source.into() },
-        sqlx::Error::Database(error) if is_misprepared(&**error) => Error::NamedStatements { source: source.into() },
-        sqlx::Error::Database(error) if is_wrong_part(&**error) => Error::WrongParts { source: source.into() },
-        _ if is_row_security(&source) => Error::RowSecurity { source: source.into() },
-        _ => Error::Database { step, limit, source: source.into() },
-    }
+    let fault = match &source {
+        _ if is_missing(&source) => SetupFault::Schema,
+        sqlx::Error::Database(error) if is_read_only(&**error) => return Error::ReadOnly { source: source.into() },
+        sqlx::Error::Database(error) if is_misprepared(&**error) => SetupFault::NamedStatements,
+        sqlx::Error::Database(error) if is_wrong_part(&**error) => SetupFault::WrongParts,
+        _ if is_row_security(&source) => SetupFault::RowSecurity,
+        _ => return Error::Database { step, limit: Some(limit.to_owned().into()), source: source.into() },
+    };
+    Error::Setup { fault, source: source.into() }
 }
 
 /// The same, as a function for `map_err`.
@@ -48,11 +48,11 @@ fn corrupt(error: &sqlx::Error) -> Option<&Corrupt> {
 /// An error of the driver during a sweep of a table.
 pub(crate) fn unswept(table: &'static str, source: sqlx::Error) -> Error {
     if is_missing(&source) {
-        Error::Schema { source: source.into() }
+        Error::Setup { fault: SetupFault::Schema, source: source.into() }
     } else if is_row_security(&source) {
-        Error::RowSecurity { source: source.into() }
+        Error::Setup { fault: SetupFault::RowSecurity, source: source.into() }
     } else {
-        Error::Sweep { table, source: source.into() }
+        Error::Database { step: Step::Sweep(table), limit: None, source: source.into() }
     }
 }
 
@@ -102,7 +102,6 @@ impl Error {
         match self {
             Self::Locked { .. } | Self::Overloaded { .. } | Self::PoolExhausted { .. } => true,
             Self::Database { step, source, .. } => is_passing(source) || is_broken_off(*step, source),
-            Self::Sweep { source, .. } => is_passing(source),
             _ => false,
         }
     }
@@ -110,7 +109,7 @@ impl Error {
     /// The same, as the error of a caller who asked this limit.
     pub(crate) fn concerning(self, asked: &Text) -> Self {
         match self {
-            Self::Database { step, source, .. } => Self::Database { step, limit: asked.clone().into(), source },
+            Self::Database { step, source, .. } => Self::Database { step, limit: Some(asked.clone().into()), source },
             Self::OutcomeUnknown { source, .. } => Self::OutcomeUnknown { limit: asked.clone().into(), source },
             Self::Locked { .. } => Self::Locked { limit: asked.clone().into() },
             Self::PoolExhausted { .. } => Self::PoolExhausted { limit: asked.clone().into() },
@@ -123,7 +122,9 @@ impl Error {
     pub(crate) fn of_commit(self) -> Self {
         let is_internal = |source| code(source).as_deref() == Some("XX000");
         match self {
-            Self::Database { limit, source, .. } if !is_about_the_statement(&source) || is_internal(&source) => {
+            Self::Database { limit: Some(limit), source, .. }
+                if !is_about_the_statement(&source) || is_internal(&source) =>
+            {
                 Self::OutcomeUnknown { limit, source: Some(source) }
             }
             other => other,
@@ -133,7 +134,9 @@ impl Error {
     /// The same, as the error of calls whose turn on the connection was to come: nothing of them was begun.
     pub(crate) fn of_calls_behind(self) -> Self {
         match self {
-            Self::OutcomeUnknown { limit, source: Some(source) } => Self::Database { step: Step::Begin, limit, source },
+            Self::OutcomeUnknown { limit, source: Some(source) } => {
+                Self::Database { step: Step::Begin, limit: Some(limit), source }
+            }
             other => other,
         }
     }
@@ -143,9 +146,9 @@ impl Error {
     pub(crate) fn leaves_connection(&self) -> bool {
         match self {
             Self::Database { source, .. }
-            | Self::RowSecurity { source }
-            | Self::Schema { source }
-            | Self::Sweep { source, .. } => is_about_the_statement(source),
+            | Self::Setup { fault: SetupFault::RowSecurity | SetupFault::Schema, source } => {
+                is_about_the_statement(source)
+            }
             Self::OutcomeUnknown { .. } | Self::ReadOnly { .. } => false,
             _ => true,
         }
@@ -177,29 +180,20 @@ impl Error {
     /// The same, of a wait for a row that came to nothing.
     pub(crate) fn of_locked_row(self) -> Self {
         match self {
-            Self::Database { limit, .. } => Self::Locked { limit },
+            Self::Database { limit: Some(limit), .. } => Self::Locked { limit },
             other => other,
         }
     }
 
     /// Whether PostgreSQL or the connection failed: the transaction, if there was one, is aborted.
     pub(crate) fn is_of_the_database(&self) -> bool {
-        matches!(
-            self,
-            Self::Database { .. }
-                | Self::NamedStatements { .. }
-                | Self::ReadOnly { .. }
-                | Self::RowSecurity { .. }
-                | Self::Schema { .. }
-                | Self::WrongParts { .. }
-        )
+        matches!(self, Self::Database { .. } | Self::ReadOnly { .. } | Self::Setup { .. })
     }
 
     /// Whether another transaction won a race that only the whole transaction can run again: also the one to be the
     /// first to use an id (23505).
     pub(crate) fn is_lost_race(&self) -> bool {
-        matches!(self, Self::Database { source, .. } | Self::Sweep { source, .. }
-            if matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505")))
+        matches!(self, Self::Database { source, .. } if matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505")))
     }
 
     /// Whether a failed compare-and-swap is worth a try in a transaction: it lost a race, it would have waited for

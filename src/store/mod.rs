@@ -29,7 +29,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Connection as _, Execute, Executor, PgConnection, Postgres, Row as _, Transaction};
 
 use crate::algebra::Timestamp;
-use crate::error::{Error, Step};
+use crate::error::{Error, SetupFault, Step};
 use crate::parts::Parts;
 use crate::plan::Row;
 pub(crate) use fault::{database, is_row_security, table_of, timed_out, unreaped, unswept, unwritten};
@@ -132,7 +132,7 @@ impl<'c> Store<'c> {
             return Ok(());
         }
         let source = sqlx::Error::Configuration(format!("they have {parts} parts").into());
-        Err(Error::WrongParts { source: source.into() })
+        Err(Error::Setup { fault: SetupFault::WrongParts, source: source.into() })
     }
 
     /// The same for whoever remembers nothing of an earlier answer, and so would pay for each look. A process that was

@@ -177,7 +177,8 @@ impl Sweeper {
     ///
     /// # Errors
     ///
-    /// [`Error::Sweep`]; what was deleted until then stays deleted. [`Error::Schema`] where the tables are missing.
+    /// [`Error::Database`]: it keeps deleted whatever it has deleted until then. [`Error::Setup`] where the tables are
+    /// missing.
     pub async fn sweep(&self, pool: &PgPool) -> Result<Swept, Error> {
         let mut pass = self.pass(pool);
         while pass.step().await? {}

@@ -7,7 +7,8 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use sqlx::{Executor, PgTransaction};
 use tollgate::{
-    BegunByHand, DAY, Error, Limit, LimitKind, LimitSpec, Limiter, MINUTE, Receipt, Request, SECOND, Storage, Tokens,
+    BegunByHand, CallError, DAY, Error, FitError, Limit, LimitKind, LimitSpec, Limiter, MINUTE, Receipt, Request,
+    SECOND, Storage, Tokens,
 };
 
 use crate::teller::{Teller, both, left, run, tokens, wait};
@@ -239,11 +240,14 @@ async fn bad_input_is_found_before_any_sql() {
             let is_bad_input = matches!(
                 error,
                 Error::Key { .. }
-                    | Error::Cost { .. }
                     | Error::CostExceedsCapacity { .. }
-                    | Error::ConflictingDefinitions { .. }
-                    | Error::NothingAsked
-                    | Error::MixedCosts
+                    | Error::Call {
+                        source: CallError::Cost(_)
+                            | CallError::ConflictingDefinitions
+                            | CallError::NothingAsked
+                            | CallError::MixedCosts,
+                        ..
+                    }
             );
             assert!(is_bad_input && !error.is_retryable(), "{nth}: {error:?}");
         }
@@ -284,7 +288,10 @@ async fn extreme_limits_are_decided_like_any_other() {
         let _ = teller.debit(0.0, ask()).await;
         // Twice the largest amount does not fit into a row.
         let twice = LIMITER.at(second(0.0)).debit(&mut teller.tx, ask()).await;
-        assert!(matches!(twice, Err(Error::DebtTooDeep { .. })) == (all == Tokens::MAX), "{twice:?}");
+        assert!(
+            matches!(twice, Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. })) == (all == Tokens::MAX),
+            "{twice:?}"
+        );
         assert_eq!(teller.reset(0.0, ask()).await, all);
     }
     let deep = Limit::token_bucket("deep", 1, Limit::MAX_PERIOD).unbounded_reservations();
@@ -292,7 +299,7 @@ async fn extreme_limits_are_decided_like_any_other() {
         match LIMITER.at(second(0.0)).reserve(&mut teller.tx, deep.global().cost(9_000_000_000_000_u64)).await {
             Ok(booked) => assert!(wait(booked) > 365 * DAY),
             Err(error) => {
-                assert!(matches!(error, Error::DebtTooDeep { .. }), "{error:?}");
+                assert!(matches!(error, Error::DoesNotFit { source: FitError::DebtTooDeep, .. }), "{error:?}");
                 break;
             }
         }
@@ -301,7 +308,7 @@ async fn extreme_limits_are_decided_like_any_other() {
     assert!(debt < tokens(-1_000), "{debt}");
     let _ = teller.debit(0.0, deep.key("debit").cost(Tokens::MAX)).await;
     let error = LIMITER.debit(&mut teller.tx, deep.key("debit").cost(Tokens::MAX)).await.unwrap_err();
-    assert!(matches!(error, Error::DebtTooDeep { .. }), "{error:?}");
+    assert!(matches!(error, Error::DoesNotFit { source: FitError::DebtTooDeep, .. }), "{error:?}");
 }
 
 #[tokio::test]
@@ -395,8 +402,8 @@ async fn a_row_with_an_impossible_value_gives_an_answer_or_an_error_with_a_name(
                     let is_named = match outcome {
                         Ok(()) => true,
                         // Only what is at the very bottom cannot be lowered, and at the very top not raised.
-                        Err(Error::DebtTooDeep { .. }) => micros <= i64::MIN + 1,
-                        Err(Error::BalanceTooLarge { .. }) => micros == i64::MAX,
+                        Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. }) => micros <= i64::MIN + 1,
+                        Err(Error::DoesNotFit { source: FitError::BalanceTooLarge, .. }) => micros == i64::MAX,
                         Err(_) => false,
                     };
                     assert!(is_named, "{} verb {verb} of {micros} in {year}: {outcome:?}", limit.name());

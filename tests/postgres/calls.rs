@@ -9,7 +9,8 @@ use sqlx::{PgConnection, PgPool};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 use tollgate::{
-    DAY, Decision, Error, Grant, HOUR, Limit, MINUTE, OnFailure, Receipt, Request, SECOND, Source, Sweeper, Tokens,
+    DAY, Decision, Error, FitError, Grant, HOUR, Limit, MINUTE, OnFailure, Receipt, Request, SECOND, Source, Sweeper,
+    Tokens,
 };
 
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
@@ -315,9 +316,9 @@ async fn a_wallet_is_credited_once_for_each_payment_and_pays_only_what_it_has() 
     // Money is not capacity.
     let bucket = Limit::token_bucket("credits", 10, MINUTE);
     let error = gate.consume(bucket.key(1)).await.unwrap_err();
-    assert!(matches!(error, Error::MixedMoney { .. }), "{error:?}");
+    assert!(matches!(error, Error::DoesNotFit { source: FitError::MixedMoney, .. }), "{error:?}");
     let error = gate.credit(wallet.key(1).cost(Tokens::MAX)).await.unwrap_err();
-    assert!(matches!(error, Error::BalanceTooLarge { .. }), "{error:?}");
+    assert!(matches!(error, Error::DoesNotFit { source: FitError::BalanceTooLarge, .. }), "{error:?}");
 }
 
 /// In a transaction that goes on without it, a call that was dropped between its statements leaves no bucket where

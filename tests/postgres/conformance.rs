@@ -5,7 +5,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use tollgate::{DAY, Decision, Error, HOUR, KeyError, Limit, MINUTE, SECOND, Tokens, TokensError};
+use tollgate::{CallError, DAY, Decision, Error, HOUR, KeyError, Limit, MINUTE, SECOND, Tokens, TokensError};
 
 use crate::teller::{Teller, both, left, retry, tokens, wait};
 use crate::world::{World, limiter, second};
@@ -543,7 +543,10 @@ async fn a_cost_that_is_no_number_changes_nothing() {
             (-1.0, TokensError::Negative),
         ] {
             let error = limiter().consume(&mut teller.tx, limit.key(1).cost(cost)).await.unwrap_err();
-            assert!(matches!(&error, Error::Cost { source, .. } if *source == fault), "{error:?}");
+            assert!(
+                matches!(&error, Error::Call { source: CallError::Cost(source), .. } if *source == fault),
+                "{error:?}"
+            );
         }
         assert_eq!(teller.rows().await, before);
     }

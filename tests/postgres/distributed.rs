@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sqlx::{Connection, PgConnection};
-use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, SECOND, Storage, Tokens, migrate};
+use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, SECOND, SetupFault, Storage, Tokens, migrate};
 
 use crate::cancellation::{Cut, Cuts};
 use crate::gate::stage::{EVER, patient, pool, soon};
@@ -402,7 +402,7 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
                     drop(tx.commit().await);
                     match granted {
                         Ok(is_granted) => assert!(said == tables && !is_granted, "{said} said to {tables}: {verb}"),
-                        Err(Error::WrongParts { .. }) => assert_ne!(said, tables, "{verb}"),
+                        Err(Error::Setup { fault: SetupFault::WrongParts, .. }) => assert_ne!(said, tables, "{verb}"),
                         Err(error) => panic!("{said} said to {tables}: {verb}: {error:?}"),
                     }
                     assert_eq!(world.rows().await, rows, "{said} said to {tables}: {verb}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use sqlx::Connection;
-use tollgate::{Decision, Error, HOUR, Limit, MINUTE, Request, SECOND, Source, Tokens, first_of, split};
+use tollgate::{CallError, Decision, Error, HOUR, Limit, MINUTE, Request, SECOND, Source, Tokens, first_of, split};
 
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon};
 use crate::proxy::Proxy;
@@ -133,7 +133,10 @@ async fn what_is_wrong_with_one_call_is_its_own_error() {
     assert_eq!(gate.reserve_each([[limit.key(1).cost(1)], [limit.key(1).cost(2)]]).await.map_granted(), [true, false]);
     for answers in [of_limiter, of_gate] {
         let [first, key, nothing, large, again, other, last] = answers.try_into().unwrap();
-        assert!(matches!((key, nothing), (Err(Error::Key { .. }), Err(Error::NothingAsked))));
+        assert!(matches!(
+            (key, nothing),
+            (Err(Error::Key { .. }), Err(Error::Call { source: CallError::NothingAsked, .. }))
+        ));
         assert!(matches!((large, other), (Err(Error::CostExceedsCapacity { .. }), Err(Error::OnceMismatch { .. }))));
         let [first, again, last] =
             [first, again, last].map(|answer: Result<Decision, _>| answer.unwrap().granted().unwrap());

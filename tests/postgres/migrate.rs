@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tollgate::migrate::{self, MigrateError};
-use tollgate::{Error, Limit, Limiter, MINUTE, SECOND};
+use tollgate::{Error, Limit, Limiter, MINUTE, SECOND, SetupFault};
 
 use crate::world::{ON_CALL, OWNER, World, pid, second};
 
@@ -271,7 +271,7 @@ async fn without_its_schema_the_limiter_names_the_command() {
     let world = World::unmigrated().await;
     let mut tx = world.pool.begin().await.unwrap();
     let missing = Limiter::new().consume(&mut tx, Limit::token_bucket("early", 1, SECOND).global()).await.unwrap_err();
-    assert!(matches!(missing, Error::Schema { .. }), "{missing:?}");
+    assert!(matches!(missing, Error::Setup { fault: SetupFault::Schema, .. }), "{missing:?}");
     assert!(missing.to_string().contains("run `tollgate migrate up`"), "{missing}");
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::{Connection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::{Error, HOUR, Limit, Limiter, Receipt, SECOND, Source, Sweeper, Tokens};
+use tollgate::{Error, FitError, HOUR, Limit, Limiter, Receipt, SECOND, Source, Step, Sweeper, Tokens};
 
 use crate::calls::{consume_in, left, stored};
 use crate::cancellation::{Cut, Cuts};
@@ -159,7 +159,7 @@ async fn a_server_that_falls_silent_holds_up_lapses_for_a_moment() {
     proxy.strand();
     proxy.release();
     let error = soon(reaping).await.unwrap().unwrap_err();
-    assert!(matches!(error, Error::Sweep { .. }), "{error:?}");
+    assert!(matches!(error, Error::Database { step: Step::Sweep(_), .. }), "{error:?}");
     assert_eq!(soon(Sweeper::new().reap(&wire)).await.unwrap(), 1);
 }
 
@@ -487,7 +487,10 @@ async fn a_settlement_that_overfills_a_wallet_changes_nothing() {
             .await;
         let before = rows().await;
         let error = settle().await.unwrap_err();
-        assert!(matches!(&error, Error::BalanceTooLarge { limit } if limit == "full"), "{error:?}");
+        assert!(
+            matches!(&error, Error::DoesNotFit { limit, source: FitError::BalanceTooLarge } if limit == "full"),
+            "{error:?}"
+        );
         assert_eq!((rows().await, before.len()), (before.clone(), 3));
         world.sql("update tollgate.durable set value = 0, full_at = ts where name = 'full'").await;
         settle().await.unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 use chrono::DateTime;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, Request, SECOND, Sweeper, migrate};
+use tollgate::{BegunByHand, Error, Limit, Limiter, MINUTE, Request, SECOND, SetupFault, Sweeper, migrate};
 
 use crate::pgbouncer::{PgBouncer, follows_named_statements};
 use crate::world::{NAMED, POOLER, World, pid};
@@ -211,7 +211,10 @@ async fn consume(conn: &mut PgConnection, request: Request) -> Result<(), Error>
 #[track_caller]
 fn told(answer: Result<(), Error>, reason: &str) {
     let error = answer.unwrap_err();
-    assert!(matches!(error, Error::NamedStatements { .. }) && !error.is_retryable(), "{error:?}");
+    assert!(
+        matches!(error, Error::Setup { fault: SetupFault::NamedStatements, .. }) && !error.is_retryable(),
+        "{error:?}"
+    );
     assert!(error.to_string().contains("(say `unnamed_statements()`"), "{error}");
     assert!(std::error::Error::source(&error).unwrap().to_string().contains(reason), "{error:?}");
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use sqlx::types::Json;
 use sqlx::{Connection, Executor};
 use tokio::sync::Barrier;
-use tollgate::{Error, Limit, Limiter, MINUTE, Receipt, SECOND, Tokens};
+use tollgate::{CallError, Error, Limit, Limiter, MINUTE, Receipt, SECOND, Tokens};
 
 use crate::teller::{Teller, both, tokens, wait};
 use crate::world::{World, limiter, second};
@@ -91,17 +91,20 @@ async fn an_actual_cost_that_is_none_is_an_error_before_any_sql() {
         let before = teller.rows().await;
         for actual in [f64::NAN, f64::INFINITY, -1.0, 1e300] {
             let error = LIMITER.settle(&mut teller.tx, grant.clone(), actual).await.unwrap_err();
-            assert!(matches!(error, Error::Cost { .. }), "{error:?}");
+            assert!(matches!(error, Error::Call { source: CallError::Cost(_), .. }), "{error:?}");
         }
         let error = LIMITER.settle(&mut teller.tx, grant.clone(), tokens(-1)).await.unwrap_err();
-        assert!(matches!(error, Error::Cost { .. }), "{error:?}");
+        assert!(matches!(error, Error::Call { source: CallError::Cost(_), .. }), "{error:?}");
         assert_eq!(teller.rows().await, before);
 
         let checked = teller.check(0.0, limit.global()).await.granted().unwrap();
         let error = LIMITER.settle(&mut teller.tx, checked.clone(), 0).await.unwrap_err();
-        assert!(matches!(error, Error::NothingAsked), "a check charges nothing: {error:?}");
+        assert!(
+            matches!(error, Error::Call { source: CallError::NothingAsked, .. }),
+            "a check charges nothing: {error:?}"
+        );
         let error = LIMITER.cancel(&mut teller.tx, checked).await.unwrap_err();
-        assert!(matches!(error, Error::NothingAsked), "{error:?}");
+        assert!(matches!(error, Error::Call { source: CallError::NothingAsked, .. }), "{error:?}");
     }
 }
 
@@ -171,10 +174,13 @@ async fn requests_of_different_costs_are_settled_at_a_cost_each() {
     let mixed = Receipt::from(limiter.consume(&mut teller.tx, ask(4)).await.unwrap().granted().unwrap());
     let before = teller.rows().await;
     let error = limiter.settle(&mut teller.tx, mixed.clone(), 1).await.unwrap_err();
-    assert!(matches!(error, Error::MixedCosts), "{error:?}");
+    assert!(matches!(error, Error::Call { source: CallError::MixedCosts, .. }), "{error:?}");
     assert_eq!(teller.rows().await, before);
     let error = limiter.settle_each(&mut teller.tx, mixed.clone(), &[tokens(1)]).await.unwrap_err();
-    assert!(matches!(error, Error::CostsMissing { costs: 1, requests: 2 }), "{error:?}");
+    assert!(
+        matches!(error, Error::Call { source: CallError::CostsMissing { costs: 1, requests: 2 }, .. }),
+        "{error:?}"
+    );
     limiter.settle_each(&mut teller.tx, mixed, &[tokens(1), tokens(2)]).await.unwrap();
     assert_eq!(teller.row(&user, "1").await.unwrap().0, tokens(9), "in the order asked");
     assert_eq!(teller.row(&tenant, "2").await.unwrap().0, tokens(18));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sqlx::{AssertSqlSafe, Connection, Executor};
-use tollgate::{Error, Limit, Limiter, MINUTE, Tokens, migrate};
+use tollgate::{CallError, Error, Limit, Limiter, MINUTE, Tokens, migrate};
 
 use crate::gate::stage::{patient, pool};
 use crate::teller::{Teller, left, tokens};
@@ -173,9 +173,9 @@ async fn a_limit_under_both_storages_grants_the_sum_and_a_debt_in_one_binds_nobo
     }
     let both = || [durable.key("ada"), ephemeral.key("ada")];
     let refused = limiter.consume(&mut tx, both()).await;
-    assert!(matches!(refused, Err(Error::ConflictingDefinitions { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Call { source: CallError::ConflictingDefinitions, .. })), "{refused:?}");
     let refused = world.gate().consume(both()).await;
-    assert!(matches!(refused, Err(Error::ConflictingDefinitions { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Call { source: CallError::ConflictingDefinitions, .. })), "{refused:?}");
     tx.commit().await.unwrap();
     assert_eq!(world.left(&durable, "ada").await.unwrap(), tokens(-5));
     assert_eq!(world.left(&ephemeral, "ada").await.unwrap(), tokens(0));

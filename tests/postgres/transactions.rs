@@ -4,7 +4,10 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use sqlx::{Connection, Executor, PgConnection, PgTransaction, Row};
-use tollgate::{BegunByHand, Decision, Error, InTransaction, Limit, Limiter, MINUTE, Receipt, SECOND, Step, Tokens};
+use tollgate::{
+    BegunByHand, Decision, Error, FitError, InTransaction, Limit, Limiter, MINUTE, Receipt, SECOND, SetupFault, Step,
+    Tokens,
+};
 
 use crate::teller::{Teller, both, left, rows, run, tokens};
 use crate::world::{SERVICE, World, limiter, parts, pid, second};
@@ -196,7 +199,7 @@ async fn the_lock_timeout_of_before_comes_back_after_every_answer() {
             let deep = limiter.debit(&mut BegunByHand(&mut conn), ask().cost(most)).await;
             assert!(deep.is_ok(), "{deep:?}");
             let deeper = limiter.debit(&mut BegunByHand(&mut conn), ask().cost(Tokens::MAX)).await;
-            assert!(matches!(deeper, Err(Error::DebtTooDeep { .. })), "{deeper:?}");
+            assert!(matches!(deeper, Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. })), "{deeper:?}");
             assert_eq!(setting(&mut conn, "lock_timeout").await, before, "after an error");
             run(&mut conn, "commit").await;
             assert_eq!(setting(&mut conn, "lock_timeout").await, "0", "after the transaction");
@@ -517,7 +520,7 @@ async fn after_an_sql_error_of_the_callers_own_the_failure_names_limit_and_step(
             let error = limiter.consume(&mut tx, limit.key(1)).await.unwrap_err();
             assert!(!error.is_retryable());
             assert_eq!(error.to_string(), format!("could not {step} limit \"ten\""));
-            let Error::Database { step: at, limit: name, source } = error else { panic!("{error:?}") };
+            let Error::Database { step: at, limit: Some(name), source } = error else { panic!("{error:?}") };
             assert_eq!((at, &*name), (step, "ten"));
             assert_eq!(source.as_database_error().unwrap().code().unwrap(), "25P02");
         }
@@ -576,7 +579,10 @@ async fn a_missing_schema_names_its_remedy() {
                 }
             }
             for error in errors.into_iter().map(Result::unwrap_err) {
-                assert!(matches!(error, Error::Schema { .. }) && !error.is_retryable(), "{error:?}");
+                assert!(
+                    matches!(error, Error::Setup { fault: SetupFault::Schema, .. }) && !error.is_retryable(),
+                    "{error:?}"
+                );
                 assert!(error.to_string().contains("`tollgate migrate up`"), "{error}");
             }
         }

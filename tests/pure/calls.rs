@@ -6,9 +6,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::json;
 use tollgate::algebra::{List, Terms, Timestamp};
-use tollgate::plan::{Answer, Call, Plan};
+use tollgate::plan::{Answer, Call, CallName, Plan};
 use tollgate::{
-    CallError, CallName, DAY, Error, HOUR, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND,
+    CallError, DAY, Error, FitError, HOUR, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, Receipt, Request, SECOND,
     Source, Tokens, first_of, split,
 };
 
@@ -656,7 +656,7 @@ fn one_cost_is_for_requests_that_are_counted_and_each_can_have_its_own() {
     assert_eq!([&ORG, &USER].map(|limit| left(&world, limit, sec(0))), [tokens(99), tokens(8)]);
     let receipt = world.taken(Call::consume(requests()), sec(0));
     let error = world.settled(Call::settle_each(receipt.clone(), &[tokens(0)]), sec(0)).unwrap_err();
-    assert!(matches!(error, Error::CostsMissing { costs: 1, requests: 2 }), "{error}");
+    assert!(matches!(error, Error::Call { source: CallError::CostsMissing { costs: 1, requests: 2 }, .. }), "{error}");
     world.settled(Call::settle_each(receipt, &[tokens(0), tokens(9)]), sec(0)).unwrap();
     assert_eq!([&ORG, &USER].map(|limit| left(&world, limit, sec(0))), [tokens(99), tokens(-1)]);
 }
@@ -775,7 +775,7 @@ fn a_wallet_is_credited_once_for_each_payment_and_never_cut() {
     world.balance(Call::credit(WALLET.global().cost(Tokens::MAX)), sec(71));
     for (call, now) in [(Call::credit(WALLET.global()), 71), (Call::settle(receipt, tokens(0)), 72)] {
         let before = world.state(&WALLET.global());
-        assert!(matches!(world.call(call, sec(now)), Err(Error::BalanceTooLarge { .. })));
+        assert!(matches!(world.call(call, sec(now)), Err(Error::DoesNotFit { source: FitError::BalanceTooLarge, .. })));
         assert_eq!(world.state(&WALLET.global()), before);
     }
 }
@@ -806,15 +806,24 @@ fn money_is_read_by_no_other_kind_and_the_reverse() {
         let mut world = World::default();
         let receipt = take(&mut world, first.global(), sec(0));
         for call in [Call::consume, Call::reserve] {
-            assert!(matches!(world.call(call(vec![second.global()]), sec(0)), Err(Error::MixedMoney { .. })));
+            assert!(matches!(
+                world.call(call(vec![second.global()]), sec(0)),
+                Err(Error::DoesNotFit { source: FitError::MixedMoney, .. })
+            ));
         }
         for call in [Call::credit, Call::debit, Call::reset, Call::look] {
-            assert!(matches!(world.call(call(second.global()), sec(0)), Err(Error::MixedMoney { .. })));
+            assert!(matches!(
+                world.call(call(second.global()), sec(0)),
+                Err(Error::DoesNotFit { source: FitError::MixedMoney, .. })
+            ));
         }
         let state = world.state(&first.global()).unwrap();
         world.delete(&first.global());
         let _ = take(&mut world, second.global(), sec(0));
-        assert!(matches!(world.settled(Call::settle(receipt, tokens(0)), sec(0)), Err(Error::MixedMoney { .. })));
+        assert!(matches!(
+            world.settled(Call::settle(receipt, tokens(0)), sec(0)),
+            Err(Error::DoesNotFit { source: FitError::MixedMoney, .. })
+        ));
         assert!(Terms::of(second, &tollgate::Key::GLOBAL).full_at(&state) >= sec(0));
     }
 }
@@ -884,8 +893,8 @@ fn what_cannot_be_stored_is_an_error_before_anything_is_taken() {
         (Call::consume([USER.global().lapses_after(Duration::ZERO)]), CallError::SpanZero),
         (Call::consume([USER.global().tracked_for(long)]), CallError::SpanTooLong),
         (Call::consume([USER.global().once_for(1, Duration::from_nanos(1))]), CallError::SpanNotWholeMicros),
-        (Call::consume([ORG.global().lapses_after(HOUR), USER.global().lapses_after(DAY)]), CallError::Conflicting),
-        (Call::consume([USER.global(), USER.global().flat()]), CallError::Conflicting),
+        (Call::consume([ORG.global().lapses_after(HOUR), USER.global().lapses_after(DAY)]), CallError::SpansDiffer),
+        (Call::consume([USER.global(), USER.global().flat()]), CallError::FlatDiffers),
         (Call::credit(USER.global().lapses_after(HOUR)), CallError::WithoutReceipt),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
@@ -969,7 +978,10 @@ fn receipts_and_charges_are_written_the_same_in_every_release() {
     // What this release must understand and does not, it does not settle.
     later["charges"][0]["version"] = json!(1);
     let newer: Receipt = serde_json::from_value(later).unwrap();
-    assert!(matches!(world.settled(Call::cancel(newer), sec(1)), Err(Error::CorruptReceipt { .. })));
+    assert!(matches!(
+        world.settled(Call::cancel(newer), sec(1)),
+        Err(Error::Call { source: CallError::CorruptReceipt, .. })
+    ));
 }
 
 /// Each row of a settlement is inserted if one is a wallet's: an empty wallet, and anything else full under whatever
@@ -1013,7 +1025,7 @@ fn a_receipt_that_no_release_has_written_is_an_error_with_a_name() {
         torn["charges"][0][field] = value.clone();
         let Ok(torn) = serde_json::from_value::<Receipt>(torn) else { continue };
         let error = world.settled(Call::settle(torn, tokens(3)), at(65)).unwrap_err();
-        assert!(matches!(error, Error::CorruptReceipt { .. }), "{field} {value}: {error:?}");
+        assert!(matches!(error, Error::Call { source: CallError::CorruptReceipt, .. }), "{field} {value}: {error:?}");
     }
 }
 

@@ -208,19 +208,19 @@ fn what_is_no_call_of_alternatives_is_an_error_before_anything_is_taken() {
     let both = || first_of([plan(), daily()]);
     let some = |call: Vec<Request>, more: Vec<Request>| Call::consume(call.into_iter().chain(more));
     for (call, expected) in [
-        (some(first_of([none(), vec![plan()]]), none()), CallError::Alternatives),
-        (some(first_of([vec![plan()], none(), vec![daily()]]), none()), CallError::Alternatives),
-        (some(first_of([vec![plan()], none()]), none()), CallError::Alternatives),
-        (some(first_of([none()]), none()), CallError::Alternatives),
-        (some(both(), vec![plan()]), CallError::Alternatives),
-        (some(vec![plan()], both()), CallError::Alternatives),
-        (some(both(), both()), CallError::Alternatives),
-        (some(first_of([both(), vec![plan()]]), none()), CallError::Alternatives),
-        (some(both().into_iter().skip(1).collect(), none()), CallError::Alternatives),
+        (some(first_of([none(), vec![plan()]]), none()), CallError::AlternativeEmpty),
+        (some(first_of([vec![plan()], none(), vec![daily()]]), none()), CallError::AlternativeEmpty),
+        (some(first_of([vec![plan()], none()]), none()), CallError::AlternativeEmpty),
+        (some(first_of([none()]), none()), CallError::AlternativeEmpty),
+        (some(both(), vec![plan()]), CallError::AlternativesApart),
+        (some(vec![plan()], both()), CallError::AlternativesApart),
+        (some(both(), both()), CallError::AlternativesApart),
+        (some(first_of([both(), vec![plan()]]), none()), CallError::AlternativesNested),
+        (some(both().into_iter().skip(1).collect(), none()), CallError::AlternativesApart),
         (some(first_of([vec![plan().shadow()], vec![daily()]]), none()), CallError::OnlyShadows),
         (some(first_of([vec![plan()], vec![daily().shadow()]]), none()), CallError::OnlyShadows),
-        (Call::reserve(both()), CallError::NotConsumed),
-        (Call::credit(both().remove(0)), CallError::NotConsumed),
+        (Call::reserve(both()), CallError::NotConsumed { option: "first_of" }),
+        (Call::credit(both().remove(0)), CallError::NotConsumed { option: "first_of" }),
         (some(first_of([[plan().once(1)], [daily().once(1)]]), none()), CallError::TwoIds),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
@@ -228,7 +228,7 @@ fn what_is_no_call_of_alternatives_is_an_error_before_anything_is_taken() {
         assert!(error.is_bad_input());
     }
     let error = World::default().call(Call::consume(first_of(Vec::<Vec<Request>>::new())), sec(0)).unwrap_err();
-    assert!(matches!(error, Error::NothingAsked), "{error}");
+    assert!(matches!(error, Error::Call { source: CallError::NothingAsked, .. }), "{error}");
     let error = World::default().call(Call::consume(first_of([plan().cost(3), daily().cost(4)])), sec(0)).unwrap_err();
     assert!(matches!(&error, Error::CostExceedsCapacity { limit, .. } if limit == "plan"), "{error}");
     // An alternative that can never be granted is left out, in the wait as well.

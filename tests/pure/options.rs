@@ -64,7 +64,7 @@ fn each_option_counts_is_a_fault_or_does_not_matter_as_the_matrix_says() {
             let (told, world) = answer(with(request.clone()));
             let fault = match option {
                 "lapses_after" | "tracked_for" => CallError::WithoutReceipt,
-                _ => CallError::NotConsumed,
+                option => CallError::NotConsumed { option },
             };
             let is_fault = matches!(&told, Err(Error::Call { source, .. }) if *source == fault);
             let (_, _, says) = cells.iter().find(|cell| (cell.0, cell.1) == (option, verb)).unwrap();

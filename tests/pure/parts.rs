@@ -324,14 +324,14 @@ fn a_part_is_granted_once_and_a_repeat_says_how_much() {
 fn what_cannot_be_a_part_or_stay_behind_is_an_error_before_anything_is_taken() {
     let (part, rest) = (|| USER.global().cost(4).up_to(2), || USER.global().leaving(2));
     for (call, expected) in [
-        (Call::consume([USER.global().cost(4).up_to(0)]), CallError::Least),
-        (Call::consume([USER.global().cost(4).up_to(5)]), CallError::Least),
+        (Call::consume([USER.global().cost(4).up_to(0)]), CallError::LeastZero),
+        (Call::consume([USER.global().cost(4).up_to(5)]), CallError::LeastTooLarge),
         (Call::consume([part(), DAILY.global().cost(5).up_to(2)]), CallError::PartsDiffer),
         (Call::consume([part(), USER.global().cost(4).up_to(3)]), CallError::PartsDiffer),
-        (Call::reserve([part()]), CallError::NotConsumed),
-        (Call::reserve([rest()]), CallError::NotConsumed),
-        (Call::credit(part()), CallError::NotConsumed),
-        (Call::debit(rest()), CallError::NotConsumed),
+        (Call::reserve([part()]), CallError::NotConsumed { option: "up_to" }),
+        (Call::reserve([rest()]), CallError::NotConsumed { option: "leaving" }),
+        (Call::credit(part()), CallError::NotConsumed { option: "up_to" }),
+        (Call::debit(rest()), CallError::NotConsumed { option: "leaving" }),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
@@ -344,7 +344,7 @@ fn what_cannot_be_a_part_or_stay_behind_is_an_error_before_anything_is_taken() {
     }
     for request in [USER.global().up_to(-1), USER.global().leaving(f64::NAN)] {
         let error = World::default().call(Call::consume([request]), sec(0)).unwrap_err();
-        assert!(matches!(error, Error::Cost { .. }), "{error}");
+        assert!(matches!(error, Error::Call { source: CallError::Cost(_), .. }), "{error}");
     }
     let request = USER.key(1).cost(4).up_to(2).leaving(1);
     let written = serde_json::to_string(&request).unwrap();

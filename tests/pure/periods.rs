@@ -197,19 +197,19 @@ fn what_is_no_period_is_an_error_and_a_renewal_is_the_same_call() {
     let (window, bucket) = (Limit::fixed_window("window", 3, DAY), Limit::token_bucket("bucket", 3, DAY));
     let period = |length: Duration| (at(EPOCH), at(EPOCH).plus(length));
     let backwards = (at(EPOCH), at(EPOCH - 1));
-    for request in [
-        named(window.global(), period(Duration::from_micros(999_999))),
-        named(window.global(), backwards),
-        named(window.global(), (Timestamp::MIN, Timestamp::MAX)),
-        named(bucket.global(), period(DAY)),
-        named(Limit::sliding_window("sliding", 3, DAY).global(), period(DAY)),
+    for (request, expected) in [
+        (named(window.global(), period(Duration::from_micros(999_999))), CallError::PeriodTooShort),
+        (named(window.global(), backwards), CallError::PeriodTooShort),
+        (named(window.global(), (Timestamp::MIN, Timestamp::MAX)), CallError::PeriodTooLong),
+        (named(bucket.global(), period(DAY)), CallError::PeriodOfKind),
+        (named(Limit::sliding_window("sliding", 3, DAY).global(), period(DAY)), CallError::PeriodOfKind),
     ] {
         let error = World::default().call(Call::consume([request]), at(EPOCH)).unwrap_err();
-        assert!(matches!(error, Error::Call { source: CallError::Period, .. }), "{error}");
+        assert!(matches!(error, Error::Call { source, .. } if source == expected), "{error}");
     }
     let two = [named(window.global(), period(DAY)), named(window.global(), period(2 * DAY))];
     let error = World::default().call(Call::consume(two), at(EPOCH)).unwrap_err();
-    assert!(matches!(error, Error::ConflictingDefinitions { .. }), "{error}");
+    assert!(matches!(error, Error::Call { source: CallError::ConflictingDefinitions, .. }), "{error}");
     let mut world = World::default();
     let sources = [period(DAY), (at(EPOCH + 5), at(EPOCH + 5).plus(DAY))].map(|period| {
         match world.call(Call::consume([named(window.global(), period).once("job")]), at(EPOCH + 9)).unwrap() {

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{Ask, State, Timestamp};
 use tollgate::plan::{Answer, Call};
-use tollgate::{Charge, Error, Receipt, Request, Tokens};
+use tollgate::{Charge, Error, FitError, Receipt, Request, Tokens};
 
 use crate::model::{Flow, Model, span, whole};
 use crate::story::{
@@ -67,7 +67,7 @@ proptest! {
                         prop_assert_eq!(BigInt::from(denied.remaining.micros()), balance);
                     }
                     // Below this no row can hold the debt.
-                    Err(Error::DebtTooDeep { .. }) => {
+                    Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. }) => {
                         prop_assert!(balance - cost.micros() - &model.capacity <= i64::MIN.into());
                     }
                     other => prop_assert!(false, "{other:?}"),
@@ -525,7 +525,7 @@ proptest! {
                 prop_assert_eq!(&world, &before);
             }
             (Err(one), Err(_)) => {
-                let never = matches!(one, Error::CostExceedsCapacity { .. } | Error::DebtTooDeep { .. });
+                let never = matches!(one, Error::CostExceedsCapacity { .. } | Error::DoesNotFit { source: FitError::DebtTooDeep, .. });
                 prop_assert!(never, "{one}");
                 prop_assert_eq!(&world, &before);
             }
@@ -559,7 +559,7 @@ proptest! {
                         let actual = micros(actual.saturating_abs());
                         world.clone().call(Call::settle(receipt(&charges), actual), at(now)).ok();
                         let cancelled = world.clone().call(Call::cancel(receipt(&charges)), at(now));
-                        prop_assert!(matches!(cancelled, Ok(_) | Err(Error::BalanceTooLarge { .. })), "{cancelled:?}");
+                        prop_assert!(matches!(cancelled, Ok(_) | Err(Error::DoesNotFit { source: FitError::BalanceTooLarge, .. })), "{cancelled:?}");
                     }
                     Ok(Answer::Denied(denied)) => {
                         prop_assert!(!model.allows(&row, at(now), cost, reserving));
@@ -567,7 +567,7 @@ proptest! {
                         prop_assert!(denied.decided_at >= denied.observed_at);
                     }
                     other => prop_assert!(
-                        matches!(other, Err(Error::CostExceedsCapacity { .. } | Error::DebtTooDeep { .. })),
+                        matches!(other, Err(Error::CostExceedsCapacity { .. } | Error::DoesNotFit { source: FitError::DebtTooDeep, .. })),
                         "{other:?}"
                     ),
                 }
@@ -577,7 +577,7 @@ proptest! {
             prop_assert!(balance.debt() >= Tokens::ZERO && balance.remaining <= balance.capacity);
             for make in [Call::credit, Call::debit, Call::reset] {
                 match world.clone().call(make(request.clone().cost(cost)), at(now)) {
-                    Ok(Answer::Done(_)) | Err(Error::DebtTooDeep { .. }) => {}
+                    Ok(Answer::Done(_)) | Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. }) => {}
                     other => prop_assert!(false, "{other:?}"),
                 }
             }

@@ -2,7 +2,7 @@
 
 use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call};
-use tollgate::{DAY, Error, Limit, MINUTE, Receipt, SECOND, TokensError};
+use tollgate::{CallError, DAY, Error, Limit, MINUTE, Receipt, SECOND, TokensError};
 
 use crate::world::{World, at, micros, receipt, sec, tokens};
 
@@ -40,7 +40,7 @@ fn a_receipt_cannot_be_settled_for_less_than_nothing() {
         panic!()
     };
     let settled = world.call(Call::settle(receipt(&charges), micros(-5_000_000)), sec(0));
-    assert!(matches!(settled, Err(Error::Cost { source: TokensError::Negative, .. })), "{settled:?}");
+    assert!(matches!(settled, Err(Error::Call { source: CallError::Cost(TokensError::Negative), .. })), "{settled:?}");
 }
 
 /// Each write rounds the refill down, to less than a micro-token here: within the contract, and told in the guide.

@@ -183,6 +183,6 @@ fn a_repeat_says_what_a_shadow_would_have_denied() {
     assert_eq!(world.settled(Call::settle(receipt, tokens(0)), sec(60)).unwrap().charges.len(), 1);
     for call in [Call::credit(TRIED.global().shadow()), Call::debit(TRIED.global().shadow())] {
         let error = world.call(call, sec(60)).unwrap_err();
-        assert!(matches!(error, Error::Call { source: CallError::NotConsumed, .. }), "{error}");
+        assert!(matches!(error, Error::Call { source: CallError::NotConsumed { option: "shadow" }, .. }), "{error}");
     }
 }

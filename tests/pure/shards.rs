@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use tollgate::algebra::{Ask, Pool, Portion, State, Terms, Timestamp, Verdict};
 use tollgate::plan::{Answer, Call, Outcome, Plan};
-use tollgate::{Charge, Error, Key, Limit, LimitKind, LimitSpec, MINUTE, Receipt, SECOND, Tokens};
+use tollgate::{CallError, Charge, Error, Key, Limit, LimitKind, LimitSpec, MINUTE, Receipt, SECOND, Tokens};
 
 use crate::story::config;
 use crate::world::{at, decide, due, micros, receipt, sec, tokens};
@@ -410,7 +410,7 @@ fn a_charge_of_a_shard_that_is_not_there_is_settled_where_it_was_made() {
     assert_eq!(plan.rows().iter().map(tollgate::plan::Row::shard).collect::<Vec<_>>(), [6]);
     charges[0].shard = 64;
     let error = Plan::new([Call::cancel(receipt(&charges))]).unwrap_err();
-    assert!(matches!(error, Error::CorruptReceipt { .. }), "{error}");
+    assert!(matches!(error, Error::Call { source: CallError::CorruptReceipt, .. }), "{error}");
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn two_definitions_of_one_limit_in_one_call_differ_in_their_shards_too() {
     let limit = Limit::token_bucket("two", 10, MINUTE);
     let asked = [limit.key(1), limit.clone().shards(2).key(1)];
     let error = Plan::new([Call::consume(asked)]).unwrap_err();
-    assert!(matches!(error, Error::ConflictingDefinitions { .. }), "{error}");
+    assert!(matches!(error, Error::Call { source: CallError::ConflictingDefinitions, .. }), "{error}");
 }
 
 #[test]

@@ -251,21 +251,21 @@ fn what_cannot_be_split_is_an_error_before_anything_is_taken() {
     let slots = Limit::concurrency("slots", 2, MINUTE);
     let some = |call: Vec<Request>, more: Vec<Request>| Call::consume(call.into_iter().chain(more));
     for (call, expected) in [
-        (some(split(1, [PLAN.key(1), PLAN.key(1)]), Vec::new()), CallError::Split),
-        (some(both(1), vec![PLAN.key(1)]), CallError::Split),
-        (some(vec![PLAN.key(1)], both(1)), CallError::Split),
-        (some(split(1, [slots.key(1)]), Vec::new()), CallError::Split),
-        (some(split(1, []), Vec::new()), CallError::Split),
-        (some(vec![PLAN.key(1)], split(1, [])), CallError::Split),
-        (some(split(2, [PLAN.key(1).up_to(1)]), Vec::new()), CallError::Split),
-        (some(split(2, [PLAN.key(1).shadow()]), Vec::new()), CallError::Split),
-        (some(split(2, both(2)), Vec::new()), CallError::Split),
-        (some(split(2, first_of([PLAN.key(1)])), Vec::new()), CallError::Split),
-        (some(both(2).split_off(1), Vec::new()), CallError::Split),
-        (some(vec![both(2).remove(0), RATE.key(1)], both(2).split_off(1)), CallError::Split),
-        (some(split(2, [PLAN.key(1), CREDITS.key(1).flat()]), Vec::new()), CallError::Conflicting),
-        (Call::reserve(both(2)), CallError::NotConsumed),
-        (Call::debit(both(2).remove(0)), CallError::NotConsumed),
+        (some(split(1, [PLAN.key(1), PLAN.key(1)]), Vec::new()), CallError::SplitTwice),
+        (some(both(1), vec![PLAN.key(1)]), CallError::SplitTwice),
+        (some(vec![PLAN.key(1)], both(1)), CallError::SplitTwice),
+        (some(split(1, [slots.key(1)]), Vec::new()), CallError::SplitLease),
+        (some(split(1, []), Vec::new()), CallError::SplitEmpty),
+        (some(vec![PLAN.key(1)], split(1, [])), CallError::SplitEmpty),
+        (some(split(2, [PLAN.key(1).up_to(1)]), Vec::new()), CallError::SplitPart),
+        (some(split(2, [PLAN.key(1).shadow()]), Vec::new()), CallError::SplitShadow),
+        (some(split(2, both(2)), Vec::new()), CallError::SplitNested),
+        (some(split(2, first_of([PLAN.key(1)])), Vec::new()), CallError::SplitNested),
+        (some(both(2).split_off(1), Vec::new()), CallError::SplitApart),
+        (some(vec![both(2).remove(0), RATE.key(1)], both(2).split_off(1)), CallError::SplitApart),
+        (some(split(2, [PLAN.key(1), CREDITS.key(1).flat()]), Vec::new()), CallError::FlatDiffers),
+        (Call::reserve(both(2)), CallError::NotConsumed { option: "split" }),
+        (Call::debit(both(2).remove(0)), CallError::NotConsumed { option: "split" }),
     ] {
         let error = World::default().call(call, sec(0)).unwrap_err();
         assert!(matches!(&error, Error::Call { source, .. } if *source == expected), "{error} {expected}");
@@ -275,5 +275,5 @@ fn what_cannot_be_split_is_an_error_before_anything_is_taken() {
     let error = World::default().call(Call::consume(never), sec(0)).unwrap_err();
     assert!(matches!(error, Error::CostExceedsCapacity { max, .. } if max == tokens(20)), "{error}");
     let error = World::default().call(Call::consume(split(-1, [PLAN.key(1)])), sec(0)).unwrap_err();
-    assert!(matches!(error, Error::Cost { .. }), "{error}");
+    assert!(matches!(error, Error::Call { source: CallError::Cost(_), .. }), "{error}");
 }

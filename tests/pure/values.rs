@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
 use tollgate::{
-    Balance, Charge, Decision, Denied, DeniedBy, Error, Grant, HOUR, Key, KeyError, Limit, LimitError, LimitFault,
-    LimitKind, LimitSpec, MINUTE, Reason, Receipt, Request, Reservation, SECOND, Source, Storage, ToKey, Tokens,
-    TokensError,
+    Balance, CallError, Charge, Decision, Denied, DeniedBy, Error, Grant, HOUR, Key, KeyError, Limit, LimitError,
+    LimitFault, LimitKind, LimitSpec, MINUTE, Reason, Receipt, Request, Reservation, SECOND, Source, Storage, ToKey,
+    Tokens, TokensError,
 };
 
 use crate::story::{any_kind, config, extreme_limits, limits};
@@ -409,7 +409,7 @@ fn a_request_tells_what_it_asks_or_which_part_of_it_is_wrong() {
     let told =
         "the key asked of limit \"some\" is invalid: a key is empty (use `global()` to limit all callers together)";
     assert_eq!(nobody.asked().unwrap_err().chain(), told);
-    assert!(matches!(nothing.asked(), Err(Error::Cost { source: TokensError::Negative, .. })));
+    assert!(matches!(nothing.asked(), Err(Error::Call { source: CallError::Cost(TokensError::Negative), .. })));
 }
 
 #[test]
@@ -662,7 +662,9 @@ fn a_cost_that_is_no_amount_is_an_error_with_a_name() {
     ] {
         for verb in [consume_one, reserve_one, Call::credit, Call::debit, Call::look, Call::reset] {
             match Plan::new([verb(request.clone())]).unwrap_err() {
-                Error::Cost { limit, source } => assert_eq!((limit.as_ref(), source), ("some", expected)),
+                Error::Call { limit, source } => {
+                    assert_eq!((limit.as_deref(), source), (Some("some"), CallError::Cost(expected)));
+                }
                 other => panic!("{other}"),
             }
         }
@@ -720,11 +722,12 @@ fn a_key_that_is_none_is_an_error_with_a_name() {
 
 #[test]
 fn a_call_that_asks_nothing_or_two_things_of_one_row_is_an_error() {
-    assert!(matches!(Plan::new([Call::consume([])]), Err(Error::NothingAsked)));
+    assert!(matches!(Plan::new([Call::consume([])]), Err(Error::Call { source: CallError::NothingAsked, .. })));
     for other in [bucket().capacity(20), bucket().ephemeral()] {
         let two = [bucket().global(), other.global()];
         let error = Plan::new([Call::consume(two)]).unwrap_err();
-        assert!(matches!(&error, Error::ConflictingDefinitions { limit } if limit == "some"), "{error}");
+        assert!(matches!(error, Error::Call { source: CallError::ConflictingDefinitions, .. }), "{error}");
+        assert_eq!(error.limit(), Some("some"));
     }
 }
 
@@ -841,6 +844,11 @@ fn an_error_names_its_limit_and_leaves_its_cause_to_the_source() {
     assert_eq!(cause.downcast_ref(), Some(&KeyError::Empty));
     assert!(!error.to_string().contains(&cause.to_string()), "{error}");
     let nothing = Plan::new([Call::consume([])]).unwrap_err();
-    assert!(nothing.is_bad_input() && nothing.limit().is_none() && std::error::Error::source(&nothing).is_none());
+    assert!(nothing.is_bad_input() && nothing.limit().is_none());
+    let cause = std::error::Error::source(&nothing).unwrap();
+    assert_eq!(
+        (nothing.to_string(), cause.downcast_ref()),
+        ("the call is wrong".to_owned(), Some(&CallError::NothingAsked))
+    );
     assert!(!Error::NotInTransaction.is_bad_input());
 }

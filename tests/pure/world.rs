@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde_json::json;
 use tollgate::algebra::{Ask, Pool, State, Terms, Timestamp, TooDeep, Verdict};
-use tollgate::plan::{Answer, Call, CallChange, Change, Plan, Row};
-use tollgate::{Balance, CallName, CallRow, Charge, Denied, Error, Receipt, Request, Settlement, Tokens};
+use tollgate::plan::{Answer, Call, CallChange, CallName, CallRow, Change, Plan, Row};
+use tollgate::{Balance, Charge, Denied, Error, Receipt, Request, Settlement, Tokens};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {

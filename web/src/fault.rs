@@ -1,3 +1,4 @@
+use std::error::Error;
 use std::fmt::Display;
 
 /// What is wrong with a scene, and where.
@@ -11,6 +12,16 @@ pub(crate) struct Fault {
 impl Fault {
     pub(crate) fn of(place: impl Into<String>, message: impl Display) -> Self {
         Self { place: place.into(), message: message.to_string() }
+    }
+
+    /// An error of the limiter, and its causes.
+    pub(crate) fn of_scene(error: &tollgate::Error) -> Self {
+        let (mut told, mut cause) = (error.to_string(), error.source());
+        while let Some(error) = cause {
+            told = format!("{told}: {error}");
+            cause = error.source();
+        }
+        Self::of("scene", told)
     }
 }
 

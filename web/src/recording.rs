@@ -102,7 +102,7 @@ impl TrialRecord {
     ///
     /// A fault of the scene, as a text.
     pub fn advance(&mut self, steps: usize) -> Result<bool, String> {
-        self.go_on(steps).map_err(|error| fault::text(&[Fault::of("scene", error)]))
+        self.go_on(steps).map_err(|error| fault::text(&[Fault::of_scene(&error)]))
     }
 
     /// For each call 0 if it was granted, 1 if it was refused, 2 if no wait lets it through.

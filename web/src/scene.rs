@@ -105,7 +105,7 @@ impl Scene {
     /// Prepares the calls, and a trial of each limit.
     pub(crate) fn record(&self) -> Result<Recording, Vec<Fault>> {
         match (self.trials(), self.calls()) {
-            (Ok(trials), Ok(calls)) => Recording::of(trials, calls).map_err(|error| vec![Fault::of("scene", error)]),
+            (Ok(trials), Ok(calls)) => Recording::of(trials, calls).map_err(|error| vec![Fault::of_scene(&error)]),
             (trials, calls) => Err(trials.err().into_iter().chain(calls.err()).flatten().collect()),
         }
     }

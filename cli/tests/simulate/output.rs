@@ -142,7 +142,8 @@ fn what_is_wrong_is_one_sentence() {
         ([&["--limit", ONE, "--svg", &wrong_file][..], &traffic].concat(), format!("could not draw {wrong_file}: ")),
         (
             [&["--limit", ONE, "--limit", TWO][..], &traffic].concat(),
-            "limit \"same\" is asked under two definitions in one call (use one)".to_owned(),
+            "the call for limit \"same\" is wrong: the limit is asked under two definitions in one call (use one)"
+                .to_owned(),
         ),
         (
             [&["--limit", "same = { kind = \"token_bucket\", rat = 1, per = \"1s\" }"][..], &traffic].concat(),

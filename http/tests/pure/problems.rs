@@ -2,7 +2,7 @@
 
 use http::{Response, StatusCode};
 use serde_json::{Value, json};
-use tollgate::{DriverError, Error, Key, Limit, MINUTE, Step, Tokens};
+use tollgate::{CallError, DriverError, Error, FitError, Key, Limit, MINUTE, SetupFault, Step, Tokens, TokensError};
 use tollgate_http::{Fields, NoKey, NotServed, RepeatedField};
 
 use crate::world::{World, millis};
@@ -43,16 +43,17 @@ fn errors_have_the_status_that_their_cause_deserves() {
         (Error::Locked { limit: limit() }, 503, Some(1)),
         (Error::Overloaded { limit: limit() }, 503, Some(1)),
         (Error::PoolExhausted { limit: limit() }, 503, Some(1)),
-        (Error::Database { step: Step::Read, limit: limit(), source: source.clone() }, 503, Some(5)),
+        (Error::Database { step: Step::Read, limit: Some(limit()), source: source.clone() }, 503, Some(5)),
         (Error::OutcomeUnknown { limit: limit(), source: Some(source.clone()) }, 503, Some(5)),
-        (Error::Schema { source }, 503, Some(5)),
+        (Error::Setup { fault: SetupFault::Schema, source }, 503, Some(5)),
         (Error::Stopped, 503, Some(5)),
         (Error::CorruptRow { limit: limit(), fault: "an infinite instant" }, 503, Some(5)),
         (exceeded, 400, None),
         (Error::Key { limit: limit(), source: key }, 400, None),
-        (Error::Cost { limit: limit(), source: Tokens::try_from(f64::NAN).unwrap_err() }, 500, None),
+        (Error::Call { limit: Some(limit()), source: CallError::Cost(TokensError::NotFinite) }, 500, None),
         (Error::OnceMismatch { limit: limit() }, 422, None),
-        (Error::NothingAsked, 500, None),
+        (Error::Call { limit: None, source: CallError::NothingAsked }, 500, None),
+        (Error::DoesNotFit { limit: limit(), source: FitError::DebtTooDeep }, 500, None),
         (Error::NotInTransaction, 500, None),
     ];
     for (error, status, retry_after) in cases {

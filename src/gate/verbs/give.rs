@@ -32,7 +32,7 @@ impl Gate {
     /// # Errors
     ///
     /// Those of [`Limiter::settle`](crate::Limiter::settle) and of [`Gate`]. A grant without the database charged
-    /// nothing: [`Error::NothingAsked`].
+    /// nothing: [`CallError::NothingAsked`](crate::CallError::NothingAsked).
     pub async fn settle(
         &self,
         receipt: impl Into<Receipt>,

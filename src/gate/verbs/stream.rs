@@ -15,8 +15,8 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// [`Error::MixedCosts`] for requests that are counted, and whose costs differ; those of
-    /// [`consume`](Self::consume).
+    /// [`CallError::MixedCosts`](crate::CallError::MixedCosts) for requests that are counted, and whose costs differ;
+    /// those of [`consume`](Self::consume).
     pub async fn stream(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Stream>, Error> {
         // Its settlement needs one.
         let (runtime, requests) = (runtime()?, Vec::from_iter(requests));

@@ -17,8 +17,7 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Before any SQL: [`Error::Key`], [`Error::Cost`], [`Error::Call`], [`Error::CostExceedsCapacity`];
-    /// [`Error::NothingAsked`] for no requests; [`Error::ConflictingDefinitions`] for two definitions of one limit.
+    /// Before any SQL: [`Error::Key`], [`Error::Call`], also for no requests, and [`Error::CostExceedsCapacity`].
     /// Then those of the section *Errors* of [`Gate`].
     pub async fn consume(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision, Error> {
         // Before the first await, so that no iterator of the caller lives across it.
@@ -67,7 +66,7 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume); [`Error::DebtTooDeep`] where the debt does not fit.
+    /// Those of [`consume`](Self::consume); [`Error::DoesNotFit`] for a debt too deep.
     pub async fn debit(&self, request: Request) -> Result<Balance, Error> {
         self.change(Call::debit(request)).await.map(Answer::balance)
     }
@@ -79,7 +78,8 @@ impl Gate {
         if let Some(overrides) = overrides {
             // Tokens from before an override were charged by other numbers: they are dropped.
             let asked = requests.iter().flat_map(Request::asked);
-            let said: Vec<_> = asked.filter(|(limit, key, _)| overrides.says(limit, key, settings.clock.at())).collect();
+            let said: Vec<_> =
+                asked.filter(|(limit, key, _)| overrides.says(limit, key, settings.clock.at())).collect();
             if !said.is_empty() {
                 for (limit, key, _) in said {
                     prefetch.forget(limit, key);

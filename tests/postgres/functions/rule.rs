@@ -10,7 +10,7 @@ use fastrand::Rng;
 use sqlx::{PgConnection, Row as _};
 use tollgate::algebra::{List, State, Terms, Timestamp};
 use tollgate::plan::{Answer, Call, Plan};
-use tollgate::{Error, Key, Limit, LimitKind, LimitSpec, Receipt, Tokens};
+use tollgate::{Error, FitError, Key, Limit, LimitKind, LimitSpec, Receipt, Tokens};
 
 use super::owner;
 use crate::world::World;
@@ -259,9 +259,9 @@ impl Walk {
             }
             Ok(Answer::Done(balance)) => format!("done {}", balance.remaining.micros()),
             Ok(Answer::Settled(settlement)) => format!("settled {}", settlement.charges[0].cost.micros()),
-            Err(Error::DebtTooDeep { .. }) => "TG003".to_owned(),
-            Err(Error::MixedMoney { .. }) => "TG006".to_owned(),
-            Err(Error::BalanceTooLarge { .. }) => "TG007".to_owned(),
+            Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. }) => "TG003".to_owned(),
+            Err(Error::DoesNotFit { source: FitError::MixedMoney, .. }) => "TG006".to_owned(),
+            Err(Error::DoesNotFit { source: FitError::BalanceTooLarge, .. }) => "TG007".to_owned(),
             Err(error) => panic!("{error}"),
         };
         for change in outcome.changes {

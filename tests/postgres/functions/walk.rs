@@ -11,6 +11,7 @@ use tollgate::{
     BegunByHand, Decision, Error, Limit, LimitKind, Limiter, MINUTE, Overrides, Receipt, Request, SECOND, Settlement,
     Storage, Tokens,
 };
+use tollgate::{CallError, FitError};
 
 use super::{define, kind, owner};
 use crate::teller::{Stored, both, rows, run};
@@ -169,12 +170,12 @@ impl Told {
     fn error(error: &Error) -> Self {
         Self::Failed(
             match error {
-                Error::DebtTooDeep { .. } => "TG003",
+                Error::DoesNotFit { source: FitError::DebtTooDeep, .. } => "TG003",
                 Error::CostExceedsCapacity { .. } => "TG004",
-                Error::MixedMoney { .. } => "TG006",
-                Error::BalanceTooLarge { .. } => "TG007",
+                Error::DoesNotFit { source: FitError::MixedMoney, .. } => "TG006",
+                Error::DoesNotFit { source: FitError::BalanceTooLarge, .. } => "TG007",
                 // Of one limit under two definitions a table knows one.
-                Error::ConflictingDefinitions { .. } => "",
+                Error::Call { source: CallError::ConflictingDefinitions, .. } => "",
                 error => panic!("{error}"),
             }
             .to_owned(),

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection, Executor, PgConnection, PgPool, Row};
 use tokio::task::JoinSet;
-use tollgate::{Error, Gate, GateBuilder, Limit, MINUTE, OnFailure, SECOND, Source, Tokens};
+use tollgate::{Error, Gate, GateBuilder, Limit, MINUTE, OnFailure, SECOND, SetupFault, Source, Tokens};
 use tracing::Level;
 
 use crate::gate::batch::crash::Told;
@@ -110,7 +110,7 @@ async fn a_gate_with_named_statements_says_what_to_do() {
     let (first, second) = (pool(&url, 1).await, pool(&url, 1).await);
     named(&first).build().consume(DURABLE.key("k")).await.unwrap().granted().unwrap();
     let error = soon(named(&second).build().consume(DURABLE.key("k"))).await.unwrap_err();
-    assert!(matches!(error, Error::NamedStatements { .. }), "{error:?}");
+    assert!(matches!(error, Error::Setup { fault: SetupFault::NamedStatements, .. }), "{error:?}");
     assert!(error.to_string().contains("(say `unnamed_statements()`"), "{error}");
     // Its connection never prepared a statement that worked: each try takes another name.
     second.close().await;
@@ -118,7 +118,7 @@ async fn a_gate_with_named_statements_says_what_to_do() {
     let third = pool(&url, 1).await;
     let open = named(&third).on_failure(OnFailure::Open).build();
     let error = soon(open.consume(DURABLE.key("k"))).await.unwrap_err();
-    assert!(matches!(error, Error::NamedStatements { .. }), "{error:?}");
+    assert!(matches!(error, Error::Setup { fault: SetupFault::NamedStatements, .. }), "{error:?}");
     let unnamed = named(&third).unnamed_statements().build();
     let grant = soon(unnamed.consume(DURABLE.key("k"))).await.unwrap().granted().unwrap();
     assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(98)));

@@ -1,7 +1,7 @@
 //! Rows that are not there, and rows that nobody of this release wrote.
 
 use sqlx::Connection;
-use tollgate::{DAY, Error, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, SECOND, Tokens};
+use tollgate::{DAY, Error, FitError, Limit, LimitFault, LimitKind, LimitSpec, MINUTE, SECOND, Tokens};
 
 use super::stage::{EVER, put, shards, table, whole};
 use crate::gate::stage::patient;
@@ -121,7 +121,9 @@ async fn a_shard_with_an_infinite_instant_is_corrupt_and_one_with_any_value_is_a
                 let is_named = match &answer {
                     Ok(()) => !is_corrupt,
                     Err(Error::CorruptRow { limit, .. }) => is_corrupt && limit == "bad",
-                    Err(error) => matches!(error, Error::DebtTooDeep { .. }) && value == i64::MIN,
+                    Err(error) => {
+                        matches!(error, Error::DoesNotFit { source: FitError::DebtTooDeep, .. }) && value == i64::MIN
+                    }
                 };
                 assert!(is_named, "{value} {ts}, verb {verb}, row {bad}: {answer:?}");
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 use sqlx::postgres::PgPoolOptions;
-use tollgate::{Error, Limit, MINUTE, Storage, Swept};
+use tollgate::{Error, Limit, MINUTE, SetupFault, Storage, Swept};
 
 use super::quick;
 use crate::gate::stage::{EVER, pool, soon};
@@ -140,7 +140,7 @@ async fn a_task_sweeps_until_it_is_stopped_and_tells_what_it_did() {
 async fn what_goes_wrong_has_a_name() {
     let world = World::unmigrated().await;
     let error = quick().sweep(&world.pool).await.unwrap_err();
-    assert!(matches!(error, Error::Schema { .. }), "{error:?}");
+    assert!(matches!(error, Error::Setup { fault: SetupFault::Schema, .. }), "{error:?}");
     assert!(error.to_string().contains("tollgate migrate up"), "{error}");
 
     let world = World::new().await;

@@ -126,7 +126,7 @@ async fn what_can_never_be_granted_is_an_error_and_no_refusal() {
         ),
         (
             &["debit", "send_message", "ada", "--cost", "-1"],
-            "the cost asked of limit \"send_message\" is invalid: a number of tokens is negative",
+            "the call for limit \"send_message\" is wrong: the cost is invalid: a number of tokens is negative",
         ),
         (
             &["consume", "send_mesage", "ada"],

@@ -2,7 +2,7 @@
 
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinSet;
-use tollgate::{Error, Limit, MINUTE};
+use tollgate::{Error, Limit, MINUTE, SetupFault};
 
 use crate::gate::stage::{EVER, one_connection, patient, soon};
 use crate::proxy::Proxy;
@@ -49,9 +49,12 @@ async fn an_error_of_a_batch_reaches_every_caller_in_it_by_its_own_limit() {
         proxy.release();
         for (name, answer) in soon(callers.join_all()).await {
             match answer {
-                Err(Error::Schema { .. }) if missing => {}
+                Err(Error::Setup { fault: SetupFault::Schema, .. }) if missing => {}
                 Err(error @ Error::Database { .. }) if !missing => {
-                    assert!(matches!(&error, Error::Database { limit, .. } if **limit == name), "{error:?}");
+                    assert!(
+                        matches!(&error, Error::Database { limit: Some(limit), .. } if **limit == name),
+                        "{error:?}"
+                    );
                     assert!(!error.is_retryable(), "{error:?}");
                 }
                 other => panic!("{name}: {other:?}"),

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use sqlx::PgPool;
 use tokio::task::yield_now;
-use tollgate::{DAY, Error, HOUR, Limit, MINUTE, NewOverride, Overrides, Tokens, first_of, split};
+use tollgate::{
+    CallError, DAY, Error, HOUR, Limit, MINUTE, NewOverride, Overrides, SetupFault, Tokens, first_of, split,
+};
 
 use crate::calls::{left, stored};
 use crate::gate::stage::{EVER, one_connection, patient, pool, soon, until_asked};
@@ -150,7 +152,10 @@ async fn a_stream_of_different_costs_is_an_error_before_any_sql() {
     ];
     for requests in bad {
         let error = gate.stream(requests.clone()).await.unwrap_err();
-        assert!(matches!(error, Error::MixedCosts) && error.is_bad_input(), "{requests:?}: {error:?}");
+        assert!(
+            matches!(error, Error::Call { source: CallError::MixedCosts, .. }) && error.is_bad_input(),
+            "{requests:?}: {error:?}"
+        );
     }
     let good = [
         vec![LIMIT.global().flat(), ORG.global().cost(5)],
@@ -161,7 +166,7 @@ async fn a_stream_of_different_costs_is_an_error_before_any_sql() {
     ];
     for requests in good {
         let error = gate.stream(requests.clone()).await.unwrap_err();
-        assert!(matches!(error, Error::Schema { .. }), "{requests:?}: {error:?}");
+        assert!(matches!(error, Error::Setup { fault: SetupFault::Schema, .. }), "{requests:?}: {error:?}");
     }
 }
 

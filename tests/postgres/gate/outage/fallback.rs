@@ -7,7 +7,9 @@ use std::time::Duration;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
-use tollgate::{Decision, Error, Gate, Grant, Limit, MINUTE, OnFailure, Request, Source, Tokens, migrate};
+use tollgate::{
+    CallError, Decision, Error, Gate, Grant, Limit, MINUTE, OnFailure, Request, SetupFault, Source, Tokens, migrate,
+};
 use tollgate_embedded::Server;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber, span};
@@ -58,7 +60,7 @@ async fn closed_is_the_error_until_the_database_is_back() {
     server.stop().unwrap();
     for _ in 0..2 {
         let error = soon(gate.consume(LIMIT.key("k"))).await.unwrap_err();
-        assert!(matches!(&error, Error::Database { limit, .. } if limit == "ten"), "{error:?}");
+        assert!(matches!(&error, Error::Database { limit: Some(limit), .. } if limit == "ten"), "{error:?}");
         assert!(error.is_retryable(), "{error:?}");
         assert!(!error.to_string().contains("\"k\""), "{error}");
     }
@@ -86,7 +88,7 @@ async fn open_grants_everything_and_charges_nothing() {
         assert_eq!((grant.source, grant.receipt.charges.len()), (Source::Degraded, 0));
         // There is nothing to settle.
         let error = gate.settle(grant, 0).await.unwrap_err();
-        assert!(matches!(error, Error::NothingAsked), "{error:?}");
+        assert!(matches!(error, Error::Call { source: CallError::NothingAsked, .. }), "{error:?}");
     }
     drop(heard);
     // Each says so, by the limit's name, and never by the key.
@@ -277,7 +279,7 @@ async fn crowds_faults_of_ours_and_unknown_outcomes_stay_errors_whatever_the_pol
 
         world.sql("alter schema tollgate rename to away").await;
         let missing = soon(gate.consume(LIMIT.key("k"))).await;
-        assert!(matches!(missing, Err(Error::Schema { .. })), "{missing:?}");
+        assert!(matches!(missing, Err(Error::Setup { fault: SetupFault::Schema, .. })), "{missing:?}");
         world.sql("alter schema away rename to tollgate").await;
 
         let stranger = format!("set role {}", world.role().await);
