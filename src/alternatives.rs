@@ -18,8 +18,9 @@ use crate::tokens::{Tokens, TokensError};
 ///
 /// # Errors
 ///
-/// The verb reports them. [`Error::Call`](crate::Error::Call) for no requests, for an alternative without requests, for requests beside the alternatives, and
-/// for alternatives within alternatives; for one that only [tries out](Request::shadow), and for a verb that reserves.
+/// The verb reports them. [`Error::Call`](crate::Error::Call) for no requests, for an alternative without requests, for
+/// requests beside the alternatives, and for alternatives within alternatives; for one that only
+/// [tries out](Request::shadow), and for a verb that reserves.
 /// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) where no alternative could ever be granted.
 ///
 /// # Example

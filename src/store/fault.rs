@@ -193,7 +193,8 @@ impl Error {
     /// Whether another transaction won a race that only the whole transaction can run again: also the one to be the
     /// first to use an id (23505).
     pub(crate) fn is_lost_race(&self) -> bool {
-        matches!(self, Self::Database { source, .. } if matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505")))
+        let Self::Database { source, .. } = self else { return false };
+        matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505"))
     }
 
     /// Whether a failed compare-and-swap is worth a try in a transaction: it lost a race, it would have waited for
