@@ -123,9 +123,9 @@ async fn who_may_give_write_and_read_is_named_and_public_is_an_error() {
     assert!(told.contains(&format!("\nmay give: {ON_CALL}, {OWNER}\n")), "{told}");
 
     world.sql("update pg_proc set proacl = null where pronamespace = 'tollgate'::regnamespace").await;
-    expect(&world, &[], "rights", "error", "PUBLIC has EXECUTE on tollgate._answer");
+    expect(&world, &[], "rights", "error", "PUBLIC has EXECUTE on tollgate._admit");
     assert_eq!(roles("may_give"), ["PUBLIC", ON_CALL, OWNER]);
-    assert!(failure(&validate()).starts_with("error: PUBLIC has EXECUTE on tollgate._answer, "));
+    assert!(failure(&validate()).starts_with("error: PUBLIC has EXECUTE on tollgate._admit, "));
     let up = run(tollgate().args(["migrate", "up", "--grant", &role, "--database-url", &owner]));
     assert_eq!(stdout(&up), "nothing to do: the schema is up to date\n");
     assert_eq!(roles("may_give"), [ON_CALL, OWNER]);
