@@ -7,7 +7,7 @@ use sqlx::Error;
 #[cfg(not(feature = "postgres"))]
 use std::convert::Infallible as Error;
 
-/// What the driver reported, shared by all callers who hear of it: a gate gives the error of a batch to each of them.
+/// An error of the driver, shared: a gate gives the error of a batch to each caller in it.
 #[derive(Clone, Debug)]
 pub struct DriverError(Arc<Error>);
 

@@ -34,7 +34,7 @@ pub enum Error {
     CostExceedsCapacity {
         /// The limit's name.
         limit: Cow<'static, str>,
-        /// What the call asks for one key, all in all. A request with [`up_to`](crate::Request::up_to) counts by its
+        /// All tokens that the call asks for one key. A request with [`up_to`](crate::Request::up_to) counts by its
         /// least.
         asked: Tokens,
         /// The most that can be granted: the capacity, and for a reservation `max_reserved` on top. Or the capacity
@@ -46,7 +46,7 @@ pub enum Error {
     Key {
         /// The limit's name.
         limit: Cow<'static, str>,
-        /// What is wrong with the key.
+        /// The fault of the key.
         source: KeyError,
     },
 
@@ -55,7 +55,7 @@ pub enum Error {
     CorruptRow {
         /// The limit's name.
         limit: Cow<'static, str>,
-        /// What is wrong with it.
+        /// The fault of the row.
         fault: &'static str,
     },
     /// A row cannot hold what the call would make of it. Nothing was changed.
@@ -120,7 +120,7 @@ pub enum Error {
     OutcomeUnknown {
         /// The limit's name; of several the first in lock order.
         limit: Cow<'static, str>,
-        /// What the driver reported; `None` where the gate itself came to an end.
+        /// The driver's error; `None` where the gate itself came to an end.
         source: Option<DriverError>,
     },
     /// A gate has more calls than it can decide: its queue is full, or the call waited in it for too long. Nothing was
@@ -151,11 +151,11 @@ pub enum Error {
     /// PostgreSQL or the connection failed.
     #[error("could not {step}{}", of("", limit.as_deref()))]
     Database {
-        /// What the limiter was about to do.
+        /// The step that failed.
         step: Step,
         /// The limit's name; of several the first in lock order. `None` of a sweep, which is about all limits.
         limit: Option<Cow<'static, str>>,
-        /// What the driver reported.
+        /// The driver's error.
         source: DriverError,
     },
     /// The server takes no writes: it is a standby, or the transaction is read-only. Nothing was taken.
@@ -167,15 +167,15 @@ pub enum Error {
          begin `read write`)"
     )]
     ReadOnly {
-        /// What the driver reported.
+        /// The driver's error.
         source: DriverError,
     },
     /// The tables, their rights or the connections are not set up as this process needs them. Nothing was taken.
     #[error("{fault}")]
     Setup {
-        /// What is to be mended.
+        /// The fault to mend.
         fault: SetupFault,
-        /// What the driver reported.
+        /// The driver's error.
         source: DriverError,
     },
 }
@@ -236,7 +236,7 @@ pub enum FitError {
     MixedMoney,
 }
 
-/// What is not set up as this process needs it: the tables, their rights or the connections.
+/// A fault of the tables, their rights or the connections, by which this process cannot work.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupFault {
@@ -282,7 +282,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     said
 }
 
-/// What the limiter was doing when the database failed.
+/// A step of the limiter at which the database failed.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
@@ -304,7 +304,7 @@ pub enum Step {
     Save,
     /// Setting the savepoint and the lock timeout, or taking them back.
     Savepoint,
-    /// Sweeping a table, or giving back what lapsed in it. What was done until then stays done.
+    /// Sweeping a table, or giving back what lapsed in it. The work until then stays done.
     Sweep(&'static str),
 }
 

@@ -344,7 +344,7 @@ impl Request {
         &self.limit
     }
 
-    /// What is asked: the limit, the key, and how many tokens; of [`up_to`](Self::up_to) the most.
+    /// The limit, the key, and the tokens that it asks; of [`up_to`](Self::up_to) the most.
     ///
     /// # Errors
     ///

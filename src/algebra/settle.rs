@@ -10,7 +10,7 @@ use crate::tokens::Tokens;
 pub(crate) struct Settled {
     /// `None` where the row stays as it is.
     pub(crate) next: Option<State>,
-    /// What the charge counts from now on.
+    /// The tokens that the charge counts from now on.
     pub(crate) kept: Tokens,
 }
 
@@ -49,7 +49,7 @@ impl Charge {
         Ok(Settled { next, kept: actual })
     }
 
-    /// What a missing row is to it.
+    /// A missing row, as the charge sees it.
     fn none(&self, ts: Timestamp) -> State {
         let list = match self.kind {
             ChargeKind::Wallet => List::Wallet,

@@ -1,6 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "how long a connection is waited for is told by the monotonic clock; what time it is, by the database"
+    reason = "the monotonic clock measures the wait for a connection; the database tells the time"
 )]
 
 use std::ops::{Deref, DerefMut};

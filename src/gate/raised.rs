@@ -1,4 +1,4 @@
-#![expect(clippy::disallowed_methods, reason = "when a row was raised is told by the monotonic clock")]
+#![expect(clippy::disallowed_methods, reason = "the monotonic clock dates raised rows")]
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What holds while the definition of a limit changes: what is used stays used, and no sweep is seen.
+//! Facts that hold while the definition of a limit changes: used tokens stay used, and nobody sees a sweep.
 
 use std::slice;
 use std::time::Duration;
@@ -76,7 +76,7 @@ fn the_end_of_larger_numbers_takes_back_what_they_gave_on_one_grid() {
     assert_eq!(world.granted(slow.global().cost(10), at(39_600_000)), tokens(0));
 }
 
-/// What is taken under the smaller plan adds the time that it takes to come back, and no more.
+/// A call under the smaller plan adds the time in which its tokens come back, and no more.
 #[test]
 fn a_call_under_a_smaller_plan_keeps_the_end_of_what_the_larger_one_used() {
     let [large, small] = [10_000, 1_000].map(|n| Limit::token_bucket("plan", n, 30 * DAY));
@@ -155,7 +155,7 @@ fn a_settlement_above_its_charge_makes_no_row_full_sooner() {
     assert_eq!(due(world.denied(slow.global().cost(10), sec(200)).retry_at), sec(86_500));
 }
 
-/// What a hand has written above a full row reads as full.
+/// A row that a hand has written above full reads as full.
 #[test]
 fn a_row_above_full_reads_as_full() {
     for limit in [Limit::token_bucket("plan", 10, MINUTE), Limit::fixed_window("plan", 10, MINUTE)] {
@@ -207,13 +207,13 @@ enum Event {
         at: i64,
         cost: i64,
     },
-    /// What came back of a grant, or what altered the balance; negative for what was used beyond.
+    /// Tokens that came back of a grant, or altered the balance; negative for a use beyond the charge.
     Back { of: Option<usize>, amount: i64 },
 }
 
 struct Told {
     events: Vec<Event>,
-    /// Each refusal: by which definition, what was asked, of which rows, and when.
+    /// Each refusal: its definition, cost and verb, the rows, and the instant.
     refused: Vec<(usize, i64, bool, World, i64)>,
     /// The balance by each definition, after each step.
     balances: Vec<Vec<Tokens>>,
@@ -449,8 +449,8 @@ proptest! {
         prop_assert_eq!(kept.balances, swept.balances);
     }
 
-    /// At the instant that a refusal names the same call is granted, and not a microsecond earlier, whoever has written
-    /// the row.
+    /// A refused call succeeds at the instant that the refusal names, and not a microsecond earlier, whichever
+    /// definition has written the row.
     #[test]
     fn waits_are_exact_while_definitions_change(
         limits in prop_oneof![of_one_grid(), of_any_kind(&KINDS), of_any_kind(&[LimitKind::SteppedBucket])],

@@ -54,7 +54,7 @@ fn each_option_counts_is_a_fault_or_does_not_matter_as_the_matrix_says() {
     for (verb, call) in VERBS {
         for (option, with) in OPTIONS {
             let request = LIMIT.key("k").cost(2);
-            // Some of the window is used, so that an answer tells what was asked.
+            // A part of the window is used, so that answers differ by their options.
             let answer = |request: Request| {
                 let mut world = World::default();
                 world.granted(LIMIT.key("k").cost(5), sec(0));

@@ -7,17 +7,14 @@ use std::future::ready;
 use futures_util::future::join_all;
 use http::{Request, Response, request};
 use sqlx::{Connection, PgConnection};
-use tollgate::{DAY, Gate, HOUR, Limit, NewOverride, Overrides, Tokens};
+use tollgate::{Gate, HOUR, Limit, Tokens};
 use tollgate_http::tower::{Rule, TollgateLayer};
 use tower::{Layer, ServiceExt, service_fn};
 
-use crate::kind::Kind;
-use crate::stage::{EVER, patient, pool, soon};
-use crate::world::{ON_CALL, World, limiter};
+use crate::kind::{HOT, Kind, SPENT, WARM};
+use crate::stage::{EVER, pool, soon};
+use crate::world::{World, limiter};
 
-/// Nothing comes back while the test runs. Of the first, tokens are taken ahead.
-const HOT: Limit = Limit::stepped_bucket("hot", 99_999, DAY).capacity(100_000);
-const WARM: Limit = Limit::stepped_bucket("warm", 99_999, DAY).capacity(100_000).ephemeral();
 const FEW: Limit = Limit::fixed_window("few", 5, EVER);
 const SLOTS: Limit = Limit::concurrency("slots", 2, HOUR);
 
@@ -88,9 +85,6 @@ async fn left(conn: &mut PgConnection, key: &str) -> Vec<(Tokens, bool)> {
     left
 }
 
-/// Tokens that calls take before each script, so that a gate which takes ahead has some.
-const SPENT: u32 = 100;
-
 async fn expected() -> Vec<Outcome> {
     let world = World::new().await;
     let (mut conn, mut expected) = (world.connect().await, Vec::new());
@@ -108,22 +102,11 @@ async fn expected() -> Vec<Outcome> {
 
 async fn outcomes(kind: Kind) -> Vec<Outcome> {
     let world = World::new().await;
-    let mut admin = world.connect_as(ON_CALL).await;
-    // The same numbers for everybody; or something about somebody else, for nothing is taken ahead of what is
-    // overridden.
-    let about = if kind == Kind::All { NewOverride::deny(&HOT).key("somebody") } else { NewOverride::numbers(&HOT) };
-    about.lasting(DAY).reason("a test").set(&mut admin).await.unwrap();
-    let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
+    let overrides = kind.overrides(&world).await;
     let (pool, mut conn) = (pool(&world.url(), 4).await, world.connect().await);
     let mut outcomes = Vec::new();
     for (key, steps) in scripts() {
-        let gate = kind.of(patient(&pool), &overrides, HOUR).build();
-        let takes_ahead = matches!(kind, Kind::Prefetching | Kind::All);
-        let cost = if takes_ahead { 1 } else { SPENT };
-        for _ in 0..SPENT / cost {
-            gate.consume([HOT, WARM].map(|hot| hot.key(key).cost(cost))).await.unwrap().granted().unwrap();
-        }
-        assert_eq!(gate.prefetched(&HOT.key(key)) > Tokens::ZERO, takes_ahead, "{kind:?}");
+        let gate = kind.with_spent(&pool, &overrides, key).await;
         let mut statuses = Vec::new();
         for step in steps {
             statuses.push(soon(by_gate(&gate, key, step)).await);

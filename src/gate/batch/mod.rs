@@ -1,6 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "how long a batch takes is told by the monotonic clock; what time it is, by the database"
+    reason = "the monotonic clock measures how long a batch takes; the database tells the time"
 )]
 
 mod blocked;

@@ -1,6 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "how long calls wait is told by the monotonic clock; what time it is, by the database"
+    reason = "the monotonic clock measures how long calls wait; the database tells the time"
 )]
 
 use std::panic::AssertUnwindSafe;

@@ -1,6 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "how long ago an answer came is told by the monotonic clock; what time it was, by the database"
+    reason = "the monotonic clock measures the age of an answer; the database told its time"
 )]
 
 use std::collections::HashMap;

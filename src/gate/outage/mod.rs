@@ -1,6 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "how long a server is silent is told by the monotonic clock; no decision depends on it"
+    reason = "the monotonic clock measures how long a server is silent; no decision depends on it"
 )]
 
 mod buckets;

@@ -71,7 +71,7 @@ impl Gate {
         Some(answer)
     }
 
-    /// That the gate was not closed, for what would be owed then.
+    /// Fails once the gate was closed, for calls that would owe something then.
     fn expect_open(&self) -> Result<(), Error> {
         if *self.inner.shared.closed.borrow() { Err(Error::Stopped) } else { Ok(()) }
     }

@@ -1,6 +1,6 @@
 #![expect(
     clippy::disallowed_methods,
-    reason = "how long a row was held is told by this machine's monotonic clock; no decision depends on it"
+    reason = "this machine's monotonic clock measures how long a row was held; no decision depends on it"
 )]
 
 use std::collections::HashMap;

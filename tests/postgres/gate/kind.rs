@@ -4,9 +4,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sqlx::PgPool;
-use tollgate::{Gate, GateBuilder, HOUR, OnFailure, Overrides};
+use tollgate::{DAY, Gate, GateBuilder, HOUR, Limit, NewOverride, OnFailure, Overrides, Tokens};
 
-/// What a builder may say besides; the last one says all of it.
+use super::stage::patient;
+use crate::world::{ON_CALL, World};
+
+/// Nothing comes back while a test runs. A gate that takes tokens ahead takes them of the first.
+pub(crate) const HOT: Limit = Limit::stepped_bucket("hot", 99_999, DAY).capacity(100_000).unbounded_reservations();
+pub(crate) const WARM: Limit = Limit::stepped_bucket("warm", 99_999, DAY).capacity(100_000).ephemeral();
+
+/// How many tokens of each calls take before a test asks, so that such a gate has some in memory.
+pub(crate) const SPENT: u32 = 100;
+
+/// An option of the builder; the last kind has all of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     Plain,
@@ -27,6 +37,28 @@ impl Kind {
         let gate = if is(Self::Remembering) { gate.remember_refusals(HOUR).count_refusals(100) } else { gate };
         let gate = if is(Self::Overridden) { gate.overrides(overrides) } else { gate };
         if is(Self::Open) { gate.on_failure(OnFailure::Open) } else { gate }
+    }
+
+    /// Overrides that change nothing: the same numbers for everybody; or, as no gate takes ahead of a key with an
+    /// override, a word about somebody else.
+    pub(crate) async fn overrides(self, world: &World) -> Overrides {
+        let mut admin = world.connect_as(ON_CALL).await;
+        let about =
+            if self == Self::All { NewOverride::deny(&HOT).key("somebody") } else { NewOverride::numbers(&HOT) };
+        about.lasting(DAY).reason("a test").set(&mut admin).await.unwrap();
+        Overrides::watch(world.pool.clone()).await.unwrap()
+    }
+
+    /// A gate whose calls have taken what a key has [`SPENT`].
+    pub(crate) async fn with_spent(self, pool: &PgPool, overrides: &Overrides, key: &str) -> Gate {
+        let gate = self.of(patient(pool), overrides, HOUR).build();
+        let takes_ahead = matches!(self, Self::Prefetching | Self::All);
+        let cost = if takes_ahead { 1 } else { SPENT };
+        for _ in 0..SPENT / cost {
+            gate.consume([HOT, WARM].map(|hot| hot.key(key).cost(cost))).await.unwrap().granted().unwrap();
+        }
+        assert_eq!(gate.prefetched(&HOT.key(key)) > Tokens::ZERO, takes_ahead, "{self:?}");
+        gate
     }
 }
 

@@ -1,4 +1,4 @@
-#![expect(clippy::disallowed_methods, reason = "how old a slice is, is told by the monotonic clock")]
+#![expect(clippy::disallowed_methods, reason = "the monotonic clock measures the age of a slice")]
 
 mod ages;
 mod asked;

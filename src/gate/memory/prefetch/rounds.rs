@@ -1,4 +1,4 @@
-#![expect(clippy::disallowed_methods, reason = "how old a slice is, is told by the monotonic clock")]
+#![expect(clippy::disallowed_methods, reason = "the monotonic clock measures the age of a slice")]
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -84,7 +84,7 @@ impl Rounds {
 }
 
 impl Prefetch {
-    /// Says over what it gives back.
+    /// Names the way on which it gives tokens back.
     pub(crate) fn send_over(self: &Arc<Self>, outlet: Weak<dyn Outlet>) {
         self.rounds.outlet.set((Arc::downgrade(self), outlet)).expect("a gate is built once");
     }

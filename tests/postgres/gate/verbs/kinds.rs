@@ -8,14 +8,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use sqlx::{Connection, PgConnection};
-use tollgate::{
-    Balance, DAY, Decision, Error, Gate, HOUR, NewOverride, Overrides, Receipt, Reservation, Settlement, Source, Tokens,
-};
+use tollgate::{Balance, Decision, Error, Gate, Receipt, Reservation, Settlement, Source, Tokens};
 
-use crate::gate::kind::Kind;
-use crate::gate::stage::{patient, pool, soon};
-use crate::world::{ON_CALL, World, limiter, sweeper};
-use scripts::{HOT, LIMITS, MONEY, Step, WARM, scripts};
+use crate::gate::kind::{HOT, Kind, SPENT, WARM};
+use crate::gate::stage::{pool, soon};
+use crate::world::{World, limiter, sweeper};
+use scripts::{LIMITS, MONEY, Step, scripts};
 
 /// What an answer comes to, and what is left by it, where whoever answered knows.
 #[derive(Debug, Default)]
@@ -218,9 +216,6 @@ async fn left(world: &World, conn: &mut PgConnection, key: &str) -> Vec<(Tokens,
     left
 }
 
-/// What came before each script: money, and calls by which tokens are taken ahead, where they are.
-const SPENT: u32 = 100;
-
 /// What a script comes to: the answers to each step, and the balance of each limit at the end.
 type Outcome = (Vec<Vec<Told>>, Vec<(Tokens, bool)>);
 
@@ -244,23 +239,12 @@ async fn expected() -> Vec<Outcome> {
 /// The pairs of a kind that disagree.
 async fn disagreeing(kind: Kind, expected: &[Outcome]) -> Vec<String> {
     let world = World::new().await;
-    let mut admin = world.connect_as(ON_CALL).await;
-    // The same numbers for everybody; or something about somebody else, for nothing is taken ahead of what is
-    // overridden.
-    let about = if kind == Kind::All { NewOverride::deny(&HOT).key("somebody") } else { NewOverride::numbers(&HOT) };
-    about.lasting(DAY).reason("a test").set(&mut admin).await.unwrap();
-    let overrides = Overrides::watch(world.pool.clone()).await.unwrap();
+    let overrides = kind.overrides(&world).await;
     let (pool, mut conn) = (pool(&world.url(), 4).await, world.connect().await);
     let mut wrong = Vec::new();
     for ((key, steps), (expected, expected_left)) in scripts().into_iter().zip(expected) {
-        let gate = kind.of(patient(&pool), &overrides, HOUR).build();
+        let gate = kind.with_spent(&pool, &overrides, key).await;
         gate.credit(MONEY.key(key).cost(SPENT)).await.unwrap();
-        let takes_ahead = matches!(kind, Kind::Prefetching | Kind::All);
-        let cost = if takes_ahead { 1 } else { SPENT };
-        for _ in 0..SPENT / cost {
-            gate.consume([HOT, WARM].map(|hot| hot.key(key).cost(cost))).await.unwrap().granted().unwrap();
-        }
-        assert_eq!(gate.prefetched(&HOT.key(key)) > Tokens::ZERO, takes_ahead, "{kind:?}");
         let mut receipts = Vec::new();
         for (place, (step, expected)) in steps.into_iter().zip(expected).enumerate() {
             let told = soon(ask_gate(&gate, step.clone(), &mut receipts)).await;

@@ -4,12 +4,10 @@ use std::time::Duration;
 
 use tollgate::{DAY, HOUR, Limit, Request, Tokens, first_of, split};
 
+use crate::gate::kind::{HOT, WARM};
 use crate::gate::stage::EVER;
 use crate::world::second;
 
-/// Nothing comes back while the test runs. Of the first, tokens are taken ahead.
-pub(super) const HOT: Limit = Limit::stepped_bucket("hot", 99_999, DAY).capacity(100_000).unbounded_reservations();
-pub(super) const WARM: Limit = Limit::stepped_bucket("warm", 99_999, DAY).capacity(100_000).ephemeral();
 const FEW: Limit = Limit::fixed_window("few", 5, EVER);
 const LAST: Limit = Limit::sliding_window("last", 5, EVER);
 const BROAD: Limit = Limit::token_bucket("broad", 400, EVER).shards(4);
