@@ -23,22 +23,17 @@ pub(crate) fn printable(text: &str) -> String {
 }
 
 fn window(limit: &Limit) -> Option<u64> {
-    let [capacity, rate] = [limit.most(), limit.rate].map(|tokens| i128::from(tokens.micros()));
-    let period = i128::try_from(limit.period.as_micros()).expect("it is at most a thousand years");
+    let [capacity, rate] = [limit.most(), limit.rate].map(|tokens| u128::from(tokens.micros().unsigned_abs()));
+    let period = limit.period.as_micros();
     let micros = match limit.kind {
         LimitKind::SlidingWindow => period,
-        LimitKind::TokenBucket => div_ceil(capacity * period, rate),
-        LimitKind::FixedWindow | LimitKind::SteppedBucket => div_ceil(capacity, rate) * period,
+        LimitKind::TokenBucket => (capacity * period).div_ceil(rate),
+        LimitKind::FixedWindow | LimitKind::SteppedBucket => capacity.div_ceil(rate) * period,
         // A lease comes back as it is released, and money as it is credited.
         _ => return None,
     };
-    (micros >= MICROS).then(|| u64::try_from(div_ceil(micros, MICROS)).unwrap_or(u64::MAX))
+    (micros >= MICROS).then(|| u64::try_from(micros.div_ceil(MICROS)).unwrap_or(u64::MAX))
 }
 
-/// Neither is negative.
-fn div_ceil(amount: i128, by: i128) -> i128 {
-    (amount + by - 1) / by
-}
-
-const MICROS: i128 = 1_000_000;
+const MICROS: u128 = 1_000_000;
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
