@@ -262,7 +262,7 @@ impl<'r> Pool<'r> {
         }
         let portions = fullest.iter().zip(0..lowered).map(|(shard, place)| {
             let value = level + i128::from(place < more);
-            shard.charged(Ask::consume(amount), wide(shard.refilled.value) - value)
+            shard.debited(wide(shard.refilled.value) - value)
         });
         Ok(portions.filter(|portion| portion.taken != Tokens::ZERO).collect())
     }

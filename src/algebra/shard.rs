@@ -57,8 +57,19 @@ impl Shard {
         i128::from(self.terms.top()) + wide(self.refilled.value)
     }
 
+    /// What it is after a debit.
+    pub(super) fn debited(&self, taken: i128) -> Portion {
+        match self.changed_as_it_is(-taken) {
+            Some(portion) => portion,
+            None => self.charged(Ask::consume(cut(taken)), taken),
+        }
+    }
+
     /// What it is after a credit for which it has room.
     pub(super) fn credited(&self, given: i128) -> Portion {
+        if let Some(portion) = self.changed_as_it_is(given) {
+            return portion;
+        }
         let mut next = self.refilled.clone();
         if let List::Grants(entries) = &mut next.list {
             // Of what leaves soonest: of whatever was not used, no more than this is free at any later instant.
@@ -72,6 +83,18 @@ impl Shard {
         }
         next.value = cut(wide(next.value) + given);
         self.becoming(next)
+    }
+
+    /// The same row with more or less in it, where another kind has used it and these terms count. A list would end that
+    /// use after a period of its own, though nothing was granted that fits beside it.
+    fn changed_as_it_is(&self, by: i128) -> Option<Portion> {
+        let full_at = self.read.says_full_at()?;
+        if !self.terms.flow.counts() || self.read.list != List::None || self.refilled.value == Tokens::ZERO {
+            return None;
+        }
+        let full_at = if by < 0 { full_at.max(self.terms.leaves_at(self.refilled.ts)) } else { full_at };
+        let value = cut(wide(self.read.value) + by);
+        Some(Portion { shard: self.index, next: State { value, full_at, ..self.read.clone() }, taken: cut(-by) })
     }
 
     /// The most that it can be charged and be out of debt at an instant, within its share of `max_reserved`. What is

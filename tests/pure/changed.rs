@@ -155,6 +155,24 @@ fn a_settlement_above_its_charge_makes_no_row_full_sooner() {
     assert_eq!(due(world.denied(slow.global().cost(10), sec(200)).retry_at), sec(86_500));
 }
 
+/// A row that another kind has used comes back by the terms of that kind, though an operator changes it under a sliding
+/// window.
+#[test]
+fn a_credit_or_a_debit_of_a_sliding_window_ends_no_use_of_another_kind() {
+    let [bucket, sliding] = [Limit::token_bucket("plan", 10_000, 30 * DAY), Limit::sliding_window("plan", 100, MINUTE)];
+    for (change, left) in [
+        (Call::credit as fn(tollgate::Request) -> Call, -8_899),
+        (Call::debit as fn(tollgate::Request) -> Call, -8_901),
+    ] {
+        let mut world = World::default();
+        world.granted(bucket.global().cost(9_000), sec(0));
+        let Ok(Answer::Done(balance)) = world.call(change(sliding.global()), sec(1)) else { panic!("it was changed") };
+        assert_eq!(balance.remaining, tokens(left));
+        assert_eq!(due(world.denied(sliding.global(), sec(120)).retry_at), sec(27 * 86_400));
+        assert!(world.look(bucket.global(), sec(120)).remaining < tokens(1_002));
+    }
+}
+
 /// A row that a hand has written above full reads as full.
 #[test]
 fn a_row_above_full_reads_as_full() {
