@@ -1,14 +1,9 @@
 //! Carries a plan out over the tables, under locks. Nothing else locks rows, decides and writes.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use crate::algebra::{State, Timestamp};
+use crate::algebra::State;
 use crate::decision::Source;
 use crate::error::Error;
-use crate::meter;
-use crate::parts::Parts;
-use crate::plan::{Answer, Call, CallChange, Change, CheckedCall, Outcome, Plan, Row};
-use crate::store::overrides::Overrides;
+use crate::plan::{Answer, CallChange, Change, Outcome, Plan, Row};
 use crate::store::{Found, Store, unwritten};
 
 /// One answer for each call of a plan, in their order.
@@ -175,48 +170,6 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// The call, if it is right, over tables with so many parts, and with an id if it needs one. It is put under the
-/// overrides, if there are any; only then the instant is asked for.
-pub(crate) fn checked(
-    call: Call,
-    parts: Parts,
-    overrides: Option<&Overrides>,
-    at: impl FnOnce() -> Option<Timestamp>,
-) -> Result<CheckedCall, Error> {
-    let call = if call.needs_id() { call.with_id(draw_id()) } else { call };
-    let call = match overrides {
-        Some(overrides) => overrides.over(call, at()),
-        None => call,
-    };
-    call.checked_for(parts)
-}
-
-/// The answer to a call that overrides alone give.
-pub(crate) fn overruled(
-    call: &CheckedCall,
-    overrides: Option<&Overrides>,
-    at: impl FnOnce() -> Option<Timestamp>,
-) -> Option<Answer> {
-    let overrides = overrides.filter(|_| call.is_overridden())?;
-    call.overridden().for_each(|(limit, label)| meter::overridden(limit, label));
-    call.overruled(at().unwrap_or_else(|| overrides.now()))
-}
-
-#[expect(clippy::disallowed_methods, reason = "this machine's clock decides nothing here")]
-fn draw_id() -> u128 {
-    let mut random = [0; 10];
-    // There is one on each system that tokio runs on, and the standard library's own hash maps panic without it.
-    getrandom::fill(&mut random).expect("the system has a random generator");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    id_of(now.as_millis(), random)
-}
-
-/// 48 bits of milliseconds, then 80 random ones, much as in a UUID of version 7. So calls of about the same time lie
-/// together in their index, whose pages random names would read all over. A wrong clock costs no more than that.
-fn id_of(millis: u128, random: [u8; 10]) -> u128 {
-    random.into_iter().fold(millis, |id, byte| id << 8 | u128::from(byte))
-}
-
 /// The row to wait for: the best one where it is missing, else the better of two random ones, so that not all wait for
 /// the same.
 fn choose(seen: &[Option<State>], candidates: &[usize]) -> usize {
@@ -240,23 +193,5 @@ pub(crate) fn is_settled(answer: &Result<Answer, Error>) -> bool {
     match answer {
         Ok(answer) => matches!(answer, Answer::Denied(_)) || answer.source() == Source::Repeated,
         Err(_) => true,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-    use std::iter::repeat_with;
-
-    use super::*;
-    use crate::call_name::Drawn;
-
-    #[test]
-    fn ids_that_are_drawn_lie_in_the_order_of_time_as_texts_and_none_comes_twice() {
-        let [low, high] = [[0; 10], [0xFF; 10]];
-        let ids = [(9, low), (9, high), (10, low), (1 << 47, low)].map(|(millis, random)| id_of(millis, random));
-        assert!(ids.map(|id| Drawn(id).to_string()).is_sorted_by(|one, other| one < other));
-        let drawn: HashSet<_> = repeat_with(draw_id).take(100_000).collect();
-        assert_eq!(drawn.len(), 100_000);
     }
 }

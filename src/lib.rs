@@ -82,6 +82,8 @@ mod balance;
 pub mod calendar;
 mod call_error;
 mod call_name;
+#[cfg(feature = "postgres")]
+mod checked;
 mod decision;
 mod driver_error;
 mod error;
@@ -101,6 +103,8 @@ mod limits;
 mod meter;
 #[cfg(feature = "migrate")]
 pub mod migrate;
+#[cfg(feature = "postgres")]
+mod overrides;
 mod parts;
 pub mod plan;
 mod position;
@@ -136,14 +140,14 @@ pub use limiter::{BegunByHand, InTransaction, Limiter};
 pub use limits::{FileFault, FileFaultKind, FileFaults, Limits, LimitsError, UnknownLimit};
 #[cfg(feature = "metrics")]
 pub use meter::describe_metrics;
+#[cfg(feature = "postgres")]
+pub use overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides};
 pub use plan::settlement::Settlement;
 pub use reason::Reason;
 pub use receipt::{Charge, Receipt};
 pub use request::Request;
 pub use span::{Span, SpanError};
 pub use standing::{CrossedError, Each, Standing, Standings};
-#[cfg(feature = "postgres")]
-pub use store::overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, Overrides};
 #[cfg(feature = "postgres")]
 pub use sweeper::{SweepPass, Sweeper, Sweeping, Swept};
 pub use tokens::{Tokens, TokensError};

@@ -73,7 +73,7 @@ pub(crate) async fn debit(ask: AskArgs) -> Result<Exit, CommandError> {
 /// statements go through any pooler of the service.
 pub(crate) async fn in_transaction<T>(
     database: &DatabaseArgs,
-    verb: impl AsyncFnOnce(Limiter<Overrides>, &mut PgTransaction<'_>) -> Result<T, Error>,
+    verb: impl AsyncFnOnce(Limiter, &mut PgTransaction<'_>) -> Result<T, Error>,
 ) -> Result<T, CommandError> {
     let mut conn = database.connect().await?;
     let parts = migrate::parts(&mut conn).await?;

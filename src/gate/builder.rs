@@ -17,9 +17,9 @@ use super::tally::Tally;
 use super::wait::Waiters;
 use crate::HOUR;
 use crate::limit::Limit;
+use crate::overrides::Overrides;
 use crate::parts::Parts;
 use crate::store::Backend;
-use crate::store::overrides::Overrides;
 
 /// How a gate works; made by [`Gate::builder`]. Every setting has a default that suits most services.
 #[derive(Debug)]

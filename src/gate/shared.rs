@@ -10,8 +10,8 @@ use super::memory::Memories;
 use super::outage::{Fallback, Outage};
 use super::tally::Tally;
 use super::wait::Waiters;
+use crate::overrides::Overrides;
 use crate::plan::Row;
-use crate::store::overrides::Overrides;
 use crate::store::{Backend, Store};
 
 /// The parts of a gate that all its lanes work with.

@@ -6,9 +6,8 @@ use super::Limiter;
 use crate::error::Error;
 use crate::execution::{Answers, Chosen, Execution};
 use crate::plan::Plan;
-use crate::store::overrides::Overriding;
 
-impl<O: Overriding> Limiter<O> {
+impl Limiter {
     /// Looks at all rows, without a lock. Locks those of the alternatives up to the one that is granted, in a savepoint
     /// that gives them up if none of these is granted by then: nobody ever waits for a row while it holds another out
     /// of order. Then it locks all of them in order.

@@ -10,16 +10,17 @@ use sqlx::PgConnection;
 
 use crate::algebra::Timestamp;
 use crate::balance::Balance;
+use crate::checked::{checked, overruled};
 use crate::decision::{Decision, Reservation};
 use crate::error::Error;
-use crate::execution::{Answers, Execution, checked, only, overruled};
+use crate::execution::{Answers, Execution, only};
 use crate::meter::{self, By};
+use crate::overrides::Overrides;
 use crate::parts::Parts;
 use crate::plan::settlement::Settlement;
 use crate::plan::{Answer, Call, CheckedCall, Plan};
 use crate::receipt::Receipt;
 use crate::request::Request;
-use crate::store::overrides::{Overrides, Overriding};
 use crate::store::{Backend, Store, by_table_and_part};
 use crate::tokens::{Tokens, TokensError};
 pub use in_transaction::{BegunByHand, InTransaction};
@@ -118,24 +119,21 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// }
 /// # let _ = send;
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[must_use = "a limiter limits nothing until it is asked"]
-pub struct Limiter<O = ()> {
+pub struct Limiter {
     at: Option<Timestamp>,
     lock_timeout: Option<Duration>,
     backend: Backend,
-    /// Overrides, or none.
-    overrides: O,
+    overrides: Option<Overrides>,
 }
 
 impl Limiter {
     /// A limiter by the database's clock, which waits for locks as long as the connection does.
     pub const fn new() -> Self {
-        Self { at: None, lock_timeout: None, backend: Backend::PLAIN, overrides: () }
+        Self { at: None, lock_timeout: None, backend: Backend::PLAIN, overrides: None }
     }
-}
 
-impl<O: Overriding> Limiter<O> {
     /// Waits at most so long for a row that another transaction has locked. Then it gives up with [`Error::Locked`],
     /// and the caller's transaction stays usable.
     ///
@@ -197,9 +195,9 @@ impl<O: Overriding> Limiter<O> {
     ///
     /// Other numbers count at once, and used tokens stay used: 2 of 10 used leaves 18 under 20. The new rate brings
     /// them back from the row's last write on. A missing row is full at the new capacity.
-    pub fn overrides(self, overrides: &Overrides) -> Limiter<Overrides> {
-        let Self { at, lock_timeout, backend, .. } = self;
-        Limiter { at, lock_timeout, backend, overrides: overrides.clone() }
+    pub fn overrides(mut self, overrides: &Overrides) -> Self {
+        self.overrides = Some(overrides.clone());
+        self
     }
 
     /// Takes this instant instead of the database's clock: for tests and replays.
@@ -515,11 +513,11 @@ impl<O: Overriding> Limiter<O> {
     }
 
     fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
-        checked(call, self.backend.parts, self.overrides.said(), || self.at)
+        checked(call, self.backend.parts, self.overrides.as_ref(), || self.at)
     }
 
     fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
-        let answer = Ok(overruled(call, self.overrides.said(), || self.at)?);
+        let answer = Ok(overruled(call, self.overrides.as_ref(), || self.at)?);
         tell(call, &answer);
         answer.ok()
     }

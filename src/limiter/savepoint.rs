@@ -9,7 +9,6 @@ use crate::error::{Error, Step};
 use crate::execution::Answers;
 use crate::parts::Parts;
 use crate::plan::{Answer, Plan};
-use crate::store::overrides::Overriding;
 use crate::store::{database, millis, set_local};
 
 /// A savepoint in the caller's transaction, and the statements that put the settings of before back.
@@ -17,7 +16,7 @@ pub(super) struct Savepoint {
     before: Option<String>,
 }
 
-impl<O: Overriding> Limiter<O> {
+impl Limiter {
     /// Sets a savepoint, and the lock timeout if there is one, in one round trip; on Citus, on its nodes, too.
     pub(super) async fn savepoint(
         &self,

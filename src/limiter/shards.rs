@@ -6,9 +6,8 @@ use super::Limiter;
 use crate::error::Error;
 use crate::execution::{Execution, is_settled, only};
 use crate::plan::{Answer, Outcome, Plan};
-use crate::store::overrides::Overriding;
 
-impl<O: Overriding> Limiter<O> {
+impl Limiter {
     /// Decides a call that takes from limits with shards.
     ///
     /// Looks at all rows, without a lock. If together they are short, that is the refusal. Else it takes from one row

@@ -12,13 +12,12 @@
 //! missing. Its condition is no boolean then but a text that says so, which PostgreSQL reports as an error. It names no
 //! row, so it is evaluated once.
 //!
-//! The few about overrides are sent as text, and lie beside their code.
+//! The tables of operators, `tollgate.limits` and `tollgate.overrides`, belong to `limits` and `overrides`.
 
 mod calls;
 mod columns;
 mod fault;
 mod found;
-pub(crate) mod overrides;
 mod pooler;
 mod wire;
 

@@ -53,7 +53,7 @@ async fn a_call_dropped_anywhere_and_rolled_back_leaves_no_trace() {
                 let props = stage.set().await;
                 let before = stage.balances().await;
                 let mut tx = stage.pool.begin().await.unwrap();
-                let done = Cut::after(cuts.waits, verb.call(limiter, &mut tx, props)).await;
+                let done = Cut::after(cuts.waits, verb.call(&limiter, &mut tx, props)).await;
                 drop(tx);
                 assert_eq!(stage.balances().await, before, "{verb:?}, cut at {}", cuts.waits);
                 assert_eq!(stage.rows().await, 3, "{verb:?}, cut at {}", cuts.waits);
@@ -74,7 +74,7 @@ async fn a_call_dropped_anywhere_and_committed_counts_whole_or_not_at_all() {
             let props = stage.set().await;
             let without = stage.balances().await;
             let mut tx = stage.pool.begin().await.unwrap();
-            verb.call(limiter, &mut tx, props).await;
+            verb.call(&limiter, &mut tx, props).await;
             tx.commit().await.unwrap();
             let with = stage.balances().await;
             assert_ne!(with, without, "{verb:?}");
@@ -83,7 +83,7 @@ async fn a_call_dropped_anywhere_and_committed_counts_whole_or_not_at_all() {
             loop {
                 let props = stage.set().await;
                 let mut tx = stage.pool.begin().await.unwrap();
-                let done = Cut::after(cuts.waits, verb.call(limiter, &mut tx, props)).await;
+                let done = Cut::after(cuts.waits, verb.call(&limiter, &mut tx, props)).await;
                 tx.commit().await.unwrap();
                 let found = stage.balances().await;
                 assert!(found == with || found == without, "{verb:?}, cut at {}: {found:?}", cuts.waits);
@@ -202,7 +202,7 @@ impl Stage {
 }
 
 impl Verb {
-    async fn call(self, limiter: Limiter, tx: &mut PgTransaction<'_>, props: Props) {
+    async fn call(self, limiter: &Limiter, tx: &mut PgTransaction<'_>, props: Props) {
         match self {
             Self::ConsumeAbsent => assert!(limiter.consume(tx, DURABLE.key("new")).await.unwrap().is_granted()),
             Self::ConsumeExisting => {

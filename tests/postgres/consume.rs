@@ -19,7 +19,7 @@ async fn what_is_rolled_back_was_never_taken() {
     assert_eq!(world.row(Storage::Durable, "rolled_back", "1").await, None);
 
     let mut tx = world.begin().await;
-    LIMITER.at(second(0.0)).consume(&mut tx, limit.key(1).cost(4)).await.unwrap().granted().unwrap();
+    limiter().at(second(0.0)).consume(&mut tx, limit.key(1).cost(4)).await.unwrap().granted().unwrap();
     tx.commit().await.unwrap();
     assert_eq!(world.left(&limit, "1").await, Some(Tokens::new(6)));
 }
@@ -34,7 +34,7 @@ async fn the_worked_example_of_a_stepped_bucket() {
     ] {
         let mut tx = world.begin().await;
         for (at, cost, remaining) in [(0.0, 5, 15), (12.0, 0, 20), (12.0, 18, 2), (20.0, 0, 7)] {
-            let decision = LIMITER.at(second(at)).consume(&mut tx, limit.global().cost(cost)).await.unwrap();
+            let decision = limiter().at(second(at)).consume(&mut tx, limit.global().cost(cost)).await.unwrap();
             assert_eq!(decision.granted().unwrap().remaining, Tokens::new(remaining), "at {at} s");
         }
         tx.commit().await.unwrap();
@@ -46,7 +46,7 @@ async fn a_refusal_names_the_instant_and_leaves_the_row_alone() {
     let world = World::new().await;
     let limit = Limit::token_bucket("refused", 10, MINUTE);
     let mut tx = world.begin().await;
-    let at = |s: f64| LIMITER.at(second(s));
+    let at = |s: f64| limiter().at(second(s));
     let _ = at(0.0).consume(&mut tx, limit.key("a").cost(10)).await.unwrap();
     let Decision::Denied(denied) = at(1.0).consume(&mut tx, limit.key("a")).await.unwrap() else { panic!() };
     assert_eq!(denied.retry_at, Some(second(6.0)));
@@ -62,7 +62,7 @@ async fn several_limits_are_taken_all_or_none() {
     let (user, tenant) = (Limit::token_bucket("user", 5, MINUTE), Limit::token_bucket("tenant", 1, MINUTE).ephemeral());
     let mut tx = world.begin().await;
     let ask = || [user.key(1), tenant.key(2)];
-    let limiter = LIMITER.at(second(0.0));
+    let limiter = limiter().at(second(0.0));
     limiter.consume(&mut tx, ask()).await.unwrap().granted().unwrap();
     let denied = limiter.consume(&mut tx, ask()).await.unwrap().denied().unwrap();
     assert_eq!((&*denied.limit, denied.retry_at), ("tenant", Some(second(60.0))));

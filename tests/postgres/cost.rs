@@ -55,16 +55,16 @@ async fn each_verb_takes_so_many_round_trips() {
         ("consume, repeated", 2),
     ];
     // The first call of each statement on a connection prepares it.
-    count(&proxy, &mut conn, LIMITER, "cold").await;
-    assert_eq!(count(&proxy, &mut conn, LIMITER, "warm").await, table);
+    count(&proxy, &mut conn, &LIMITER, "cold").await;
+    assert_eq!(count(&proxy, &mut conn, &LIMITER, "warm").await, table);
     // A savepoint before, and the lock timeout of before after.
     let table = table.map(|(verb, trips)| (verb, if matches!(verb, "check" | "balance") { trips } else { trips + 2 }));
     let patient = LIMITER.lock_timeout(Duration::from_secs(10));
-    assert_eq!(count(&proxy, &mut conn, patient, "patient").await, table);
+    assert_eq!(count(&proxy, &mut conn, &patient, "patient").await, table);
 }
 
 /// The round trips of each verb, in a transaction of their own that was begun before, on rows of `key`.
-async fn count(proxy: &Proxy, conn: &mut PgConnection, limiter: Limiter, key: &str) -> Vec<(&'static str, u64)> {
+async fn count(proxy: &Proxy, conn: &mut PgConnection, limiter: &Limiter, key: &str) -> Vec<(&'static str, u64)> {
     let mut tx = conn.begin().await.unwrap();
     let mut counts = Vec::new();
     macro_rules! trips {
@@ -104,7 +104,7 @@ async fn count(proxy: &Proxy, conn: &mut PgConnection, limiter: Limiter, key: &s
     let grant = limiter.consume(&mut tx, B.key(key).cost(2)).await.unwrap().granted().unwrap();
     trips!("settle", settle(grant.clone(), 1));
     trips!("cancel", cancel(booked));
-    let spent = limiter.at(second(1e9));
+    let spent = limiter.clone().at(second(1e9));
     let before = proxy.trips();
     spent.cancel(&mut tx, grant).await.unwrap();
     counts.push(("cancel, in vain", proxy.trips() - before));

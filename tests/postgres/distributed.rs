@@ -379,7 +379,7 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
                     let granted = match verb {
                         0 => limiter.consume(&mut tx, ask()).await.map(|decision| decision.is_granted()),
                         1 => {
-                            let patient = limiter.lock_timeout(SECOND);
+                            let patient = limiter.clone().lock_timeout(SECOND);
                             patient.consume(&mut tx, ask().cost(7)).await.map(|decision| decision.is_granted())
                         }
                         2 => limiter.consume(&mut tx, all()).await.map(|decision| decision.is_granted()),
@@ -560,10 +560,10 @@ async fn a_call_over_several_parts_that_is_dropped_and_rolled_back_takes_nothing
     let pool = pool(&world.url(), 1).await;
     let (keys, limit) = (apart(), Limit::token_bucket("cut", 10, EVER));
     let mut conn = world.connect().await;
-    let mut cuts = Cuts::default();
+    let (limiter, mut cuts) = (LIMITER, Cuts::default());
     loop {
         let mut tx = pool.begin().await.unwrap();
-        let call = LIMITER.consume(&mut tx, keys.iter().map(|key| limit.key(key)));
+        let call = limiter.consume(&mut tx, keys.iter().map(|key| limit.key(key)));
         let done = Cut::after(cuts.waits, call).await;
         drop(tx);
         // It is rolled back when the connection is used next.

@@ -124,7 +124,7 @@ async fn a_pooler_that_is_gone_in_mid_call_takes_the_transaction_with_it() {
         let mut waiting = second.begin().await.unwrap();
         let backend = pid(&mut waiting).await;
         let lost = {
-            let waits = UNNAMED.consume(&mut waiting, request.clone());
+            let waits = async { UNNAMED.consume(&mut waiting, request.clone()).await };
             let kill = async {
                 world.until_blocked(backend).await;
                 pooler.kill();

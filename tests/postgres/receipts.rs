@@ -169,7 +169,7 @@ async fn requests_of_different_costs_are_settled_at_a_cost_each() {
     let mut teller = Teller::of(&world).await;
     let [user, tenant] =
         [Limit::token_bucket("user", 10, MINUTE), Limit::token_bucket("tenant", 20, MINUTE).ephemeral()];
-    let limiter = LIMITER.at(second(0.0));
+    let limiter = limiter().at(second(0.0));
     let ask = |cost: u32| [user.key(1).cost(3), tenant.key(2).cost(cost)];
     let mixed = Receipt::from(limiter.consume(&mut teller.tx, ask(4)).await.unwrap().granted().unwrap());
     let before = teller.rows().await;
@@ -217,7 +217,7 @@ async fn fifty_receipts_that_go_with_their_jobs_are_used_once_each_however_many_
     for caller in 0..CALLERS {
         let (barrier, mut conn) = (barrier.clone(), world.connect().await);
         callers.push(tokio::spawn(async move {
-            let (limiter, mut used) = (LIMITER.at(second(0.0)), 0);
+            let (limiter, mut used) = (limiter().at(second(0.0)), 0);
             for nth in 0..RECEIPTS {
                 barrier.wait().await;
                 let mut tx = conn.begin().await.unwrap();

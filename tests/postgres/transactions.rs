@@ -35,7 +35,13 @@ fn receipt(limit: &Limit, key: &str) -> Receipt {
 const VERBS: usize = 10;
 
 /// What one of them says, for one key.
-async fn answer(limiter: Limiter, conn: &mut PgConnection, limit: &Limit, key: &str, verb: usize) -> Result<(), Error> {
+async fn answer(
+    limiter: &Limiter,
+    conn: &mut PgConnection,
+    limit: &Limit,
+    key: &str,
+    verb: usize,
+) -> Result<(), Error> {
     let (tx, ask) = (&mut BegunByHand(conn), || limit.key(key));
     match verb {
         0 => limiter.consume(tx, ask()).await.map(drop),
@@ -52,7 +58,7 @@ async fn answer(limiter: Limiter, conn: &mut PgConnection, limit: &Limit, key: &
 }
 
 /// What each of them says, one after another.
-async fn answers(limiter: Limiter, conn: &mut PgConnection, limit: &Limit, key: &str) -> Vec<Result<(), Error>> {
+async fn answers(limiter: &Limiter, conn: &mut PgConnection, limit: &Limit, key: &str) -> Vec<Result<(), Error>> {
     let mut answers = Vec::new();
     for verb in 0..VERBS {
         answers.push(answer(limiter, conn, limit, key, verb).await);
@@ -74,7 +80,7 @@ async fn every_verb_is_undone_by_a_rollback_and_kept_by_a_commit() {
         teller.commit().await;
         let mut teller = Teller::of(&world).await;
         let before = teller.rows().await;
-        for answer in answers(LIMITER.at(second(0.0)), &mut teller.tx, &limit, "k").await {
+        for answer in answers(&limiter().at(second(0.0)), &mut teller.tx, &limit, "k").await {
             answer.unwrap();
         }
         assert_ne!(teller.rows().await, before);
@@ -113,7 +119,7 @@ async fn a_refusal_of_several_names_them_all_and_leaves_the_transaction_usable()
         left(teller.consume(0.0, slow.global()).await);
         let before = teller.rows().await;
         let ask = [fast.global(), ok.global(), slow.global()];
-        let denied = LIMITER.at(second(0.0)).consume(&mut teller.tx, ask).await.unwrap().denied().unwrap();
+        let denied = limiter().at(second(0.0)).consume(&mut teller.tx, ask).await.unwrap().denied().unwrap();
         assert_eq!((&*denied.limit, denied.retry_at), ("slow", Some(second(60.0))), "the latest instant");
         let others: Vec<_> = denied.others.iter().map(|other| (&*other.limit, other.retry_at)).collect();
         assert_eq!(others, [("fast", Some(second(1.0)))]);
@@ -128,7 +134,7 @@ async fn requests_for_one_key_add_up_before_the_decision() {
     let world = World::new().await;
     let mut teller = Teller::of(&world).await;
     for limit in ten() {
-        let limiter = LIMITER.at(second(0.0));
+        let limiter = limiter().at(second(0.0));
         let ask = |cost: u32| [limit.key(1).cost(cost), limit.key(1).cost(3)];
         let grant = limiter.consume(&mut teller.tx, ask(4)).await.unwrap().granted().unwrap();
         assert_eq!(
@@ -158,7 +164,7 @@ async fn a_lock_timeout_is_busy_and_leaves_the_transaction_usable() {
         let mut teller = Teller::of(&world).await;
         teller.tx.execute("insert into jobs values (1)").await.unwrap();
         teller.tx.execute("set local lock_timeout = '7s'").await.unwrap();
-        for (verb, answer) in answers(LIMITER.at(second(0.0)).lock_timeout(SHORT), &mut teller.tx, &limit, key)
+        for (verb, answer) in answers(&limiter().at(second(0.0)).lock_timeout(SHORT), &mut teller.tx, &limit, key)
             .await
             .into_iter()
             .enumerate()
@@ -186,7 +192,7 @@ async fn a_lock_timeout_is_busy_and_leaves_the_transaction_usable() {
 async fn the_lock_timeout_of_before_comes_back_after_every_answer() {
     let world = World::new().await;
     for limit in ten() {
-        let limiter = LIMITER.at(second(0.0)).lock_timeout(SECOND);
+        let limiter = limiter().at(second(0.0)).lock_timeout(SECOND);
         let mut conn = world.connect().await;
         for before in ["0", "7s"] {
             run(&mut conn, &format!("begin; set local lock_timeout = '{before}'")).await;
@@ -219,7 +225,7 @@ async fn with_a_lock_timeout_a_refusal_after_a_wait_holds_no_row() {
         left(holder.consume(0.0, limit.key(1).cost(9)).await);
         let mut waiter = world.begin().await;
         let waiter_pid = pid(&mut waiter).await;
-        let limiter = LIMITER.at(second(0.0)).lock_timeout(MINUTE);
+        let limiter = limiter().at(second(0.0)).lock_timeout(MINUTE);
         let (decision, ()) = tokio::join!(limiter.consume(&mut waiter, limit.key(1)), async {
             world.until_blocked(waiter_pid).await;
             holder.commit().await;
@@ -246,7 +252,7 @@ async fn a_row_that_is_let_go_in_time_is_taken() {
         let ask = limit.key(1);
         let waiting = tokio::spawn(async move {
             let mut tx = conn.begin().await.unwrap();
-            let limiter = LIMITER.at(second(0.0)).lock_timeout(MINUTE);
+            let limiter = limiter().at(second(0.0)).lock_timeout(MINUTE);
             let left = left(limiter.consume(&mut tx, ask).await.unwrap());
             tx.commit().await.unwrap();
             left
@@ -268,7 +274,7 @@ async fn a_lock_timeout_of_the_callers_own_is_an_error_of_the_database() {
         left(holder.consume(0.0, limit.key(1)).await);
         let mut tx = world.begin().await;
         tx.execute("set local lock_timeout = '20ms'").await.unwrap();
-        let error = LIMITER.at(second(0.0)).consume(&mut tx, limit.key(1)).await.unwrap_err();
+        let error = limiter().at(second(0.0)).consume(&mut tx, limit.key(1)).await.unwrap_err();
         assert!(matches!(error, Error::Database { step: Step::Lock, .. }) && error.is_retryable(), "{error:?}");
     }
 }
@@ -280,7 +286,7 @@ async fn a_statement_timeout_of_the_callers_own_bounds_a_call() {
     for limit in ten() {
         let mut holder = Teller::of(&world).await;
         left(holder.consume(0.0, limit.key(1)).await);
-        for limiter in [*LIMITER, LIMITER.lock_timeout(MINUTE)] {
+        for limiter in [limiter(), limiter().lock_timeout(MINUTE)] {
             let mut tx = world.pool.begin_with("begin; set local statement_timeout = '20ms'").await.unwrap();
             let error = limiter.at(second(0.0)).consume(&mut tx, limit.key(1)).await.unwrap_err();
             assert!(error.is_retryable());
@@ -305,7 +311,7 @@ async fn a_refusal_does_not_wait_for_a_held_row() {
         assert!(!teller.consume(0.0, limit.key(1)).await.is_granted());
         assert!(!teller.consume(0.0, limit.key(1)).await.is_granted());
         let three = [limit.key(0), limit.key(1), limit.key(2)];
-        assert!(!LIMITER.at(second(0.0)).consume(&mut teller.tx, three).await.unwrap().is_granted());
+        assert!(!limiter().at(second(0.0)).consume(&mut teller.tx, three).await.unwrap().is_granted());
         let xid: Option<i64> = sqlx::query_scalar("select txid_current_if_assigned()")
             .persistent(false)
             .fetch_one(&mut *teller.tx)
@@ -329,7 +335,7 @@ async fn a_lost_race_at_repeatable_read_is_retryable() {
             left(winner.consume(0.0, limit.key(key)).await);
             winner.commit().await;
             let keys = if several { vec![limit.key(key), limit.key("third")] } else { vec![limit.key(key)] };
-            let error = LIMITER.at(second(0.0)).consume(&mut loser, keys).await.unwrap_err();
+            let error = limiter().at(second(0.0)).consume(&mut loser, keys).await.unwrap_err();
             assert!(matches!(error, Error::Database { .. }) && error.is_retryable(), "{error:?}");
             assert!(error.to_string().contains("\"ten\""), "{error}");
             drop(loser);
@@ -350,7 +356,7 @@ async fn a_refusal_leaves_absent_rows_absent() {
         for keys in [["a", "m"], ["m", "z"], ["z", "m"]] {
             for cost in [1, 10] {
                 let ask = keys.map(|key| limit.key(key).cost(cost));
-                assert!(!LIMITER.at(second(0.0)).consume(&mut teller.tx, ask).await.unwrap().is_granted());
+                assert!(!limiter().at(second(0.0)).consume(&mut teller.tx, ask).await.unwrap().is_granted());
             }
         }
         assert_eq!(teller.rows().await, before);
@@ -366,7 +372,7 @@ async fn a_begin_by_hand_counts_as_a_transaction() {
         for (end, remaining) in [("rollback", 9), ("commit", 9), ("end", 8)] {
             run(&mut conn, "begin").await;
             assert_eq!(
-                left(LIMITER.at(second(0.0)).consume(&mut BegunByHand(&mut conn), limit.key(1)).await.unwrap()),
+                left(limiter().at(second(0.0)).consume(&mut BegunByHand(&mut conn), limit.key(1)).await.unwrap()),
                 tokens(remaining)
             );
             run(&mut conn, end).await;
@@ -379,7 +385,7 @@ async fn a_begin_by_hand_counts_as_a_transaction() {
 async fn a_savepoint_that_is_rolled_back_gives_its_tokens_back() {
     let world = World::new().await;
     for limit in ten() {
-        for limiter in [LIMITER.at(second(0.0)), LIMITER.at(second(0.0)).lock_timeout(SECOND)] {
+        for limiter in [limiter().at(second(0.0)), limiter().at(second(0.0)).lock_timeout(SECOND)] {
             let mut tx = world.begin().await;
             left(limiter.consume(&mut tx, limit.key(1)).await.unwrap());
             let mut undone = tx.begin().await.unwrap();
@@ -403,7 +409,7 @@ async fn a_savepoint_that_is_rolled_back_is_not_waited_for() {
     let world = World::new().await;
     let limits = [Limit::token_bucket("ten", 10, MINUTE), Limit::token_bucket("shards", 10, MINUTE).shards(2)];
     for limit in limits.iter().flat_map(both) {
-        for limiter in [*LIMITER, LIMITER.lock_timeout(MINUTE)] {
+        for limiter in [limiter(), limiter().lock_timeout(MINUTE)] {
             let mut holder = world.begin().await;
             // All of it, so that each row is locked.
             let all = |limit: &Limit| limit.global().cost(10);
@@ -436,8 +442,8 @@ async fn outside_a_transaction_every_verb_that_would_write_says_so() {
         }
         teller.commit().await;
         let before = Teller::of(&world).await.rows().await;
-        for limiter in [LIMITER.at(second(0.0)), LIMITER.at(second(0.0)).unnamed_statements()] {
-            for (verb, answer) in answers(limiter, &mut conn, &limit, "present").await.into_iter().enumerate() {
+        for limiter in [limiter().at(second(0.0)), limiter().at(second(0.0)).unnamed_statements()] {
+            for (verb, answer) in answers(&limiter, &mut conn, &limit, "present").await.into_iter().enumerate() {
                 assert!(matches!(answer, Err(Error::NotInTransaction)), "verb {verb}: {answer:?}");
             }
             for verb in [
@@ -450,7 +456,7 @@ async fn outside_a_transaction_every_verb_that_would_write_says_so() {
         }
         // With a lock timeout the savepoint tells it, before anything else.
         for key in ["present", "absent"] {
-            for answer in answers(LIMITER.lock_timeout(SECOND), &mut conn, &limit, key).await {
+            for answer in answers(&limiter().lock_timeout(SECOND), &mut conn, &limit, key).await {
                 assert!(matches!(&answer, Err(error @ Error::NotInTransaction) if !error.is_retryable()), "{answer:?}");
             }
         }
@@ -473,11 +479,11 @@ async fn a_transaction_of_sqlx_that_was_ended_by_hand_is_none() {
         let mut teller = Teller::of(&world).await;
         left(teller.consume(0.0, limit.key("present").cost(5)).await);
         teller.commit().await;
-        for limiter in [LIMITER.at(second(0.0)), LIMITER.at(second(0.0)).lock_timeout(SECOND)] {
+        for limiter in [limiter().at(second(0.0)), limiter().at(second(0.0)).lock_timeout(SECOND)] {
             for verb in 0..VERBS {
                 let mut tx = world.pool.begin().await.unwrap();
                 run(&mut tx, ["commit", "rollback"][verb % 2]).await;
-                let answer = answer(limiter, &mut tx, &limit, "present", verb).await;
+                let answer = answer(&limiter, &mut tx, &limit, "present", verb).await;
                 assert!(matches!(answer, Err(Error::NotInTransaction)), "verb {verb}: {answer:?}");
             }
             let mut tx = world.pool.begin().await.unwrap();
@@ -514,7 +520,7 @@ async fn outside_a_transaction_a_cost_of_zero_for_several_limits_writes_nothing(
 async fn after_an_sql_error_of_the_callers_own_the_failure_names_limit_and_step() {
     let world = World::new().await;
     for limit in ten() {
-        for (limiter, step) in [(*LIMITER, Step::Lock), (LIMITER.lock_timeout(SECOND), Step::Savepoint)] {
+        for (limiter, step) in [(limiter(), Step::Lock), (limiter().lock_timeout(SECOND), Step::Savepoint)] {
             let mut tx = world.begin().await;
             tx.execute("select 1 / 0").await.unwrap_err();
             let error = limiter.consume(&mut tx, limit.key(1)).await.unwrap_err();
@@ -564,17 +570,17 @@ async fn a_missing_schema_names_its_remedy() {
     let world = World::unmigrated().await;
     let mut conn = world.connect().await;
     for limit in ten() {
-        for limiter in [*LIMITER, LIMITER.unnamed_statements()] {
+        for limiter in [limiter(), limiter().unnamed_statements()] {
             let mut errors = Vec::new();
             run(&mut conn, "begin").await;
             errors.push(limiter.check(&mut conn, limit.key(1)).await.map(drop));
             run(&mut conn, "rollback; begin").await;
             errors.push(limiter.balance(&mut conn, limit.key(1)).await.map(drop));
             run(&mut conn, "rollback").await;
-            for limiter in [limiter, limiter.lock_timeout(SECOND)] {
+            for limiter in [limiter.clone(), limiter.lock_timeout(SECOND)] {
                 for verb in 0..VERBS {
                     run(&mut conn, "begin").await;
-                    errors.push(answer(limiter, &mut conn, &limit, "k", verb).await);
+                    errors.push(answer(&limiter, &mut conn, &limit, "k", verb).await);
                     run(&mut conn, "rollback").await;
                 }
             }
@@ -593,7 +599,7 @@ async fn a_missing_schema_names_its_remedy() {
 async fn a_lost_connection_is_retryable() {
     let world = World::new().await;
     for limit in ten() {
-        for limiter in [*LIMITER, LIMITER.lock_timeout(SECOND)] {
+        for limiter in [limiter(), limiter().lock_timeout(SECOND)] {
             let mut conn = world.connect().await;
             run(&mut conn, "begin").await;
             terminate(&world, &mut conn).await;
@@ -668,7 +674,7 @@ async fn named_statements_are_prepared_once_and_unnamed_ones_never() {
         let row = sqlx::raw_sql(sql).fetch_one(conn).await.unwrap();
         (row.get(0), row.get(1), row.get(2))
     }
-    async fn story(limiter: Limiter, conn: &mut PgConnection, limit: &Limit) {
+    async fn story(limiter: &Limiter, conn: &mut PgConnection, limit: &Limit) {
         run(conn, "begin").await;
         for answer in answers(limiter, conn, limit, "k").await {
             answer.unwrap();
@@ -680,21 +686,21 @@ async fn named_statements_are_prepared_once_and_unnamed_ones_never() {
     let world = World::new().await;
     let mut conn = world.connect().await;
     for limit in ten() {
-        for limiter in [LIMITER.unnamed_statements(), LIMITER.unnamed_statements().lock_timeout(SECOND)] {
-            story(limiter.at(second(0.0)), &mut conn, &limit).await;
+        for limiter in [limiter().unnamed_statements(), limiter().unnamed_statements().lock_timeout(SECOND)] {
+            story(&limiter.at(second(0.0)), &mut conn, &limit).await;
             assert_eq!(prepared(&mut conn).await, (0, 0, 0));
         }
     }
     for limit in ten() {
         let mut conn = world.connect().await;
-        let limiter = LIMITER.at(second(0.0));
-        story(limiter, &mut conn, &limit).await;
+        let limiter = limiter().at(second(0.0));
+        story(&limiter, &mut conn, &limit).await;
         let (all, locking, others) = prepared(&mut conn).await;
         // One row is locked, or several are inserted or locked.
         assert_eq!(locking, 2, "of {all}");
         // One row is saved, several are read and saved, and stale ones are removed.
         assert_eq!(others, 4, "of {all}");
-        story(limiter.lock_timeout(SECOND), &mut conn, &limit).await;
+        story(&limiter.lock_timeout(SECOND), &mut conn, &limit).await;
         assert_eq!(prepared(&mut conn).await, (all, locking, others), "a second round prepares nothing new");
     }
 }

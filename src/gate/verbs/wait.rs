@@ -9,10 +9,10 @@ use crate::error::Error;
 use crate::gate::Gate;
 use crate::gate::shared::Shared;
 use crate::gate::wait::Turn;
+use crate::overrides::Overrides;
 use crate::plan::{Call, CheckedCall};
 use crate::reason::Reason;
 use crate::request::Request;
-use crate::store::overrides::Overrides;
 
 /// # Waiting for tokens
 impl Gate {

@@ -109,7 +109,7 @@ async fn a_shard_with_an_infinite_instant_is_corrupt_and_one_with_any_value_is_a
                 let ask = || limit.global();
                 let answer = match verb {
                     0 => at.consume(&mut tx, ask()).await.map(drop),
-                    1 => at.lock_timeout(SECOND).consume(&mut tx, ask().cost(2)).await.map(drop),
+                    1 => at.clone().lock_timeout(SECOND).consume(&mut tx, ask().cost(2)).await.map(drop),
                     2 => at.reserve(&mut tx, ask().cost(9)).await.map(drop),
                     3 => at.check(&mut tx, ask()).await.map(drop),
                     4 => at.balance(&mut tx, ask()).await.map(drop),

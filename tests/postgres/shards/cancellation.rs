@@ -55,7 +55,7 @@ impl Path {
         None
     }
 
-    async fn call(self, limiter: Limiter, tx: &mut PgTransaction<'_>, receipt: Option<Receipt>) {
+    async fn call(self, limiter: &Limiter, tx: &mut PgTransaction<'_>, receipt: Option<Receipt>) {
         let ask = LIMIT.global();
         match self {
             Self::Free => drop(limiter.consume(tx, ask.cost(2)).await.unwrap().granted().unwrap()),
@@ -77,7 +77,7 @@ async fn a_call_dropped_anywhere_counts_whole_or_not_at_all() {
     let pool = one_connection(proxy.options()).await;
     let mut conn = world.connect().await;
     let at = limiter().at(second(0.0));
-    for limiter in [at, at.lock_timeout(10 * SECOND)] {
+    for limiter in [at.clone(), at.clone().lock_timeout(10 * SECOND)] {
         for path in PATHS {
             let balance = async |conn: &mut PgConnection| at.balance(conn, LIMIT.global()).await.unwrap().remaining;
             path.set(&mut conn).await;
@@ -89,7 +89,7 @@ async fn a_call_dropped_anywhere_counts_whole_or_not_at_all() {
                     let receipt = path.set(&mut conn).await;
                     let rows = shards(&mut conn, &LIMIT).await;
                     let mut tx = pool.begin().await.unwrap();
-                    let done = Cut::after(cuts.waits, path.call(limiter, &mut tx, receipt)).await;
+                    let done = Cut::after(cuts.waits, path.call(&limiter, &mut tx, receipt)).await;
                     if is_kept {
                         tx.commit().await.unwrap();
                         with.push(balance(&mut conn).await);

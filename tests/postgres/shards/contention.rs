@@ -107,7 +107,7 @@ async fn callers_take_from_shards_that_nobody_holds_and_wait_only_where_all_are_
             assert!(decision.is_granted());
             open.push(tx);
         }
-        let impatient = LIMITER.lock_timeout(Duration::from_millis(50));
+        let impatient = limiter().lock_timeout(Duration::from_millis(50));
         let mut tx = world.pool.begin().await.unwrap();
         let busy = impatient.consume(&mut tx, limit.global()).await;
         assert!(matches!(busy, Err(Error::Locked { .. })), "{busy:?}");
@@ -123,7 +123,7 @@ async fn callers_take_from_shards_that_nobody_holds_and_wait_only_where_all_are_
 async fn the_fullest_shard_is_taken_from_and_of_equal_ones_any() {
     let world = World::new().await;
     let mut conn = world.connect().await;
-    let limiter = LIMITER.at(second(0.0));
+    let limiter = limiter().at(second(0.0));
     let two = Limit::token_bucket("two", 40, EVER).shards(2);
     let eight = Limit::token_bucket("eight", 80, EVER).shards(8);
     put(&mut conn, &two, &[9 * ONE, 10 * ONE], second(0.0)).await;
@@ -152,7 +152,7 @@ async fn level_shards_waste_no_refill() {
     for step in 0..600 {
         // Now more than comes back, now less.
         at += dice.f64() * if step / 100 % 2 == 0 { 0.02 } else { 0.1 };
-        let limiter = LIMITER.at(second(at));
+        let limiter = limiter().at(second(at));
         let mut tx = conn.begin().await.unwrap();
         let taken = limiter.consume(&mut tx, four.global()).await.unwrap();
         refused += u32::from(!taken.is_granted());
@@ -174,7 +174,7 @@ async fn a_race_that_is_lost_is_decided_by_all_shards_together() {
     let world = World::new().await;
     for limit in both(&Limit::token_bucket("race", 8, EVER).shards(2)) {
         let mut conn = world.connect().await;
-        let limiter = LIMITER.at(second(0.0));
+        let limiter = limiter().at(second(0.0));
         // Only the second has enough, and no more than once: it is chosen, and waited for.
         put(&mut conn, &limit, &[ONE, 4 * ONE], second(0.0)).await;
         let mut holder = world.pool.begin().await.unwrap();
@@ -182,7 +182,7 @@ async fn a_race_that_is_lost_is_decided_by_all_shards_together() {
         let mut waiter = world.pool.begin().await.unwrap();
         let backend = pid(&mut waiter).await;
         let waiting = tokio::spawn({
-            let limit = limit.clone();
+            let (limiter, limit) = (limiter.clone(), limit.clone());
             async move {
                 let decision = limiter.consume(&mut waiter, limit.global().cost(3)).await.unwrap();
                 waiter.commit().await.unwrap();
@@ -201,7 +201,7 @@ async fn a_race_that_is_lost_is_decided_by_all_shards_together() {
         let mut waiter = world.pool.begin().await.unwrap();
         let backend = pid(&mut waiter).await;
         let waiting = tokio::spawn({
-            let limit = limit.clone();
+            let (limiter, limit) = (limiter.clone(), limit.clone());
             async move {
                 let decision = limiter.consume(&mut waiter, limit.global().cost(3)).await.unwrap();
                 waiter.commit().await.unwrap();

@@ -1,19 +1,17 @@
 //! Overrides of limits: other numbers, deny or unlimited, for a key or for every key.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "how long ago the database's clock was read is told by the monotonic one"
-)]
+#![expect(clippy::disallowed_methods, reason = "the monotonic clock says how long ago the database's clock was read")]
 
 mod fault;
 mod map;
 mod new;
-mod said;
+mod poll;
+mod row;
 mod table;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
@@ -21,9 +19,7 @@ use sqlx::{PgConnection, PgPool};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use crate::SECOND;
 use crate::algebra::Timestamp;
-use crate::error::chain;
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::plan::{Call, Exception};
@@ -31,7 +27,7 @@ pub use fault::OverrideError;
 use fault::failed;
 use map::Map;
 pub use new::{NewOverride, OverrideSet};
-pub use said::{Effect, Override};
+pub use row::{Effect, Override};
 use table::{Snapshot, Stamp};
 
 /// The overrides of the table `tollgate.overrides`, as this process knows them: given to a
@@ -40,8 +36,8 @@ use table::{Snapshot, Stamp};
 ///
 /// # Which one counts
 ///
-/// A key can have several overrides, one for each [label](NewOverride::label), and so can every key. Of all that are
-/// live for a call, the key's own and those of every key:
+/// A key can have several overrides, one for each [label](NewOverride::label), and so can every key. For a call, those
+/// of its key and those of every key count while they are live, in this order:
 ///
 /// 1. A deny counts first. While several deny, nothing is granted before the last of them ends.
 /// 2. Then unlimited.
@@ -78,7 +74,7 @@ use table::{Snapshot, Stamp};
 /// ```
 /// use tollgate::{Gate, Limiter, Overrides};
 ///
-/// async fn start(pool: sqlx::PgPool) -> Result<(Limiter<Overrides>, Gate), tollgate::OverrideError> {
+/// async fn start(pool: sqlx::PgPool) -> Result<(Limiter, Gate), tollgate::OverrideError> {
 ///     let overrides = Overrides::watch(pool.clone()).await?;
 ///     Ok((Limiter::new().overrides(&overrides), Gate::builder(pool).overrides(&overrides).build()))
 /// }
@@ -97,7 +93,7 @@ struct Inner {
     changed: watch::Sender<()>,
 }
 
-/// What was read last.
+/// The last reading.
 struct Live {
     map: Map,
     stamp: Stamp,
@@ -116,7 +112,7 @@ impl Overrides {
     pub async fn watch(pool: PgPool) -> Result<Self, OverrideError> {
         let runtime = Handle::try_current().map_err(|_| OverrideError::Stopped)?;
         let overrides = Self::read(&mut *pool.acquire().await.map_err(failed("read"))?).await?;
-        runtime.spawn(watch(Arc::downgrade(&overrides.inner), pool));
+        runtime.spawn(poll::again_and_again(Arc::downgrade(&overrides.inner), pool));
         Ok(overrides)
     }
 
@@ -153,7 +149,7 @@ impl Overrides {
         self.inner.known(|known| known.map.about(limit, key).filter(|said| said.is_live(now)).cloned().collect())
     }
 
-    /// What applies to a limit for a key, by the clock as it is.
+    /// The exception that applies to a limit for a key, by the clock as it is.
     #[must_use]
     pub fn of(&self, limit: &Limit, key: &Key) -> Option<Exception> {
         self.inner.known(|known| known.map.exception(limit, key, known.now().into()))
@@ -184,7 +180,7 @@ impl Overrides {
         self.inner.changed.subscribe()
     }
 
-    /// What time it is by the database's clock, at the earliest.
+    /// The time by the database's clock, at the earliest.
     pub(crate) fn now(&self) -> Timestamp {
         self.inner.known(Live::now)
     }
@@ -221,59 +217,3 @@ impl fmt::Debug for Overrides {
         f.debug_struct("Overrides").field("len", &len).finish_non_exhaustive()
     }
 }
-
-/// Whether a limiter goes by overrides: `()` for none.
-pub trait Overriding: Send + Sync {
-    #[doc(hidden)]
-    fn said(&self) -> Option<&Overrides>;
-}
-
-impl Overriding for () {
-    fn said(&self) -> Option<&Overrides> {
-        None
-    }
-}
-
-impl Overriding for Overrides {
-    fn said(&self) -> Option<&Overrides> {
-        Some(self)
-    }
-}
-
-async fn watch(inner: Weak<Inner>, pool: PgPool) {
-    let (mut is_stale, mut whole) = (false, Instant::now());
-    loop {
-        tokio::time::sleep(SECOND).await;
-        let Some(before) = inner.upgrade().map(|inner| inner.known(|known| known.stamp)) else { return };
-        // A stamp of another server may be the same by chance.
-        let before = Some(before).filter(|_| whole.elapsed() < A_WHILE);
-        let reading = tokio::time::timeout(PATIENCE, poll(&pool, before)).await;
-        let Some(inner) = inner.upgrade() else { return };
-        match reading.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
-            Ok(reading) => {
-                if before.is_none() {
-                    whole = Instant::now();
-                }
-                is_stale = false;
-                inner.swap(reading);
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut is_stale, true) {
-                    let error = chain(&error);
-                    tracing::warn!(error, "overrides are not read: those of before count, until each ends");
-                }
-            }
-        }
-    }
-}
-
-async fn poll(pool: &PgPool, before: Option<Stamp>) -> Result<Snapshot, sqlx::Error> {
-    table::read(&mut *pool.acquire().await?, before).await
-}
-
-/// How long a reading may take. The driver closes a connection that is left in the middle of an answer, or reads it to
-/// its end.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often all rows are read, whatever the stamp says.
-const A_WHILE: Duration = Duration::from_mins(1);

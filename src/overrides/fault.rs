@@ -11,7 +11,7 @@ pub enum OverrideError {
     Key {
         /// The limit's name.
         limit: String,
-        /// What is wrong with the key.
+        /// The fault of the key.
         source: KeyError,
     },
     /// A reason that is empty, or longer than 500 bytes.
@@ -43,15 +43,15 @@ pub enum OverrideError {
     Rejected {
         /// The limit's name.
         limit: String,
-        /// What it said.
+        /// Its message.
         message: String,
     },
     /// PostgreSQL or the connection failed.
     #[error("could not {step} overrides")]
     Database {
-        /// What was about to be done.
+        /// The step that failed.
         step: &'static str,
-        /// What the driver reported.
+        /// The error of the driver.
         source: DriverError,
     },
     /// Row security is switched on for `tollgate.overrides`, and hides rows from this role, or may.
@@ -60,7 +60,7 @@ pub enum OverrideError {
          row level security`, or give the role `bypassrls`)"
     )]
     RowSecurity {
-        /// What the driver reported.
+        /// The error of the driver.
         source: DriverError,
     },
     /// There is no tokio runtime for the task that reads them again and again.

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 
-use super::said::{Override, exception};
+use super::row::{Override, exception};
 use crate::key::Key;
 use crate::limit::Limit;
 use crate::plan::Exception;
@@ -15,7 +15,7 @@ pub(crate) struct Map {
 
 #[derive(Debug, Default)]
 struct OfLimit {
-    /// Those that were set last come first, here as in `keys`.
+    /// The last one that was set comes first, here and in `keys`.
     every_key: Vec<Override>,
     keys: HashMap<Key, Vec<Override>>,
 }
@@ -42,7 +42,7 @@ impl Map {
         self.limits.values().flat_map(|limit| limit.every_key.iter().chain(limit.keys.values().flatten()))
     }
 
-    /// What applies to a limit for a key at an instant.
+    /// The exception that applies to a limit for a key at an instant.
     pub(super) fn exception(&self, limit: &Limit, key: &Key, now: DateTime<Utc>) -> Option<Exception> {
         exception(limit, || self.about(limit.name(), key).filter(|said| said.is_live(now)))
     }

@@ -16,26 +16,26 @@ use crate::tokens::Tokens;
 pub struct Override {
     /// The limit's name.
     pub limit: String,
-    /// Whom it is about; `None` for every key, and for the global row.
+    /// The key that it is for; `None` for every key, and for the global row.
     pub key: Option<Key>,
-    /// What tells several of one key apart; often empty.
+    /// Tells several of one key apart; often empty.
     #[serde(default)]
     pub label: String,
-    /// What it says.
+    /// Its effect.
     pub effect: Effect,
     /// From when on it counts.
     pub starts_at: DateTime<Utc>,
     /// From when on it counts no more; `None` for never, so somebody has to remove it.
     pub ends_at: Option<DateTime<Utc>>,
-    /// Why.
+    /// The reason for it.
     pub reason: String,
-    /// Who said it.
+    /// The one who set it.
     pub set_by: String,
-    /// When it was said.
+    /// When it was set.
     pub set_at: DateTime<Utc>,
 }
 
-/// What an override says.
+/// The effect of an override.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -5,7 +5,7 @@ use sqlx::error::DatabaseError;
 use sqlx::{PgConnection, Row};
 
 use super::fault::{OverrideError, failed};
-use super::said::Override;
+use super::row::Override;
 use super::table;
 use crate::algebra::Timestamp;
 use crate::key::{Key, KeyError, ToKey};
@@ -129,7 +129,7 @@ impl NewOverride {
         self
     }
 
-    /// Who sets it, instead of the role of the session.
+    /// The name of the one who sets it, instead of the role of the session.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.set_by = Some(who.into());
         self

@@ -10,7 +10,7 @@ use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
 use super::map::Map;
-use super::said::{Effect, Override};
+use super::row::{Effect, Override};
 use crate::algebra::Timestamp;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind, LimitSpec};

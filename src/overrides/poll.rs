@@ -1,0 +1,48 @@
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use sqlx::PgPool;
+
+use super::Inner;
+use super::table::{self, Snapshot, Stamp};
+use crate::SECOND;
+use crate::error::chain;
+
+/// Reads the table each second, until nobody has its overrides any more.
+pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
+    let (mut is_stale, mut whole) = (false, Instant::now());
+    loop {
+        tokio::time::sleep(SECOND).await;
+        let Some(before) = inner.upgrade().map(|inner| inner.known(|known| known.stamp)) else { return };
+        // A stamp of another server may be the same by chance.
+        let before = Some(before).filter(|_| whole.elapsed() < A_WHILE);
+        let reading = tokio::time::timeout(PATIENCE, read(&pool, before)).await;
+        let Some(inner) = inner.upgrade() else { return };
+        match reading.unwrap_or(Err(sqlx::Error::PoolTimedOut)) {
+            Ok(reading) => {
+                if before.is_none() {
+                    whole = Instant::now();
+                }
+                is_stale = false;
+                inner.swap(reading);
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut is_stale, true) {
+                    let error = chain(&error);
+                    tracing::warn!(error, "overrides are not read: those of before count, until each ends");
+                }
+            }
+        }
+    }
+}
+
+async fn read(pool: &PgPool, before: Option<Stamp>) -> Result<Snapshot, sqlx::Error> {
+    table::read(&mut *pool.acquire().await?, before).await
+}
+
+/// How long a reading may take. The driver closes a connection that is left in the middle of an answer, or reads it to
+/// its end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often all rows are read, whatever the stamp says.
+const A_WHILE: Duration = Duration::from_mins(1);
