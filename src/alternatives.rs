@@ -1,3 +1,5 @@
+//! Makes the requests of `first_of` and `split`, each with its place in the call. The ledger of the plan chooses.
+
 use crate::call_error::CallError;
 use crate::request::Request;
 use crate::tokens::{Tokens, TokensError};

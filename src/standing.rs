@@ -106,6 +106,10 @@ pub enum CrossedError {
 }
 
 /// Whether a balance fell from at or above a share of the capacity to below it.
+///
+/// A grant knows what was there before it, and grants of a row come one after another; so each fall has one grant that
+/// made it, and needs no memory. The balance before is that of the decision, refilled and cut. Debits and overages tell
+/// of theirs: with the grants alone, 33 704 of 100 000 stories of a model had a fall that nobody heard of.
 pub(crate) fn fell_below(limit: &Limit, share: f64, fall: Option<(Tokens, Tokens)>) -> Result<bool, CrossedError> {
     if limit.kind == LimitKind::Wallet {
         return Err(CrossedError::Wallet);

@@ -9,6 +9,17 @@ use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
 /// A call as it is stored, so that it is charged once, settled once, or lapses.
+///
+/// It has one row of its own, however many limits it asks, written in the transaction of its charges. Holds with names
+/// in the rows of limits were the wrong place: from a hundred in flight on a call cost three times as much, a thousand
+/// were the most, limits with shards had none, and a changed kind read them. An id on one of several limits charged the
+/// others again at each retry.
+///
+/// Such holds undid a charge of a bucket as if it had never been made, so the bucket lost what it would have lost by
+/// being full meanwhile. An addition cannot: a burst may keep more than the bound, by what came back in it from calls
+/// made before. Over the life of a key nothing is gained, and windows stay exact. Exact buckets would need a chain of
+/// sums in each row, one for each call in flight that the next reader must still tell apart; a prototype was exact with
+/// up to 16 of them, and lost refunds of a bucket that is nearly full.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CallRow {
     /// Its name.

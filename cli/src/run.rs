@@ -1,4 +1,8 @@
 //! `tollgate run`: a program that is limited.
+//!
+//! The command becomes the program (`exec`), so exit status, signals and job control are the program's own. Under a
+//! concurrency limit it stays, to renew the lease: it passes signals on, and exits as the program did. Where the
+//! program cannot start, the tokens are settled at 0.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
@@ -104,7 +108,8 @@ async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -
 }
 
 /// A shell that kills the program if this process is killed, which passes no signal on then: its input ends before it
-/// is told that the program has ended.
+/// is told that the program has ended. Linux could do so itself (`PR_SET_PDEATHSIG`), but no other system, and only by
+/// `unsafe` code between fork and exec.
 struct Watchdog(std::process::Child);
 
 impl Watchdog {

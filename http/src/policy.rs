@@ -1,7 +1,8 @@
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use tollgate::{Limit, LimitKind};
 
-/// The promise of a limit: a quota, and how long that quota takes to come back.
+/// The promise of a limit: a quota, and how long that quota takes to come back. A rate of ten a minute with a capacity
+/// of twenty could read `q=10;w=60`, but then `r` would exceed `q` for a rested client.
 #[derive(Debug)]
 pub(crate) struct Policy {
     pub(crate) name: String,

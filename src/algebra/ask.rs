@@ -27,6 +27,11 @@ pub struct Ask {
 }
 
 /// Requests each of which takes as many tokens as there are.
+///
+/// Each limit would give what it has, less the tokens that must stay behind and those of plain requests; all requests
+/// get the least of these numbers, so nothing is charged that another limit did not let pass. Where some limit has less
+/// than the least part, all are decided at that: so a refusal and its instant are those of a plain call of that cost.
+/// Later alone never gives less.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Part {
     requests: i64,
@@ -78,7 +83,8 @@ impl Ask {
         is_whole && self.leaving.is_none() && !self.reserving && !self.shadow
     }
 
-    /// The same, granted only if so much stays behind.
+    /// The same, granted only if so much stays behind: the least balance that it may leave, as a debt is for a
+    /// reservation. So it costs nothing, and its waits are exact. Of a wallet it takes the place of the overdraft.
     pub(crate) fn leaving(self, leaving: Option<Tokens>) -> Self {
         Self { leaving, ..self }
     }

@@ -13,7 +13,8 @@ pub struct Entry {
     pub(crate) lease: Option<Drawn>,
 }
 
-/// What a row keeps besides its two numbers. It says which kind of limit wrote it, and another kind ignores it.
+/// What a row keeps besides its two numbers. It says which kind of limit wrote it, and another kind ignores it: if any
+/// list were trusted, a bucket and a window that take turns would grant 4 951 of 100.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub enum List {
     /// Nothing: a bucket or a fixed window.

@@ -18,7 +18,8 @@ impl Rest {
     /// What time has not brought back: what the row gained since the charge, it gained in the place of the rest.
     ///
     /// All of it would bank that gain. Of one a second, one that was taken ahead at 0 and given back whole at 1 is
-    /// there again, beside the one that the row has gained: two are spent at once.
+    /// there again, beside the one that the row has gained: two are spent at once. In a model that was over the bound
+    /// in each of 300 stories.
     pub(crate) fn owed(&self, terms: &Terms, now: Timestamp) -> Tokens {
         if now >= self.until {
             return Tokens::ZERO;

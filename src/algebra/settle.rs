@@ -1,3 +1,35 @@
+//! What a settlement does to a row.
+//!
+//! It adds `cost − actual` to the row as it was read, at the row's own instant, without a refill and without a cut. The
+//! next reader refills and cuts, and that is the same: `min(0, min(0, v + g) + u) = min(0, v + u + g)`. So it needs no
+//! definition, and settlements commute. A definition of the past would refill at the rate of the past: 105 of 5 in a
+//! test. By the kind of the charge:
+//!
+//! - **A bucket** takes back at any time until `full_at`, which stays as it was: late is never too much.
+//! - **A fixed window** takes back only where the row's instant is not after the charge's `until`, the instant of the
+//!   decision by the row. A row stands at the start of its step, so nothing was refilled since. This needs no period,
+//!   and is right whatever the clock does. For tokens that are booked ahead `until` is a microsecond before the debt is
+//!   repaid: they can be cancelled until then.
+//! - **A sliding window** takes back only out of entries from the charge's own on, up to a step of the rounding later,
+//!   and only while its own has not left. So the rest leaves no sooner than it should. Out of the soonest or the latest
+//!   entry, or after its own has left, a window grants twice.
+//! - **A lease** ends by its name in its row.
+//! - **A wallet** takes back at any time, and a missing row is inserted, because it was empty. For the one lock order
+//!   the other missing rows of the call are inserted with it, and deleted again.
+//! - **A missing row**, or one past `full_at`, of any other kind gets nothing: it is full. A row with the list of
+//!   another kind gets nothing either.
+//! - **Use beyond the charge** lowers the row as it was read. `full_at` moves by the time that the charge's rate needs
+//!   for the excess, but never beyond the instant at which that rate would have filled the whole row: else each of many
+//!   settlements in a monthly window would add a month, and a lowered plan would wait for all of them. A sliding window
+//!   lists the excess from now on, and a list of another kind is dropped. A row that is missing, or past `full_at`, is
+//!   inserted as of now: just before that instant it would have borne as much, because the value is not cut.
+//!
+//! A value that does not fit into an `int8` is an error with a name, and nothing is written.
+//!
+//! Four other rules fail: to go by the present step of the clock, which may go back; to give a bucket back only where
+//! nobody has written it since, which every other write defeats; to give back only what time has not brought back,
+//! which granted 39 992 of 62 448; and to settle by the receipt's own definition.
+
 use super::list::{Entry, List};
 use super::state::{State, cut, wide};
 use super::terms::div_ceil;

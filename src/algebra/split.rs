@@ -27,7 +27,8 @@ pub(crate) fn most<'t>(asks: impl Iterator<Item = (Ask, &'t Terms)>) -> Tokens {
     cut(asks.map(|(ask, terms)| ask.whole_of((i128::from(terms.capacity) - ask.floor(terms)).max(0))).sum())
 }
 
-/// What each of some limits gives of their one cost: all that it has, until the cost is there.
+/// What each of some limits gives of their one cost: all that it has, until the cost is there. The sum only grows, so
+/// the instant at which it is there is found by halving.
 pub(crate) fn split(pools: &[(Pool<'_>, Ask)]) -> Result<Vec<Piece>, Lacking> {
     let cost = pools.first().map_or(0, |(_, ask)| wide(ask.cost()));
     let has = |at| pools.iter().map(|(pool, ask)| pool.spare(*ask, at)).sum::<i128>();

@@ -172,7 +172,8 @@ impl Terms {
     /// The row of a limit that counts, at an instant.
     fn recounted(&self, row: &State, now: Timestamp) -> State {
         // No entry is of a grant after the row's instant. So none counts for longer than a period from there, whatever
-        // definition wrote it. Tokens that another kind of limit used count until the row is full.
+        // definition wrote it. Tokens that another kind of limit used count until the row is full: by a period of these
+        // terms, a bucket of 10 000 a month that takes turns with 100 a minute would be full every minute.
         let last = self.leaves_at(row.ts);
         let mut entries = match (&row.list, self.flow) {
             (List::Grants(entries), Flow::Sliding { .. }) | (List::Leases(entries), Flow::Leased) => {
@@ -297,6 +298,11 @@ impl Terms {
 
     /// How many steps the start of a named period brings a row: those of the periods since it was written, which were
     /// perhaps not of this length, to the nearest; less those that it has of this period already.
+    ///
+    /// To the nearest, and at least one, is never too low, and one step too high in 3.5 % of the stories of a model,
+    /// with debts of many months. One step alone refuses a deep debt for ever: a refusal writes nothing, and the next
+    /// month begins again from the same row (64 744 of 100 000 stories were stuck after 13 months). A grid that reaches
+    /// back from `start` brought a step too many in 77 533.
     fn steps_at_start(&self, start: i64, ts: Timestamp) -> i128 {
         let (period, before) = (i128::from(self.period), i128::from(start) - i128::from(ts.micros()));
         if before > 0 { ((before + period / 2) / period).max(1) } else { before / period }

@@ -43,9 +43,10 @@ impl Connection {
 
     /// Waits for a connection, and finds out why there is none.
     ///
-    /// sqlx reports a crowd and a server that is gone by the same error. It also asks an idle connection whether that
-    /// is alive, and waits for the answer without an end. So the gate tries a connection beside the pool. It tries
-    /// early where one was idle: then there is no crowd, and the idle one may be cut off.
+    /// sqlx reports a crowd and a server that is gone by the same error, and the pool's counters tell them apart as
+    /// little: a connection that it tries to open counts. It also asks an idle connection whether that is alive, and
+    /// waits for the answer without an end. So the gate tries a connection beside the pool. It tries early where one
+    /// was idle: then there is no crowd, and the idle one may be cut off.
     async fn try_acquire(shared: &Shared, limit: &str) -> Result<Self, Error> {
         let failed = |source| database(Step::Acquire, limit, source);
         let (pool, patience) = (&shared.pool, shared.settings.acquire_timeout);
@@ -185,7 +186,8 @@ pub(super) async fn cut_off(shared: &Shared, silent_since: Instant) {
     }
 }
 
-/// Whether the server is at work on a statement of this role that may be the one that has been silent.
+/// Whether the server is at work on a statement of this role that may be the one that has been silent. sqlx tells no
+/// process id, by which the gate could ask for the very session, or cancel it.
 async fn is_at_work(shared: &Shared, silent_since: Instant) -> Result<bool, sqlx::Error> {
     let patience = shared.settings.statement_timeout;
     let mut beside = connect(shared, patience).await?;

@@ -1,3 +1,10 @@
+//! Decides in transactions of its own, for many callers.
+//!
+//! A call enters by [`verbs`], waits in one of the [`lanes`] and is decided in a [`batch`]; its caller is answered by a
+//! [`reply`]. [`memory`] answers some calls without the database: by rows that refused, and by tokens taken ahead.
+//! [`wait`] keeps callers in line, [`guards`] holds what a task gives back, and [`outage`] answers while the server is
+//! silent.
+
 mod batch;
 mod builder;
 mod clock;

@@ -1,4 +1,7 @@
 //! Turns the entries of a file into limits, and collects all faults on the way.
+//!
+//! The reader notes the first fault of a limit, puts something harmless in its place, and runs the checks of
+//! `LimitSpec` again until none complains. So a file has no rules of its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -9,6 +9,9 @@
 //! (`tollgate::migrate::run(&mut *pool.acquire().await?).await?`), or take the SQL to the migration tool that you have
 //! ([`sql`]).
 //!
+//! All run in one transaction under an advisory lock, because two runners of refinery collide. They prepare nothing,
+//! and the lock ends with the transaction, so they run through poolers, too.
+//!
 //! They also make functions for callers without this library, such as `tollgate.consume('send_message', 'ada')`. Nobody
 //! but the owner may call them before [`grants`].
 

@@ -103,6 +103,11 @@ impl Override {
 
 /// The exception of a key, from all overrides that are live: its own, then every key's, each the latest first. A deny
 /// counts before unlimited, and both count before numbers. Numbers that do not apply are passed over.
+///
+/// No order of setting lifts a deny. Numbers of a key beat those of every key whenever they were set, or a campaign for
+/// all would end each contract. The ruling and the numbers are found apart: beneath a deny the contract still tells the
+/// balance. Numbers of another kind do not apply, or a deploy that changes a kind would be an outage for each customer
+/// with numbers of his own.
 pub(super) fn exception<'a, L: Iterator<Item = &'a Override>>(
     limit: &Limit,
     live: impl Fn() -> L,

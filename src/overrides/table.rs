@@ -16,8 +16,9 @@ use crate::key::Key;
 use crate::limit::{Limit, LimitKind, LimitSpec};
 use crate::tokens::Tokens;
 
-/// Tells versions of the table apart: how many rows it has, and a hash over each one's key and the
-/// transaction that wrote it.
+/// Tells versions of the table apart: how many rows it has, and a hash over each one's key and the transaction that
+/// wrote it. The sum of all `xmin` is no stamp: a transaction that begins before another and ends after it can lower
+/// one row's as much as it raises another's.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Stamp {
     rows: i64,

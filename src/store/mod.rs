@@ -6,11 +6,30 @@
 //! Citus sends it to one node; on plain PostgreSQL all rows are in part 0.
 //!
 //! Arrays are unnested from a sub-select with `offset 0`. PostgreSQL estimates the length of a bare parameter and plans
-//! anew for each length, which takes longer than the call.
+//! anew for each length, which takes longer than the call (1.3 ms). In a select list it needs no tuple store for each
+//! array.
+//!
+//! # Plans that hold
+//!
+//! A session keeps the plan of a named statement, and PostgreSQL makes it by the size that the table has at that
+//! moment. A plan for sixty rows read the whole table for each of 64 rows once there were 100 000, and a batch took two
+//! seconds. So the tables begin with an empty megabyte that vacuum leaves, which makes a look-up by the index the
+//! cheapest plan at every size. Statements do their part: arrays count as ten rows, while `generate_subscripts` would
+//! count as a thousand, and those that write by place have a condition that always holds and counts as a row in two
+//! hundred. A crash takes the megabyte of `tollgate.ephemeral` with it; then the plans hold once the table has grown
+//! and autovacuum has analyzed it, which may take a minute.
+//!
+//! # Names that nobody shadows
+//!
+//! Functions are qualified, and operands are cast until `pg_catalog` has an operator for just these types: one that
+//! fits better would be found in any schema of the search path. Operators are not qualified: only a path that names
+//! `pg_catalog` late could shadow them, and there every statement of the application is shadowed too.
+//!
+//! # Rows that are hidden
 //!
 //! A statement that may find no row fails where row security hides rows: a row that is hidden is not one that is
 //! missing. Its condition is no boolean then but a text that says so, which PostgreSQL reports as an error. It names no
-//! row, so it is evaluated once.
+//! row, so it is evaluated once. A write needs no proof: it counts its rows, or PostgreSQL refuses it.
 //!
 //! The tables of operators, `tollgate.limits` and `tollgate.overrides`, belong to `limits` and `overrides`.
 

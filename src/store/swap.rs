@@ -1,4 +1,11 @@
 //! Statements that read rows without a lock, and write those that still are the version that was read.
+//!
+//! A version is where the row lies and which transaction wrote it (`ctid`, `xmin`). The pair identifies a version only
+//! from a read to a write on one connection, milliseconds later, so nothing keeps it longer.
+//!
+//! A statement that writes groups all or none locks in a CTE: PostgreSQL plans a table of one row such that a sub-query
+//! runs once for each row that is there by then, and counts other rows each time. A row that stands alone is written
+//! once under any plan, so the text of `swap.sql` has no CTE.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -140,6 +147,10 @@ impl Store<'_> {
     }
 
     /// Rows, and the names of the calls that write them.
+    ///
+    /// New ids are inserted without `on conflict do nothing`, which would write the rows and not the id, and so charge
+    /// one call twice. An id that is there aborts the statement, and all of its groups are decided again under locks.
+    /// This is rare: the call that inserted the id since the peek has nearly always written one of the rows, too.
     async fn swap_calls(
         &mut self,
         first: &Row,

@@ -22,6 +22,11 @@ use crate::stored_call::CallRow;
 ///
 /// A lapse is an ordinary settlement: it locks the rows of the limits, then the call. So it deadlocks with nobody, and
 /// of two who give the same back one finds nothing left.
+///
+/// `find_lapsed.sql` goes by `now()`, one instant for the whole statement, at which the index scan ends; it would
+/// compare `clock_timestamp()` with each entry of the index. Each look begins a minute before the last call that was
+/// given back, and so does not pass over rows that are dead but not vacuumed: in a prototype an old snapshot made that
+/// 9 802 pages for one look. Each minute one begins at the beginning.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     pool: PgPool,

@@ -50,7 +50,8 @@ impl Watch {
 }
 
 /// A sweeper holds the lock for milliseconds at a time, and for a share of the time: several that meet ten times in a
-/// row are as good as none.
+/// row are as good as none. A lock for a whole pass would be a session's, which poolers lose, or a transaction's, which
+/// would stay open for minutes.
 const MOST_REFUSED: u32 = 10;
 
 /// Longer than an answer takes on its way, and far less than the default margin.

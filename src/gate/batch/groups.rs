@@ -55,7 +55,8 @@ impl Groups {
         }
     }
 
-    /// Loses the groups of settlements that fail: a look without a lock proves no such failure.
+    /// Loses the groups of settlements that fail: a look without a lock proves no such failure, because it may not see
+    /// a call that is being made or renewed.
     pub(super) fn lose_errors(&mut self, plan: &Plan, answers: &[Result<Answer, Error>]) {
         for (call, _) in answers.iter().enumerate().filter(|(_, answer)| answer.is_err()) {
             if plan.call(call).settles() {

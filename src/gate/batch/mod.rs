@@ -30,6 +30,16 @@ use groups::{Groups, Written};
 /// read. It needs no transaction around it, so no lock is kept across a round trip. Calls that lost a race in
 /// between, and calls of missing rows, are decided once more in a transaction that locks. If somebody else locks one of
 /// their rows for longer than a moment, they are set aside.
+///
+/// Since a row that is swapped did not change after it was read, the decision could have been made under a lock at the
+/// instant of the reading. A batch with ids peeks at the calls that may be there, after the rows; settlements at a cost
+/// are not peeked at, because their receipt says all that the addition needs.
+///
+/// # Tried and dropped
+///
+/// - Updates without a lock before them are as fast, but wait for a row that somebody holds.
+/// - `pool.try_acquire` saves the pool's ping, but skips the application's own hooks.
+/// - Rows kept in memory between batches are faster for one gate, gain nothing for two, and are wrong after a failover.
 pub(super) struct Batch {
     plan: Plan,
     callers: Vec<Caller>,

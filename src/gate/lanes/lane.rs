@@ -193,7 +193,8 @@ async fn work(lane: Arc<Lane>, worker: Worker<impl FnMut()>) {
         let decided = pin!(lane.decide(idle.take(), &limit));
         idle = lane.unless_silent(decided).await;
         // Callers with an answer get their turn before the next batch: if they ask again, they are in it. Once is not
-        // enough: another thread of the runtime may have taken some of them over.
+        // enough: another thread of the runtime may have taken some of them over. Of 64 callers of one key, 64 are in
+        // the next batch, and 46 after one yield.
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
     }

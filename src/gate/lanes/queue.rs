@@ -4,6 +4,9 @@ use std::time::{Duration, Instant};
 use crate::gate::reply::QueuedCall;
 
 /// Calls that wait for a lane, in the order in which they came.
+///
+/// A call weighs as many as its keys. A hundred calls of 6 000 keys each are few calls, and kept the callers behind
+/// them waiting for up to 47 seconds. Shards do not count, since calls of one key share them.
 #[derive(Default)]
 pub(super) struct Queue {
     calls: VecDeque<QueuedCall>,
@@ -57,7 +60,8 @@ impl Queue {
         batch
     }
 
-    /// Takes those that have waited for so long, or for up to twice as long: nobody notes when each of them came.
+    /// Takes those that have waited for so long, or for up to twice as long: nobody notes when each of them came, as
+    /// that would cost each call a look at the clock.
     pub(super) fn take_late(&mut self, now: Instant, patience: Duration) -> Vec<QueuedCall> {
         if self.there.is_some_and(|(at, _)| now.saturating_duration_since(at) < patience) {
             return Vec::new();

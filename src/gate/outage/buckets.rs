@@ -6,7 +6,8 @@ use crate::plan::{Change, Row};
 /// Rows in this process's memory, at most so many.
 ///
 /// A row that is forgotten would be full again, so only full rows make room: inventing keys resets no bucket. They are
-/// found without a search.
+/// found without a search. The caches that exist as crates evict by use; where rows can be pinned, each new key
+/// searches all of them.
 pub(super) struct LocalBuckets {
     bound: usize,
     rows: HashMap<Row, State>,

@@ -11,8 +11,10 @@ use crate::gate::raised::hash;
 use crate::plan::Row;
 
 /// The tokens that a concurrency limit has released, and who gets them. The next caller of the same process hears of it
-/// at once, and those of other processes can only ask. So now and then a release is left to them for a while, by
-/// whoever waits here or comes.
+/// at once, and those of other processes can only ask: ten callers of one gate, or one that took back what it had
+/// released, kept the only slot from another gate for good. So now and then a release is left to others for a while, by
+/// all that wait here or come. For how long, and how often waiters ask, goes by the time since the row has changed, so
+/// the two meet for however long the slots are held. A row that says who waits would be a write for each refusal.
 #[derive(Default)]
 pub(super) struct HandOvers {
     /// By the row's hash: rows that share one count together, which does no harm.

@@ -23,9 +23,11 @@ use waiter::{Place, Waiter};
 
 /// The callers that wait for tokens, row by row, in the order in which they came.
 ///
-/// Only the first one of a line sleeps until its tokens are there. Then it asks, and the next one comes forward, and
-/// goes by what the first one leaves. So all callers whose tokens are there ask at once, and each asks once more than
-/// it is refused. A caller that is refused, because others took tokens, goes back to its place.
+/// If all slept until the same instant, all but one would ask for nothing: a thousand callers would ask half a million
+/// times, and a large cost would never be served. So only the first one of a line sleeps until its tokens are there.
+/// Then it asks, and the next one comes forward, and goes by what the first one leaves. So all callers whose tokens are
+/// there ask at once, and each asks once more than it is refused. A caller that is refused, because others took tokens,
+/// goes back to its place.
 ///
 /// A row may also be raised. This gate wakes the first one of the line when it raises the row; other processes tell
 /// nobody, so the first one asks every few seconds. Nobody knows then what it leaves, nor where charges lapse: the next

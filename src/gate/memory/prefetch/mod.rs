@@ -37,7 +37,8 @@ use slice::{Paid, Slice};
 /// sent, so it is given back once at most; whatever goes wrong then, the rest is forfeited, and nobody is granted too
 /// much.
 ///
-/// A call takes a read lock of one of many shards, and swaps one number. Only batches take a write lock.
+/// A call takes a read lock of one of many shards, and swaps one number. Only batches take a write lock. A settlement
+/// of this gate leaves slices alone: what it adds is within what settlements may add anyway.
 #[derive(Debug)]
 pub(crate) struct Prefetch {
     ages: Ages,

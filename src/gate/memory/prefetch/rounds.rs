@@ -13,7 +13,8 @@ use super::keys::Followed;
 use crate::gate::reply::QueuedCall;
 use crate::gate::worker::Worker;
 
-/// When to look at which key again: one task gives back what lies idle, and forgets keys that nobody asks.
+/// When to look at which key again: one task gives back what lies idle, and forgets keys that nobody has asked within
+/// the last two `max_age`.
 #[derive(Debug)]
 pub(super) struct Rounds {
     every: Duration,

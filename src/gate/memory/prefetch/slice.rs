@@ -13,7 +13,9 @@ use crate::tokens::Tokens;
 /// Tokens of one key that were charged, for good, for calls to come.
 ///
 /// It is spent until `max_age` after the instant before its charge was sent, by the monotonic clock of this process. So
-/// its end lies before the row's own instant of the charge and `max_age`, however long the answer took.
+/// its end lies before the row's own instant of the charge and `max_age`, however long the answer took. Each call reads
+/// that clock, which Linux answers without a system call. A tick that a task keeps would stand still with a process
+/// that is stopped, and spend what is too old.
 #[derive(Debug)]
 pub(super) struct Slice {
     /// Which it is, of all of this gate.

@@ -1,0 +1,90 @@
+//! The documents name files, functions and tests that are there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+#[test]
+fn the_files_that_documents_name_exist() {
+    let guides = files(&Path::new(ROOT).join("docs"), "md");
+    let pages = ["CONTRIBUTING.md", "DESIGN.md", "README.md", "SECURITY.md"].map(|page| Path::new(ROOT).join(page));
+    for page in pages.into_iter().chain(guides) {
+        let text = read(&page);
+        for path in spans(&text).filter(|span| is_path(span)) {
+            assert!(Path::new(ROOT).join(path).exists(), "{} names {path}", page.display());
+        }
+    }
+}
+
+/// In its first page each path has the names behind it that the file declares: `src/plan/mod.rs` (`Plan::decide`).
+#[test]
+fn each_station_that_the_design_names_is_in_its_file() {
+    let design = read("DESIGN.md");
+    let (first_page, _) = design.split_once("## Layers").unwrap();
+    let first_page = first_page.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut stations = 0;
+    for (before, after) in first_page.match_indices("` (`").map(|(at, _)| first_page.split_at(at)) {
+        let path = before.rsplit('`').next().unwrap();
+        let (names, _) = after[2..].split_once(')').unwrap();
+        let source = read(path);
+        for name in spans(names) {
+            assert!(name.split("::").all(|part| declares(&source, part)), "{path} has no {name}");
+            stations += 1;
+        }
+    }
+    assert!(stations > 20, "{stations} names were found");
+}
+
+#[test]
+fn each_promise_names_tests_that_are_there() {
+    let guarantees = read("docs/guarantees.md");
+    let everywhere: String = files(&Path::new(ROOT).join("tests"), "rs").into_iter().map(read).collect();
+    for paragraph in guarantees.replace("\n- ", "\n\n- ").split("\n\n") {
+        let (paths, others): (Vec<_>, Vec<_>) = spans(paragraph).partition(|span| is_path(span));
+        let is_list_of_tests = paragraph.starts_with("- `tests/");
+        let source = if is_list_of_tests { paths.into_iter().map(read).collect() } else { everywhere.clone() };
+        for name in others.into_iter().filter(|name| is_list_of_tests || name.matches('_').count() > 3) {
+            let is_there = match name.strip_prefix('…') {
+                Some(end) => source.contains(&format!("{end}(")),
+                None => source.contains(&format!("fn {name}(")),
+            };
+            assert!(is_there, "there is no test {name}");
+        }
+    }
+}
+
+/// Whether a line of code has a name behind a word that declares it.
+fn declares(source: &str, name: &str) -> bool {
+    source.lines().filter(|line| !line.trim_start().starts_with("//")).any(|line| {
+        let mut words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        words.any(|word| matches!(word, "enum" | "fn" | "impl" | "struct")) && words.any(|word| word == name)
+    })
+}
+
+/// Texts in backticks, outside of blocks of code.
+fn spans(text: &str) -> impl Iterator<Item = &str> {
+    let prose = text.split("```").step_by(2);
+    prose.flat_map(|prose| prose.split('`').skip(1).step_by(2))
+}
+
+/// Whether a text is a path from the root of the repository. One with `NAME` in it is a pattern.
+fn is_path(span: &str) -> bool {
+    let (root, _) = span.split_once('/').unwrap_or_default();
+    let roots =
+        ["benches", "cli", "docs", "embedded", "examples", "http", "migrations", "simulation", "src", "tests", "web"];
+    roots.contains(&root) && !span.contains(['*', ' ']) && !span.contains("NAME")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = Path::new(ROOT).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All files of a kind in a folder, and in its folders.
+fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, others): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let here = others.into_iter().filter(|path| path.extension().is_some_and(|extension| extension == kind));
+    here.chain(folders.iter().flat_map(|folder| files(folder, kind))).collect()
+}
