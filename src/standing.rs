@@ -10,24 +10,25 @@ use crate::tokens::Tokens;
 
 /// Where a limit stands after a decision: what it has left for a key, and when there is more.
 ///
-/// It is what a client is told in header fields, see the package `tollgate-http`.
+/// Header fields tell it to clients, see the package `tollgate-http`.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Standing {
-    /// The limit, as it was asked.
+    /// The limit, by the numbers that counted.
     pub limit: Limit,
-    /// Whom it applies to.
+    /// The key that it applies to.
     pub key: Key,
-    /// What the call asked of it: of [`up_to`](crate::Request::up_to) what it got, or after a refusal the least.
+    /// The tokens that the call asked of it: with [`up_to`](crate::Request::up_to) those that it got, or after a
+    /// refusal the least.
     pub cost: Tokens,
-    /// What is left: after a grant without what was taken, after a refusal all that is there. Negative for a debt.
+    /// The balance: after a grant less the tokens that were taken, after a refusal all of it. Negative for a debt.
     pub remaining: Tokens,
     /// The first microsecond at which one more whole token is there, if nobody spends; `None` where the limit holds no
     /// more.
     ///
     /// For a limit that refused it is no later than the instant from which it would grant.
     pub more_at: Option<DateTime<Utc>>,
-    /// What was there before the grant; `None` where this call took nothing.
+    /// The balance before the grant; `None` where this call took nothing.
     #[serde(default)]
     pub(crate) before: Option<Tokens>,
     /// Whether an override applies: [`limit`](Self::limit) has its numbers, or it denies.
@@ -60,7 +61,7 @@ impl Standing {
     /// grant. A balance that hovers about the share falls below it often: name the window in the outbox's key, or the
     /// day. A debit and a cost above its estimate tell the same of themselves
     /// ([`Balance::crossed`](crate::Balance::crossed), [`Settlement::crossed`](crate::Settlement::crossed)). A refusal,
-    /// a check and a repeat under an [id](crate::Request::once) are told of none.
+    /// a check and a repeat under an [id](crate::Request::once) tell of none.
     ///
     /// # Errors
     ///
@@ -132,7 +133,7 @@ pub(crate) fn fell_below(limit: &Limit, share: f64, fall: Option<(Tokens, Tokens
 /// Empty where nobody knows: in answers that were given without the database, unless they were counted in memory.
 pub type Standings = Each<Standing>;
 
-/// What an answer tells of each limit: a slice.
+/// A slice with one entry for each limit of an answer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Each<T>(
     #[expect(

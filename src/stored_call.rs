@@ -11,26 +11,26 @@ use crate::tokens::Tokens;
 /// A call as it is stored, so that it is charged once, settled once, or lapses.
 ///
 /// It has one row of its own, however many limits it asks, written in the transaction of its charges. Holds with names
-/// in the rows of limits were the wrong place: from a hundred in flight on a call cost three times as much, a thousand
+/// in the rows of limits were the wrong place. From a hundred in flight on a call cost three times as much, a thousand
 /// were the most, limits with shards had none, and a changed kind read them. An id on one of several limits charged the
 /// others again at each retry.
 ///
 /// Such holds undid a charge of a bucket as if it had never been made, so the bucket lost what it would have lost by
 /// being full meanwhile. An addition cannot: a burst may keep more than the bound, by what came back in it from calls
-/// made before. Over the life of a key nothing is gained, and windows stay exact. Exact buckets would need a chain of
-/// sums in each row, one for each call in flight that the next reader must still tell apart; a prototype was exact with
-/// up to 16 of them, and lost refunds of a bucket that is nearly full.
+/// made before. A key gains nothing over its life, and windows stay exact. Exact buckets would need a chain of sums in
+/// each row, one for each call in flight that the next reader must still tell apart. A prototype was exact with up to
+/// 16 of them, and lost refunds of a bucket that is nearly full.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CallRow {
     /// Its name.
     pub name: CallName,
-    /// A fingerprint of what was asked: a repeat must ask the same.
+    /// A fingerprint of the requests: a repeat must ask the same.
     pub asked: i64,
-    /// What was charged.
+    /// The charges.
     pub charges: Vec<Charge>,
     /// The instant of the decision.
     pub charged_at: Timestamp,
-    /// What is known to be used, and does not come back in a lapse.
+    /// The tokens that are known to be used, and do not come back in a lapse.
     pub reported: Tokens,
     /// When its charges come back; `None` where they stay, or where the receipt was used.
     pub lapses_at: Option<Timestamp>,
@@ -38,11 +38,11 @@ pub struct CallRow {
     pub kept_until: Timestamp,
     /// Whether its receipt was used.
     pub used: bool,
-    /// What a repeat must answer besides; `None` where nobody can repeat the call.
+    /// The rest of the answer to a repeat; `None` where nobody can repeat the call.
     pub answer: Option<Box<Given>>,
 }
 
-/// What a stored call was answered, besides its charges.
+/// The answer to a stored call, besides its charges.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
 pub struct Given {

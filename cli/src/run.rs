@@ -73,7 +73,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
     }
 }
 
-/// Starts the program, and holds the lease while it runs. If the lease is lost, the program is asked to end.
+/// Starts the program, and holds the lease while it runs. If the lease is lost, it asks the program to end.
 async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -> Result<Exit, CommandError> {
     // Before there is a program that they could miss.
     let (mut signals, mut watchdog) = (Signals::listen()?, Watchdog::start()?);
@@ -108,7 +108,7 @@ async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -
 }
 
 /// A shell that kills the program if this process is killed, which passes no signal on then: its input ends before it
-/// is told that the program has ended. Linux could do so itself (`PR_SET_PDEATHSIG`), but no other system, and only by
+/// hears that the program has ended. Linux could do so itself (`PR_SET_PDEATHSIG`), but no other system, and only by
 /// `unsafe` code between fork and exec.
 struct Watchdog(std::process::Child);
 
@@ -122,7 +122,7 @@ impl Watchdog {
     }
 
     fn tell(&mut self, line: impl Display) {
-        // One that has gone watches nothing, and the program runs all the same.
+        // A watchdog that has gone watches nothing, and the program still runs.
         let _ = self.0.stdin.as_mut().map(|input| writeln!(input, "{line}"));
     }
 }

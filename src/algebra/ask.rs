@@ -7,13 +7,13 @@ use crate::position::Position;
 use crate::reason::Reason;
 use crate::tokens::Tokens;
 
-/// What a call asks of a limit for one key.
+/// The question of a call to a limit for one key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Ask {
-    /// What is asked whole.
+    /// Tokens that are taken whole.
     cost: Tokens,
     part: Option<Part>,
-    /// What must stay behind, where something must.
+    /// Tokens that must stay behind, if some must.
     leaving: Option<Tokens>,
     reserving: bool,
     /// Whether one actual cost for all requests of the call is not that of this one.
@@ -28,7 +28,7 @@ pub struct Ask {
 
 /// Requests each of which takes as many tokens as there are.
 ///
-/// Each limit would give what it has, less the tokens that must stay behind and those of plain requests; all requests
+/// Each limit would give what it has, less the tokens that must stay behind and those of plain requests. All requests
 /// get the least of these numbers, so nothing is charged that another limit did not let pass. Where some limit has less
 /// than the least part, all are decided at that: so a refusal and its instant are those of a plain call of that cost.
 /// Later alone never gives less.
@@ -84,7 +84,7 @@ impl Ask {
     }
 
     /// The same, granted only if so much stays behind: the least balance that it may leave, as a debt is for a
-    /// reservation. So it costs nothing, and its waits are exact. Of a wallet it takes the place of the overdraft.
+    /// reservation. So it costs nothing, and its waits are exact. For a wallet it takes the place of the overdraft.
     pub(crate) fn leaving(self, leaving: Option<Tokens>) -> Self {
         Self { leaving, ..self }
     }
@@ -164,7 +164,7 @@ impl Ask {
         if wide(self.cost) % one == 0 { tokens - tokens % one } else { tokens }
     }
 
-    /// What each request gets at most that takes a part, if one does.
+    /// The most that each request gets that takes a part, if one does.
     pub(crate) fn most(self) -> Option<Tokens> {
         self.part.map(|part| part.most)
     }
@@ -221,7 +221,7 @@ impl Ask {
         self.reserving
     }
 
-    /// How much is asked at least.
+    /// The least that it asks for.
     pub(crate) fn cost(self) -> Tokens {
         self.part.map_or(self.cost, |part| self.granting(part.least).cost)
     }

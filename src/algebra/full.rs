@@ -1,9 +1,9 @@
 //! When a row is full: it then equals a missing one, for everybody.
 //!
-//! A write under one definition sets `full_at` to the instant at which the row is full by it. Where a faster definition
-//! had used the row, and said that it is full before the writer's definition would have filled it, the write sets
-//! `min(own, max(full_at, ts) + span)`: `span` is the time in which its definition brings back what it takes now. Four
-//! other rules fail, each by a short story:
+//! A write under one definition sets `full_at` to the instant at which the row is full by it. A faster definition may
+//! have used the row, and said that it is full before the writer's definition would have filled it. Then the write sets
+//! `min(own, max(full_at, ts) + span)`, where `span` is the time in which its definition brings back what it takes now.
+//! Four other rules fail, each by a short story:
 //!
 //! - *Nothing but refill forgives.* 9 000 used of 10 000 a month, then 1 000 a month: refused for nine months.
 //! - *At an edge the reader forgets a debt that it could not have made.* A key that changes between 10 000 a month and
@@ -18,7 +18,7 @@ use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
 impl Terms {
-    /// What a missing row means: a full one, at `now` or at the last step before it; of a wallet an empty one.
+    /// The meaning of a missing row: a full one, at `now` or at the last step before it; an empty wallet.
     #[must_use]
     pub fn full(&self, now: Timestamp) -> State {
         let ts = match self.flow {

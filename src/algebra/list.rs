@@ -13,16 +13,16 @@ pub struct Entry {
     pub(crate) lease: Option<Drawn>,
 }
 
-/// What a row keeps besides its two numbers. It says which kind of limit wrote it, and another kind ignores it: if any
+/// The part of a row besides its two numbers. It says which kind of limit wrote it, and another kind ignores it: if any
 /// list were trusted, a bucket and a window that take turns would grant 4 951 of 100.
 #[derive(Clone, Debug, Default, Eq, Hash, PartialEq)]
 pub enum List {
     /// Nothing: a bucket or a fixed window.
     #[default]
     None,
-    /// What a sliding window counts, by the instants at which it leaves.
+    /// The grants that a sliding window counts, by the instants at which they leave.
     Grants(Vec<Entry>),
-    /// What a concurrency limit has granted, by the ends of the leases.
+    /// The leases that a concurrency limit has granted, by their ends.
     Leases(Vec<Entry>),
     /// Nothing, but its value is money: no other kind may read it.
     Wallet,
@@ -35,8 +35,8 @@ impl List {
     /// Of more grants than these, neighbours become one.
     pub(super) const MAX_GRANTS: usize = 64;
 
-    /// What a sliding window counts, in its order. Those that leave together become one. Where there are too many, the
-    /// instants are rounded up to a 63rd of the period: later is never too much.
+    /// The grants that a sliding window counts, in its order. Grants that leave together become one. Where there are
+    /// too many, the instants are rounded up to a 63rd of the period: later is never too much.
     pub(super) fn grants(mut entries: Vec<Entry>, period: i64) -> Self {
         join_equals(&mut entries);
         if entries.len() > Self::MAX_GRANTS {
@@ -124,7 +124,7 @@ impl Entry {
         Self { ends_at, amount, lease: None }
     }
 
-    /// Whether it has not ended yet. What would end after the end of time never does.
+    /// Whether it has not ended yet. An end after the end of time never comes.
     pub(super) fn is_live(&self, now: Timestamp) -> bool {
         self.ends_at > now || self.ends_at == Timestamp::MAX
     }

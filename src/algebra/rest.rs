@@ -8,14 +8,14 @@ use crate::tokens::Tokens;
 pub struct Rest {
     /// How many.
     pub tokens: Tokens,
-    /// The row's own instant as the charge left it. Of a row that stands in steps it lies before the charge.
+    /// The row's own instant as the charge left it. For a row that stands in steps it lies before the charge.
     pub stood_at: Timestamp,
     /// From when on nothing of it is given back.
     pub until: Timestamp,
 }
 
 impl Rest {
-    /// What time has not brought back: what the row gained since the charge, it gained in the place of the rest.
+    /// The rest less the tokens that time has brought back: the row gained these in the place of the rest.
     ///
     /// All of it would bank that gain. Of one a second, one that was taken ahead at 0 and given back whole at 1 is
     /// there again, beside the one that the row has gained: two are spent at once. In a model that was over the bound

@@ -1,4 +1,4 @@
-//! What a settlement does to a row.
+//! Settles a charge on its row.
 //!
 //! It adds `cost − actual` to the row as it was read, at the row's own instant, without a refill and without a cut. The
 //! next reader refills and cuts, and that is the same: `min(0, min(0, v + g) + u) = min(0, v + u + g)`. So it needs no
@@ -19,7 +19,7 @@
 //! - **A missing row**, or one past `full_at`, of any other kind gets nothing: it is full. A row with the list of
 //!   another kind gets nothing either.
 //! - **Use beyond the charge** lowers the row as it was read. `full_at` moves by the time that the charge's rate needs
-//!   for the excess, but never beyond the instant at which that rate would have filled the whole row: else each of many
+//!   for the excess, but never beyond the instant at which that rate would have filled the whole row. Else each of many
 //!   settlements in a monthly window would add a month, and a lowered plan would wait for all of them. A sliding window
 //!   lists the excess from now on, and a list of another kind is dropped. A row that is missing, or past `full_at`, is
 //!   inserted as of now: just before that instant it would have borne as much, because the value is not cut.

@@ -4,11 +4,11 @@ use super::{Ask, Terms, Timestamp};
 use crate::reason::Reason;
 use crate::tokens::Tokens;
 
-/// What a limit gives of a cost that is split.
+/// The piece that a limit gives of a cost that is split.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) cost: Tokens,
-    /// What all of them have left.
+    /// The tokens that all of them have left.
     pub(crate) remaining: Tokens,
 }
 
@@ -16,7 +16,7 @@ pub(crate) struct Piece {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lacking {
     pub(crate) reason: Reason,
-    /// What they have.
+    /// The tokens that they have.
     pub(crate) remaining: Tokens,
     /// The first instant at which they have the cost.
     pub(crate) retry_at: Timestamp,
@@ -27,8 +27,8 @@ pub(crate) fn most<'t>(asks: impl Iterator<Item = (Ask, &'t Terms)>) -> Tokens {
     cut(asks.map(|(ask, terms)| ask.whole_of((i128::from(terms.capacity) - ask.floor(terms)).max(0))).sum())
 }
 
-/// What each of some limits gives of their one cost: all that it has, until the cost is there. The sum only grows, so
-/// the instant at which it is there is found by halving.
+/// The pieces that some limits give of their one cost: each gives all that it has, until the cost is there. The sum
+/// only grows, so the instant at which it is there is found by halving.
 pub(crate) fn split(pools: &[(Pool<'_>, Ask)]) -> Result<Vec<Piece>, Lacking> {
     let cost = pools.first().map_or(0, |(_, ask)| wide(ask.cost()));
     let has = |at| pools.iter().map(|(pool, ask)| pool.spare(*ask, at)).sum::<i128>();

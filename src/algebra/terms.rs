@@ -34,12 +34,12 @@ pub(crate) enum Flow {
         start: i64,
         is_window: bool,
     },
-    /// What was granted comes back a period after the end of its tick, in microseconds. What is left is the capacity
-    /// less what is held.
+    /// A grant comes back a period after the end of its tick, in microseconds. The balance is the capacity less the
+    /// tokens that are held.
     Sliding {
         tick: i64,
     },
-    /// What was granted comes back when it is released, or after a period. What is left is the capacity less what is
+    /// A grant comes back when it is released, or after a period. The balance is the capacity less the tokens that are
     /// held.
     Leased,
     /// Nothing comes back by itself.
@@ -121,13 +121,13 @@ impl Terms {
         Self { rate: of(self.rate).max(1), capacity: of(self.capacity), ..self }
     }
 
-    /// What a row has left at `now`.
+    /// The balance of a row at `now`.
     #[must_use]
     pub fn balance(&self, row: &State, now: Timestamp) -> Tokens {
         self.left_of(wide(self.refill(row, now).value))
     }
 
-    /// What a value leaves.
+    /// The balance of a value.
     fn left_of(&self, value: i128) -> Tokens {
         cut(i128::from(self.top()) + value)
     }
@@ -137,7 +137,7 @@ impl Terms {
         if self.flow == Flow::Wallet { i128::from(i64::MAX) - wide(value) } else { -wide(value) }
     }
 
-    /// What a row lists when it lists nothing.
+    /// The list of a row that lists nothing.
     pub(super) fn no_list(&self) -> List {
         match self.flow {
             Flow::Wallet => List::Wallet,
@@ -205,8 +205,8 @@ impl Terms {
         State { list, ..State::new(cut(-sum), ts) }.ending_with_list()
     }
 
-    /// Until when a row gives back what was charged at an instant, where it stands in steps: as long as nothing was
-    /// refilled since, and what is booked ahead until it is ready.
+    /// Until when a row that stands in steps gives a charge of an instant back: as long as nothing was refilled since,
+    /// and tokens that are booked ahead until they are ready.
     pub(crate) fn same_step_until(&self, charged: &State, now: Timestamp) -> Timestamp {
         let owes = self.left_of(wide(charged.value)).is_negative();
         if owes { self.repaid_at(charged).after(-1).max(now) } else { now }
@@ -219,9 +219,9 @@ impl Terms {
         Timestamp::saturating(end + i128::from(self.period))
     }
 
-    /// What comes back by refill from one instant to a later one, and the instant at which a row stands then.
+    /// The tokens that come back by refill from one instant to a later one, and the instant at which a row stands then.
     pub(super) fn gained(&self, ts: Timestamp, now: Timestamp) -> (i128, Timestamp) {
-        // Most rows are asked again at the instant at which they were just written, and a division takes its time.
+        // A call often asks a row again at the instant at which it was just written, and a division takes its time.
         if now == ts {
             return (0, ts);
         }
@@ -296,8 +296,8 @@ impl Terms {
         }
     }
 
-    /// How many steps the start of a named period brings a row: those of the periods since it was written, which were
-    /// perhaps not of this length, to the nearest; less those that it has of this period already.
+    /// How many steps the start of a named period brings a row: those of the periods since it was written, to the
+    /// nearest, as perhaps not all were of this length. Less those that it has of this period already.
     ///
     /// To the nearest, and at least one, is never too low, and one step too high in 3.5 % of the stories of a model,
     /// with debts of many months. One step alone refuses a deep debt for ever: a refusal writes nothing, and the next

@@ -136,7 +136,7 @@ impl Draft {
     }
 }
 
-/// What to write instead of a value that its field does not take.
+/// A suggestion in place of a value that its field does not take.
 fn instead_of_value(value: &FieldValue, kind: &FileFaultKind, example: &str) -> Option<String> {
     let FileFaultKind::WrongValue { reason, .. } = kind else { return None };
     // It says itself what to write.
@@ -152,7 +152,7 @@ fn instead_of_value(value: &FieldValue, kind: &FileFaultKind, example: &str) -> 
     Some(meant.unwrap_or_else(|| format!("write {example}")))
 }
 
-/// What to write instead of a field that no limit has.
+/// A suggestion in place of a field that no limit has.
 fn instead_of_field(field: &str) -> String {
     if field == "name" {
         return "the table's name is the limit's name: remove this line".to_owned();

@@ -5,7 +5,7 @@
 //! - **The rule is pure there, too**: a few expressions and two functions over scalars, told the instant, with no
 //!   table. So `tests/postgres/functions/rule.rs` holds 100 000 random steps a run against `Plan::decide`, and
 //!   `walk.rs` the tables against the limiter. Both are needed. A clamp by `least(x, …)` passes over nulls and so moved
-//!   a missing row to the end of time; a million pure steps did not see it, and the tables showed it at once.
+//!   a missing row to the end of time. A million pure steps did not see it, and the tables showed it at once.
 //! - **Three short statements** decide a grant: the definition; the row, and after it the clock; and a write, if the
 //!   row still holds what was read. Where the clock was read before the row, 16 of 25 284 refusals were dated before
 //!   the grant that caused them. One statement that joins the definition with both tables costs more than two.
@@ -30,8 +30,8 @@
 //!   `tests/postgres/functions/attacks.rs` lays out all that such a role can make.
 //! - **A body is parsed under the settings of its caller**, so no text in one has a backslash unless it says `E''`, and
 //!   no message prints an interval.
-//! - **Overrides** are asked for in the statement that reads the definition (two look-ups, 3 of 14 µs), and read by
-//!   another statement only where there are some. All joined in one took 8 to 10 µs of each; a flag in
+//! - **Overrides**: the statement that reads the definition asks whether there are any (two look-ups, 3 of 14 µs), and
+//!   another statement reads them where there are. All joined in one took 8 to 10 µs of each. A flag in
 //!   `tollgate.limits` would need triggers, which Citus refuses on reference tables, and would miss an override that is
 //!   set while the limit is being defined.
 //!
@@ -50,8 +50,8 @@ use super::{MigrateError, failed, runner};
 pub enum Callers {
     /// To be limited: they ask, they look, and they make triggers that ask.
     Applications,
-    /// To say what others have: they define limits and override them, give and take tokens, and settle. Whoever may do
-    /// so can grant itself whatever it likes.
+    /// To say what others have: they define limits and override them, give and take tokens, and settle. A role that may
+    /// do so can grant itself anything.
     Operators,
 }
 

@@ -35,9 +35,9 @@ pub use rights::{Rights, rights};
 
 /// Applies what is missing, and returns it. On a schema that is up to date, or newer, it applies nothing.
 ///
-/// In each case it takes back the rights that nobody should have. PUBLIC loses all that it has in the schema: after a
-/// restore without rights it may call every function. Nobody but the owner keeps a right to make objects, or to call
-/// the functions that only other functions call. [`rights`] tells who has which of the other rights.
+/// Each run takes back the rights that nobody should have. PUBLIC loses all that it has in the schema: after a restore
+/// without rights it may call every function. Nobody but the owner keeps a right to make objects, or to call the
+/// functions that only other functions call. [`rights`] tells who has which of the other rights.
 ///
 /// Given a connection, it opens a transaction of its own; given a sqlx transaction, it works in a savepoint of that. A
 /// transaction-level advisory lock makes other runners wait; then they find nothing to do. They wait for a minute, or
@@ -63,7 +63,7 @@ pub async fn dry_run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateE
     Ok(applied)
 }
 
-/// What is applied, what is missing, and what this release does not know.
+/// The migrations that are applied, those that are missing, and those that this release does not know.
 ///
 /// # Errors
 ///
@@ -229,9 +229,9 @@ pub enum MigrateError {
     /// PostgreSQL or the connection failed.
     #[error("could not {step}")]
     Database {
-        /// What was about to be done.
+        /// The step that failed.
         step: &'static str,
-        /// What the driver reported.
+        /// The report of the driver.
         source: sqlx::Error,
     },
     /// A table is distributed by another column than `part`, or over another number of parts.
@@ -275,7 +275,7 @@ pub enum MigrateError {
     /// A role has a right that nobody should have, or everybody has it. Or this role may not take it back.
     #[error("{what}, a right that nobody should have (run `tollgate migrate up` as the owner of the schema)")]
     Rights {
-        /// Who has what.
+        /// The role and its right.
         what: String,
     },
 }
@@ -316,7 +316,7 @@ async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Ve
     Ok((tx, applied))
 }
 
-/// What is applied, oldest first; nothing if there is no history yet.
+/// The migrations that are applied, oldest first; nothing if there is no history yet.
 async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
     // Hidden rows would be pending migrations.
     let is_there = format!(
@@ -392,7 +392,8 @@ const LOCKED: &str = "another session keeps the lock of the migrations, a runner
                       where datname = current_database() and granted and locktype = 'advisory' \
                       and objid = '1734440037')";
 
-/// What the statements of this release rely on: tables, whether each is logged (`p`) or not (`u`), and their columns.
+/// The tables that the statements of this release rely on, whether each is logged (`p`) or not (`u`), and their
+/// columns.
 const TABLES: [(&str, &str, &[&str]); 5] = [
     ("ephemeral", "u", &OF_ROWS),
     ("durable", "p", &OF_ROWS),

@@ -1,4 +1,5 @@
-//! Overrides of limits: other numbers, deny or unlimited, for a key or for every key.
+//! Overrides of limits: other numbers, deny or unlimited, for a key or for every key. `row.rs` says which one counts,
+//! and `Call::under` in `plan` applies it.
 
 #![expect(clippy::disallowed_methods, reason = "the monotonic clock says how long ago the database's clock was read")]
 

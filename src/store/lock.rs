@@ -1,5 +1,8 @@
 //! Statements that lock rows, and insert missing ones.
 //!
+//! `lock_one.sql` takes one row. `claim.sql` takes several, and inserts those that are missing; `lock.sql` takes
+//! several and inserts none. `lock_free.sql` takes the first of several that nobody holds.
+//!
 //! # The clock
 //!
 //! A statement reads the clock after its last lock, over an aggregate of the locked rows. Three forms that look right
@@ -201,7 +204,7 @@ impl Store<'_> {
         Ok(found)
     }
 
-    /// Deletes rows that transaction `xid` has inserted in vain.
+    /// Deletes rows that transaction `xid` has inserted for nothing.
     pub(crate) async fn remove(&mut self, rows: &[Row], xid: i64) -> Result<(), Error> {
         let xid = self.provable(xid);
         for piece in by_table_and_part(rows) {

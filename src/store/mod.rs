@@ -6,15 +6,15 @@
 //! Citus sends it to one node; on plain PostgreSQL all rows are in part 0.
 //!
 //! Arrays are unnested from a sub-select with `offset 0`. PostgreSQL estimates the length of a bare parameter and plans
-//! anew for each length, which takes longer than the call (1.3 ms). In a select list it needs no tuple store for each
-//! array.
+//! anew for each length, which takes longer than the call (1.3 ms). Unnested in a select list, they need no tuple store
+//! each.
 //!
 //! # Plans that hold
 //!
 //! A session keeps the plan of a named statement, and PostgreSQL makes it by the size that the table has at that
 //! moment. A plan for sixty rows read the whole table for each of 64 rows once there were 100 000, and a batch took two
 //! seconds. So the tables begin with an empty megabyte that vacuum leaves, which makes a look-up by the index the
-//! cheapest plan at every size. Statements do their part: arrays count as ten rows, while `generate_subscripts` would
+//! cheapest plan at every size. Statements do their part. Arrays count as ten rows, while `generate_subscripts` would
 //! count as a thousand, and those that write by place have a condition that always holds and counts as a row in two
 //! hundred. A crash takes the megabyte of `tollgate.ephemeral` with it; then the plans hold once the table has grown
 //! and autovacuum has analyzed it, which may take a minute.
@@ -76,14 +76,14 @@ pub(crate) use sweep::{FullRow, FullRows, Place};
 /// The tables, over one connection.
 pub(crate) struct Store<'c> {
     conn: &'c mut PgConnection,
-    /// What to take for now instead of the clock.
+    /// The instant to take for now instead of the clock.
     at: Option<Timestamp>,
     backend: Backend,
     /// Whether a statement outside of a transaction gets one of its own.
     wraps: bool,
 }
 
-/// What is behind the connections.
+/// The servers behind the connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backend {
     /// Whether a pooler does not follow named statements.
@@ -139,8 +139,8 @@ impl<'c> Store<'c> {
         if marked { Ok(()) } else { Err(Error::NotInTransaction) }
     }
 
-    /// Fails if the tables have other parts than the backend says. Whoever asked the wrong part finds no row there, and
-    /// an insert is refused; for a row that is missing and is not to be inserted, only this tells.
+    /// Fails if the tables have other parts than the backend says. A call that asks the wrong part finds no row there,
+    /// and its insert is refused. For a row that is missing and is not to be inserted, only this tells.
     ///
     /// In the simple protocol, as above.
     pub(crate) async fn expect_parts(&mut self, limit: &str) -> Result<(), Error> {
@@ -153,8 +153,8 @@ impl<'c> Store<'c> {
         Err(Error::Setup { fault: SetupFault::WrongParts, source: source.into() })
     }
 
-    /// The same for whoever remembers nothing of an earlier answer, and so would pay for each look. A process that was
-    /// told of no parts learns it at its first insert.
+    /// The same for whoever remembers nothing of an earlier answer, and so would pay for each look. A process that
+    /// names no parts learns it at its first insert.
     pub(crate) async fn expect_parts_if_distributed(&mut self, limit: &str) -> Result<(), Error> {
         if self.backend.parts.is_distributed() { self.expect_parts(limit).await } else { Ok(()) }
     }
@@ -201,7 +201,7 @@ pub(crate) async fn begin(
         backend.parts,
         &format!("set local lock_timeout = {lock}; set local statement_timeout = {statement};"),
     );
-    // A node of Citus is idle while others are asked, so it is not told.
+    // A node of Citus is idle while others work, so it does not get the setting.
     let sql = format!(
         "begin isolation level read committed read write; \
          set local idle_in_transaction_session_timeout = {statement}; {settings}"
@@ -214,9 +214,9 @@ pub(crate) fn millis(timeout: Duration) -> u128 {
     timeout.as_nanos().div_ceil(1_000_000).clamp(1, i32::MAX.unsigned_abs().into())
 }
 
-/// Settings for the rest of the transaction: on Citus for its nodes, too, where it waits for rows without an end unless
-/// it is told. It sends a node the whole text around a setting, once for each setting. Of a `begin` in it the node logs
-/// a warning, and a short transaction took twice as long. Inside of `do` each setting is a text of its own.
+/// Settings for the rest of the transaction: on Citus for its nodes, too, where it waits for rows without an end
+/// otherwise. It sends a node the whole text around a setting, once for each setting. A `begin` in it makes the node
+/// log a warning, and a short transaction took twice as long. Inside of `do` each setting is a text of its own.
 pub(crate) fn set_local(parts: Parts, settings: &str) -> String {
     if parts.is_distributed() {
         format!("set local citus.propagate_set_commands = 'local'; do $$ begin {settings} end $$")

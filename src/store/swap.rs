@@ -23,7 +23,7 @@ use crate::error::{Error, Step};
 use crate::plan::{CallChange, Change, Row};
 use crate::stored_call::CallRow;
 
-/// What one statement writes: changes of rows of one table and part, and of calls, group by group.
+/// The changes that one statement writes: of rows of one table and part, and of calls, group by group.
 #[derive(Debug, Default)]
 pub(crate) struct Swap<'c> {
     pub(crate) rows: Vec<Grouped<&'c Change>>,

@@ -1,8 +1,7 @@
-//! How values travel: an instant is the `int8` that PostgreSQL itself sends for a `timestamptz`, microseconds since
-//! 2000. Going through neither chrono nor SQL arithmetic keeps every instant exact, spares a conversion for each, and
-//!       lets an infinite one be an error instead of a panic: `to_timestamp(µs / 1e6)` is wrong in 3 % of cases. It
-//!       also keeps the inferred types of our statements out of reach of the features that other crates switch on in
-//!       sqlx.
+//! How values travel: an instant is the `int8` that PostgreSQL itself sends for a `timestamptz`, microseconds since the
+//! year 2000. No instant goes through chrono or SQL arithmetic. That keeps every instant exact, spares a conversion for
+//! each, and lets an infinite one be an error instead of a panic. In 3 % of cases `to_timestamp(µs / 1e6)` is wrong. It
+//! also keeps the inferred types of our statements out of reach of the features that other crates switch on in sqlx.
 
 use sqlx::encode::IsNull;
 use sqlx::error::BoxDynError;
@@ -45,7 +44,7 @@ impl Stored {
         if matches!(self.0, i64::MIN | i64::MAX) { Err("its instant is infinite") } else { Ok(self.nearest()) }
     }
 
-    /// What only PostgreSQL can hold is cut to the last instant: what lies behind the year 262142, and infinity.
+    /// An instant that only PostgreSQL can hold is cut to the last one: one behind the year 262142, and infinity.
     pub(super) fn nearest(self) -> Timestamp {
         Timestamp::from_micros(self.0.saturating_add(EPOCH_2000))
     }
@@ -72,7 +71,7 @@ impl Decode<'_, Postgres> for Stored {
     }
 }
 
-/// What the limiter never writes, and the place of its row among those that a statement asked for.
+/// A value that the limiter never writes, and the place of its row among those that a statement asked for.
 #[derive(Debug, thiserror::Error)]
 #[error("{fault}")]
 pub(super) struct Corrupt {

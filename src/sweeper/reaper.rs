@@ -38,10 +38,10 @@ pub(crate) struct Reaper {
     is_behind: bool,
 }
 
-/// Who is told of a row that was raised.
+/// Hears of each row that was raised.
 type Raised<'r> = &'r mut (dyn FnMut(&Row) + Send);
 
-/// What became of calls that had lapsed.
+/// The outcome for calls that had lapsed.
 #[derive(Clone, Copy, Default)]
 struct Reaped {
     /// How many were given back.
@@ -66,7 +66,7 @@ impl Reaper {
     }
 
     /// Gives back all that has lapsed by now, or by an instant; how many calls that were, and which rows it raised. A
-    /// call that cannot be given back is left, and an event says so. A part that cannot be asked holds up no other.
+    /// call that cannot be given back is left, and an event says so. A part that does not answer holds up no other.
     pub(crate) async fn reap(
         &mut self,
         at: Option<Timestamp>,
@@ -106,7 +106,7 @@ impl Reaper {
             }
             let (found, given) = some?;
             reaped += given.back;
-            // What cannot be given back must not stand in front of the rest.
+            // A call that cannot be given back must not stand in front of the rest.
             left += given.left;
             if found < u64::from(MOST) {
                 return Ok(reaped);

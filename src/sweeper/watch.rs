@@ -2,10 +2,10 @@ use std::time::{Duration, Instant};
 
 use crate::algebra::Timestamp;
 
-/// What a sweeper has seen of the database's clock and of the sweepers' lock, over all of its passes.
+/// The memory of a sweeper of the database's clock and of the sweepers' lock, over all of its passes.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// What the database's clock and our monotonic one showed when a comparison began.
+    /// The readings of the database's clock and of our monotonic one when a comparison began.
     since: Option<(Timestamp, Instant)>,
     doubts: bool,
     /// How many statements in a row found the lock taken.
@@ -65,8 +65,8 @@ mod tests {
 
     const MARGIN: Duration = Duration::from_mins(10);
 
-    /// What a watch says of readings: seconds on the database's clock, and on the monotonic one, with
-    /// which the clock of the machine keeps step.
+    /// The verdicts of a watch on readings: seconds on the database's clock, and on the monotonic one, with which the
+    /// clock of the machine keeps step.
     #[expect(clippy::disallowed_methods, reason = "only from here on do the readings count")]
     fn trusted(margin: Duration, readings: impl IntoIterator<Item = (i64, u64)>) -> Vec<bool> {
         let (mut watch, start) = (Watch::default(), Instant::now());

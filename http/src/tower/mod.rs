@@ -39,7 +39,7 @@
 //! does not: use them for failed log-ins. [`Rule::settle_by`] reads from the response what it cost: charge an estimate,
 //! and settle at the tokens that a model used. In exchange, parallel requests that deserve no charge may be refused.
 //! There is a debt only where a response costs more than its request was charged. A look before and a debit after would
-//! save the write of a request that deserves no charge, but as many guesses would pass as run at the same time, and a
+//! save the write of a request that deserves no charge. But as many guesses would pass as run at the same time. And a
 //! wide burst would leave a debt of hours, into which a stranger could push the owner of an account.
 //!
 //! **A missing response counts**: if the client goes away or the service fails before there is a response, the charge

@@ -59,7 +59,7 @@ impl Width {
 }
 
 /// A batch of so many calls makes each of them cheap. Another lane, which works while the first waits, helps more than
-/// a larger batch, up to one lane for each core and one to spare. That holds for durable limits too: where a flush
+/// a larger batch, up to one lane for each core and one to spare. That holds for durable limits too. Where a flush
 /// takes 0.5 or 1.6 ms, 64 callers are granted as much in two lanes as in three, and a fifth more where it takes 0.1
 /// ms, for less processor time each.
 const MANY: usize = 36;

@@ -11,7 +11,7 @@ use crate::gate::raised::hash;
 use crate::plan::Row;
 
 /// The tokens that a concurrency limit has released, and who gets them. The next caller of the same process hears of it
-/// at once, and those of other processes can only ask: ten callers of one gate, or one that took back what it had
+/// at once, and those of other processes can only ask. Ten callers of one gate, or one that took back what it had
 /// released, kept the only slot from another gate for good. So now and then a release is left to others for a while, by
 /// all that wait here or come. For how long, and how often waiters ask, goes by the time since the row has changed, so
 /// the two meet for however long the slots are held. A row that says who waits would be a write for each refusal.
