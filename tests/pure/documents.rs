@@ -7,12 +7,26 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 #[test]
 fn the_files_that_documents_name_exist() {
-    let guides = files(&Path::new(ROOT).join("docs"), "md");
-    let pages = ["CONTRIBUTING.md", "DESIGN.md", "README.md", "SECURITY.md"].map(|page| Path::new(ROOT).join(page));
-    for page in pages.into_iter().chain(guides) {
+    for page in pages() {
         let text = read(&page);
         for path in spans(&text).filter(|span| is_path(span)) {
             assert!(Path::new(ROOT).join(path).exists(), "{} names {path}", page.display());
+        }
+    }
+}
+
+/// Rustdoc defines the names of all guides for each of them; a forge knows those that the page itself defines.
+#[test]
+fn the_links_of_documents_lead_somewhere() {
+    for page in pages() {
+        let text = read(&page);
+        let to = |(at, opening): (usize, &str)| text[at + opening.len()..].split([')', ']', '#', '\n']).next().unwrap();
+        for name in text.match_indices("][").map(to) {
+            assert!(text.contains(&format!("\n[{name}]: ")), "{} does not define {name}", page.display());
+        }
+        let files = text.match_indices("](").chain(text.match_indices("]: ")).map(to);
+        for file in files.filter(|file| file.ends_with(".md")) {
+            assert!(page.with_file_name(file).exists(), "{} leads to {file}", page.display());
         }
     }
 }
@@ -52,6 +66,12 @@ fn each_promise_names_tests_that_are_there() {
             assert!(is_there, "there is no test {name}");
         }
     }
+}
+
+/// The pages for people that are part of the repository.
+fn pages() -> impl Iterator<Item = PathBuf> {
+    let pages = ["CONTRIBUTING.md", "DESIGN.md", "README.md", "SECURITY.md"].map(|page| Path::new(ROOT).join(page));
+    pages.into_iter().chain(files(&Path::new(ROOT).join("docs"), "md"))
 }
 
 /// Whether a line of code has a name behind a word that declares it.
