@@ -46,16 +46,16 @@ pub struct Pool<'r> {
     clock: Timestamp,
     /// The latest of the clock and the rows' own instants.
     now: Timestamp,
-    /// What the rows have left together.
+    /// The balance of the rows together.
     sum: i128,
 }
 
-/// What a pool answers.
+/// The answer of a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// The cost is taken, to be spent from `ready_at` on.
     Granted {
-        /// What to write; empty where nothing changes, for a cost of zero.
+        /// The changes to write; empty where nothing changes, for a cost of zero.
         portions: Vec<Portion>,
         /// The balance after the call; negative for a reservation that is not ready.
         remaining: Tokens,
@@ -64,7 +64,7 @@ pub enum Verdict {
     },
     /// Nothing is taken, and the rows stay as they are.
     Denied {
-        /// What is missing.
+        /// Why it refuses.
         reason: Reason,
         /// The balance.
         remaining: Tokens,
@@ -97,13 +97,13 @@ impl<'r> Pool<'r> {
         self.now
     }
 
-    /// What the rows have left together, cut to what an amount can be.
+    /// The balance of the rows together, cut to the range of an amount.
     #[must_use]
     pub fn balance(&self) -> Tokens {
         cut(self.sum)
     }
 
-    /// What is used of them and has not come back; of a wallet what it owes.
+    /// The tokens that are used and have not come back; the debt of a wallet.
     #[must_use]
     pub fn used(&self) -> Tokens {
         cut((i128::from(self.terms.top()) - self.sum).max(0))
@@ -135,9 +135,9 @@ impl<'r> Pool<'r> {
 
     /// Asks the rows together.
     ///
-    /// A cost of zero is granted where the balance is not negative, and changes nothing. What is there is taken from
-    /// the fullest rows first, so that few rows change. A reservation's debt is laid on the rows that repay it
-    /// soonest. The cost must not be negative. A lease is refused while the row lists a thousand.
+    /// A cost of zero is granted where the balance is not negative, and changes nothing. The fullest rows give first,
+    /// so that few rows change. A reservation's debt is laid on the rows that repay it soonest. The cost must not be
+    /// negative. A lease is refused while the row lists a thousand.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl<'r> Pool<'r> {
         ask.part_of(self.sum, &self.terms)
     }
 
-    /// What an ask of a cost that is split may take at an instant: no debt, and whole tokens of a whole cost.
+    /// The most that an ask of a cost that is split may take at an instant: no debt, and whole tokens of a whole cost.
     pub(super) fn spare(&self, ask: Ask, at: Timestamp) -> i128 {
         let sum = if at <= self.now { self.sum } else { self.sum_at(at) };
         ask.whole_of((sum - ask.floor(&self.terms)).max(0))
@@ -183,7 +183,7 @@ impl<'r> Pool<'r> {
         i128::from(self.terms.top()) + self.shards().map(value).sum::<i128>()
     }
 
-    /// When the row has room for the lease that is asked for, if it is.
+    /// When the row has room for the lease, if the call asks for one.
     fn room_for_lease_at(&self, ask: Ask) -> Timestamp {
         if self.terms.flow != Flow::Leased || ask.cost() == Tokens::ZERO {
             return self.now;
@@ -255,7 +255,7 @@ impl<'r> Pool<'r> {
             left += value;
             lowered += 1;
         }
-        // What is left does not always divide: the fullest rows keep a micro-token more.
+        // The rest does not always divide: the fullest rows keep a micro-token more.
         let (level, more) = (left.div_euclid(lowered), left.rem_euclid(lowered));
         if level < i128::from(i64::MIN) {
             return Err(TooDeep);

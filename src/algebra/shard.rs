@@ -5,14 +5,14 @@ use super::terms::Terms;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
-/// What one row of a pool gives or gets.
+/// The change of one row of a pool.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Portion {
     /// Which of the rows, from 0.
     pub shard: usize,
-    /// What the row holds from now on.
+    /// The row from now on.
     pub next: State,
-    /// What is taken from it; negative for what is given.
+    /// The tokens that it gives; negative for those that it gets.
     pub taken: Tokens,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// What it is after a charge that it can bear alone.
+    /// The row after a charge that it can bear alone.
     pub(super) fn charged(&self, ask: Ask, cost: i128) -> Portion {
         let mut next = self.less(cost);
         if let List::Grants(entries) | List::Leases(entries) = &mut next.list {
@@ -52,12 +52,12 @@ impl Shard {
         Portion { shard: self.index, next, taken: cut(taken) }
     }
 
-    /// What it has left.
+    /// Its balance.
     fn left(&self) -> i128 {
         i128::from(self.terms.top()) + wide(self.refilled.value)
     }
 
-    /// What it is after a debit.
+    /// The row after a debit.
     pub(super) fn debited(&self, taken: i128) -> Portion {
         match self.changed_as_it_is(-taken) {
             Some(portion) => portion,
@@ -65,7 +65,7 @@ impl Shard {
         }
     }
 
-    /// What it is after a credit for which it has room.
+    /// The row after a credit for which it has room.
     pub(super) fn credited(&self, given: i128) -> Portion {
         if let Some(portion) = self.changed_as_it_is(given) {
             return portion;
@@ -97,8 +97,8 @@ impl Shard {
         Some(Portion { shard: self.index, next: State { value, full_at, ..self.read.clone() }, taken: cut(-by) })
     }
 
-    /// The most that it can be charged and be out of debt at an instant, within its share of `max_reserved`. What is
-    /// repaid after the end of time counts as ready then.
+    /// The most that it can be charged and be out of debt at an instant, within its share of `max_reserved`. A debt
+    /// that is repaid after the end of time counts as ready then.
     pub(super) fn room(&self, ask: Ask, at: Timestamp) -> i128 {
         let left = self.left();
         let most = (left + i128::from(ask.max_debt(&self.terms))).max(0);

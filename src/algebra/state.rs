@@ -13,7 +13,7 @@ pub struct State {
     pub ts: Timestamp,
     /// From when on the row is as a missing one, for everybody. An instant before [`ts`](Self::ts) says nothing.
     pub full_at: Timestamp,
-    /// What comes back by itself, or whose money it is.
+    /// The tokens that come back by themselves, or the mark of money.
     pub list: List,
 }
 

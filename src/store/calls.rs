@@ -1,5 +1,4 @@
-//! Statements about calls with a name. Whoever writes a call has locked the rows of its limits before, as everybody
-//! does.
+//! Statements about calls with a name. A writer of a call has locked the rows of its limits before, as everybody does.
 
 use serde::Serialize;
 use sqlx::postgres::PgRow;
@@ -18,7 +17,7 @@ use crate::plan::{CallChange, Plan};
 use crate::stored_call::CallRow;
 use crate::tokens::Tokens;
 
-/// What was found to have lapsed.
+/// Calls that have lapsed.
 #[derive(Debug)]
 pub(crate) struct Lapsed {
     pub(crate) calls: Vec<CallRow>,
@@ -56,8 +55,8 @@ macro_rules! on_calls {
 }
 
 impl Store<'_> {
-    /// Reads the calls that a plan must know, without a lock; `None` where there is none. What a settlement may take
-    /// for granted is not read: [`swap`](Self::swap) finds out.
+    /// Reads the calls that a plan must know, without a lock; `None` where there is none. It does not read what a
+    /// settlement may take for granted: [`swap`](Self::swap) finds out.
     pub(crate) async fn peek_calls(&mut self, plan: &Plan) -> Result<Vec<Option<CallRow>>, Error> {
         let (mut known, mut asked) = (plan.assumed(), plan.asked_names());
         asked.retain(|name| known[*name].is_none());

@@ -16,7 +16,7 @@ impl<'r> Columns<'r> {
     }
 }
 
-/// What rows hold from now on, as the arrays that statements bind.
+/// The new values of rows, as the arrays that statements bind.
 pub(super) struct Values {
     pub(super) amounts: Vec<i64>,
     pub(super) instants: Vec<Timestamp>,
@@ -58,7 +58,7 @@ impl Slices {
     }
 }
 
-/// What a statement needs to tell, without a lock and in floats, that a row is evidently short of a balance.
+/// The numbers by which a statement tells, without a lock and in floats, that a row is evidently short of a balance.
 ///
 /// Only a hint: it decides whether a row is locked, never whether a call is granted.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! What PostgreSQL's error codes (SQLSTATE) mean to a limiter: the only place that knows them.
+//! The meaning of PostgreSQL's error codes (SQLSTATE) to a limiter: the only place that knows them.
 
 use std::borrow::Cow;
 use std::{io, slice};
@@ -74,7 +74,7 @@ pub(crate) fn table_of(storage: Storage) -> &'static str {
     }
 }
 
-/// The error of a row that is locked or missing, and was not written all the same.
+/// The error of a row that is locked or missing, and still was not written.
 pub(crate) fn unwritten(row: &Row) -> Error {
     Error::CorruptRow { limit: row.name.clone().into(), fault: KEPT }
 }
@@ -282,7 +282,7 @@ fn is_about_the_statement(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some() && !is_about_the_connection(error)
 }
 
-/// Whether the connection is over by what was said: class 08, what ended it, and a server that takes none.
+/// Whether an error ends the connection: class 08, what ended it, and a server that takes none.
 fn is_about_the_connection(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| is_an_end(&code) || &*code == "57P03" || code.starts_with("08"))
 }
@@ -293,7 +293,7 @@ fn is_an_end(code: &str) -> bool {
     matches!(code, "25P03" | "57P01" | "57P02" | "57P05")
 }
 
-/// What a pooler says, if it is one that speaks.
+/// The words of a pooler, if it is one that speaks.
 fn pooler_said(error: &sqlx::Error) -> Option<Said> {
     let error = error.as_database_error()?;
     (error.code()? == "08P01").then(|| Said::of(error.message()))

@@ -5,7 +5,7 @@ use super::wire::{Corrupt, Stored};
 use crate::algebra::{List, State, Timestamp};
 use crate::tokens::Tokens;
 
-/// What a statement found for a plan's rows.
+/// The rows of a plan, as a statement found them.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// The clock: after the last lock, or after the snapshot of a read without one.

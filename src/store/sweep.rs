@@ -1,4 +1,4 @@
-//! What a sweeper asks of the tables.
+//! The statements of a sweeper.
 
 use std::fmt;
 use std::time::Duration;

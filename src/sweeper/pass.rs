@@ -33,7 +33,7 @@ pub struct SweepPass {
     rest: Duration,
 }
 
-/// What a sweep did.
+/// The work of a sweep.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Swept {
@@ -101,7 +101,7 @@ impl SweepPass {
         self.work().await
     }
 
-    /// What it has done so far.
+    /// Its work so far.
     #[must_use]
     pub fn swept(&self) -> Swept {
         self.swept
@@ -183,7 +183,7 @@ impl SweepPass {
 
     /// Deletes what may go of what was found, and goes on.
     async fn clear(&mut self, conn: &mut PgConnection, table: Storage, rows: &[FullRow]) -> Result<(), Error> {
-        // Where there may be more than was asked for, the next step goes on behind the last.
+        // Where there may be more rows than the step wanted, the next one goes on behind the last.
         let last = rows.last().map(|row| row.place).filter(|_| rows.len() >= self.sweeper.batch as usize);
         let gone = self.delete(conn, table, rows).await?;
         match table {
@@ -221,7 +221,7 @@ impl SweepPass {
     }
 }
 
-/// What this machine's clock shows.
+/// The time of this machine's clock.
 fn this_machine() -> Timestamp {
     Timestamp::from_micros(0).plus(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }

@@ -23,9 +23,9 @@ impl Walk {
 
     /// Goes on: behind the last place of a batch that was full, or behind all of [`next`](Self::next).
     ///
-    /// What lies behind a full batch was looked at in vain. So the next stride is as long as that one would have needed
-    /// to be, and a page more, for the next batch to be full as well; behind one that was not full, it is twice as
-    /// long.
+    /// The step read the pages behind a full batch for nothing. So the next stride is as long as that one would have
+    /// needed to be, and a page more, for the next batch to be full as well. Behind one that was not full, it is twice
+    /// as long.
     pub(super) fn advance(&mut self, last: Option<Place>) {
         match (last, self.next()) {
             (Some(Place { page, item }), _) => {
