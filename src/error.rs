@@ -4,6 +4,7 @@ use std::fmt;
 use crate::call_error::CallError;
 use crate::driver_error::DriverError;
 use crate::key::KeyError;
+use crate::text::Text;
 use crate::tokens::Tokens;
 
 /// Why no decision was made. A refusal is not among these: it is an answer, see [`Decision`](crate::Decision).
@@ -181,6 +182,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// What is wrong with a call about a limit.
+    pub(crate) fn of_call(limit: &Text, source: CallError) -> Self {
+        Self::Call { limit: Some(limit.clone().into()), source }
+    }
+
     /// The name of the limit that it is about; of several the first in lock order.
     #[must_use]
     pub fn limit(&self) -> Option<&str> {

@@ -85,7 +85,7 @@ impl Receipt {
         let [first, ..] = self.charges.as_slice() else {
             return Err(Error::Call { limit: None, source: CallError::NothingAsked });
         };
-        let fault = |source| Error::Call { limit: Some(first.limit.clone().into()), source };
+        let fault = |source| Error::of_call(&first.limit, source);
         let cost = |charges: &[Charge]| charges.iter().map(|charge| i128::from(charge.cost.micros())).sum::<i128>();
         let mut costs = self.by_request().filter(|charges| charges[0].is_counted()).map(cost);
         let one = costs.next();

@@ -49,6 +49,11 @@ impl Timestamp {
         Self::saturating(i128::from(self.0) + i128::from(micros))
     }
 
+    /// The instant as callers hear of it; `None` for the end of time, which never comes.
+    pub(crate) fn if_ever(self) -> Option<DateTime<Utc>> {
+        (self < Self::MAX).then(|| self.into())
+    }
+
     /// The first instant from this one on that is a multiple of a step.
     pub(super) fn round_up(self, step: i64) -> Self {
         let step = i128::from(step);

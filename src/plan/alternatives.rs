@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use super::item::Item;
+use super::item::{Item, Target};
 use crate::algebra::{Ask, most};
 use crate::error::Error;
 use crate::tokens::Tokens;
@@ -48,12 +48,12 @@ pub(super) fn possible(alternative: &[Item<Ask>]) -> Result<(), Error> {
             item.action.max_cost(&item.target.terms)
         };
         if asked > max && !item.target.is_free() {
-            return Err(exceeded(item, asked, max));
+            return Err(exceeded(&item.target, asked, max));
         }
     }
     Ok(())
 }
 
-pub(super) fn exceeded(item: &Item<Ask>, asked: Tokens, max: Tokens) -> Error {
-    Error::CostExceedsCapacity { limit: item.target.limit.name.clone().into(), asked, max: max.max(Tokens::ZERO) }
+pub(super) fn exceeded(target: &Target, asked: Tokens, max: Tokens) -> Error {
+    Error::CostExceedsCapacity { limit: target.limit.name.clone().into(), asked, max: max.max(Tokens::ZERO) }
 }

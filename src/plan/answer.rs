@@ -1,3 +1,4 @@
+use std::mem;
 use std::time::Duration;
 
 use super::settlement::Settlement;
@@ -5,7 +6,7 @@ use crate::algebra::Timestamp;
 use crate::balance::Balance;
 use crate::decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source, span};
 use crate::receipt::Receipt;
-use crate::standing::{Each, Standings};
+use crate::standing::{Each, Standing, Standings};
 use crate::tokens::Tokens;
 
 /// What a call comes to.
@@ -47,6 +48,15 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// The same of a call that only checks: nothing is taken.
+    pub(super) fn untaken(mut self) -> Self {
+        if let Self::Granted { receipt, standings, .. } = &mut self {
+            *receipt = Receipt::default();
+            *standings = mem::take(standings).into_iter().map(Standing::untaken).collect();
+        }
+        self
+    }
+
     /// The answer of a call that takes or checks.
     pub(crate) fn grant(self) -> Decision {
         match self {

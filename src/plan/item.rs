@@ -1,12 +1,11 @@
-use std::time::Duration;
-
 use super::exception::{Exception, Ruling};
-use super::row::Row;
-use crate::algebra::{Flow, Rest, Terms, Timestamp};
-use crate::call_name::{CallName, Keeping};
+use super::row::Rows;
+use crate::algebra::{Flow, Terms, Timestamp};
+use crate::decision::DeniedBy;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::receipt::Charge;
+use crate::reason::Reason;
+use crate::standing::Standing;
 use crate::tokens::Tokens;
 
 /// What a call does with one limit and key.
@@ -27,9 +26,7 @@ impl<A> Item<A> {
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) limit: Limit,
-    /// The first of the rows. In lock order the others lie right behind it.
-    pub(crate) first: Row,
-    pub(crate) rows: usize,
+    pub(crate) rows: Rows,
     /// The terms of all these rows together.
     pub(crate) terms: Terms,
     /// The override that applies, if one does.
@@ -41,18 +38,35 @@ impl Target {
     pub(super) fn new(limit: Limit, key: Key, period: Option<(Timestamp, Timestamp)>) -> Self {
         let terms = Terms::of(&limit, &key);
         let terms = period.map_or(terms, |(start, end)| terms.named(start, end));
-        Self { first: Row::new(&limit, key, 0), rows: limit.shards.into(), terms, limit, exception: None }
+        Self { rows: Rows::of(&limit, key), terms, limit, exception: None }
     }
 
     pub(crate) fn key(&self) -> &Key {
-        &self.first.key
+        &self.rows.first.key
     }
 
-    pub(super) fn rows(&self) -> impl Iterator<Item = Row> {
-        (0..self.rows).map(|place| self.first.after(place))
+    /// That it refuses.
+    pub(crate) fn refusal(&self, reason: Reason, remaining: Tokens, retry_at: Timestamp) -> DeniedBy {
+        let limit = self.limit.name.clone().into();
+        DeniedBy { limit, key: self.key().clone(), reason, remaining, retry_at: retry_at.if_ever() }
+    }
+
+    /// Where it stands.
+    pub(crate) fn standing(&self, cost: Tokens, remaining: Tokens, more_at: Timestamp) -> Standing {
+        Standing {
+            limit: self.limit.clone(),
+            key: self.key().clone(),
+            cost,
+            remaining,
+            more_at: more_at.if_ever(),
+            before: None,
+            overridden: self.is_overridden(),
+            override_label: self.override_label().to_owned(),
+        }
     }
 }
 
+/// # Overrides
 impl Target {
     /// Puts the limit under an exception, which holds the definition's own numbers from now on.
     pub(super) fn except(&mut self, mut exception: Exception) {
@@ -108,63 +122,4 @@ impl Target {
             _ => terms,
         }
     }
-}
-
-/// A change that takes or gives whatever the balance is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Alteration {
-    Credit(Tokens),
-    Debit(Tokens),
-    /// What was taken ahead, and time has not brought back.
-    GiveBack(Rest),
-    /// Changes nothing.
-    Look,
-    Reset,
-}
-
-/// Charges that are brought to what they come to, all or none, each in its own row.
-#[derive(Clone, Debug)]
-pub(crate) struct Settling {
-    pub(super) charges: Vec<Charge>,
-    pub(super) rows: Vec<Row>,
-    pub(super) end: End,
-}
-
-/// What charges come to.
-#[derive(Clone, Debug)]
-pub(crate) enum End {
-    /// A cost for each charge. A lease ends.
-    Costs(Vec<Tokens>),
-    /// Nothing, as long as they are not ready. A lease ends.
-    Cancelled,
-    /// What their stored call says that was used. A lease stays.
-    Reported,
-    /// Leases end.
-    Released,
-    /// Leases last from now on.
-    Renewed,
-}
-
-/// The row that a call has for itself.
-#[derive(Clone, Debug)]
-pub(crate) struct OwnRow {
-    pub(super) name: CallName,
-    pub(super) role: Role,
-}
-
-/// What a call does with its row.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Role {
-    /// Writes it, unless it is there.
-    Write {
-        /// The fingerprint of the call.
-        asked: i64,
-        keeping: Option<Keeping>,
-        /// For how long its caller's id is kept, if it has one.
-        once: Option<Duration>,
-    },
-    /// Uses it up.
-    Use { lapses_at: Option<Timestamp> },
-    /// Uses it up if it is due.
-    Lapse,
 }

@@ -28,23 +28,27 @@
 //! # Ok::<(), tollgate::Error>(())
 //! ```
 
+mod alteration;
 mod alternatives;
 mod answer;
 mod call;
+mod checked_call;
 mod exception;
 mod item;
 mod ledger;
 mod overruled;
+mod own_row;
+mod requests;
 mod row;
 pub(crate) mod settlement;
-mod taken;
+mod settling;
 
 use std::cmp::Reverse;
 
+pub(crate) use alteration::Alteration;
 pub use answer::Answer;
-use call::Action;
 pub use call::Call;
-pub(crate) use call::{CheckedCall, Touch};
+pub(crate) use checked_call::CheckedCall;
 pub use exception::{Exception, Ruling};
 pub(crate) use item::Item;
 pub use ledger::{CallChange, Change};
@@ -55,23 +59,15 @@ pub use crate::call_name::CallName;
 use crate::error::Error;
 pub use crate::stored_call::{CallRow, Given};
 use crate::tokens::Tokens;
-use item::Target;
 use ledger::Ledger;
+use row::Rows;
 
 /// Calls that are decided together, in their order, over rows that are locked together.
 #[derive(Debug)]
 pub struct Plan {
     rows: Vec<Row>,
     names: Vec<CallName>,
-    calls: Vec<Planned>,
-}
-
-/// A call, the place in the plan of the first row of each of its items, and that of its own row.
-#[derive(Debug)]
-struct Planned {
-    call: CheckedCall,
-    places: Vec<usize>,
-    name: Option<usize>,
+    calls: Vec<CheckedCall>,
 }
 
 /// What follows from the rows.
@@ -106,22 +102,21 @@ impl Plan {
     }
 
     /// Plans calls that are known to be right.
-    pub(crate) fn of(calls: Vec<CheckedCall>) -> Self {
-        let mut rows: Vec<Row> = calls.iter().flat_map(CheckedCall::targets).flat_map(Target::rows).collect();
-        rows.extend(calls.iter().flat_map(CheckedCall::settled).cloned());
+    pub(crate) fn of(mut calls: Vec<CheckedCall>) -> Self {
+        let mut rows: Vec<Row> = calls.iter().flat_map(CheckedCall::rows).flat_map(Rows::each).collect();
         rows.sort_unstable();
         rows.dedup();
-        let mut names: Vec<CallName> = calls.iter().filter_map(CheckedCall::name).cloned().collect();
+        let mut names: Vec<_> = calls.iter().filter_map(|call| Some(call.own.as_ref()?.name.clone())).collect();
         names.sort_unstable();
         names.dedup();
-        let place = |row: &Row| rows.binary_search(row).expect("the rows were collected from these calls");
-        let place_of = |name: &CallName| names.binary_search(name).expect("the names were collected from these calls");
-        let planned = |call: CheckedCall| Planned {
-            places: call.first_rows().map(place).collect(),
-            name: call.name().map(place_of),
-            call,
-        };
-        let calls = calls.into_iter().map(planned).collect();
+        for call in &mut calls {
+            call.each_rows(|asked| {
+                asked.place = rows.binary_search(&asked.first).expect("the rows were collected from these calls");
+            });
+            if let Some(own) = &mut call.own {
+                own.place = names.binary_search(&own.name).expect("the names were collected from these calls");
+            }
+        }
         Self { rows, names, calls }
     }
 
@@ -137,11 +132,14 @@ impl Plan {
         &self.names
     }
 
-    /// Whether a stored call must be read before the plan is decided: it may be there. A name that was just drawn is
-    /// not.
+    /// The places of the names that must be read before the plan is decided. A name that was just drawn is not there.
     #[must_use]
-    pub fn must_know(&self, name: usize) -> bool {
-        self.calls.iter().any(|planned| planned.name == Some(name) && !planned.call.is_fresh())
+    pub fn asked_names(&self) -> Vec<usize> {
+        let asked = self.calls.iter().filter_map(|call| call.own.as_ref()).filter(|own| !own.is_fresh());
+        let mut asked: Vec<_> = asked.map(|own| own.place).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        asked
     }
 
     /// Decides the calls over the states found for [`Plan::rows`] and the stored calls that are known for
@@ -161,24 +159,23 @@ impl Plan {
     /// look whatever is there, and for those that may have been granted before.
     #[must_use]
     pub fn need(&self) -> Option<Need> {
-        let [Planned { call, .. }] = self.calls.as_slice() else { return None };
-        let Action::Take(items) = &call.action else { return None };
-        let [item] = items.as_slice() else { return None };
+        let [call] = self.calls.as_slice() else { return None };
+        let [item] = call.taken() else { return None };
         let terms = item.target.terms;
-        let proves = item.target.rows == 1 && !call.is_once() && !item.action.shadow && !item.target.is_free();
+        let proves = item.target.rows.count == 1 && !call.is_once() && !item.action.shadow && !item.target.is_free();
         proves.then(|| Need { balance: item.action.needs(&terms), terms })
     }
 
     /// Whether a missing row may have to be inserted.
     #[must_use]
     pub fn inserts(&self) -> bool {
-        self.calls.iter().any(|planned| planned.call.inserts())
+        self.calls.iter().any(CheckedCall::inserts)
     }
 
     /// Whether a call that inserts nothing asks a row that was not found, and so takes the word of a statement for it.
     pub(crate) fn trusts_absence(&self, found: &[Option<State>]) -> bool {
-        let misses = |planned: &Planned| planned.places.iter().any(|place| found[*place].is_none());
-        self.calls.iter().any(|planned| !planned.call.inserts() && misses(planned))
+        let mut calls = self.calls.iter().filter(|call| !call.inserts());
+        calls.any(|call| call.rows().any(|rows| found[rows.place].is_none()))
     }
 
     /// Decides as [`decide`](Self::decide) does. Where rows are chosen, one for each item of the plan's only call, each
@@ -190,52 +187,46 @@ impl Plan {
         known: &[Option<CallRow>],
         now: Timestamp,
     ) -> Outcome {
-        let mut ledger = Ledger::new(found, known, now);
+        let mut ledger = Ledger::new(chosen, found, known, now);
         let calls = self.calls.iter().enumerate();
-        let answers = calls.map(|(call, planned)| ledger.answer(call, planned, chosen)).collect();
+        let answers = calls.map(|(place, call)| ledger.answer(place, call)).collect();
         let (changes, calls) = ledger.changes(found, known);
         Outcome { answers, changes, calls }
     }
 
     /// The plan of some of the calls, in the order given.
     pub(crate) fn select(&self, calls: &[usize]) -> Self {
-        Self::of(calls.iter().map(|call| self.call(*call).clone()).collect())
+        Self::of(calls.iter().map(|call| self.calls[*call].clone()).collect())
     }
 
     /// One of the calls.
     pub(crate) fn call(&self, call: usize) -> &CheckedCall {
-        &self.calls[call].call
+        &self.calls[call]
+    }
+
+    /// How many calls there are.
+    pub(crate) fn len(&self) -> usize {
+        self.calls.len()
     }
 
     /// The places in [`Plan::rows`] of one call's rows.
     pub(crate) fn places_of(&self, call: usize) -> impl Iterator<Item = usize> {
-        let Planned { call, places, .. } = &self.calls[call];
-        call.widths().zip(places).flat_map(|(rows, place)| *place..place + rows)
+        self.calls[call].rows().flat_map(Rows::places)
     }
 
-    /// The places in [`Plan::names`] of one call's names.
-    pub(crate) fn names_of(&self, call: usize) -> impl Iterator<Item = usize> {
-        self.calls[call].name.into_iter()
-    }
-
-    /// The places of the names that must be read before the plan is decided. A name that was just drawn is not there.
-    pub(crate) fn asked_names(&self) -> Vec<usize> {
-        let asked = self.calls.iter().filter(|planned| !planned.call.is_fresh());
-        let mut asked: Vec<_> = asked.filter_map(|planned| planned.name).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        asked
+    /// The place in [`Plan::names`] of one call's name, if it has one.
+    pub(crate) fn name_of(&self, call: usize) -> Option<usize> {
+        self.calls[call].own.as_ref().map(|own| own.place)
     }
 
     /// What settlements may take for granted of [`Plan::names`]: that a stored call is there, and its receipt not used.
     /// Whoever writes by it finds out. `None` where another call asks for the name.
     pub(crate) fn assumed(&self) -> Vec<Option<CallRow>> {
         let (mut assumed, mut others) = (vec![None; self.names.len()], Vec::new());
-        for Planned { call, name, .. } in &self.calls {
-            match (call.assumed(), *name) {
-                (Some(row), Some(name)) => assumed[name] = Some(row),
-                (None, Some(name)) => others.push(name),
-                (_, None) => {}
+        for (call, own) in self.calls.iter().filter_map(|call| Some((call, call.own.as_deref()?))) {
+            match call.settling().and_then(|settling| settling.assumed(own)) {
+                None => others.push(own.place),
+                row => assumed[own.place] = row,
             }
         }
         for name in others {
@@ -246,57 +237,50 @@ impl Plan {
 
     /// Whether a call may repeat another.
     pub(crate) fn may_repeat(&self) -> bool {
-        self.calls.iter().any(|planned| planned.call.is_once() && !planned.call.settles())
+        self.calls.iter().any(CheckedCall::is_once)
     }
 
     /// Whether a call has several alternatives.
     pub(crate) fn has_alternatives(&self) -> bool {
-        self.calls.iter().any(|planned| planned.call.alternatives().nth(1).is_some())
+        self.calls.iter().any(|call| call.alternatives().nth(1).is_some())
     }
 
     /// The same calls, as far as these answers grant them: without alternatives behind those that are taken.
     pub(crate) fn up_to(&self, answers: &[Result<Answer, Error>]) -> Self {
-        let cut = |(planned, answer): (&Planned, &Result<Answer, Error>)| match answer {
-            Ok(Answer::Granted { alternative, .. }) => planned.call.up_to(*alternative),
-            _ => planned.call.clone(),
+        let cut = |(call, answer): (&CheckedCall, &Result<Answer, Error>)| match answer {
+            Ok(Answer::Granted { alternative, .. }) => call.up_to(*alternative),
+            _ => call.clone(),
         };
         Self::of(self.calls.iter().zip(answers).map(cut).collect())
     }
 
     /// Whether the plan of all alternatives may answer otherwise: a call is refused that was cut short.
     pub(crate) fn falls_short(&self, whole: &Self, answers: &[Result<Answer, Error>]) -> bool {
-        let calls = self.calls.iter().zip(&whole.calls).zip(answers);
-        calls.into_iter().any(|((cut, whole), answer)| {
-            matches!(answer, Ok(Answer::Denied(_))) && cut.places.len() < whole.places.len()
-        })
-    }
-
-    /// How many calls there are.
-    pub(crate) fn len(&self) -> usize {
-        self.calls.len()
+        let mut calls = self.calls.iter().zip(&whole.calls).zip(answers);
+        calls.any(|((cut, whole), answer)| matches!(answer, Ok(Answer::Denied(_))) && cut.keys() < whole.keys())
     }
 
     /// For each limit and key that some call resets the first shard that is stale, in lock order.
     pub(crate) fn stale(&self) -> Vec<Row> {
-        let mut stale: Vec<_> = self.calls.iter().filter_map(|planned| planned.call.stale()).collect();
+        let mut stale: Vec<_> = self.calls.iter().filter_map(CheckedCall::stale).collect();
         stale.sort_unstable();
         stale
     }
 
     /// Whether a call resets something.
     pub(crate) fn resets(&self, call: usize) -> bool {
-        self.calls[call].call.stale().is_some()
+        self.calls[call].stale().is_some()
     }
 
     /// Whether every call takes, so that what is there may refuse it.
     pub(crate) fn takes(&self) -> bool {
-        self.calls.iter().all(|planned| matches!(planned.call.action, Action::Take(_)))
+        self.calls.iter().all(CheckedCall::takes)
     }
 
     /// Whether the plan's only call takes from a limit with several rows.
     pub(crate) fn takes_from_shards(&self) -> bool {
         let is_one = self.len() == 1 && self.takes() && !self.has_alternatives();
-        is_one && self.inserts() && self.calls[0].call.widths().any(|rows| rows > 1)
+        is_one && self.inserts() && self.calls[0].rows().any(|rows| rows.count > 1)
     }
 
     /// For each item of the plan's only call the places of the rows that could grant it alone, by what was seen of
@@ -311,24 +295,21 @@ impl Plan {
         now: Timestamp,
         shuffle: impl Fn(&mut [usize]),
     ) -> Option<Vec<Vec<usize>>> {
-        let [Planned { call: CheckedCall { action: Action::Take(items), .. }, places, .. }] = self.calls.as_slice()
-        else {
-            return None;
-        };
-        if items.iter().any(|item| item.action.is_of_all_rows()) {
+        let [call] = self.calls.as_slice() else { return None };
+        if !call.takes() || call.taken().iter().any(|item| item.action.is_of_all_rows()) {
             return None;
         }
-        let of_item = |(item, place): (&Item<Ask>, &usize)| {
-            let rows = item.target.rows;
-            let pool = Pool::new(&item.target.terms, &found[*place..place + rows], now);
-            let mut shards: Vec<_> = (0..rows).collect();
+        let of_item = |item: &Item<Ask>| {
+            let rows = &item.target.rows;
+            let pool = Pool::new(&item.target.terms, &found[rows.places()], now);
+            let mut shards: Vec<_> = (0..rows.count).collect();
             shuffle(&mut shards);
             let mut candidates: Vec<_> = shards
                 .into_iter()
                 .filter_map(|shard| match pool.decide_in(shard, item.action) {
                     Ok(Verdict::Granted { portions, ready_at, .. }) => {
                         let left = portions.first()?.next.value;
-                        Some((ready_at, Reverse(left), place + shard))
+                        Some((ready_at, Reverse(left), rows.place + shard))
                     }
                     _ => None,
                 })
@@ -337,7 +318,7 @@ impl Plan {
             let candidates: Vec<_> = candidates.into_iter().map(|(.., place)| place).collect();
             (!candidates.is_empty()).then_some(candidates)
         };
-        items.iter().zip(places).map(of_item).collect()
+        call.taken().iter().map(of_item).collect()
     }
 }
 

@@ -3,37 +3,19 @@
 use super::Plan;
 use super::alternatives::alternatives;
 use super::answer::Answer;
-use super::call::{Action, CheckedCall};
+use super::checked_call::CheckedCall;
 use super::item::{Item, Target};
 use crate::algebra::{Ask, Timestamp};
-use crate::decision::{Denied, DeniedBy, Source};
+use crate::decision::{Denied, Source};
 use crate::reason::Reason;
-use crate::standing::Standing;
 use crate::tokens::Tokens;
 
 /// The refusal of a call, if an override denies one of its limits.
 pub(super) fn denied(items: &[Item<Ask>], now: Timestamp) -> Option<Denied> {
     let denied = || items.iter().filter_map(|item| Some((item, item.target.denied_until(now)?)));
-    let ever = |at: Timestamp| Some(at).filter(|at| *at < Timestamp::MAX).map(Into::into);
-    let refusal = |(item, until): (&Item<Ask>, Timestamp)| DeniedBy {
-        limit: item.target.limit.name.clone().into(),
-        key: item.target.key().clone(),
-        reason: Reason::Override,
-        remaining: Tokens::ZERO,
-        retry_at: ever(until),
-    };
-    let standing = |(item, until): (&Item<Ask>, Timestamp)| Standing {
-        limit: item.target.limit.clone(),
-        key: item.target.key().clone(),
-        cost: item.action.cost(),
-        remaining: Tokens::ZERO,
-        more_at: ever(until),
-        before: None,
-        overridden: true,
-        override_label: item.target.override_label().to_owned(),
-    };
-    let standings = || denied().map(standing).collect();
-    Denied::among(denied().map(refusal).collect(), standings, now.into(), now.into(), Source::Override)
+    let refusals = denied().map(|(item, until)| item.target.refusal(Reason::Override, Tokens::ZERO, until)).collect();
+    let standing = |(item, until): (&Item<Ask>, _)| item.target.standing(item.action.cost(), Tokens::ZERO, until);
+    Denied::among(refusals, || denied().map(standing).collect(), now.into(), now.into(), Source::Override)
 }
 
 impl CheckedCall {
@@ -55,8 +37,7 @@ impl CheckedCall {
     /// The answer that follows from overrides of its limits, whatever the rows hold. One that was perhaps granted
     /// before may be a repeat, so it has none.
     pub(crate) fn overruled(&self, now: Timestamp) -> Option<Answer> {
-        let (Action::Take(items) | Action::Check(items)) = &self.action else { return None };
-        if self.is_once() {
+        if self.asked().is_empty() || self.is_once() {
             return None;
         }
         let alternative = match self.undenied(now) {
@@ -64,7 +45,7 @@ impl CheckedCall {
             Err(denied) => return Some(Answer::Denied(denied)),
         };
         let is_free = |items: &[Item<Ask>]| items.iter().all(|item| item.target.is_free());
-        if self.stored.is_some() || !alternatives(items).nth(alternative).is_some_and(is_free) {
+        if self.own.is_some() || !alternatives(self.asked()).nth(alternative).is_some_and(is_free) {
             return None;
         }
         // Those before it are denied, so no row is asked.
@@ -76,5 +57,10 @@ impl CheckedCall {
     pub(crate) fn overridden(&self) -> impl Iterator<Item = (&str, &str)> {
         let overridden = self.targets().filter(|target| target.is_overridden());
         overridden.map(|target| (target.limit.name(), target.override_label()))
+    }
+
+    /// Whether the same overrides apply to it as to another of the same requests.
+    pub(crate) fn is_overridden_as(&self, other: &Self) -> bool {
+        self.targets().map(Target::overridden).eq(other.targets().map(Target::overridden))
     }
 }

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use crate::key::Key;
 use crate::limit::{Limit, Storage};
 use crate::receipt::Charge;
@@ -15,16 +17,6 @@ pub struct Row {
 }
 
 impl Row {
-    pub(super) fn new(limit: &Limit, key: Key, shard: u16) -> Self {
-        Self { storage: limit.storage, part: 0, name: limit.name.clone(), key, shard }
-    }
-
-    /// The row that was charged.
-    pub(super) fn of_charge(charge: &Charge) -> Self {
-        let Charge { storage, shard, .. } = *charge;
-        Self { storage, part: 0, name: charge.limit.clone(), key: charge.key.clone(), shard }
-    }
-
     /// The first row of its limit and key.
     pub(crate) fn first(&self) -> Self {
         Self { shard: 0, ..self.clone() }
@@ -68,5 +60,39 @@ impl Row {
     #[must_use]
     pub fn shard(&self) -> u16 {
         self.shard
+    }
+}
+
+/// Rows that are asked as one: all of a limit for a key, or the one that a charge is settled in.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows {
+    /// In lock order the others lie right behind it.
+    pub(crate) first: Row,
+    pub(crate) count: usize,
+    /// The place of the first one in its plan; 0 until it is planned.
+    pub(super) place: usize,
+}
+
+impl Rows {
+    /// All rows of a limit for a key.
+    pub(super) fn of(limit: &Limit, key: Key) -> Self {
+        let first = Row { storage: limit.storage, part: 0, name: limit.name.clone(), key, shard: 0 };
+        Self { first, count: limit.shards.into(), place: 0 }
+    }
+
+    /// The row that was charged.
+    pub(super) fn of_charge(charge: &Charge) -> Self {
+        let Charge { storage, shard, .. } = *charge;
+        let first = Row { storage, part: 0, name: charge.limit.clone(), key: charge.key.clone(), shard };
+        Self { first, count: 1, place: 0 }
+    }
+
+    pub(super) fn each(&self) -> impl Iterator<Item = Row> {
+        (0..self.count).map(|index| self.first.after(index))
+    }
+
+    /// Their places in their plan.
+    pub(super) fn places(&self) -> Range<usize> {
+        self.place..self.place + self.count
     }
 }

@@ -38,7 +38,7 @@ impl Groups {
             let first = places.next().expect("every call asks a row");
             first_rows.push(first);
             places.for_each(|other| unite(&mut of_row, first, other));
-            plan.names_of(call).for_each(|name| unite(&mut of_row, first, rows + name));
+            plan.name_of(call).into_iter().for_each(|name| unite(&mut of_row, first, rows + name));
         }
         for row in 0..of_row.len() {
             of_row[row] = root(&of_row, row);

@@ -50,7 +50,7 @@ impl Queue {
                 others.extend(self.calls.pop_front());
                 continue;
             }
-            taken += next.call.rows();
+            taken += next.call.count_rows();
             if taken > rows && !batch.is_empty() {
                 break;
             }

@@ -1,5 +1,6 @@
 mod prefetch;
 mod refusals;
+mod touch;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use crate::request::Request;
 use crate::tokens::Tokens;
 pub(super) use prefetch::{Ages, Outlet, Prefetch};
 pub(super) use refusals::{Reading, Refusals};
+use touch::Touch;
 
 /// The memories of a gate: of rows that were too low for a caller, and of tokens that it has taken ahead.
 ///
@@ -81,7 +83,7 @@ impl Memories {
     /// Forgets what was remembered of a call's rows: they were raised, or written in an unknown way.
     pub(super) fn forget(&self, plan: &Plan, call: usize) {
         if let Some(prefetch) = &self.prefetch {
-            let replenished = plan.call(call).touches().filter(|touch| touch.replenishes);
+            let replenished = Touch::of(plan.call(call)).filter(|touch| touch.replenishes);
             replenished.for_each(|touch| prefetch.forget(touch.limit, touch.key));
         }
         plan.places_of(call).for_each(|place| self.forget_refusals(&plan.rows()[place]));

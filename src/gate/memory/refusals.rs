@@ -73,7 +73,7 @@ impl Refusals {
 
     /// The refusal of a call, if in each of its alternatives a row is remembered as too low for it.
     pub(crate) fn refuse(&self, call: &CheckedCall, clock: &Clock) -> Option<Denied> {
-        let mut alternatives = call.refusable().peekable();
+        let mut alternatives = refusable(call).peekable();
         alternatives.peek()?;
         let (now, rows) = (Instant::now(), self.read());
         if rows.short.is_empty() {
@@ -97,7 +97,7 @@ impl Refusals {
         let (mut refusals, mut standings) = (Vec::new(), Vec::new());
         let (mut observed_at, mut decided_at) = (Timestamp::MIN, Timestamp::MIN);
         for item in items {
-            let Some(Short { state, reading, .. }) = rows.short.get(&item.target.first) else { continue };
+            let Some(Short { state, reading, .. }) = rows.short.get(&item.target.rows.first) else { continue };
             if reading.age(now) > self.staleness {
                 continue;
             }
@@ -126,7 +126,7 @@ impl Refusals {
         }
         // A refusal names the limits of one alternative, and the others refuse as well.
         let has_alternatives = call.alternatives().nth(1).is_some();
-        let rows = call.refusable().flatten().map(|item| &item.target.first);
+        let rows = refusable(call).flatten().map(|item| &item.target.rows.first);
         let retry_at = denied.retry_at.map_or(Timestamp::MAX, Timestamp::from);
         for row in rows.filter(|row| has_alternatives || names(denied, row)) {
             if let Some(state) = state(row) {
@@ -219,23 +219,21 @@ fn refusal(
     let Ok(Verdict::Denied { .. }) = pool(latest).decide(item.action) else { return None };
     let earliest = pool(earliest);
     let Ok(Verdict::Denied { reason, remaining, retry_at }) = earliest.decide(item.action) else { return None };
-    let (limit, key) = (target.limit.clone(), target.first.key.clone());
-    // A wallet gains nothing by time.
-    let ever = |at: Timestamp| Some(at).filter(|at| *at < Timestamp::MAX).map(Into::into);
     let more_at = earliest.more_at().map_or(retry_at, |more_at| more_at.min(retry_at));
-    let retry_at = ever(retry_at);
-    let standing = Standing {
-        limit,
-        key,
-        cost: item.action.cost(),
-        remaining,
-        more_at: ever(more_at),
-        before: None,
-        overridden: target.is_overridden(),
-        override_label: target.override_label().to_owned(),
+    let standing = target.standing(item.action.cost(), remaining, more_at);
+    Some((earliest.now(), target.refusal(reason, remaining, retry_at), standing))
+}
+
+/// What each alternative of a call asks where one row's balance can refuse it: it takes or checks without reserving,
+/// has not been granted before, and the limit has one row, from which nothing is released, and gives all of the cost.
+fn refusable(call: &CheckedCall) -> impl Iterator<Item = impl Iterator<Item = &Item<Ask>>> {
+    let escapes = call.is_once()
+        || call.alternatives().flatten().any(|item| item.action.is_reserving() || item.action.is_ahead());
+    let is_certain = |item: &&Item<Ask>| {
+        let is_sole = item.target.rows.count == 1 && !item.action.is_split();
+        is_sole && item.target.limit.lease().is_none() && item.target.ruling().is_none()
     };
-    let (limit, key) = (target.limit.name.clone().into(), target.first.key.clone());
-    Some((earliest.now(), DeniedBy { limit, key, reason, remaining, retry_at }, standing))
+    call.alternatives().filter(move |_| !escapes).map(move |items| items.iter().filter(is_certain))
 }
 
 /// Whether a row is among those that refused.

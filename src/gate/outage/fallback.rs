@@ -104,7 +104,7 @@ impl Fallback {
             OnFailure::Closed => None,
             OnFailure::Open => Some(match call.undenied(self.now()) {
                 Ok(alternative) => {
-                    let (most, none) = (call.most(), Standings::default());
+                    let (most, none) = (most(&call), Standings::default());
                     Decision::Granted(self.degraded(most, alternative, Tokens::ZERO, none))
                 }
                 // Perhaps a repeat, which nobody can tell now.
@@ -142,6 +142,14 @@ impl Fallback {
         let (instant, started) = self.started;
         instant.plus(started.elapsed())
     }
+}
+
+/// What a call is granted where everything is.
+fn most(call: &CheckedCall) -> Tokens {
+    let Some(first) = call.asked().first().map(|item| item.action) else { return Tokens::ZERO };
+    let mut asks = call.asked().iter().map(|item| item.action);
+    let part = asks.find_map(|ask| ask.most().filter(|_| ask.place.alternative == first.place.alternative));
+    part.unwrap_or_else(|| first.cost())
 }
 
 /// Some tens of megabytes, with keys of the usual length.

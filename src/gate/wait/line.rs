@@ -167,7 +167,7 @@ impl Expected {
         let state = State::new(Tokens::from_micros(denied.remaining.micros().saturating_sub(terms.top())), ts);
         // The refusal rounds what is left, in each of the rows.
         let rounding =
-            (terms.period / terms.rate.max(1) + 1).saturating_mul(i64::try_from(item.target.rows).unwrap_or(1));
+            (terms.period / terms.rate.max(1) + 1).saturating_mul(i64::try_from(item.target.rows.count).unwrap_or(1));
         let later = terms.first_instant(&state, needs).micros() - retry_at.micros();
         // Where the call is granted sooner than these terms bring it, the row is full by then.
         let is_full_by_then = later > rounding && !terms.flow.counts();

@@ -89,7 +89,7 @@ impl Waiters {
     /// Until when a row is left to other processes, if it is.
     fn left_until(&self, item: &Item<Ask>) -> Option<Instant> {
         let is_leased = item.target.terms.flow == Flow::Leased;
-        is_leased.then(|| self.hand_overs.left_until(&item.target.first)).flatten()
+        is_leased.then(|| self.hand_overs.left_until(&item.target.rows.first)).flatten()
     }
 
     fn lock(&self) -> MutexGuard<'_, Lines> {

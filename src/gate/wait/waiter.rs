@@ -69,13 +69,13 @@ enum Look {
 impl Place {
     /// The place of an item of a call.
     fn of(item: &Item<Ask>, call: &CheckedCall) -> Self {
-        let others: Vec<_> = call.split_with(item).map(|other| other.target.first.clone()).collect();
+        let others: Vec<_> = call.split_with(item).map(|other| other.target.rows.first.clone()).collect();
         let is_sole = others.is_empty() && call.alternatives().nth(1).is_none();
         Self { item: item.clone(), others, is_sole }
     }
 
     pub(super) fn row(&self) -> &Row {
-        &self.item.target.first
+        &self.item.target.rows.first
     }
 }
 
@@ -92,7 +92,7 @@ impl Waiter<'_> {
     pub(crate) fn join(&mut self, call: &CheckedCall) -> bool {
         let mut lines = self.waiters.lock();
         let has_line = |item: &&Item<Ask>| {
-            lines.by_row.contains_key(&item.target.first) || self.waiters.left_until(item).is_some()
+            lines.by_row.contains_key(&item.target.rows.first) || self.waiters.left_until(item).is_some()
         };
         let Some(items) = call.alternatives().map(|items| items.iter().find(has_line)).collect::<Option<Vec<_>>>()
         else {
@@ -204,7 +204,7 @@ impl Waiter<'_> {
         for denied in iter::once(denied).chain(denied.beside.iter()) {
             let is_it = |item: &&Item<Ask>| item.is_of(&denied.limit) && *item.target.key() == denied.key;
             let item = call.alternatives().flatten().find(is_it).expect("a refusal names what was asked");
-            if places.iter().all(|(other, _)| *other.row() != item.target.first) {
+            if places.iter().all(|(other, _)| *other.row() != item.target.rows.first) {
                 places.push((Place::of(item, call), denied));
             }
         }
@@ -283,7 +283,7 @@ impl Waiter<'_> {
             Decision::Granted(Grant { remaining, observed_at, decided_at, source, standings, would_deny, .. }) => {
                 Denied {
                     limit: item.target.limit.name.clone().into(),
-                    key: item.target.first.key.clone(),
+                    key: item.target.rows.first.key.clone(),
                     reason: Reason::OutOfTurn,
                     remaining,
                     retry_at: Some(observed_at + chrono::TimeDelta::microseconds(1)),

@@ -2,9 +2,10 @@ use std::collections::BTreeMap;
 
 use super::ages::Ages;
 use super::keys::Keys;
+use crate::gate::memory::touch::Touch;
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::plan::{CheckedCall, Touch};
+use crate::plan::CheckedCall;
 use crate::tokens::Tokens;
 
 /// The demand of a batch for a key.
@@ -26,8 +27,8 @@ impl<'c> Asked<'c> {
     pub(super) fn by(calls: impl Iterator<Item = &'c CheckedCall>, ages: &Ages, keys: &Keys) -> BTreeMap<u64, Self> {
         let mut all = BTreeMap::new();
         for call in calls {
-            let is_servable = call.touches().all(|touch| touch.pays.is_some() && ages.serve(touch.limit));
-            for touch in call.touches() {
+            let is_servable = Touch::of(call).all(|touch| touch.pays.is_some() && ages.serve(touch.limit));
+            for touch in Touch::of(call) {
                 let asked = all.entry(keys.hash(touch.limit, touch.key)).or_insert_with(|| Self::nothing(&touch));
                 asked.add(&touch, is_servable);
             }

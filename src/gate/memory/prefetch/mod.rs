@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use crate::decision::Grant;
 use crate::error::Error;
+use crate::gate::memory::touch::Touch;
 use crate::gate::reply::{QueuedCall, Reply};
 use crate::key::Key;
 use crate::limit::{Limit, Storage};
@@ -119,7 +120,7 @@ impl Prefetch {
 
     /// Whether something lies in memory for a key that a call asks.
     pub(crate) fn holds(&self, call: &CheckedCall) -> bool {
-        call.touches().any(|touch| self.held(touch.limit, touch.key) > Tokens::ZERO)
+        Touch::of(call).any(|touch| self.held(touch.limit, touch.key) > Tokens::ZERO)
     }
 
     /// A batch of these calls, with what goes along: first what is given back of the keys that they ask, last what is

@@ -1,5 +1,5 @@
-use super::item::{Item, Target};
 use crate::algebra::{Ask, Flow, Portion, Timestamp};
+use crate::plan::item::{Item, Target};
 use crate::receipt::{Charge, ChargeKind};
 use crate::tokens::Tokens;
 
@@ -25,16 +25,18 @@ impl Taken {
         &mut self,
         item: &Item<Ask>,
         before: Tokens,
-        ready_at: Timestamp,
+        waits: Option<Timestamp>,
         charges: &mut Vec<Charge>,
     ) -> Tokens {
-        let Target { limit, first, rows, terms, .. } = &item.target;
+        let Target { limit, rows, terms, .. } = &item.target;
+        // None of it is spent before all of it may be: until then each charge can be cancelled.
+        let ready_at = waits.map_or(self.at, |latest| latest.max(self.at));
         let is_free = item.target.is_free();
         let mut charge = Charge {
             version: 0,
             storage: limit.storage,
             limit: limit.name.clone(),
-            key: first.key.clone(),
+            key: rows.first.key.clone(),
             shard: 0,
             cost: Tokens::ZERO,
             before,
@@ -57,9 +59,9 @@ impl Taken {
             charges.push(charge.clone());
         }
         for Portion { shard, next, taken } in &mut self.portions {
-            let terms = terms.shard(*shard, *rows);
+            let terms = terms.shard(*shard, rows.count);
             (charge.shard, charge.cost, charge.refill) =
-                (first.after(*shard).shard, *taken, Tokens::from_micros(terms.rate));
+                (rows.first.after(*shard).shard, *taken, Tokens::from_micros(terms.rate));
             match charge.kind {
                 ChargeKind::Window => {
                     let until = terms.same_step_until(next, self.at);

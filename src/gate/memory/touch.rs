@@ -1,0 +1,36 @@
+use crate::algebra::{Ask, Flow};
+use crate::key::Key;
+use crate::limit::Limit;
+use crate::plan::{Alteration, CheckedCall, Item};
+use crate::tokens::Tokens;
+
+/// What a call does to a limit and key of which tokens may lie in memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Touch<'c> {
+    pub(super) limit: &'c Limit,
+    pub(super) key: &'c Key,
+    /// A cost to pay at once, if that is all.
+    pub(super) pays: Option<Tokens>,
+    /// Whether it gives what nobody has charged.
+    pub(super) replenishes: bool,
+}
+
+impl<'c> Touch<'c> {
+    /// What a call does to each limit and key that it asks; nothing of a call that settles.
+    pub(super) fn of(call: &'c CheckedCall) -> impl Iterator<Item = Self> {
+        let mut taken = call.taken().iter();
+        let pays = move |item: &Item<Ask>| (is_plain(item) && !call.is_stored()).then(|| item.action.cost());
+        let altered = call.altered().map(|item| item.action);
+        let replenishes = matches!(altered, Some(Alteration::Credit(_) | Alteration::Reset));
+        call.targets().map(move |target| {
+            let pays = taken.next().and_then(pays);
+            Self { limit: &target.limit, key: target.key(), pays, replenishes }
+        })
+    }
+}
+
+/// Whether tokens that were taken ahead can pay for an item. Of what is overridden nothing is taken ahead.
+fn is_plain(item: &Item<Ask>) -> bool {
+    let is_named = matches!(item.target.terms.flow, Flow::Named { .. });
+    item.action.is_plain() && !is_named && !item.target.is_overridden()
+}

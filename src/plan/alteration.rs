@@ -1,0 +1,14 @@
+use crate::algebra::Rest;
+use crate::tokens::Tokens;
+
+/// A change that takes or gives whatever the balance is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Alteration {
+    Credit(Tokens),
+    Debit(Tokens),
+    /// What was taken ahead, and time has not brought back.
+    GiveBack(Rest),
+    /// Changes nothing.
+    Look,
+    Reset,
+}

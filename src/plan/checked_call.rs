@@ -1,0 +1,249 @@
+use std::ptr;
+use std::time::Duration;
+
+use super::alteration::Alteration;
+use super::alternatives::{alternatives, decided_together, enforced, keep_right, possible};
+use super::item::{Item, Target};
+use super::own_row::OwnRow;
+use super::row::{Row, Rows};
+use super::settling::{End, Settling};
+use crate::algebra::Ask;
+use crate::call_error::CallError;
+use crate::error::Error;
+use crate::limit::LimitKind;
+use crate::text::Text;
+use crate::tokens::Tokens;
+
+/// A call that can be decided: nothing is wrong with what it asks.
+#[derive(Clone, Debug)]
+pub(crate) struct CheckedCall {
+    pub(super) action: Action,
+    /// The row that it has for itself, if it has one.
+    pub(super) own: Option<Box<OwnRow>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    /// The first alternative that is granted, all or nothing; each limit and key once in it.
+    Take(Vec<Item<Ask>>),
+    /// What a `Take` would come to.
+    Check(Vec<Item<Ask>>),
+    Alter(Item<Alteration>),
+    /// All or nothing.
+    Settle(Settling),
+}
+
+/// # What it asks
+impl CheckedCall {
+    /// What it takes, or would take.
+    pub(crate) fn asked(&self) -> &[Item<Ask>] {
+        if let Action::Take(items) | Action::Check(items) = &self.action { items } else { &[] }
+    }
+
+    pub(super) fn asked_mut(&mut self) -> Option<&mut Vec<Item<Ask>>> {
+        if let Action::Take(items) | Action::Check(items) = &mut self.action { Some(items) } else { None }
+    }
+
+    /// What it takes.
+    pub(crate) fn taken(&self) -> &[Item<Ask>] {
+        if self.takes() { self.asked() } else { &[] }
+    }
+
+    /// What it alters.
+    pub(crate) fn altered(&self) -> Option<&Item<Alteration>> {
+        if let Action::Alter(item) = &self.action { Some(item) } else { None }
+    }
+
+    /// What it settles.
+    pub(super) fn settling(&self) -> Option<&Settling> {
+        if let Action::Settle(settling) = &self.action { Some(settling) } else { None }
+    }
+
+    /// Each limit and key that it asks.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = &Target> {
+        self.asked().iter().map(|item| &item.target).chain(self.altered().map(|item| &item.target))
+    }
+
+    pub(super) fn each_target(&mut self, change: impl FnMut(&mut Target)) {
+        match &mut self.action {
+            Action::Take(items) | Action::Check(items) => {
+                items.iter_mut().map(|item| &mut item.target).for_each(change);
+            }
+            Action::Alter(item) => [&mut item.target].into_iter().for_each(change),
+            Action::Settle(_) => {}
+        }
+    }
+
+    /// The rows of each limit and key that it asks, or each row that it settles.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Rows> {
+        let settled = self.settling().into_iter().flat_map(|settling| &settling.rows);
+        self.targets().map(|target| &target.rows).chain(settled)
+    }
+
+    pub(super) fn each_rows(&mut self, mut change: impl FnMut(&mut Rows)) {
+        if let Action::Settle(settling) = &mut self.action {
+            settling.rows.iter_mut().for_each(&mut change);
+        }
+        self.each_target(|target| change(&mut target.rows));
+    }
+
+    /// The first of each of these rows.
+    pub(crate) fn first_rows(&self) -> impl Iterator<Item = &Row> {
+        self.rows().map(|rows| &rows.first)
+    }
+
+    /// How many rows it asks for.
+    pub(crate) fn count_rows(&self) -> usize {
+        self.rows().map(|rows| rows.count).sum()
+    }
+
+    /// How many keys of limits it asks for.
+    pub(crate) fn keys(&self) -> usize {
+        self.rows().count()
+    }
+
+    /// The limit that stands for the call in traces and errors: the first that was asked.
+    pub(crate) fn limit(&self) -> &Text {
+        &self.first_rows().next().expect("a checked call asks something").name
+    }
+
+    /// The part that all its rows lie in; `None` for a call over several parts.
+    pub(crate) fn part(&self) -> Option<u16> {
+        let mut parts = self.first_rows().map(|row| row.part);
+        let first = parts.next();
+        first.filter(|first| parts.all(|part| part == *first))
+    }
+}
+
+/// # Alternatives
+impl CheckedCall {
+    /// Its alternatives: what may refuse each.
+    pub(crate) fn alternatives(&self) -> impl Iterator<Item = &[Item<Ask>]> {
+        alternatives(self.asked()).map(enforced)
+    }
+
+    /// The same, without alternatives behind this one.
+    pub(super) fn up_to(&self, alternative: usize) -> Self {
+        let mut call = self.clone();
+        if let Some(items) = call.asked_mut() {
+            items.retain(|item| item.action.place.alternative.is_none_or(|number| number <= alternative));
+        }
+        call
+    }
+
+    /// The others that the cost of an item of it is split over.
+    pub(crate) fn split_with<'c>(&'c self, item: &'c Item<Ask>) -> impl Iterator<Item = &'c Item<Ask>> {
+        let mut together = self.alternatives().flat_map(decided_together);
+        let of_item = together.find(move |items| items.iter().any(|other| ptr::eq(other, item)));
+        of_item.into_iter().flatten().filter(move |other| !ptr::eq(*other, item))
+    }
+
+    /// That one actual cost can settle what it takes: in each alternative, requests that are counted cost the same.
+    pub(crate) fn expect_one_cost(&self) -> Result<(), Error> {
+        let is_counted =
+            |item: &Item<Ask>| !item.action.flat && !item.target.is_free() && item.target.limit.lease().is_none();
+        let is_one_cost = |items: &[Item<Ask>]| {
+            let mut asked = decided_together(items).map(|items| &items[0]).filter(|item| is_counted(item));
+            let first = asked.next();
+            asked.all(|item| first.is_some_and(|first| item.action.is_charged_as(first.action)))
+        };
+        if alternatives(self.asked()).all(is_one_cost) {
+            Ok(())
+        } else {
+            Err(Error::of_call(self.limit(), CallError::MixedCosts))
+        }
+    }
+}
+
+/// # What it does
+impl CheckedCall {
+    /// Whether it takes, so that what is there may refuse it.
+    pub(super) fn takes(&self) -> bool {
+        matches!(self.action, Action::Take(_))
+    }
+
+    /// Whether it settles what was charged before.
+    pub(crate) fn settles(&self) -> bool {
+        self.settling().is_some()
+    }
+
+    /// Whether it was perhaps carried out before.
+    pub(crate) fn is_once(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.is_once())
+    }
+
+    /// Whether it has a row of its own that nobody has written before.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.own.as_ref().is_some_and(|own| own.is_fresh())
+    }
+
+    /// Whether it is settled by its own row, or not at all.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// After how long what it takes comes back by itself, if it does.
+    pub(crate) fn lapses(&self) -> Option<Duration> {
+        self.own.as_ref()?.lapses()
+    }
+
+    /// Whether it asks a limit that counts its holders.
+    pub(crate) fn is_held(&self) -> bool {
+        self.alternatives().flatten().any(|item| item.target.limit.lease().is_some())
+    }
+
+    /// Whether it may insert a row: whether it takes more than nothing, or more than was charged, or gives money back.
+    pub(super) fn inserts(&self) -> bool {
+        match &self.action {
+            Action::Take(items) => items.iter().any(|item| item.action.cost() > Tokens::ZERO && !item.target.is_free()),
+            Action::Check(_) => false,
+            Action::Alter(Item { target, action }) => match action {
+                Alteration::Debit(cost) => *cost > Tokens::ZERO,
+                Alteration::Credit(_) => target.limit.kind == LimitKind::Wallet,
+                Alteration::GiveBack(_) | Alteration::Look | Alteration::Reset => false,
+            },
+            Action::Settle(settling) => settling.inserts(),
+        }
+    }
+
+    /// The first stale shard of the limit and key that it resets.
+    pub(super) fn stale(&self) -> Option<Row> {
+        let reset = self.altered().filter(|item| item.action == Alteration::Reset);
+        reset.map(|Item { target, .. }| target.rows.first.after(target.rows.count))
+    }
+
+    /// Whether it may raise a balance.
+    pub(crate) fn raises_balance(&self) -> bool {
+        match &self.action {
+            Action::Take(_) | Action::Check(_) => false,
+            Action::Alter(item) => !matches!(item.action, Alteration::Debit(_) | Alteration::Look),
+            Action::Settle(settling) => !matches!(settling.end, End::Renewed),
+        }
+    }
+
+    /// The rows that it may raise, and whether what it gives there was held.
+    pub(crate) fn raises(&self) -> impl Iterator<Item = (&Row, bool)> {
+        let altered = self.targets().filter(|_| self.raises_balance());
+        let altered = altered.map(|target| (&target.rows.first, target.limit.lease().is_some()));
+        altered.chain(self.settling().into_iter().flat_map(Settling::raises))
+    }
+
+    /// The same call on a fraction of each limit, from 0 to 1, in one row each: nobody waits for a lock in memory.
+    /// Without the alternatives that the fraction could never grant, and those of what memory cannot take back: leases
+    /// and money. `None` where none is left. Nothing is tried out.
+    pub(crate) fn fraction(mut self, fraction: f64) -> Option<Self> {
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number up to a million; NaN is 0")]
+        let millionths = (fraction.clamp(0.0, 1.0) * 1e6).floor() as i64;
+        let items = self.asked_mut()?;
+        items.retain(|item| !item.action.shadow);
+        for target in items.iter_mut().map(|item| &mut item.target) {
+            target.terms = target.terms.fraction(millionths);
+            (target.rows.count, target.limit) = (1, target.limit.clone().shards(1));
+        }
+        let is_no_bucket =
+            |item: &Item<Ask>| matches!(item.target.limit.kind, LimitKind::Concurrency | LimitKind::Wallet);
+        let check =
+            |items: &[Item<Ask>]| if items.iter().any(is_no_bucket) { Err(()) } else { possible(items).map_err(drop) };
+        keep_right(items, check).is_ok().then_some(Self { own: None, ..self })
+    }
+}

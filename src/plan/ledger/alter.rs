@@ -1,0 +1,59 @@
+use super::{Ledger, too_deep, unfit};
+use crate::algebra::{Flow, TooDeep};
+use crate::balance::Balance;
+use crate::decision::Source;
+use crate::error::{Error, FitError};
+use crate::plan::alteration::Alteration;
+use crate::plan::item::{Item, Target};
+use crate::plan::own_row::OwnRow;
+use crate::stored_call::Given;
+use crate::tokens::Tokens;
+
+impl Ledger<'_> {
+    /// Changes a balance, whatever it is, or looks at it.
+    pub(super) fn alter(&mut self, item: &Item<Alteration>, own: Option<&OwnRow>) -> Result<Balance, Error> {
+        let Item { target, action } = item;
+        let limit = &target.limit.name;
+        if self.repeated(own)?.is_some() {
+            return Ok(Balance { source: Source::Repeated, ..self.balance(target) });
+        }
+        self.expect_one_money(target)?;
+        let pool = self.pool(target);
+        let portions = match *action {
+            Alteration::Credit(amount) => {
+                if target.terms.flow == Flow::Wallet && pool.balance().checked_add(amount).is_none() {
+                    return Err(unfit(limit, FitError::BalanceTooLarge));
+                }
+                pool.credit(amount)
+            }
+            Alteration::Debit(amount) => pool.debit(amount).map_err(|TooDeep| too_deep(limit))?,
+            Alteration::Reset => pool.reset(),
+            // Nobody can tell a row that was missing from one that was reset.
+            Alteration::GiveBack(rest) => pool.credit(rest.owed(&target.terms, pool.now())),
+            Alteration::Look => Vec::new(),
+        };
+        let (decided_at, before) = (pool.now(), pool.balance());
+        self.write(target, portions);
+        if let Some(own) = own {
+            self.write_call(own, Some(own.written(Vec::new(), decided_at, Given::default())));
+        }
+        let before = matches!(action, Alteration::Debit(_)).then_some(before);
+        Ok(Balance { before, ..self.balance(target) })
+    }
+
+    fn balance(&self, target: &Target) -> Balance {
+        let pool = self.pool(target);
+        Balance {
+            limit: target.limit.name.clone().into(),
+            key: target.key().clone(),
+            remaining: pool.balance(),
+            used: pool.used(),
+            capacity: Tokens::from_micros(target.terms.capacity),
+            full_at: pool.full_at().max(pool.now()).if_ever(),
+            observed_at: self.now.into(),
+            as_of: pool.now().into(),
+            source: Source::Database,
+            before: None,
+        }
+    }
+}

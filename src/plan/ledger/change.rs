@@ -1,0 +1,43 @@
+use crate::algebra::State;
+use crate::stored_call::CallRow;
+
+/// A row to write.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Change {
+    /// The row's place in [`Plan::rows`](crate::plan::Plan::rows).
+    pub row: usize,
+    /// What it holds from now on.
+    pub state: State,
+}
+
+/// What becomes of a stored call; `name` is its place in [`Plan::names`](crate::plan::Plan::names), and `call` the last call
+/// of the plan that changed it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+#[expect(missing_docs, reason = "said above")]
+pub enum CallChange {
+    /// It was not there.
+    Insert { call: usize, name: usize, row: CallRow },
+    /// Its receipt is used, and it no longer lapses.
+    Use { call: usize, name: usize },
+    /// It is gone.
+    Delete { call: usize, name: usize },
+}
+
+impl CallChange {
+    /// The call of the plan that it stands or falls with.
+    pub(crate) fn call(&self) -> usize {
+        let (Self::Insert { call, .. } | Self::Use { call, .. } | Self::Delete { call, .. }) = self;
+        *call
+    }
+
+    /// Its place in [`Plan::names`](crate::plan::Plan::names).
+    pub(crate) fn name(&self) -> usize {
+        let (Self::Insert { name, .. } | Self::Use { name, .. } | Self::Delete { name, .. }) = self;
+        *name
+    }
+
+    /// What is inserted, if something is.
+    pub(crate) fn row(&self) -> Option<&CallRow> {
+        if let Self::Insert { row, .. } = self { Some(row) } else { None }
+    }
+}

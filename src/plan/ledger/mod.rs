@@ -1,0 +1,147 @@
+mod alter;
+mod change;
+mod repeat;
+mod settle;
+mod shares;
+mod take;
+mod taken;
+
+use super::answer::Answer;
+use super::checked_call::{Action, CheckedCall};
+use super::item::Target;
+use super::own_row::OwnRow;
+use super::row::Rows;
+use crate::algebra::{Pool, Portion, State, Timestamp};
+use crate::error::{Error, FitError};
+use crate::stored_call::CallRow;
+use crate::text::Text;
+pub use change::{CallChange, Change};
+
+/// The rows and the stored calls of a plan while its calls are decided over them, one after another.
+pub(super) struct Ledger<'p> {
+    states: Vec<Option<State>>,
+    calls: Vec<StoredCall>,
+    /// The rows that are chosen, if they are, one for each item of the plan's only call: each item takes from its
+    /// chosen row alone.
+    chosen: &'p [usize],
+    now: Timestamp,
+    /// The call that is being decided.
+    current: usize,
+}
+
+/// A stored call, if it is there, and which call of the plan has changed it last.
+#[derive(Clone)]
+struct StoredCall {
+    row: Option<CallRow>,
+    changed_by: Option<usize>,
+}
+
+/// What a call may change, as it was before.
+struct Saved {
+    states: Vec<(usize, Option<State>)>,
+    call: Option<(usize, StoredCall)>,
+}
+
+impl<'p> Ledger<'p> {
+    pub(super) fn new(chosen: &'p [usize], found: &[Option<State>], known: &[Option<CallRow>], now: Timestamp) -> Self {
+        let calls = known.iter().map(|row| StoredCall { row: row.clone(), changed_by: None }).collect();
+        Self { states: found.to_vec(), calls, chosen, now, current: 0 }
+    }
+
+    /// Decides a call of the plan.
+    pub(super) fn answer(&mut self, place: usize, call: &CheckedCall) -> Result<Answer, Error> {
+        self.current = place;
+        let own = call.own.as_deref();
+        match &call.action {
+            Action::Take(items) => self.take(items, own),
+            Action::Check(items) => {
+                let saved = self.saved(call);
+                let answer = self.take(items, own);
+                self.restore(saved);
+                answer.map(Answer::untaken)
+            }
+            Action::Alter(item) => self.alter(item, own).map(Answer::Done),
+            Action::Settle(settling) => {
+                let saved = self.saved(call);
+                let settled = self.settle(settling, own);
+                if settled.is_err() {
+                    self.restore(saved);
+                }
+                settled.map(Answer::Settled)
+            }
+        }
+    }
+
+    /// The rows, and the stored calls, that differ from what was found.
+    pub(super) fn changes(self, found: &[Option<State>], known: &[Option<CallRow>]) -> (Vec<Change>, Vec<CallChange>) {
+        let rows = self.states.into_iter().zip(found).enumerate();
+        let changed = rows.filter_map(|(row, (state, found))| {
+            let state = state.filter(|state| Some(state) != found.as_ref())?;
+            Some(Change { row, state })
+        });
+        let calls = self.calls.into_iter().zip(known).enumerate();
+        let calls = calls.filter_map(|(name, (StoredCall { row, changed_by }, known))| {
+            let call = changed_by?;
+            match (known, row) {
+                (None, Some(row)) => Some(CallChange::Insert { call, name, row }),
+                (Some(known), Some(row)) => (*known != row).then_some(CallChange::Use { call, name }),
+                (Some(_), None) => Some(CallChange::Delete { call, name }),
+                (None, None) => None,
+            }
+        });
+        (changed.collect(), calls.collect())
+    }
+
+    fn pool(&self, target: &Target) -> Pool<'_> {
+        Pool::new(&target.terms, &self.states[target.rows.places()], self.now)
+    }
+
+    /// That a row is money to both, itself and the definition, or to neither.
+    fn expect_one_money(&self, target: &Target) -> Result<(), Error> {
+        let mut rows = self.states[target.rows.places()].iter().flatten();
+        if rows.any(|row| !row.is_over(self.now) && target.terms.mixes_money(row)) {
+            return Err(unfit(&target.limit.name, FitError::MixedMoney));
+        }
+        Ok(())
+    }
+
+    /// The stored call of a call, if it is there.
+    fn stored(&self, own: Option<&OwnRow>) -> Option<&CallRow> {
+        self.calls[own?.place].row.as_ref()
+    }
+
+    fn write(&mut self, target: &Target, portions: Vec<Portion>) {
+        for portion in portions {
+            self.states[target.rows.place + portion.shard] = Some(portion.next);
+        }
+    }
+
+    fn write_call(&mut self, own: &OwnRow, row: Option<CallRow>) {
+        self.calls[own.place] = StoredCall { row, changed_by: Some(self.current) };
+    }
+
+    fn saved(&self, call: &CheckedCall) -> Saved {
+        let places = call.rows().flat_map(Rows::places);
+        Saved {
+            states: places.map(|place| (place, self.states[place].clone())).collect(),
+            call: call.own.as_ref().map(|own| (own.place, self.calls[own.place].clone())),
+        }
+    }
+
+    fn restore(&mut self, saved: Saved) {
+        for (place, state) in saved.states {
+            self.states[place] = state;
+        }
+        if let Some((place, call)) = saved.call {
+            self.calls[place] = call;
+        }
+    }
+}
+
+fn too_deep(limit: &Text) -> Error {
+    unfit(limit, FitError::DebtTooDeep)
+}
+
+fn unfit(limit: &Text, source: FitError) -> Error {
+    Error::DoesNotFit { limit: limit.clone().into(), source }
+}

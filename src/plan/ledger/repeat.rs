@@ -1,0 +1,82 @@
+use super::Ledger;
+use crate::algebra::Ask;
+use crate::decision::Source;
+use crate::error::Error;
+use crate::plan::answer::Answer;
+use crate::plan::item::Item;
+use crate::plan::own_row::{OwnRow, Role};
+use crate::receipt::{Charge, Receipt};
+use crate::stored_call::CallRow;
+use crate::tokens::Tokens;
+
+impl Ledger<'_> {
+    /// The stored call that a call repeats, if it does.
+    pub(super) fn repeated(&self, own: Option<&OwnRow>) -> Result<Option<&CallRow>, Error> {
+        match (own, self.stored(own)) {
+            (Some(OwnRow { name, role: Role::Write { asked, .. }, .. }), Some(row)) if row.asked != *asked => {
+                Err(Error::OnceMismatch { limit: name.name.clone().into() })
+            }
+            (_, row) => Ok(row),
+        }
+    }
+
+    /// What was granted before. The balances are those of now.
+    pub(super) fn repeat(&self, row: &CallRow, items: &[Item<Ask>]) -> Result<Answer, Error> {
+        let mut receipt = row.receipt();
+        for lease in receipt.charges.iter_mut().filter(|charge| charge.lease.is_some()) {
+            self.expect_held(lease, items)?;
+        }
+        let given = row.answer.clone().unwrap_or_default();
+        let sized = |item: &Item<Ask>| match given.part {
+            _ if item.action.is_split() => item.action.giving(charged(row, item)),
+            Some(part) => item.action.granting(part),
+            None => item.action,
+        };
+        let of_alternative = || items.iter().filter(|item| item.action.place.alternative == given.alternative);
+        let told = of_alternative().filter(|item| !item.action.shadow && !item.target.is_free());
+        let standings: Vec<_> = told.map(|item| self.standing(item, sized(item))).collect();
+        let first = of_alternative().next().map_or(Tokens::ZERO, |item| item.action.cost());
+        Ok(Answer::Granted {
+            stands_at: self.now,
+            full_at: self.now,
+            observed_at: self.now,
+            decided_at: row.charged_at.max(self.now),
+            source: Source::Repeated,
+            amount: given.part.unwrap_or(first),
+            alternative: given.alternative.unwrap_or(0),
+            remaining: standings.iter().map(|standing| standing.remaining).min().unwrap_or(Tokens::MAX),
+            ready_at: given.ready_at.map_or(self.now, |ready_at| ready_at.max(self.now)),
+            receipt,
+            standings: standings.into(),
+            would_deny: given.would_deny,
+        })
+    }
+
+    /// That a lease lasts, and until when. A caller that was granted one that is over would work beside those that hold
+    /// all of the limit.
+    fn expect_held(&self, lease: &mut Charge, items: &[Item<Ask>]) -> Result<(), Error> {
+        let item = items.iter().find(|item| is_charged(lease, item));
+        let row = item.and_then(|item| self.states[item.target.rows.place].as_ref());
+        let ends_at = lease.held_until(row, self.now);
+        lease.until = Some(ends_at.ok_or_else(|| Error::ReceiptUsed { limit: lease.limit.clone().into() })?);
+        Ok(())
+    }
+}
+
+impl CallRow {
+    /// What its caller has of it.
+    pub(super) fn receipt(&self) -> Receipt {
+        let lapses_at = Some(self.lapses_at.unwrap_or(self.kept_until));
+        Receipt { charges: self.charges.clone(), call: Some(self.name.clone()), lapses_at }
+    }
+}
+
+/// What a stored call has charged an item.
+fn charged(row: &CallRow, item: &Item<Ask>) -> Tokens {
+    let costs = row.charges.iter().filter(|charge| is_charged(charge, item)).map(|charge| charge.cost);
+    costs.fold(Tokens::ZERO, |sum, cost| sum.checked_add(cost).unwrap_or(Tokens::MAX))
+}
+
+fn is_charged(charge: &Charge, item: &Item<Ask>) -> bool {
+    item.target.limit.name == charge.limit && *item.target.key() == charge.key
+}

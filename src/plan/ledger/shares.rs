@@ -1,0 +1,58 @@
+use super::Ledger;
+use crate::algebra::{Ask, Lacking, Piece, split};
+use crate::plan::alternatives::decided_together;
+use crate::plan::item::Item;
+use crate::tokens::Tokens;
+
+/// What each item of an alternative takes where that depends on what others have.
+pub(super) struct Shares {
+    /// How many tokens each request gets that takes a part, if one does: the least that any of them has.
+    pub(super) part: Option<Tokens>,
+    /// What the limits of a split give, each at the place of its item; nothing of a call that splits no cost.
+    given: Vec<Option<Result<Piece, Lacking>>>,
+}
+
+impl Shares {
+    pub(super) fn of(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Self {
+        Self { part: part(ledger, items), given: given(ledger, items) }
+    }
+
+    /// What the limit of an item gives of a cost that is split.
+    pub(super) fn given(&self, place: usize) -> Option<Result<Piece, Lacking>> {
+        self.given.get(place).copied().flatten()
+    }
+
+    /// What an item asks.
+    pub(super) fn ask(&self, place: usize, item: &Item<Ask>) -> Ask {
+        match (self.given(place), self.part) {
+            (Some(Ok(given)), _) => item.action.giving(given.cost),
+            (_, Some(part)) => item.action.granting(part),
+            (_, None) => item.action,
+        }
+    }
+}
+
+fn part(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Option<Tokens> {
+    let parts = items.iter().filter(|item| item.action.most().is_some());
+    let part = |item: &Item<Ask>| {
+        if item.target.is_free() { item.action.most() } else { ledger.pool(&item.target).part(item.action) }
+    };
+    parts.filter_map(part).min()
+}
+
+fn given(ledger: &Ledger<'_>, items: &[Item<Ask>]) -> Vec<Option<Result<Piece, Lacking>>> {
+    if !items.iter().any(|item| item.action.is_split()) {
+        return Vec::new();
+    }
+    let of_items = |items: &[Item<Ask>]| {
+        if items[0].target.is_free() || !items[0].action.is_split() {
+            return vec![None; items.len()];
+        }
+        let pools: Vec<_> = items.iter().map(|item| (ledger.pool(&item.target), item.action)).collect();
+        match split(&pools) {
+            Ok(given) => given.into_iter().map(|given| Some(Ok(given))).collect(),
+            Err(lacking) => vec![Some(Err(lacking)); items.len()],
+        }
+    };
+    decided_together(items).flat_map(of_items).collect()
+}

@@ -1,0 +1,253 @@
+use super::shares::Shares;
+use super::taken::Taken;
+use super::{Ledger, too_deep};
+use crate::algebra::{Ask, Lacking, Piece, Timestamp, TooDeep, Verdict};
+use crate::decision::{Denied, DeniedBy, Source};
+use crate::error::Error;
+use crate::plan::alternatives::{alternatives, enforced, possible};
+use crate::plan::answer::Answer;
+use crate::plan::item::Item;
+use crate::plan::overruled::denied;
+use crate::plan::own_row::OwnRow;
+use crate::reason::Reason;
+use crate::receipt::{Charge, Receipt};
+use crate::standing::{Each, Standing};
+use crate::stored_call::Given;
+use crate::tokens::Tokens;
+
+/// What the items of an alternative take, and which of them refuse.
+struct Tried {
+    taken: Vec<Taken>,
+    refusals: Vec<DeniedBy>,
+    /// The latest instant among the limits that refuse: each grants after its own.
+    refused_at: Timestamp,
+}
+
+impl Ledger<'_> {
+    /// Takes from the first alternative that is granted.
+    pub(super) fn take(&mut self, items: &[Item<Ask>], own: Option<&OwnRow>) -> Result<Answer, Error> {
+        if let Some(row) = self.repeated(own)? {
+            return self.repeat(row, items);
+        }
+        let mut least = None::<Denied>;
+        for alternative in alternatives(items) {
+            // Those of other calls were left out before.
+            if own.is_some() && possible(alternative).is_err() {
+                continue;
+            }
+            match self.take_all(alternative, own)? {
+                Answer::Denied(denied) => least = Some(Denied::soonest(least, denied)),
+                granted => return Ok(granted),
+            }
+        }
+        if let Some(denied) = least {
+            return Ok(Answer::Denied(denied));
+        }
+        alternatives(items).try_for_each(possible)?;
+        // From memory, what only tries out asks nothing.
+        self.take_all(&[], own)
+    }
+
+    /// Takes from every limit of an alternative or from none.
+    fn take_all(&mut self, alternative: &[Item<Ask>], own: Option<&OwnRow>) -> Result<Answer, Error> {
+        let (items, shadows) = alternative.split_at(enforced(alternative).len());
+        if let Some(denied) = denied(items, self.now) {
+            return Ok(Answer::Denied(denied));
+        }
+        let shares = Shares::of(self, items);
+        let Tried { taken, refusals, refused_at } = self.try_items(items, &shares)?;
+        let untouched = || told(items).map(|(_, item)| self.untouched(item)).collect();
+        let denied = Denied::among(refusals, untouched, self.now.into(), refused_at.into(), Source::Database);
+        Ok(match denied {
+            Some(denied) => {
+                let would_deny = shadows.iter().filter_map(|item| self.try_out(item, None).err()).collect();
+                Answer::Denied(Denied { would_deny, ..denied })
+            }
+            None => self.grant(alternative, &shares, taken, own),
+        })
+    }
+
+    /// What each item takes of what is there, if it is granted.
+    fn try_items(&self, items: &[Item<Ask>], shares: &Shares) -> Result<Tried, Error> {
+        let taken = Vec::with_capacity(items.len());
+        let mut tried = Tried { taken, refusals: Vec::new(), refused_at: self.now };
+        for (place, item) in items.iter().enumerate() {
+            if item.target.is_free() {
+                tried.taken.push(Taken::nothing(self.now));
+                continue;
+            }
+            self.expect_one_money(&item.target)?;
+            let pool = self.pool(&item.target);
+            let given = shares.given(place);
+            let verdict = match (given, self.chosen.get(place)) {
+                (Some(Err(Lacking { reason, remaining, retry_at })), _) => {
+                    Ok(Verdict::Denied { reason, remaining, retry_at })
+                }
+                (Some(Ok(Piece { cost: Tokens::ZERO, remaining })), _) => {
+                    Ok(Verdict::Granted { portions: Vec::new(), remaining, ready_at: pool.now() })
+                }
+                (_, Some(row)) => pool.decide_in(row - item.target.rows.place, item.action),
+                (_, None) => pool.decide(shares.ask(place, item)),
+            };
+            match verdict.map_err(|TooDeep| too_deep(&item.target.limit.name))? {
+                Verdict::Granted { portions, remaining, ready_at } => {
+                    let remaining = given.and_then(Result::ok).map_or(remaining, |given| given.remaining);
+                    tried.taken.push(Taken { portions, remaining, ready_at, at: pool.now() });
+                }
+                Verdict::Denied { reason, remaining, retry_at } => {
+                    tried.refused_at = tried.refused_at.max(pool.now());
+                    // Limits that lack a cost together refuse once.
+                    if !(matches!(given, Some(Err(_))) && item.action.continues_split()) {
+                        tried.refusals.push(item.target.refusal(reason, remaining, retry_at));
+                    }
+                }
+            }
+        }
+        Ok(tried)
+    }
+
+    /// Charges what an alternative takes, and lets its shadows try what is left.
+    fn grant(&mut self, alternative: &[Item<Ask>], shares: &Shares, taken: Vec<Taken>, own: Option<&OwnRow>) -> Answer {
+        let (items, shadows) = alternative.split_at(taken.len());
+        let remaining = taken.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
+        // Of a grant the earliest: by a later one a window would give back what it has refilled since.
+        let decided_at = taken.iter().map(|taken| taken.at).min().unwrap_or(self.now);
+        // What is ready at the instant of its row is ready at once, also where the clock stands behind the row.
+        let waits = taken.iter().filter(|taken| taken.ready_at > taken.at).map(|taken| taken.ready_at).max();
+        let mut charges = self.charge_all(items, taken, waits);
+        // Without what the shadows take.
+        let standings = told(items).map(|(place, item)| self.granted(item, shares.ask(place, item))).collect();
+        let would_deny = Each::from(self.try_shadows(shadows, shares.part, waits, &mut charges));
+        let (amount, alternative) = alternative
+            .first()
+            .map_or((Tokens::ZERO, None), |item| (item.action.cost(), item.action.place.alternative));
+        let receipt = if let Some(own) = own {
+            let given = Given { ready_at: waits, part: shares.part, alternative, would_deny: would_deny.clone() };
+            let row = own.written(charges, decided_at, given);
+            let receipt = row.receipt();
+            self.write_call(own, Some(row));
+            receipt
+        } else {
+            Receipt::from(charges)
+        };
+        let is_free = !items.is_empty() && items.iter().all(|item| item.target.is_free());
+        let [stands_at, full_at] = self.stands(items, &receipt);
+        Answer::Granted {
+            stands_at,
+            full_at,
+            observed_at: self.now,
+            decided_at,
+            source: if is_free { Source::Override } else { Source::Database },
+            amount: shares.part.unwrap_or(amount),
+            alternative: alternative.unwrap_or(0),
+            remaining,
+            ready_at: waits.unwrap_or(self.now),
+            receipt,
+            standings,
+            would_deny,
+        }
+    }
+
+    fn charge_all(&mut self, items: &[Item<Ask>], taken: Vec<Taken>, waits: Option<Timestamp>) -> Vec<Charge> {
+        let (mut charges, mut before) = (Vec::with_capacity(items.len()), Tokens::ZERO);
+        for (item, taken) in items.iter().zip(taken) {
+            before = if item.action.continues_split() { before } else { Tokens::ZERO };
+            before = self.charge(item, taken, before, waits, &mut charges);
+        }
+        charges
+    }
+
+    /// Writes what an item takes; what it and those before it in a split have taken.
+    fn charge(
+        &mut self,
+        item: &Item<Ask>,
+        mut taken: Taken,
+        before: Tokens,
+        waits: Option<Timestamp>,
+        charges: &mut Vec<Charge>,
+    ) -> Tokens {
+        let before = taken.charge(item, before, waits, charges);
+        self.write(&item.target, taken.portions);
+        before
+    }
+
+    /// Tries shadows out, one after another, and charges those that grant; how the others would refuse.
+    fn try_shadows(
+        &mut self,
+        shadows: &[Item<Ask>],
+        part: Option<Tokens>,
+        waits: Option<Timestamp>,
+        charges: &mut Vec<Charge>,
+    ) -> Vec<DeniedBy> {
+        let mut would_deny = Vec::new();
+        for item in shadows {
+            match self.try_out(item, part) {
+                Ok(taken) => {
+                    self.charge(item, taken, Tokens::ZERO, waits, charges);
+                }
+                Err(refusal) => would_deny.push(refusal),
+            }
+        }
+        would_deny
+    }
+
+    /// What a shadow takes of what is there, or how it would refuse. `part` is the number of those that do not only
+    /// try.
+    fn try_out(&self, item: &Item<Ask>, part: Option<Tokens>) -> Result<Taken, DeniedBy> {
+        let target = &item.target;
+        if target.is_free() {
+            return Ok(Taken::nothing(self.now));
+        }
+        if let Some(until) = target.denied_until(self.now) {
+            return Err(target.refusal(Reason::Override, Tokens::ZERO, until));
+        }
+        let pool = self.pool(target);
+        let ask = part.map_or(item.action, |part| item.action.granting(part));
+        let is_sound = ask.is_possible(&target.terms) && self.expect_one_money(target).is_ok();
+        match pool.decide(ask) {
+            Ok(Verdict::Granted { portions, remaining, ready_at }) if is_sound => {
+                Ok(Taken { portions, remaining, ready_at, at: pool.now() })
+            }
+            Ok(Verdict::Denied { reason, remaining, retry_at }) if is_sound => {
+                Err(target.refusal(reason, remaining, retry_at))
+            }
+            _ => Err(target.refusal(Reason::Short, pool.balance(), Timestamp::MAX)),
+        }
+    }
+
+    /// The instant that the first row stands at, and that from which on it is full; now, where nothing was taken from
+    /// it.
+    fn stands(&self, items: &[Item<Ask>], receipt: &Receipt) -> [Timestamp; 2] {
+        let is_taken = receipt.charges.first().is_some_and(|charge| charge.cost > Tokens::ZERO);
+        let first = items.first().filter(|_| is_taken);
+        let row = first.and_then(|item| self.states[item.target.rows.place].as_ref());
+        row.map_or([self.now; 2], |row| [row.ts, row.full_at])
+    }
+
+    /// Where a limit stands of which this was taken.
+    fn granted(&self, item: &Item<Ask>, ask: Ask) -> Standing {
+        let standing = self.standing(item, ask);
+        Standing { before: standing.remaining.checked_add(standing.cost), ..standing }
+    }
+
+    /// Where a limit stands of which this was asked.
+    pub(super) fn standing(&self, item: &Item<Ask>, ask: Ask) -> Standing {
+        let pool = self.pool(&item.target);
+        item.target.standing(ask.cost(), pool.balance(), pool.more_at().unwrap_or(Timestamp::MAX))
+    }
+
+    /// The same, of a call that some limit refuses. A limit that refuses has more at the latest when it would grant.
+    fn untouched(&self, item: &Item<Ask>) -> Standing {
+        let (pool, needs) = (self.pool(&item.target), item.action.needs(&item.target.terms));
+        let mut more_at = pool.more_at().unwrap_or(Timestamp::MAX);
+        if pool.balance() < needs {
+            more_at = more_at.min(pool.first_instant(needs));
+        }
+        item.target.standing(item.action.cost(), pool.balance(), more_at)
+    }
+}
+
+/// The items that an answer tells of, each with its place.
+fn told(items: &[Item<Ask>]) -> impl Iterator<Item = (usize, &Item<Ask>)> {
+    items.iter().enumerate().filter(|(_, item)| !item.target.is_free())
+}

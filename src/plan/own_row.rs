@@ -1,0 +1,124 @@
+use std::time::Duration;
+
+use super::alteration::Alteration;
+use super::item::Item;
+use super::row::Row;
+use crate::algebra::{Ask, Timestamp};
+use crate::call_error::CallError;
+use crate::call_name::{CallName, Drawn, Keeping, Once};
+use crate::error::Error;
+use crate::hash::stable_hash;
+use crate::receipt::{Charge, Receipt};
+use crate::stored_call::{CallRow, Given};
+use crate::tokens::Tokens;
+
+/// The row that a call has for itself.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnRow {
+    pub(super) name: CallName,
+    /// The place of the name in its plan; 0 until it is planned.
+    pub(super) place: usize,
+    pub(super) role: Role,
+}
+
+/// What a call does with its row.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Role {
+    /// Writes it, unless it is there.
+    Write {
+        /// The fingerprint of the call.
+        asked: i64,
+        keeping: Option<Keeping>,
+        /// For how long its caller's id is kept, if it has one.
+        once: Option<Duration>,
+    },
+    /// Uses it up.
+    Use { lapses_at: Option<Timestamp> },
+    /// Uses it up if it is due.
+    Lapse,
+}
+
+impl OwnRow {
+    pub(super) fn new(name: CallName, role: Role) -> Self {
+        Self { name, place: 0, role }
+    }
+
+    /// The row of a call that takes. Where its caller gives no id, the row is named by the least of its requests.
+    pub(super) fn of_items(items: &[Item<Ask>], keeping: Option<Keeping>, once: Option<(Row, Once)>) -> Option<Self> {
+        let verb = if items.iter().any(|item| item.action.is_reserving()) { b'r' } else { b't' };
+        let (name, once) = match once {
+            Some((row, Once { id, span })) => (name(&row, id.into_string()), Some(span)),
+            None => (name(items.iter().map(|item| &item.target.rows.first).min()?, Drawn::default().to_string()), None),
+        };
+        let asked = print(verb, keeping, items.iter().map(|item| (&item.target.rows.first, item.action)));
+        Some(Self::new(name, Role::Write { asked, keeping, once }))
+    }
+
+    /// The row of a credit or a debit.
+    pub(super) fn of_alteration(item: &Item<Alteration>, cost: Tokens, Once { id, span }: Once) -> Self {
+        let (verb, row) =
+            (if matches!(item.action, Alteration::Credit(_)) { b'c' } else { b'd' }, &item.target.rows.first);
+        let asked = print(verb, None, [(row, Ask::consume(cost))].into_iter());
+        Self::new(name(row, id.into_string()), Role::Write { asked, keeping: None, once: Some(span) })
+    }
+
+    /// The stored call of a receipt, which settling uses up.
+    pub(super) fn of_receipt(receipt: &Receipt) -> Result<Option<Self>, Error> {
+        let Some(name) = receipt.call.clone() else { return Ok(None) };
+        if !name.is_right() {
+            return Err(Error::of_call(&name.name, CallError::CorruptReceipt));
+        }
+        Ok(Some(Self::new(name, Role::Use { lapses_at: receipt.lapses_at })))
+    }
+
+    /// Whether it has no id of its caller's, so that nobody has written it before.
+    pub(super) fn is_fresh(&self) -> bool {
+        matches!(self.role, Role::Write { once: None, .. })
+    }
+
+    /// Whether it has one, so that the call was perhaps carried out before.
+    pub(super) fn is_once(&self) -> bool {
+        matches!(self.role, Role::Write { once: Some(_), .. })
+    }
+
+    /// After how long what the call takes comes back by itself, if it does.
+    pub(super) fn lapses(&self) -> Option<Duration> {
+        let Role::Write { keeping: Some(keeping), .. } = self.role else { return None };
+        keeping.lapses().then(|| keeping.span())
+    }
+
+    /// The row of a call that is carried out now.
+    pub(super) fn written(&self, charges: Vec<Charge>, charged_at: Timestamp, given: Given) -> CallRow {
+        let Role::Write { asked, keeping, once } = self.role else {
+            unreachable!("only a call that is carried out writes its row")
+        };
+        let kept = keeping.map(|keeping| given.ready_at.unwrap_or(charged_at).plus(keeping.span()));
+        CallRow {
+            name: self.name.clone(),
+            asked,
+            charges,
+            charged_at,
+            reported: Tokens::ZERO,
+            lapses_at: kept.filter(|_| keeping.is_some_and(Keeping::lapses)),
+            kept_until: once.map_or(charged_at, |span| charged_at.plus(span)).max(kept.unwrap_or(charged_at)),
+            used: false,
+            answer: once.map(|_| Box::new(given)),
+        }
+    }
+}
+
+fn name(row: &Row, id: String) -> CallName {
+    CallName { part: row.part, name: row.name.clone(), key: row.key.clone(), id: id.into() }
+}
+
+/// The fingerprint of a call, in whatever order it names its requests. Rows keep it, so every release and platform must
+/// compute the same one.
+fn print<'r>(verb: u8, keeping: Option<Keeping>, requests: impl Iterator<Item = (&'r Row, Ask)>) -> i64 {
+    let kept = keeping.map_or((0, 0), |keeping| (keeping.span().as_micros(), u8::from(keeping.lapses()) + 1));
+    let of_call = stable_hash([verb, kept.1].into_iter().chain(kept.0.to_le_bytes()));
+    let of_request = |(row, ask): (&Row, Ask)| {
+        let names = row.name().bytes().chain([0xFF]).chain(row.key.as_str().bytes()).chain([0xFF]);
+        stable_hash(names.chain(ask.print()))
+    };
+    requests.map(of_request).fold(of_call, u64::wrapping_add).cast_signed()
+}

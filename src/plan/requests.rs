@@ -1,0 +1,185 @@
+//! What the requests of a call add up to.
+
+use std::collections::HashMap;
+
+use super::alternatives::exceeded;
+use super::checked_call::{Action, CheckedCall};
+use super::item::{Item, Target};
+use super::own_row::OwnRow;
+use super::row::Row;
+use crate::algebra::Ask;
+use crate::call_error::CallError;
+use crate::call_name::{Keeping, Once};
+use crate::error::Error;
+use crate::position::Position;
+use crate::request::{CheckedRequest, Request};
+use crate::tokens::Tokens;
+
+/// The call of some requests, of which each asks in one way.
+pub(super) fn asks(
+    requests: impl IntoIterator<Item = Request>,
+    ask: fn(Tokens) -> Ask,
+    action: fn(Vec<Item<Ask>>) -> Action,
+) -> Result<CheckedCall, Error> {
+    asks_in_turn(&mut requests.into_iter(), ask, action)
+}
+
+/// The same, compiled once, however the requests come.
+fn asks_in_turn(
+    requests: &mut dyn Iterator<Item = Request>,
+    ask: fn(Tokens) -> Ask,
+    action: fn(Vec<Item<Ask>>) -> Action,
+) -> Result<CheckedCall, Error> {
+    let mut items = Items { asked: Vec::with_capacity(requests.size_hint().0.min(FEW)), ..Items::default() };
+    let mut said = Said::default();
+    for request in requests {
+        let request = request.checked()?;
+        said.hear(&request, ask).map_err(|source| Error::of_call(&request.limit.name, source))?;
+        let CheckedRequest { limit, key, cost, least, leaving, once, flat, shadow, period, place, .. } = request;
+        let action = ask(cost).up_to(least).leaving(leaving).marked(flat, shadow).at(place);
+        let item = Item { target: Target::new(limit, key, period), action };
+        if let Some(once) = once {
+            said.once = Some((item.target.rows.first.clone(), once));
+        }
+        items.add(item)?;
+    }
+    let (items, Said { keeping, once, .. }) = (items.all()?, said);
+    let is_stored = keeping.is_some() || once.is_some();
+    let own = if is_stored { OwnRow::of_items(&items, keeping, once).map(Box::new) } else { None };
+    Ok(CheckedCall { action: action(items), own })
+}
+
+/// What some request says for the whole call, or for its alternative.
+#[derive(Default)]
+struct Said {
+    keeping: Option<Keeping>,
+    once: Option<(Row, Once)>,
+    part: Option<Part>,
+    last: Option<Position>,
+}
+
+/// How many tokens each request of an alternative takes that takes a part, at most and at least.
+#[derive(Clone, Copy, Eq, PartialEq)]
+struct Part {
+    alternative: Option<usize>,
+    most: Tokens,
+    least: Tokens,
+}
+
+impl Said {
+    /// Hears one more request, unless it contradicts those before it or the verb.
+    fn hear(&mut self, request: &CheckedRequest, ask: fn(Tokens) -> Ask) -> Result<(), CallError> {
+        let CheckedRequest { cost, least, keeping, once, place, .. } = request;
+        if let Some(fault) = place.fault(self.last.replace(*place)) {
+            return Err(fault);
+        }
+        if let Some(kept) = *keeping
+            && *self.keeping.get_or_insert(kept) != kept
+        {
+            return Err(CallError::SpansDiffer);
+        }
+        if once.is_some() && self.once.is_some() {
+            return Err(CallError::TwoIds);
+        }
+        if let Some(option) = request.consumed_with().filter(|_| ask(*cost).is_reserving()) {
+            return Err(CallError::NotConsumed { option });
+        }
+        if let Some(least) = *least {
+            let part = Part { alternative: place.alternative, most: *cost, least };
+            let before = self.part.replace(part);
+            if before.is_some_and(|before| before.alternative == part.alternative && before != part) {
+                return Err(CallError::PartsDiffer);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The items of a call while its requests are added up.
+#[derive(Default)]
+struct Items {
+    /// Those of alternatives before the last.
+    before: Vec<Item<Ask>>,
+    /// What the last alternative asks.
+    asked: Vec<Item<Ask>>,
+    /// Where the items of a long alternative are: to search them each time would take the square of their number.
+    places: HashMap<Row, usize>,
+    /// What the last alternative tries out.
+    shadows: Vec<Item<Ask>>,
+}
+
+impl Items {
+    fn add(&mut self, item: Item<Ask>) -> Result<(), Error> {
+        let last = self.asked.first().or(self.shadows.first());
+        if last.is_some_and(|last| last.action.place.alternative != item.action.place.alternative) {
+            self.end_alternative()?;
+        }
+        if item.action.shadow {
+            self.shadows.push(item);
+            return Ok(());
+        }
+        self.add_up(item)
+    }
+
+    fn all(mut self) -> Result<Vec<Item<Ask>>, Error> {
+        if self.before.is_empty() && self.shadows.is_empty() {
+            return Ok(self.asked);
+        }
+        self.end_alternative()?;
+        Ok(self.before)
+    }
+
+    fn end_alternative(&mut self) -> Result<(), Error> {
+        if let ([], [shadow, ..]) = (&*self.asked, &*self.shadows)
+            && shadow.action.place.alternative.is_some()
+        {
+            return Err(Error::of_call(&shadow.target.limit.name, CallError::OnlyShadows));
+        }
+        self.places.clear();
+        self.before.append(&mut self.asked);
+        self.before.append(&mut self.shadows);
+        Ok(())
+    }
+
+    /// Adds an item, or adds its cost to the item that asks the same limit and key already.
+    fn add_up(&mut self, item: Item<Ask>) -> Result<(), Error> {
+        let conflict = |source| Err(Error::of_call(&item.target.limit.name, source));
+        let Some(place) = self.place(&item.target.rows.first) else {
+            let previous = self.asked.last().map(|previous| previous.action.flat);
+            if item.action.continues_split() && previous != Some(item.action.flat) {
+                return conflict(CallError::FlatDiffers);
+            }
+            self.asked.push(item);
+            return Ok(());
+        };
+        let Item { target, action } = &mut self.asked[place];
+        if item.action.is_split() || action.is_split() {
+            return conflict(CallError::SplitTwice);
+        }
+        if (&target.limit, target.terms) != (&item.target.limit, item.target.terms) {
+            return conflict(CallError::ConflictingDefinitions);
+        }
+        if action.flat != item.action.flat {
+            return conflict(CallError::FlatDiffers);
+        }
+        // A sum that does not fit is beyond every capacity.
+        let beyond = || exceeded(target, Tokens::MAX, action.max_cost(&target.terms));
+        *action = action.checked_add(item.action).ok_or_else(beyond)?;
+        Ok(())
+    }
+
+    /// The place of the item that asks the limit and key of a row.
+    fn place(&mut self, row: &Row) -> Option<usize> {
+        let Self { asked, places, .. } = self;
+        if asked.len() < FEW {
+            return asked.iter().position(|other| other.target.rows.first.is_of_same_key(row));
+        }
+        for (place, item) in asked.iter().enumerate().skip(places.len()) {
+            places.insert(item.target.rows.first.in_one_table(), place);
+        }
+        places.get(&row.in_one_table()).copied()
+    }
+}
+
+/// So many items are searched faster than they are looked up.
+const FEW: usize = 16;

@@ -1,0 +1,117 @@
+use super::own_row::{OwnRow, Role};
+use super::row::{Row, Rows};
+use crate::algebra::Timestamp;
+use crate::call_error::CallError;
+use crate::error::Error;
+use crate::receipt::{Charge, ChargeKind, Receipt, by_request};
+use crate::stored_call::CallRow;
+use crate::tokens::{Tokens, TokensError};
+
+/// Charges that are brought to what they come to, all or none, each in its own row.
+#[derive(Clone, Debug)]
+pub(crate) struct Settling {
+    pub(super) charges: Vec<Charge>,
+    /// The row of each charge.
+    pub(super) rows: Vec<Rows>,
+    pub(super) end: End,
+}
+
+/// What charges come to.
+#[derive(Clone, Debug)]
+pub(crate) enum End {
+    /// A cost for each charge. A lease ends.
+    Costs(Vec<Tokens>),
+    /// Nothing, as long as they are not ready. A lease ends.
+    Cancelled,
+    /// What their stored call says that was used. A lease stays.
+    Reported,
+    /// Leases end.
+    Released,
+    /// Leases last from now on.
+    Renewed,
+}
+
+impl Settling {
+    pub(super) fn of(charges: Vec<Charge>, end: End) -> Result<Self, Error> {
+        if let Some(charge) = charges.iter().find(|charge| !charge.is_right()) {
+            return Err(Error::of_call(&charge.limit, CallError::CorruptReceipt));
+        }
+        let rows = charges.iter().map(Rows::of_charge).collect();
+        Ok(Self { charges, rows, end })
+    }
+
+    /// The charges of a receipt, of which each request comes to a cost. A request without a cost stays as it is.
+    pub(super) fn at_costs(
+        receipt: Receipt,
+        cost: impl Fn(usize, &[Charge]) -> Result<Option<Tokens>, Error>,
+    ) -> Result<Self, Error> {
+        let of_request = |(place, charges): (usize, &[Charge])| match cost(place, charges)? {
+            Some(cost) if cost.is_negative() => {
+                Err(Error::of_call(&charges[0].limit, CallError::Cost(TokensError::Negative)))
+            }
+            cost => Ok(cost),
+        };
+        let costs = receipt.by_request().enumerate().map(of_request).collect::<Result<Vec<_>, Error>>()?;
+        let costs = by_charge(&receipt.charges, costs.into_iter());
+        Self::of(receipt.charges, End::Costs(costs))
+    }
+
+    /// The rows that may hold more when it is done, and whether a lease ends there.
+    pub(super) fn raises(&self) -> impl Iterator<Item = (&Row, bool)> {
+        let charged = self.charges.iter().zip(&self.rows).enumerate();
+        charged
+            .filter(|(place, (charge, _))| self.gives_back(*place, charge))
+            .map(|(_, (charge, rows))| (&rows.first, charge.kind == ChargeKind::Lease))
+    }
+
+    fn gives_back(&self, place: usize, charge: &Charge) -> bool {
+        match (&self.end, charge.kind) {
+            (_, ChargeKind::Free) | (End::Renewed, _) | (End::Reported, ChargeKind::Lease) => false,
+            (End::Costs(costs), kind) => kind == ChargeKind::Lease || costs[place] < charge.cost,
+            (End::Cancelled | End::Reported | End::Released, _) => true,
+        }
+    }
+
+    /// Whether it may insert a row: what was reported of a call may be more than it was charged.
+    pub(super) fn inserts(&self) -> bool {
+        let takes_more = match &self.end {
+            End::Costs(costs) => self.charges.iter().zip(costs).any(|(charge, cost)| charge.cost < *cost),
+            End::Reported => true,
+            End::Cancelled | End::Released | End::Renewed => false,
+        };
+        takes_more || self.charges.iter().any(|charge| charge.kind == ChargeKind::Wallet)
+    }
+
+    /// The stored call of this name, as the receipt tells of it, where that says all that is needed: costs are the same
+    /// whether the call lapses, and how much of it was reported.
+    pub(super) fn assumed(&self, OwnRow { name, role, .. }: &OwnRow) -> Option<CallRow> {
+        let (End::Costs(_), Role::Use { .. }) = (&self.end, role) else { return None };
+        Some(CallRow {
+            name: name.clone(),
+            asked: 0,
+            charges: self.charges.clone(),
+            charged_at: Timestamp::MIN,
+            reported: Tokens::ZERO,
+            lapses_at: None,
+            kept_until: Timestamp::MIN,
+            used: false,
+            answer: None,
+        })
+    }
+}
+
+/// What each charge comes to, where each request comes to a cost: at most what was charged, but the last charge of a
+/// request takes what lies above. A request without a cost stays as it is.
+pub(super) fn by_charge(charges: &[Charge], costs: impl Iterator<Item = Option<Tokens>>) -> Vec<Tokens> {
+    let of_request = |(charges, cost): (&[Charge], Option<Tokens>)| {
+        let last = charges.len() - 1;
+        let of_charge = move |(place, charge): (usize, &Charge)| {
+            let Some(cost) = cost else { return charge.cost };
+            // Neither is negative: the difference fits.
+            let left = Tokens::from_micros((cost.micros() - charge.before.micros()).max(0));
+            if place == last { left } else { left.min(charge.cost) }
+        };
+        charges.iter().enumerate().map(of_charge).collect::<Vec<_>>()
+    };
+    by_request(charges).zip(costs).flat_map(of_request).collect()
+}
