@@ -18,12 +18,41 @@ pub(crate) struct Execution<'a> {
     looks: bool,
 }
 
-/// What a look without a lock says of calls with alternatives.
+/// The rows of a plan as a look without a lock found them, and the answers that its calls would get now.
+pub(crate) struct Look {
+    seen: Found,
+    pub(crate) answers: Answers,
+}
+
+/// Some rows of a plan that may do, by a look at all of them.
 pub(crate) enum Chosen {
-    /// Nothing is left to lock or to write.
-    Settled(Answers),
-    /// The same calls, without alternatives behind those that are granted: what is to be locked first.
-    Rows(Plan),
+    /// The rows of the same calls, without alternatives behind those that are granted.
+    Alternatives(Plan),
+    /// One row of each limit: what all rows held, and the places of those that held enough, the best first.
+    Shards(Vec<Option<State>>, Vec<Vec<usize>>),
+}
+
+impl Look {
+    /// Whether nothing is left to lock or to write: each call is refused, or repeats another.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.answers.iter().all(|answer| match answer {
+            Ok(answer) => matches!(answer, Answer::Denied(_)) || answer.source() == Source::Repeated,
+            Err(_) => true,
+        })
+    }
+
+    /// The rows that may do, where not all are needed.
+    ///
+    /// Were all rows of alternatives claimed at once, each call would insert and delete those that are missing behind
+    /// the one that is taken. And whoever claims them later, while it holds others, locks out of order.
+    pub(crate) fn choose(self, plan: &Plan) -> Option<Chosen> {
+        if plan.has_alternatives() {
+            let chosen = plan.up_to(&self.answers);
+            return (chosen.rows().len() < plan.rows().len()).then_some(Chosen::Alternatives(chosen));
+        }
+        let candidates = plan.candidates(&self.seen.states, self.seen.now, fastrand::shuffle)?;
+        Some(Chosen::Shards(self.seen.states, candidates))
+    }
 }
 
 impl<'a> Execution<'a> {
@@ -32,58 +61,75 @@ impl<'a> Execution<'a> {
     }
 
     /// Whether to look at the rows before they are locked: where a committed balance refuses every call, none takes a
-    /// lock. The statement that locks one row looks at it, too, and says if it is missing. Several rows
-    /// are looked at by a statement of its own.
+    /// lock. The statement that locks one row looks at it, too, and says if it is missing. A statement of its own looks
+    /// at several rows.
     pub(crate) fn looking(self, looks: bool) -> Self {
         Self { looks, ..self }
+    }
+
+    /// Looks at the rows without a lock.
+    pub(crate) async fn look(&mut self) -> Result<Look, Error> {
+        let seen = self.store.peek(self.plan.rows()).await?;
+        self.judge(seen).await
     }
 
     /// Locks, decides all calls, and writes what changed. An error of one call leaves the others alone; an error of the
     /// database is the error of all.
     pub(crate) async fn run(mut self) -> Result<Answers, Error> {
         let (plan, rows) = (self.plan, self.plan.rows());
-        let seen = match rows {
+        let look = match rows {
             _ if !self.looks => None,
             [row] if plan.len() == 1 && !plan.may_repeat() => {
-                Some(self.store.lock_one(row, plan.need().as_ref()).await?)
+                let found = self.store.lock_one(row, plan.need().as_ref()).await?;
+                if found.locked && (found.states[0].is_some() || !plan.inserts()) {
+                    return self.finish(found).await;
+                }
+                if found.locked { None } else { Some(self.judge(found).await?) }
             }
-            _ if plan.takes() || plan.may_repeat() => Some(self.store.peek(rows).await?),
+            _ if plan.takes() || plan.may_repeat() => Some(self.look().await?),
             _ => None,
         };
-        match seen {
-            Some(seen) if !seen.locked => {
-                let known = self.store.peek_calls(plan).await?;
-                let Outcome { answers, .. } = plan.decide(&seen.states, &known, seen.now);
-                if answers.iter().all(is_settled) {
-                    return Ok(answers);
-                }
-            }
-            Some(found) if found.states[0].is_some() || !plan.inserts() => return self.finish(found).await,
-            _ => {}
+        if let Some(look) = look.filter(Look::is_settled) {
+            return Ok(look.answers);
         }
         let found = if plan.inserts() { self.claim(rows).await? } else { self.store.lock(rows).await? };
         self.finish(found).await
     }
 
-    /// Looks which alternatives are granted.
-    ///
-    /// Were all rows claimed at once, those that are missing of alternatives behind the one that is taken would be
-    /// inserted and deleted at each call; and whoever claims them later, while it holds others, locks out of order.
-    pub(crate) async fn choose(&mut self) -> Result<Chosen, Error> {
-        let found = self.store.peek(self.plan.rows()).await?;
+    /// Locks and takes from the rows that a look chose. `None` where they do not do by now: the caller gives up the
+    /// rows that are locked then.
+    pub(crate) async fn run_chosen(self, chosen: Chosen) -> Result<Option<Answers>, Error> {
+        match chosen {
+            Chosen::Alternatives(chosen) => {
+                let answers = Execution::new(self.store, &chosen).run().await?;
+                Ok((!chosen.falls_short(self.plan, &answers)).then_some(answers))
+            }
+            Chosen::Shards(seen, candidates) => self.take_from(seen, &candidates).await,
+        }
+    }
+
+    /// The answers over rows that are not locked.
+    async fn judge(&mut self, seen: Found) -> Result<Look, Error> {
+        self.expect_rows(&seen).await?;
+        let known = self.store.peek_calls(self.plan).await?;
+        let Outcome { answers, .. } = self.plan.decide(&seen.states, &known, seen.now);
+        Ok(Look { seen, answers })
+    }
+
+    /// Fails where rows are missing because they lie in another part, and no insert would tell.
+    async fn expect_rows(&mut self, found: &Found) -> Result<(), Error> {
         if self.plan.trusts_absence(&found.states) {
             self.store.expect_parts_if_distributed(self.plan.rows()[0].name()).await?;
         }
-        let known = self.store.peek_calls(self.plan).await?;
-        let Outcome { answers, .. } = self.plan.decide(&found.states, &known, found.now);
-        let is_over = answers.iter().all(is_settled);
-        Ok(if is_over { Chosen::Settled(answers) } else { Chosen::Rows(self.plan.up_to(&answers)) })
+        Ok(())
     }
 
-    /// Takes from one row of each limit alone. `candidates` are the places of the rows that held enough when they were
-    /// `seen`, the best first. `None` where a row is short by now: what is locked then is the caller's to give up.
-    pub(crate) async fn take_from(mut self, seen: Found, candidates: &[Vec<usize>]) -> Result<Option<Answer>, Error> {
-        let mut states = seen.states;
+    /// Takes from one row of each limit alone.
+    async fn take_from(
+        mut self,
+        mut states: Vec<Option<State>>,
+        candidates: &[Vec<usize>],
+    ) -> Result<Option<Answers>, Error> {
         let (chosen, found) = if let Some((place, found)) = self.lock_free(&states, candidates).await? {
             (vec![place], found)
         } else {
@@ -96,9 +142,11 @@ impl<'a> Execution<'a> {
         }
         let known = self.store.lock_calls(self.plan).await?;
         let Outcome { answers, changes, calls } = self.plan.decide_in(&chosen, &states, &known, found.now);
-        let Ok(answer @ Answer::Granted { .. }) = only(answers) else { return Ok(None) };
+        if !matches!(answers[..], [Ok(Answer::Granted { .. })]) {
+            return Ok(None);
+        }
         self.save(&changes, &calls, found.xid).await?;
-        Ok(Some(answer))
+        Ok(Some(answers))
     }
 
     /// Locks the first row that nobody else holds, where a row of one limit is wanted. Not while the best one is
@@ -132,10 +180,8 @@ impl<'a> Execution<'a> {
     /// Decides over rows that are locked, and writes what changed. Rows that were inserted for a refusal are deleted
     /// again.
     async fn finish(&mut self, found: Found) -> Result<Answers, Error> {
+        self.expect_rows(&found).await?;
         let rows = self.plan.rows();
-        if self.plan.trusts_absence(&found.states) {
-            self.store.expect_parts_if_distributed(rows[0].name()).await?;
-        }
         let known = self.store.lock_calls(self.plan).await?;
         let Outcome { answers, changes, calls } = self.plan.decide(&found.states, &known, found.now);
         self.save(&changes, &calls, found.xid).await?;
@@ -186,12 +232,4 @@ fn sorted(places: &[usize]) -> Vec<usize> {
 /// The answer to a plan's only call.
 pub(crate) fn only(answers: Answers) -> Result<Answer, Error> {
     answers.into_iter().next().expect("a plan has one answer for each call")
-}
-
-/// Whether nothing is left to lock or to write: the call is refused, or repeats another.
-pub(crate) fn is_settled(answer: &Result<Answer, Error>) -> bool {
-    match answer {
-        Ok(answer) => matches!(answer, Answer::Denied(_)) || answer.source() == Source::Repeated,
-        Err(_) => true,
-    }
 }

@@ -1,6 +1,6 @@
 use sqlx::{PgConnection, PgTransaction};
 
-/// What proves that a connection is in a transaction: a transaction or savepoint of sqlx, or the caller's word,
+/// A proof that a connection is in a transaction: a transaction or savepoint of sqlx, or the caller's word,
 /// [`BegunByHand`].
 ///
 /// A connection alone proves nothing, and does not compile:
@@ -20,9 +20,9 @@ pub trait InTransaction: sealed::Connected {}
 
 /// A connection on which a transaction was begun by hand, as its caller says.
 ///
-/// sqlx does not know of such a transaction, so PostgreSQL is asked: by what a call locks, writes or sets anyway, and
-/// before rows are inserted by two more round trips. Outside of a transaction a call that would write fails with
-/// [`Error::NotInTransaction`](crate::Error::NotInTransaction), and changes nothing.
+/// sqlx does not know of such a transaction, so the limiter finds out from PostgreSQL: by the statements that lock,
+/// write or set something anyway, and before it inserts rows by two more round trips. Outside of a transaction a call
+/// that would write fails with [`Error::NotInTransaction`](crate::Error::NotInTransaction), and changes nothing.
 ///
 /// ```
 /// # use tollgate::{BegunByHand, Limit, Limiter, MINUTE};

@@ -1,4 +1,4 @@
-//! A savepoint around what may have to be undone: a wait that was too long, or a row that was locked in vain.
+//! A savepoint around locks that may have to be given up: after a wait that was too long, or because others are due.
 
 use std::time::Duration;
 
@@ -57,9 +57,9 @@ impl Savepoint {
 
     /// Goes on within it, with the lock timeout of before.
     ///
-    /// Whoever waits for a row of a released savepoint waits for the whole transaction, even where an outer savepoint
-    /// is rolled back meanwhile and the row is free. If that transaction asks for the row again, it queues behind them:
-    /// a deadlock. So the savepoint ends with what is around it.
+    /// A caller that waits for a row of a released savepoint waits for the whole transaction, even where an outer
+    /// savepoint is rolled back meanwhile and the row is free. If that transaction asks for the row again, it queues
+    /// behind such callers: a deadlock. So the savepoint ends with what is around it.
     async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
         match self.before {
             Some(before) => run(conn, before).await,

@@ -162,6 +162,11 @@ impl CheckedCall {
         matches!(self.action, Action::Take(_))
     }
 
+    /// Whether it takes and changes nothing.
+    pub(super) fn looks(&self) -> bool {
+        matches!(self.action, Action::Check(_) | Action::Alter(Item { action: Alteration::Look, .. }))
+    }
+
     /// Whether it settles what was charged before.
     pub(crate) fn settles(&self) -> bool {
         self.settling().is_some()

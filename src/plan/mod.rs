@@ -277,10 +277,15 @@ impl Plan {
         self.calls.iter().all(CheckedCall::takes)
     }
 
-    /// Whether the plan's only call takes from a limit with several rows.
-    pub(crate) fn takes_from_shards(&self) -> bool {
-        let is_one = self.len() == 1 && self.takes() && !self.has_alternatives();
-        is_one && self.inserts() && self.calls[0].rows().any(|rows| rows.count > 1)
+    /// Whether nothing is locked or written for any call.
+    pub(crate) fn looks(&self) -> bool {
+        self.calls.iter().all(CheckedCall::looks)
+    }
+
+    /// Whether some of the rows may do: a call has alternatives, or the only one takes from a limit with several rows.
+    pub(crate) fn has_choice(&self) -> bool {
+        let takes_one = || self.len() == 1 && self.takes() && self.inserts();
+        self.has_alternatives() || takes_one() && self.calls[0].rows().any(|rows| rows.count > 1)
     }
 
     /// For each item of the plan's only call the places of the rows that could grant it alone, by what was seen of

@@ -4,7 +4,7 @@ use futures_util::TryFutureExt;
 use sqlx::{PgConnection, Postgres, Transaction};
 
 use crate::error::{Error, Step};
-use crate::execution::{Answers, Chosen, Execution};
+use crate::execution::{Answers, Execution};
 use crate::gate::connection::{Connection, within};
 use crate::gate::shared::Shared;
 use crate::plan::Plan;
@@ -54,12 +54,13 @@ async fn attempt(
         if !looks {
             return execution.run().await.map(Some);
         }
-        match execution.choose().await? {
-            Chosen::Settled(answers) => Ok(Some(answers)),
-            Chosen::Rows(chosen) => {
-                let answers = Execution::new(shared.store(&mut tx), &chosen).run().await?;
-                Ok((!chosen.falls_short(plan, &answers)).then_some(answers))
-            }
+        let look = execution.look().await?;
+        if look.is_settled() {
+            return Ok(Some(look.answers));
+        }
+        match look.choose(plan) {
+            Some(chosen) => execution.run_chosen(chosen).await,
+            None => execution.run().await.map(Some),
         }
     };
     match within(patience, Step::Lock, limit, execute).await {

@@ -1,0 +1,134 @@
+//! How all verbs decide: by overrides alone, by a look, or under locks.
+
+use sqlx::PgConnection;
+
+use super::Limiter;
+use crate::checked::{checked, overruled};
+use crate::error::Error;
+use crate::execution::{Answers, Execution, Look, only};
+use crate::meter::{self, By};
+use crate::plan::{Answer, Call, CheckedCall, Plan};
+use crate::store::{Store, by_table_and_part};
+
+impl Limiter {
+    pub(super) async fn decide(&self, conn: &mut PgConnection, call: Call) -> Result<Answer, Error> {
+        let call = self.checked(call)?;
+        if let Some(answer) = self.overruled(&call) {
+            return Ok(answer);
+        }
+        let plan = Plan::of(vec![call]);
+        let answer = self.carry_out(conn, &plan).await.and_then(only);
+        tell(plan.call(0), &answer);
+        answer
+    }
+
+    /// Decides calls in their order, each by itself. A fault of one is its own error.
+    pub(super) async fn decide_each<T>(
+        &self,
+        conn: &mut PgConnection,
+        calls: impl Iterator<Item = Call>,
+        told: fn(Answer) -> T,
+    ) -> Result<Vec<Result<T, Error>>, Error> {
+        // Calls that are wrong, or answered already, are not planned.
+        let (mut right, mut known) = (Vec::new(), Vec::new());
+        for call in calls {
+            known.push(match self.checked(call) {
+                Ok(call) => self.overruled(&call).map(Ok).or_else(|| {
+                    right.push(call);
+                    None
+                }),
+                Err(fault) => Some(Err(fault)),
+            });
+        }
+        let plan = Plan::of(right);
+        let answers = if plan.len() == 0 { Vec::new() } else { self.carry_out(conn, &plan).await? };
+        let mut answers = answers.into_iter().enumerate();
+        let each = known.into_iter().map(|known| {
+            if let Some(known) = known {
+                return known.map(told);
+            }
+            let (call, answer) = answers.next().expect("a plan has one answer for each call");
+            tell(plan.call(call), &answer);
+            answer.map(told)
+        });
+        Ok(each.collect())
+    }
+
+    fn checked(&self, call: Call) -> Result<CheckedCall, Error> {
+        checked(call, self.backend.parts, self.overrides.as_ref(), || self.at)
+    }
+
+    fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
+        let answer = Ok(overruled(call, self.overrides.as_ref(), || self.at)?);
+        tell(call, &answer);
+        answer.ok()
+    }
+
+    async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answers, Error> {
+        if plan.looks() {
+            self.look(conn, plan).await.map(|look| look.answers)
+        } else if plan.has_choice() {
+            self.lock_chosen(conn, plan).await
+        } else {
+            self.lock_all(conn, plan, true).await
+        }
+    }
+
+    /// Looks without a lock, and changes nothing. Touches no table but those that it asks: a standby has only the
+    /// durable one.
+    async fn look(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Look, Error> {
+        let mut store = self.tables(conn);
+        store.expect_transaction_if_unnamed(plan.rows()[0].name()).await?;
+        Execution::new(store, plan).look().await
+    }
+
+    /// Looks at all rows, and takes from those that may do alone: the rows of the alternatives up to the one that is
+    /// granted, or one shard of each limit.
+    ///
+    /// It locks them in a savepoint, which gives them up if they do not do by then. So nobody ever waits for a row
+    /// while it holds another out of order. Then, and where all rows are needed, it locks all of them in order.
+    async fn lock_chosen(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answers, Error> {
+        let look = self.look(conn, plan).await?;
+        if look.is_settled() {
+            return Ok(look.answers);
+        }
+        if let Some(chosen) = look.choose(plan) {
+            let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
+            match Execution::new(self.tables(conn), plan).run_chosen(chosen).await.transpose() {
+                Some(answers) => return savepoint.leave(conn, answers).await,
+                None => savepoint.undo(conn).await?,
+            }
+        }
+        self.lock_all(conn, plan, false).await
+    }
+
+    /// Locks, decides and writes. Where there is a lock timeout, or a call takes its statements once for each part, it
+    /// does so in a savepoint.
+    async fn lock_all(&self, conn: &mut PgConnection, plan: &Plan, looks: bool) -> Result<Answers, Error> {
+        let parted = self.backend.parts.is_distributed() && by_table_and_part(plan.rows()).nth(1).is_some();
+        if self.lock_timeout.is_some() || parted {
+            let savepoint = self.savepoint(conn, plan, self.lock_timeout).await?;
+            let answers = Execution::new(self.tables(conn), plan).looking(looks).run().await;
+            return savepoint.leave(conn, answers).await;
+        }
+        let mut store = self.tables(conn);
+        store.expect_transaction_if_blind(plan.rows()[0].name()).await?;
+        Execution::new(store, plan).looking(looks).run().await
+    }
+
+    fn tables<'c>(&self, conn: &'c mut PgConnection) -> Store<'c> {
+        Store::new(conn, self.at, self.backend)
+    }
+}
+
+fn tell(call: &CheckedCall, answer: &Result<Answer, Error>) {
+    let limit = call.limit().as_str();
+    for shadow in answer.as_ref().map_or(&[][..], Answer::would_deny) {
+        meter::would_deny(By::Limiter, &shadow.limit);
+    }
+    match answer {
+        Ok(Answer::Denied(denied)) => meter::refused(By::Limiter, denied),
+        Ok(answer) => meter::decided(By::Limiter, limit, answer.outcome(), answer.source()),
+        Err(error) => meter::failed(By::Limiter, limit, error),
+    }
+}
