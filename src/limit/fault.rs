@@ -1,3 +1,5 @@
+use super::Limit;
+
 /// A definition that is no limit, with the name it goes by.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("limit {name:?}: {fault}")]
@@ -5,13 +7,13 @@
 pub struct LimitError {
     /// The name in the definition.
     pub name: String,
-    /// What is wrong with it.
+    /// Its fault.
     pub fault: LimitFault,
 }
 
 macro_rules! faults {
     ($($fault:ident = $message:literal,)*) => {
-        /// What can be wrong with the definition of a limit. Each fault displays as what it says here.
+        /// A fault of the definition of a limit. Each one displays as its sentence here.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         #[non_exhaustive]
         pub enum LimitFault {
@@ -72,4 +74,23 @@ impl std::fmt::Display for LimitFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.message())
     }
+}
+
+/// The fault of a name, if it has one.
+pub(crate) const fn name_fault(name: &str) -> Option<LimitFault> {
+    let bytes = name.as_bytes();
+    if bytes.is_empty() {
+        return Some(LimitFault::NameEmpty);
+    }
+    if bytes.len() > Limit::MAX_NAME_BYTES {
+        return Some(LimitFault::NameTooLong);
+    }
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] == 0 {
+            return Some(LimitFault::NameNul);
+        }
+        at += 1;
+    }
+    None
 }

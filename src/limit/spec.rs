@@ -108,7 +108,7 @@ impl LimitSpec {
         self.name.as_str()
     }
 
-    /// What a rested key holds: the capacity, or the rate where none is set.
+    /// The tokens that a rested key holds: the capacity, or the rate where none is set.
     #[must_use]
     pub const fn most(&self) -> Tokens {
         match self.capacity {
@@ -125,7 +125,7 @@ impl LimitSpec {
         }
     }
 
-    /// What is wrong with it besides its name.
+    /// Its fault, besides one of its name.
     pub(super) const fn fault(&self) -> Option<LimitFault> {
         if matches!(self.kind, LimitKind::Wallet) {
             return self.wallet_fault();
@@ -250,7 +250,7 @@ fn one() -> u16 {
     1
 }
 
-/// What is wrong with a period.
+/// The fault of a period.
 pub(crate) const fn period_fault(period: Duration) -> Option<LimitFault> {
     match micros(period) {
         Some(0) => Some(LimitFault::PeriodZero),

@@ -10,6 +10,7 @@ use crate::receipt::Receipt;
 use crate::request::Request;
 use crate::tokens::{Tokens, TokensError};
 
+/// # Verbs
 impl Limiter {
     /// Takes tokens, if all of them are there: of one request, or of several, from every limit or from none.
     ///

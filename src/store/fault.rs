@@ -10,7 +10,6 @@ use super::pooler::Said;
 use super::wire::Corrupt;
 use crate::call_name::CallName;
 use crate::error::{Error, SetupFault, Step};
-use crate::limit::Storage;
 use crate::plan::Row;
 use crate::text::Text;
 
@@ -64,14 +63,6 @@ pub(crate) fn unreaped(source: sqlx::Error) -> Error {
 /// The error of a server that does not answer.
 pub(crate) fn timed_out() -> sqlx::Error {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
-}
-
-/// The name of the table that keeps what a storage says.
-pub(crate) fn table_of(storage: Storage) -> &'static str {
-    match storage {
-        Storage::Ephemeral => "tollgate.ephemeral",
-        Storage::Durable => "tollgate.durable",
-    }
 }
 
 /// The error of a row that is locked or missing, and still was not written.

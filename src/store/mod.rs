@@ -48,9 +48,10 @@ use sqlx::{AssertSqlSafe, Connection as _, Execute, Executor, PgConnection, Post
 
 use crate::algebra::Timestamp;
 use crate::error::{Error, SetupFault, Step};
+use crate::limit::Storage;
 use crate::parts::Parts;
 use crate::plan::Row;
-pub(crate) use fault::{database, is_row_security, table_of, timed_out, unreaped, unswept, unwritten};
+pub(crate) use fault::{database, is_row_security, timed_out, unreaped, unswept, unwritten};
 pub(crate) use found::Found;
 use wire::Statement;
 
@@ -222,6 +223,14 @@ pub(crate) fn set_local(parts: Parts, settings: &str) -> String {
         format!("set local citus.propagate_set_commands = 'local'; do $$ begin {settings} end $$")
     } else {
         settings.to_owned()
+    }
+}
+
+/// The name of the table of a storage.
+pub(crate) fn table_of(storage: Storage) -> &'static str {
+    match storage {
+        Storage::Ephemeral => "tollgate.ephemeral",
+        Storage::Durable => "tollgate.durable",
     }
 }
 

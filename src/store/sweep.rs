@@ -6,8 +6,7 @@ use std::time::Duration;
 use sqlx::postgres::PgRow;
 use sqlx::{Row as _, query_file};
 
-use super::fault::table_of;
-use super::{Store, unswept};
+use super::{Store, table_of, unswept};
 use crate::algebra::Timestamp;
 use crate::error::Error;
 use crate::limit::Storage;

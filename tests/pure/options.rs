@@ -36,7 +36,7 @@ const OPTIONS: [(&str, WithOption); 11] = [
 
 /// Each cell of the table: an option, a verb, and what the table says of both.
 fn cells() -> Vec<(&'static str, &'static str, &'static str)> {
-    let lines = include_str!("../../src/request.rs").lines().filter_map(|line| line.strip_prefix("/// |"));
+    let lines = include_str!("../../src/request/mod.rs").lines().filter_map(|line| line.strip_prefix("/// |"));
     let mut rows = lines.map(|line| line.trim_end_matches('|').split('|').map(str::trim).collect::<Vec<_>>());
     let verbs = rows.next().unwrap();
     let quoted = |cell: &'static str| cell.split('`').skip(1).step_by(2);
