@@ -25,7 +25,7 @@ fn the_links_of_documents_lead_somewhere() {
             assert!(text.contains(&format!("\n[{name}]: ")), "{} does not define {name}", page.display());
         }
         let files = text.match_indices("](").chain(text.match_indices("]: ")).map(to);
-        for file in files.filter(|file| file.ends_with(".md")) {
+        for file in files.filter(|file| Path::new(file).extension().is_some_and(|extension| extension == "md")) {
             assert!(page.with_file_name(file).exists(), "{} leads to {file}", page.display());
         }
     }
