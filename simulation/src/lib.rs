@@ -22,8 +22,10 @@ mod rows;
 mod run;
 mod trace;
 mod traffic;
+mod trial;
 
 pub use rows::{Look, RowMap};
-pub use run::{Asking, Ended, EndedBy, Rule, Simulation, Trial};
+pub use run::Simulation;
 pub use trace::recorded;
 pub use traffic::{Arrival, Arrivals, START, Traffic};
+pub use trial::{Asking, Ended, EndedBy, Rule, Trial};

@@ -17,21 +17,28 @@
 
 mod distribute;
 mod driver;
+mod error;
 mod functions;
 mod rights;
+mod script;
+mod tables;
 
 use std::hash::{Hash, Hasher};
 
 use refinery_core::traits::r#async::{AsyncMigrate, AsyncQuery};
 use siphasher::sip::SipHasher13;
 use sqlx::error::DatabaseError;
-use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row, Transaction};
 use time::format_description::well_known::Rfc3339;
 
 pub use distribute::{Buckets, DEFAULT_PARTS, distribute, part_numbers, parts, undistribute};
 use driver::OverSqlx;
+pub use error::MigrateError;
+use error::failed;
 pub use functions::{Callers, grants};
 pub use rights::{Rights, rights};
+pub use script::sql;
+use script::take_lock;
 
 /// Applies what is missing, and returns it. On a schema that is up to date, or newer, it applies nothing.
 ///
@@ -88,74 +95,12 @@ pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
     if let Some(missing) = pending.into_iter().next() {
         return Err(MigrateError::Missing(missing));
     }
-    let present = sqlx::raw_sql(COLUMNS_PRESENT).fetch_all(&mut *conn).await;
-    let present = present.and_then(|rows| rows.iter().map(<(String, String, String)>::from_row).collect());
-    let present: Vec<_> = present.map_err(failed("read the catalogue"))?;
-    for (table, persistence, columns) in TABLES {
-        let found = |column: &&str| present.iter().any(|(t, c, p)| t == table && c == column && p == persistence);
-        if let Some(column) = columns.iter().find(|&column| !found(column)) {
-            return Err(MigrateError::Damaged { table, column });
-        }
-    }
+    tables::refuse_damaged(conn).await?;
     // A newer release may have given them another text.
     if newer.is_empty() {
         functions::refuse_edited(conn).await?;
     }
     rights::refuse_wrong(conn).await
-}
-
-/// All migrations as one SQL text, for psql or another migration tool.
-///
-/// It keeps the same history as [`run`], applies only what is missing, takes back the same rights, and is safe to run
-/// twice.
-#[must_use]
-pub fn sql() -> String {
-    let history = OverSqlx::assert_migrations_table_query(HISTORY);
-    let steps = runner().get_migrations().iter().map(guarded).collect::<String>();
-    format!(
-        "-- tollgate {}: applies what is missing, all or nothing, and is safe to run again.\n\n\
-         do $tollgate$ begin\n\n\
-         -- As `tollgate migrate up` does: of several runners one applies, and the others wait.\n\
-         {}\n\
-         if pg_catalog.to_regnamespace('tollgate') is null then\n    create schema tollgate;\nend if;\n\n\
-         {history}\n{steps}\n\
-         -- Rights that nobody should have are taken back, however the schema came.\n\
-         {}\n\
-         end $tollgate$;\n",
-        env!("CARGO_PKG_VERSION"),
-        take_lock(),
-        rights::mending()
-    )
-}
-
-/// Waits for other runners, in PL/pgSQL, and puts the `lock_timeout` of before back: the migrations are not to fail by
-/// ours.
-fn take_lock() -> String {
-    format!(
-        "declare\n    before text := pg_catalog.current_setting('lock_timeout');\n\
-         begin\n    \
-         if before = '0' then\n        perform pg_catalog.set_config('lock_timeout', '1min', true);\n    end if;\n    \
-         perform pg_catalog.pg_advisory_xact_lock({ADVISORY_LOCK});\n    \
-         perform pg_catalog.set_config('lock_timeout', before, true);\n\
-         exception when lock_not_available then\n    \
-         raise exception using errcode = 'lock_not_available', message = $why${LOCKED}$why$;\n\
-         end;\n"
-    )
-}
-
-/// One migration's SQL, for schemas that do not have it.
-fn guarded(migration: &refinery_core::Migration) -> String {
-    let (version, name, checksum) = (migration.version(), migration.name(), migration.checksum());
-    let body = migration.sql().unwrap_or_default().trim_end();
-    let now = "pg_catalog.to_char(pg_catalog.now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
-    format!(
-        "\n-- V{version}__{name}\n\
-         if not exists (select from {HISTORY} where version = {version}) then\n\n\
-         {body}\n\n\
-         insert into {HISTORY} (version, name, applied_on, checksum)\n\
-         values ({version}, '{name}', {now}, '{checksum}');\n\n\
-         end if;\n"
-    )
 }
 
 /// One migration.
@@ -206,78 +151,6 @@ impl Status {
     pub fn is_current(&self) -> bool {
         self.pending.is_empty()
     }
-}
-
-/// Why the schema is not what it should be, or could not be made so.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MigrateError {
-    /// The connection is in a transaction that sqlx did not begin, and could not share.
-    #[error("the connection is in a transaction that was begun by hand (begin it with sqlx, or end it first)")]
-    BegunByHand,
-    /// Migrations are applied, but a table or column of theirs is missing, or is not logged as it should be.
-    #[error(
-        "tollgate.{table} lacks column {column:?}, or is not logged as it should be (restore it from `tollgate migrate \
-         sql`)"
-    )]
-    Damaged {
-        /// The table.
-        table: &'static str,
-        /// The first column that is not as it should be.
-        column: &'static str,
-    },
-    /// PostgreSQL or the connection failed.
-    #[error("could not {step}")]
-    Database {
-        /// The step that failed.
-        step: &'static str,
-        /// The report of the driver.
-        source: sqlx::Error,
-    },
-    /// A table is distributed by another column than `part`, or over another number of parts.
-    #[error(
-        "tollgate.{table} is distributed by another column than part, or over another number of parts (`tollgate \
-         distribute --undo`, then try again)"
-    )]
-    DistributedOtherwise {
-        /// The table.
-        table: &'static str,
-    },
-    /// A migration was applied from another text than this release's: one of the two was edited.
-    #[error(
-        "migration V{version}__{name} was applied from another text (before the first release: `drop schema tollgate \
-         cascade`, then `tollgate migrate up`)"
-    )]
-    Edited {
-        /// Its number.
-        version: i64,
-        /// Its title in this release.
-        name: String,
-    },
-    /// A function is missing, or somebody gave it another text than the migrations.
-    #[error("the function tollgate.{name} is missing, or was edited (restore it from `tollgate migrate sql`)")]
-    EditedFunction {
-        /// Its name.
-        name: String,
-    },
-    /// refinery could not apply a migration.
-    #[error("{0}")]
-    Failed(#[from] Box<refinery_core::Error>),
-    /// Another session held the lock of the migrations for a minute, or for the session's `lock_timeout`.
-    #[error("{}", LOCKED)]
-    Locked,
-    /// A migration is not applied.
-    #[error("migration {0} is not applied (run `tollgate migrate up`)")]
-    Missing(Migration),
-    /// There is nothing to distribute tables over.
-    #[error("Citus is not in this database (`create extension citus`, and add its nodes; or go without `distribute`)")]
-    NoCitus,
-    /// A role has a right that nobody should have, or everybody has it. Or this role may not take it back.
-    #[error("{what}, a right that nobody should have (run `tollgate migrate up` as the owner of the schema)")]
-    Rights {
-        /// The role and its right.
-        what: String,
-    },
 }
 
 /// A savepoint of the caller's transaction, or a transaction of our own. At READ COMMITTED it reads the history as it
@@ -375,10 +248,6 @@ fn runner() -> refinery::Runner {
     runner
 }
 
-fn failed(step: &'static str) -> impl FnOnce(sqlx::Error) -> MigrateError {
-    move |source| MigrateError::Database { step, source }
-}
-
 mod embedded {
     refinery::embed_migrations!("migrations");
 }
@@ -386,58 +255,3 @@ mod embedded {
 const HISTORY: &str = "tollgate.schema_history";
 /// The eight letters of "tollgate", read as a number.
 const ADVISORY_LOCK: i64 = i64::from_be_bytes(*b"tollgate");
-
-const LOCKED: &str = "another session keeps the lock of the migrations, a runner that hangs or a stranger (find it \
-                      with: select pid from pg_locks join pg_stat_activity using (pid) \
-                      where datname = current_database() and granted and locktype = 'advisory' \
-                      and objid = '1734440037')";
-
-/// The tables that the statements of this release rely on, whether each is logged (`p`) or not (`u`), and their
-/// columns.
-const TABLES: [(&str, &str, &[&str]); 5] = [
-    ("ephemeral", "u", &OF_ROWS),
-    ("durable", "p", &OF_ROWS),
-    ("calls", "p", &OF_CALLS),
-    ("limits", "p", &OF_LIMITS),
-    ("overrides", "p", &OF_OVERRIDES),
-];
-const OF_ROWS: [&str; 8] = ["part", "name", "key", "shard", "value", "ts", "full_at", "list"];
-const OF_CALLS: [&str; 12] = [
-    "part",
-    "name",
-    "key",
-    "id",
-    "asked",
-    "charges",
-    "answer",
-    "charged_at",
-    "reported",
-    "lapses_at",
-    "kept_until",
-    "used",
-];
-
-const OF_LIMITS: [&str; 11] =
-    ["name", "kind", "rate", "period", "capacity", "max_reserved", "start", "resolution", "shards", "storage", "flow"];
-
-const OF_OVERRIDES: [&str; 14] = [
-    "name",
-    "key",
-    "label",
-    "effect",
-    "kind",
-    "rate",
-    "period",
-    "capacity",
-    "max_reserved",
-    "starts_at",
-    "ends_at",
-    "reason",
-    "set_by",
-    "set_at",
-];
-
-const COLUMNS_PRESENT: &str = "
-    select c.relname::text, a.attname::text, c.relpersistence::text
-      from pg_catalog.pg_class c join pg_catalog.pg_attribute a on a.attrelid = c.oid
-     where c.relnamespace = pg_catalog.to_regnamespace('tollgate')::oid and a.attnum > 0 and not a.attisdropped";

@@ -6,7 +6,7 @@ use crate::tokens::Tokens;
 pub(crate) enum Alteration {
     Credit(Tokens),
     Debit(Tokens),
-    /// What was taken ahead, and time has not brought back.
+    /// Gives back tokens that were taken ahead, as far as time has not brought them back.
     GiveBack(Rest),
     /// Changes nothing.
     Look,

@@ -1,4 +1,6 @@
-//! The alternatives of a call, and what is split in one. A call that says nothing of either has one alternative.
+//! The alternatives of a call, and the splits in one. A call that says nothing of either has one alternative.
+//!
+//! `Ledger::take` charges the first alternative that its rows grant.
 
 use std::iter;
 
@@ -12,13 +14,13 @@ pub(super) fn alternatives(items: &[Item<Ask>]) -> impl Iterator<Item = &[Item<A
     items.chunk_by(|one, next| one.action.place.alternative == next.action.place.alternative)
 }
 
-/// What may refuse an alternative. The shadows stand behind it: in one group with the rest, a shadow hid one grant of
-/// five in a model, and changed the waits of others.
+/// The items that may refuse an alternative. The shadows stand behind it: in one group with the rest, a shadow hid one
+/// grant of five in a model, and changed the waits of others.
 pub(super) fn enforced(alternative: &[Item<Ask>]) -> &[Item<Ask>] {
     &alternative[..alternative.partition_point(|item| !item.action.shadow)]
 }
 
-/// What of an alternative is decided as one: an item, or those that share a cost.
+/// The groups of an alternative that are decided as one: an item, or those that share a cost.
 pub(super) fn decided_together(alternative: &[Item<Ask>]) -> impl Iterator<Item = &[Item<Ask>]> {
     alternative.chunk_by(|_, next| next.action.continues_split())
 }

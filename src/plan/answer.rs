@@ -9,7 +9,7 @@ use crate::receipt::Receipt;
 use crate::standing::{Each, Standing, Standings};
 use crate::tokens::Tokens;
 
-/// What a call comes to.
+/// The answer to a call.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// Everything asked was taken.
@@ -32,7 +32,7 @@ pub enum Answer {
         remaining: Tokens,
         /// When all of it may be spent; the clock as it was read, if at once.
         ready_at: Timestamp,
-        /// What was taken from which row, in the order asked.
+        /// The tokens that were taken from each row, in the order asked.
         receipt: Receipt,
         /// Where each limit stands now, in the order asked.
         standings: Standings,
@@ -43,7 +43,7 @@ pub enum Answer {
     Denied(Denied),
     /// The balance after a change or a look.
     Done(Balance),
-    /// What was settled, cancelled, released, renewed, or has lapsed.
+    /// The charges after they were settled, cancelled, released or renewed, or have lapsed.
     Settled(Settlement),
 }
 
@@ -109,7 +109,7 @@ impl Answer {
         receipt
     }
 
-    /// What a call that settles has come to.
+    /// The answer of a call that settles.
     pub(crate) fn settlement(self) -> Settlement {
         let Self::Settled(settlement) = self else { unreachable!("a call that settles is not granted or denied") };
         settlement
@@ -127,7 +127,7 @@ impl Answer {
         receipt.lapses_at.map(|lapses_at| span((*observed_at).into(), lapses_at.into()))
     }
 
-    /// Who decided.
+    /// The source of the decision.
     pub(crate) fn source(&self) -> Source {
         match self {
             Self::Granted { source, .. } | Self::Done(Balance { source, .. }) => *source,

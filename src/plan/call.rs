@@ -56,7 +56,7 @@ impl Call {
     }
 
     /// Gives back what was taken ahead and not spent, as far as time has not brought it back. Nothing to a missing row.
-    /// It must be asked once at most.
+    /// Ask it once at most.
     pub fn give_back(request: Request, rest: Rest) -> Self {
         Self { checked: request.checked().map(|request| alter(request, Alteration::GiveBack(rest))) }
     }
@@ -66,7 +66,7 @@ impl Call {
         Self { checked: alter_by_cost(request, Alteration::Credit) }
     }
 
-    /// Takes tokens, whatever is there.
+    /// Takes tokens from any balance.
     pub fn debit(request: Request) -> Self {
         Self { checked: alter_by_cost(request, Alteration::Debit) }
     }
@@ -81,8 +81,8 @@ impl Call {
         Self { checked: request.checked().map(|request| alter(request, Alteration::Look)) }
     }
 
-    /// Brings each request of a receipt to its actual cost: the difference is given back or taken, whatever is there. A
-    /// lease ends, and what is [flat](Request::flat) stays as it is.
+    /// Brings each request of a receipt to its actual cost: gives the difference back, or takes it from any balance. A
+    /// lease ends, and a [flat](Request::flat) request stays as it is.
     ///
     /// One request may have charged several rows. Each is settled at what earlier ones leave of the cost, up to what it
     /// was charged; the last one takes what lies above.

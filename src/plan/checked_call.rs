@@ -26,7 +26,7 @@ pub(crate) struct CheckedCall {
 pub(super) enum Action {
     /// The first alternative that is granted, all or nothing; each limit and key once in it.
     Take(Vec<Item<Ask>>),
-    /// What a `Take` would come to.
+    /// The same as a `Take`, but nothing is taken.
     Check(Vec<Item<Ask>>),
     Alter(Item<Alteration>),
     /// All or nothing.
@@ -35,7 +35,7 @@ pub(super) enum Action {
 
 /// # What it asks
 impl CheckedCall {
-    /// What it takes, or would take.
+    /// The items that it takes, or checks.
     pub(crate) fn asked(&self) -> &[Item<Ask>] {
         if let Action::Take(items) | Action::Check(items) = &self.action { items } else { &[] }
     }
@@ -44,17 +44,17 @@ impl CheckedCall {
         if let Action::Take(items) | Action::Check(items) = &mut self.action { Some(items) } else { None }
     }
 
-    /// What it takes.
+    /// The items that it takes; none of a check.
     pub(crate) fn taken(&self) -> &[Item<Ask>] {
         if self.takes() { self.asked() } else { &[] }
     }
 
-    /// What it alters.
+    /// The item that it alters.
     pub(crate) fn altered(&self) -> Option<&Item<Alteration>> {
         if let Action::Alter(item) = &self.action { Some(item) } else { None }
     }
 
-    /// What it settles.
+    /// The charges that it settles.
     pub(super) fn settling(&self) -> Option<&Settling> {
         if let Action::Settle(settling) = &self.action { Some(settling) } else { None }
     }
@@ -117,7 +117,7 @@ impl CheckedCall {
 
 /// # Alternatives
 impl CheckedCall {
-    /// Its alternatives: what may refuse each.
+    /// Its alternatives: the items that may refuse each.
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = &[Item<Ask>]> {
         alternatives(self.asked()).map(enforced)
     }
@@ -182,7 +182,7 @@ impl CheckedCall {
         self.own.as_ref().is_some_and(|own| own.is_fresh())
     }
 
-    /// Whether it is settled by its own row, or not at all.
+    /// Whether it has a row of its own.
     pub(crate) fn is_stored(&self) -> bool {
         self.own.is_some()
     }

@@ -8,7 +8,7 @@ use crate::reason::Reason;
 use crate::standing::Standing;
 use crate::tokens::Tokens;
 
-/// What a call does with one limit and key.
+/// A limit and key of a call, and what the call does there.
 #[derive(Clone, Debug)]
 pub(crate) struct Item<A> {
     pub(crate) target: Target,
@@ -22,7 +22,7 @@ impl<A> Item<A> {
     }
 }
 
-/// The rows of a limit for a key that are asked as one.
+/// The rows of a limit for a key, asked as one.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) limit: Limit,

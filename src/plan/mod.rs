@@ -70,7 +70,7 @@ pub struct Plan {
     calls: Vec<CheckedCall>,
 }
 
-/// What follows from the rows.
+/// The answers to the calls of a plan, and the changes to write.
 #[derive(Debug)]
 pub struct Outcome {
     /// One answer for each call, in the order of the calls.
@@ -81,7 +81,7 @@ pub struct Outcome {
     pub calls: Vec<CallChange>,
 }
 
-/// What a row must hold for a call not to be refused.
+/// The balance that a row needs, or else a call is refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     /// The balance.
@@ -153,10 +153,10 @@ impl Plan {
         self.decide_in(&[], found, known, now)
     }
 
-    /// What the plan's only row must hold for the plan's only call not to be refused.
+    /// The balance that the plan's only row needs, or else the plan's only call is refused.
     ///
-    /// `None` where a low balance proves nothing: for a plan of several calls or rows, for calls that give, take or
-    /// look whatever is there, and for those that may have been granted before.
+    /// `None` where a low balance proves nothing: for a plan of several calls or rows, for a call that no balance
+    /// refuses, and for a call that may have been granted before.
     #[must_use]
     pub fn need(&self) -> Option<Need> {
         let [call] = self.calls.as_slice() else { return None };
@@ -219,8 +219,8 @@ impl Plan {
         self.calls[call].own.as_ref().map(|own| own.place)
     }
 
-    /// What settlements may take for granted of [`Plan::names`]: that a stored call is there, and its receipt not used.
-    /// Whoever writes by it finds out. `None` where another call asks for the name.
+    /// The stored calls of [`Plan::names`] as settlements may assume them: each is there, and its receipt is not used.
+    /// The statement that writes finds out. `None` where another call asks for the name.
     pub(crate) fn assumed(&self) -> Vec<Option<CallRow>> {
         let (mut assumed, mut others) = (vec![None; self.names.len()], Vec::new());
         for (call, own) in self.calls.iter().filter_map(|call| Some((call, call.own.as_deref()?))) {
@@ -288,8 +288,8 @@ impl Plan {
         self.has_alternatives() || takes_one() && self.calls[0].rows().any(|rows| rows.count > 1)
     }
 
-    /// For each item of the plan's only call the places of the rows that could grant it alone, by what was seen of
-    /// them; none where some item needs several rows, or goes by what all of them hold.
+    /// The places of the rows that could each grant an item alone, as they were seen, for each item of the plan's only
+    /// call. `None` where an item needs several rows, or goes by the sum of all of them.
     ///
     /// The fullest row comes first, so that no row stays full, and wastes its refill, while another is low. Where all
     /// rows would owe, the row that is ready first comes first. Equal rows come in the order of the shuffle, so that

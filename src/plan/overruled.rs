@@ -1,4 +1,4 @@
-//! What follows from overrides alone, whatever the rows hold.
+//! Answers that follow from overrides alone, whatever the rows hold.
 
 use super::Plan;
 use super::alternatives::alternatives;

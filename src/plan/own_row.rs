@@ -21,7 +21,7 @@ pub(crate) struct OwnRow {
     pub(super) role: Role,
 }
 
-/// What a call does with its row.
+/// How a call treats its row.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
     /// Writes it, unless it is there.

@@ -1,4 +1,4 @@
-//! What the requests of a call add up to.
+//! Adds up the requests of a call.
 
 use std::collections::HashMap;
 
@@ -49,7 +49,7 @@ fn asks_in_turn(
     Ok(CheckedCall { action: action(items), own })
 }
 
-/// What some request says for the whole call, or for its alternative.
+/// The options that one request says for the whole call, or for its alternative.
 #[derive(Default)]
 struct Said {
     keeping: Option<Keeping>,
@@ -100,11 +100,11 @@ impl Said {
 struct Items {
     /// Those of alternatives before the last.
     before: Vec<Item<Ask>>,
-    /// What the last alternative asks.
+    /// The items of the last alternative.
     asked: Vec<Item<Ask>>,
     /// Where the items of a long alternative are: to search them each time would take the square of their number.
     places: HashMap<Row, usize>,
-    /// What the last alternative tries out.
+    /// The shadows of the last alternative.
     shadows: Vec<Item<Ask>>,
 }
 

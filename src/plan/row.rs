@@ -63,7 +63,7 @@ impl Row {
     }
 }
 
-/// Rows that are asked as one: all of a limit for a key, or the one that a charge is settled in.
+/// Rows, asked as one: all of a limit for a key, or the one that a charge is settled in.
 #[derive(Clone, Debug)]
 pub(crate) struct Rows {
     /// In lock order the others lie right behind it.

@@ -16,14 +16,14 @@ pub(crate) struct Settling {
     pub(super) end: End,
 }
 
-/// What charges come to.
+/// How charges end.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
     /// A cost for each charge. A lease ends.
     Costs(Vec<Tokens>),
     /// Nothing, as long as they are not ready. A lease ends.
     Cancelled,
-    /// What their stored call says that was used. A lease stays.
+    /// The use that their stored call reports. A lease stays.
     Reported,
     /// Leases end.
     Released,
@@ -82,8 +82,8 @@ impl Settling {
         takes_more || self.charges.iter().any(|charge| charge.kind == ChargeKind::Wallet)
     }
 
-    /// The stored call of this name, as the receipt tells of it, where that says all that is needed: costs are the same
-    /// whether the call lapses, and how much of it was reported.
+    /// The stored call of this name, as far as its receipt tells of it. That is enough for a settlement at costs, which
+    /// does not ask whether the call lapses, nor how much of it was reported.
     pub(super) fn assumed(&self, OwnRow { name, role, .. }: &OwnRow) -> Option<CallRow> {
         let (End::Costs(_), Role::Use { .. }) = (&self.end, role) else { return None };
         Some(CallRow {
@@ -100,8 +100,8 @@ impl Settling {
     }
 }
 
-/// What each charge comes to, where each request comes to a cost: at most what was charged, but the last charge of a
-/// request takes what lies above. A request without a cost stays as it is.
+/// The cost of each charge, from the cost of each request. A charge costs no more than it was charged, but the last one
+/// of a request takes the excess. A request without a cost stays as it is.
 pub(super) fn by_charge(charges: &[Charge], costs: impl Iterator<Item = Option<Tokens>>) -> Vec<Tokens> {
     let of_request = |(charges, cost): (&[Charge], Option<Tokens>)| {
         let last = charges.len() - 1;

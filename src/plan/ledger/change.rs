@@ -6,12 +6,12 @@ use crate::stored_call::CallRow;
 pub struct Change {
     /// The row's place in [`Plan::rows`](crate::plan::Plan::rows).
     pub row: usize,
-    /// What it holds from now on.
+    /// Its new state.
     pub state: State,
 }
 
-/// What becomes of a stored call; `name` is its place in [`Plan::names`](crate::plan::Plan::names), and `call` the last call
-/// of the plan that changed it.
+/// A change of a stored call. `name` is its place in [`Plan::names`](crate::plan::Plan::names), and `call` is the last
+/// call of the plan that changed it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[expect(missing_docs, reason = "said above")]
 pub enum CallChange {
@@ -36,7 +36,7 @@ impl CallChange {
         *name
     }
 
-    /// What is inserted, if something is.
+    /// The row that is inserted, if one is.
     pub(crate) fn row(&self) -> Option<&CallRow> {
         if let Self::Insert { row, .. } = self { Some(row) } else { None }
     }

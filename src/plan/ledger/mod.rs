@@ -36,7 +36,7 @@ struct StoredCall {
     changed_by: Option<usize>,
 }
 
-/// What a call may change, as it was before.
+/// The rows and the stored call that a call may change, as they were before.
 struct Saved {
     states: Vec<(usize, Option<State>)>,
     call: Option<(usize, StoredCall)>,

@@ -20,7 +20,7 @@ impl Ledger<'_> {
         }
     }
 
-    /// What was granted before. The balances are those of now.
+    /// The same grant again. The balances are those of now.
     pub(super) fn repeat(&self, row: &CallRow, items: &[Item<Ask>]) -> Result<Answer, Error> {
         let mut receipt = row.receipt();
         for lease in receipt.charges.iter_mut().filter(|charge| charge.lease.is_some()) {
@@ -64,14 +64,14 @@ impl Ledger<'_> {
 }
 
 impl CallRow {
-    /// What its caller has of it.
+    /// The receipt that its caller got.
     pub(super) fn receipt(&self) -> Receipt {
         let lapses_at = Some(self.lapses_at.unwrap_or(self.kept_until));
         Receipt { charges: self.charges.clone(), call: Some(self.name.clone()), lapses_at }
     }
 }
 
-/// What a stored call has charged an item.
+/// The tokens that a stored call has charged to an item.
 fn charged(row: &CallRow, item: &Item<Ask>) -> Tokens {
     let costs = row.charges.iter().filter(|charge| is_charged(charge, item)).map(|charge| charge.cost);
     costs.fold(Tokens::ZERO, |sum, cost| sum.checked_add(cost).unwrap_or(Tokens::MAX))

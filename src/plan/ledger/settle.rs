@@ -41,7 +41,7 @@ impl Ledger<'_> {
         Ok(Settlement { charges: settled, observed_at: self.now.into(), overdrawn })
     }
 
-    /// Brings a charge to its cost; a lease to its end. What it is then, and its row where that changes.
+    /// Brings a charge to its cost, a lease to its end. Returns the charge, and its row where that changes.
     fn settle_one(
         &self,
         charge: &Charge,
@@ -85,7 +85,7 @@ impl Ledger<'_> {
 }
 
 impl CallRow {
-    /// What is left of it when its receipt is used: its id, where somebody may ask for it again.
+    /// Uses its receipt. Its id stays where somebody may ask for it again.
     fn spent(self) -> Option<Self> {
         self.answer.is_some().then_some(Self { used: true, lapses_at: None, ..self })
     }
@@ -95,7 +95,7 @@ impl CallRow {
     }
 }
 
-/// What each charge comes to.
+/// The cost of each charge.
 fn costs(charges: &[Charge], end: &End, known: Option<&CallRow>) -> Vec<Tokens> {
     match (end, known) {
         (End::Costs(costs), _) => costs.clone(),

@@ -4,11 +4,11 @@ use crate::plan::alternatives::decided_together;
 use crate::plan::item::Item;
 use crate::tokens::Tokens;
 
-/// What each item of an alternative takes where that depends on what others have.
+/// The tokens that the items of an alternative take where that depends on the other items.
 pub(super) struct Shares {
     /// How many tokens each request gets that takes a part, if one does: the least that any of them has.
     pub(super) part: Option<Tokens>,
-    /// What the limits of a split give, each at the place of its item; nothing of a call that splits no cost.
+    /// The piece that each limit of a split gives, at the place of its item; empty for a call that splits no cost.
     given: Vec<Option<Result<Piece, Lacking>>>,
 }
 
@@ -17,12 +17,12 @@ impl Shares {
         Self { part: part(ledger, items), given: given(ledger, items) }
     }
 
-    /// What the limit of an item gives of a cost that is split.
+    /// The piece that the limit of an item gives of a cost that is split.
     pub(super) fn given(&self, place: usize) -> Option<Result<Piece, Lacking>> {
         self.given.get(place).copied().flatten()
     }
 
-    /// What an item asks.
+    /// The ask of an item, of its share.
     pub(super) fn ask(&self, place: usize, item: &Item<Ask>) -> Ask {
         match (self.given(place), self.part) {
             (Some(Ok(given)), _) => item.action.giving(given.cost),

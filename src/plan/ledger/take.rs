@@ -15,7 +15,7 @@ use crate::standing::{Each, Standing};
 use crate::stored_call::Given;
 use crate::tokens::Tokens;
 
-/// What the items of an alternative take, and which of them refuse.
+/// The tokens that the items of an alternative take, and the refusals of those that refuse.
 struct Tried {
     taken: Vec<Taken>,
     refusals: Vec<DeniedBy>,
@@ -67,7 +67,7 @@ impl Ledger<'_> {
         })
     }
 
-    /// What each item takes of what is there, if it is granted.
+    /// Asks each item, without a change to the rows.
     fn try_items(&self, items: &[Item<Ask>], shares: &Shares) -> Result<Tried, Error> {
         let taken = Vec::with_capacity(items.len());
         let mut tried = Tried { taken, refusals: Vec::new(), refused_at: self.now };
@@ -106,13 +106,13 @@ impl Ledger<'_> {
         Ok(tried)
     }
 
-    /// Charges what an alternative takes, and lets its shadows try what is left.
+    /// Charges the tokens that an alternative takes, and lets its shadows try the rest.
     fn grant(&mut self, alternative: &[Item<Ask>], shares: &Shares, taken: Vec<Taken>, own: Option<&OwnRow>) -> Answer {
         let (items, shadows) = alternative.split_at(taken.len());
         let remaining = taken.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
         // Of a grant the earliest: by a later one a window would give back what it has refilled since.
         let decided_at = taken.iter().map(|taken| taken.at).min().unwrap_or(self.now);
-        // What is ready at the instant of its row is ready at once, also where the clock stands behind the row.
+        // An item that is ready at the instant of its row is ready at once, also where the clock stands behind the row.
         let waits = taken.iter().filter(|taken| taken.ready_at > taken.at).map(|taken| taken.ready_at).max();
         let mut charges = self.charge_all(items, taken, waits);
         // Without what the shadows take.
@@ -157,7 +157,7 @@ impl Ledger<'_> {
         charges
     }
 
-    /// Writes what an item takes; what it and those before it in a split have taken.
+    /// Writes the tokens that an item takes. Returns the sum of it and of the items before it in a split.
     fn charge(
         &mut self,
         item: &Item<Ask>,
@@ -171,7 +171,7 @@ impl Ledger<'_> {
         before
     }
 
-    /// Tries shadows out, one after another, and charges those that grant; how the others would refuse.
+    /// Tries shadows out, one after another, and charges those that grant. Returns the refusals of the others.
     fn try_shadows(
         &mut self,
         shadows: &[Item<Ask>],
@@ -191,8 +191,7 @@ impl Ledger<'_> {
         would_deny
     }
 
-    /// What a shadow takes of what is there, or how it would refuse. `part` is the number of those that do not only
-    /// try.
+    /// Asks a shadow: it takes, or would refuse. `part` is the number of tokens that the items get which take a part.
     fn try_out(&self, item: &Item<Ask>, part: Option<Tokens>) -> Result<Taken, DeniedBy> {
         let target = &item.target;
         if target.is_free() {
@@ -224,13 +223,13 @@ impl Ledger<'_> {
         row.map_or([self.now; 2], |row| [row.ts, row.full_at])
     }
 
-    /// Where a limit stands of which this was taken.
+    /// The standing of a limit that has granted.
     fn granted(&self, item: &Item<Ask>, ask: Ask) -> Standing {
         let standing = self.standing(item, ask);
         Standing { before: standing.remaining.checked_add(standing.cost), ..standing }
     }
 
-    /// Where a limit stands of which this was asked.
+    /// The standing of a limit.
     pub(super) fn standing(&self, item: &Item<Ask>, ask: Ask) -> Standing {
         let pool = self.pool(&item.target);
         item.target.standing(ask.cost(), pool.balance(), pool.more_at().unwrap_or(Timestamp::MAX))

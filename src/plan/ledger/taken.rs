@@ -3,7 +3,7 @@ use crate::plan::item::{Item, Target};
 use crate::receipt::{Charge, ChargeKind};
 use crate::tokens::Tokens;
 
-/// What an item takes.
+/// The tokens that an item takes.
 pub(super) struct Taken {
     pub(super) portions: Vec<Portion>,
     pub(super) remaining: Tokens,
@@ -13,14 +13,14 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    /// What is charged for what is unlimited.
+    /// Nothing, of an item that is unlimited.
     pub(super) fn nothing(at: Timestamp) -> Self {
         Self { portions: Vec::new(), remaining: Tokens::MAX, ready_at: at, at }
     }
 
     /// The charges of an item: one for each row that it takes from, and a charge of nothing where it asks for nothing.
-    /// A lease counts from when all of the call is ready. What is split has charges only of what gave something, behind
-    /// `before`; what is taken with them is returned.
+    /// A lease counts from when all of the call is ready. A split charges only the limits that give something, behind
+    /// `before`. Returns the sum of `before` and of these charges.
     pub(super) fn charge(
         &mut self,
         item: &Item<Ask>,

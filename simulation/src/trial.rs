@@ -1,0 +1,147 @@
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+use tollgate::algebra::{Terms, Timestamp};
+use tollgate::plan::{Call, Plan};
+use tollgate::{Charge, Error, Key, Limit, Receipt, Request, Tokens, first_of};
+
+use crate::rows::Look;
+use crate::traffic::Arrival;
+
+/// What is tried on the calls.
+#[derive(Clone, Debug, Default)]
+pub struct Trial {
+    /// What each call asks.
+    pub rules: Vec<Rule>,
+    /// How it asks several limits.
+    pub asking: Asking,
+    /// Whether a call that can be granted later is granted for later.
+    pub reserve: bool,
+    /// How long a call works once its tokens are ready. Then it is settled, and releases what it holds of concurrency
+    /// limits. If not given, nobody settles, and a lease runs out.
+    pub work: Option<Duration>,
+    /// What a call has used when its work ends, and is settled at; its cost, if not given.
+    pub used: Option<Tokens>,
+    /// The client of every so many-th call dies, so that its work never ends; nobody's, if not given.
+    pub dies: Option<NonZeroU64>,
+    /// How long after its tokens are ready a call that nobody has settled gives them back; never, if not given.
+    pub lapses_after: Option<Duration>,
+    /// What is in a wallet as its first caller comes: nothing else fills it.
+    pub funds: Tokens,
+}
+
+/// How a call asks several limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum Asking {
+    /// All of them: it takes from all or none.
+    #[default]
+    All,
+    /// All of them, with guaranteed shares: who is refused takes from the limits that all callers share alone, if so
+    /// many tokens stay behind. Not for reservations.
+    Lending(Tokens),
+    /// One after another, and it takes from the first that grants. Not for reservations.
+    InTurn,
+}
+
+/// A limit, and whom a call asks it for.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// The limit.
+    pub limit: Limit,
+    /// Whether all callers share one row.
+    pub is_global: bool,
+}
+
+/// A call that has ended.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Ended {
+    /// When it ended.
+    pub at: Timestamp,
+    /// Which call it was, from 1.
+    pub call: u128,
+    /// What ended it.
+    pub by: EndedBy,
+}
+
+/// What ends a call.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum EndedBy {
+    /// Its work is done: it is settled, and releases its leases.
+    Work,
+    /// Nobody settled it in time: what it took comes back.
+    Lapse,
+    /// Nobody released its lease in time. What else it took may still lapse.
+    Lease,
+}
+
+impl Trial {
+    /// The call of an arrival.
+    pub(crate) fn call(&self, call: &Arrival) -> Call {
+        let request = |rule: &Rule| rule.request(&call.key).cost(call.cost);
+        let requests = self.rules.iter().map(request);
+        match self.asking {
+            _ if self.reserve => Call::reserve(requests),
+            Asking::All => Call::consume(requests),
+            Asking::Lending(kept) => {
+                let shared = self.rules.iter().filter(|rule| rule.is_global);
+                let lent = shared.map(|rule| request(rule).leaving(kept)).collect();
+                Call::consume(first_of([requests.collect::<Vec<_>>(), lent]))
+            }
+            Asking::InTurn => Call::consume(first_of(requests.map(|request| [request]))),
+        }
+    }
+
+    /// How the call of a number ends that was granted: its lease, which runs out by itself, and what else it took.
+    /// `None` where that stays taken.
+    pub(crate) fn endings(
+        &self,
+        number: u128,
+        receipt: &Receipt,
+        ready_at: Timestamp,
+    ) -> [Option<(Ended, Option<Call>)>; 2] {
+        let charges: Vec<_> =
+            receipt.charges.iter().filter(|charge| charge.lease_ends_at().is_none()).cloned().collect();
+        let leases_end = receipt.charges.iter().filter_map(Charge::lease_ends_at).min();
+        let lapses_at = self.lapses_after.filter(|_| !charges.is_empty()).map(|span| ready_at.plus(span));
+        let dies = self.dies.is_some_and(|every| number.is_multiple_of(every.get().into()));
+        let holds = |at: Timestamp| leases_end.is_some_and(|end| at < end.into());
+        // A receipt whose lease has run out settles nothing, but that of a call that lapses settles the rest of it.
+        let in_time = |done_at: &Timestamp| match lapses_at {
+            Some(lapses_at) => *done_at <= lapses_at,
+            None => leases_end.is_none() || holds(*done_at),
+        };
+        let done_at = self.work.filter(|_| !dies).map(|work| ready_at.plus(work)).filter(in_time);
+        let lease_over =
+            leases_end.filter(|_| !done_at.is_some_and(holds)).map(|end| (end.into(), EndedBy::Lease, None));
+        let ending = match (done_at, self.used) {
+            (Some(done_at), Some(used)) => {
+                let left = if holds(done_at) { receipt.clone() } else { charges.into() };
+                Some((done_at, EndedBy::Work, Some(Call::settle(left, used))))
+            }
+            (Some(done_at), None) => holds(done_at).then(|| (done_at, EndedBy::Work, Some(Call::release(receipt)))),
+            // A lapse is a settlement at nothing, at its instant and without the leases.
+            (None, _) => {
+                lapses_at.map(|lapses_at| (lapses_at, EndedBy::Lapse, Some(Call::settle(charges.into(), Tokens::ZERO))))
+            }
+        };
+        [lease_over, ending].map(|end| end.map(|(at, by, call)| (Ended { at, call: number, by }, call)))
+    }
+}
+
+impl Rule {
+    /// What a caller asks it for.
+    pub fn request(&self, key: &Key) -> Request {
+        if self.is_global || key.is_global() { self.limit.global() } else { self.limit.key(key.clone()) }
+    }
+
+    /// What a caller's balance is seen by.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Plan::new`].
+    pub fn look(&self, key: &Key) -> Result<Look, Error> {
+        let plan = Plan::new([Call::look(self.request(key))])?;
+        let terms = Terms::of(&self.limit, if self.is_global { &Key::GLOBAL } else { key });
+        Ok(Look { plan, terms })
+    }
+}

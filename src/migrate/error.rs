@@ -1,0 +1,82 @@
+use super::Migration;
+
+/// Why the schema is not what it should be, or could not be made so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MigrateError {
+    /// The connection is in a transaction that sqlx did not begin, and could not share.
+    #[error("the connection is in a transaction that was begun by hand (begin it with sqlx, or end it first)")]
+    BegunByHand,
+    /// Migrations are applied, but a table or column of theirs is missing, or is not logged as it should be.
+    #[error(
+        "tollgate.{table} lacks column {column:?}, or is not logged as it should be (restore it from `tollgate migrate \
+         sql`)"
+    )]
+    Damaged {
+        /// The table.
+        table: &'static str,
+        /// The first column that is not as it should be.
+        column: &'static str,
+    },
+    /// PostgreSQL or the connection failed.
+    #[error("could not {step}")]
+    Database {
+        /// The step that failed.
+        step: &'static str,
+        /// The report of the driver.
+        source: sqlx::Error,
+    },
+    /// A table is distributed by another column than `part`, or over another number of parts.
+    #[error(
+        "tollgate.{table} is distributed by another column than part, or over another number of parts (`tollgate \
+         distribute --undo`, then try again)"
+    )]
+    DistributedOtherwise {
+        /// The table.
+        table: &'static str,
+    },
+    /// A migration was applied from another text than this release's: one of the two was edited.
+    #[error(
+        "migration V{version}__{name} was applied from another text (before the first release: `drop schema tollgate \
+         cascade`, then `tollgate migrate up`)"
+    )]
+    Edited {
+        /// Its number.
+        version: i64,
+        /// Its title in this release.
+        name: String,
+    },
+    /// A function is missing, or somebody gave it another text than the migrations.
+    #[error("the function tollgate.{name} is missing, or was edited (restore it from `tollgate migrate sql`)")]
+    EditedFunction {
+        /// Its name.
+        name: String,
+    },
+    /// refinery could not apply a migration.
+    #[error("{0}")]
+    Failed(#[from] Box<refinery_core::Error>),
+    /// Another session held the lock of the migrations for a minute, or for the session's `lock_timeout`.
+    #[error("{}", LOCKED)]
+    Locked,
+    /// A migration is not applied.
+    #[error("migration {0} is not applied (run `tollgate migrate up`)")]
+    Missing(Migration),
+    /// There is nothing to distribute tables over.
+    #[error("Citus is not in this database (`create extension citus`, and add its nodes; or go without `distribute`)")]
+    NoCitus,
+    /// A role has a right that nobody should have, or everybody has it. Or this role may not take it back.
+    #[error("{what}, a right that nobody should have (run `tollgate migrate up` as the owner of the schema)")]
+    Rights {
+        /// The role and its right.
+        what: String,
+    },
+}
+
+pub(super) fn failed(step: &'static str) -> impl FnOnce(sqlx::Error) -> MigrateError {
+    move |source| MigrateError::Database { step, source }
+}
+
+pub(super) const LOCKED: &str = "another session keeps the lock of the migrations, a runner that hangs or a stranger (find it \
+                      with: select pid from pg_locks join pg_stat_activity using (pid) \
+                      where datname = current_database() and granted and locktype = 'advisory' \
+                      and objid = '1734440037')";
