@@ -34,11 +34,12 @@ pub(crate) enum Chosen {
 
 impl Look {
     /// Whether nothing is left to lock or to write: each call is refused, or repeats another.
+    ///
+    /// A fault that a look finds proves nothing. A look reads rows and then stored calls, so it may find a call that
+    /// has come meanwhile beside a row that is without its lease.
     pub(crate) fn is_settled(&self) -> bool {
-        self.answers.iter().all(|answer| match answer {
-            Ok(answer) => matches!(answer, Answer::Denied(_)) || answer.source() == Source::Repeated,
-            Err(_) => true,
-        })
+        let is_settled = |answer: &Answer| matches!(answer, Answer::Denied(_)) || answer.source() == Source::Repeated;
+        self.answers.iter().all(|answer| answer.as_ref().is_ok_and(is_settled))
     }
 
     /// The rows that may do, where not all are needed.

@@ -55,11 +55,11 @@ impl Groups {
         }
     }
 
-    /// Loses the groups of settlements that fail: a look without a lock proves no such failure, because it may not see
-    /// a call that is being made or renewed.
+    /// Loses the groups of settlements and of calls with an id that fail: a look without a lock proves no such failure.
+    /// It may not see a call that is being made or renewed, or see a call that has come since it read the rows.
     pub(super) fn lose_errors(&mut self, plan: &Plan, answers: &[Result<Answer, Error>]) {
         for (call, _) in answers.iter().enumerate().filter(|(_, answer)| answer.is_err()) {
-            if plan.call(call).settles() {
+            if plan.call(call).settles() || plan.call(call).is_once() {
                 self.outcomes[self.of_call[call]] = Written::Lost;
             }
         }
