@@ -186,3 +186,11 @@ fn a_repeat_says_what_a_shadow_would_have_denied() {
         assert!(matches!(error, Error::Call { source: CallError::NotConsumed { option: "shadow" }, .. }), "{error}");
     }
 }
+
+#[test]
+fn a_shadow_that_takes_a_part_makes_no_part_of_the_others() {
+    let asked = [USER.global().cost(5), TRIED.global().cost(2).up_to(1).shadow()];
+    let answer = World::default().call(Call::consume(asked), sec(0));
+    let Ok(Answer::Granted { amount, .. }) = answer else { panic!("{answer:?}") };
+    assert_eq!(amount, tokens(5));
+}

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use super::buckets::LocalBuckets;
-use crate::algebra::Timestamp;
+use crate::algebra::{Ask, Timestamp};
 use crate::decision::{Decision, Denied, Grant, Source};
 use crate::error::{Error, chain};
 use crate::meter::{self, By};
@@ -147,8 +147,8 @@ impl Fallback {
 /// What a call is granted where everything is.
 fn most(call: &CheckedCall) -> Tokens {
     let Some(first) = call.asked().first().map(|item| item.action) else { return Tokens::ZERO };
-    let mut asks = call.asked().iter().map(|item| item.action);
-    let part = asks.find_map(|ask| ask.most().filter(|_| ask.place.alternative == first.place.alternative));
+    let charged = |ask: &Ask| !ask.shadow && ask.place.alternative == first.place.alternative;
+    let part = call.asked().iter().map(|item| item.action).filter(charged).find_map(Ask::most);
     part.unwrap_or_else(|| first.cost())
 }
 
