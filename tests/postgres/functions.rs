@@ -18,7 +18,7 @@ use tollgate::{Limit, LimitKind, Storage, Tokens};
 use crate::world::World;
 
 /// Puts a definition into the table.
-async fn define(conn: &mut PgConnection, limit: &Limit) {
+pub(crate) async fn define(conn: &mut PgConnection, limit: &Limit) {
     let sql = "insert into tollgate.limits (name, kind, rate, period, capacity, max_reserved,
       start, resolution, shards, storage)
                values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)

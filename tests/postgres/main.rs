@@ -18,8 +18,12 @@ mod first_of;
 mod functions;
 mod gate;
 mod leases;
+#[allow(dead_code, reason = "the tests of the plan need the rest")]
+#[path = "../pure/world.rs"]
+mod memory;
 mod migrate;
 mod odds;
+mod orders;
 mod overrides;
 mod parts;
 mod pgbouncer;

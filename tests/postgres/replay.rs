@@ -1,7 +1,6 @@
 //! The same story told to the database and to the pure plan ends the same, step by step and row by row.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use proptest::prelude::*;
@@ -9,12 +8,13 @@ use proptest::sample::Index;
 use proptest::test_runner::{FileFailurePersistence, TestCaseResult, TestRunner};
 use sqlx::PgConnection;
 use tollgate::algebra::State;
-use tollgate::plan::{Answer, Call, Plan, Row};
+use tollgate::plan::{Answer, Call, Row};
 use tollgate::{
     Balance, BegunByHand, Charge, Decision, Denied, Error, Limit, Limiter, MINUTE, Receipt, Request, SECOND,
     Settlement, Tokens, first_of, split,
 };
 
+use crate::memory::World as Memory;
 use crate::teller::{both, rows, run};
 use crate::world::{World, second};
 
@@ -185,7 +185,7 @@ fn step(limits: Vec<Limit>) -> impl Strategy<Value = Step> {
 async fn replay(conn: &mut PgConnection, steps: Vec<Step>, is_swept: bool) -> TestCaseResult {
     run(conn, "rollback").await;
     run(conn, "begin").await;
-    let (mut model, mut receipts) = (Model { is_swept, ..Model::default() }, Vec::new());
+    let (mut memory, mut receipts) = (Memory::default(), Vec::new());
     let (mut now, mut retry_at) = (second(0.0), second(0.0));
     for (nth, Step { after, verb, manner, swept }) in steps.into_iter().enumerate() {
         // Not beyond where both can still be told apart from the end of time.
@@ -203,7 +203,7 @@ async fn replay(conn: &mut PgConnection, steps: Vec<Step>, is_swept: bool) -> Te
             Manner::WithTimeout => Limiter::new().lock_timeout(SECOND),
         };
         let Some((database, plan)) =
-            tell_both(&limiter.at(now), &mut BegunByHand(conn), &mut model, &mut receipts, &verb, now).await
+            tell_both(&limiter.at(now), &mut BegunByHand(conn), &mut memory, &mut receipts, &verb, now, is_swept).await
         else {
             continue;
         };
@@ -216,7 +216,7 @@ async fn replay(conn: &mut PgConnection, steps: Vec<Step>, is_swept: bool) -> Te
             retry_at = denied.retry_at.unwrap_or(retry_at);
         }
         if !is_swept {
-            prop_assert_eq!(stored(conn).await, model.stored(), "step {} at {}: {:?}", nth, now, verb);
+            prop_assert_eq!(stored(conn).await, written(&memory), "step {} at {}: {:?}", nth, now, verb);
         }
     }
     Ok(())
@@ -226,29 +226,31 @@ async fn replay(conn: &mut PgConnection, steps: Vec<Step>, is_swept: bool) -> Te
 async fn tell_both(
     limiter: &Limiter,
     tx: &mut BegunByHand<'_>,
-    model: &mut Model,
+    memory: &mut Memory,
     receipts: &mut Vec<Receipt>,
     verb: &Verb,
     now: DateTime<Utc>,
+    is_swept: bool,
 ) -> Option<(Outcome, Outcome)> {
     let mut use_up =
         |receipt: &Index| (!receipts.is_empty()).then(|| receipts.swap_remove(receipt.index(receipts.len())));
+    let mut plan = |call| planned(memory.call(call, now.into()));
     let (database, plan) = match verb.clone() {
-        Verb::Balance(ask) => (done(limiter.balance(tx.0, ask.clone()).await), model.look(Call::look(ask), now)),
+        Verb::Balance(ask) => (done(limiter.balance(tx.0, ask.clone()).await), plan(Call::look(ask))),
         Verb::Cancel(receipt) => {
             let receipt = use_up(&receipt)?;
-            (settled(limiter.cancel(tx, receipt.clone()).await), model.write(Call::cancel(receipt), now))
+            (settled(limiter.cancel(tx, receipt.clone()).await), plan(Call::cancel(receipt)))
         }
         Verb::Check(ask) => {
             let told = granted(limiter.check(tx.0, ask.clone()).await);
-            (told, without_charges(model.look(Call::consume([ask]), now)))
+            (told, without_charges(planned(memory.clone().call(Call::consume([ask]), now.into()))))
         }
         Verb::Consume(ask) => {
             let told = granted(limiter.consume(tx, ask.clone()).await);
-            (told, model.write(Call::consume(ask), now))
+            (told, plan(Call::consume(ask)))
         }
-        Verb::Credit(ask) => (done(limiter.credit(tx, ask.clone()).await), model.write(Call::credit(ask), now)),
-        Verb::Debit(ask) => (done(limiter.debit(tx, ask.clone()).await), model.write(Call::debit(ask), now)),
+        Verb::Credit(ask) => (done(limiter.credit(tx, ask.clone()).await), plan(Call::credit(ask))),
+        Verb::Debit(ask) => (done(limiter.debit(tx, ask.clone()).await), plan(Call::debit(ask))),
         Verb::Reserve(ask) => {
             let told = match limiter.reserve(tx, ask.clone()).await {
                 Ok(Decision::Granted(booked)) => {
@@ -258,19 +260,19 @@ async fn tell_both(
                 Ok(Decision::Denied(denied)) => Outcome::Denied(denied),
                 Err(error) => Outcome::Failed(error.to_string()),
             };
-            (told, model.reserve(Call::reserve(ask), now))
+            (told, booked(memory.call(Call::reserve(ask), now.into())))
         }
-        Verb::Reset(ask) => (done(limiter.reset(tx, ask.clone()).await), model.write(Call::reset(ask), now)),
+        Verb::Reset(ask) => (done(limiter.reset(tx, ask.clone()).await), plan(Call::reset(ask))),
         Verb::Settle(receipt, actual) => {
             let receipt = use_up(&receipt)?;
             // What is used beyond an estimate is lost where its row was swept.
-            let actual = if model.is_swept { actual.min(receipt.charges[0].cost) } else { actual };
+            let actual = if is_swept { actual.min(receipt.charges[0].cost) } else { actual };
             let told = settled(limiter.settle(tx, receipt.clone(), actual).await);
             if let Outcome::Failed(_) = told {
                 // Nothing was changed, so the receipt is still good.
                 receipts.push(receipt.clone());
             }
-            (told, model.write(Call::settle(receipt, actual), now))
+            (told, plan(Call::settle(receipt, actual)))
         }
     };
     keep(&database, receipts);
@@ -313,63 +315,40 @@ fn without_charges(mut outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// The rows, if the plan alone had written them.
-#[derive(Default)]
-struct Model {
-    rows: BTreeMap<Row, State>,
-    is_swept: bool,
+/// What the plan says.
+fn planned(answer: Result<Answer, Error>) -> Outcome {
+    match answer {
+        Ok(Answer::Granted { decided_at, remaining, receipt, .. }) => {
+            let last = Last::Remaining(remaining);
+            Outcome::Granted { decided_at: decided_at.into(), last, charges: receipt.charges }
+        }
+        Ok(Answer::Denied(denied)) => Outcome::Denied(denied),
+        Ok(Answer::Done(balance)) => Outcome::Done(balance),
+        Ok(Answer::Settled(settlement)) => Outcome::Settled(settlement),
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
 }
 
-impl Model {
-    fn look(&self, call: Call, now: DateTime<Utc>) -> Outcome {
-        Self { rows: self.rows.clone(), ..*self }.write(call, now)
-    }
-
-    fn write(&mut self, call: Call, now: DateTime<Utc>) -> Outcome {
-        self.decide(call, now).0
-    }
-
-    fn reserve(&mut self, call: Call, now: DateTime<Utc>) -> Outcome {
-        match self.decide(call, now) {
-            (Outcome::Granted { decided_at, charges, .. }, Some(ready_at)) => {
-                Outcome::Granted { decided_at, last: Last::ReadyAt(ready_at), charges }
-            }
-            (outcome, _) => outcome,
+/// What the plan says of a reservation.
+fn booked(answer: Result<Answer, Error>) -> Outcome {
+    let ready_at = if let Ok(Answer::Granted { ready_at, .. }) = &answer { Some(*ready_at) } else { None };
+    match (planned(answer), ready_at) {
+        (Outcome::Granted { decided_at, charges, .. }, Some(ready_at)) => {
+            Outcome::Granted { decided_at, last: Last::ReadyAt(ready_at.into()), charges }
         }
+        (outcome, _) => outcome,
     }
+}
 
-    fn decide(&mut self, call: Call, now: DateTime<Utc>) -> (Outcome, Option<DateTime<Utc>>) {
-        let plan = match Plan::new([call]) {
-            Ok(plan) => plan,
-            Err(error) => return (Outcome::Failed(error.to_string()), None),
-        };
-        let found: Vec<_> = plan.rows().iter().map(|row| self.rows.get(row).cloned()).collect();
-        let mut decided = plan.decide(&found, &[], now.into());
-        for change in decided.changes {
-            self.rows.insert(plan.rows()[change.row].clone(), change.state);
-        }
-        match decided.answers.remove(0) {
-            Ok(Answer::Granted { decided_at, remaining, ready_at, receipt, .. }) => {
-                let charges = receipt.charges;
-                let last = Last::Remaining(remaining);
-                (Outcome::Granted { decided_at: decided_at.into(), last, charges }, Some(ready_at.into()))
-            }
-            Ok(Answer::Denied(denied)) => (Outcome::Denied(denied), None),
-            Ok(Answer::Done(balance)) => (Outcome::Done(balance), None),
-            Ok(Answer::Settled(settlement)) => (Outcome::Settled(settlement), None),
-            Err(error) => (Outcome::Failed(error.to_string()), None),
-        }
-    }
-
-    fn stored(&self) -> Vec<Line> {
-        let line = |(row, state): (&Row, &State)| Line {
-            row: (format!("{:?}", row.storage()), row.name().to_owned(), row.key().to_string()),
-            value: state.value,
-            ts: state.ts.into(),
-            full_at: state.full_at.into(),
-        };
-        self.rows.iter().map(line).collect()
-    }
+/// The rows that the plan alone would have written.
+fn written(memory: &Memory) -> Vec<Line> {
+    let line = |(row, state): (&Row, &State)| Line {
+        row: (format!("{:?}", row.storage()), row.name().to_owned(), row.key().to_string()),
+        value: state.value,
+        ts: state.ts.into(),
+        full_at: state.full_at.into(),
+    };
+    memory.rows.iter().map(line).collect()
 }
 
 /// A row, as far as a plan knows it.

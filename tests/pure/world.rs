@@ -12,7 +12,7 @@ use tollgate::{Balance, Charge, Denied, Error, Receipt, Request, Settlement, Tok
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
-    rows: BTreeMap<Row, State>,
+    pub(crate) rows: BTreeMap<Row, State>,
     /// The stored calls.
     pub(crate) calls: BTreeMap<CallName, CallRow>,
     /// What was drawn so far.

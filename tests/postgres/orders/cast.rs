@@ -1,0 +1,194 @@
+//! Who can be on the stage: verbs beside verbs that ask the same rows.
+
+use std::time::Duration;
+
+use tollgate::{DAY, HOUR, Limit, Receipt, Request, Storage, Tokens, first_of, split};
+
+use super::verb::Verb;
+
+/// Longer than any test.
+const EVER: Duration = Duration::from_hours(24 * 365);
+/// How long a lease lasts.
+pub(crate) const LEASE: Duration = HOUR;
+
+pub(crate) const PLAN: Limit = Limit::token_bucket("plan", 3, EVER).max_reserved(3);
+pub(crate) const TEAM: Limit = Limit::fixed_window("team", 3, EVER).start(Duration::ZERO).ephemeral();
+pub(crate) const SEATS: Limit = Limit::concurrency("seats", 3, LEASE);
+pub(crate) const SLIDE: Limit = Limit::sliding_window("slide", 3, DAY);
+pub(crate) const SPREAD: Limit = Limit::token_bucket("spread", 6, EVER).shards(3);
+
+/// The limits that the SQL functions know.
+pub(crate) const IN_SQL: &[Limit] = &[PLAN, TEAM];
+
+/// What a verb is called in a schedule, and how it comes to its arguments.
+#[derive(Clone, Copy)]
+pub(crate) struct Role {
+    pub(crate) name: &'static str,
+    /// What is taken before, so that the verb has a receipt.
+    pub(crate) before: Before,
+    pub(crate) verb: fn(&str, Receipt) -> Verb,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Before {
+    Nothing,
+    Consume(fn(&str) -> Vec<Request>),
+    Reserve(fn(&str) -> Vec<Request>),
+    /// So long ago that it has lapsed.
+    Lapsed(fn(&str) -> Vec<Request>),
+}
+
+/// What the rows hold before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Start {
+    /// There are none but those that were charged for a receipt.
+    Empty,
+    /// One token is left in each.
+    Scarce,
+    /// They have long been full.
+    Full,
+}
+
+/// Roles that meet on the same rows.
+pub(crate) struct Cast {
+    pub(crate) roles: &'static [Role],
+    /// Those whose rows are prepared.
+    pub(crate) limits: &'static [Limit],
+    pub(crate) starts: &'static [Start],
+    /// Whether it is drawn which row is charged.
+    pub(crate) is_drawn: bool,
+}
+
+const fn role(name: &'static str, verb: fn(&str, Receipt) -> Verb) -> Role {
+    Role { name, before: Before::Nothing, verb }
+}
+
+const fn after(name: &'static str, before: Before, verb: fn(&str, Receipt) -> Verb) -> Role {
+    Role { name, before, verb }
+}
+
+/// Those of one row: a token bucket of one.
+pub(crate) const OF_ONE_ROW: Cast = Cast {
+    limits: &[PLAN],
+    starts: &[Start::Empty, Start::Scarce],
+    is_drawn: false,
+    roles: &[
+        role("consume", |key, _| Verb::Consume(vec![PLAN.key(key)])),
+        role("consume up to", |key, _| Verb::Consume(vec![PLAN.key(key).cost(3).up_to(1)])),
+        role("consume leaving", |key, _| Verb::Consume(vec![PLAN.key(key).leaving(1)])),
+        role("consume in vain", |key, _| Verb::Vain(vec![PLAN.key(key)])),
+        role("reserve", |key, _| Verb::Reserve(vec![PLAN.key(key).cost(2)])),
+        role("credit", |key, _| Verb::Credit(PLAN.key(key))),
+        role("debit", |key, _| Verb::Debit(PLAN.key(key).cost(2))),
+        role("reset", |key, _| Verb::Reset(PLAN.key(key))),
+        role("check", |key, _| Verb::Check(vec![PLAN.key(key)])),
+        role("balance", |key, _| Verb::Balance(PLAN.key(key))),
+        role("once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x")])),
+        role("lapses", |key, _| Verb::Consume(vec![PLAN.key(key).lapses_after(HOUR)])),
+        role("each", |key, _| Verb::Each(vec![vec![PLAN.key(key)], vec![PLAN.key(key).cost(2)]])),
+        after("settle", Before::Consume(|key| vec![PLAN.key(key)]), |_, receipt| Verb::Settle(receipt, Tokens::ZERO)),
+        after("settle above", Before::Consume(|key| vec![PLAN.key(key)]), |_, receipt| {
+            Verb::Settle(receipt, Tokens::new(3))
+        }),
+        after("settle tracked", Before::Consume(|key| vec![PLAN.key(key).tracked_for(HOUR)]), |_, receipt| {
+            Verb::Settle(receipt, Tokens::ZERO)
+        }),
+        after("cancel", Before::Reserve(|key| vec![PLAN.key(key).cost(2)]), |_, receipt| Verb::Cancel(receipt)),
+        after("reap", Before::Lapsed(|key| vec![PLAN.key(key).lapses_after(HOUR)]), |_, _| Verb::Reap),
+        after("settle lapsed", Before::Lapsed(|key| vec![PLAN.key(key).lapses_after(HOUR)]), |_, receipt| {
+            Verb::Settle(receipt, Tokens::ZERO)
+        }),
+    ],
+};
+
+/// Those of two rows, one in each table.
+pub(crate) const OF_TWO_ROWS: Cast = Cast {
+    limits: &[PLAN, TEAM],
+    starts: &[Start::Empty, Start::Scarce],
+    is_drawn: false,
+    roles: &[
+        role("consume both", |key, _| Verb::Consume(vec![PLAN.key(key), TEAM.key(key)])),
+        role("consume both, the other first", |key, _| Verb::Consume(vec![TEAM.key(key), PLAN.key(key)])),
+        role("reserve both", |key, _| Verb::Reserve(vec![TEAM.key(key).cost(2), PLAN.key(key)])),
+        role("each of both", |key, _| Verb::Each(vec![vec![TEAM.key(key)], vec![PLAN.key(key)]])),
+        role("first of", |key, _| Verb::Consume(first_of([[PLAN.key(key)], [TEAM.key(key)]]))),
+        role("first of, the other first", |key, _| Verb::Consume(first_of([[TEAM.key(key)], [PLAN.key(key)]]))),
+        role("split", |key, _| Verb::Consume(split(2, [TEAM.key(key), PLAN.key(key)]))),
+        role("both once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x"), TEAM.key(key)])),
+        after("settle both", Before::Consume(|key| vec![TEAM.key(key), PLAN.key(key)]), |_, receipt| {
+            Verb::Settle(receipt, Tokens::ZERO)
+        }),
+        role("consume one", |key, _| Verb::Consume(vec![TEAM.key(key)])),
+        role("reset one", |key, _| Verb::Reset(TEAM.key(key))),
+    ],
+};
+
+/// Those of a concurrency limit.
+pub(crate) const OF_LEASES: Cast = Cast {
+    limits: &[SEATS],
+    starts: &[Start::Empty, Start::Scarce],
+    is_drawn: false,
+    roles: &[
+        role("acquire", |key, _| Verb::Consume(vec![SEATS.key(key)])),
+        role("acquire beside", |key, _| Verb::Consume(vec![SEATS.key(key), PLAN.key(key)])),
+        role("acquire once", |key, _| Verb::Consume(vec![SEATS.key(key).once("x")])),
+        after("renew", Before::Consume(|key| vec![SEATS.key(key)]), |_, receipt| Verb::Renew(receipt)),
+        after("release", Before::Consume(|key| vec![SEATS.key(key)]), |_, receipt| Verb::Release(receipt)),
+        role("reset", |key, _| Verb::Reset(SEATS.key(key))),
+        role("check", |key, _| Verb::Check(vec![SEATS.key(key)])),
+    ],
+};
+
+/// Those of a sliding window.
+pub(crate) const OF_SLIDING_WINDOWS: Cast = Cast {
+    limits: &[SLIDE],
+    starts: &[Start::Empty, Start::Scarce],
+    is_drawn: false,
+    roles: &[
+        role("consume", |key, _| Verb::Consume(vec![SLIDE.key(key)])),
+        role("consume two", |key, _| Verb::Consume(vec![SLIDE.key(key).cost(2)])),
+        role("credit", |key, _| Verb::Credit(SLIDE.key(key))),
+        role("debit", |key, _| Verb::Debit(SLIDE.key(key))),
+        role("reset", |key, _| Verb::Reset(SLIDE.key(key))),
+        after("settle", Before::Consume(|key| vec![SLIDE.key(key)]), |_, receipt| Verb::Settle(receipt, Tokens::ZERO)),
+    ],
+};
+
+/// Those of a limit with shards. Which row is charged is drawn.
+pub(crate) const OF_SHARDS: Cast = Cast {
+    limits: &[SPREAD],
+    starts: &[Start::Empty, Start::Scarce],
+    is_drawn: true,
+    roles: &[
+        role("consume", |key, _| Verb::Consume(vec![SPREAD.key(key)])),
+        role("consume three", |key, _| Verb::Consume(vec![SPREAD.key(key).cost(3)])),
+        role("consume beside", |key, _| Verb::Consume(vec![SPREAD.key(key), PLAN.key(key)])),
+        role("credit", |key, _| Verb::Credit(SPREAD.key(key))),
+        role("debit", |key, _| Verb::Debit(SPREAD.key(key).cost(2))),
+        role("reset", |key, _| Verb::Reset(SPREAD.key(key))),
+    ],
+};
+
+/// Those that meet a sweeper on a row that has long been full.
+pub(crate) const OF_FULL_ROWS: Cast = Cast {
+    limits: &[PLAN, TEAM],
+    starts: &[Start::Full],
+    is_drawn: false,
+    roles: &[
+        role("sweep", |_, _| Verb::Sweep(Storage::Durable)),
+        role("consume", |key, _| Verb::Consume(vec![PLAN.key(key)])),
+        role("consume both", |key, _| Verb::Consume(vec![PLAN.key(key), TEAM.key(key)])),
+        role("reserve", |key, _| Verb::Reserve(vec![PLAN.key(key).cost(2)])),
+        role("debit", |key, _| Verb::Debit(PLAN.key(key))),
+        role("reset", |key, _| Verb::Reset(PLAN.key(key))),
+        role("first of", |key, _| Verb::Consume(first_of([[PLAN.key(key)], [TEAM.key(key)]]))),
+        role("once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x")])),
+    ],
+};
+
+/// What callers of the SQL functions do on the rows of [`OF_TWO_ROWS`].
+pub(crate) const IN_SQL_ROLES: &[Role] = &[
+    role("consume in SQL", |key, _| Verb::Consume(vec![PLAN.key(key)])),
+    role("consume both in SQL", |key, _| Verb::Consume(vec![TEAM.key(key), PLAN.key(key)])),
+    role("reserve in SQL", |key, _| Verb::Reserve(vec![PLAN.key(key).cost(2)])),
+];

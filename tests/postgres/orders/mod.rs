@@ -1,0 +1,142 @@
+//! Every order in which the messages of several sessions can reach the server comes to what some serial order comes to.
+//!
+//! The sessions are the real library on real connections. A scheduler holds each message that acts, and lets one go at
+//! a time. The judge asks the plan, at the instants at which the database decided: the answers and the rows are those
+//! of the sessions one after another, in one of their orders. So nothing deadlocks, no error comes that the plan does
+//! not know, nothing that was inserted in vain stays behind, and an id counts once.
+//!
+//! Each schedule switches once at most from a session that could go on to another. `TOLLGATE_TEST_SWITCHES` is another
+//! number, or `all` for every order. `TOLLGATE_TEST_ORDERS` is how many orders of each three sessions are drawn. A
+//! failure prints its schedule, which `TOLLGATE_ORDER` plays alone: `TOLLGATE_ORDER='once | reset | Scarce | 0110'`.
+
+mod cast;
+mod line;
+mod outcome;
+mod rows;
+mod scene;
+mod schedule;
+mod theatre;
+mod verb;
+
+use cast::{Cast, Role};
+use theatre::{Hand, Orders, Theatre};
+
+/// Every order of each pair of a cast, of two limiters.
+async fn play_pairs(what: &str, cast: &Cast) {
+    let mut theatre = Theatre::open([Hand::Limiter, Hand::Limiter]).await;
+    theatre.play_pairs(cast).await;
+    theatre.close(what);
+}
+
+#[tokio::test]
+async fn pairs_on_one_row() {
+    play_pairs("pairs on one row", &cast::OF_ONE_ROW).await;
+}
+
+#[tokio::test]
+async fn pairs_on_two_rows() {
+    play_pairs("pairs on two rows", &cast::OF_TWO_ROWS).await;
+}
+
+#[tokio::test]
+async fn pairs_on_leases() {
+    play_pairs("pairs on leases", &cast::OF_LEASES).await;
+}
+
+#[tokio::test]
+async fn pairs_on_sliding_windows() {
+    play_pairs("pairs on sliding windows", &cast::OF_SLIDING_WINDOWS).await;
+}
+
+#[tokio::test]
+async fn pairs_on_shards() {
+    play_pairs("pairs on shards", &cast::OF_SHARDS).await;
+}
+
+#[tokio::test]
+async fn pairs_on_full_rows_that_are_swept() {
+    play_pairs("pairs on full rows that are swept", &cast::OF_FULL_ROWS).await;
+}
+
+/// A gate's batch, beside whoever holds its rows for as long as a transaction takes.
+#[tokio::test]
+async fn gates_beside_limiters() {
+    let mut theatre = Theatre::open([Hand::Gate, Hand::Limiter]).await;
+    for cast in [&cast::OF_ONE_ROW, &cast::OF_TWO_ROWS, &cast::OF_LEASES, &cast::OF_SLIDING_WINDOWS] {
+        for first in cast.roles {
+            theatre.play_beside(cast, first, cast.roles).await;
+        }
+    }
+    theatre.close("gates beside limiters");
+}
+
+#[tokio::test]
+async fn gates_beside_gates() {
+    let mut theatre = Theatre::open([Hand::Gate, Hand::Gate]).await;
+    for cast in [&cast::OF_ONE_ROW, &cast::OF_TWO_ROWS, &cast::OF_LEASES, &cast::OF_SLIDING_WINDOWS] {
+        theatre.play_pairs(cast).await;
+    }
+    theatre.close("gates beside gates");
+}
+
+#[tokio::test]
+async fn functions_beside_limiters() {
+    let mut theatre = Theatre::open([Hand::Sql, Hand::Limiter]).await;
+    for first in cast::IN_SQL_ROLES {
+        theatre.play_beside(&cast::OF_ONE_ROW, first, cast::OF_ONE_ROW.roles).await;
+        theatre.play_beside(&cast::OF_TWO_ROWS, first, cast::OF_TWO_ROWS.roles).await;
+    }
+    theatre.close("functions beside limiters");
+}
+
+#[tokio::test]
+async fn functions_beside_gates() {
+    let mut theatre = Theatre::open([Hand::Sql, Hand::Gate]).await;
+    for first in cast::IN_SQL_ROLES {
+        theatre.play_beside(&cast::OF_TWO_ROWS, first, cast::OF_TWO_ROWS.roles).await;
+    }
+    theatre.close("functions beside gates");
+}
+
+/// Some orders of each three that take from two rows: all would be thousands of each.
+#[tokio::test]
+async fn threes_on_two_rows() {
+    let mut theatre = Theatre::open([Hand::Limiter, Hand::Limiter, Hand::Limiter]).await;
+    let orders = std::env::var("TOLLGATE_TEST_ORDERS").map_or(10, |orders| orders.parse().unwrap());
+    let roles: Vec<Role> = cast::OF_TWO_ROWS.roles.iter().take(7).copied().collect();
+    for first in 0..roles.len() {
+        for second in first..roles.len() {
+            for third in second..roles.len() {
+                let three = [roles[first], roles[second], roles[third]];
+                theatre.play(&cast::OF_TWO_ROWS, &three, cast::Start::Scarce, Orders::Drawn(orders)).await;
+            }
+        }
+    }
+    theatre.close("threes on two rows");
+}
+
+/// Each verb is whole or nothing, whatever strikes between two of its messages; repeated by its id it happens once.
+async fn cut(hand: Hand) {
+    let mut theatre = Theatre::open([hand]).await;
+    for cast in [
+        &cast::OF_ONE_ROW,
+        &cast::OF_TWO_ROWS,
+        &cast::OF_LEASES,
+        &cast::OF_SLIDING_WINDOWS,
+        &cast::OF_SHARDS,
+        &cast::OF_FULL_ROWS,
+    ] {
+        theatre.cut_each(cast).await;
+    }
+    theatre.close(&format!("cuts of a {hand:?}"));
+}
+
+#[tokio::test]
+async fn cuts_of_limiters() {
+    cut(Hand::Limiter).await;
+}
+
+#[tokio::test]
+async fn cuts_of_gates() {
+    cut(Hand::Gate).await;
+}

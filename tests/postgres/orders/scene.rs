@@ -1,0 +1,167 @@
+//! What the library and the plan are both told, and whether they come to the same.
+
+use std::fmt::Write as _;
+use std::slice;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::{Connection, PgConnection, PgTransaction};
+use tollgate::plan::Call;
+use tollgate::{Decision, Limit, Receipt, Tokens};
+
+use super::cast::{Before, Cast, LEASE, Role, Start};
+use super::outcome::Outcome;
+use super::rows::Rows;
+use super::verb::Verb;
+use crate::memory::World as Memory;
+use crate::world::limiter;
+
+/// Rows of a key of their own, and a verb for each session.
+pub(crate) struct Scene {
+    key: String,
+    before: DateTime<Utc>,
+    memory: Memory,
+    /// With the receipts of the database.
+    pub(crate) told: Vec<Verb>,
+    /// With those of the memory.
+    planned: Vec<Verb>,
+}
+
+impl Scene {
+    pub(crate) async fn prepare(
+        conn: &mut PgConnection,
+        key: String,
+        cast: &Cast,
+        roles: &[Role],
+        start: Start,
+        before: DateTime<Utc>,
+    ) -> Self {
+        let at = if matches!(start, Start::Full) { before - TimeDelta::days(3_000) } else { before };
+        let mut scene = Self { key, before, memory: Memory::default(), told: Vec::new(), planned: Vec::new() };
+        let mut tx = conn.begin().await.unwrap();
+        for role in roles {
+            let [told, planned] = scene.charge(&mut tx, role.before, at).await;
+            scene.told.push((role.verb)(&scene.key, told));
+            scene.planned.push((role.verb)(&scene.key, planned));
+        }
+        for limit in cast.limits {
+            match start {
+                Start::Empty => {}
+                Start::Scarce => scene.use_up(&mut tx, limit, at).await,
+                Start::Full => scene.consume(&mut tx, limit, Tokens::ONE, at).await,
+            }
+        }
+        tx.commit().await.unwrap();
+        scene
+    }
+
+    /// Charges what a role has a receipt of; the receipts of the database and of the memory.
+    async fn charge(&mut self, tx: &mut PgTransaction<'_>, before: Before, at: DateTime<Utc>) -> [Receipt; 2] {
+        let (asked, at, reserves) = match before {
+            Before::Nothing => return [Receipt::default(), Receipt::default()],
+            Before::Consume(asked) => (asked(&self.key), at, false),
+            Before::Reserve(asked) => (asked(&self.key), at, true),
+            Before::Lapsed(asked) => (asked(&self.key), at - TimeDelta::days(1), false),
+        };
+        let limiter = limiter().at(at);
+        if reserves {
+            let booked = limiter.reserve(tx, asked.clone()).await.unwrap().granted().unwrap();
+            return [booked.receipt, self.memory.taken(Call::reserve(asked), at.into())];
+        }
+        let grant = limiter.consume(tx, asked.clone()).await.unwrap().granted().unwrap();
+        [grant.receipt, self.memory.taken(Call::consume(asked), at.into())]
+    }
+
+    /// Leaves one token.
+    async fn use_up(&mut self, tx: &mut PgTransaction<'_>, limit: &Limit, at: DateTime<Utc>) {
+        let left = self.memory.look(limit.key(&self.key), at.into()).remaining;
+        let above = left.checked_sub(Tokens::ONE).unwrap();
+        if above > Tokens::ZERO {
+            self.consume(tx, limit, above, at).await;
+        }
+    }
+
+    async fn consume(&mut self, tx: &mut PgTransaction<'_>, limit: &Limit, cost: Tokens, at: DateTime<Utc>) {
+        let asked = limit.key(&self.key).cost(cost);
+        let decision = limiter().at(at).consume(tx, asked.clone()).await.unwrap();
+        assert!(matches!(decision, Decision::Granted(_)), "{decision:?}");
+        self.memory.granted(asked, at.into());
+    }
+
+    /// Whether what was told, and the rows that are there now, are those of some serial order; else what these would
+    /// be.
+    pub(crate) async fn judge(&self, conn: &mut PgConnection, cast: &Cast, told: &[Outcome]) -> Result<(), String> {
+        let (rows, end) = Rows::of_key(conn, &self.key).await;
+        let (rows, told) = if cast.is_drawn { (rows.summed(), loosely(told)) } else { (rows, told.to_vec()) };
+        let mut serial = format!("{told:#?}\n{rows:#?}\nbut one after another\n");
+        let tables = cast.limits.len();
+        for order in orders(told.len()) {
+            let (planned, memory) = self.serially(&order, &told, end);
+            let planned_rows = Rows::of(&memory);
+            let (planned_rows, planned) =
+                if cast.is_drawn { (planned_rows.summed(), loosely(&planned)) } else { (planned_rows, planned) };
+            if planned_rows == rows
+                && told.iter().zip(&planned).all(|(told, planned)| told.is_as_good_as(planned, tables))
+            {
+                return Ok(());
+            }
+            let _ = writeln!(serial, "in the order {order:?}:\n{planned:#?}\n{planned_rows:#?}");
+        }
+        Err(serial)
+    }
+
+    /// Whether the rows are as before, or as after the one session: after it, if it was told so.
+    pub(crate) async fn judge_cut(&self, conn: &mut PgConnection, told: Option<Outcome>) -> Result<(), String> {
+        let (rows, end) = Rows::of_key(conn, &self.key).await;
+        let (planned, memory) = self.serially(&[0], slice::from_ref(&Outcome::Swept), end);
+        let [before, after] = [&self.memory, &memory].map(|memory| Rows::of(memory).summed());
+        let rows = rows.summed();
+        let is_told = told.as_ref().is_some_and(|told| !matches!(told, Outcome::Failed(_)));
+        let is_whole = rows == after || !is_told && rows == before;
+        let says = || format!("{told:#?}\n{rows:#?}\nbut it is\n{planned:#?}\nbefore\n{before:#?}\nafter\n{after:#?}");
+        if is_whole { Ok(()) } else { Err(says()) }
+    }
+
+    /// What the plan says, and what it leaves, of the sessions one after another, each at the instant that its answer
+    /// names.
+    fn serially(&self, order: &[usize], told: &[Outcome], end: DateTime<Utc>) -> (Vec<Outcome>, Memory) {
+        let (mut memory, mut planned) = (self.memory.clone(), vec![Outcome::Swept; told.len()]);
+        for place in order {
+            let at = match &told[*place] {
+                renewed @ Outcome::Renewed { .. } => renewed.at().map(|ends_at| ends_at - LEASE),
+                other => other.at(),
+            };
+            // A sweeper goes by the clock that it read before it found anything.
+            let sweeps = matches!(self.planned[*place], Verb::Sweep(_));
+            planned[*place] =
+                self.planned[*place].planned(&mut memory, if sweeps { self.before } else { at.unwrap_or(end) });
+        }
+        (planned, memory)
+    }
+}
+
+/// Which row of several was charged is drawn, so only sums can be told.
+fn loosely(outcomes: &[Outcome]) -> Vec<Outcome> {
+    let loose = |outcome: &Outcome| match outcome.clone() {
+        Outcome::Granted { at, source, amount, .. } => {
+            Outcome::Granted { at, source, amount, remaining: Tokens::ZERO, charges: Vec::new() }
+        }
+        Outcome::Done { at, .. } => Outcome::Done { at, remaining: Tokens::ZERO, used: Tokens::ZERO, full_at: None },
+        Outcome::Denied { at, .. } => Outcome::Denied { at, by: Vec::new() },
+        other => other,
+    };
+    outcomes.iter().map(loose).collect()
+}
+
+/// All orders of so many.
+fn orders(many: usize) -> Vec<Vec<usize>> {
+    (0..many).fold(vec![Vec::new()], |shorter, next| {
+        let longer = |order: Vec<usize>| {
+            (0..=order.len()).map(move |place| {
+                let mut longer = order.clone();
+                longer.insert(place, next);
+                longer
+            })
+        };
+        shorter.into_iter().flat_map(longer).collect()
+    })
+}

@@ -1,0 +1,190 @@
+//! Plays each order of each scene.
+
+#![expect(clippy::disallowed_methods, reason = "says how long it took")]
+
+use std::slice;
+use std::time::Instant;
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, PgPool};
+use tollgate::Gate;
+
+use super::cast::{self, Before, Cast, Role, Start};
+use super::outcome::Outcome;
+use super::scene::Scene;
+use super::schedule::{Fault, Schedule, Stage};
+use super::verb::Verb;
+use crate::functions::define;
+use crate::world::{OWNER, SERVICE, World, one_connection, patient};
+
+/// Who carries the verb of a session out.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Hand {
+    Limiter,
+    Gate,
+    Sql,
+}
+
+/// Which orders to play.
+#[derive(Clone, Copy)]
+pub(crate) enum Orders {
+    All,
+    Drawn(usize),
+}
+
+/// A database, and one connection for each session.
+pub(crate) struct Theatre {
+    stage: Stage,
+    actors: Vec<Actor>,
+    /// Prepares the rows, and reads them at the end.
+    conn: PgConnection,
+    /// An instant before all schedules.
+    before: DateTime<Utc>,
+    /// Of each schedule, at most.
+    switches: usize,
+    scenes: u64,
+    schedules: u64,
+    began: Instant,
+    _world: World,
+}
+
+struct Actor {
+    hand: Hand,
+    pool: PgPool,
+    gate: Gate,
+}
+
+impl Theatre {
+    pub(crate) async fn open(hands: impl IntoIterator<Item = Hand>) -> Self {
+        let world = World::new().await;
+        let mut owner = world.connect_as(OWNER).await;
+        for limit in cast::IN_SQL {
+            define(&mut owner, limit).await;
+        }
+        let hands: Vec<_> = hands.into_iter().collect();
+        let url = |hand| world.url_of(if hand == Hand::Sql { OWNER } else { SERVICE });
+        let stage = Stage::new(hands.iter().copied().map(url), world.admin().await);
+        let mut actors = Vec::new();
+        for (hand, line) in hands.into_iter().zip(&stage.lines) {
+            let pool = one_connection(line.options()).await;
+            actors.push(Actor { hand, gate: patient(&pool).build(), pool });
+        }
+        let mut conn = world.connect().await;
+        let before = sqlx::query_scalar("select clock_timestamp()").fetch_one(&mut conn).await.unwrap();
+        let switches = match std::env::var("TOLLGATE_TEST_SWITCHES").as_deref() {
+            Ok("all") => usize::MAX,
+            Ok(switches) => switches.parse().unwrap(),
+            Err(_) => 1,
+        };
+        Self { stage, actors, conn, before, switches, scenes: 0, schedules: 0, began: Instant::now(), _world: world }
+    }
+
+    /// Each pair of a cast, and each role beside itself.
+    pub(crate) async fn play_pairs(&mut self, cast: &Cast) {
+        for (place, first) in cast.roles.iter().enumerate() {
+            self.play_beside(cast, first, &cast.roles[place..]).await;
+        }
+    }
+
+    /// A role beside each of some.
+    pub(crate) async fn play_beside(&mut self, cast: &Cast, first: &Role, others: &[Role]) {
+        for second in others {
+            for start in cast.starts {
+                self.play(cast, &[*first, *second], *start, Orders::All).await;
+            }
+        }
+    }
+
+    /// So many orders of some roles.
+    pub(crate) async fn play(&mut self, cast: &Cast, roles: &[Role], start: Start, orders: Orders) {
+        let names: Vec<_> = roles.iter().map(|role| role.name).collect();
+        let title = format!("{} | {start:?}", names.join(" | "));
+        let only = std::env::var("TOLLGATE_ORDER").ok();
+        let wanted = only.as_ref().map(|only| only.rsplit_once(" | ").unwrap());
+        let can_all = self.actors.iter().zip(roles).all(|(actor, role)| actor.can(role));
+        if !can_all || wanted.is_some_and(|(wanted, _)| wanted != title) {
+            return;
+        }
+        self.scenes += 1;
+        if let Some((_, schedule)) = wanted {
+            self.play_once(cast, roles, start, &mut Schedule::parse(schedule), &title).await;
+        } else if let Orders::Drawn(many) = orders {
+            for _ in 0..many {
+                self.play_once(cast, roles, start, &mut Schedule::drawn(), &title).await;
+            }
+        } else {
+            let mut next = Some(Schedule::first(self.switches));
+            while let Some(mut schedule) = next {
+                self.play_once(cast, roles, start, &mut schedule, &title).await;
+                next = schedule.next();
+            }
+        }
+    }
+
+    async fn play_once(&mut self, cast: &Cast, roles: &[Role], start: Start, schedule: &mut Schedule, title: &str) {
+        let scene = self.scene(cast, roles, start).await;
+        let acts = self.actors.iter().zip(&scene.told).map(|(actor, verb)| actor.act(verb.clone())).collect();
+        let told = self.stage.run(acts, schedule).await;
+        if let Err(serial) = scene.judge(&mut self.conn, cast, &told).await {
+            panic!("TOLLGATE_ORDER='{title} | {schedule}'\n{serial}");
+        }
+    }
+
+    /// Every cut of each role, from its first message to its last. Whoever names its call may repeat it.
+    pub(crate) async fn cut_each(&mut self, cast: &Cast) {
+        let can = |role: &&Role| self.actors[0].can(role);
+        for role in cast.roles.iter().filter(can).copied().collect::<Vec<_>>() {
+            for fault in [Fault::Gone, Fault::Ended, Fault::Lost] {
+                self.scenes += 1;
+                for message in 1.. {
+                    let scene = self.scene(cast, slice::from_ref(&role), cast.starts[0]).await;
+                    let verb = &scene.told[0];
+                    let Some(mut told) = self.stage.strike(self.actors[0].act(verb.clone()), message, fault).await
+                    else {
+                        break;
+                    };
+                    if role.name.contains("once") {
+                        told = Some(self.actors[0].act(verb.clone()).await);
+                    }
+                    if let Err(says) = scene.judge_cut(&mut self.conn, told).await {
+                        panic!("{} with {fault:?} at message {message}\n{says}", role.name);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Rows of a key of its own.
+    async fn scene(&mut self, cast: &Cast, roles: &[Role], start: Start) -> Scene {
+        self.schedules += 1;
+        let key = self.schedules.to_string();
+        Scene::prepare(&mut self.conn, key, cast, roles, start, self.before).await
+    }
+
+    /// Says how much was tried.
+    pub(crate) fn close(self, what: &str) {
+        let Self { scenes, schedules, began, .. } = self;
+        println!("{what}: {scenes} scenes, {schedules} schedules in {:.1} s", began.elapsed().as_secs_f64());
+    }
+}
+
+impl Actor {
+    /// A gate decides each of many calls by itself, has transactions of its own that nobody rolls back, and gives back
+    /// what has lapsed when it likes.
+    fn can(&self, role: &Role) -> bool {
+        let is_of_limiters = ["each", "in vain"].iter().any(|name| role.name.contains(name));
+        self.hand != Hand::Gate || !is_of_limiters && !matches!(role.before, Before::Lapsed(_))
+    }
+
+    fn act(&self, verb: Verb) -> impl Future<Output = Outcome> + Send + 'static {
+        let (hand, pool, gate) = (self.hand, self.pool.clone(), self.gate.clone());
+        async move {
+            match hand {
+                _ if verb.sweeps() => verb.swept(&pool).await,
+                Hand::Limiter => verb.joined(&pool).await,
+                Hand::Gate => verb.through(&gate).await,
+                Hand::Sql => verb.in_sql(&pool).await,
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! What a session does, as a value: the library and the plan are told the same.
+
+use chrono::{DateTime, Utc};
+use sqlx::{AssertSqlSafe, PgPool};
+use tollgate::plan::Call;
+use tollgate::{Gate, Receipt, Request, Storage, Sweeper, Tokens};
+
+use super::outcome::Outcome;
+use crate::memory::World as Memory;
+use crate::world::limiter;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Verb {
+    Balance(Request),
+    Cancel(Receipt),
+    Check(Vec<Request>),
+    Consume(Vec<Request>),
+    Credit(Request),
+    Debit(Request),
+    Each(Vec<Vec<Request>>),
+    Reap,
+    Release(Receipt),
+    Renew(Receipt),
+    Reserve(Vec<Request>),
+    Reset(Request),
+    Settle(Receipt, Tokens),
+    Sweep(Storage),
+    /// Consumes, and rolls back.
+    Vain(Vec<Request>),
+}
+
+/// Tells a verb to a hand: a limiter with a transaction, or a gate.
+macro_rules! tell {
+    ($verb:expr, $hand:expr $(, $tx:expr)?) => {
+        match $verb {
+            Verb::Balance(asked) => $hand.balance($($tx,)? asked).await.into(),
+            Verb::Cancel(receipt) => $hand.cancel($($tx,)? receipt).await.into(),
+            Verb::Check(asked) => $hand.check($($tx,)? asked).await.into(),
+            Verb::Consume(asked) | Verb::Vain(asked) => $hand.consume($($tx,)? asked).await.into(),
+            Verb::Credit(asked) => $hand.credit($($tx,)? asked).await.into(),
+            Verb::Debit(asked) => $hand.debit($($tx,)? asked).await.into(),
+            Verb::Each(calls) => $hand.consume_each($($tx,)? calls).await.into(),
+            Verb::Release(receipt) => $hand.release($($tx,)? receipt).await.into(),
+            Verb::Renew(receipt) => $hand.renew($($tx,)? &receipt).await.into(),
+            Verb::Reserve(asked) => $hand.reserve($($tx,)? asked).await.into(),
+            Verb::Reset(asked) => $hand.reset($($tx,)? asked).await.into(),
+            Verb::Settle(receipt, actual) => $hand.settle($($tx,)? receipt, actual).await.into(),
+            Verb::Reap | Verb::Sweep(_) => unreachable!("a sweeper's"),
+        }
+    };
+}
+
+impl Verb {
+    /// The SQL functions, in a transaction of their caller.
+    pub(crate) async fn in_sql(self, pool: &PgPool) -> Outcome {
+        let (function, asked) = match self {
+            Self::Check(asked) => ("check_all", asked),
+            Self::Consume(asked) => ("consume_all", asked),
+            Self::Reserve(asked) => ("reserve_all", asked),
+            other => unreachable!("no function that says its instant: {other:?}"),
+        };
+        let mut tx = pool.begin().await.unwrap();
+        let requests: Vec<_> = asked.iter().map(in_sql).collect();
+        let sql = format!("select decided_at, granted from tollgate.{function}(array[{}])", requests.join(", "));
+        let decided = sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *tx).await;
+        let outcome = match decided {
+            Ok((at, granted)) => Outcome::Decided { at, granted },
+            Err(error) => Outcome::Failed(error.to_string()),
+        };
+        tx.commit().await.unwrap();
+        outcome
+    }
+
+    /// Whether it is a sweeper's.
+    pub(crate) fn sweeps(&self) -> bool {
+        matches!(self, Self::Reap | Self::Sweep(_))
+    }
+
+    /// A limiter in a transaction of its caller.
+    pub(crate) async fn joined(self, pool: &PgPool) -> Outcome {
+        let is_vain = matches!(self, Self::Vain(_));
+        let mut tx = match pool.begin().await {
+            Ok(tx) => tx,
+            Err(error) => return Outcome::Failed(error.to_string()),
+        };
+        let limiter = limiter();
+        let outcome = tell!(self, limiter, &mut tx);
+        let is_over = is_vain || matches!(outcome, Outcome::Failed(_));
+        match if is_over { tx.rollback().await } else { tx.commit().await } {
+            Err(error) if !is_over => Outcome::Failed(error.to_string()),
+            _ => outcome,
+        }
+    }
+
+    pub(crate) async fn through(self, gate: &Gate) -> Outcome {
+        tell!(self, gate)
+    }
+
+    pub(crate) async fn swept(self, pool: &PgPool) -> Outcome {
+        let swept = match self {
+            Self::Reap => Sweeper::new().reap(pool).await.map(drop),
+            Self::Sweep(table) => Sweeper::new().share(100).only(table).sweep(pool).await.map(drop),
+            _ => unreachable!("a caller's"),
+        };
+        swept.map_or_else(|error| Outcome::Failed(error.to_string()), |()| Outcome::Swept)
+    }
+
+    /// The same over rows in memory, at an instant.
+    pub(crate) fn planned(&self, memory: &mut Memory, at: DateTime<Utc>) -> Outcome {
+        let call = match self.clone() {
+            Self::Balance(asked) => Call::look(asked),
+            Self::Cancel(receipt) => Call::cancel(receipt),
+            Self::Check(asked) => Call::check(asked),
+            Self::Consume(asked) => Call::consume(asked),
+            Self::Credit(asked) => Call::credit(asked),
+            Self::Debit(asked) => Call::debit(asked),
+            Self::Each(calls) => {
+                let answers = memory.batch(calls.into_iter().map(Call::consume), at.into()).unwrap();
+                return Outcome::Many(answers.into_iter().map(Outcome::of).collect());
+            }
+            Self::Reap => {
+                memory.reap(at.into());
+                return Outcome::Swept;
+            }
+            Self::Release(receipt) => Call::release(&receipt),
+            Self::Renew(receipt) => return Outcome::of_renewal(memory.call(Call::renew(&receipt), at.into())),
+            Self::Reserve(asked) => return Outcome::of_reservation(memory.call(Call::reserve(asked), at.into())),
+            Self::Reset(asked) => Call::reset(asked),
+            Self::Settle(receipt, actual) => Call::settle(receipt, actual),
+            Self::Sweep(table) => {
+                memory.rows.retain(|row, state| row.storage() != table || state.full_at > at.into());
+                return Outcome::Swept;
+            }
+            Self::Vain(asked) => return Outcome::of(memory.clone().call(Call::consume(asked), at.into())),
+        };
+        Outcome::of(memory.call(call, at.into()))
+    }
+}
+
+/// One request of several.
+fn in_sql(asked: &Request) -> String {
+    let asked = serde_json::to_value(asked).unwrap();
+    let text = |field: &str| asked[field].as_str().unwrap().to_owned();
+    format!("tollgate.request('{}', '{}', {})", asked["limit"]["name"].as_str().unwrap(), text("key"), asked["cost"])
+}
