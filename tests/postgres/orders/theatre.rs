@@ -169,10 +169,10 @@ impl Theatre {
 }
 
 impl Actor {
-    /// A gate decides each of many calls by itself, has transactions of its own that nobody rolls back, and gives back
-    /// what has lapsed when it likes.
+    /// A gate decides each of many calls by itself, and has transactions of its own that nobody rolls back. One that
+    /// makes calls which lapse gives back what has lapsed, of whomever and when it likes.
     fn can(&self, role: &Role) -> bool {
-        let is_of_limiters = ["each", "in vain"].iter().any(|name| role.name.contains(name));
+        let is_of_limiters = ["each", "in vain", "lapses"].iter().any(|name| role.name.contains(name));
         self.hand != Hand::Gate || !is_of_limiters && !matches!(role.before, Before::Lapsed(_))
     }
 
