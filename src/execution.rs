@@ -42,6 +42,11 @@ impl Look {
         self.answers.iter().all(|answer| answer.as_ref().is_ok_and(is_settled))
     }
 
+    /// Whether a call has a fault.
+    pub(crate) fn is_faulty(&self) -> bool {
+        self.answers.iter().any(Result::is_err)
+    }
+
     /// The rows that may do, where not all are needed.
     ///
     /// Were all rows of alternatives claimed at once, each call would insert and delete those that are missing behind
