@@ -10,10 +10,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 
-/// A socket in front of the server of a database, gone with the value.
+/// A wire in front of the server of a database, gone with the value.
 pub(crate) struct Proxy {
-    options: PgConnectOptions,
-    directory: PathBuf,
+    door: Door,
     wire: Arc<Wire>,
     server: Arc<Mutex<PgConnectOptions>>,
 }
@@ -21,29 +20,23 @@ pub(crate) struct Proxy {
 impl Proxy {
     /// A proxy for the database at `url`; a task of the current runtime serves it.
     pub(crate) fn new(url: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let server = url.parse::<PgConnectOptions>().unwrap().ssl_mode(PgSslMode::Disable);
-        let directory = format!("tollgate_proxy_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let directory = std::env::temp_dir().join(directory);
-        std::fs::create_dir(&directory).unwrap();
-        let listener = UnixListener::bind(socket(&directory, server.get_port())).unwrap();
+        let (door, listener, server) = Door::open(url);
         let wire =
             Wire { allowed: watch::Sender::new(u64::MAX), last_heard: AtomicU64::new(u64::MAX), ..Wire::default() };
         let wire = Arc::new(wire);
-        let options = server.clone().socket(&directory);
         let server = Arc::new(Mutex::new(server));
         tokio::spawn(serve(listener, server.clone(), wire.clone()));
-        Self { options, directory, wire, server }
+        Self { door, wire, server }
     }
 
     /// How to connect over the proxy.
     pub(crate) fn options(&self) -> PgConnectOptions {
-        self.options.clone()
+        self.door.options()
     }
 
     /// A connection over the proxy.
     pub(crate) async fn connect(&self) -> PgConnection {
-        self.options.connect().await.unwrap()
+        self.options().connect().await.unwrap()
     }
 
     /// How many round trips there were, from the start.
@@ -132,7 +125,31 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
+/// A socket that clients take for that of a server, gone with the value.
+pub(crate) struct Door {
+    options: PgConnectOptions,
+    directory: PathBuf,
+}
+
+impl Door {
+    /// A door to the database at `url`, with its listener, and how to reach the server behind it.
+    pub(crate) fn open(url: &str) -> (Self, UnixListener, PgConnectOptions) {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let server = url.parse::<PgConnectOptions>().unwrap().ssl_mode(PgSslMode::Disable);
+        let directory = format!("tollgate_proxy_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let directory = std::env::temp_dir().join(directory);
+        std::fs::create_dir(&directory).unwrap();
+        let listener = UnixListener::bind(socket(&directory, server.get_port())).unwrap();
+        (Self { options: server.clone().socket(&directory), directory }, listener, server)
+    }
+
+    /// How to connect through it.
+    pub(crate) fn options(&self) -> PgConnectOptions {
+        self.options.clone()
+    }
+}
+
+impl Drop for Door {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
@@ -243,19 +260,23 @@ async fn serve(listener: UnixListener, server: Arc<Mutex<PgConnectOptions>>, wir
     while let Ok((client, _)) = listener.accept().await {
         let (wire, server) = (wire.clone(), server.lock().unwrap().clone());
         wire.connections.fetch_add(1, Ordering::SeqCst);
-        let path = server
-            .get_socket()
-            .cloned()
-            .or_else(|| server.get_host().starts_with('/').then(|| server.get_host().into()));
-        if let Some(directory) = path {
-            let Ok(server) = UnixStream::connect(socket(&directory, server.get_port())).await else { continue };
-            tokio::spawn(join(client, server, wire));
-        } else {
-            let Ok(server) = TcpStream::connect((server.get_host(), server.get_port())).await else { continue };
-            tokio::spawn(join(client, server, wire));
-        }
+        let Ok(server) = reach(&server).await else { continue };
+        tokio::spawn(join(client, server, wire));
     }
 }
+
+/// A connection to a server, over its socket if it has one.
+pub(crate) async fn reach(server: &PgConnectOptions) -> std::io::Result<Box<dyn Stream>> {
+    let (host, port) = (server.get_host(), server.get_port());
+    let directory = server.get_socket().cloned().or_else(|| host.starts_with('/').then(|| host.into()));
+    Ok(match directory {
+        Some(directory) => Box::new(UnixStream::connect(socket(&directory, port)).await?),
+        None => Box::new(TcpStream::connect((host, port)).await?),
+    })
+}
+
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// Serves one connection until either side ends it.
 async fn join(mut client: UnixStream, server: impl AsyncRead + AsyncWrite, wire: Arc<Wire>) {
@@ -274,6 +295,6 @@ fn socket(directory: &std::path::Path, port: u16) -> PathBuf {
     directory.join(format!(".s.PGSQL.{port}"))
 }
 
-const EXECUTE: u8 = b'E';
-const QUERY: u8 = b'Q';
-const SYNC: u8 = b'S';
+pub(crate) const EXECUTE: u8 = b'E';
+pub(crate) const QUERY: u8 = b'Q';
+pub(crate) const SYNC: u8 = b'S';

@@ -315,7 +315,7 @@ fn without_charges(mut outcome: Outcome) -> Outcome {
     outcome
 }
 
-/// What the plan says.
+/// The answer of the plan.
 fn planned(answer: Result<Answer, Error>) -> Outcome {
     match answer {
         Ok(Answer::Granted { decided_at, remaining, receipt, .. }) => {
@@ -329,7 +329,7 @@ fn planned(answer: Result<Answer, Error>) -> Outcome {
     }
 }
 
-/// What the plan says of a reservation.
+/// The answer of the plan to a reservation.
 fn booked(answer: Result<Answer, Error>) -> Outcome {
     let ready_at = if let Ok(Answer::Granted { ready_at, .. }) = &answer { Some(*ready_at) } else { None };
     match (planned(answer), ready_at) {

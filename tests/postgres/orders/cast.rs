@@ -1,4 +1,4 @@
-//! Who can be on the stage: verbs beside verbs that ask the same rows.
+//! The roles on the stage: verbs beside verbs that ask the same rows.
 
 use std::time::Duration;
 
@@ -20,13 +20,18 @@ pub(crate) const SPREAD: Limit = Limit::token_bucket("spread", 6, EVER).shards(3
 /// The limits that the SQL functions know.
 pub(crate) const IN_SQL: &[Limit] = &[PLAN, TEAM];
 
-/// What a verb is called in a schedule, and how it comes to its arguments.
+/// A verb by the name that a schedule prints, and the way to its arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct Role {
     pub(crate) name: &'static str,
-    /// What is taken before, so that the verb has a receipt.
+    /// The charge that gives the verb a receipt.
     pub(crate) before: Before,
     pub(crate) verb: fn(&str, Receipt) -> Verb,
+    /// Whether a caller may repeat it, as it has an id.
+    pub(crate) has_id: bool,
+    /// Whether a gate can play it. A gate decides each of many calls by itself, and has transactions of its own that
+    /// nobody rolls back. One that makes calls which lapse gives back the lapsed calls of everybody when it likes.
+    pub(crate) is_for_gates: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -38,7 +43,7 @@ pub(crate) enum Before {
     Lapsed(fn(&str) -> Vec<Request>),
 }
 
-/// What the rows hold before.
+/// The rows before the sessions begin.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Start {
     /// There are none but those that were charged for a receipt.
@@ -59,15 +64,28 @@ pub(crate) struct Cast {
     pub(crate) is_drawn: bool,
 }
 
+impl Role {
+    const fn has_id(self) -> Self {
+        Self { has_id: true, ..self }
+    }
+
+    const fn not_for_gates(self) -> Self {
+        Self { is_for_gates: false, ..self }
+    }
+}
+
 const fn role(name: &'static str, verb: fn(&str, Receipt) -> Verb) -> Role {
-    Role { name, before: Before::Nothing, verb }
+    after(name, Before::Nothing, verb)
 }
 
 const fn after(name: &'static str, before: Before, verb: fn(&str, Receipt) -> Verb) -> Role {
-    Role { name, before, verb }
+    Role { name, before, verb, has_id: false, is_for_gates: true }
 }
 
-/// Those of one row: a token bucket of one.
+pub(crate) const ALL: [&Cast; 6] =
+    [&OF_ONE_ROW, &OF_TWO_ROWS, &OF_LEASES, &OF_SLIDING_WINDOWS, &OF_SHARDS, &OF_FULL_ROWS];
+
+/// Verbs of one row: a token bucket.
 pub(crate) const OF_ONE_ROW: Cast = Cast {
     limits: &[PLAN],
     starts: &[Start::Empty, Start::Scarce],
@@ -76,16 +94,16 @@ pub(crate) const OF_ONE_ROW: Cast = Cast {
         role("consume", |key, _| Verb::Consume(vec![PLAN.key(key)])),
         role("consume up to", |key, _| Verb::Consume(vec![PLAN.key(key).cost(3).up_to(1)])),
         role("consume leaving", |key, _| Verb::Consume(vec![PLAN.key(key).leaving(1)])),
-        role("consume in vain", |key, _| Verb::Vain(vec![PLAN.key(key)])),
+        role("consume in vain", |key, _| Verb::Vain(vec![PLAN.key(key)])).not_for_gates(),
         role("reserve", |key, _| Verb::Reserve(vec![PLAN.key(key).cost(2)])),
         role("credit", |key, _| Verb::Credit(PLAN.key(key))),
         role("debit", |key, _| Verb::Debit(PLAN.key(key).cost(2))),
         role("reset", |key, _| Verb::Reset(PLAN.key(key))),
         role("check", |key, _| Verb::Check(vec![PLAN.key(key)])),
         role("balance", |key, _| Verb::Balance(PLAN.key(key))),
-        role("once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x")])),
-        role("lapses", |key, _| Verb::Consume(vec![PLAN.key(key).lapses_after(HOUR)])),
-        role("each", |key, _| Verb::Each(vec![vec![PLAN.key(key)], vec![PLAN.key(key).cost(2)]])),
+        role("once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x")])).has_id(),
+        role("lapses", |key, _| Verb::Consume(vec![PLAN.key(key).lapses_after(HOUR)])).not_for_gates(),
+        role("each", |key, _| Verb::Each(vec![vec![PLAN.key(key)], vec![PLAN.key(key).cost(2)]])).not_for_gates(),
         after("settle", Before::Consume(|key| vec![PLAN.key(key)]), |_, receipt| Verb::Settle(receipt, Tokens::ZERO)),
         after("settle above", Before::Consume(|key| vec![PLAN.key(key)]), |_, receipt| {
             Verb::Settle(receipt, Tokens::new(3))
@@ -94,14 +112,15 @@ pub(crate) const OF_ONE_ROW: Cast = Cast {
             Verb::Settle(receipt, Tokens::ZERO)
         }),
         after("cancel", Before::Reserve(|key| vec![PLAN.key(key).cost(2)]), |_, receipt| Verb::Cancel(receipt)),
-        after("reap", Before::Lapsed(|key| vec![PLAN.key(key).lapses_after(HOUR)]), |_, _| Verb::Reap),
+        after("reap", Before::Lapsed(|key| vec![PLAN.key(key).lapses_after(HOUR)]), |_, _| Verb::Reap).not_for_gates(),
         after("settle lapsed", Before::Lapsed(|key| vec![PLAN.key(key).lapses_after(HOUR)]), |_, receipt| {
             Verb::Settle(receipt, Tokens::ZERO)
-        }),
+        })
+        .not_for_gates(),
     ],
 };
 
-/// Those of two rows, one in each table.
+/// Verbs of two rows, one in each table.
 pub(crate) const OF_TWO_ROWS: Cast = Cast {
     limits: &[PLAN, TEAM],
     starts: &[Start::Empty, Start::Scarce],
@@ -110,11 +129,11 @@ pub(crate) const OF_TWO_ROWS: Cast = Cast {
         role("consume both", |key, _| Verb::Consume(vec![PLAN.key(key), TEAM.key(key)])),
         role("consume both, the other first", |key, _| Verb::Consume(vec![TEAM.key(key), PLAN.key(key)])),
         role("reserve both", |key, _| Verb::Reserve(vec![TEAM.key(key).cost(2), PLAN.key(key)])),
-        role("each of both", |key, _| Verb::Each(vec![vec![TEAM.key(key)], vec![PLAN.key(key)]])),
+        role("each of both", |key, _| Verb::Each(vec![vec![TEAM.key(key)], vec![PLAN.key(key)]])).not_for_gates(),
         role("first of", |key, _| Verb::Consume(first_of([[PLAN.key(key)], [TEAM.key(key)]]))),
         role("first of, the other first", |key, _| Verb::Consume(first_of([[TEAM.key(key)], [PLAN.key(key)]]))),
         role("split", |key, _| Verb::Consume(split(2, [TEAM.key(key), PLAN.key(key)]))),
-        role("both once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x"), TEAM.key(key)])),
+        role("both once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x"), TEAM.key(key)])).has_id(),
         after("settle both", Before::Consume(|key| vec![TEAM.key(key), PLAN.key(key)]), |_, receipt| {
             Verb::Settle(receipt, Tokens::ZERO)
         }),
@@ -123,7 +142,7 @@ pub(crate) const OF_TWO_ROWS: Cast = Cast {
     ],
 };
 
-/// Those of a concurrency limit.
+/// Verbs of a concurrency limit.
 pub(crate) const OF_LEASES: Cast = Cast {
     limits: &[SEATS],
     starts: &[Start::Empty, Start::Scarce],
@@ -131,15 +150,16 @@ pub(crate) const OF_LEASES: Cast = Cast {
     roles: &[
         role("acquire", |key, _| Verb::Consume(vec![SEATS.key(key)])),
         role("acquire beside", |key, _| Verb::Consume(vec![SEATS.key(key), PLAN.key(key)])),
-        role("acquire once", |key, _| Verb::Consume(vec![SEATS.key(key).once("x")])),
+        role("acquire once", |key, _| Verb::Consume(vec![SEATS.key(key).once("x")])).has_id(),
         after("renew", Before::Consume(|key| vec![SEATS.key(key)]), |_, receipt| Verb::Renew(receipt)),
         after("release", Before::Consume(|key| vec![SEATS.key(key)]), |_, receipt| Verb::Release(receipt)),
         role("reset", |key, _| Verb::Reset(SEATS.key(key))),
         role("check", |key, _| Verb::Check(vec![SEATS.key(key)])),
+        role("check once", |key, _| Verb::Check(vec![SEATS.key(key).once("x")])),
     ],
 };
 
-/// Those of a sliding window.
+/// Verbs of a sliding window.
 pub(crate) const OF_SLIDING_WINDOWS: Cast = Cast {
     limits: &[SLIDE],
     starts: &[Start::Empty, Start::Scarce],
@@ -154,7 +174,7 @@ pub(crate) const OF_SLIDING_WINDOWS: Cast = Cast {
     ],
 };
 
-/// Those of a limit with shards. Which row is charged is drawn.
+/// Verbs of a limit with shards. Which row is charged is drawn.
 pub(crate) const OF_SHARDS: Cast = Cast {
     limits: &[SPREAD],
     starts: &[Start::Empty, Start::Scarce],
@@ -169,7 +189,7 @@ pub(crate) const OF_SHARDS: Cast = Cast {
     ],
 };
 
-/// Those that meet a sweeper on a row that has long been full.
+/// Verbs beside a sweeper on a row that has long been full.
 pub(crate) const OF_FULL_ROWS: Cast = Cast {
     limits: &[PLAN, TEAM],
     starts: &[Start::Full],
@@ -182,11 +202,11 @@ pub(crate) const OF_FULL_ROWS: Cast = Cast {
         role("debit", |key, _| Verb::Debit(PLAN.key(key))),
         role("reset", |key, _| Verb::Reset(PLAN.key(key))),
         role("first of", |key, _| Verb::Consume(first_of([[PLAN.key(key)], [TEAM.key(key)]]))),
-        role("once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x")])),
+        role("once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x")])).has_id(),
     ],
 };
 
-/// What callers of the SQL functions do on the rows of [`OF_TWO_ROWS`].
+/// The calls of SQL functions on the rows of [`OF_TWO_ROWS`].
 pub(crate) const IN_SQL_ROLES: &[Role] = &[
     role("consume in SQL", |key, _| Verb::Consume(vec![PLAN.key(key)])),
     role("consume both in SQL", |key, _| Verb::Consume(vec![TEAM.key(key), PLAN.key(key)])),

@@ -1,15 +1,16 @@
 //! The line of one session to the server. It holds each message that acts until a scheduler lets it go.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use sqlx::postgres::PgConnectOptions;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::{TcpStream, UnixListener};
+use tokio::net::UnixListener;
 use tokio::sync::{Notify, watch};
 
-/// What a session waits for.
+use crate::proxy::{Door, EXECUTE, QUERY, SYNC, reach};
+
+/// The side that a session waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Turn {
     /// Its own next message, if there is one.
@@ -20,10 +21,9 @@ pub(crate) enum Turn {
     Server,
 }
 
-/// A socket in front of the server for one session, gone with the value.
+/// A wire in front of the server for one session, gone with the value.
 pub(crate) struct Line {
-    options: PgConnectOptions,
-    directory: PathBuf,
+    door: Door,
     shared: Arc<Shared>,
 }
 
@@ -40,15 +40,9 @@ struct Shared {
 }
 
 impl Line {
-    /// A line to the database at `url`, open at first. Whatever happens on it counts as one of the `events`.
+    /// A line to the database at `url`, open at first. Each turn on it counts as one of the `events`.
     pub(crate) fn new(url: &str, events: watch::Sender<u64>) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let server = url.parse::<PgConnectOptions>().unwrap().ssl_mode(PgSslMode::Disable);
-        let directory = format!("tollgate_line_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let directory = std::env::temp_dir().join(directory);
-        std::fs::create_dir(&directory).unwrap();
-        let listener = UnixListener::bind(socket(&directory, server.get_port())).unwrap();
-        let options = server.clone().socket(&directory);
+        let (door, listener, server) = Door::open(url);
         let shared = Arc::new(Shared {
             server,
             turn: Mutex::new(Turn::Client),
@@ -61,12 +55,12 @@ impl Line {
             events,
         });
         tokio::spawn(serve(listener, shared.clone()));
-        Self { options, directory, shared }
+        Self { door, shared }
     }
 
     /// How to connect over it.
     pub(crate) fn options(&self) -> PgConnectOptions {
-        self.options.clone()
+        self.door.options()
     }
 
     pub(crate) fn turn(&self) -> Turn {
@@ -109,12 +103,6 @@ impl Line {
     pub(crate) fn let_go(&self) {
         self.shared.turn(Turn::Server);
         self.shared.go.notify_one();
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -201,12 +189,7 @@ fn is_quiet(sql: &[u8]) -> bool {
 
 async fn serve(listener: UnixListener, shared: Arc<Shared>) {
     while let Ok((mut client, _)) = listener.accept().await {
-        let (host, port) = (shared.server.get_host(), shared.server.get_port());
-        let directory = shared.server.get_socket().cloned().or_else(|| host.starts_with('/').then(|| host.into()));
-        let server: Box<dyn Wire> = match directory {
-            Some(directory) => Box::new(tokio::net::UnixStream::connect(socket(&directory, port)).await.unwrap()),
-            None => Box::new(TcpStream::connect((host, port)).await.unwrap()),
-        };
+        let server = reach(&shared.server).await.unwrap();
         let shared = shared.clone();
         tokio::spawn(async move {
             let (from, to) = client.split();
@@ -217,24 +200,14 @@ async fn serve(listener: UnixListener, shared: Arc<Shared>) {
                 _ = shared.answer(read, to) => {}
                 _ = cuts.changed() => {}
             }
-            // What comes next is a new connection's.
+            // A new connection begins here.
             shared.turn(Turn::Client);
         });
     }
 }
 
-trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
-
-fn socket(directory: &Path, port: u16) -> PathBuf {
-    directory.join(format!(".s.PGSQL.{port}"))
-}
-
-const EXECUTE: u8 = b'E';
 const FLUSH: u8 = b'H';
 const PASSWORD: u8 = b'p';
-const QUERY: u8 = b'Q';
-const SYNC: u8 = b'S';
 const TERMINATE: u8 = b'X';
 const ERROR: u8 = b'E';
 const KEY: u8 = b'K';

@@ -5,8 +5,8 @@
 //! of the sessions one after another, in one of their orders. So nothing deadlocks, no error comes that the plan does
 //! not know, nothing that was inserted in vain stays behind, and an id counts once.
 //!
-//! Each schedule switches once at most from a session that could go on to another. `TOLLGATE_TEST_SWITCHES` is another
-//! number, or `all` for every order. `TOLLGATE_TEST_ORDERS` is how many orders of each three sessions are drawn. A
+//! Each schedule switches once at most from a session that could go on to another. `TOLLGATE_TEST_SWITCHES` sets another
+//! number, or `all` for every order. `TOLLGATE_TEST_ORDERS` sets how many orders of each three sessions are drawn. A
 //! failure prints its schedule, which `TOLLGATE_ORDER` plays alone: `TOLLGATE_ORDER='once | reset | Scarce | 0110'`.
 
 mod cast;
@@ -62,7 +62,7 @@ async fn pairs_on_full_rows_that_are_swept() {
 #[tokio::test]
 async fn gates_beside_limiters() {
     let mut theatre = Theatre::open([Hand::Gate, Hand::Limiter]).await;
-    for cast in [&cast::OF_ONE_ROW, &cast::OF_TWO_ROWS, &cast::OF_LEASES, &cast::OF_SLIDING_WINDOWS] {
+    for cast in cast::ALL {
         for first in cast.roles {
             theatre.play_beside(cast, first, cast.roles).await;
         }
@@ -73,7 +73,7 @@ async fn gates_beside_limiters() {
 #[tokio::test]
 async fn gates_beside_gates() {
     let mut theatre = Theatre::open([Hand::Gate, Hand::Gate]).await;
-    for cast in [&cast::OF_ONE_ROW, &cast::OF_TWO_ROWS, &cast::OF_LEASES, &cast::OF_SLIDING_WINDOWS] {
+    for cast in cast::ALL {
         theatre.play_pairs(cast).await;
     }
     theatre.close("gates beside gates");
@@ -118,14 +118,7 @@ async fn threes_on_two_rows() {
 /// Each verb is whole or nothing, whatever strikes between two of its messages; repeated by its id it happens once.
 async fn cut(hand: Hand) {
     let mut theatre = Theatre::open([hand]).await;
-    for cast in [
-        &cast::OF_ONE_ROW,
-        &cast::OF_TWO_ROWS,
-        &cast::OF_LEASES,
-        &cast::OF_SLIDING_WINDOWS,
-        &cast::OF_SHARDS,
-        &cast::OF_FULL_ROWS,
-    ] {
+    for cast in cast::ALL {
         theatre.cut_each(cast).await;
     }
     theatre.close(&format!("cuts of a {hand:?}"));

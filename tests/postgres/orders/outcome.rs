@@ -1,12 +1,14 @@
-//! What an answer comes to, whoever gave it: all that does not name what was drawn.
+//! An answer of the library or of the plan, without the names that were drawn.
 
 use chrono::{DateTime, Utc};
 use tollgate::plan::Answer;
 use tollgate::{Balance, Charge, Decision, Denied, Error, Grant, Receipt, Reservation, Settlement, Source, Tokens};
 
+use super::cast::LEASE;
+
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
-    /// What a function of SQL says of it.
+    /// The answer of an SQL function.
     Decided {
         at: DateTime<Utc>,
         granted: bool,
@@ -63,7 +65,7 @@ pub(crate) struct Charged {
 }
 
 impl Outcome {
-    /// What the plan answered.
+    /// The answer of the plan.
     pub(crate) fn of(answer: Result<Answer, Error>) -> Self {
         match answer {
             Ok(Answer::Granted { observed_at, source, amount, remaining, receipt, .. }) => {
@@ -76,7 +78,7 @@ impl Outcome {
         }
     }
 
-    /// What the plan answered to a reservation.
+    /// The answer of the plan to a reservation.
     pub(crate) fn of_reservation(answer: Result<Answer, Error>) -> Self {
         let ready_at = match &answer {
             Ok(Answer::Granted { ready_at, .. }) => (*ready_at).into(),
@@ -86,7 +88,7 @@ impl Outcome {
         Self::Reserved { at, ready_at, charges }
     }
 
-    /// What the plan answered to a renewal.
+    /// The answer of the plan to a renewal.
     pub(crate) fn of_renewal(answer: Result<Answer, Error>) -> Self {
         match answer {
             Ok(Answer::Settled(settlement)) => Self::Renewed { ends_at: ends(&settlement.charges) },
@@ -96,9 +98,9 @@ impl Outcome {
 
     /// Whether the plan could have told this.
     ///
-    /// Before a call locks rows it looks at them, and at stored calls by a statement of its own: what a repeat says of
-    /// the row may be of before the first call. Where rows lie in two `tables`, these are looked at one after the
-    /// other, and a refusal may name only some of the limits that refuse.
+    /// A call looks at rows before it locks them, and then at stored calls. So the `remaining` of a repeat may be older
+    /// than the first call. It looks at two `tables` one after the other. So a refusal may name only some of the limits
+    /// that refuse.
     pub(crate) fn is_as_good_as(&self, planned: &Self, tables: usize) -> bool {
         match (self, planned) {
             (Self::Decided { at, granted }, planned) => {
@@ -130,7 +132,7 @@ impl Outcome {
             | Self::Reserved { at, .. }
             | Self::Settled { at, .. } => Some(*at),
             Self::Many(each) => each.iter().find_map(Self::at),
-            Self::Renewed { ends_at } => ends_at[0],
+            Self::Renewed { ends_at } => ends_at[0].map(|ends_at| ends_at - LEASE),
             Self::Failed(_) | Self::Swept => None,
         }
     }

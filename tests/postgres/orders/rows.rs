@@ -1,4 +1,4 @@
-//! What the tables hold of one key.
+//! The rows of one key.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tollgate::Tokens;
 
 use crate::memory::World as Memory;
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rows {
     /// By storage, limit and shard.
     rows: BTreeMap<(String, String, i32), Row>,
@@ -33,7 +33,7 @@ struct StoredCall {
 }
 
 impl Rows {
-    /// Those that are there now, and the server's clock.
+    /// The rows in the tables, and the server's clock.
     pub(crate) async fn of_key(conn: &mut PgConnection, key: &str) -> (Self, DateTime<Utc>) {
         let sql = "select 'ephemeral', name, shard::int, value, ts, full_at from tollgate.ephemeral where key = $1
                    union all
@@ -63,8 +63,8 @@ impl Rows {
         Self { rows: rows.collect(), calls: without_drawn_names(calls.collect()) }
     }
 
-    /// The sum of the rows of each limit, to a thousandth of a token: each row that is written gains what came back to
-    /// it, and which one is written is drawn. Instants are left out.
+    /// The sum of the rows of each limit, to a thousandth of a token, without instants: a write refills its row, and a
+    /// draw chooses which row is written.
     pub(crate) fn summed(self) -> Self {
         let mut sums = BTreeMap::<_, Row>::new();
         for ((storage, name, _), row) in self.rows {

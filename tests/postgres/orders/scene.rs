@@ -1,4 +1,4 @@
-//! What the library and the plan are both told, and whether they come to the same.
+//! The verbs of the sessions, told to the library and to the plan, and whether both come to the same.
 
 use std::fmt::Write as _;
 use std::slice;
@@ -8,7 +8,7 @@ use sqlx::{Connection, PgConnection, PgTransaction};
 use tollgate::plan::Call;
 use tollgate::{Decision, Limit, Receipt, Tokens};
 
-use super::cast::{Before, Cast, LEASE, Role, Start};
+use super::cast::{Before, Cast, Role, Start};
 use super::outcome::Outcome;
 use super::rows::Rows;
 use super::verb::Verb;
@@ -54,7 +54,7 @@ impl Scene {
         scene
     }
 
-    /// Charges what a role has a receipt of; the receipts of the database and of the memory.
+    /// Makes the charge that gives a role a receipt; the receipts of the database and of the memory.
     async fn charge(&mut self, tx: &mut PgTransaction<'_>, before: Before, at: DateTime<Utc>) -> [Receipt; 2] {
         let (asked, at, reserves) = match before {
             Before::Nothing => return [Receipt::default(), Receipt::default()],
@@ -87,8 +87,7 @@ impl Scene {
         self.memory.granted(asked, at.into());
     }
 
-    /// Whether what was told, and the rows that are there now, are those of some serial order; else what these would
-    /// be.
+    /// Whether the outcomes, and the rows that are there now, are those of some serial order; the error shows these.
     pub(crate) async fn judge(&self, conn: &mut PgConnection, cast: &Cast, told: &[Outcome]) -> Result<(), String> {
         let (rows, end) = Rows::of_key(conn, &self.key).await;
         let (rows, told) = if cast.is_drawn { (rows.summed(), loosely(told)) } else { (rows, told.to_vec()) };
@@ -109,7 +108,7 @@ impl Scene {
         Err(serial)
     }
 
-    /// Whether the rows are as before, or as after the one session: after it, if it was told so.
+    /// Whether the rows are as before the one session, or as after it: as after it, if it got its answer.
     pub(crate) async fn judge_cut(&self, conn: &mut PgConnection, told: Option<Outcome>) -> Result<(), String> {
         let (rows, end) = Rows::of_key(conn, &self.key).await;
         let (planned, memory) = self.serially(&[0], slice::from_ref(&Outcome::Swept), end);
@@ -121,25 +120,23 @@ impl Scene {
         if is_whole { Ok(()) } else { Err(says()) }
     }
 
-    /// What the plan says, and what it leaves, of the sessions one after another, each at the instant that its answer
-    /// names.
+    /// The answers of the plan to the sessions one after another, each at the instant that its outcome names, and the
+    /// rows that they leave.
     fn serially(&self, order: &[usize], told: &[Outcome], end: DateTime<Utc>) -> (Vec<Outcome>, Memory) {
         let (mut memory, mut planned) = (self.memory.clone(), vec![Outcome::Swept; told.len()]);
         for place in order {
-            let at = match &told[*place] {
-                renewed @ Outcome::Renewed { .. } => renewed.at().map(|ends_at| ends_at - LEASE),
-                other => other.at(),
+            let at = match self.planned[*place] {
+                // A sweeper goes by the clock that it read before it found anything.
+                Verb::Sweep(_) => self.before,
+                _ => told[*place].at().unwrap_or(end),
             };
-            // A sweeper goes by the clock that it read before it found anything.
-            let sweeps = matches!(self.planned[*place], Verb::Sweep(_));
-            planned[*place] =
-                self.planned[*place].planned(&mut memory, if sweeps { self.before } else { at.unwrap_or(end) });
+            planned[*place] = self.planned[*place].planned(&mut memory, at);
         }
         (planned, memory)
     }
 }
 
-/// Which row of several was charged is drawn, so only sums can be told.
+/// Of several rows a draw chooses the one that is charged, so only sums can be compared.
 fn loosely(outcomes: &[Outcome]) -> Vec<Outcome> {
     let loose = |outcome: &Outcome| match outcome.clone() {
         Outcome::Granted { at, source, amount, .. } => {

@@ -12,52 +12,50 @@ use tokio::task::JoinHandle;
 use super::line::{Line, Turn};
 use crate::world::soon;
 
-/// Which session went on at each step. It is what a failure prints, and what replays it.
+/// The session that goes on at each step. A failure prints it, and it replays the failure.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     steps: Vec<Step>,
-    /// How many of the steps are chosen already: the others follow the first session that can go on, or a draw.
-    chosen: usize,
     /// How often a session may be held though it could go on. Few such switches show most faults, as Musuvathi and
     /// Qadeer found ("Iterative context bounding", PLDI 2007), and there are far fewer schedules of few.
     switches: usize,
     dice: Option<fastrand::Rng>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Step {
-    /// Which session went on.
     session: usize,
-    /// Its place among so many that could.
-    choice: usize,
-    among: usize,
+    /// Whether another session could have gone on, which went on before.
+    is_switch: bool,
+    /// The sessions that are still to be tried here.
+    others: Vec<usize>,
+    /// Whether each of them would be a switch.
+    others_switch: bool,
 }
 
 impl Schedule {
     /// The first of all with so many switches at most.
     pub(crate) fn first(switches: usize) -> Self {
-        Self { steps: Vec::new(), chosen: 0, switches, dice: None }
+        Self { steps: Vec::new(), switches, dice: None }
     }
 
     /// One that is drawn.
     pub(crate) fn drawn() -> Self {
-        Self { dice: Some(fastrand::Rng::new()), ..Self::first(usize::MAX) }
+        Self { dice: Some(fastrand::Rng::new()), ..Self::first(0) }
     }
 
-    /// As [`fmt::Display`] writes it.
+    /// One that [`fmt::Display`] has written.
     pub(crate) fn parse(text: &str) -> Self {
-        let step = |c: char| Step { session: c.to_digit(10).unwrap() as usize, choice: usize::MAX, among: 0 };
-        let steps: Vec<_> = text.chars().map(step).collect();
-        Self { chosen: steps.len(), steps, ..Self::first(usize::MAX) }
+        let step = |c: char| Step::only(c.to_digit(10).unwrap() as usize);
+        Self { steps: text.chars().map(step).collect(), ..Self::first(0) }
     }
 
-    /// The next one, if there is one, by what the last run met.
+    /// The next one, if there is one, by the choices that the last run met.
     pub(crate) fn next(mut self) -> Option<Self> {
         loop {
             let step = self.steps.last_mut()?;
-            if step.choice + 1 < step.among {
-                step.choice += 1;
-                self.chosen = self.steps.len();
+            if let Some(session) = step.others.pop() {
+                (step.session, step.is_switch) = (session, step.others_switch);
                 return Some(self);
             }
             self.steps.pop();
@@ -66,29 +64,39 @@ impl Schedule {
 
     /// The session that goes on at a step, of those that could.
     fn choose(&mut self, nth: usize, held: &[usize]) -> usize {
-        let before = |nth: usize| nth.checked_sub(1).map(|before| self.steps[before].session);
-        let could_go_on = before(nth).filter(|session| held.contains(session));
-        let switched = self.steps.iter().take(nth).filter(|step| step.choice > 0 && step.among > 1).count();
-        // The one that went on comes first, so each other choice is a switch.
-        let rest = held.iter().copied().filter(|session| Some(*session) != could_go_on);
-        let mut among: Vec<_> = could_go_on.into_iter().chain(rest).collect();
-        if could_go_on.is_some() && switched >= self.switches {
-            among.truncate(1);
+        if nth == self.steps.len() {
+            let step = self.step(held);
+            self.steps.push(step);
         }
-        let choice = match self.steps.get(nth) {
-            Some(step) if nth < self.chosen && step.choice == usize::MAX => {
-                among.iter().position(|session| *session == step.session).unwrap_or(0)
-            }
-            Some(step) if nth < self.chosen => step.choice.min(among.len() - 1),
-            _ => self.dice.as_mut().map_or(0, |dice| dice.usize(..among.len())),
-        };
-        self.steps.truncate(if nth < self.chosen { self.steps.len() } else { nth });
-        let step = Step { session: among[choice], choice, among: among.len() };
-        match self.steps.get_mut(nth) {
-            Some(chosen) => *chosen = step,
-            None => self.steps.push(step),
+        let step = &mut self.steps[nth];
+        if !held.contains(&step.session) {
+            // The run differs from the one before it, as a gate may have waited for another while.
+            step.session = held[0];
         }
         step.session
+    }
+
+    fn step(&mut self, held: &[usize]) -> Step {
+        if let Some(dice) = &mut self.dice {
+            return Step::only(held[dice.usize(..held.len())]);
+        }
+        let goes_on = self.steps.last().map(|step| step.session).filter(|session| held.contains(session));
+        let session = goes_on.unwrap_or(held[0]);
+        let may_switch = self.steps.iter().filter(|step| step.is_switch).count() < self.switches;
+        let others = held.iter().copied().filter(|other| *other != session && (goes_on.is_none() || may_switch));
+        Step { others: others.collect(), others_switch: goes_on.is_some(), ..Step::only(session) }
+    }
+
+    /// Forgets the steps behind the last one of a run.
+    fn end(&mut self, steps: usize) {
+        self.steps.truncate(steps);
+    }
+}
+
+impl Step {
+    /// One without another choice.
+    fn only(session: usize) -> Self {
+        Self { session, is_switch: false, others: Vec::new(), others_switch: false }
     }
 }
 
@@ -98,7 +106,7 @@ impl fmt::Display for Schedule {
     }
 }
 
-/// What befalls a session before a message of its reaches the server, or before the answer reaches the session.
+/// A fault that strikes a session before a message of its reaches the server, or before the answer comes back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// The client is gone, with its connection.
@@ -124,8 +132,8 @@ impl Stage {
         Self { lines, control, events }
     }
 
-    /// Runs what each session does in the order of the schedule, and returns what each came to. From its end on the
-    /// schedule holds the choices that were left.
+    /// Runs the sessions in the order of the schedule, and returns their results. The schedule then holds the choices
+    /// that the run met.
     pub(crate) async fn run<T: Send + 'static>(
         &mut self,
         sessions: Vec<impl Future<Output = T> + Send + 'static>,
@@ -138,6 +146,7 @@ impl Stage {
             self.lines[schedule.choose(nth, &held)].let_go();
             nth += 1;
         }
+        schedule.end(nth);
         self.lines.iter().for_each(Line::open);
         let mut told = Vec::new();
         for session in sessions {
@@ -146,8 +155,8 @@ impl Stage {
         told
     }
 
-    /// Runs what the first session does up to its message of this number, and then a fault strikes. What it came to, if
-    /// it was not the client that was gone; `None` if it has fewer messages.
+    /// Runs the first session up to its message of this number, and lets a fault strike. Returns its result, if the
+    /// client is still there; `None` if it has fewer messages.
     pub(crate) async fn strike<T: Send + 'static>(
         &mut self,
         session: impl Future<Output = T> + Send + 'static,
@@ -225,7 +234,7 @@ impl Stage {
     }
 }
 
-/// What a session does, in a task of its own.
+/// A session in a task of its own.
 struct Session<T> {
     task: JoinHandle<T>,
     is_done: Arc<AtomicBool>,
@@ -233,13 +242,11 @@ struct Session<T> {
 
 impl<T: Send + 'static> Session<T> {
     fn begin(session: impl Future<Output = T> + Send + 'static, events: &watch::Sender<u64>) -> Self {
-        let (is_done, events) = (Arc::new(AtomicBool::new(false)), events.clone());
-        let done = is_done.clone();
+        let is_done = Arc::new(AtomicBool::new(false));
+        let end = End { is_done: is_done.clone(), events: events.clone() };
         let task = tokio::spawn(async move {
-            let told = session.await;
-            done.store(true, Ordering::SeqCst);
-            events.send_modify(|events| *events += 1);
-            told
+            let _end = end;
+            session.await
         });
         Self { task, is_done }
     }
@@ -247,7 +254,20 @@ impl<T: Send + 'static> Session<T> {
 
 impl<T> Session<T> {
     fn is_done(&self) -> bool {
-        self.is_done.load(Ordering::SeqCst) || self.task.is_finished()
+        self.is_done.load(Ordering::SeqCst)
+    }
+}
+
+/// Marks the end of a session, also of one that panics.
+struct End {
+    is_done: Arc<AtomicBool>,
+    events: watch::Sender<u64>,
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.is_done.store(true, Ordering::SeqCst);
+        self.events.send_modify(|events| *events += 1);
     }
 }
 

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 use tollgate::Gate;
 
-use super::cast::{self, Before, Cast, Role, Start};
+use super::cast::{self, Cast, Role, Start};
 use super::outcome::Outcome;
 use super::scene::Scene;
 use super::schedule::{Fault, Schedule, Stage};
@@ -17,7 +17,7 @@ use super::verb::Verb;
 use crate::functions::define;
 use crate::world::{OWNER, SERVICE, World, one_connection, patient};
 
-/// Who carries the verb of a session out.
+/// The part of the product that carries out the verb of a session.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Hand {
     Limiter,
@@ -43,7 +43,9 @@ pub(crate) struct Theatre {
     /// Of each schedule, at most.
     switches: usize,
     scenes: u64,
-    schedules: u64,
+    /// Schedules, or cuts.
+    runs: u64,
+    keys: u64,
     began: Instant,
     _world: World,
 }
@@ -76,7 +78,18 @@ impl Theatre {
             Ok(switches) => switches.parse().unwrap(),
             Err(_) => 1,
         };
-        Self { stage, actors, conn, before, switches, scenes: 0, schedules: 0, began: Instant::now(), _world: world }
+        Self {
+            stage,
+            actors,
+            conn,
+            before,
+            switches,
+            scenes: 0,
+            runs: 0,
+            keys: 0,
+            began: Instant::now(),
+            _world: world,
+        }
     }
 
     /// Each pair of a cast, and each role beside itself.
@@ -125,55 +138,56 @@ impl Theatre {
         let scene = self.scene(cast, roles, start).await;
         let acts = self.actors.iter().zip(&scene.told).map(|(actor, verb)| actor.act(verb.clone())).collect();
         let told = self.stage.run(acts, schedule).await;
+        self.runs += 1;
         if let Err(serial) = scene.judge(&mut self.conn, cast, &told).await {
             panic!("TOLLGATE_ORDER='{title} | {schedule}'\n{serial}");
         }
     }
 
-    /// Every cut of each role, from its first message to its last. Whoever names its call may repeat it.
+    /// Every cut of each role, from its first message to its last. A role with an id repeats its call.
     pub(crate) async fn cut_each(&mut self, cast: &Cast) {
-        let can = |role: &&Role| self.actors[0].can(role);
-        for role in cast.roles.iter().filter(can).copied().collect::<Vec<_>>() {
+        for role in cast.roles {
             for fault in [Fault::Gone, Fault::Ended, Fault::Lost] {
-                self.scenes += 1;
-                for message in 1.. {
-                    let scene = self.scene(cast, slice::from_ref(&role), cast.starts[0]).await;
-                    let verb = &scene.told[0];
-                    let Some(mut told) = self.stage.strike(self.actors[0].act(verb.clone()), message, fault).await
-                    else {
-                        break;
-                    };
-                    if role.name.contains("once") {
-                        told = Some(self.actors[0].act(verb.clone()).await);
-                    }
-                    if let Err(says) = scene.judge_cut(&mut self.conn, told).await {
-                        panic!("{} with {fault:?} at message {message}\n{says}", role.name);
-                    }
+                if self.actors[0].can(role) {
+                    self.scenes += 1;
+                    let mut messages = 1..;
+                    while self.cut(cast, role, fault, messages.next().unwrap()).await {}
                 }
             }
         }
     }
 
+    /// Whether the role has a message of this number, to cut it at.
+    async fn cut(&mut self, cast: &Cast, role: &Role, fault: Fault, message: usize) -> bool {
+        let scene = self.scene(cast, slice::from_ref(role), cast.starts[0]).await;
+        let act = || self.actors[0].act(scene.told[0].clone());
+        let Some(mut told) = self.stage.strike(act(), message, fault).await else { return false };
+        if role.has_id {
+            told = Some(act().await);
+        }
+        self.runs += 1;
+        if let Err(says) = scene.judge_cut(&mut self.conn, told).await {
+            panic!("{} with {fault:?} at message {message}\n{says}", role.name);
+        }
+        true
+    }
+
     /// Rows of a key of its own.
     async fn scene(&mut self, cast: &Cast, roles: &[Role], start: Start) -> Scene {
-        self.schedules += 1;
-        let key = self.schedules.to_string();
-        Scene::prepare(&mut self.conn, key, cast, roles, start, self.before).await
+        self.keys += 1;
+        Scene::prepare(&mut self.conn, self.keys.to_string(), cast, roles, start, self.before).await
     }
 
     /// Says how much was tried.
     pub(crate) fn close(self, what: &str) {
-        let Self { scenes, schedules, began, .. } = self;
-        println!("{what}: {scenes} scenes, {schedules} schedules in {:.1} s", began.elapsed().as_secs_f64());
+        let Self { scenes, runs, began, .. } = self;
+        println!("{what}: {scenes} scenes, {runs} runs in {:.1} s", began.elapsed().as_secs_f64());
     }
 }
 
 impl Actor {
-    /// A gate decides each of many calls by itself, and has transactions of its own that nobody rolls back. One that
-    /// makes calls which lapse gives back what has lapsed, of whomever and when it likes.
     fn can(&self, role: &Role) -> bool {
-        let is_of_limiters = ["each", "in vain", "lapses"].iter().any(|name| role.name.contains(name));
-        self.hand != Hand::Gate || !is_of_limiters && !matches!(role.before, Before::Lapsed(_))
+        self.hand != Hand::Gate || role.is_for_gates
     }
 
     fn act(&self, verb: Verb) -> impl Future<Output = Outcome> + Send + 'static {

@@ -1,4 +1,4 @@
-//! What a session does, as a value: the library and the plan are told the same.
+//! The verb of a session, as a value that the library and the plan can both carry out.
 
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgPool};
