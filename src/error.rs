@@ -182,7 +182,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What is wrong with a call about a limit.
+    /// The fault of a call about a limit.
     pub(crate) fn of_call(limit: &Text, source: CallError) -> Self {
         Self::Call { limit: Some(limit.clone().into()), source }
     }

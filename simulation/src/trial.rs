@@ -8,10 +8,10 @@ use tollgate::{Charge, Error, Key, Limit, Receipt, Request, Tokens, first_of};
 use crate::rows::Look;
 use crate::traffic::Arrival;
 
-/// What is tried on the calls.
+/// A setting to try on the calls.
 #[derive(Clone, Debug, Default)]
 pub struct Trial {
-    /// What each call asks.
+    /// The limits that each call asks.
     pub rules: Vec<Rule>,
     /// How it asks several limits.
     pub asking: Asking,
@@ -20,13 +20,13 @@ pub struct Trial {
     /// How long a call works once its tokens are ready. Then it is settled, and releases what it holds of concurrency
     /// limits. If not given, nobody settles, and a lease runs out.
     pub work: Option<Duration>,
-    /// What a call has used when its work ends, and is settled at; its cost, if not given.
+    /// The tokens that a call has used when its work ends, at which it is settled; its cost, if not given.
     pub used: Option<Tokens>,
     /// The client of every so many-th call dies, so that its work never ends; nobody's, if not given.
     pub dies: Option<NonZeroU64>,
     /// How long after its tokens are ready a call that nobody has settled gives them back; never, if not given.
     pub lapses_after: Option<Duration>,
-    /// What is in a wallet as its first caller comes: nothing else fills it.
+    /// The balance of a wallet as its first caller comes: nothing else fills it.
     pub funds: Tokens,
 }
 
@@ -59,18 +59,18 @@ pub struct Ended {
     pub at: Timestamp,
     /// Which call it was, from 1.
     pub call: u128,
-    /// What ended it.
+    /// The event that ended it.
     pub by: EndedBy,
 }
 
-/// What ends a call.
+/// An event that ends a call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum EndedBy {
     /// Its work is done: it is settled, and releases its leases.
     Work,
     /// Nobody settled it in time: what it took comes back.
     Lapse,
-    /// Nobody released its lease in time. What else it took may still lapse.
+    /// Nobody released its lease in time. Its other tokens may still lapse.
     Lease,
 }
 
@@ -129,12 +129,12 @@ impl Trial {
 }
 
 impl Rule {
-    /// What a caller asks it for.
+    /// The request of a caller.
     pub fn request(&self, key: &Key) -> Request {
         if self.is_global || key.is_global() { self.limit.global() } else { self.limit.key(key.clone()) }
     }
 
-    /// What a caller's balance is seen by.
+    /// A look at a caller's balance.
     ///
     /// # Errors
     ///

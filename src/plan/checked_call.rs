@@ -102,7 +102,7 @@ impl CheckedCall {
         self.rows().count()
     }
 
-    /// The limit that stands for the call in traces and errors: the first that was asked.
+    /// The limit that stands for the call in traces and errors: the first that it asks.
     pub(crate) fn limit(&self) -> &Text {
         &self.first_rows().next().expect("a checked call asks something").name
     }

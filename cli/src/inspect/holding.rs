@@ -10,7 +10,7 @@ use crate::output::{BAD, CAUTION, FAINT, GOOD, counted, instant, printable, show
 use crate::overrides::words;
 use crate::row::{Row, live_leases, until};
 
-/// What a limit holds for one key.
+/// The state of a limit for one key.
 #[derive(Serialize)]
 pub(super) struct Holding<'a> {
     limit: &'a str,
@@ -19,12 +19,12 @@ pub(super) struct Holding<'a> {
     /// Only with a definition, and where all rows can be read.
     #[serde(flatten)]
     standing: Option<Standing>,
-    /// What is on disk. A missing row means a full bucket.
+    /// The rows on disk. A missing row means a full bucket.
     rows: &'a [Row],
-    /// Those that count now.
+    /// The overrides that count now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     overrides: Vec<Override>,
-    /// Of one key that is asked for.
+    /// Only where the command asks for one key.
     #[serde(skip_serializing_if = "Option::is_none")]
     calls: Option<Vec<StoredCall>>,
 }

@@ -8,7 +8,7 @@ use tollgate::{Key, Limit, LimitKind, Tokens};
 
 use crate::row::{Row, until};
 
-/// What the rows of a key mean by the definition.
+/// The rows of a key, read by the definition.
 #[derive(Serialize)]
 pub(super) struct Standing {
     pub(super) remaining: Tokens,

@@ -224,8 +224,8 @@ fn refusal(
     Some((earliest.now(), target.refusal(reason, remaining, retry_at), standing))
 }
 
-/// What each alternative of a call asks where one row's balance can refuse it: it takes or checks without reserving,
-/// has not been granted before, and the limit has one row, from which nothing is released, and gives all of the cost.
+/// The items of each alternative that one row's balance can refuse. The call takes or checks without reserving, and has
+/// not been granted before. The limit has one row, from which nothing is released, and gives all of the cost.
 fn refusable(call: &CheckedCall) -> impl Iterator<Item = impl Iterator<Item = &Item<Ask>>> {
     let escapes = call.is_once()
         || call.alternatives().flatten().any(|item| item.action.is_reserving() || item.action.is_ahead());

@@ -4,7 +4,7 @@ use crate::limit::Limit;
 use crate::plan::{Alteration, CheckedCall, Item};
 use crate::tokens::Tokens;
 
-/// What a call does to a limit and key of which tokens may lie in memory.
+/// The effect of a call on a limit and key of which tokens may lie in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Touch<'c> {
     pub(super) limit: &'c Limit,
@@ -16,7 +16,7 @@ pub(super) struct Touch<'c> {
 }
 
 impl<'c> Touch<'c> {
-    /// What a call does to each limit and key that it asks; nothing of a call that settles.
+    /// The effects of a call on each limit and key that it asks; none of a call that settles.
     pub(super) fn of(call: &'c CheckedCall) -> impl Iterator<Item = Self> {
         let mut taken = call.taken().iter();
         let pays = move |item: &Item<Ask>| (is_plain(item) && !call.is_stored()).then(|| item.action.cost());
@@ -29,7 +29,7 @@ impl<'c> Touch<'c> {
     }
 }
 
-/// Whether tokens that were taken ahead can pay for an item. Of what is overridden nothing is taken ahead.
+/// Whether tokens that were taken ahead can pay for an item. A gate takes nothing ahead of a key with an override.
 fn is_plain(item: &Item<Ask>) -> bool {
     let is_named = matches!(item.target.terms.flow, Flow::Named { .. });
     item.action.is_plain() && !is_named && !item.target.is_overridden()

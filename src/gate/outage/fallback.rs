@@ -144,7 +144,7 @@ impl Fallback {
     }
 }
 
-/// What a call is granted where everything is.
+/// The amount that a call is granted where no limit is short.
 fn most(call: &CheckedCall) -> Tokens {
     let Some(first) = call.asked().first().map(|item| item.action) else { return Tokens::ZERO };
     let charged = |ask: &Ask| !ask.shadow && ask.place.alternative == first.place.alternative;
