@@ -45,7 +45,7 @@ create trigger limited_together after insert on public.posts referencing new tab
 
 insert into public.posts values ('2026-01-02 03:04:05.6+00', 1 / 3::float8, decode('5c00', 'hex'), '1 day 02:03:04');
 
-select string_agg(concat_ws(' ', name, key, value / 100000, list::text), ', ' order by name, key) from tollgate.durable;
+select string_agg(concat_ws(' ', name, key, round(value / 100000.0), list::text), ', ' order by name, key) from tollgate.durable;
 
 create table public.told (message text);
 
