@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tollgate::algebra::Timestamp;
+use tollgate::plan::{Exception, Ruling};
 use tollgate::{DAY, HOUR, Limit, Receipt, Request, Storage, Tokens, first_of, split};
 
 use super::verb::Verb;
@@ -12,6 +14,8 @@ const EVER: Duration = Duration::from_hours(24 * 365);
 pub(crate) const LEASE: Duration = HOUR;
 
 pub(crate) const PLAN: Limit = Limit::token_bucket("plan", 3, EVER).max_reserved(3);
+/// The numbers that an operator gives to [`PLAN`].
+const RAISED: Limit = Limit::token_bucket("plan", 5, EVER).max_reserved(3);
 pub(crate) const TEAM: Limit = Limit::fixed_window("team", 3, EVER).start(Duration::ZERO).ephemeral();
 pub(crate) const SEATS: Limit = Limit::concurrency("seats", 3, LEASE);
 pub(crate) const SLIDE: Limit = Limit::sliding_window("slide", 3, DAY);
@@ -29,8 +33,8 @@ pub(crate) struct Role {
     pub(crate) verb: fn(&str, Receipt) -> Verb,
     /// Whether a caller may repeat it, as it has an id.
     pub(crate) has_id: bool,
-    /// Whether a gate can play it. A gate decides each of many calls by itself, and has transactions of its own that
-    /// nobody rolls back. One that makes calls which lapse gives back the lapsed calls of everybody when it likes.
+    /// Whether a gate can play it. Nobody rolls its transactions back. A gate that makes calls which lapse gives back
+    /// the lapsed calls of everybody when it likes.
     pub(crate) is_for_gates: bool,
 }
 
@@ -103,7 +107,10 @@ pub(crate) const OF_ONE_ROW: Cast = Cast {
         role("balance", |key, _| Verb::Balance(PLAN.key(key))),
         role("once", |key, _| Verb::Consume(vec![PLAN.key(key).once("x")])).has_id(),
         role("lapses", |key, _| Verb::Consume(vec![PLAN.key(key).lapses_after(HOUR)])).not_for_gates(),
-        role("each", |key, _| Verb::Each(vec![vec![PLAN.key(key)], vec![PLAN.key(key).cost(2)]])).not_for_gates(),
+        role("once, lapses", |key, _| Verb::Consume(vec![PLAN.key(key).once("x").lapses_after(HOUR)]))
+            .has_id()
+            .not_for_gates(),
+        role("each", |key, _| Verb::Each(vec![vec![PLAN.key(key)], vec![PLAN.key(key).cost(2)]])),
         after("settle", Before::Consume(|key| vec![PLAN.key(key)]), |_, receipt| Verb::Settle(receipt, Tokens::ZERO)),
         after("settle above", Before::Consume(|key| vec![PLAN.key(key)]), |_, receipt| {
             Verb::Settle(receipt, Tokens::new(3))
@@ -129,7 +136,7 @@ pub(crate) const OF_TWO_ROWS: Cast = Cast {
         role("consume both", |key, _| Verb::Consume(vec![PLAN.key(key), TEAM.key(key)])),
         role("consume both, the other first", |key, _| Verb::Consume(vec![TEAM.key(key), PLAN.key(key)])),
         role("reserve both", |key, _| Verb::Reserve(vec![TEAM.key(key).cost(2), PLAN.key(key)])),
-        role("each of both", |key, _| Verb::Each(vec![vec![TEAM.key(key)], vec![PLAN.key(key)]])).not_for_gates(),
+        role("each of both", |key, _| Verb::Each(vec![vec![TEAM.key(key)], vec![PLAN.key(key)]])),
         role("first of", |key, _| Verb::Consume(first_of([[PLAN.key(key)], [TEAM.key(key)]]))),
         role("first of, the other first", |key, _| Verb::Consume(first_of([[TEAM.key(key)], [PLAN.key(key)]]))),
         role("split", |key, _| Verb::Consume(split(2, [TEAM.key(key), PLAN.key(key)]))),
@@ -211,4 +218,22 @@ pub(crate) const IN_SQL_ROLES: &[Role] = &[
     role("consume in SQL", |key, _| Verb::Consume(vec![PLAN.key(key)])),
     role("consume both in SQL", |key, _| Verb::Consume(vec![TEAM.key(key), PLAN.key(key)])),
     role("reserve in SQL", |key, _| Verb::Reserve(vec![PLAN.key(key).cost(2)])),
+    role("credit in SQL", |key, _| Verb::Credit(PLAN.key(key))),
+    role("debit in SQL", |key, _| Verb::Debit(PLAN.key(key).cost(2))),
+    role("reset in SQL", |key, _| Verb::Reset(PLAN.key(key))),
+    after("settle in SQL", Before::Consume(|key| vec![PLAN.key(key)]), |_, receipt| {
+        Verb::Settle(receipt, Tokens::new(3))
+    }),
+    after("cancel in SQL", Before::Reserve(|key| vec![PLAN.key(key).cost(2)]), |_, receipt| Verb::Cancel(receipt)),
+];
+
+/// What an operator says to the functions meanwhile.
+pub(crate) const OF_OPERATORS: &[Role] = &[
+    role("deny", |key, _| {
+        Verb::Override(
+            PLAN.key(key),
+            Exception { ruling: Some(Ruling::Deny { until: Timestamp::MAX }), ..Exception::default() },
+        )
+    }),
+    role("raise", |key, _| Verb::Override(PLAN.key(key), Exception { numbers: Some(RAISED), ..Exception::default() })),
 ];

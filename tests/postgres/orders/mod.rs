@@ -89,6 +89,17 @@ async fn functions_beside_limiters() {
     theatre.close("functions beside limiters");
 }
 
+/// Functions go by an override from the moment on that it is committed.
+#[tokio::test]
+async fn functions_beside_functions_and_operators() {
+    let mut theatre = Theatre::open([Hand::Sql, Hand::Sql]).await;
+    for (place, first) in cast::IN_SQL_ROLES.iter().enumerate() {
+        theatre.play_beside(&cast::OF_TWO_ROWS, first, &cast::IN_SQL_ROLES[place..]).await;
+        theatre.play_beside(&cast::OF_TWO_ROWS, first, cast::OF_OPERATORS).await;
+    }
+    theatre.close("functions beside functions and operators");
+}
+
 #[tokio::test]
 async fn functions_beside_gates() {
     let mut theatre = Theatre::open([Hand::Sql, Hand::Gate]).await;

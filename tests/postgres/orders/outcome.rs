@@ -8,6 +8,8 @@ use super::cast::LEASE;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Outcome {
+    /// A function has changed a row, and says no instant.
+    Changed,
     /// The answer of an SQL function.
     Decided {
         at: DateTime<Utc>,
@@ -88,6 +90,14 @@ impl Outcome {
         Self::Reserved { at, ready_at, charges }
     }
 
+    /// The answers to calls that were decided one by one.
+    pub(crate) fn apart(self) -> Vec<Self> {
+        match self {
+            Self::Many(each) => each,
+            other => vec![other],
+        }
+    }
+
     /// The answer of the plan to a renewal.
     pub(crate) fn of_renewal(answer: Result<Answer, Error>) -> Self {
         match answer {
@@ -107,6 +117,9 @@ impl Outcome {
                 let is_granted = matches!(planned, Self::Granted { .. } | Self::Reserved { .. });
                 planned.at() == Some(*at) && is_granted == *granted
             }
+            (Self::Changed, planned) => {
+                matches!(planned, Self::Changed | Self::Done { .. } | Self::Settled { .. })
+            }
             (Self::Denied { at, by }, Self::Denied { at: planned_at, by: all }) if tables > 1 => {
                 at == planned_at && by.iter().all(|by| all.iter().any(|other| by.limit == other.limit))
             }
@@ -122,6 +135,13 @@ impl Outcome {
         }
     }
 
+    pub(crate) fn is_failed(&self) -> bool {
+        match self {
+            Self::Many(each) => each.iter().any(Self::is_failed),
+            outcome => matches!(outcome, Self::Failed(_)),
+        }
+    }
+
     /// The instant at which it was decided, where it says one.
     pub(crate) fn at(&self) -> Option<DateTime<Utc>> {
         match self {
@@ -133,7 +153,7 @@ impl Outcome {
             | Self::Settled { at, .. } => Some(*at),
             Self::Many(each) => each.iter().find_map(Self::at),
             Self::Renewed { ends_at } => ends_at[0].map(|ends_at| ends_at - LEASE),
-            Self::Failed(_) | Self::Swept => None,
+            Self::Changed | Self::Failed(_) | Self::Swept => None,
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The verbs of the sessions, told to the library and to the plan, and whether both come to the same.
 
 use std::fmt::Write as _;
-use std::slice;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{Connection, PgConnection, PgTransaction};
@@ -22,8 +21,10 @@ pub(crate) struct Scene {
     memory: Memory,
     /// With the receipts of the database.
     pub(crate) told: Vec<Verb>,
-    /// With those of the memory.
+    /// With those of the memory. A call that is decided by itself is one of its own.
     planned: Vec<Verb>,
+    /// Whether the calls of each session are decided one by one.
+    apart: Vec<bool>,
 }
 
 impl Scene {
@@ -32,16 +33,18 @@ impl Scene {
         key: String,
         cast: &Cast,
         roles: &[Role],
+        apart: Vec<bool>,
         start: Start,
         before: DateTime<Utc>,
     ) -> Self {
         let at = if matches!(start, Start::Full) { before - TimeDelta::days(3_000) } else { before };
-        let mut scene = Self { key, before, memory: Memory::default(), told: Vec::new(), planned: Vec::new() };
+        let mut scene = Self { key, before, memory: Memory::default(), told: Vec::new(), planned: Vec::new(), apart };
         let mut tx = conn.begin().await.unwrap();
-        for role in roles {
+        for (session, role) in roles.iter().enumerate() {
             let [told, planned] = scene.charge(&mut tx, role.before, at).await;
             scene.told.push((role.verb)(&scene.key, told));
-            scene.planned.push((role.verb)(&scene.key, planned));
+            let planned = (role.verb)(&scene.key, planned);
+            scene.planned.extend(if scene.apart[session] { planned.apart() } else { vec![planned] });
         }
         for limit in cast.limits {
             match start {
@@ -90,14 +93,21 @@ impl Scene {
     /// Whether the outcomes, and the rows that are there now, are those of some serial order; the error shows these.
     pub(crate) async fn judge(&self, conn: &mut PgConnection, cast: &Cast, told: &[Outcome]) -> Result<(), String> {
         let (rows, end) = Rows::of_key(conn, &self.key).await;
-        let (rows, told) = if cast.is_drawn { (rows.summed(), loosely(told)) } else { (rows, told.to_vec()) };
+        let told: Vec<_> = told
+            .iter()
+            .zip(&self.apart)
+            .flat_map(|(told, is_apart)| if *is_apart { told.clone().apart() } else { vec![told.clone()] })
+            .collect();
+        // A function that says no instant leaves rows of another instant, too.
+        let is_loose = cast.is_drawn || told.contains(&Outcome::Changed);
+        let (rows, told) = if is_loose { (rows.summed(), loosely(&told)) } else { (rows, told) };
         let mut serial = format!("{told:#?}\n{rows:#?}\nbut one after another\n");
         let tables = cast.limits.len();
         for order in orders(told.len()) {
             let (planned, memory) = self.serially(&order, &told, end);
             let planned_rows = Rows::of(&memory);
             let (planned_rows, planned) =
-                if cast.is_drawn { (planned_rows.summed(), loosely(&planned)) } else { (planned_rows, planned) };
+                if is_loose { (planned_rows.summed(), loosely(&planned)) } else { (planned_rows, planned) };
             if planned_rows == rows
                 && told.iter().zip(&planned).all(|(told, planned)| told.is_as_good_as(planned, tables))
             {
@@ -111,32 +121,45 @@ impl Scene {
     /// Whether the rows are as before the one session, or as after it: as after it, if it got its answer.
     pub(crate) async fn judge_cut(&self, conn: &mut PgConnection, told: Option<Outcome>) -> Result<(), String> {
         let (rows, end) = Rows::of_key(conn, &self.key).await;
-        let (planned, memory) = self.serially(&[0], slice::from_ref(&Outcome::Swept), end);
-        let [before, after] = [&self.memory, &memory].map(|memory| Rows::of(memory).summed());
-        let rows = rows.summed();
-        let is_told = told.as_ref().is_some_and(|told| !matches!(told, Outcome::Failed(_)));
-        let is_whole = rows == after || !is_told && rows == before;
-        let says = || format!("{told:#?}\n{rows:#?}\nbut it is\n{planned:#?}\nbefore\n{before:#?}\nafter\n{after:#?}");
-        if is_whole { Ok(()) } else { Err(says()) }
+        let (rows, calls) = (rows.summed(), self.planned.len());
+        let is_told = told.as_ref().is_some_and(|told| !told.is_failed());
+        let mut serial = format!("{told:#?}\n{rows:#?}\nbut one after another\n");
+        // Of calls that are decided one by one some may have happened.
+        for order in orders(calls) {
+            for happened in if is_told { calls } else { 0 }..=calls {
+                let (planned, memory) = self.serially(&order[..happened], &vec![Outcome::Swept; calls], end);
+                let planned_rows = Rows::of(&memory).summed();
+                if planned_rows == rows {
+                    return Ok(());
+                }
+                let _ = writeln!(serial, "with {happened} of {order:?}:\n{planned:#?}\n{planned_rows:#?}");
+            }
+        }
+        Err(serial)
     }
 
     /// The answers of the plan to the sessions one after another, each at the instant that its outcome names, and the
     /// rows that they leave.
     fn serially(&self, order: &[usize], told: &[Outcome], end: DateTime<Utc>) -> (Vec<Outcome>, Memory) {
         let (mut memory, mut planned) = (self.memory.clone(), vec![Outcome::Swept; told.len()]);
+        let (mut set, mut last) = (None, self.before);
         for place in order {
-            let at = match self.planned[*place] {
+            let at = match (&self.planned[*place], &told[*place]) {
                 // A sweeper goes by the clock that it read before it found anything.
-                Verb::Sweep(_) => self.before,
-                _ => told[*place].at().unwrap_or(end),
+                (Verb::Sweep(_), _) => self.before,
+                // Whether a reservation is ready decides what a cancellation gives back.
+                (Verb::Cancel(_), Outcome::Changed) => end,
+                (_, Outcome::Changed) => last,
+                (_, told) => told.at().unwrap_or(end),
             };
-            planned[*place] = self.planned[*place].planned(&mut memory, at);
+            planned[*place] = self.planned[*place].planned(&mut memory, &mut set, at);
+            last = at;
         }
         (planned, memory)
     }
 }
 
-/// Of several rows a draw chooses the one that is charged, so only sums can be compared.
+/// The outcomes without what depends on the row that was drawn, or on the instant that a function does not say.
 fn loosely(outcomes: &[Outcome]) -> Vec<Outcome> {
     let loose = |outcome: &Outcome| match outcome.clone() {
         Outcome::Granted { at, source, amount, .. } => {
@@ -144,6 +167,8 @@ fn loosely(outcomes: &[Outcome]) -> Vec<Outcome> {
         }
         Outcome::Done { at, .. } => Outcome::Done { at, remaining: Tokens::ZERO, used: Tokens::ZERO, full_at: None },
         Outcome::Denied { at, .. } => Outcome::Denied { at, by: Vec::new() },
+        Outcome::Reserved { at, .. } => Outcome::Reserved { at, ready_at: at, charges: Vec::new() },
+        Outcome::Many(each) => Outcome::Many(loosely(&each)),
         other => other,
     };
     outcomes.iter().map(loose).collect()

@@ -175,7 +175,8 @@ impl Theatre {
     /// Rows of a key of its own.
     async fn scene(&mut self, cast: &Cast, roles: &[Role], start: Start) -> Scene {
         self.keys += 1;
-        Scene::prepare(&mut self.conn, self.keys.to_string(), cast, roles, start, self.before).await
+        let apart = self.actors.iter().map(|actor| actor.hand == Hand::Gate).collect();
+        Scene::prepare(&mut self.conn, self.keys.to_string(), cast, roles, apart, start, self.before).await
     }
 
     /// Says how much was tried.

@@ -2,9 +2,10 @@
 
 use chrono::{DateTime, Utc};
 use sqlx::{AssertSqlSafe, PgPool};
-use tollgate::plan::Call;
-use tollgate::{Gate, Receipt, Request, Storage, Sweeper, Tokens};
+use tollgate::plan::{Call, Exception};
+use tollgate::{Charge, Gate, Limit, Receipt, Request, Storage, Sweeper, Tokens};
 
+use super::cast::PLAN;
 use super::outcome::Outcome;
 use crate::memory::World as Memory;
 use crate::world::limiter;
@@ -18,6 +19,8 @@ pub(crate) enum Verb {
     Credit(Request),
     Debit(Request),
     Each(Vec<Vec<Request>>),
+    /// Sets numbers of its own for the key of a request, or denies it.
+    Override(Request, Exception),
     Reap,
     Release(Receipt),
     Renew(Receipt),
@@ -45,6 +48,7 @@ macro_rules! tell {
             Verb::Reserve(asked) => $hand.reserve($($tx,)? asked).await.into(),
             Verb::Reset(asked) => $hand.reset($($tx,)? asked).await.into(),
             Verb::Settle(receipt, actual) => $hand.settle($($tx,)? receipt, actual).await.into(),
+            Verb::Override(..) => unreachable!("an operator's"),
             Verb::Reap | Verb::Sweep(_) => unreachable!("a sweeper's"),
         }
     };
@@ -53,22 +57,55 @@ macro_rules! tell {
 impl Verb {
     /// The SQL functions, in a transaction of their caller.
     pub(crate) async fn in_sql(self, pool: &PgPool) -> Outcome {
+        let mut tx = pool.begin().await.unwrap();
+        let outcome = if let Some(sql) = self.decision_in_sql() {
+            let decided = sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *tx).await;
+            decided.map(|(at, granted)| Outcome::Decided { at, granted })
+        } else {
+            let sql = AssertSqlSafe(self.change_in_sql());
+            sqlx::query(sql).persistent(false).execute(&mut *tx).await.map(|_| Outcome::Changed)
+        };
+        tx.commit().await.unwrap();
+        outcome.unwrap_or_else(|error| Outcome::Failed(error.to_string()))
+    }
+
+    fn decision_in_sql(&self) -> Option<String> {
         let (function, asked) = match self {
             Self::Check(asked) => ("check_all", asked),
             Self::Consume(asked) => ("consume_all", asked),
             Self::Reserve(asked) => ("reserve_all", asked),
-            other => unreachable!("no function that says its instant: {other:?}"),
+            _ => return None,
         };
-        let mut tx = pool.begin().await.unwrap();
-        let requests: Vec<_> = asked.iter().map(in_sql).collect();
-        let sql = format!("select decided_at, granted from tollgate.{function}(array[{}])", requests.join(", "));
-        let decided = sqlx::query_as(AssertSqlSafe(sql)).persistent(false).fetch_one(&mut *tx).await;
-        let outcome = match decided {
-            Ok((at, granted)) => Outcome::Decided { at, granted },
-            Err(error) => Outcome::Failed(error.to_string()),
-        };
-        tx.commit().await.unwrap();
-        outcome
+        let requests: Vec<_> = asked.iter().map(|asked| format!("tollgate.request({})", in_sql(asked))).collect();
+        Some(format!("select decided_at, granted from tollgate.{function}(array[{}])", requests.join(", ")))
+    }
+
+    fn change_in_sql(&self) -> String {
+        match self {
+            Self::Credit(asked) => format!("select tollgate.credit({})", in_sql(asked)),
+            Self::Debit(asked) => format!("select tollgate.debit({})", in_sql(asked)),
+            Self::Reset(asked) => format!("select tollgate.reset({})", of_in_sql(asked)),
+            Self::Cancel(receipt) => {
+                let Charge { key, cost, .. } = &receipt.charges[0];
+                let (limit, at) = (receipt.charges[0].limit(), receipt.charges[0].ready_at());
+                format!("select tollgate.cancel('{limit}', '{key}', {cost}, '{at}', '{at}')")
+            }
+            Self::Settle(receipt, actual) => {
+                let Charge { key, cost, .. } = &receipt.charges[0];
+                let (limit, at) = (receipt.charges[0].limit(), receipt.charges[0].ready_at());
+                format!("select tollgate.settle('{limit}', '{key}', {cost}, {actual}, '{at}')")
+            }
+            Self::Override(asked, exception) => {
+                let effect = match &exception.numbers {
+                    Some(limit) => {
+                        format!("'numbers', {}, capacity => {}", limit.spec().rate, limit.spec().capacity.unwrap())
+                    }
+                    None => "'deny'".to_owned(),
+                };
+                format!("select from tollgate.set_override({}, {effect}, reason => 'try')", of_in_sql(asked))
+            }
+            other => unreachable!("no function: {other:?}"),
+        }
     }
 
     /// Whether it is a sweeper's.
@@ -105,8 +142,18 @@ impl Verb {
         swept.map_or_else(|error| Outcome::Failed(error.to_string()), |()| Outcome::Swept)
     }
 
-    /// The same over rows in memory, at an instant.
-    pub(crate) fn planned(&self, memory: &mut Memory, at: DateTime<Utc>) -> Outcome {
+    /// The calls that are decided one by one, if a gate is told it.
+    pub(crate) fn apart(self) -> Vec<Self> {
+        match self {
+            Self::Each(calls) => calls.into_iter().map(Self::Consume).collect(),
+            other => vec![other],
+        }
+    }
+
+    /// The same over rows in memory, at an instant, under the override that an operator has set.
+    pub(crate) fn planned(&self, memory: &mut Memory, set: &mut Option<Exception>, at: DateTime<Utc>) -> Outcome {
+        let exception = set.clone();
+        let set_for = |limit: &Limit| exception.clone().filter(|_| limit.name() == PLAN.name());
         let call = match self.clone() {
             Self::Balance(asked) => Call::look(asked),
             Self::Cancel(receipt) => Call::cancel(receipt),
@@ -118,13 +165,20 @@ impl Verb {
                 let answers = memory.batch(calls.into_iter().map(Call::consume), at.into()).unwrap();
                 return Outcome::Many(answers.into_iter().map(Outcome::of).collect());
             }
+            Self::Override(_, exception) => {
+                *set = Some(exception);
+                return Outcome::Changed;
+            }
             Self::Reap => {
                 memory.reap(at.into());
                 return Outcome::Swept;
             }
             Self::Release(receipt) => Call::release(&receipt),
             Self::Renew(receipt) => return Outcome::of_renewal(memory.call(Call::renew(&receipt), at.into())),
-            Self::Reserve(asked) => return Outcome::of_reservation(memory.call(Call::reserve(asked), at.into())),
+            Self::Reserve(asked) => {
+                let call = Call::reserve(asked).under(|limit, _| set_for(limit));
+                return Outcome::of_reservation(memory.call(call, at.into()));
+            }
             Self::Reset(asked) => Call::reset(asked),
             Self::Settle(receipt, actual) => Call::settle(receipt, actual),
             Self::Sweep(table) => {
@@ -133,13 +187,15 @@ impl Verb {
             }
             Self::Vain(asked) => return Outcome::of(memory.clone().call(Call::consume(asked), at.into())),
         };
-        Outcome::of(memory.call(call, at.into()))
+        Outcome::of(memory.call(call.under(|limit, _| set_for(limit)), at.into()))
     }
 }
 
-/// One request of several.
+/// The limit, the key and the cost of a request.
 fn in_sql(asked: &Request) -> String {
-    let asked = serde_json::to_value(asked).unwrap();
-    let text = |field: &str| asked[field].as_str().unwrap().to_owned();
-    format!("tollgate.request('{}', '{}', {})", asked["limit"]["name"].as_str().unwrap(), text("key"), asked["cost"])
+    format!("{}, {}", of_in_sql(asked), serde_json::to_value(asked).unwrap()["cost"])
+}
+
+fn of_in_sql(asked: &Request) -> String {
+    format!("'{}', '{}'", asked.limit().name(), serde_json::to_value(asked).unwrap()["key"].as_str().unwrap())
 }
