@@ -106,7 +106,7 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// The same, if it is right.
+    /// The id, if id and span are right.
     pub(crate) fn checked(self) -> Result<Self, CallError> {
         match id_fault(&self.id) {
             Some(fault) => Err(fault),

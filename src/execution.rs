@@ -1,4 +1,4 @@
-//! Carries a plan out over the tables, under locks. Nothing else locks rows, decides and writes.
+//! Carries a plan out over the tables: looks, locks, decides and writes. Nothing else locks rows.
 
 use crate::algebra::State;
 use crate::decision::Source;
@@ -11,7 +11,8 @@ pub(crate) type Answers = Vec<Result<Answer, Error>>;
 
 /// A plan that is carried out.
 ///
-/// One statement locks the rows, in lock order, and inserts the missing ones; another writes what changed.
+/// A look, where one may suffice, takes no lock. Then one statement locks the rows, in lock order, and inserts the
+/// missing ones, and another writes the changes.
 pub(crate) struct Execution<'a> {
     store: Store<'a>,
     plan: &'a Plan,
@@ -24,7 +25,7 @@ pub(crate) struct Look {
     pub(crate) answers: Answers,
 }
 
-/// Some rows of a plan that may do, by a look at all of them.
+/// Some rows of a plan that may suffice, by a look at all of them.
 pub(crate) enum Chosen {
     /// The rows of the same calls, without alternatives behind those that are granted.
     Alternatives(Plan),
@@ -47,7 +48,7 @@ impl Look {
         self.answers.iter().any(Result::is_err)
     }
 
-    /// The rows that may do, where not all are needed.
+    /// The rows that may suffice, where not all are needed.
     ///
     /// Were all rows of alternatives claimed at once, each call would insert and delete those that are missing behind
     /// the one that is taken. And whoever claims them later, while it holds others, locks out of order.

@@ -69,8 +69,7 @@
 //! - **`tollgate-embedded`**: a private PostgreSQL server for tests and development.
 //! - **`tollgate-simulation`**: limits tried on made-up traffic.
 
-// Pure code compiles whole in every build, though some of it serves the driver alone. With all features, what nobody
-// uses is still found.
+// Without `postgres` some code has no caller, as only the driver uses it. The build with all features finds dead code.
 #![cfg_attr(not(feature = "postgres"), allow(dead_code, unused_imports))]
 
 /// Guides: choosing limits, HTTP, reservations, testing, operating, and the design notes.

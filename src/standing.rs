@@ -48,7 +48,7 @@ impl Standing {
         whole(self.remaining)
     }
 
-    /// The same, where nothing was taken after all.
+    /// The standing where nothing was taken after all.
     pub(crate) fn untaken(self) -> Self {
         Self { before: None, ..self }
     }

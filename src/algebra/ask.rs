@@ -55,13 +55,13 @@ impl Ask {
         Self { reserving: true, ..Self::consume(cost) }
     }
 
-    /// The same, for as many tokens as there are, at least so many.
+    /// Asks for as many tokens as there are, at least so many.
     pub(crate) fn up_to(self, least: Option<Tokens>) -> Self {
         let Some(least) = least else { return self };
         Self { cost: Tokens::ZERO, part: Some(Part { requests: 1, most: self.cost, least, one_in: 1 }), ..self }
     }
 
-    /// The same, for calls to come: at most a sixteenth of what is there.
+    /// Asks for calls to come: at most a sixteenth of what is there.
     ///
     /// So the key is not emptied for a caller that may never come, and what accidents let a span keep beyond its bound
     /// is small.
@@ -83,23 +83,23 @@ impl Ask {
         is_whole && self.leaving.is_none() && !self.reserving && !self.shadow
     }
 
-    /// The same, granted only if so much stays behind: the least balance that it may leave, as a debt is for a
+    /// Asks that so much stays behind: the least balance that it may leave, as a debt is for a
     /// reservation. So it costs nothing, and its waits are exact. For a wallet it takes the place of the overdraft.
     pub(crate) fn leaving(self, leaving: Option<Tokens>) -> Self {
         Self { leaving, ..self }
     }
 
-    /// The same, flat or not, tried out or not.
+    /// Marks it as flat, and as tried out.
     pub(crate) fn marked(self, flat: bool, shadow: bool) -> Self {
         Self { flat, shadow, ..self }
     }
 
-    /// The same, at its place in a call.
+    /// Puts it at its place in a call.
     pub(crate) fn at(self, place: Position) -> Self {
         Self { place, ..self }
     }
 
-    /// The same, of a limit that gives so much of a cost that is split.
+    /// The ask of a limit that gives so much of a cost that is split.
     pub(crate) fn giving(self, cost: Tokens) -> Self {
         Self { cost, ..self }
     }
@@ -114,7 +114,7 @@ impl Ask {
         self.place.split.is_some_and(|place| place > 0)
     }
 
-    /// The same, with a name for its lease.
+    /// Names its lease.
     pub(crate) fn named(self, lease: Drawn) -> Self {
         Self { lease: Some(lease), ..self }
     }
@@ -152,7 +152,7 @@ impl Ask {
         Some(Tokens::from_micros(each - fraction).max(least))
     }
 
-    /// The same, where each request that takes a part gets so many.
+    /// The ask where each request that takes a part gets so many.
     pub(crate) fn granting(self, each: Tokens) -> Self {
         let Some(Part { requests, .. }) = self.part else { return self };
         Self { cost: cut(wide(self.cost) + i128::from(requests) * wide(each)), part: None, ..self }
@@ -169,7 +169,7 @@ impl Ask {
         self.part.map(|part| part.most)
     }
 
-    /// The same, for what a row with this balance gives.
+    /// The ask for what a row with this balance gives.
     pub(crate) fn of_balance(self, balance: i128, terms: &Terms) -> Self {
         self.part_of(balance, terms).map_or(self, |each| self.granting(each))
     }

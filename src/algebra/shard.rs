@@ -85,7 +85,7 @@ impl Shard {
         self.becoming(next)
     }
 
-    /// The same row with more or less in it, where another kind has used it and these terms count. A list would end
+    /// The row with more or less in it, where another kind has used it and these terms count. A list would end
     /// that use after a period of its own, though nothing was granted that fits beside it.
     fn changed_as_it_is(&self, by: i128) -> Option<Portion> {
         let full_at = self.read.says_full_at()?;

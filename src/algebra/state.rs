@@ -24,7 +24,7 @@ impl State {
         Self { value, ts, full_at: Timestamp::MIN, list: List::None }
     }
 
-    /// The same, full at an instant.
+    /// Sets the instant at which it is full.
     #[must_use]
     pub fn full_at(self, full_at: Timestamp) -> Self {
         Self { full_at, ..self }
@@ -56,7 +56,7 @@ impl State {
         if self.value == Tokens::ZERO { self.ts } else { Timestamp::MAX }
     }
 
-    /// The same, full when its list ends.
+    /// Sets it full when its list ends.
     pub(super) fn ending_with_list(self) -> Self {
         Self { full_at: self.ended_at(), ..self }
     }

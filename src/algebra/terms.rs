@@ -86,7 +86,7 @@ impl Terms {
         Self { rate, period: period.max(1), capacity, max_reserved, flow }
     }
 
-    /// The same, by a period that a caller names.
+    /// The terms by a period that a caller names.
     pub(crate) fn named(self, start: Timestamp, end: Timestamp) -> Self {
         let flow = Flow::Named { start: start.micros(), is_window: self.flow.charges() == ChargeKind::Window };
         // From a second to a thousand years: the difference fits.

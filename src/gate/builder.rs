@@ -145,7 +145,7 @@ impl GateBuilder {
         self
     }
 
-    /// The same for one limit, by its name, whatever holds for all: zero takes nothing of it ahead.
+    /// [`prefetch`](Self::prefetch) for one limit, by its name, whatever holds for all: zero takes nothing of it ahead.
     pub fn prefetch_of(mut self, limit: &Limit, max_age: Duration) -> Self {
         self.ages.by_limit.insert(limit.name.clone(), bounded(max_age));
         self

@@ -76,7 +76,7 @@ pub use tally::Refused;
 /// A failure of the database reaches every caller of the batch; [`OnFailure`] decides what may be answered instead.
 /// [`Error::Locked`](crate::Error::Locked), [`Error::Overloaded`](crate::Error::Overloaded),
 /// [`Error::PoolExhausted`](crate::Error::PoolExhausted): callers ask too much at once, and nothing was taken.
-/// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown): no answer came to the commit.
+/// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection broke while it committed.
 ///
 /// # Cancellation
 ///

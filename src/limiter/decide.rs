@@ -27,29 +27,29 @@ impl Limiter {
         &self,
         conn: &mut PgConnection,
         calls: impl Iterator<Item = Call>,
-        told: fn(Answer) -> T,
+        convert: fn(Answer) -> T,
     ) -> Result<Vec<Result<T, Error>>, Error> {
         // Calls that are wrong, or answered already, are not planned.
-        let (mut right, mut known) = (Vec::new(), Vec::new());
+        let (mut planned, mut answered) = (Vec::new(), Vec::new());
         for call in calls {
-            known.push(match self.checked(call) {
+            answered.push(match self.checked(call) {
                 Ok(call) => self.overruled(&call).map(Ok).or_else(|| {
-                    right.push(call);
+                    planned.push(call);
                     None
                 }),
                 Err(fault) => Some(Err(fault)),
             });
         }
-        let plan = Plan::of(right);
+        let plan = Plan::of(planned);
         let answers = if plan.len() == 0 { Vec::new() } else { self.carry_out(conn, &plan).await? };
         let mut answers = answers.into_iter().enumerate();
-        let each = known.into_iter().map(|known| {
-            if let Some(known) = known {
-                return known.map(told);
+        let each = answered.into_iter().map(|answered| {
+            if let Some(answer) = answered {
+                return answer.map(convert);
             }
             let (call, answer) = answers.next().expect("a plan has one answer for each call");
             tell(plan.call(call), &answer);
-            answer.map(told)
+            answer.map(convert)
         });
         Ok(each.collect())
     }
@@ -67,8 +67,8 @@ impl Limiter {
     async fn carry_out(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answers, Error> {
         if plan.looks() {
             let look = self.look(conn, plan).await?;
-            // No lock follows, which would tell whether a fault is true. A second look sees the rows of a stored call
-            // that came while the first one looked.
+            // A fault that a look finds may be stale, and here no lock follows. A second look sees the rows of a stored
+            // call that came while the first one looked.
             let look = if look.is_faulty() && plan.may_repeat() { self.look(conn, plan).await? } else { look };
             Ok(look.answers)
         } else if plan.has_choice() {
@@ -86,10 +86,10 @@ impl Limiter {
         Execution::new(store, plan).look().await
     }
 
-    /// Looks at all rows, and takes from those that may do alone: the rows of the alternatives up to the one that is
+    /// Looks at all rows, and takes from those that may suffice: the rows of the alternatives up to the one that is
     /// granted, or one shard of each limit.
     ///
-    /// It locks them in a savepoint, which gives them up if they do not do by then. So nobody ever waits for a row
+    /// It locks them in a savepoint, which gives them up if they no longer suffice. So nobody ever waits for a row
     /// while it holds another out of order. Then, and where all rows are needed, it locks all of them in order.
     async fn lock_chosen(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answers, Error> {
         let look = self.look(conn, plan).await?;

@@ -2,7 +2,7 @@ mod decide;
 mod in_transaction;
 mod savepoint;
 
-// In the order in which the documentation shows them.
+// Blank lines keep rustfmt from sorting these: the documentation shows their methods in this order.
 mod settings;
 
 mod verbs;
@@ -33,8 +33,8 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// # Time
 ///
-/// A call waits for rows that others hold for as long as PostgreSQL does. [`lock_timeout`](Self::lock_timeout) bounds
-/// the wait for each row. PostgreSQL's `statement_timeout` bounds each statement of the rest of the transaction,
+/// A call waits for rows that others hold, without a bound unless you set one. [`lock_timeout`](Self::lock_timeout)
+/// bounds the wait for each row. PostgreSQL's `statement_timeout` bounds each statement of the rest of the transaction,
 /// whatever it waits for. Where it strikes the transaction is aborted, and the error is an
 /// [`Error::Database`](crate::Error::Database) (57014) for which
 /// [`Error::is_retryable`](crate::Error::is_retryable) is true:
@@ -59,8 +59,8 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// two: lock, write.
 ///
 /// A call of [alternatives](crate::first_of) looks, too. It locks the rows of the alternatives up to the one that the
-/// look chose, in a savepoint, which takes one more. If another is due by then, it gives them up and locks all rows, in
-/// order.
+/// look chose, in a savepoint, which takes one more. If the locked rows no longer grant it, it gives them up and locks
+/// all rows, in order.
 ///
 /// A call that lapses or is tracked takes no more, and its settlement one: to lock the call. One with an id takes five:
 /// look at rows and call, lock both, write. A repeat takes the first two.

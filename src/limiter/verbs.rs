@@ -191,7 +191,7 @@ impl Limiter {
         self.decide(tx.connection(), Call::settle(receipt, actual)).await.map(Answer::settlement)
     }
 
-    /// The same with an actual cost for each request, in the order asked.
+    /// Settles with an actual cost for each request, in the order asked.
     ///
     /// # Errors
     ///

@@ -59,7 +59,8 @@ pub(super) async fn mend(conn: &mut PgConnection) -> Result<(), MigrateError> {
     })
 }
 
-/// The same as a block of PL/pgSQL. Each right is taken back by the role that granted it: nobody else can.
+/// A block of PL/pgSQL that puts the rights right. Each right is taken back by the role that granted it: nobody else
+/// can.
 pub(super) fn mending() -> String {
     format!(
         "declare\n    wrong record;\n    before text := pg_catalog.current_setting('role');\n\

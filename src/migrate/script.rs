@@ -6,8 +6,8 @@ use super::{ADVISORY_LOCK, HISTORY, rights, runner};
 
 /// All migrations as one SQL text, for psql or another migration tool.
 ///
-/// It keeps the same history as [`run`](super::run), applies only what is missing, takes back the same rights, and is safe to run
-/// twice.
+/// It keeps the same history as [`run`](super::run), applies only what is missing, takes back the same rights, and is
+/// safe to run twice.
 #[must_use]
 pub fn sql() -> String {
     let history = OverSqlx::assert_migrations_table_query(HISTORY);

@@ -89,7 +89,7 @@ impl NewOverride {
         self
     }
 
-    /// The same for a key that is one.
+    /// For a key that is made already.
     pub fn of_key(mut self, key: Key) -> Self {
         self.key = Ok(Some(key));
         self

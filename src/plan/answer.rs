@@ -48,7 +48,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The same of a call that only checks: nothing is taken.
+    /// The answer to a call that only checks: nothing is taken.
     pub(super) fn untaken(mut self) -> Self {
         if let Self::Granted { receipt, standings, .. } = &mut self {
             *receipt = Receipt::default();

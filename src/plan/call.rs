@@ -90,7 +90,7 @@ impl Call {
         settle(receipt, |_, charges| Ok(charges[0].is_counted().then_some(actual)))
     }
 
-    /// The same with a cost for each request, in the order asked.
+    /// Settles with a cost for each request, in the order asked.
     pub fn settle_each(receipt: Receipt, costs: &[Tokens]) -> Self {
         let requests = receipt.by_request().count();
         settle(receipt, |request, charges| {
@@ -147,7 +147,7 @@ impl Call {
         self
     }
 
-    /// The same under the override of each limit and key that it asks.
+    /// Puts it under the override of each limit and key that it asks.
     pub fn under(mut self, mut said: impl FnMut(&Limit, &Key) -> Option<Exception>) -> Self {
         let Ok(call) = &mut self.checked else { return self };
         call.each_target(|target| {

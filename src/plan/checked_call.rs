@@ -26,7 +26,7 @@ pub(crate) struct CheckedCall {
 pub(super) enum Action {
     /// The first alternative that is granted, all or nothing; each limit and key once in it.
     Take(Vec<Item<Ask>>),
-    /// The same as a `Take`, but nothing is taken.
+    /// Decides as `Take` does, and takes nothing.
     Check(Vec<Item<Ask>>),
     Alter(Item<Alteration>),
     /// All or nothing.
@@ -122,7 +122,7 @@ impl CheckedCall {
         alternatives(self.asked()).map(enforced)
     }
 
-    /// The same, without alternatives behind this one.
+    /// The call without alternatives behind this one.
     pub(super) fn up_to(&self, alternative: usize) -> Self {
         let mut call = self.clone();
         if let Some(items) = call.asked_mut() {
@@ -162,7 +162,7 @@ impl CheckedCall {
         matches!(self.action, Action::Take(_))
     }
 
-    /// Whether it takes and changes nothing.
+    /// Whether it only reads.
     pub(super) fn looks(&self) -> bool {
         matches!(self.action, Action::Check(_) | Action::Alter(Item { action: Alteration::Look, .. }))
     }
@@ -233,7 +233,7 @@ impl CheckedCall {
         altered.chain(self.settling().into_iter().flat_map(Settling::raises))
     }
 
-    /// The same call on a fraction of each limit, from 0 to 1, in one row each: nobody waits for a lock in memory.
+    /// The call on a fraction of each limit, from 0 to 1, in one row each: nobody waits for a lock in memory.
     /// Without the alternatives that the fraction could never grant, and those of what memory cannot take back: leases
     /// and money. `None` where none is left. Nothing is tried out.
     pub(crate) fn fraction(mut self, fraction: f64) -> Option<Self> {

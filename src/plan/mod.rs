@@ -81,7 +81,7 @@ pub struct Outcome {
     pub calls: Vec<CallChange>,
 }
 
-/// The balance that a row needs, or else a call is refused.
+/// The least balance of a row that may grant a call: a lower one proves a refusal.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     /// The balance.
@@ -153,7 +153,7 @@ impl Plan {
         self.decide_in(&[], found, known, now)
     }
 
-    /// The balance that the plan's only row needs, or else the plan's only call is refused.
+    /// The least balance of the plan's only row that may grant its only call: a lower one proves a refusal.
     ///
     /// `None` where a low balance proves nothing: for a plan of several calls or rows, for a call that no balance
     /// refuses, and for a call that may have been granted before.
@@ -172,7 +172,8 @@ impl Plan {
         self.calls.iter().any(CheckedCall::inserts)
     }
 
-    /// Whether a call that inserts nothing asks a row that was not found, and so takes the word of a statement for it.
+    /// Whether a call that inserts nothing asks a row that was not found. On Citus a wrong number of parts looks like a
+    /// missing row: an insert there would fail, and a read does not.
     pub(crate) fn trusts_absence(&self, found: &[Option<State>]) -> bool {
         let mut calls = self.calls.iter().filter(|call| !call.inserts());
         calls.any(|call| call.rows().any(|rows| found[rows.place].is_none()))
@@ -245,7 +246,7 @@ impl Plan {
         self.calls.iter().any(|call| call.alternatives().nth(1).is_some())
     }
 
-    /// The same calls, as far as these answers grant them: without alternatives behind those that are taken.
+    /// The calls as far as these answers grant them: without alternatives behind those that are taken.
     pub(crate) fn up_to(&self, answers: &[Result<Answer, Error>]) -> Self {
         let cut = |(call, answer): (&CheckedCall, &Result<Answer, Error>)| match answer {
             Ok(Answer::Granted { alternative, .. }) => call.up_to(*alternative),
@@ -282,7 +283,8 @@ impl Plan {
         self.calls.iter().all(CheckedCall::looks)
     }
 
-    /// Whether some of the rows may do: a call has alternatives, or the only one takes from a limit with several rows.
+    /// Whether some of the rows may suffice: a call has alternatives, or the only one takes from a limit with several
+    /// rows.
     pub(crate) fn has_choice(&self) -> bool {
         let takes_one = || self.len() == 1 && self.takes() && self.inserts();
         self.has_alternatives() || takes_one() && self.calls[0].rows().any(|rows| rows.count > 1)

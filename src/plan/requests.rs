@@ -24,7 +24,7 @@ pub(super) fn asks(
     asks_in_turn(&mut requests.into_iter(), ask, action)
 }
 
-/// The same, compiled once, however the requests come.
+/// Compiled once, whatever type the requests come in.
 fn asks_in_turn(
     requests: &mut dyn Iterator<Item = Request>,
     ask: fn(Tokens) -> Ask,

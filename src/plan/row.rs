@@ -33,7 +33,7 @@ impl Row {
         (&self.name, &self.key) == (&other.name, &other.key)
     }
 
-    /// The same in one table: equal to that of another first row where both are of the same name and key.
+    /// The row as if there were one table: first rows of one name and key are equal.
     pub(super) fn in_one_table(&self) -> Self {
         Self { storage: Storage::Durable, ..self.clone() }
     }

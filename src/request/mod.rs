@@ -174,7 +174,7 @@ impl Request {
     /// in a row of its own: `tollgate.calls`. It comes back a second or two after the lapse, where some process sweeps:
     /// a `Sweeper`'s task, or a gate that makes such calls. Until then a settlement still succeeds.
     ///
-    /// The last one counts of this and [`tracked_for`](Self::tracked_for).
+    /// Of this and [`tracked_for`](Self::tracked_for) the one that is said last counts.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl Request {
         self.once_for(id, DAY)
     }
 
-    /// The same, with the span for which the id is kept at least.
+    /// [`once`](Self::once), with the least time for which the id is kept.
     #[expect(clippy::needless_pass_by_value, reason = "a number or a literal needs no `&`")]
     pub fn once_for(mut self, id: impl ToString, span: Duration) -> Self {
         self.once = Some(Once { id: id.to_string().into(), span });
@@ -257,10 +257,10 @@ impl Request {
     ///
     /// The other requests of the call are decided first, as if it were not there. Then each shadow is decided on what
     /// they left, one after another. A refusal charges no shadow. A cost above the capacity is one that would be
-    /// denied. Beside requests that take a [part](Self::up_to), one that says so asks for their number. The balances
-    /// and waits of an answer, and so header fields, tell nothing of shadows. The charges of those that granted are the
-    /// last ones of the receipt, and are settled with it. Give a limit that you try out a
-    /// name of its own: a second request beside it under the same name is charged, too.
+    /// denied. Beside requests that take a [part](Self::up_to), a shadow with `up_to` asks for the number that they
+    /// get. The balances and waits of an answer, and so header fields, tell nothing of shadows. The charges of those
+    /// that granted are the last ones of the receipt, and are settled with it. Give a limit that you try out a name of
+    /// its own: a second request beside it under the same name is charged, too.
     ///
     /// # Example
     ///
@@ -318,12 +318,12 @@ impl Request {
         self
     }
 
-    /// A request that no verb takes, in place of those that `maker` was not given.
+    /// A request in place of those that an empty `first_of` or `split` lacks: every verb answers it with the fault.
     pub(crate) fn wrong(maker: &'static str, fault: CallError) -> Self {
         Self { place: Err(fault), ..Limit::token_bucket(maker, 1, SECOND).global() }
     }
 
-    /// The same, of an alternative of its call.
+    /// Makes it a request of an alternative.
     pub(crate) fn in_alternative(mut self, number: usize) -> Self {
         self.place = match self.place {
             Ok(Position { alternative: None, split }) => Ok(Position { alternative: Some(number), split }),
@@ -332,7 +332,7 @@ impl Request {
         self
     }
 
-    /// The same, as one of several limits that give a cost.
+    /// Makes it one of several limits that give a cost together.
     pub(crate) fn in_split(mut self, place: usize, cost: Result<Tokens, TokensError>) -> Self {
         self.cost = cost.and_then(amount);
         self.place = match self.place {

@@ -29,12 +29,12 @@ pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
     Error::Setup { fault, source: source.into() }
 }
 
-/// The same, as a function for `map_err`.
+/// The error of a failed statement on one row, for `map_err`.
 pub(super) fn failed(step: Step, row: &Row) -> impl FnOnce(sqlx::Error) -> Error {
     failed_among(step, slice::from_ref(row))
 }
 
-/// The same, of the rows that a statement asked for: concerns the one that is corrupt, or the first.
+/// The error of a failed statement on several rows. It names the one that is corrupt, or else the first.
 pub(super) fn failed_among(step: Step, rows: &[Row]) -> impl FnOnce(sqlx::Error) -> Error {
     move |source| database(step, rows[corrupt(&source).map_or(0, |corrupt| corrupt.place)].name(), source)
 }
@@ -70,7 +70,7 @@ pub(crate) fn unwritten(row: &Row) -> Error {
     Error::CorruptRow { limit: row.name.clone().into(), fault: KEPT }
 }
 
-/// The same of a call.
+/// The error of a stored call that something keeps from being written.
 pub(super) fn unwritten_call(call: &CallName) -> Error {
     Error::CorruptRow { limit: call.name.clone().into(), fault: KEPT }
 }
@@ -97,7 +97,7 @@ impl Error {
         }
     }
 
-    /// The same, as the error of a caller who asked this limit.
+    /// The error for a caller who asked this limit.
     pub(crate) fn concerning(self, asked: &Text) -> Self {
         match self {
             Self::Database { step, source, .. } => Self::Database { step, limit: Some(asked.clone().into()), source },
@@ -108,7 +108,7 @@ impl Error {
         }
     }
 
-    /// The same, as the error of a statement that commits. Where the connection failed, or Citus lost one of its nodes
+    /// The error of a statement that commits. Where the connection failed, or Citus lost one of its nodes
     /// (an internal error to PostgreSQL), it may have been carried out.
     pub(crate) fn of_commit(self) -> Self {
         let is_internal = |source| code(source).as_deref() == Some("XX000");
@@ -122,7 +122,7 @@ impl Error {
         }
     }
 
-    /// The same, as the error of calls whose turn on the connection was to come: nothing of them was begun.
+    /// The error of calls whose turn on the connection was to come: nothing of them was begun.
     pub(crate) fn of_calls_behind(self) -> Self {
         match self {
             Self::OutcomeUnknown { limit, source: Some(source) } => {
@@ -168,7 +168,7 @@ impl Error {
         matches!(self, Self::Database { source, .. } if pooler_said(source) == Some(Said::Failing))
     }
 
-    /// The same, of a wait for a row that came to nothing.
+    /// The error of a wait for a row that came to nothing.
     pub(crate) fn of_locked_row(self) -> Self {
         match self {
             Self::Database { limit: Some(limit), .. } => Self::Locked { limit },

@@ -154,8 +154,8 @@ impl<'c> Store<'c> {
         Err(Error::Setup { fault: SetupFault::WrongParts, source: source.into() })
     }
 
-    /// The same for whoever remembers nothing of an earlier answer, and so would pay for each look. A process that
-    /// names no parts learns it at its first insert.
+    /// For a caller that remembers no earlier answer, and so would pay for each look. A process that names no parts
+    /// learns it at its first insert.
     pub(crate) async fn expect_parts_if_distributed(&mut self, limit: &str) -> Result<(), Error> {
         if self.backend.parts.is_distributed() { self.expect_parts(limit).await } else { Ok(()) }
     }

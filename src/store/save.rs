@@ -82,7 +82,7 @@ impl Store<'_> {
         Ok(rows?.len())
     }
 
-    /// The same.
+    /// Writes several rows, and returns how many were written.
     async fn save_rows(&mut self, rows: &[Row], changes: &[Change], xid: Option<i64>) -> Result<usize, sqlx::Error> {
         let of = |table| changes.iter().filter(move |change| rows[change.row].storage() == table);
         let columns = |table| Columns::of(of(table).map(|change| &rows[change.row]));

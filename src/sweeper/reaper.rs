@@ -217,7 +217,7 @@ const MOST: u32 = 64;
 /// How long it waits for a row that somebody has locked. Meanwhile it locks those in front of it, which all may need.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The same for each of several calls that were not given back together.
+/// How long it waits for each of several calls that were not given back together.
 const A_MOMENT: Duration = Duration::from_millis(5);
 
 /// How long it waits for a statement.

@@ -80,7 +80,7 @@ impl Lease {
             let left = span(grant.observed_at, ends).min(lease);
             let (renewed, held) = watch::channel(Held { receipt, deadline: deadline(sent, left) });
             let (kept, given_up) = oneshot::channel();
-            let due = gate.together(sent + left / 3, lease);
+            let due = gate.renewal_tick(sent + left / 3, lease);
             let closed = gate.inner.shared.closed.subscribe();
             let task = runtime.spawn(keep(gate.clone(), lease, due, renewed, given_up, closed));
             Keeper { held, task, kept }
@@ -177,7 +177,7 @@ async fn renew_until_lost(gate: &Gate, lease: Duration, mut due: Instant, held: 
         let error = match gate.renew(&receipt).await {
             Ok(receipt) => {
                 held.send_replace(Held { receipt, deadline: deadline(sent, lease) });
-                due = gate.together(sent + lease / 3, lease);
+                due = gate.renewal_tick(sent + lease / 3, lease);
                 continue;
             }
             Err(error) => error,

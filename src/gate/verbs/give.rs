@@ -43,8 +43,8 @@ impl Gate {
         self.change(Call::settle(receipt, actual)).await.map(Answer::settlement)
     }
 
-    /// The same with an actual cost for each request, in the order asked. As
-    /// [`Limiter::settle_each`](crate::Limiter::settle_each).
+    /// Settles with an actual cost for each request, in the order asked, as
+    /// [`Limiter::settle_each`](crate::Limiter::settle_each) does.
     ///
     /// # Errors
     ///

@@ -38,8 +38,8 @@ impl Gate {
     /// One gate serves its callers in the order in which they came, and a release by the same gate wakes the first. It
     /// finds the releases of other processes by asking: after 10 ms, and then ever less often, down to once a second,
     /// until the holders change again. It leaves every eighth release to them: for a fifth of the time since the
-    /// release before it, and at most a second, no caller of this gate asks for it, but those that wait for an
-    /// alternative as well. It hears of all else that raises a limit as in [`wait`](Self::wait).
+    /// release before it, and at most a second, only callers that also wait for an alternative ask for it. It hears of
+    /// all else that raises a limit as in [`wait`](Self::wait).
     ///
     /// # Errors
     ///
@@ -79,8 +79,8 @@ impl Gate {
         }
     }
 
-    /// An instant at which other leases of this length are due as well, not after the given one.
-    pub(crate) fn together(&self, at: Instant, lease: Duration) -> Instant {
+    /// The last tick up to an instant. Leases of one length are renewed at the same ticks, and so in one batch.
+    pub(crate) fn renewal_tick(&self, at: Instant, lease: Duration) -> Instant {
         let step = (lease / 12).as_micros().max(1);
         let late = at.saturating_duration_since(self.inner.built).as_micros() % step;
         at - Duration::from_micros(u64::try_from(late).unwrap_or(0))

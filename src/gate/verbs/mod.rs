@@ -32,7 +32,7 @@ use crate::plan::{Answer, Call, CheckedCall};
 use crate::text::Text;
 
 impl Gate {
-    /// Decides from memory, else by the database, else by the failure policy.
+    /// Decides by overrides, else from memory, else by the database, else by the failure policy.
     async fn decide(&self, call: CheckedCall) -> Result<Decision, Error> {
         let Shared { memories, fallback, settings, tally, .. } = &*self.inner.shared;
         let remembered = memories.refuse(&call, &settings.clock);

@@ -31,7 +31,7 @@ impl Ledger<'_> {
         }
         let mut least = None::<Denied>;
         for alternative in alternatives(items) {
-            // Those of other calls were left out before.
+            // `Call::checked` has left out the impossible ones of a call that is not stored.
             if own.is_some() && possible(alternative).is_err() {
                 continue;
             }
@@ -44,7 +44,7 @@ impl Ledger<'_> {
             return Ok(Answer::Denied(denied));
         }
         alternatives(items).try_for_each(possible)?;
-        // From memory, what only tries out asks nothing.
+        // While the database is away a call has no shadows. So one of shadows alone has no item, and is granted.
         self.take_all(&[], own)
     }
 
@@ -110,7 +110,7 @@ impl Ledger<'_> {
     fn grant(&mut self, alternative: &[Item<Ask>], shares: &Shares, taken: Vec<Taken>, own: Option<&OwnRow>) -> Answer {
         let (items, shadows) = alternative.split_at(taken.len());
         let remaining = taken.iter().map(|taken| taken.remaining).min().unwrap_or(Tokens::MAX);
-        // Of a grant the earliest: by a later one a window would give back what it has refilled since.
+        // A grant is dated by its earliest row: by a later date a window would give back tokens that it has refilled.
         let decided_at = taken.iter().map(|taken| taken.at).min().unwrap_or(self.now);
         // An item that is ready at the instant of its row is ready at once, also where the clock stands behind the row.
         let waits = taken.iter().filter(|taken| taken.ready_at > taken.at).map(|taken| taken.ready_at).max();
@@ -235,7 +235,7 @@ impl Ledger<'_> {
         item.target.standing(ask.cost(), pool.balance(), pool.more_at().unwrap_or(Timestamp::MAX))
     }
 
-    /// The same, of a call that some limit refuses. A limit that refuses has more at the latest when it would grant.
+    /// The standing of a limit of a refused call. A limit that refuses has more at the latest when it would grant.
     fn untouched(&self, item: &Item<Ask>) -> Standing {
         let (pool, needs) = (self.pool(&item.target), item.action.needs(&item.target.terms));
         let mut more_at = pool.more_at().unwrap_or(Timestamp::MAX);

@@ -85,7 +85,7 @@ impl Slice {
         self.take_at(asked, self.sent.elapsed())
     }
 
-    /// The same at this age.
+    /// Takes from a slice of this age.
     fn take_at(&self, asked: &Plain<'_>, age: Duration) -> Option<Paid> {
         let cost = asked.cost.micros();
         if age >= self.max_age || age >= self.max_age / 4 * 3 && !self.renews.swap(true, Ordering::Relaxed) {
