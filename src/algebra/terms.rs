@@ -262,7 +262,9 @@ impl Terms {
             return self.refilled_at(value - wide(row.value), row.ts);
         }
         let row = self.recounted(row, row.ts);
-        let mut missing = value - wide(row.value);
+        // The value is cut where a list that a hand wrote has more than an amount holds.
+        let held: i128 = row.list.entries().iter().map(|entry| wide(entry.amount)).sum();
+        let mut missing = value + held;
         if missing <= 0 {
             return row.ts;
         }

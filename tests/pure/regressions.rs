@@ -1,10 +1,10 @@
 //! Faults that the properties have found, each told as the story that showed it.
 
-use tollgate::algebra::Timestamp;
+use tollgate::algebra::{List, State, Timestamp};
 use tollgate::plan::{Answer, Call};
-use tollgate::{CallError, DAY, Error, Limit, MINUTE, Receipt, SECOND, TokensError};
+use tollgate::{CallError, DAY, Error, Limit, MINUTE, Receipt, SECOND, Tokens, TokensError};
 
-use crate::world::{World, at, micros, receipt, sec, tokens};
+use crate::world::{World, at, due, micros, receipt, sec, tokens};
 
 /// The instant of the decision was once the latest of all rows asked, also of rows that grant. Where one of those lay
 /// in the future, it was later than the instant to come back at, and the wait was zero.
@@ -60,6 +60,18 @@ fn a_slow_limit_gains_nothing_between_writes_that_are_closer_than_a_micro_token(
     }
     let value = |world: &World| world.look(limit.global(), sec(4)).remaining;
     assert_eq!((value(&busy), value(&idle)), (tokens(0), micros(46)));
+}
+
+/// A hand has listed more than an amount holds. The wait was computed from what an amount does hold of it, and whoever
+/// came back then was refused again.
+#[test]
+fn a_list_of_more_than_any_amount_is_waited_for_to_its_end() {
+    let limit = Limit::concurrency("leases", 10, MINUTE);
+    let list = List::from_column(&[2, 60_000_000, i64::MAX, 0, 1, 61_000_000, i64::MAX, 0, 2]).unwrap();
+    let mut world = World::holding(&limit.global(), State { list, ..State::new(Tokens::MIN, sec(0)) });
+    let retry_at = due(world.denied(limit.global(), sec(0)).retry_at);
+    assert_eq!(retry_at, sec(61));
+    world.granted(limit.global(), retry_at);
 }
 
 /// A hand has put a row near the last instant that there is, where everything that is granted seems to have left
