@@ -107,8 +107,8 @@ pub(super) fn by_charge(charges: &[Charge], costs: impl Iterator<Item = Option<T
         let last = charges.len() - 1;
         let of_charge = move |(place, charge): (usize, &Charge)| {
             let Some(cost) = cost else { return charge.cost };
-            // Neither is negative: the difference fits.
-            let left = Tokens::from_micros((cost.micros() - charge.before.micros()).max(0));
+            // What a hand wrote may be below zero: a receipt that is not checked yet, and the use that a row reports.
+            let left = Tokens::from_micros(cost.micros().saturating_sub(charge.before.micros()).max(0));
             if place == last { left } else { left.min(charge.cost) }
         };
         charges.iter().enumerate().map(of_charge).collect::<Vec<_>>()

@@ -74,6 +74,34 @@ fn a_list_of_more_than_any_amount_is_waited_for_to_its_end() {
     world.granted(limit.global(), retry_at);
 }
 
+/// What a charge says was taken before it was subtracted from a cost before somebody looked whether the receipt is
+/// right, and from a use that a row reports, whatever that is.
+#[test]
+fn numbers_at_the_ends_of_their_range_are_a_corrupt_receipt_or_nothing_and_no_panic() {
+    let limit = Limit::token_bucket("settled", 10, MINUTE);
+    let mut world = World::default();
+    let charged = world.taken(Call::consume([limit.global().cost(3)]), sec(0));
+    let with_before = |before: &str| -> Receipt {
+        let mut written = serde_json::to_value(&charged).unwrap();
+        written["charges"][0]["before"] = before.into();
+        serde_json::from_value(written).unwrap()
+    };
+    for call in [
+        Call::settle(with_before("-9223372036854.775808"), tokens(1)),
+        Call::settle_each(with_before("-9223372036854.775808"), &[tokens(0)]),
+    ] {
+        let settled = world.settled(call, sec(0));
+        assert!(matches!(settled, Err(Error::Call { source: CallError::CorruptReceipt, .. })), "{settled:?}");
+    }
+
+    let _ = world.taken(Call::consume([limit.global().cost(3).once("id").lapses_after(SECOND)]), sec(0));
+    let mut row = world.lapsing().remove(0);
+    (row.charges, row.reported) = (with_before("0.000001").charges, Tokens::MIN);
+    world.calls.insert(row.name.clone(), row.clone());
+    let settlement = world.settled(Call::lapse(row), sec(1)).unwrap();
+    assert_eq!(settlement.charges[0].cost, tokens(0), "below zero it reports nothing");
+}
+
 /// A hand has put a row near the last instant that there is, where everything that is granted seems to have left
 /// already.
 #[test]
