@@ -3,6 +3,7 @@
 mod asked;
 mod attacks;
 mod beside;
+mod bytes;
 mod errors;
 mod guide;
 mod rights;

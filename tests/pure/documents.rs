@@ -56,7 +56,7 @@ fn each_promise_names_tests_that_are_there() {
     let everywhere: String = files(&Path::new(ROOT).join("tests"), "rs").into_iter().map(read).collect();
     for paragraph in guarantees.replace("\n- ", "\n\n- ").split("\n\n") {
         let (paths, others): (Vec<_>, Vec<_>) = spans(paragraph).partition(|span| is_path(span));
-        let is_list_of_tests = paragraph.starts_with("- `tests/");
+        let is_list_of_tests = ["- `tests/", "- `fuzz/"].iter().any(|list| paragraph.starts_with(list));
         let source = if is_list_of_tests { paths.into_iter().map(read).collect() } else { everywhere.clone() };
         for name in others.into_iter().filter(|name| is_list_of_tests || name.matches('_').count() > 3) {
             let is_there = match name.strip_prefix('…') {
@@ -91,8 +91,20 @@ fn spans(text: &str) -> impl Iterator<Item = &str> {
 /// Whether a text is a path from the root of the repository. One with `NAME` in it is a pattern.
 fn is_path(span: &str) -> bool {
     let (root, _) = span.split_once('/').unwrap_or_default();
-    let roots =
-        ["benches", "cli", "docs", "embedded", "examples", "http", "migrations", "simulation", "src", "tests", "web"];
+    let roots = [
+        "benches",
+        "cli",
+        "docs",
+        "embedded",
+        "examples",
+        "fuzz",
+        "http",
+        "migrations",
+        "simulation",
+        "src",
+        "tests",
+        "web",
+    ];
     roots.contains(&root) && !span.contains(['*', ' ']) && !span.contains("NAME")
 }
 

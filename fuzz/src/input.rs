@@ -1,0 +1,53 @@
+//! How bytes become inputs of many fields.
+
+use std::error::Error;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tollgate::Tokens;
+use tollgate::algebra::{List, State, Timestamp};
+
+/// An input in JSON, which people read, or else in postcard. `None` where it is neither.
+pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
+    if bytes.starts_with(b"{") { serde_json::from_slice(bytes).ok() } else { postcard::from_bytes(bytes).ok() }
+}
+
+/// A row, whoever wrote it.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(crate) struct Row {
+    value: i64,
+    ts: i64,
+    full_at: i64,
+    /// As its column has it; nothing for null.
+    list: Vec<i64>,
+}
+
+impl Row {
+    /// The row as the store reads it; `None` where it reports a list that cannot be read.
+    pub(crate) fn state(&self) -> Option<State> {
+        let list = if self.list.is_empty() { List::None } else { List::from_column(&self.list)? };
+        let [ts, full_at] = [self.ts, self.full_at].map(Timestamp::from_micros);
+        Some(State { value: Tokens::from_micros(self.value), ts, full_at, list })
+    }
+}
+
+/// An error says something, and so does each of its sources.
+pub(crate) fn expect_words(error: &dyn Error) {
+    let mut source = Some(error);
+    while let Some(error) = source {
+        assert!(!error.to_string().is_empty(), "{error:?} says nothing");
+        source = error.source();
+    }
+}
+
+/// What is written is read as the same, in JSON and in postcard.
+pub(crate) fn expect_round_trip<T>(value: &T)
+where
+    T: DeserializeOwned + PartialEq + Serialize + std::fmt::Debug,
+{
+    let text = serde_json::to_string(value).expect("it becomes JSON");
+    assert_eq!(&serde_json::from_str::<T>(&text).expect("its JSON is read"), value, "{text}");
+    let bytes = postcard::to_allocvec(value).expect("it becomes bytes");
+    assert_eq!(&postcard::from_bytes::<T>(&bytes).expect("its bytes are read"), value, "{bytes:?}");
+}

@@ -1,0 +1,124 @@
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+use tollgate::plan::{Answer, Call, Plan};
+use tollgate::{
+    Error, FileFault, FileFaultKind, Limit, LimitKind, LimitSpec, Limits, LimitsError, Tokens, algebra::Timestamp,
+};
+
+use crate::input::{expect_round_trip, expect_words};
+
+/// A limits file: JSON where it begins with `{`, else TOML.
+///
+/// A sound file can be written in both languages and read again to the same limits, and each limit can be asked.
+/// The faults of any other lie in the text, in its order, and a line above moves all of them down.
+pub fn limits_file(bytes: &[u8]) {
+    let Ok(text) = str::from_utf8(bytes) else { return };
+    let read = if text.trim_start().starts_with('{') { Limits::from_json } else { Limits::from_toml };
+    let told = result(read(text));
+    if !text.starts_with('\u{feff}') {
+        assert_eq!(result(read(&format!("\u{feff}{text}"))), told, "a byte order mark is no part of a file");
+        expect_moved(&told, &result(read(&format!("\n{text}"))));
+    }
+    match told {
+        Ok(limits) => expect_sound(&limits),
+        Err(faults) => expect_faults(text.strip_prefix('\u{feff}').unwrap_or(text), &faults),
+    }
+}
+
+fn result(read: Result<Limits, LimitsError>) -> Result<Limits, Vec<FileFault>> {
+    match read {
+        Ok(limits) => Ok(limits),
+        Err(LimitsError::Faulty(faults)) => Err(faults.iter().cloned().collect()),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+/// The same with an empty line above.
+fn expect_moved(told: &Result<Limits, Vec<FileFault>>, below: &Result<Limits, Vec<FileFault>>) {
+    match (told, below) {
+        (Ok(one), Ok(other)) => assert_eq!(one, other),
+        (Err(one), Err(other)) => {
+            assert_eq!(lower(one, 1), lower(other, 0), "an empty line above moves each fault by a line");
+        }
+        other => panic!("an empty line changes what a file says: {other:?}"),
+    }
+}
+
+/// The faults that have a place, so many lines lower.
+fn lower(faults: &[FileFault], lines: usize) -> Vec<FileFault> {
+    let mut lower = faults.to_vec();
+    lower.retain(|fault| fault.kind != FileFaultKind::Syntax(PLACELESS.to_owned()));
+    for fault in &mut lower {
+        fault.line += lines;
+    }
+    lower
+}
+
+fn expect_faults(text: &str, faults: &[FileFault]) {
+    assert!(!faults.is_empty());
+    assert!(faults.is_sorted_by_key(|fault| (fault.line, fault.column)), "{faults:?}");
+    let lines: Vec<_> = text.split('\n').collect();
+    for fault in faults {
+        let line = lines.get(fault.line - 1).unwrap_or_else(|| panic!("{fault:?} lies below the text"));
+        assert!((1..=line.chars().count() + 1).contains(&fault.column), "{fault:?} lies beside the text");
+        expect_words(&fault.kind);
+    }
+}
+
+fn expect_sound(limits: &Limits) {
+    let by_name = limits.iter().map(|limit| (limit.name().to_owned(), fields(limit)));
+    let json = serde_json::to_string(&by_name.collect::<Map<_, _>>()).expect("values become JSON");
+    assert_eq!(Limits::from_json(&json).as_ref().map_err(ToString::to_string), Ok(limits), "{json}");
+    let toml = toml(limits);
+    assert_eq!(Limits::from_toml(&toml).as_ref().map_err(ToString::to_string), Ok(limits), "{toml}");
+    for limit in limits.iter() {
+        assert_eq!(Limit::try_from(limit.spec()).as_ref(), Ok(limit));
+        assert_eq!(limits.get(limit.name()), Ok(limit));
+        expect_round_trip::<LimitSpec>(limit);
+        expect_answer(limit);
+    }
+}
+
+/// The fields of a limit in a file.
+fn fields(limit: &Limit) -> Value {
+    let mut fields = serde_json::to_value(limit).expect("a limit becomes JSON");
+    fields.as_object_mut().expect("a limit has fields").remove("name");
+    fields
+}
+
+fn toml(limits: &Limits) -> String {
+    let mut text = String::new();
+    for limit in limits.iter() {
+        // Of all that JSON leaves as it is in a string, TOML escapes only this.
+        let quoted = |text: &Value| text.to_string().replace('\u{7f}', "\\u007F");
+        let _ = writeln!(text, "[{}]", quoted(&limit.name().into()));
+        for (field, value) in fields(limit).as_object().expect("a limit has fields") {
+            if !value.is_null() {
+                let _ = writeln!(text, "{field} = {}", quoted(value));
+            }
+        }
+    }
+    text
+}
+
+/// A rested key has all of the limit, and no more.
+fn expect_answer(limit: &Limit) {
+    let most = if limit.kind == LimitKind::Wallet { limit.max_reserved } else { limit.most() };
+    let ask = |cost: Tokens| {
+        let plan = Plan::new([Call::consume([limit.key("k").cost(cost)]).with_id(1)])?;
+        let (found, now) = (vec![None; plan.rows().len()], Timestamp::from_micros(0));
+        plan.decide(&found, &[], now).answers.remove(0)
+    };
+    assert!(matches!(ask(most), Ok(Answer::Granted { .. })), "{limit:?}");
+    if let Some(more) = most.checked_add(Tokens::from_micros(1)) {
+        match ask(more) {
+            Err(Error::CostExceedsCapacity { .. }) => {}
+            Ok(Answer::Denied(_)) if limit.kind == LimitKind::Wallet => {}
+            other => panic!("{limit:?} grants more than it has: {other:?}"),
+        }
+    }
+}
+
+/// What the parser of TOML says of brackets that are nested too deeply, and not where.
+const PLACELESS: &str = "recursion limit";
