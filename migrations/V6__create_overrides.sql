@@ -16,9 +16,15 @@ language plpgsql as $$ begin
     return coalesce(key, '');
 end $$;
 
+-- The columns of tollgate.overrides, as a type of its own: what Citus reads is a row of another table, and what depends
+-- on a table goes when Citus takes that back.
+create type tollgate.override as (name text, key text, label text, effect text, kind text, rate int8, period int8,
+                                  capacity int8, max_reserved int8, starts_at timestamptz, ends_at timestamptz,
+                                  reason text, set_by text, set_at timestamptz);
+
 -- What an override takes the place of, if its label had said something before, and the others that are live: for the
 -- key, and for every key.
-create type tollgate.override_set as (replaced tollgate.overrides, others tollgate.overrides[]);
+create type tollgate.override_set as (replaced tollgate.override, others tollgate.override[]);
 
 -- Other numbers of the same kind, `deny` or `unlimited`, for a key or for every key. Takes the place of what its label
 -- said before, and of nothing else. A capacity that is not given is the rate; a kind, period and max_reserved are those
@@ -33,7 +39,7 @@ create function tollgate.set_override(limit_name text, key text default null, ef
 language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
 #variable_conflict use_variable
 declare
-    d tollgate.limits; clock timestamptz; fault text; micros int8; was tollgate.overrides;
+    d tollgate.limits; clock timestamptz; fault text; micros int8; was tollgate.override;
 begin
     key := tollgate._whom(limit_name, key, every_key);
     -- One after the other, so that each is told what it replaces, and is dated after it.
@@ -89,7 +95,7 @@ begin
            capacity = excluded.capacity, max_reserved = excluded.max_reserved, starts_at = excluded.starts_at,
            ends_at = excluded.ends_at, reason = excluded.reason, set_by = excluded.set_by, set_at = excluded.set_at;
     return row(was, array(
-        select o from tollgate.overrides o
+        select row(o.*)::tollgate.override from tollgate.overrides o
          where o.name = limit_name and o.key in (key, '') and (o.key <> key or o.label <> label)
            and clock >= o.starts_at and clock < o.ends_at
          order by o.key = '', o.set_at desc, o.label desc))::tollgate.override_set;

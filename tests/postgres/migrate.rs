@@ -284,6 +284,29 @@ async fn the_ephemeral_table_is_unlogged_and_the_durable_one_is_not() {
     assert_eq!(found, [("durable".into(), "p".into()), ("ephemeral".into(), "u".into())]);
 }
 
+/// Whoever makes a table anew, as Citus does where it takes one back, loses the columns that are of its type.
+#[tokio::test]
+async fn no_type_is_made_of_the_rows_of_a_table() {
+    let world = World::new().await;
+    let mut conn = world.admin().await;
+    sqlx::raw_sql("set search_path = pg_catalog").execute(&mut conn).await.unwrap();
+    let made_of_rows = "select c.relname || '.' || a.attname from pg_class c
+                          join pg_attribute a on a.attrelid = c.oid
+                          join pg_type t on t.oid = a.atttypid
+                          join pg_type e on e.oid = case when t.typelem > 0 then t.typelem else t.oid end
+                          join pg_class r on r.oid = e.typrelid and r.relkind = 'r'
+                         where c.relnamespace = 'tollgate'::regnamespace";
+    let found: Vec<String> = sqlx::query_scalar(made_of_rows).fetch_all(&mut conn).await.unwrap();
+    assert_eq!(found, Vec::<String>::new());
+    let columns = "select array_agg(attname || ' ' || format_type(atttypid, atttypmod) order by attnum)
+                     from pg_attribute where attrelid = to_regclass('tollgate.' || $1) and attnum > 0";
+    let mut found = [Vec::<String>::new(), Vec::new()];
+    for (of, found) in ["override", "overrides"].into_iter().zip(&mut found) {
+        *found = sqlx::query_scalar(columns).bind(of).fetch_one(&mut conn).await.unwrap();
+    }
+    assert_eq!(found[0], found[1]);
+}
+
 #[tokio::test]
 async fn the_balances_view_shows_what_is_used_and_rows_from_the_future() {
     let world = World::new().await;
