@@ -416,9 +416,13 @@ create function tollgate._remove(storage text, limit_name text, of_key text) ret
     delete from tollgate.ephemeral r where storage = 'ephemeral'
        and r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2 $$;
 
--- Says what is wrong with a request.
+-- Says what is wrong with a request. Callers look for distributed tables before they read any: Citus plans none of the
+-- helpers that read definitions by their parameters.
 create function tollgate._reject(limit_name text, key text, amount numeric) returns void language plpgsql as $$
 begin
+    if tollgate._parts() > 0 then
+        raise exception using errcode = 'TG005', message = 'the tables are distributed: only the Rust library decides';
+    end if;
     raise exception using errcode = 'TG002', message = case
         when limit_name is null or limit_name = '' then 'no limit is named'
         else format('limit %L: ', limit_name) || case
@@ -435,8 +439,6 @@ begin
     if flow is null then
         raise exception using errcode = 'TG001', message = format('limit %L is not defined', limit_name),
             hint = 'Run `tollgate limits push`, or call tollgate.define().';
-    elsif tollgate._parts() > 0 then
-        raise exception using errcode = 'TG005', message = 'the tables are distributed: only the Rust library decides';
     elsif flow = '-' then
         raise exception using errcode = 'TG005', message = format(
             'limit %L is a %s with %s shards: only the Rust library decides', limit_name, kind, shards);
@@ -478,7 +480,7 @@ declare
     level int8; v tollgate._verdict; l tollgate._row;
     is_lost bool := false;
 begin
-    if micros is null then
+    if micros is null or tollgate._parts() > 0 then
         perform tollgate._reject(limit_name, key, cost);
     end if;
     select t.* into d from tollgate._limit(limit_name, key) t;
@@ -546,7 +548,7 @@ begin
     end if;
     -- A balance, which reserves and looks, is what is there.
     if d.effect is not null and not (reserving and looking) then
-        if (tollgate._parts() = 0 and d.flow <> '-'
+        if (d.flow <> '-'
             and (d.effect = 'unlimited' or coalesce(part, micros) <= d.most::numeric + max_debt)) is not true then
             perform tollgate._admit(limit_name, d.kind, d.shards, d.flow, coalesce(part, micros),
                                     d.most::numeric + max_debt);
@@ -560,7 +562,7 @@ begin
             value := l.value; since := l.ts; full_at := l.full_at; list := l.list; seen := null;
             clock := coalesce(as_of, clock_timestamp());
         end if;
-        if (tollgate._parts() = 0 and d.flow <> '-'
+        if (d.flow <> '-'
             and list is not distinct from case d.flow when 'w' then array[3]::int8[] end
             and coalesce(part, micros) <= d.most::numeric + max_debt) is not true then
             perform tollgate._admit(limit_name, d.kind, d.shards, d.flow, coalesce(part, micros),
@@ -599,6 +601,9 @@ declare
     l tollgate._row; clock timestamptz; ready int8; is_usual bool; is_lost bool := false;
     is_denied bool;
 begin
+    if tollgate._parts() > 0 then
+        perform tollgate._reject(null, null, null);
+    end if;
     select array_agg(row(a.place, a.name, a.key, a.micros, d.kind, d.shards, d.storage, d.flow, d.rate, d.period,
                          d.most, case when reserving or d.flow = 'w' then d.max_reserved else 0 end, d.phase, r.value,
                          tollgate._micros(r.ts), r.ts, r.list, tollgate._micros(r.full_at), false,
@@ -657,7 +662,7 @@ begin
             refused := null; all_in_all := null; ready := null;
             for k in 1 .. array_upper(items, 1) loop
                 i := items[k];
-                if (tollgate._parts() = 0 and i.flow <> '-'
+                if (i.flow <> '-'
                     and (is_denied or i.effect = 'unlimited'
                          or i.list is not distinct from case i.flow when 'w' then array[3]::int8[] end)
                     and i.micros <= i.most::numeric + i.max_debt) is not true then
@@ -747,7 +752,7 @@ declare
     q record; v tollgate._verdict; l tollgate._row; micros int8 := tollgate._asked(limit_name, key, amount);
     clock timestamptz; now int8; back numeric := 0; print int8; is_repeat bool := false;
 begin
-    if micros is null or tollgate._tokens(actual) is null then
+    if micros is null or tollgate._tokens(actual) is null or tollgate._parts() > 0 then
         perform tollgate._reject(limit_name, key, case when micros is null then amount else actual end);
     elsif verb in ('settle', 'cancel') and (isfinite(decided_at) and isfinite(ready_at) and greatest(
                   decided_at, ready_at) < timestamptz '262143-01-01 00:00:00+00') is not true
@@ -757,7 +762,7 @@ begin
             'limit %L: this is no instant, no id of 1 to 255 bytes, or no span of at most 365000 days', limit_name);
     end if;
     select d.* into q from tollgate._overridden(limit_name, key, as_of) d;
-    if (tollgate._parts() = 0 and q.flow <> '-') is not true then
+    if (q.flow <> '-') is not true then
         perform tollgate._admit(limit_name, q.kind, q.shards, q.flow, 0, 0);
     end if;
     -- What takes, and what changes a wallet, has a row.

@@ -13,7 +13,7 @@ use tollgate_embedded::find_programs;
 use super::{define, fails, owner};
 use crate::gate::stage::EVER;
 use crate::teller::run;
-use crate::world::{OWNER, World, soon};
+use crate::world::{OWNER, World, is_on_citus, soon};
 
 pub(super) async fn one<T>(conn: &mut PgConnection, sql: &str) -> T
 where
@@ -572,14 +572,40 @@ async fn on_distributed_tables_the_functions_refuse() {
         }
     }
     run(&mut conn, "select tollgate.define('ten', 'token_bucket', 10, '1 day')").await;
+    the_functions_refuse(&mut conn).await;
+    // Citus plans none of the helpers that read definitions.
+    run(&mut conn, "drop table tollgate.limits, tollgate.overrides cascade").await;
+    the_functions_refuse(&mut conn).await;
+}
+
+/// On the tables of a cluster, where a plan may fail before anything is asked.
+#[tokio::test]
+async fn the_functions_refuse_on_citus() {
+    if !is_on_citus() {
+        return;
+    }
+    let world = World::new().await;
+    let mut conn = world.connect_as(OWNER).await;
+    run(&mut conn, "select tollgate.define('ten', 'token_bucket', 10, '1 day')").await;
+    the_functions_refuse(&mut conn).await;
+}
+
+async fn the_functions_refuse(conn: &mut PgConnection) {
     for sql in [
         "select tollgate.consume('ten', 'k')",
+        "select tollgate.consume_global('ten')",
+        "select tollgate.reserve('ten', 'k')",
         "select tollgate.check('ten', 'k')",
         "select tollgate.balance('ten', 'k')",
         "select tollgate.consume_all(array[tollgate.request('ten', 'k')])",
+        "select tollgate.reserve_all(array[tollgate.request('ten', 'k')])",
+        "select tollgate.check_all(array[tollgate.request('ten', 'k')])",
         "select tollgate.credit('ten', 'k', 1)",
+        "select tollgate.debit('ten', 'k', 1)",
+        "select tollgate.reset('ten', 'k')",
         "select tollgate.settle('ten', 'k', 1, 0, now())",
+        "select tollgate.cancel('ten', 'k', 1, now(), now())",
     ] {
-        assert_eq!(fails(&mut conn, sql).await, "TG005", "{sql}");
+        assert_eq!(fails(conn, sql).await, "TG005", "{sql}");
     }
 }
