@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use chrono::{DateTime, Utc};
 use http::HeaderMap;
 use percent_encoding::percent_decode_str;
@@ -125,7 +126,7 @@ impl Input {
         Duration::from_micros(self.jitter.into())
     }
 
-    /// Whoever waits so long does not come too early, nor later than he must.
+    /// A client that waits for so long comes neither too early nor later than it must.
     fn expect_retry_after(&self, headers: &HeaderMap, decision: &Decision) {
         let told = headers.get("retry-after").map(|value| value.to_str().expect("it is printable"));
         let wait = if let Decision::Denied(denied) = decision { denied.retry_after() } else { None };
@@ -218,7 +219,11 @@ fn list(headers: &HeaderMap, field: &str) -> Vec<Member> {
             let key = key.to_owned();
             match value {
                 Value::Integer(integer) => assert_eq!(integers.insert(key, integer), None, "{text}"),
-                Value::ByteSeq(range) => assert_eq!(bytes.insert(key, of_base64(&text[range])), None, "{text}"),
+                Value::ByteSeq(range) => assert_eq!(
+                    bytes.insert(key, BASE64_STANDARD.decode(&text[range]).expect("it is base64")),
+                    None,
+                    "{text}"
+                ),
                 other => panic!("{other:?}: {text}"),
             }
         }
@@ -229,18 +234,6 @@ fn list(headers: &HeaderMap, field: &str) -> Vec<Member> {
 
 fn decoded(name: Option<&str>) -> String {
     percent_decode_str(name.expect("a name")).decode_utf8().expect("it is UTF-8").into_owned()
-}
-
-fn of_base64(text: &str) -> Vec<u8> {
-    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let sextet = |letter: u8| ALPHABET.iter().position(|known| *known == letter).expect("a letter of base64");
-    let quads = text.trim_end_matches('=').as_bytes().chunks(4);
-    let bytes = quads.flat_map(|quad| {
-        let bits = quad.iter().fold(0, |bits, letter| bits << 6 | sextet(*letter)) << (6 * (4 - quad.len()));
-        let [_, bytes @ ..] = u32::try_from(bits).expect("four sextets fit").to_be_bytes();
-        bytes.into_iter().take(quad.len() - 1)
-    });
-    bytes.collect()
 }
 
 /// An instant that JSON can hold.

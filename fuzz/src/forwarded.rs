@@ -3,7 +3,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tollgate_http::TrustedProxies;
 
-/// What a client sends, and proxies pass on.
+/// The header fields that a client sends and proxies pass on.
 ///
 /// The first line has a letter for each proxy, the outermost first, which says how it adds the address that it sees.
 /// The second line is the client's `Host`. The others are lines of `Forwarded` and of `X-Forwarded-For` that the client

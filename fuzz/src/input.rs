@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tollgate::Tokens;
 use tollgate::algebra::{List, State, Timestamp};
+use tollgate::plan::Plan;
 
 /// An input in JSON, which people read, or else in postcard. `None` where it is neither.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
@@ -32,6 +33,14 @@ impl Row {
     }
 }
 
+/// A row for each that a plan names, as far as there are so many, and none for the others.
+pub(crate) fn found(rows: &[Option<Row>], plan: &Plan) -> Vec<Option<State>> {
+    let rows = rows.iter().map(|row| row.as_ref().and_then(Row::state));
+    let mut found: Vec<_> = rows.take(plan.rows().len()).collect();
+    found.resize(plan.rows().len(), None);
+    found
+}
+
 /// An error says something, and so does each of its sources.
 pub(crate) fn expect_words(error: &dyn Error) {
     let mut source = Some(error);
@@ -41,7 +50,7 @@ pub(crate) fn expect_words(error: &dyn Error) {
     }
 }
 
-/// What is written is read as the same, in JSON and in postcard.
+/// JSON and postcard both return an equal value.
 pub(crate) fn expect_round_trip<T>(value: &T)
 where
     T: DeserializeOwned + PartialEq + Serialize + std::fmt::Debug,

@@ -4,8 +4,8 @@ use crate::input::expect_round_trip;
 
 /// A key of texts: each text is followed by a byte `0xFF`, which is in no text.
 ///
-/// The key names just these texts. It is the same however it is written and read. What is no key is an error with its
-/// reason.
+/// The key names just these texts, and stays the same when it is written and read. Texts that make no key are an error
+/// with a reason.
 pub fn key(bytes: &[u8]) {
     let Ok(texts) = bytes.split(|byte| *byte == 0xff).map(str::from_utf8).collect::<Result<Vec<_>, _>>() else {
         return;

@@ -1,5 +1,5 @@
-//! What strangers and hands can write, from any bytes: a function for each kind of it, which panics where a property
-//! does not hold.
+//! Strangers and hands can write any bytes where tollgate reads. Each function here tries one such place, and panics
+//! where a property does not hold.
 //!
 //! `./dev fuzz` makes up bytes, and `tests/replay.rs` replays those of `corpus/`.
 

@@ -90,7 +90,7 @@ fn fields(limit: &Limit) -> Value {
 fn toml(limits: &Limits) -> String {
     let mut text = String::new();
     for limit in limits.iter() {
-        // Of all that JSON leaves as it is in a string, TOML escapes only this.
+        // JSON leaves this character as it is in a string, and TOML alone escapes it.
         let quoted = |text: &Value| text.to_string().replace('\u{7f}', "\\u007F");
         let _ = writeln!(text, "[{}]", quoted(&limit.name().into()));
         for (field, value) in fields(limit).as_object().expect("a limit has fields") {
@@ -120,5 +120,5 @@ fn expect_answer(limit: &Limit) {
     }
 }
 
-/// What the parser of TOML says of brackets that are nested too deeply, and not where.
+/// The message of TOML's parser for brackets that are nested too deeply. It says no place.
 const PLACELESS: &str = "recursion limit";

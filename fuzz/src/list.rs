@@ -99,7 +99,7 @@ impl Asked<'_> {
         Terms::of(limit, key)
     }
 
-    /// What counts for a limit that counts is what its list says, and nothing else is ever above the capacity.
+    /// A limit that counts goes by its list, and no balance is above the capacity.
     fn expect_sum(&self) {
         let Self { limit, row, now, .. } = self;
         let balance = i128::from(self.terms().balance(row, *now).micros());

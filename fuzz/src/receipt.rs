@@ -3,7 +3,7 @@ use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call, CallName, CallRow, Plan};
 use tollgate::{Receipt, Tokens};
 
-use crate::input::{Row, expect_round_trip, read};
+use crate::input::{Row, expect_round_trip, found, read};
 use crate::settled::{Settling, answer, expect_named};
 
 /// A receipt that was stored, or made up, and how somebody ends it over rows that hold anything.
@@ -21,9 +21,7 @@ pub fn receipt(bytes: &[u8]) {
         Ok(plan) => plan,
         Err(error) => return expect_named(&error),
     };
-    let rows = rows.iter().map(|row| row.as_ref().and_then(Row::state));
-    let mut found: Vec<_> = rows.take(plan.rows().len()).collect();
-    found.resize(plan.rows().len(), None);
+    let found = found(&rows, &plan);
     let known: Vec<_> = plan.names().iter().map(|name| stored.row(name, &receipt)).collect();
     let now = Timestamp::from_micros(now);
     let outcome = plan.decide(&found, &known, now);
@@ -79,7 +77,7 @@ impl Verb {
     }
 }
 
-/// What became of the call of the receipt, if it names one.
+/// The state of the stored call that the receipt names, if it names one.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Stored {

@@ -1,4 +1,4 @@
-//! What a settlement may do to rows.
+//! The changes that a settlement may make.
 
 use std::collections::BTreeMap;
 

@@ -3,7 +3,7 @@ use tollgate::algebra::Timestamp;
 use tollgate::plan::{Answer, Call, CallChange, CallRow, Given, Plan};
 use tollgate::{Charge, HOUR, Limit, MINUTE, Request, Source, Tokens};
 
-use crate::input::{Row, expect_round_trip, read};
+use crate::input::{Row, expect_round_trip, found, read};
 use crate::settled::{Settling, answer, expect_named};
 
 /// The row of a stored call, whoever wrote it: somebody repeats the call, and it lapses, over rows that hold anything.
@@ -22,7 +22,7 @@ pub fn stored_call(bytes: &[u8]) {
         Ok(plan) => plan,
         Err(error) => return expect_named(&error),
     };
-    let (found, is_used) = (input.found(&plan), row.used);
+    let (found, is_used) = (found(&input.rows, &plan), row.used);
     let outcome = plan.decide(&found, &[Some(row)], now);
     let Some(answer) = answer(&outcome) else { return };
     let Answer::Settled(settlement) = answer else { panic!("{answer:?} is no settlement") };
@@ -36,7 +36,7 @@ pub fn stored_call(bytes: &[u8]) {
 
 fn expect_repeated(input: &Input, asked: Request, row: CallRow, now: Timestamp) {
     let plan = Plan::new([Call::consume([asked]).with_id(1)]).expect("the call is right");
-    let outcome = plan.decide(&input.found(&plan), &[Some(row)], now);
+    let outcome = plan.decide(&found(&input.rows, &plan), &[Some(row)], now);
     match answer(&outcome) {
         Some(Answer::Granted { source: Source::Repeated, receipt, .. }) => {
             assert!(outcome.changes.is_empty() && outcome.calls.is_empty(), "a repeat takes something: {outcome:?}");
@@ -62,7 +62,7 @@ struct Input {
 }
 
 impl Input {
-    /// What the row of a call that asks this has become.
+    /// The row of a call that asks this, with the fields that the input says.
     fn row(&self, asked: &Request) -> CallRow {
         let plan = Plan::new([Call::consume([asked.clone()]).with_id(1)]).expect("the call is right");
         let written = plan.decide(&vec![None; plan.rows().len()], &[None], Timestamp::from_micros(0)).calls;
@@ -81,16 +81,9 @@ impl Input {
             ..row
         }
     }
-
-    fn found(&self, plan: &Plan) -> Vec<Option<tollgate::algebra::State>> {
-        let rows = self.rows.iter().map(|row| row.as_ref().and_then(Row::state));
-        let mut found: Vec<_> = rows.take(plan.rows().len()).collect();
-        found.resize(plan.rows().len(), None);
-        found
-    }
 }
 
-/// What was asked under an id.
+/// A request with an id.
 fn request(limit: u8) -> Request {
     let limits = [
         Limit::token_bucket("bucket", 10, MINUTE),
