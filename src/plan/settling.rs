@@ -107,7 +107,7 @@ pub(super) fn by_charge(charges: &[Charge], costs: impl Iterator<Item = Option<T
         let last = charges.len() - 1;
         let of_charge = move |(place, charge): (usize, &Charge)| {
             let Some(cost) = cost else { return charge.cost };
-            // What a hand wrote may be below zero: a receipt that is not checked yet, and the use that a row reports.
+            // A hand may have written any number: the receipt is not checked yet, and a row may report any use.
             let left = Tokens::from_micros(cost.micros().saturating_sub(charge.before.micros()).max(0));
             if place == last { left } else { left.min(charge.cost) }
         };

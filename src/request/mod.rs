@@ -174,7 +174,7 @@ impl Request {
     /// in a row of its own: `tollgate.calls`. It comes back a second or two after the lapse, where some process sweeps:
     /// a `Sweeper`'s task, or a gate that makes such calls. Until then a settlement still succeeds.
     ///
-    /// Of this and [`tracked_for`](Self::tracked_for) the one that is said last counts.
+    /// The last call of this method or of [`tracked_for`](Self::tracked_for) counts.
     ///
     /// # Errors
     ///

@@ -108,8 +108,8 @@ impl Error {
         }
     }
 
-    /// The error of a statement that commits. Where the connection failed, or Citus lost one of its nodes
-    /// (an internal error to PostgreSQL), it may have been carried out.
+    /// The error of a statement that commits. Where the connection failed, or Citus lost one of its nodes (an internal
+    /// error to PostgreSQL), it may have been carried out.
     pub(crate) fn of_commit(self) -> Self {
         let is_internal = |source| code(source).as_deref() == Some("XX000");
         match self {

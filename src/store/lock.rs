@@ -64,8 +64,8 @@ impl Store<'_> {
         found.map_err(failed(Step::Lock, row))
     }
 
-    /// Locks one row by statements that Citus plans once, and not at each call; `None` where the row is missing, and where
-    /// the clock may have been read before a wait for the row, which is locked by now.
+    /// Locks one row by statements that Citus plans once, and not at each call. `None` where the row is missing, and
+    /// where the clock may have been read before a wait for the row, which is locked by now.
     async fn lock_on_fast_path(&mut self, row: &Row, need: Option<&Need>) -> Result<Option<Found>, Error> {
         let at = self.at;
         macro_rules! fast_path {

@@ -50,7 +50,7 @@ fn the_core_suite_passes_on_citus() {
     // What they write, lock or lay out by hand is in no part, or more than Citus takes.
     let by_hand =
         ["shards::last_moment", "without_the_database_an_id_is", "run_holds_a_lease_until", "the_doctor_names_leases"];
-    // They ask the SQL functions, too, which refuse here.
+    // These tests ask the SQL functions, too, which refuse here.
     let by_functions = [
         "of_several_the_strictest_effect_counts",
         "numbers_that_were_set_at_one_instant_count",
@@ -150,7 +150,7 @@ fn each_statement_names_one_part() {
         let text: String = statement.lines().filter(|line| !line.starts_with("--")).collect::<Vec<_>>().join("\n");
         // The coordinator crashes where a column is set to a slice itself.
         assert!(!text.contains("list = ("), "{text}");
-        // In a statement that begins with a write it takes no CASE around a function that is not immutable.
+        // Citus takes no CASE around a function that is not immutable, where a statement begins with a write.
         let is_write = ["update", "delete"].iter().any(|verb| text.starts_with(verb));
         assert!(!is_write || !text.contains("case when "), "{text}");
         // What stands in quotes names a table to a function, which reads no row of it.

@@ -284,7 +284,7 @@ async fn the_ephemeral_table_is_unlogged_and_the_durable_one_is_not() {
     assert_eq!(found, [("durable".into(), "p".into()), ("ephemeral".into(), "u".into())]);
 }
 
-/// Whoever makes a table anew, as Citus does where it takes one back, loses the columns that are of its type.
+/// Citus makes a table anew where it gives one back, and the columns of the old table's type are lost.
 #[tokio::test]
 async fn no_type_is_made_of_the_rows_of_a_table() {
     let world = World::new().await;

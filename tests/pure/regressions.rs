@@ -62,8 +62,8 @@ fn a_slow_limit_gains_nothing_between_writes_that_are_closer_than_a_micro_token(
     assert_eq!((value(&busy), value(&idle)), (tokens(0), micros(46)));
 }
 
-/// A hand has listed more than an amount holds. The wait was computed from what an amount does hold of it, and whoever
-/// came back then was refused again.
+/// A hand has listed more than an amount holds. The wait was computed from the largest amount, so a caller that came
+/// back then was refused again.
 #[test]
 fn a_list_of_more_than_any_amount_is_waited_for_to_its_end() {
     let limit = Limit::concurrency("leases", 10, MINUTE);
@@ -74,8 +74,8 @@ fn a_list_of_more_than_any_amount_is_waited_for_to_its_end() {
     world.granted(limit.global(), retry_at);
 }
 
-/// What a charge says was taken before it was subtracted from a cost before somebody looked whether the receipt is
-/// right, and from a use that a row reports, whatever that is.
+/// A charge says how much the charges in front of it took. A settlement subtracted this from the cost before it checked
+/// the receipt, and a lapse from the use that a row reports.
 #[test]
 fn numbers_at_the_ends_of_their_range_are_a_corrupt_receipt_or_nothing_and_no_panic() {
     let limit = Limit::token_bucket("settled", 10, MINUTE);

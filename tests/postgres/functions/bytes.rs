@@ -62,7 +62,7 @@ fn corpus() -> Vec<Case> {
     cases
 }
 
-/// What is taken, and the row: its key and its value. Or the code of an error.
+/// The answer, and the rows by key and value. Or the code of an error.
 type Told = Result<(String, Vec<(String, i64)>), String>;
 
 impl Case {
@@ -142,7 +142,7 @@ impl Case {
         told
     }
 
-    /// What makes a key of a limit's name and a text.
+    /// The function that makes a key of a limit's name and a text.
     async fn key_by_function(&self, conn: &mut PgConnection) -> Result<String, String> {
         run(conn, "savepoint key").await;
         let asked = sqlx::query_scalar("select tollgate.key($1, $2)").bind(&self.limit).bind(&self.key);

@@ -227,7 +227,7 @@ pub(crate) const IN_SQL_ROLES: &[Role] = &[
     after("cancel in SQL", Before::Reserve(|key| vec![PLAN.key(key).cost(2)]), |_, receipt| Verb::Cancel(receipt)),
 ];
 
-/// What an operator says to the functions meanwhile.
+/// The overrides that an operator sets beside the functions.
 pub(crate) const OF_OPERATORS: &[Role] = &[
     role("deny", |key, _| {
         Verb::Override(

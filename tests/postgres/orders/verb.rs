@@ -142,7 +142,7 @@ impl Verb {
         swept.map_or_else(|error| Outcome::Failed(error.to_string()), |()| Outcome::Swept)
     }
 
-    /// The calls that are decided one by one, if a gate is told it.
+    /// The calls that a gate decides one by one.
     pub(crate) fn apart(self) -> Vec<Self> {
         match self {
             Self::Each(calls) => calls.into_iter().map(Self::Consume).collect(),
