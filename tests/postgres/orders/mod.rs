@@ -3,7 +3,8 @@
 //! The sessions are the real library on real connections. A scheduler holds each message that acts, and lets one go at
 //! a time. The judge asks the plan, at the instants at which the database decided: the answers and the rows are those
 //! of the sessions one after another, in one of their orders. So nothing deadlocks, no error comes that the plan does
-//! not know, nothing that was inserted in vain stays behind, and an id counts once.
+//! not know, nothing that was inserted in vain stays behind, and an id counts once. A session that began when another
+//! had ended comes behind it.
 //!
 //! Each schedule switches once at most from a session that could go on to another. `TOLLGATE_TEST_SWITCHES` sets another
 //! number, or `all` for every order. `TOLLGATE_TEST_ORDERS` sets how many orders of each three sessions are drawn. A

@@ -23,6 +23,8 @@ pub(crate) struct Scene {
     pub(crate) told: Vec<Verb>,
     /// With those of the memory. A call that is decided by itself is one of its own.
     planned: Vec<Verb>,
+    /// The session of each of these.
+    sessions: Vec<usize>,
     /// Whether the calls of each session are decided one by one.
     apart: Vec<bool>,
 }
@@ -38,13 +40,15 @@ impl Scene {
         before: DateTime<Utc>,
     ) -> Self {
         let at = if matches!(start, Start::Full) { before - TimeDelta::days(3_000) } else { before };
-        let mut scene = Self { key, before, memory: Memory::default(), told: Vec::new(), planned: Vec::new(), apart };
+        let (told, planned, sessions) = (Vec::new(), Vec::new(), Vec::new());
+        let mut scene = Self { key, before, memory: Memory::default(), told, planned, sessions, apart };
         let mut tx = conn.begin().await.unwrap();
         for (session, role) in roles.iter().enumerate() {
             let [told, planned] = scene.charge(&mut tx, role.before, at).await;
             scene.told.push((role.verb)(&scene.key, told));
             let planned = (role.verb)(&scene.key, planned);
             scene.planned.extend(if scene.apart[session] { planned.apart() } else { vec![planned] });
+            scene.sessions.resize(scene.planned.len(), session);
         }
         for limit in cast.limits {
             match start {
@@ -91,19 +95,26 @@ impl Scene {
     }
 
     /// Whether the outcomes, and the rows that are there now, are those of some serial order; the error shows these.
-    pub(crate) async fn judge(&self, conn: &mut PgConnection, cast: &Cast, told: &[Outcome]) -> Result<(), String> {
+    /// In it each session comes behind those that had ended before it began.
+    pub(crate) async fn judge(
+        &self,
+        conn: &mut PgConnection,
+        cast: &Cast,
+        told: Vec<(Outcome, Vec<usize>)>,
+    ) -> Result<(), String> {
         let (rows, end) = Rows::of_key(conn, &self.key).await;
+        let (told, ended): (Vec<_>, Vec<_>) = told.into_iter().unzip();
         let told: Vec<_> = told
-            .iter()
+            .into_iter()
             .zip(&self.apart)
-            .flat_map(|(told, is_apart)| if *is_apart { told.clone().apart() } else { vec![told.clone()] })
+            .flat_map(|(told, is_apart)| if *is_apart { told.apart() } else { vec![told] })
             .collect();
         // A function that says no instant leaves rows of another instant, too.
         let is_loose = cast.is_drawn || told.contains(&Outcome::Changed);
         let (rows, told) = if is_loose { (rows.summed(), loosely(&told)) } else { (rows, told) };
         let mut serial = format!("{told:#?}\n{rows:#?}\nbut one after another\n");
         let tables = cast.limits.len();
-        for order in orders(told.len()) {
+        for order in orders(told.len()).into_iter().filter(|order| self.is_possible(order, &ended)) {
             let (planned, memory) = self.serially(&order, &told, end);
             let planned_rows = Rows::of(&memory);
             let (planned_rows, planned) =
@@ -116,6 +127,13 @@ impl Scene {
             let _ = writeln!(serial, "in the order {order:?}:\n{planned:#?}\n{planned_rows:#?}");
         }
         Err(serial)
+    }
+
+    fn is_possible(&self, order: &[usize], ended: &[Vec<usize>]) -> bool {
+        let sessions: Vec<_> = order.iter().map(|place| self.sessions[*place]).collect();
+        let comes_too_late =
+            |place: usize| sessions[..place].iter().any(|before| ended[*before].contains(&sessions[place]));
+        !(0..sessions.len()).any(comes_too_late)
     }
 
     /// Whether the rows are as before the one session, or as after it: as after it, if it got its answer.

@@ -132,25 +132,27 @@ impl Stage {
         Self { lines, control, events }
     }
 
-    /// Runs the sessions in the order of the schedule, and returns their results. The schedule then holds the choices
-    /// that the run met.
+    /// Runs the sessions in the order of the schedule, and returns the result of each, with the sessions that had ended
+    /// before it began. The schedule then holds the choices that the run met.
     pub(crate) async fn run<T: Send + 'static>(
         &mut self,
         sessions: Vec<impl Future<Output = T> + Send + 'static>,
         schedule: &mut Schedule,
-    ) -> Vec<T> {
+    ) -> Vec<(T, Vec<usize>)> {
         self.lines.iter().for_each(Line::close);
         let sessions: Vec<_> = sessions.into_iter().map(|session| Session::begin(session, &self.events)).collect();
-        let mut nth = 0;
+        let (mut nth, mut ended) = (0, vec![None; sessions.len()]);
         while let Some(held) = soon(self.held(&sessions)).await {
-            self.lines[schedule.choose(nth, &held)].let_go();
+            let next = schedule.choose(nth, &held);
+            ended[next].get_or_insert_with(|| (0..sessions.len()).filter(|place| sessions[*place].is_done()).collect());
+            self.lines[next].let_go();
             nth += 1;
         }
         schedule.end(nth);
         self.lines.iter().for_each(Line::open);
         let mut told = Vec::new();
-        for session in sessions {
-            told.push(soon(session.task).await.unwrap());
+        for (session, ended) in sessions.into_iter().zip(ended) {
+            told.push((soon(session.task).await.unwrap(), ended.unwrap_or_default()));
         }
         told
     }

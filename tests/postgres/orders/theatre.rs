@@ -139,7 +139,7 @@ impl Theatre {
         let acts = self.actors.iter().zip(&scene.told).map(|(actor, verb)| actor.act(verb.clone())).collect();
         let told = self.stage.run(acts, schedule).await;
         self.runs += 1;
-        if let Err(serial) = scene.judge(&mut self.conn, cast, &told).await {
+        if let Err(serial) = scene.judge(&mut self.conn, cast, told).await {
             panic!("TOLLGATE_ORDER='{title} | {schedule}'\n{serial}");
         }
     }
