@@ -820,10 +820,16 @@ fn money_is_read_by_no_other_kind_and_the_reverse() {
         let state = world.state(&first.global()).unwrap();
         world.delete(&first.global());
         let _ = take(&mut world, second.global(), sec(0));
-        assert!(matches!(
-            world.settled(Call::settle(receipt, tokens(0)), sec(0)),
-            Err(Error::DoesNotFit { source: FitError::MixedMoney, .. })
-        ));
+        let settle = |receipt: Receipt| Call::settle(receipt, tokens(0));
+        for call in [settle as fn(_) -> _, Call::cancel] {
+            // A cancellation that is too late is a fault there, too.
+            for now in [sec(0), sec(3)] {
+                assert!(matches!(
+                    world.settled(call(receipt.clone()), now),
+                    Err(Error::DoesNotFit { source: FitError::MixedMoney, .. })
+                ));
+            }
+        }
         assert!(Terms::of(second, &tollgate::Key::GLOBAL).full_at(&state) >= sec(0));
     }
 }

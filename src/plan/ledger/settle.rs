@@ -51,6 +51,11 @@ impl Ledger<'_> {
         known: Option<&CallRow>,
     ) -> Result<(Charge, Option<State>), Error> {
         let limit = &charge.limit;
+        let unsettled = |fault| match fault {
+            Unsettled::MixedMoney => unfit(limit, FitError::MixedMoney),
+            Unsettled::TooDeep => too_deep(limit),
+            Unsettled::TooLarge => unfit(limit, FitError::BalanceTooLarge),
+        };
         let as_it_is = || Ok((charge.clone(), None));
         let Settled { next, kept } = match (charge.kind, end) {
             (ChargeKind::Free, _) | (ChargeKind::Lease, End::Reported) => return as_it_is(),
@@ -67,18 +72,12 @@ impl Ledger<'_> {
                 None => return Err(gone(limit, charge.until, self.now)),
             },
             (_, End::Cancelled) if row.map_or(self.now, |row| row.ts.max(self.now)) > charge.ready_at => {
-                return match known {
-                    Some(CallRow { lapses_at: Some(_), .. }) => {
-                        Err(Error::TooLateToCancel { limit: limit.clone().into() })
-                    }
-                    _ => as_it_is(),
-                };
+                if known.is_some_and(|call| call.lapses_at.is_some()) {
+                    return Err(Error::TooLateToCancel { limit: limit.clone().into() });
+                }
+                charge.settle(row, self.now, charge.cost).map_err(unsettled)?
             }
-            _ => charge.settle(row, self.now, cost).map_err(|fault| match fault {
-                Unsettled::MixedMoney => unfit(limit, FitError::MixedMoney),
-                Unsettled::TooDeep => too_deep(limit),
-                Unsettled::TooLarge => unfit(limit, FitError::BalanceTooLarge),
-            })?,
+            _ => charge.settle(row, self.now, cost).map_err(unsettled)?,
         };
         Ok((Charge { cost: kept, ..charge.clone() }, next))
     }

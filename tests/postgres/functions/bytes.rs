@@ -23,7 +23,7 @@ async fn a_function_takes_the_arguments_that_the_library_takes() {
         define(&mut conn, &limit).await;
     }
     run(&mut conn, "begin").await;
-    let seed = std::env::var("TOLLGATE_TEST_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    let seed = super::seed();
     let drawn = std::env::var("TOLLGATE_TEST_STEPS").map_or(DRAWN, |steps| steps.parse().unwrap());
     let mut dice = Rng::with_seed(seed);
     let drawn = (0..drawn).map(|_| Case::drawn(&mut dice)).collect();

@@ -41,7 +41,7 @@ async fn laid_out(world: &World, settings: &[&str]) -> PgConnection {
 /// it counts as a division by zero.
 async fn tally(conn: &mut PgConnection, statements: usize) -> BTreeMap<String, usize> {
     let named = named();
-    let seed = std::env::var("TOLLGATE_TEST_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    let seed = super::seed();
     let functions = functions(conn).await;
     let (mut dice, mut tally) = (Rng::with_seed(seed), BTreeMap::new());
     for _ in 0..statements.div_ceil(BATCH) {

@@ -26,7 +26,7 @@ async fn each_random_step_is_decided_as_the_plan_decides_it() {
     world.sql(include_str!("step.sql")).await;
     let mut conn = owner(&world).await;
     let steps = std::env::var("TOLLGATE_TEST_STEPS").map_or(STEPS, |steps| steps.parse().unwrap());
-    let seed = std::env::var("TOLLGATE_TEST_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    let seed = super::seed();
     let mut walk = Walk::new(seed);
     let mut tally = BTreeMap::<String, usize>::new();
     for _ in 0..steps.div_ceil(BATCH) {

@@ -24,7 +24,7 @@ const DECISION: &str = "select d.granted, d.remaining::text, d.ready_at, d.retry
 async fn the_functions_leave_the_rows_that_the_limiter_leaves() {
     let world = World::new().await;
     let mut conn = owner(&world).await;
-    let seed = std::env::var("TOLLGATE_TEST_SEED").map_or_else(|_| fastrand::u64(..), |seed| seed.parse().unwrap());
+    let seed = super::seed();
     let mut walk = Walk {
         dice: Rng::with_seed(seed),
         limits: limits(),
