@@ -41,7 +41,7 @@ declare
     phase int8 := case when flow = 'g' then coalesce(start, tollgate._spread(limit_name, key, period)) else 0 end;
     is_late boolean := verb = 'cancel' and greatest(now, ts) > ready_at; by_table text;
 begin
-    if not tollgate._fits(flow, value, ts, full_at, now, list) and not is_late then
+    if not tollgate._fits(flow, value, ts, full_at, now, list) then
         return 'TG006';
     end if;
     if verb in ('consume', 'reserve', 'check') then
