@@ -41,7 +41,10 @@ impl Limiter {
             });
         }
         let plan = Plan::of(planned);
-        let answers = if plan.len() == 0 { Vec::new() } else { self.carry_out(conn, &plan).await? };
+        let answers = if plan.len() == 0 { Ok(Vec::new()) } else { self.carry_out(conn, &plan).await };
+        let answers = answers.inspect_err(|error| {
+            (0..plan.len()).for_each(|call| tell(plan.call(call), &Err(error.clone())));
+        })?;
         let mut answers = answers.into_iter().enumerate();
         let each = answered.into_iter().map(|answered| {
             if let Some(answer) = answered {

@@ -30,6 +30,8 @@ fn decisions_are_counted_by_limit_outcome_and_source() {
                 drop(limiter().consume(&mut tx, LIMIT.key("joined")).await.unwrap());
             }
             limiter().consume(&mut tx, LIMIT.key("joined").cost(4)).await.unwrap_err();
+            sqlx::query("select 1 / 0").execute(&mut *tx).await.unwrap_err();
+            limiter().consume_each(&mut tx, [[LIMIT.key("joined")], [LIMIT.key("other")]]).await.unwrap_err();
             tollgate::describe_metrics([&LIMIT, &Limit::wallet("money")]);
 
             let nobody = PgPoolOptions::new().connect_lazy("postgres://nobody@127.0.0.1:1/none").unwrap();
@@ -63,6 +65,11 @@ fn decisions_are_counted_by_limit_outcome_and_source() {
     assert_eq!(decisions("granted", "degraded"), 1);
     assert_eq!(["granted", "denied"].map(|outcome| decisions_by("limiter", outcome, "database")), [3, 1]);
     assert_eq!(counted("tollgate_errors_total", &[("by", "gate"), ("limit", "watched")]), 1);
+    assert_eq!(
+        counted("tollgate_errors_total", &[("by", "limiter"), ("limit", "watched")]),
+        2,
+        "each call of a failure"
+    );
     assert_eq!(counted("tollgate_limit_capacity_tokens", &[("limit", "watched")]), 3);
     let described = |name| snapshot.iter().find(|(key, ..)| key.key().name() == name).unwrap().1;
     assert_eq!(described("tollgate_batch_seconds"), Some(metrics::Unit::Seconds));
