@@ -76,7 +76,6 @@
 #[cfg(all(doc, any(not(doctest), feature = "limits-file")))]
 pub mod _guide;
 pub mod algebra;
-mod alternatives;
 mod balance;
 pub mod calendar;
 mod call_error;
@@ -106,7 +105,6 @@ pub mod migrate;
 mod overrides;
 mod parts;
 pub mod plan;
-mod position;
 mod reason;
 mod receipt;
 mod request;
@@ -123,7 +121,6 @@ mod tokens;
 
 use std::time::Duration;
 
-pub use alternatives::{first_of, split};
 pub use balance::Balance;
 pub use call_error::CallError;
 pub use decision::{Decision, Denied, DeniedBy, Grant, Reservation, Source};
@@ -144,7 +141,7 @@ pub use overrides::{Effect, NewOverride, Override, OverrideError, OverrideSet, O
 pub use plan::settlement::Settlement;
 pub use reason::Reason;
 pub use receipt::{Charge, Receipt};
-pub use request::Request;
+pub use request::{Request, first_of, split};
 pub use span::{Span, SpanError};
 pub use standing::{CrossedError, Each, Standing, Standings};
 #[cfg(feature = "postgres")]

@@ -3,8 +3,8 @@ use std::iter;
 use super::state::{cut, wide};
 use super::terms::{Flow, Terms};
 use crate::call_name::Drawn;
-use crate::position::Position;
 use crate::reason::Reason;
+use crate::request::Position;
 use crate::tokens::Tokens;
 
 /// The question of a call to a limit for one key.

@@ -5,7 +5,8 @@
 //! definition, and settlements commute. A definition of the past would refill at the rate of the past: 105 of 5 in a
 //! test. By the kind of the charge:
 //!
-//! - **A bucket** takes back at any time until `full_at`, which stays as it was: late is never too much.
+//! - **A bucket** takes back at any time until `full_at`, which stays as it was: a late settlement never gives too
+//!   much.
 //! - **A fixed window** takes back only where the row's instant is not after the charge's `until`, the instant of the
 //!   decision by the row. A row stands at the start of its step, so nothing was refilled since. This needs no period,
 //!   and is right whatever the clock does. For tokens that are booked ahead `until` is a microsecond before the debt is

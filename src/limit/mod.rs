@@ -38,7 +38,7 @@ pub(crate) use spec::{micros, period_fault};
 /// makes the same checks and returns a [`LimitError`]. The fields of the spec can be read from a limit: `limit.period`.
 ///
 /// The order of methods matters only where two set the same thing, such as [`capacity`](Self::capacity) and
-/// [`exactly`](Self::exactly): the last one counts.
+/// [`rate_and_capacity`](Self::rate_and_capacity): the last one counts.
 ///
 /// The name identifies a limit: two limits of one name share their rows.
 ///

@@ -58,7 +58,7 @@ impl Limit {
     /// Where `rate` is not positive or `capacity` is negative.
     #[must_use]
     #[track_caller]
-    pub const fn exactly(mut self, rate: Tokens, capacity: Tokens) -> Self {
+    pub const fn rate_and_capacity(mut self, rate: Tokens, capacity: Tokens) -> Self {
         self.0.rate = rate;
         self.0.capacity = Some(capacity);
         self.checked()

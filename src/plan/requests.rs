@@ -11,7 +11,7 @@ use crate::algebra::Ask;
 use crate::call_error::CallError;
 use crate::call_name::{Keeping, Once};
 use crate::error::Error;
-use crate::position::Position;
+use crate::request::Position;
 use crate::request::{CheckedRequest, Request};
 use crate::tokens::Tokens;
 

@@ -1,7 +1,7 @@
 //! Makes the requests of `first_of` and `split`, each with its place in the call. The ledger of the plan chooses.
 
+use super::Request;
 use crate::call_error::CallError;
-use crate::request::Request;
 use crate::tokens::{Tokens, TokensError};
 
 /// A call that takes the first of some alternatives that is granted: a plan, else bought credits. Each is a request, or

@@ -1,13 +1,12 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser};
 
-use super::{Request, amount};
+use super::{Position, Request, amount};
 use crate::SECOND;
 use crate::call_error::CallError;
 use crate::call_name::{Keeping, Once, checked_span};
 use crate::error::Error;
 use crate::key::Key;
 use crate::limit::{Limit, LimitKind};
-use crate::position::Position;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 

@@ -1,5 +1,7 @@
+mod alternatives;
 mod checked;
 mod plain;
+mod position;
 
 use std::iter;
 use std::time::Duration;
@@ -11,12 +13,13 @@ use crate::call_name::{Keeping, Once};
 use crate::error::Error;
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::Limit;
-use crate::position::Position;
 use crate::timestamp::Timestamp;
 use crate::tokens::{Tokens, TokensError};
 use crate::{DAY, SECOND};
+pub use alternatives::{first_of, split};
 pub(crate) use checked::CheckedRequest;
 pub(crate) use plain::Plain;
+pub(crate) use position::Position;
 
 /// A question to a limit: which key, and how many tokens. Made by [`Limit::key`] and [`Limit::global`].
 ///

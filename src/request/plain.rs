@@ -1,7 +1,6 @@
-use super::Request;
+use super::{Position, Request};
 use crate::key::Key;
 use crate::limit::Limit;
-use crate::position::Position;
 use crate::tokens::Tokens;
 
 /// A cost to pay at once.

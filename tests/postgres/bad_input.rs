@@ -262,13 +262,16 @@ async fn extreme_limits_are_decided_like_any_other() {
     let mut teller = Teller::of(&world).await;
     let micro = std::time::Duration::from_micros(1);
     let stories = [
-        Limit::token_bucket("most", 1, micro).exactly(Tokens::MAX, Tokens::MAX),
-        Limit::token_bucket("most_slowly", 1, Limit::MAX_PERIOD).exactly(Tokens::MAX, Tokens::MAX),
-        Limit::token_bucket("least", 1, Limit::MAX_PERIOD).exactly(Tokens::from_micros(1), Tokens::from_micros(1)),
-        Limit::stepped_bucket("steps", 1, micro).exactly(Tokens::MAX, Tokens::MAX),
-        Limit::stepped_bucket("slow_steps", 1, Limit::MAX_PERIOD).exactly(Tokens::from_micros(1), Tokens::MAX),
-        Limit::fixed_window("windows", 1, micro).exactly(Tokens::MAX, Tokens::MAX),
-        Limit::fixed_window("long_windows", 1, Limit::MAX_PERIOD).exactly(Tokens::from_micros(1), Tokens::MAX),
+        Limit::token_bucket("most", 1, micro).rate_and_capacity(Tokens::MAX, Tokens::MAX),
+        Limit::token_bucket("most_slowly", 1, Limit::MAX_PERIOD).rate_and_capacity(Tokens::MAX, Tokens::MAX),
+        Limit::token_bucket("least", 1, Limit::MAX_PERIOD)
+            .rate_and_capacity(Tokens::from_micros(1), Tokens::from_micros(1)),
+        Limit::stepped_bucket("steps", 1, micro).rate_and_capacity(Tokens::MAX, Tokens::MAX),
+        Limit::stepped_bucket("slow_steps", 1, Limit::MAX_PERIOD)
+            .rate_and_capacity(Tokens::from_micros(1), Tokens::MAX),
+        Limit::fixed_window("windows", 1, micro).rate_and_capacity(Tokens::MAX, Tokens::MAX),
+        Limit::fixed_window("long_windows", 1, Limit::MAX_PERIOD)
+            .rate_and_capacity(Tokens::from_micros(1), Tokens::MAX),
     ];
     for limit in stories.iter().flat_map(both) {
         let all = limit.spec().capacity.unwrap();

@@ -42,8 +42,9 @@ fn grids() -> Vec<Limit> {
     ];
     for limit in [
         Limit::token_bucket("drips", 10, MINUTE),
-        Limit::token_bucket("thirds", 1, SECOND).exactly(Tokens::from_micros(333_333), Tokens::from_micros(5_000_001)),
-        Limit::token_bucket("vast", 1, micro).exactly(Tokens::MAX, Tokens::MAX),
+        Limit::token_bucket("thirds", 1, SECOND)
+            .rate_and_capacity(Tokens::from_micros(333_333), Tokens::from_micros(5_000_001)),
+        Limit::token_bucket("vast", 1, micro).rate_and_capacity(Tokens::MAX, Tokens::MAX),
         Limit::token_bucket("slow", 1, Limit::MAX_PERIOD).capacity(20),
         Limit::fixed_window("spread", 10, MINUTE),
         Limit::fixed_window("rolling", 5, 7 * SECOND).capacity(20),

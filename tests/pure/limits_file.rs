@@ -38,7 +38,7 @@ fn a_file_says_what_a_constant_says() {
     .unwrap();
     let half = Limit::token_bucket("token", 1, Duration::from_secs(90)).unbounded_reservations();
     let tokens = |text: &str| text.parse::<Tokens>().unwrap();
-    assert_eq!(limits.get("token").unwrap(), &half.exactly(tokens("0.5"), tokens("20.25")));
+    assert_eq!(limits.get("token").unwrap(), &half.rate_and_capacity(tokens("0.5"), tokens("20.25")));
     let window = Limit::fixed_window("window", 1_000, MINUTE * 60 * 24).start(MINUTE * 60 * 22);
     assert_eq!(limits.get("window").unwrap(), &window);
     let stepped = Limit::stepped_bucket("with space", 5, SECOND * 10).capacity(20).ephemeral();

@@ -559,16 +559,16 @@ fn a_wrong_limit_in_code_points_at_its_own_line() {
         (LimitFault::NameEmpty, || Limit::token_bucket("", 1, SECOND)),
         (LimitFault::NameNul, || Limit::fixed_window("\0", 1, SECOND)),
         (LimitFault::NameTooLong, || Limit::stepped_bucket("x".repeat(256).leak(), 1, SECOND)),
-        (LimitFault::NegativeCapacity, || bucket().exactly(Tokens::ONE, micros(-1))),
+        (LimitFault::NegativeCapacity, || bucket().rate_and_capacity(Tokens::ONE, micros(-1))),
         (LimitFault::PeriodNotWholeMicros, || Limit::token_bucket("some", 1, Duration::from_nanos(1_001))),
         (LimitFault::PeriodTooLong, || Limit::token_bucket("some", 1, Duration::MAX)),
         (LimitFault::PeriodZero, || Limit::token_bucket("some", 1, Duration::ZERO)),
         (LimitFault::RateNotPositive, || Limit::token_bucket("some", 0, SECOND)),
-        (LimitFault::RateNotPositive, || bucket().exactly(Tokens::ZERO, Tokens::ONE)),
+        (LimitFault::RateNotPositive, || bucket().rate_and_capacity(Tokens::ZERO, Tokens::ONE)),
         (LimitFault::RateTooLarge, || Limit::fixed_window("some", u64::MAX, SECOND)),
         (LimitFault::ShardsOfFirstUse, || Limit::stepped_bucket("some", 5, SECOND).shards(5)),
         (LimitFault::ShardsTooMany, || bucket().shards(Limit::MAX_SHARDS + 1)),
-        (LimitFault::ShardsWithoutRate, || bucket().exactly(micros(2), Tokens::ONE).shards(3)),
+        (LimitFault::ShardsWithoutRate, || bucket().rate_and_capacity(micros(2), Tokens::ONE).shards(3)),
         (LimitFault::ShardsZero, || bucket().shards(0)),
         (LimitFault::StartNotWholeMicros, || Limit::fixed_window("some", 1, SECOND).start(Duration::from_nanos(1))),
         (LimitFault::StartNotWholeMicros, || Limit::fixed_window("some", 1, SECOND).start(Duration::MAX)),
@@ -585,7 +585,7 @@ type Setter = fn(Limit) -> Limit;
 
 /// Options of a limit, no two of which set the same, but for those of one inner list.
 const OPTIONS: [&[Setter]; 6] = [
-    &[|limit| limit.capacity(5), |limit| limit.capacity(20), |limit| limit.exactly(micros(3), micros(3))],
+    &[|limit| limit.capacity(5), |limit| limit.capacity(20), |limit| limit.rate_and_capacity(micros(3), micros(3))],
     &[|limit| limit.max_reserved(0), |limit| limit.max_reserved(3), Limit::unbounded_reservations],
     &[|limit| limit.start(7 * SECOND), |limit| limit.start(Duration::from_nanos(1))],
     &[|limit| limit.resolution(7), |limit| limit.resolution(0)],

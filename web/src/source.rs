@@ -19,10 +19,10 @@ pub(crate) fn constant(limit: &Limit) -> String {
 /// A limit as the constructor and the methods that make it.
 fn expression(limit: &Limit) -> String {
     let capacity = limit.capacity.unwrap_or(limit.rate);
-    let exactly = [limit.rate, capacity].iter().any(|tokens| !is_whole(*tokens));
+    let has_fraction = [limit.rate, capacity].iter().any(|tokens| !is_whole(*tokens));
     let methods = [
-        exactly.then(|| format!(".exactly({}, {})", exact(limit.rate), exact(capacity))),
-        (!exactly && capacity != limit.rate).then(|| format!(".capacity({capacity})")),
+        has_fraction.then(|| format!(".rate_and_capacity({}, {})", exact(limit.rate), exact(capacity))),
+        (!has_fraction && capacity != limit.rate).then(|| format!(".capacity({capacity})")),
         limit.start.map(|start| format!(".start({})", span(start))),
         limit.resolution.map(|steps| format!(".resolution({steps})")),
         depth(limit),
@@ -34,7 +34,7 @@ fn expression(limit: &Limit) -> String {
     if limit.kind == LimitKind::Wallet {
         return format!("Limit::{kind}({name:?}){methods}");
     }
-    // Where the rate has a fraction, `exactly` says it.
+    // Where the rate has a fraction, `rate_and_capacity` says it.
     let rate = limit.rate.micros().unsigned_abs().div_ceil(TOKEN);
     format!("Limit::{kind}({name:?}, {rate}, {}){methods}", span(limit.period))
 }
@@ -93,7 +93,8 @@ mod tests {
             Limit::token_bucket("api", 10, SECOND),
             Limit::token_bucket("api", 10, MINUTE).capacity(20).max_reserved(5).shards(4),
             Limit::token_bucket("api", 1, Duration::from_millis(1500)).unbounded_reservations(),
-            Limit::token_bucket("half", 1, HOUR).exactly(Tokens::from_micros(500000), Tokens::from_micros(2000000)),
+            Limit::token_bucket("half", 1, HOUR)
+                .rate_and_capacity(Tokens::from_micros(500000), Tokens::from_micros(2000000)),
             Limit::fixed_window("reports", 100, DAY).start(Duration::from_secs(79200)).ephemeral(),
             Limit::stepped_bucket("uploads", 5, Duration::from_secs(10)).capacity(20),
             Limit::sliding_window("their \"api\"", 100, Duration::from_micros(7)).resolution(10),

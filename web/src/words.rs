@@ -115,7 +115,7 @@ mod tests {
         same("kind=token_bucket rate=10 per=1s capacity=20", Limit::token_bucket("7", 10, SECOND).capacity(20));
         same("kind=fixed_window rate=0.5 per=1s capacity=1 start=0s", {
             let [half, one] = [500_000, 1_000_000].map(tollgate::Tokens::from_micros);
-            Limit::fixed_window("7", 1, SECOND).exactly(half, one).start(std::time::Duration::ZERO)
+            Limit::fixed_window("7", 1, SECOND).rate_and_capacity(half, one).start(std::time::Duration::ZERO)
         });
         same("kind=concurrency rate=4 lease=1m", Limit::concurrency("7", 4, MINUTE));
         same("kind=wallet overdraft=50", Limit::wallet("7").overdraft(50));

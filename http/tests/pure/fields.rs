@@ -111,7 +111,7 @@ fn the_quota_is_the_capacity_and_the_window_how_long_it_takes_to_come_back() {
     assert_eq!(policy(&Limit::stepped_bucket("p", 5, 10 * SECOND).capacity(21)), r#""p";q=21;w=50"#);
     assert_eq!(policy(&Limit::fixed_window("p", 1_000, DAY)), r#""p";q=1000;w=86400"#);
     let half = Tokens::from_micros(1_500_000);
-    assert_eq!(policy(&Limit::token_bucket("p", 1, SECOND).exactly(half, half)), r#""p";q=1;w=1"#);
+    assert_eq!(policy(&Limit::token_bucket("p", 1, SECOND).rate_and_capacity(half, half)), r#""p";q=1;w=1"#);
     let queue = Limit::token_bucket("p", 1, SECOND).capacity(0).max_reserved(9);
     assert_eq!(policy(&queue), r#""p";q=0"#);
 }
@@ -119,7 +119,7 @@ fn the_quota_is_the_capacity_and_the_window_how_long_it_takes_to_come_back() {
 #[test]
 fn the_largest_numbers_are_cut_to_the_digits_of_a_structured_field() {
     let micro = Tokens::from_micros(1);
-    let limit = Limit::token_bucket("p", 1, Limit::MAX_PERIOD).exactly(micro, Tokens::MAX);
+    let limit = Limit::token_bucket("p", 1, Limit::MAX_PERIOD).rate_and_capacity(micro, Tokens::MAX);
     assert_eq!(policy(&limit), r#""p";q=9223372036854;w=999999999999999"#);
 }
 
@@ -141,7 +141,7 @@ fn a_limit_that_holds_no_more_has_no_t() {
     let headers = Fields::default().of(&World::default().consume([limit.global().cost(0)], millis(0)));
     assert_eq!(text(&headers, "ratelimit"), r#""full";r=10"#);
     let (rate, capacity) = (Tokens::ONE, Tokens::from_micros(2_500_000));
-    let limit = limit.exactly(rate, capacity);
+    let limit = limit.rate_and_capacity(rate, capacity);
     let mut world = World::default();
     let headers = Fields::default().of(&world.consume([limit.global().cost(0.4)], millis(0)));
     assert_eq!(text(&headers, "ratelimit"), r#""full";r=2"#, "2.1 left, and 3 never");

@@ -32,8 +32,8 @@ use groups::{Groups, Written};
 /// their rows for longer than a moment, they are set aside.
 ///
 /// Since a row that is swapped did not change after it was read, the decision could have been made under a lock at the
-/// instant of the reading. A batch with ids peeks at the calls that may be there, after the rows; settlements at a cost
-/// are not peeked at, because their receipt says all that the addition needs.
+/// instant of the reading. A batch with ids peeks at the stored calls, after the rows. It does not peek at those of
+/// settlements at a cost: their receipts say enough.
 ///
 /// # Tried and dropped
 ///
@@ -175,7 +175,7 @@ impl Batch {
         let mut lost = Vec::new();
         for (call, answer) in outcome.answers.into_iter().enumerate() {
             match groups.outcome(call) {
-                Written::Done => self.settle(shared, call, answer, &outcome.changes, &found, reading),
+                Written::Done => self.answer_written(shared, call, answer, &outcome.changes, &found, reading),
                 Written::Lost => lost.push(call),
                 Written::Failed(error) => {
                     shared.memories.forget(&self.plan, call);
@@ -324,7 +324,7 @@ impl Batch {
     }
 
     /// Answers a call whose changes, if any, are written.
-    fn settle(
+    fn answer_written(
         &mut self,
         shared: &Shared,
         call: usize,

@@ -1,3 +1,6 @@
+//! Decides the calls of one plan, one after another, over a copy of the rows and stored calls that were found. Its end
+//! says what to write.
+
 mod alter;
 mod change;
 mod repeat;

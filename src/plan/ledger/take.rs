@@ -44,7 +44,8 @@ impl Ledger<'_> {
             return Ok(Answer::Denied(denied));
         }
         alternatives(items).try_for_each(possible)?;
-        // While the database is away a call has no shadows. So one of shadows alone has no item, and is granted.
+        // While the database is away a call has no shadows. So an alternative of shadows alone has no item, and is
+        // granted.
         self.take_all(&[], own)
     }
 

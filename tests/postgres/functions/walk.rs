@@ -87,7 +87,8 @@ fn limits() -> Vec<Limit> {
     ];
     for limit in [
         Limit::token_bucket("drips", 10, MINUTE),
-        Limit::token_bucket("thirds", 1, SECOND).exactly(Tokens::from_micros(333_333), Tokens::from_micros(5_000_001)),
+        Limit::token_bucket("thirds", 1, SECOND)
+            .rate_and_capacity(Tokens::from_micros(333_333), Tokens::from_micros(5_000_001)),
         Limit::stepped_bucket("uploads", 5, 10 * SECOND).capacity(20),
         Limit::fixed_window("spread", 10, MINUTE),
         Limit::fixed_window("aligned", 10, 10 * SECOND).start(3 * SECOND),

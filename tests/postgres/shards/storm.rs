@@ -140,7 +140,7 @@ fn took<T: Into<Receipt>>(amount: i64, decision: Decision<T>) -> Took {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_calls_come_to_the_rows_balance_to_the_micro_token() {
     // So large that no credit finds a row full, and half spent.
-    let limit = Limit::token_bucket("storm", 1, EVER).exactly(Tokens::from_micros(16), Tokens::new(8_000));
+    let limit = Limit::token_bucket("storm", 1, EVER).rate_and_capacity(Tokens::from_micros(16), Tokens::new(8_000));
     for shards in [2, 16] {
         let (world, limit) = (World::new().await, limit.clone().max_reserved(4_000).shards(shards));
         let mut conn = world.connect().await;

@@ -187,7 +187,7 @@ async fn limits_that_memory_does_not_serve_are_asked_of_the_database() {
 async fn a_slice_is_no_more_than_comes_back_in_a_short_time() {
     let whole = |limit: Limit| limit.capacity(CAPACITY.unsigned_abs());
     let slow = |name| whole(Limit::token_bucket(name, 1, MINUTE));
-    let none = || slow("none").exactly(Tokens::from_micros(2), Tokens::from_micros(CAPACITY * 1_000_000));
+    let none = || slow("none").rate_and_capacity(Tokens::from_micros(2), Tokens::from_micros(CAPACITY * 1_000_000));
     for (limit, max_age, cost, most) in [
         (slow("minute"), SECOND, 1, 0),
         (slow("minute"), HOUR, 1, 60),
