@@ -145,3 +145,14 @@ async fn cuts_of_limiters() {
 async fn cuts_of_gates() {
     cut(Hand::Gate).await;
 }
+
+/// Whatever a server had carried out when it stopped: each verb is whole or nothing in the tables that outlive it.
+#[tokio::test]
+async fn crashes_under_limiters() {
+    theatre::crash_at_each(Hand::Limiter).await;
+}
+
+#[tokio::test]
+async fn crashes_under_gates() {
+    theatre::crash_at_each(Hand::Gate).await;
+}

@@ -63,6 +63,12 @@ impl Rows {
         Self { rows: rows.collect(), calls: without_drawn_names(calls.collect()) }
     }
 
+    /// What outlives a crash of the server.
+    pub(crate) fn durable(mut self) -> Self {
+        self.rows.retain(|(storage, ..), _| storage == "durable");
+        self
+    }
+
     /// The sum of the rows of each limit, to a thousandth of a token, without instants: a write refills its row, and a
     /// draw chooses which row is written.
     pub(crate) fn summed(self) -> Self {

@@ -136,17 +136,25 @@ impl Scene {
         !(0..sessions.len()).any(comes_too_late)
     }
 
-    /// Whether the rows are as before the one session, or as after it: as after it, if it got its answer.
-    pub(crate) async fn judge_cut(&self, conn: &mut PgConnection, told: Option<Outcome>) -> Result<(), String> {
+    /// Whether the rows are as before the one session, or as after it: as after it, if it got its answer. Where the
+    /// server crashed, the durable rows; a sweep may then come to nothing.
+    pub(crate) async fn judge_cut(
+        &self,
+        conn: &mut PgConnection,
+        told: Option<Outcome>,
+        is_crash: bool,
+    ) -> Result<(), String> {
+        let kept = |rows: Rows| if is_crash { rows.durable().summed() } else { rows.summed() };
         let (rows, end) = Rows::of_key(conn, &self.key).await;
-        let (rows, calls) = (rows.summed(), self.planned.len());
-        let is_told = told.as_ref().is_some_and(|told| !told.is_failed());
+        let (rows, calls) = (kept(rows), self.planned.len());
+        let is_nothing = |told: &Outcome| told.is_failed() || is_crash && *told == Outcome::Swept;
+        let is_told = told.as_ref().is_some_and(|told| !is_nothing(told));
         let mut serial = format!("{told:#?}\n{rows:#?}\nbut one after another\n");
         // Of calls that are decided one by one some may have happened.
         for order in orders(calls) {
             for happened in if is_told { calls } else { 0 }..=calls {
                 let (planned, memory) = self.serially(&order[..happened], &vec![Outcome::Swept; calls], end);
-                let planned_rows = Rows::of(&memory).summed();
+                let planned_rows = kept(Rows::of(&memory));
                 if planned_rows == rows {
                     return Ok(());
                 }

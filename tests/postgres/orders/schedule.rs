@@ -149,10 +149,38 @@ impl Stage {
             nth += 1;
         }
         schedule.end(nth);
+        let told = self.end(sessions).await;
+        told.into_iter().zip(ended.into_iter().map(Option::unwrap_or_default)).collect()
+    }
+
+    /// Runs the sessions up to their messages of this number, and holds them there. Those that have fewer end.
+    pub(crate) async fn hold<T: Send + 'static>(
+        &mut self,
+        sessions: Vec<impl Future<Output = T> + Send + 'static>,
+        message: usize,
+    ) -> Vec<Session<T>> {
+        self.lines.iter().for_each(Line::close);
+        let sessions: Vec<_> = sessions.into_iter().map(|session| Session::begin(session, &self.events)).collect();
+        let mut messages = vec![1; sessions.len()];
+        while let Some(mut held) = soon(self.held(&sessions)).await {
+            held.retain(|place| messages[*place] < message);
+            if held.is_empty() {
+                break;
+            }
+            for place in held {
+                self.lines[place].let_go();
+                messages[place] += 1;
+            }
+        }
+        sessions
+    }
+
+    /// Lets the sessions go on to their ends.
+    pub(crate) async fn end<T>(&self, sessions: Vec<Session<T>>) -> Vec<T> {
         self.lines.iter().for_each(Line::open);
         let mut told = Vec::new();
-        for (session, ended) in sessions.into_iter().zip(ended) {
-            told.push((soon(session.task).await.unwrap(), ended.unwrap_or_default()));
+        for session in sessions {
+            told.push(soon(session.task).await.unwrap());
         }
         told
     }
@@ -165,14 +193,8 @@ impl Stage {
         message: usize,
         fault: Fault,
     ) -> Option<Option<T>> {
-        self.lines[0].close();
-        let session = [Session::begin(session, &self.events)];
-        let mut messages = 1;
-        while soon(self.held(&session)).await.is_some() && messages < message {
-            self.lines[0].let_go();
-            messages += 1;
-        }
-        let (line, [session], pid) = (&self.lines[0], session, self.lines[0].pid());
+        let session = self.hold(vec![session], message).await.pop().unwrap();
+        let (line, pid) = (&self.lines[0], self.lines[0].pid());
         if session.is_done() {
             line.open();
             return None;
@@ -237,7 +259,7 @@ impl Stage {
 }
 
 /// A session in a task of its own.
-struct Session<T> {
+pub(crate) struct Session<T> {
     task: JoinHandle<T>,
     is_done: Arc<AtomicBool>,
 }
@@ -255,7 +277,7 @@ impl<T: Send + 'static> Session<T> {
 }
 
 impl<T> Session<T> {
-    fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.is_done.load(Ordering::SeqCst)
     }
 }

@@ -2,12 +2,13 @@
 
 #![expect(clippy::disallowed_methods, reason = "says how long it took")]
 
-use std::slice;
 use std::time::Instant;
+use std::{iter, slice};
 
 use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, PgPool};
-use tollgate::Gate;
+use sqlx::{Connection, PgConnection, PgPool};
+use tollgate::{Gate, Receipt, migrate};
+use tollgate_embedded::Server;
 
 use super::cast::{self, Cast, Role, Start};
 use super::outcome::Outcome;
@@ -47,7 +48,7 @@ pub(crate) struct Theatre {
     runs: u64,
     keys: u64,
     began: Instant,
-    _world: World,
+    _world: Option<World>,
 }
 
 struct Actor {
@@ -64,32 +65,32 @@ impl Theatre {
             define(&mut owner, limit).await;
         }
         let hands: Vec<_> = hands.into_iter().collect();
-        let url = |hand| world.url_of(if hand == Hand::Sql { OWNER } else { SERVICE });
-        let stage = Stage::new(hands.iter().copied().map(url), world.admin().await);
+        let url = |hand: &Hand| world.url_of(if *hand == Hand::Sql { OWNER } else { SERVICE });
+        let stage = Stage::new(hands.iter().map(url), world.admin().await);
+        let conn = world.connect().await;
+        Self { _world: Some(world), ..Self::with(hands, stage, conn).await }
+    }
+
+    /// One on a server of its own, which may crash.
+    async fn on(server: &Server, hands: Vec<Hand>) -> Self {
+        let [control, conn] = [connect(server).await, connect(server).await];
+        let urls = vec![server.url().to_owned(); hands.len()];
+        Self::with(hands, Stage::new(urls.into_iter(), control), conn).await
+    }
+
+    async fn with(hands: Vec<Hand>, stage: Stage, mut conn: PgConnection) -> Self {
         let mut actors = Vec::new();
         for (hand, line) in hands.into_iter().zip(&stage.lines) {
             let pool = one_connection(line.options()).await;
             actors.push(Actor { hand, gate: patient(&pool).build(), pool });
         }
-        let mut conn = world.connect().await;
         let before = sqlx::query_scalar("select clock_timestamp()").fetch_one(&mut conn).await.unwrap();
         let switches = match std::env::var("TOLLGATE_TEST_SWITCHES").as_deref() {
             Ok("all") => usize::MAX,
             Ok(switches) => switches.parse().unwrap(),
             Err(_) => 1,
         };
-        Self {
-            stage,
-            actors,
-            conn,
-            before,
-            switches,
-            scenes: 0,
-            runs: 0,
-            keys: 0,
-            began: Instant::now(),
-            _world: world,
-        }
+        Self { stage, actors, conn, before, switches, scenes: 0, runs: 0, keys: 0, began: Instant::now(), _world: None }
     }
 
     /// Each pair of a cast, and each role beside itself.
@@ -166,10 +167,40 @@ impl Theatre {
             told = Some(act().await);
         }
         self.runs += 1;
-        if let Err(says) = scene.judge_cut(&mut self.conn, told).await {
+        if let Err(says) = scene.judge_cut(&mut self.conn, told, false).await {
             panic!("{} with {fault:?} at message {message}\n{says}", role.name);
         }
         true
+    }
+
+    /// Crashes the server with each of some roles at its message of this number, and starts it again.
+    /// How many have such a message.
+    async fn crash(mut self, server: &mut Server, parts: &[Part], message: usize) -> usize {
+        let mut scenes = Vec::new();
+        for (cast, role) in parts {
+            scenes.push(self.scene(cast, slice::from_ref(role), cast.starts[0]).await);
+        }
+        let acts: Vec<_> =
+            self.actors.iter().zip(&scenes).map(|(actor, scene)| actor.act(scene.told[0].clone())).collect();
+        let sessions = self.stage.hold(acts, message).await;
+        let held = sessions.iter().filter(|session| !session.is_done()).count();
+        if held == 0 {
+            self.stage.end(sessions).await;
+            return 0;
+        }
+        server.crash().unwrap();
+        server.restart().unwrap();
+        let told = self.stage.end(sessions).await;
+        let mut conn = connect(server).await;
+        for (((actor, (_, role)), scene), mut told) in self.actors.iter().zip(parts).zip(scenes).zip(told) {
+            if role.has_id {
+                told = actor.act(scene.told[0].clone()).await;
+            }
+            if let Err(says) = scene.judge_cut(&mut conn, Some(told), true).await {
+                panic!("{} with a crash at message {message}\n{says}", role.name);
+            }
+        }
+        held
     }
 
     /// Rows of a key of its own.
@@ -184,6 +215,38 @@ impl Theatre {
         let Self { scenes, runs, began, .. } = self;
         println!("{what}: {scenes} scenes, {runs} runs in {:.1} s", began.elapsed().as_secs_f64());
     }
+}
+
+/// A role, and those it belongs to.
+type Part = (&'static Cast, &'static Role);
+
+/// Crashes a server at every message of every role. The roles go side by side, each on a key of its own. But a sweeper,
+/// which meets the rows of all keys, goes alone.
+pub(crate) async fn crash_at_each(hand: Hand) {
+    let began = Instant::now();
+    let mut server = Server::builder().durable().setting("max_connections", "200").start().unwrap();
+    migrate::run(&mut connect(&server).await).await.unwrap();
+    let parts = cast::ALL.into_iter().flat_map(|cast| cast.roles.iter().map(move |role| (cast, role)));
+    let parts = parts.filter(|(_, role)| hand != Hand::Gate || role.is_for_gates);
+    let (sweepers, callers): (Vec<Part>, Vec<Part>) =
+        parts.partition(|(_, role)| (role.verb)("", Receipt::default()).sweeps());
+    let (mut keys, mut crashes, mut cut) = (0, 0, 0);
+    for parts in iter::once(callers).chain(sweepers.into_iter().map(|part| vec![part])) {
+        for message in 1.. {
+            let theatre = Theatre { keys, ..Theatre::on(&server, vec![hand; parts.len()]).await };
+            keys += parts.len() as u64;
+            let held = theatre.crash(&mut server, &parts, message).await;
+            if held == 0 {
+                break;
+            }
+            (crashes, cut) = (crashes + 1, cut + held);
+        }
+    }
+    println!("crashes under a {hand:?}: {crashes} with {cut} verbs in {:.1} s", began.elapsed().as_secs_f64());
+}
+
+async fn connect(server: &Server) -> PgConnection {
+    PgConnection::connect(server.url()).await.unwrap()
 }
 
 impl Actor {
