@@ -67,9 +67,8 @@ impl<'a> Execution<'a> {
         Self { store, plan, looks: false }
     }
 
-    /// Whether to look at the rows before they are locked: where a committed balance refuses every call, none takes a
-    /// lock. The statement that locks one row looks at it, too, and says if it is missing. A statement of its own looks
-    /// at several rows.
+    /// Whether to look at the rows before they are locked. If a committed balance refuses every call, none takes a lock.
+    /// One row needs no look of its own: the statement that locks it looks first, and says if it is missing.
     pub(crate) fn looking(self, looks: bool) -> Self {
         Self { looks, ..self }
     }
@@ -140,7 +139,7 @@ impl<'a> Execution<'a> {
         let (chosen, found) = if let Some((place, found)) = self.lock_free(&states, candidates).await? {
             (vec![place], found)
         } else {
-            let chosen: Vec<_> = candidates.iter().map(|candidates| choose(&states, candidates)).collect();
+            let chosen: Vec<_> = candidates.iter().map(|candidates| draw(&states, candidates)).collect();
             let found = self.claim_some(&chosen).await?;
             (chosen, found)
         };
@@ -225,7 +224,7 @@ impl<'a> Execution<'a> {
 
 /// The row to wait for: the best one where it is missing, else the better of two random ones, so that not all wait for
 /// the same.
-fn choose(seen: &[Option<State>], candidates: &[usize]) -> usize {
+fn draw(seen: &[Option<State>], candidates: &[usize]) -> usize {
     let any = || fastrand::usize(..candidates.len());
     if seen[candidates[0]].is_none() { candidates[0] } else { candidates[any().min(any())] }
 }
