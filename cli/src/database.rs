@@ -36,9 +36,8 @@ impl DatabaseArgs {
         Ok(pool.connect_lazy_with(options))
     }
 
-    /// A connection, and the options that it was made with. It looks into no schema of strangers for what a statement
-    /// names, and fails where row security would hide rows, unless a pooler refuses these settings or the URL has
-    /// others.
+    /// A connection, and the options that it was made with. Its statements look up names in no schema of strangers, and
+    /// fail where row security would hide rows, unless a pooler refuses these settings or the URL has others.
     async fn open(&self) -> Result<(PgConnection, PgConnectOptions), CommandError> {
         let options = self.options()?;
         if options.get_options().is_some_and(|settings| settings.contains("search_path")) {
@@ -88,7 +87,7 @@ impl DatabaseArgs {
     }
 }
 
-/// What the server said, or else what the driver found, without the driver's preamble and never with the password.
+/// The message of the server, or else of the driver, without the driver's preamble and never with the password.
 fn reason(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(error) => error.message().to_owned(),
@@ -123,7 +122,7 @@ pub(crate) async fn read_only(
     Ok(tx)
 }
 
-/// What the database's clock shows.
+/// The time of the database's clock.
 pub(crate) async fn clock(conn: &mut PgConnection) -> Result<Timestamp, sqlx::Error> {
     let sql = "select (extract(epoch from pg_catalog.clock_timestamp()) * 1000000.0)::int8";
     Ok(Timestamp::from_micros(sqlx::query_scalar(sql).persistent(false).fetch_one(conn).await?))

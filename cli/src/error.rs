@@ -83,7 +83,7 @@ pub(crate) fn in_one_line(error: &(dyn Error + 'static)) -> String {
     what.replace('\n', " ")
 }
 
-/// What the driver reported of PostgreSQL, wherever in the chain of causes it is.
+/// The driver's error about PostgreSQL, wherever it is in the chain of causes.
 fn reported<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e sqlx::Error> {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -98,7 +98,7 @@ fn reported<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e sqlx::Error> {
 /// How a command ends, and the status that the shell sees.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Exit {
-    /// The command did what was asked, or the limit grants.
+    /// The command did its work, or the limit grants.
     Done = 0,
     /// The command failed, or a check found errors.
     Failed = 1,

@@ -1,4 +1,4 @@
-//! `tollgate limits`: whether a limits file says what it should, and the table of definitions what the file does.
+//! `tollgate limits`: checks a limits file, and writes its definitions into the table of definitions.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,7 +73,7 @@ fn check(file: &Path, output: OutputArgs) -> Result<Exit, CommandError> {
     }
 }
 
-/// What is probably not meant, though it is a limit.
+/// A hint about a limit that is valid, but probably not meant.
 fn hint(limit: &Limit) -> Option<String> {
     let spec = limit.spec();
     let (capacity, rate) = (spec.capacity.filter(|_| spec.kind != LimitKind::Wallet)?, spec.rate);

@@ -1,5 +1,5 @@
-//! The `tollgate` command: the tables that the library needs, what is in them, and who is limited; and limits tried
-//! on traffic.
+//! The `tollgate` command: it creates the tables that the library needs, shows their rows, limits callers, and tries
+//! limits on traffic.
 
 mod database;
 mod distribute;
@@ -107,7 +107,7 @@ async fn main() -> ExitCode {
             output::tell(format_args!("error: {error}"));
             error.exit
         }),
-        // Help and version are asked for; all else is wrong usage.
+        // `--help` and `--version` arrive here, too; all else is wrong usage.
         Err(usage) => {
             let _ = usage.print();
             if usage.use_stderr() { Exit::Usage } else { Exit::Done }
@@ -140,7 +140,7 @@ async fn carry_out(command: Command) -> Result<Exit, CommandError> {
     Ok(Exit::Done)
 }
 
-/// Reads a span of time that must not be too short: a look or a sweep would be all that happens.
+/// Reads a span of time that must not be too short: one look or sweep would otherwise follow another without a pause.
 fn at_least(least: Duration) -> impl Fn(&str) -> Result<Duration, String> + Clone {
     move |text| {
         let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;

@@ -112,7 +112,7 @@ fn list(status: &Status) -> String {
     lines.join("\n")
 }
 
-/// Who may do what, by name, one line for each right.
+/// The names of the roles that have each right, one line for each right.
 pub(crate) fn who_may(rights: &Rights) -> String {
     let Rights { may_ask, may_give, may_write, may_read, .. } = rights;
     let named = [("ask", may_ask), ("give", may_give), ("write rows", may_write), ("read keys", may_read)];

@@ -39,7 +39,7 @@ pub(crate) fn print(text: &str) -> Result<(), CommandError> {
     }
 }
 
-/// Tells something on standard error. Nobody has to read it: the exit status counts.
+/// Prints a message on standard error. Nobody has to read it: the exit status counts.
 pub(crate) fn tell(text: impl fmt::Display) {
     let _ = writeln!(anstream::stderr(), "{text}");
 }
@@ -103,7 +103,7 @@ pub(crate) fn columns(lines: &[Vec<String>]) -> Vec<String> {
     lines.iter().map(line).collect()
 }
 
-/// A span in its two largest units, rounded up: whoever waits so long has waited long enough.
+/// A span in its two largest units, rounded up: a caller that waits so long has waited long enough.
 pub(crate) fn span(span: Duration) -> String {
     let unit = match span.as_secs() {
         ..60 => Duration::from_millis(1),

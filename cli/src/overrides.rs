@@ -173,7 +173,7 @@ pub(crate) struct RemoveArgs {
     output: OutputArgs,
 }
 
-/// What has no rate.
+/// The options that exclude a rate and its other numbers.
 const OTHERS: [&str; 3] = ["deny", "unlimited", "overdraft"];
 
 pub(crate) async fn run(command: OverrideCommand) -> Result<(), CommandError> {
@@ -235,19 +235,19 @@ async fn set(args: SetArgs) -> Result<(), CommandError> {
     })
 }
 
-/// What was set, and beside what.
+/// The override that was set, and those beside it.
 #[derive(Serialize)]
 struct Set<'a> {
     #[serde(flatten)]
     said: &'a Override,
     replaced: Option<&'a Override>,
     others: &'a [Override],
-    /// Of a key whose limit is defined.
+    /// Only for a key whose limit is defined.
     standing: Option<Meaning>,
 }
 
 impl Set<'_> {
-    /// What it means for the key now, unless that goes without saying.
+    /// Its meaning for the key now, unless that goes without saying.
     fn means(&self) -> Option<String> {
         let denies = self.said.effect == Effect::Deny;
         let standing = self.standing.as_ref().filter(|standing| standing.tells() && !denies)?;
@@ -255,15 +255,15 @@ impl Set<'_> {
     }
 }
 
-/// Where a key stands now. Whoever may set overrides need not have the right to read rows: then nothing is told of it.
+/// Where a key stands now. A role that may set overrides need not have the right to read rows: then this is `None`.
 async fn standing(conn: &mut PgConnection, limit: Option<&Limit>, key: Option<&Key>) -> Option<Meaning> {
     Meaning::of(conn, limit?, key?).await.ok()
 }
 
-/// Of a deny and a free pass, which need no definition, so that a misspelled name is seen.
+/// A warning beside a deny or a free pass, which need no definition, so that a misspelled name is seen.
 const UNKNOWN: &str = "(neither a limits file nor the table tollgate.limits defines this limit: mind its name)";
 
-/// The limit that it is about: of the limits file, or else of the table; and whether one defines it.
+/// The limit that the override is for, from the limits file or else from the table; and whether one of them defines it.
 async fn named(args: &SetArgs, conn: &mut PgConnection) -> Result<(Limit, bool), CommandError> {
     if let Some(limits) = args.limits.load()? {
         return Ok((limits.get(&args.name)?.clone(), true));
@@ -348,7 +348,7 @@ fn line(said: &Override, now: DateTime<Utc>) -> String {
     format!("{} for {}: {}", printable(limit), whom(key.as_ref()), words(said, now))
 }
 
-/// What it says, until when, its label, and who says it why.
+/// The effect, the end, the label, the author and the reason of an override.
 pub(crate) fn words(said: &Override, now: DateTime<Utc>) -> String {
     let effect = match said.effect {
         Effect::Deny => "denied".to_owned(),

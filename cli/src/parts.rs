@@ -22,7 +22,8 @@ impl Away {
         Self { parts, numbers: BTreeSet::new(), reason: None }
     }
 
-    /// Of the tables as they are. It waits for whoever has locked one, no longer than `timeout`.
+    /// Reads from the tables how many parts they have. If somebody has locked a table, this waits no longer than
+    /// `timeout`.
     pub(crate) async fn of_tables(conn: &mut PgConnection, timeout: Duration) -> Result<Self, sqlx::Error> {
         migrate::parts(&mut *read_only(conn, timeout).await?).await.map(Self::of).map_err(|error| match error {
             MigrateError::Database { source, .. } => source,
@@ -30,13 +31,13 @@ impl Away {
         })
     }
 
-    /// The parts to ask; one of plain tables.
+    /// The parts to ask; plain tables have one.
     pub(crate) fn parts(&self) -> impl Iterator<Item = i16> + use<> {
         migrate::part_numbers(self.parts)
     }
 
-    /// What a part answers; `None` and a note if that is an error. An error of plain tables, or of the connection, is
-    /// that of all.
+    /// The answer of a part. If it is an error, this notes that and returns `None`; an error of plain tables, or of the
+    /// connection, is returned.
     pub(crate) fn answer<T>(&mut self, part: i16, answer: Result<T, sqlx::Error>) -> Result<Option<T>, sqlx::Error> {
         match answer {
             Err(error) if self.parts > 0 && error.as_database_error().is_some() => {
@@ -52,7 +53,7 @@ impl Away {
         self.numbers.is_empty()
     }
 
-    /// Which ones, and what the first of them says; an error unless there are none.
+    /// An error that names these parts and the reason of the first one, unless there are none.
     pub(crate) fn check(self) -> Result<(), CommandError> {
         let Some(reason) = self.reason else { return Ok(()) };
         let (parts, count, reason) = (self.parts, self.numbers.len(), CommandError::from(reason).what);

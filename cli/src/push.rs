@@ -35,7 +35,7 @@ pub(crate) async fn run(args: PushArgs) -> Result<Exit, CommandError> {
     let mut conn = database.connect().await?;
     let mut tx = conn.begin().await?;
     if !check {
-        // Of two who push, one sees what the other has written.
+        // If two callers push at once, the second sees the definitions that the first has written.
         sqlx::raw_sql("lock table tollgate.limits in share row exclusive mode").execute(&mut *tx).await?;
     }
     let stored = Limits::from_table(&mut tx).await?;

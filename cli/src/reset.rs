@@ -88,7 +88,7 @@ async fn page(pool: &PgPool, limit: &Limit, last: Option<&Key>) -> Result<Vec<Ke
     Ok(keys.into_iter().map(Key::try_from).collect::<Result<_, _>>()?)
 }
 
-/// Whether somebody at a terminal wants it, who is told how many keys the limit has rows for.
+/// Whether somebody at a terminal confirms it; the question says how many keys the limit has rows for.
 async fn confirmed(pool: &PgPool, limit: &Limit) -> Result<bool, CommandError> {
     if !stdin().is_terminal() {
         return Err(CommandError::new("nothing was reset: this asks first, and nobody can answer here", "say --yes"));

@@ -27,7 +27,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// As it was written: what came back since is not in it.
+    /// The state as it was written: it does not contain tokens that came back since.
     pub(crate) fn state(&self) -> State {
         let list = self.list.as_deref().and_then(List::from_text).unwrap_or_default();
         let full_at = self.full_at.map_or(Timestamp::MAX, Timestamp::from_micros);
@@ -35,7 +35,7 @@ impl Row {
         State { list, ..row.full_at(full_at) }
     }
 
-    /// What was used of it.
+    /// The used tokens, as of when it was written.
     pub(crate) fn used(&self) -> Tokens {
         Tokens::from_micros(self.value.min(0).saturating_neg())
     }
@@ -59,7 +59,7 @@ impl Row {
         storage::of(&self.storage)
     }
 
-    /// Which of the rows it is that the limit keeps for each key. None for a row in the other table, and for a stale
+    /// Its number among the rows that the limit keeps for each key. None for a row in the other table, and for a stale
     /// shard.
     pub(crate) fn index(&self, limit: &Limit) -> Option<usize> {
         let spec = limit.spec();

@@ -75,7 +75,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit, CommandError> {
 
 /// Starts the program, and holds the lease while it runs. If the lease is lost, it asks the program to end.
 async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -> Result<Exit, CommandError> {
-    // Before there is a program that they could miss.
+    // They start before the program, so that they miss nothing of it.
     let (mut signals, mut watchdog) = (Signals::listen()?, Watchdog::start()?);
     let mut child = match program.spawn() {
         Ok(child) => child,
@@ -107,9 +107,9 @@ async fn hold(gate: &Gate, lease: Lease, mut program: tokio::process::Command) -
     std::process::exit(code)
 }
 
-/// A shell that kills the program if this process is killed, which passes no signal on then: its input ends before it
-/// hears that the program has ended. Linux could do so itself (`PR_SET_PDEATHSIG`), but no other system, and only by
-/// `unsafe` code between fork and exec.
+/// A shell that kills the program if this process is killed and can pass no signal on: the shell's input then ends
+/// before it hears that the program has ended. Linux could do so itself (`PR_SET_PDEATHSIG`), but no other system
+/// could, and it takes `unsafe` code between fork and exec.
 struct Watchdog(std::process::Child);
 
 impl Watchdog {
@@ -163,7 +163,7 @@ fn is_in_foreground() -> bool {
     terminal.is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|foreground| foreground == getpgrp()))
 }
 
-/// Gives the tokens back that the program did not use.
+/// Gives back the tokens of a program that did not start.
 async fn not_started(gate: &Gate, receipt: Receipt, program: &OsStr, error: &io::Error) -> CommandError {
     let what = format!("could not start {}: {error}", program.display());
     let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::NotExecutable };

@@ -1,4 +1,5 @@
-//! `tollgate sweep`: calls that lapsed give back, and rows that are full again go, once or again and again.
+//! `tollgate sweep`: gives back the charges of calls that lapsed, and deletes rows that are full again, once or again
+//! and again.
 
 use std::io;
 use std::time::Duration;
@@ -85,7 +86,7 @@ pub(crate) async fn run(args: SweepArgs) -> Result<(), CommandError> {
             Err(error) => return Err(error.into()),
         };
         match hindrance {
-            // A sweep that runs all day outlasts a server that is restarted, and whoever is in its way.
+            // A sweep that runs all day outlasts a restart of the server, and a session that keeps the lock.
             Some(hindrance) if args.every.is_some() => tell(format_args!("error: {hindrance}")),
             Some(hindrance) => return Err(hindrance),
             None => {}
@@ -119,7 +120,7 @@ async fn sweep(
         more = pass.step().await;
         let Swept { pages, yielded, shut_out, .. } = pass.swept();
         if more.is_ok() && yielded && pages == 0 && !shut_out {
-            // Another sweeper has the lock for a moment. Whoever has it ten times in a row keeps it.
+            // Another sweeper has the lock for a moment. A session that has it ten times in a row keeps it.
             tokio::time::sleep(A_MOMENT).await;
             (pass, more) = (sweeper.pass(pool), Ok(true));
         }
@@ -158,7 +159,7 @@ async fn sweep_parts(
     let away = away.check().err();
     match reaped {
         Ok(calls) => swept.lapsed = calls,
-        // It is said that a part is away.
+        // The report already says that a part is away.
         Err(_) if away.is_some() => {}
         Err(error) => ended = ended.and(Err(error)),
     }
@@ -166,8 +167,7 @@ async fn sweep_parts(
     (Report { swept, complete, away, ..Report::new(args, began) }, ended)
 }
 
-/// Deletes the rows of a table that go, in one part, a batch at a time, and counts them; or counts those that it would
-/// delete.
+/// Deletes the rows of a table that go, in one part, a batch at a time, and counts them. A dry run only counts them.
 async fn sweep_part(
     args: &SweepArgs,
     pool: &PgPool,
@@ -222,12 +222,12 @@ fn listen() -> io::Result<watch::Receiver<bool>> {
     Ok(stopped)
 }
 
-/// What one pass did.
+/// The result of one pass.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
     swept: Swept,
-    /// Whether it came to its end.
+    /// Whether the pass came to its end.
     complete: bool,
     dry_run: bool,
     seconds: f64,
@@ -264,7 +264,7 @@ impl Report {
         parts.join("; ")
     }
 
-    /// What kept it from its work.
+    /// An error that kept the pass from its work.
     fn hindrance(self) -> Option<CommandError> {
         if self.swept.clock_stepped {
             return Some(CommandError::new(
@@ -281,7 +281,8 @@ impl Report {
     }
 }
 
-/// Which rows of a limit go, and which calls, where it says so by SQL: after a margin of so many seconds, $2.
+/// The conditions for rows of a limit that go, and for calls that go, where the command deletes by SQL: after a margin
+/// of $2 seconds.
 const FULL: &str = "full_at <= now() - make_interval(secs => $2) and full_at >= ts";
 const FORGOTTEN: &str = "lapses_at is null and kept_until <= now() - make_interval(secs => $2)";
 

@@ -1,4 +1,4 @@
-//! Whom a verb is about: one key of one limit, and the definition that decides.
+//! The target of a verb: one key of one limit, and the definition that decides.
 
 use tollgate::{Key, Request};
 

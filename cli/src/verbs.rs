@@ -69,7 +69,7 @@ pub(crate) async fn debit(ask: AskArgs) -> Result<Exit, CommandError> {
 
 /// One verb in a transaction of its own.
 ///
-/// The limiter gives up on a row that somebody holds: whoever is on call wants to hear of that rather than wait. Its
+/// The limiter gives up on a row that somebody holds: people on call want to hear of that rather than wait. Its
 /// statements go through any pooler of the service.
 pub(crate) async fn in_transaction<T>(
     database: &DatabaseArgs,
@@ -125,7 +125,7 @@ pub(crate) fn refusal(cost: Tokens, denied: &Denied) -> String {
     format!("{refused}: {cost} of {limit:?} for {key}; it has {remaining}, {retry}")
 }
 
-/// What a key has after a change.
+/// Prints the balance of a key after a change.
 pub(crate) fn changed(output: OutputArgs, done: &str, balance: &Balance) -> Result<Exit, CommandError> {
     output.print(balance, || {
         let Balance { limit, key, remaining, capacity, .. } = balance;

@@ -7,7 +7,7 @@ use crate::error::CommandError;
 use crate::migrate::{rights_document, who_may};
 use crate::output::{BAD, CAUTION, FAINT, GOOD, OutputArgs, counted, styled};
 
-/// What is wrong, or risky, or worth knowing; what that means; and what to do about it.
+/// A fault, a risk, or a fact worth knowing; its meaning; and its remedy.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,

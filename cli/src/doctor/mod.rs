@@ -1,4 +1,4 @@
-//! `tollgate doctor`: what is wrong or risky, in plain words.
+//! `tollgate doctor`: finds faults and risks, and explains them in plain words.
 
 mod calls;
 mod finding;
@@ -115,13 +115,13 @@ fn has_error(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.severity == Severity::Error)
 }
 
-/// The look took too long, was not permitted, or lost its statement to a pooler that does not follow names.
+/// Whether the look took too long, was not permitted, or lost its statement to a pooler that does not follow names.
 fn is_not_seen(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     matches!(code.as_deref(), Some("57014" | "42501" | "26000" | "42P05"))
 }
 
-/// What is said of a look that was not possible, unless it is no fault of the look.
+/// A warning about a look that was not possible. Any other error stays an error.
 fn unseen(check: &'static str, error: sqlx::Error) -> Result<Vec<Finding>, sqlx::Error> {
     if !is_not_seen(&error) {
         return Err(error);

@@ -54,7 +54,7 @@ async fn seen(conn: &mut PgConnection, part: i16, limits: Option<&Limits>) -> Re
         .await
 }
 
-/// What one row gets; nothing for a wallet, which has no period.
+/// The tokens that one row gets each second; none for a wallet, which has no period.
 fn per_second(spec: &LimitSpec) -> f64 {
     let period = spec.period.max(Duration::from_micros(1)).as_secs_f64();
     about(spec.rate) / f64::from(spec.shards) / period
@@ -74,7 +74,7 @@ async fn note_corrupt(conn: &mut PgConnection, part: i16, corrupt: &mut Corrupt)
     Ok(())
 }
 
-/// What was seen in all parts, by limit and storage.
+/// The rows of all parts together, by limit and storage.
 fn merged(mut seen: Vec<Seen>) -> Vec<Seen> {
     seen.sort_by(|one, other| (&one.name, &one.storage).cmp(&(&other.name, &other.storage)));
     seen.dedup_by(|more, seen| {
@@ -108,7 +108,7 @@ fn findings(seen: &[Seen], limits: Option<&Limits>) -> Vec<Finding> {
 fn unreadable(name: &str, storage: &str, (rows, key, list): &(u64, String, String)) -> Finding {
     let what =
         format!("{} of {:?} whose list cannot be read", counted(*rows, &format!("{storage} row")), printable(name));
-    // A wallet's mark stays: without it the row is none of a wallet.
+    // A wallet's mark stays: without it the row is no wallet's.
     let lean = if list.starts_with("{3,") { "'{3}'" } else { "null" };
     let quoted = |text: &str| format!("'{}'", printable(text).replace('\'', "''"));
     let (table, name, key) = (storage::table(storage::of(storage)), quoted(name), quoted(key));

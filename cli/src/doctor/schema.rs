@@ -32,7 +32,7 @@ fn newer_schema(newest: &str) -> Finding {
     Finding::note("schema", what, "Migrations only add, so this release works with it.", "Update this command.")
 }
 
-/// Who may do what, by name.
+/// The names of the roles that have each right.
 pub(super) async fn who_may(conn: &mut PgConnection) -> Result<Rights, sqlx::Error> {
     migrate::rights(conn).await.map_err(|error| match error {
         MigrateError::Database { source, .. } => source,
@@ -40,8 +40,8 @@ pub(super) async fn who_may(conn: &mut PgConnection) -> Result<Rights, sqlx::Err
     })
 }
 
-/// The rights of a role, or of this one: of a service, which has some on the tables, or of a caller of the functions.
-/// Objects that lack the same rights are told together, as one grant names them.
+/// Checks the rights of a role, or of this one: those of a service, which has some on the tables, or of a caller of the
+/// functions. The finding names objects that lack the same rights together, as one grant does.
 pub(super) async fn rights(conn: &mut PgConnection, role: Option<&str>) -> Result<Vec<Finding>, sqlx::Error> {
     let missing = sqlx::query_as(include_str!("sql/rights.sql")).bind(role);
     let [asking, giving] = [Callers::Applications, Callers::Operators].map(Callers::functions);

@@ -1,4 +1,4 @@
-//! The server, its settings, and what is between it and this command.
+//! The server, its settings, and a pooler between it and this command.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ impl Server {
 
 /// Whether there is a pooler that hands each transaction to another session and does not follow named statements.
 ///
-/// Asks one connection twice by a named statement; and in between lets another connection take the session that the
+/// Asks one connection twice by a named statement. In between, it lets another connection take the session that the
 /// first one had.
 pub(super) async fn pooler(database: &DatabaseArgs) -> Result<Option<Finding>, CommandError> {
     let (mut one, mut other) = (database.connect().await?, database.connect().await?);
@@ -115,7 +115,7 @@ async fn ask(conn: &mut PgConnection) -> Result<(), sqlx::Error> {
 }
 
 /// A prepared statement is not there (26000), or already there from somebody else (42P05), or has other parameters
-/// (08P01, which poolers say of everything else, too).
+/// (08P01, which poolers use for everything else, too).
 fn is_about_names(error: &sqlx::Error) -> bool {
     let Some(error) = error.as_database_error() else { return false };
     let routine = error.try_downcast_ref::<PgDatabaseError>().and_then(PgDatabaseError::routine);

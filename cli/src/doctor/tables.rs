@@ -60,7 +60,7 @@ impl Table {
     }
 }
 
-/// So large the migrations leave a table.
+/// The size at which the migrations leave a table.
 const EMPTY_BYTES: i64 = 1 << 20;
 
 /// Fewer rows or updates than these say nothing yet.

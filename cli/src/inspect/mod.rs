@@ -1,4 +1,4 @@
-//! `tollgate inspect`: what a limit holds for one key, or for the keys that are most exhausted.
+//! `tollgate inspect`: shows the state of a limit for one key, or for the most exhausted keys.
 
 mod calls;
 mod holding;
@@ -110,7 +110,7 @@ pub(crate) async fn run(args: InspectArgs) -> Result<(), CommandError> {
     away.check()
 }
 
-/// A row, and about what is used of its key.
+/// A row, and an estimate of the used tokens of its key.
 #[derive(FromRow)]
 struct Listed {
     #[sqlx(flatten)]
@@ -118,7 +118,7 @@ struct Listed {
     used: Option<f64>,
 }
 
-/// The rows by what is used of their keys, the most first, as each part has them.
+/// The rows, those of the most used keys first, as each part orders them.
 fn most_used(mut rows: Vec<Listed>) -> Vec<Row> {
     let used = |one: &Listed, other: &Listed| other.used.partial_cmp(&one.used).unwrap_or(Ordering::Equal);
     rows.sort_by(|one, other| used(one, other).then_with(|| one.row.key.cmp(&other.row.key)));

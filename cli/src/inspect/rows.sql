@@ -1,6 +1,6 @@
 -- The rows of the keys of a limit in one part, the most used key first. To find those it reads all rows of the limit.
--- What is used is only estimated here, in floats, for the order; what is printed is computed from the rows. Without a
--- definition it is what was used when each row was written.
+-- This statement only estimates the used tokens, in floats, for the order; the command computes those that it prints
+-- from the rows. Without a definition the estimate is as of when each row was written.
 --
 -- $1 name; $2 key, or null for all keys
 -- The definition, or nulls: $3 storage, $4 tokens that one row gets each period, $5 the period in seconds, $6 whether

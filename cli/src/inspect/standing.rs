@@ -73,7 +73,7 @@ impl Standing {
     }
 }
 
-/// Rounded up: whoever waits so long has waited long enough.
+/// Rounded up: a caller that waits so long has waited long enough.
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! What overrides mean for a key now.
+//! The meaning of overrides for a key now.
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -11,7 +11,7 @@ use crate::output::{instant, span};
 /// Where a key stands by all that counts for it.
 #[derive(Debug, Serialize)]
 pub(super) struct Meaning {
-    /// What is used of the capacity; null for a wallet, which has none.
+    /// The used tokens of the capacity; null for a wallet, which has none.
     used: Option<Tokens>,
     balance: Tokens,
     capacity: Tokens,
@@ -32,7 +32,7 @@ impl Meaning {
         let checked = limiter.check(&mut tx, asked(limit, key)).await;
         tx.rollback().await?;
         let used = Some(limit).filter(|limit| limit.spec().kind != LimitKind::Wallet);
-        // What can never be granted is an error.
+        // A call that can never be granted is an error.
         let refused = checked.ok().map(tollgate::Decision::denied);
         let is_granted = matches!(refused, Some(None));
         let refused = refused.flatten();
@@ -47,7 +47,7 @@ impl Meaning {
         })
     }
 
-    /// Whether there is something to tell: something is used, or nothing is granted.
+    /// Whether there is something to report: something is used, or nothing is granted.
     pub(super) fn tells(&self) -> bool {
         !self.is_granted || self.used.is_some_and(|used| used > Tokens::ZERO)
     }

@@ -167,7 +167,7 @@ impl SimulateArgs {
 type Texts = &'static [&'static str];
 
 impl Preset {
-    /// What it stands for: values of `--limit`, `--global` and `--traffic`. Each limit has a trial of its own.
+    /// The values of `--limit`, `--global` and `--traffic` that it stands for. Each limit has a trial of its own.
     const fn options(self) -> (Texts, Texts, Texts) {
         match self {
             Self::Dashboard => (

@@ -1,7 +1,7 @@
 //! `tollgate simulate`: tries limits on traffic, made up or recorded, without a database.
 //!
 //! `tollgate-simulation` makes the calls, and decides them through the plan that the limiter itself follows. [`tally`]
-//! counts what came of them, and [`picture`] draws that.
+//! counts their outcomes, and [`picture`] draws those.
 
 mod args;
 mod picture;
@@ -24,7 +24,7 @@ use run::{Run, TrialReport};
 use crate::error::CommandError;
 use crate::output::{columns, printable, shown, span};
 
-/// All that was found, and on which calls.
+/// The results of all trials, and the calls that they are about.
 #[derive(Debug, Serialize)]
 struct SimulationReport {
     calls: Vec<String>,

@@ -64,7 +64,7 @@ impl Axes {
         let levels = || series().flat_map(|series| &series.bins).flat_map(|bin| &bin.levels);
         let lowest = levels().map(|level| about(level.low)).fold(0.0, f64::min);
         let highest = levels().map(|level| about(level.high)).fold(0.0, f64::max);
-        // Where nothing can be had at once and nothing is owed, an axis is needed all the same.
+        // A plot needs an axis even where nothing can be had at once and nothing is owed.
         let highest = if highest > lowest { highest } else { lowest + 1.0 };
         let busiest = |series: &Series| series.bins.iter().map(|bin| f64::from(bin.calls())).fold(1.0, f64::max);
         let calls = series().map(busiest).fold(0.0, f64::max);
@@ -90,7 +90,7 @@ impl Axes {
         Ok(())
     }
 
-    /// Calls in each bin, what was refused on top of what was granted.
+    /// Calls in each bin: the refused ones on top of the granted ones.
     fn calls(&self, series: &Series, area: &Area<'_>) -> Drawn {
         let wide = span(Duration::from_micros(series.width_us));
         let mut plot =
@@ -153,7 +153,8 @@ const TOKENS: RGBColor = RGBColor(0, 114, 178);
 const GRANTED: RGBColor = RGBColor(0, 158, 115);
 const REFUSED: RGBColor = RGBColor(213, 94, 0);
 
-/// What is drawn for white paper is for black, too, where a reader has that. An attribute gives way to a style.
+/// Turns a picture for white paper into one for black paper, where a reader prefers that. A style takes precedence over
+/// an attribute.
 const DARK: &str = r##"<style>
 @media (prefers-color-scheme: dark) {
 rect[fill="#FFFFFF"] { fill: #15171A; } text { fill: #E6E7E9; } [stroke="#000000"] { stroke: #9AA1AB; }

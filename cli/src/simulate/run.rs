@@ -8,7 +8,7 @@ use super::tally::{Figures, Series, Tally};
 use crate::limits_file::describe;
 use crate::row::until;
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Debug, Serialize)]
 pub(super) struct TrialReport {
     pub(super) label: String,
@@ -19,7 +19,7 @@ pub(super) struct TrialReport {
     pub(super) series: Series,
 }
 
-/// A trial under way, and what is noted of it.
+/// A trial under way, and the notes that are taken of it.
 pub(super) struct Run<'t> {
     trial: &'t Trial,
     simulation: Simulation,

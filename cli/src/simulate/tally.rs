@@ -7,7 +7,7 @@ use tollgate::algebra::Timestamp;
 use tollgate::{Key, Tokens};
 use tollgate_simulation::{Look, RowMap};
 
-/// What came of a trial, in numbers.
+/// The result of a trial, in numbers.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Figures {
     pub(super) calls: u64,
@@ -15,7 +15,7 @@ pub(super) struct Figures {
     pub(super) refused: u64,
     /// Calls that cost more than a capacity, so that no wait lets them through. The limiter reports them as errors.
     pub(super) impossible: u64,
-    /// The longest that a refusal told somebody to wait.
+    /// The longest wait that a refusal named.
     #[serde(rename = "worst_retry_after_us", serialize_with = "micros")]
     pub(super) worst_retry_after: Duration,
     /// Granted calls that may spend only later.
@@ -26,7 +26,7 @@ pub(super) struct Figures {
     pub(super) callers: Vec<Caller>,
 }
 
-/// What became of the calls of one key.
+/// The outcomes of the calls of one key.
 #[derive(Debug, Serialize)]
 pub(super) struct Caller {
     pub(super) key: Key,
@@ -34,7 +34,7 @@ pub(super) struct Caller {
     pub(super) granted: u64,
 }
 
-/// What is counted while a trial runs.
+/// The counts while a trial runs.
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) figures: Figures,
@@ -73,7 +73,7 @@ fn micros<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Err
     span.as_micros().serialize(serializer)
 }
 
-/// What happened over time, in at most [`MAX_BINS`] equal bins. Where it grows too long, each two bins become one.
+/// The course of a trial, in at most [`MAX_BINS`] equal bins. When it grows too long, each two bins become one.
 #[derive(Debug, Serialize)]
 pub(super) struct Series {
     pub(super) start: DateTime<Utc>,
@@ -88,7 +88,7 @@ pub(super) struct Series {
     edge: Timestamp,
 }
 
-/// What happened in a stretch of time.
+/// The calls and the balances in a stretch of time.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Bin {
     pub(super) granted: u32,
@@ -178,5 +178,5 @@ impl Level {
 /// So many bins are bars of two pixels in a picture.
 const MAX_BINS: usize = 160;
 
-/// A table of more is not read.
+/// Nobody reads a table of more.
 const MOST_CALLERS: usize = 10;

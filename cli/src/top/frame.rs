@@ -84,7 +84,7 @@ impl Sample {
     }
 }
 
-/// What a part has in both tables: a call that writes to both is seen in both or in neither.
+/// The rows of a part in both tables: a look sees a call that writes to both in both or in neither.
 async fn tables(tx: &mut PgConnection, args: &TopArgs, part: i16) -> Result<[(Storage, Vec<Found>); 2], sqlx::Error> {
     let mut found = STORAGES.map(|storage| (storage, Vec::new()));
     for (storage, rows) in &mut found {
@@ -101,11 +101,11 @@ async fn tables(tx: &mut PgConnection, args: &TopArgs, part: i16) -> Result<[(St
     Ok(found)
 }
 
-/// What is to be shown: one look at the tables, and what has changed since the one before it.
+/// The content of the screen: one look at the tables, and the changes since the one before it.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Frame {
     pub(super) at: DateTime<Utc>,
-    /// How long ago the look before was; nothing can be said of rates without one.
+    /// How long ago the look before was; without one there are no rates.
     pub(super) seconds: Option<f64>,
     pub(super) tables: BTreeMap<Storage, Totals>,
     pub(super) keys: Vec<KeyLine>,
@@ -123,9 +123,9 @@ pub(super) struct KeyLine {
     pub(super) shard: i16,
     /// Whether an operator has given the key other numbers, denies it, or lets it through.
     pub(super) overridden: bool,
-    /// What can be spent now, if the limit is known, or it is a wallet.
+    /// The tokens that can be spent now, if the limit is known, or it is a wallet.
     pub(super) remaining: Option<Tokens>,
-    /// What is used and has not come back; where the limit is not known, when the row was written.
+    /// The tokens that are used and have not come back; where the limit is not known, as of when the row was written.
     pub(super) used: Tokens,
     /// The most that it can hold, if the limit is known.
     pub(super) capacity: Option<Tokens>,
@@ -198,7 +198,7 @@ impl KeyLine {
         let refilled = terms.map_or(state.value, |terms| terms.refill(&state, now).value);
         let taken = |before: &Row| {
             let had = terms.map_or(before.state(), |terms| terms.refill(&before.state(), state.ts)).value;
-            // What was given back is nothing taken.
+            // Tokens that were given back do not count as taken.
             (about(had) - about(state.value)).max(0.0)
         };
         Self {

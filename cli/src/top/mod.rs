@@ -1,4 +1,5 @@
-//! `tollgate top`: a screen that follows the tables: who spends most, who has least left, who owes.
+//! `tollgate top`: a screen that follows the tables, and shows which keys spend most, have the fewest tokens remaining,
+//! or owe.
 
 mod frame;
 mod screen;

@@ -1,6 +1,6 @@
--- The rows of tollgate.durable that matter most: those that take longest to be full, those that were written last,
--- and those of which most is used; and how many rows are not full. Of a table larger than $1 pages it reads only so
--- many: the same ones each time, so that two looks can be compared. The statement for tollgate.ephemeral is made of
+-- The rows of tollgate.durable that matter most: those that take longest to be full, those that were written last, and
+-- those that are used most; and how many rows are not full. If the table is larger than $1 pages, it reads only so many
+-- pages: the same ones each time, so that two looks can be compared. The statement for tollgate.ephemeral is made from
 -- this one.
 --
 -- $1 how many pages to read at most; $2 how many rows of each sort; $3 the name of the storage; $4 the part

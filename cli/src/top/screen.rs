@@ -12,8 +12,8 @@ use super::frame::{Frame, Sample};
 use super::view::View;
 use crate::error::CommandError;
 
-/// Takes the terminal over until somebody quits, and gives it back however it ends: after a panic, too, which ratatui
-/// does.
+/// Takes the terminal over until somebody quits, and gives it back however that ends. After a panic, ratatui gives it
+/// back.
 pub(super) async fn run(
     args: TopArgs,
     conn: PgConnection,

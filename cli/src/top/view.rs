@@ -14,7 +14,7 @@ use super::frame::{Frame, KeyLine, Sort, Totals};
 use crate::output::{counted, printable, span};
 use crate::storage;
 
-/// What is drawn.
+/// The content of the screen.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) frame: Frame,
@@ -28,7 +28,7 @@ impl View {
         Self { note: frame.away.clone(), frame, sort }
     }
 
-    /// Does what a key of the keyboard asks for, and breaks where that is to quit.
+    /// Obeys a key of the keyboard, and breaks if that is the one that quits.
     pub(super) fn press(&mut self, KeyEvent { code, modifiers, .. }: KeyEvent) -> ControlFlow<()> {
         self.sort = match code {
             KeyCode::Char('q') => return ControlFlow::Break(()),

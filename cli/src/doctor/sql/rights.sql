@@ -1,6 +1,7 @@
--- The rights that a role lacks, or the caller's own for null: each object, what is missing, and the option of `tollgate
--- migrate up` that grants it, if one does. A caller of the functions alone needs no right on the tables; a role that
--- has none on either is taken for a service. By oid: to name a table takes the right to the schema.
+-- The rights that a role lacks, or the caller's own for null: each object, its missing rights, and the option of
+-- `tollgate migrate up` that grants them, if one does. A caller of the functions alone needs no right on the tables; a
+-- role that has none on either is taken for a service. It goes by oid, because naming a table takes the right to the
+-- schema.
 --
 -- $1 role, $2 names of the functions that ask, $3 of those that give
 with tables as (

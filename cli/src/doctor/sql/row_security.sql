@@ -1,5 +1,5 @@
--- Our tables with row security that counts for a role, or null for one's own; or for their owner, as whom the functions
--- run. Whether it does for the role.
+-- Our tables with row security that applies to a role (null for the caller's own), or to their owner, as whom the
+-- functions run; and whether it applies to the role.
 --
 -- $1 role
 select t.name, quote_ident(r.rolname), t.is_hidden

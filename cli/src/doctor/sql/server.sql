@@ -1,4 +1,4 @@
--- What the server is, and how this connection is set.
+-- The server's version, its standbys and whether it is one, and the settings of the server and of this connection.
 select current_setting('server_version')                                      as version,
        current_setting('server_version_num')::int4                            as number,
        pg_is_in_recovery()                                                    as is_standby,

@@ -1,5 +1,5 @@
--- Transactions that keep old row versions alive, oldest first. What a session works at is not read: it may hold
--- secrets.
+-- Transactions that keep old row versions alive, oldest first. It does not read the statements of sessions, which may
+-- hold secrets.
 --
 -- $1 from which age on, in seconds
 select a.pid::text                                                            as who,

@@ -1,8 +1,8 @@
--- How the tables fare: what their statistics say, and what was done to them.
+-- The state of the tables: their statistics, their options and their indexes.
 select s.relname::text                                                        as name,
        s.n_live_tup                                                           as live,
        s.n_dead_tup                                                           as dead,
-       -- A call that is marked as used leaves an index: that is not HOT, and no fault.
+       -- Marking a call as used takes it out of an index: such an update is not HOT, and no fault.
        case when s.relname = 'calls' then 0 else s.n_tup_upd end              as updates,
        s.n_tup_hot_upd                                                        as hot_updates,
        pg_relation_size(s.relid)                                              as bytes,
