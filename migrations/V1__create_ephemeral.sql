@@ -13,8 +13,8 @@ create unlogged table tollgate.ephemeral (
     constraint ephemeral_pkey primary key (part, name, key, shard),
     -- `tollgate distribute` swaps this one: a process that binds other parts inserts no row.
     constraint ephemeral_part check (part = 0),
-    -- One short constraint, for PostgreSQL reads the text of each for each statement. The library holds instants before
-    -- the year 262143.
+    -- One short constraint, because PostgreSQL reads the text of each constraint for each statement. The library holds
+    -- instants before the year 262143.
     constraint ephemeral_row check (
         pg_catalog.octet_length(name) <= 255
         and pg_catalog.octet_length(key) <= 512
@@ -27,8 +27,8 @@ create unlogged table tollgate.ephemeral (
 -- column that changes.
 with (fillfactor = 90, vacuum_truncate = off);
 
--- An empty first megabyte, which vacuum leaves. A session keeps its plans, and goes by the size of the table: what it
--- planned for a few pages would read all rows instead of the index once there are thousands.
+-- An empty first megabyte, which vacuum leaves. A session keeps its plans, which it makes by the size of the table: one
+-- made for a few pages would read all rows instead of the index once there are thousands.
 alter table tollgate.ephemeral alter list set storage plain;
 insert into tollgate.ephemeral (part, name, key, shard, value, ts, full_at, list)
 select 0, '-', n::text, 0, 0, 'epoch', 'epoch', pg_catalog.array_fill(0::int8, array[1000])

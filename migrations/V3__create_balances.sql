@@ -1,5 +1,5 @@
--- For people: what the rows hold, in tokens. Only the services know the definitions, so the view does not refill, and
--- cannot say what is left.
+-- For people: the contents of the rows, in tokens. Only the services know the definitions, so the view does not refill,
+-- and cannot say what remains.
 
 create view tollgate.balances as
 with rows as (
@@ -21,12 +21,13 @@ select name,
        greatest(full_at - pg_catalog.clock_timestamp(), interval '0') as full_in,
        full_at >= ts and full_at <= pg_catalog.clock_timestamp()      as is_full,
        greatest(ts - pg_catalog.clock_timestamp(), interval '0')      as ahead,
-       -- Behind the mark grants are pairs, and leases have four numbers each; the second is the amount.
+       -- After the mark, a grant has two numbers and a lease four; the second one is the amount.
        coalesce((select pg_catalog.sum(number)
                    from pg_catalog.unnest(list) with ordinality entry (number, place)
                   where list[1] = 1::int8 and place > 1::int8 and place % 2::int8 = 1::int8
                      or list[1] = 2::int8 and place % 4::int8 = 3::int8), 0::numeric) * 0.000001 as listed,
-       -- PostgreSQL has no earlier instant, and a list that a hand has written must not hide other rows.
+       -- PostgreSQL has no earlier instant. Without this check, a list that somebody wrote by hand would fail the whole
+       -- view.
        case when list[2] >= -210866803200000000
             then timestamptz 'epoch' + (list[2] / 3600000000)::float8 * interval '1 hour'
                                      + (list[2] % 3600000000)::float8 * interval '1 microsecond' end as leaves_at,

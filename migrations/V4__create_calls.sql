@@ -1,4 +1,4 @@
--- Calls with a name: what each has charged, until it is settled, lapses or is forgotten. Logged, also for ephemeral
+-- Calls with a name, each with its charges, until it is settled, lapses or is forgotten. Logged, also for ephemeral
 -- limits: a retry after a crash is not charged twice.
 
 create table tollgate.calls (
@@ -28,7 +28,7 @@ create table tollgate.calls (
 )
 with (fillfactor = 80, vacuum_truncate = off);
 
--- What lapses next, for whoever gives it back.
+-- The next call that lapses, for a reaper.
 create index calls_lapse on tollgate.calls (part, lapses_at) where lapses_at is not null;
 
 -- An empty first megabyte, as in the other tables, for the same reason.

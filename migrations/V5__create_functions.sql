@@ -1,5 +1,5 @@
 -- The limiter for callers without the library: functions over the same rows, by definitions in a table. Amounts are
--- micro-tokens and instants microseconds since 1970, in int8. Products are numeric, for they pass 2^63.
+-- micro-tokens and instants microseconds since 1970, in int8. Products are numeric, because they can pass 2^63.
 
 -- Bodies are parsed by the search path, in which strangers may have operators.
 do $$ begin
@@ -18,8 +18,8 @@ create table tollgate.limits (
     resolution   int2,
     shards       int2 not null default 1,
     storage      text not null default 'durable',
-    -- How tokens come back: c all the time, f in steps from the first use, g on a grid, w not at all. Of what is - only
-    -- the Rust library decides.
+    -- How tokens come back: c all the time, f in steps from the first use, g on a grid, w not at all. Only the Rust
+    -- library decides a limit with a -.
     flow         "char" not null generated always as (
         case when shards > 1 then '-' when kind = 'token_bucket' then 'c' when kind = 'stepped_bucket' then 'f'
              when kind = 'fixed_window' then 'g' when kind = 'wallet' then 'w' else '-' end::"char") stored,
@@ -101,22 +101,22 @@ comment on type tollgate.decision is 'an answer; look at granted, or pass it to 
 create type tollgate.request as (name text, key text, cost numeric, everybody bool);
 comment on type tollgate.request is 'one limit of several, by tollgate.request() or tollgate.request_global()';
 
--- Over how many parts the tables are distributed. These functions ask part 0, so where there are others they refuse.
--- `tollgate distribute` replaces this one.
+-- The number of parts over which the tables are distributed. These functions ask part 0 only, so they fail where there
+-- are others. `tollgate distribute` replaces this one.
 do $$ begin
     execute pg_catalog.format('create function tollgate._parts() returns int4 language sql immutable as ''select %s''',
         (select coalesce(max(substring(pg_get_constraintdef(c.oid), '>= ([0-9]+)')::int4), 0) / 8
            from pg_constraint c where c.conrelid = 'tollgate.durable'::regclass and c.conname = 'durable_part'));
 end $$;
 
--- Helpers of one expression are inlined, and others are parsed at each call. So a parameter that occurs twice takes no
--- dear expression, and what calls something stable is stable.
+-- PostgreSQL inlines helpers of one expression, and parses others at each call. So no expensive expression is passed
+-- for a parameter that occurs twice, and a helper that calls something stable is stable.
 
--- An amount of tokens in micro-tokens; null where it is none.
+-- An amount of tokens in micro-tokens; null if it is no such amount.
 create function tollgate._tokens(amount numeric) returns int8 language sql immutable as $$
     select case when amount between 0 and 9223372036854.775807 and trunc(amount, 6) = amount
                 then (amount * 1000000)::int8 end $$;
--- The same of a request; null also where its name or key is none. The empty key is everybody's row.
+-- The same for a request; null also if its name or key is not valid. The empty key is everybody's row.
 create function tollgate._asked(limit_name text, key text, amount numeric) returns int8 language sql immutable as
 $$ select case when limit_name <> '' and octet_length(key) <= 512 then tollgate._tokens(amount) end $$;
 
@@ -125,25 +125,25 @@ $$ select (extract(epoch from at) * 1000000)::int8 $$;
 create function tollgate._instant(micros int8) returns timestamptz language sql stable as $$
     select timestamptz 'epoch' + (micros / 3600000000)::float8 * interval '1 hour'
                                + (micros % 3600000000)::float8 * interval '1 microsecond' $$;
--- The nearest instant. Not of null, which least() and greatest() pass over.
+-- The nearest instant that a row can hold. Not for null, which least() and greatest() ignore.
 create function tollgate._clamp(at numeric) returns int8 language sql immutable as
 $$ select greatest(-210866803200000000, least(8210266876799999999, at))::int8 $$;
 
 -- The number of the last step of a grid at or before an instant; `/` alone would round towards zero.
 create function tollgate._step(at int8, phase int8, period int8) returns int8 language sql immutable as
 $$ select (at - phase) / period - case when (at - phase) % period < 0 then 1 else 0 end $$;
--- Where a row stands that is missing, or as a missing one. A stepped bucket keeps its grid while its row is there.
+-- The instant of a row that is missing, or as good as missing. A stepped bucket keeps its grid while its row is there.
 create function tollgate._fresh(flow "char", period int8, phase int8, ts int8, at int8) returns int8
 language sql immutable as $$
     select case flow when 'g' then greatest(-210866803200000000, phase + tollgate._step(at, phase, period) * period)
                      when 'f' then coalesce(ts + (at - ts) / period * period, at)
                      else at end $$;
--- Where a row stands at a later instant.
+-- The instant that a row takes when it is written at a later one.
 create function tollgate._stands(flow "char", period int8, phase int8, ts int8, at int8) returns int8
 language sql immutable as $$
     select case when flow = 'g' and tollgate._step(at, phase, period) <= tollgate._step(ts, phase, period) then ts
                 else tollgate._fresh(flow, period, phase, ts, at) end $$;
--- What comes back until then.
+-- The tokens that come back from one instant to another.
 create function tollgate._gained(flow "char", rate int8, period int8, phase int8, ts int8, at int8) returns numeric
 language sql immutable as $$
     select case flow when 'c' then div(rate::numeric * (at - ts), period)
@@ -160,11 +160,11 @@ create function tollgate._reached(flow "char", rate int8, period int8, phase int
             + case when flow = 'c' then div((target - value) * period + (rate - 1), rate)
                    else div(target - value + (rate - 1), rate) * period end) end,
         case when full_at >= ts and target <= 0 then full_at end) end $$;
--- Whether a row is as a missing one, by whatever definition. What is full at the end of time never is.
+-- Whether a row is as good as missing, under any definition. A row that is full only at the end of time never is.
 create function tollgate._is_over(ts int8, full_at int8, now int8) returns bool language sql immutable as
 $$ select coalesce(full_at >= ts and full_at <= greatest(now, ts) and full_at < 8210266876799999999, false) $$;
--- Whether a definition may read a row: capacity is no money, and money no capacity. What another kind has listed does
--- not count, and goes when the row is written.
+-- Whether a definition may read a row: capacity is no money, and money no capacity. A list of another kind does not
+-- count, and goes when the row is written.
 create function tollgate._fits(flow "char", value int8, ts int8, full_at int8, now int8, list int8[]) returns bool
 language sql immutable as $$
     select value is null or coalesce(list[1] between 1 and 3, list is null)
@@ -174,10 +174,11 @@ language sql immutable as $$
 create type tollgate._verdict as (granted bool, amount int8, remaining int8, at int8, instant int8, new_value int8,
                                   new_ts int8, full_at int8);
 
--- Decides a call on a row; of a missing one the value is null. Values count from full: at 0 a bucket has its capacity,
--- and a wallet nothing. Where `part` is not null, that much will do, and the call takes up to its cost: whole tokens,
--- if it names such. What must stay behind is a negative debt. `verb` is null, or credit, debit or reset, which succeed
--- whatever is there; any other looks. What a faster definition has used ends when that one would have ended it.
+-- Decides a call on a row; the value of a missing one is null. Values count from full: at 0 a bucket has its capacity,
+-- and a wallet nothing. If `part` is not null, that much is enough, and the call takes up to its cost: whole tokens, if
+-- both are whole. A negative `max_debt` is the amount that must remain. `verb` is null, or credit, debit or reset,
+-- which succeed whatever the row holds; any other only looks. Tokens that were used under a faster definition come back
+-- when that definition would have given them back.
 create function tollgate._decide(verb text, flow "char", rate int8, period int8, most int8, phase int8, value int8,
                                  ts int8, full_at int8, now int8, amount int8, part int8, max_debt int8)
 returns tollgate._verdict language plpgsql immutable as $$
@@ -241,8 +242,9 @@ begin
     return v;
 end $$;
 
--- Gives back so much of a charge, or takes more where it is negative, on the row as it was read: the next reader
--- refills and cuts it. A window gives back only in the step of the charge, and a row with another kind's list nothing.
+-- Gives back an amount of a charge, or takes more where the amount is negative, on the row as it was read: the next
+-- reader refills and cuts it. A window gives back only in the step of the charge, and a row with another kind's list
+-- gives back nothing.
 create function tollgate._settle(flow "char", rate int8, period int8, value int8, ts int8, is_listed bool, full_at int8,
                                  now int8, until int8, back numeric) returns tollgate._verdict
 language plpgsql immutable as $$
@@ -288,7 +290,8 @@ end $$;
 create function tollgate._spread(limit_name text, key text, period int8) returns int8 language sql immutable as $$
     select div(tollgate._hash(convert_to(limit_name, 'UTF8') || decode('ff', 'hex') || convert_to(key, 'UTF8'))
                * period, 18446744073709551616)::int8 $$;
--- What was asked under an id, as the library prints it: an id is one call's, whoever asks.
+-- The fingerprint of a call with an id, as the library makes it: an id belongs to one call, whether the library or SQL
+-- makes it.
 create function tollgate._print(verb text, limit_name text, key text, micros int8) returns int8 language plpgsql as $$
 declare
     h numeric; bytes bytea := decode('ff00', 'hex');
@@ -303,7 +306,7 @@ begin
     return h - case when h >= 9223372036854775808 then 18446744073709551616 else 0 end;
 end $$;
 
--- A definition, as it is for a key; no row where there is none. `is_overridden`: it may have an override, which
+-- A definition, as it is for a key; no row if there is none. `is_overridden`: it may have an override, which
 -- _overridden() applies.
 create function tollgate._limit(limit_name text, of_key text)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
@@ -316,11 +319,12 @@ returns table (kind text, shards int2, storage text, flow "char", rate int8, per
            null::text, null::timestamptz
       from tollgate.limits d where d.name = limit_name $$;
 
--- The same under the overrides that are live: by the numbers that count, whether they are others, and what is answered
--- whatever the row holds. Deny beats unlimited, and unlimited beats numbers, whether they are the key's or every key's.
--- Of several denies the one that ends last counts. Numbers of the key beat those of every key, and of several the ones
--- that were set last count. Numbers of another kind, or reservations of an ephemeral limit, do not apply. The two keys
--- are joined: `in` reads all overrides of a limit, until the table was analyzed.
+-- The same under the overrides that are live: the numbers that count, whether an override has set them, and the effect
+-- of a deny or unlimited, which answers whatever the row holds. Deny beats unlimited, and unlimited beats numbers,
+-- whether they are the key's or every key's. If several deny, the one that ends last counts. Numbers of the key beat
+-- those of every key. If there are several such numbers, the ones that were set last count. Numbers of another kind, or
+-- reservations of an ephemeral limit, do not apply. The two keys are joined: `in` reads all overrides of a limit, until
+-- the table was analyzed.
 create function tollgate._overridden(limit_name text, of_key text, as_of timestamptz)
 returns table (kind text, shards int2, storage text, flow "char", rate int8, period int8, most int8, max_reserved int8,
                phase int8, is_overridden bool, effect text, ends_at timestamptz) language sql stable as $$
@@ -360,7 +364,7 @@ begin
     return found;
 end $$;
 
--- Writes a row if it still is what was seen, or in any case where `seen` is null: it is locked.
+-- Writes a row if it still is as it was seen. If `seen` is null, the row is locked, and this writes it in any case.
 create function tollgate._write(storage text, limit_name text, of_key text, flow "char", seen_value int8,
                                 seen timestamptz, seen_full timestamptz, new_value int8, new_ts int8, new_full_at int8)
 returns bool language plpgsql as $$
@@ -384,7 +388,7 @@ begin
     return found;
 end $$;
 
--- A locked row. One that is missing stays so, or is inserted where a flow is named: it is `mine` then, and still has no
+-- A locked row. If it is missing, it stays so, or is inserted if a flow is named: then it is `mine`, and still has no
 -- value.
 create type tollgate._row as (value int8, ts int8, list int8[], full_at int8, mine bool);
 create function tollgate._lock(storage text, limit_name text, of_key text, flow "char", as_of timestamptz)
@@ -409,15 +413,15 @@ begin
     return l;
 end $$;
 
--- Deletes a row that was inserted in vain.
+-- Deletes a row that was inserted and then not written.
 create function tollgate._remove(storage text, limit_name text, of_key text) returns void language sql as $$
     delete from tollgate.durable r where storage = 'durable'
        and r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2;
     delete from tollgate.ephemeral r where storage = 'ephemeral'
        and r.part = 0::int2 and r.name = limit_name and r.key = of_key and r.shard = 0::int2 $$;
 
--- Says what is wrong with a request. Callers look for distributed tables before they read any: Citus plans none of the
--- helpers that read definitions by their parameters.
+-- Raises the fault of a request as an error. Functions check for distributed tables before they read any: Citus plans
+-- none of the helpers that read definitions by their parameters.
 create function tollgate._reject(limit_name text, key text, amount numeric) returns void language plpgsql as $$
 begin
     if tollgate._parts() > 0 then
@@ -431,7 +435,8 @@ begin
             else format('%s is no amount of tokens', coalesce(amount::text, 'null')) end end;
 end $$;
 
--- Fails where these functions cannot decide, where nobody ever grants it, and where a definition may not read a row.
+-- Fails if these functions cannot decide the limit, if it can never grant the cost, or if the definition may not read
+-- the row.
 create function tollgate._admit(limit_name text, kind text, shards int2, flow "char", cost int8, possible numeric,
                                 value int8 default null, ts int8 default null, full_at int8 default null,
                                 now int8 default null, list int8[] default null) returns void language plpgsql as $$
@@ -458,7 +463,7 @@ returns tollgate.decision language sql stable as $$
                tollgate._instant(retry) - clock, extract(epoch from tollgate._instant(retry) - clock)::float8,
                refused_by, tollgate._instant(v.at))::tollgate.decision $$;
 
--- What is answered whatever the row holds: nothing until the end of a deny, and all under `unlimited`.
+-- The answer of an override, whatever the row holds: a deny refuses all until it ends, and `unlimited` grants all.
 create function tollgate._overruled(effect text, ends_at timestamptz, limit_name text, cost numeric, clock timestamptz)
 returns tollgate.decision language sql stable as $$
     select case effect
@@ -467,9 +472,9 @@ returns tollgate.decision language sql stable as $$
                  extract(epoch from nullif(ends_at, 'infinity') - clock)::float8, limit_name, clock)::tollgate.decision
         end $$;
 
--- Asks one limit. What is granted on the row as it was seen is written if the row still is that, so the decision could
--- have been made then. Whoever finds it changed locks it, and decides again. A refusal locks nothing. Expressions are
--- prepared in each transaction, so the usual case has few and small ones.
+-- Asks one limit. It decides on the row as it was seen, and writes a grant if the row still is the same, so the
+-- decision could have been made then. If the row has changed, it locks the row and decides again. A refusal locks
+-- nothing. Expressions are prepared in each transaction, so the usual case has few and small ones.
 create function tollgate._ask(limit_name text, key text, cost numeric, reserving bool, looking bool, as_of timestamptz,
                               up_to numeric default null, leaving numeric default null) returns tollgate.decision
 language plpgsql as $$
@@ -494,7 +499,7 @@ begin
         select r.value, r.ts, r.list, r.full_at into value, seen, list, seen_full from tollgate.ephemeral r
          where r.part = 0::int2 and r.name = limit_name and r.key = _ask.key and r.shard = 0::int2;
     end if;
-    -- The clock is read after the snapshot. Else a refusal is dated before the grant that causes it.
+    -- The clock is read after the snapshot. Otherwise a refusal could be dated before the grant that causes it.
     clock := coalesce(as_of, clock_timestamp());
     since := tollgate._micros(seen);
     if d.flow = 'c' and value is not null and list is null and micros > 0 and not looking
@@ -536,7 +541,7 @@ begin
         end if;
     end if;
     max_debt := case when leaving is not null then -tollgate._tokens(leaving)
-                     -- A balance is told, however deep the debt is.
+                     -- A look at the balance is answered, however deep the debt is.
                      when reserving and looking then 0
                      when reserving or d.flow = 'w' then d.max_reserved else 0 end;
     if up_to is not null then
@@ -546,7 +551,7 @@ begin
         raise exception using errcode = 'TG002', message = format(
             'limit %L: up_to is nothing or more than the cost, or leaving is no amount', limit_name);
     end if;
-    -- A balance, which reserves and looks, is what is there.
+    -- A look at the balance, which both reserves and looks, shows the row.
     if d.effect is not null and not (reserving and looking) then
         if (d.flow <> '-'
             and (d.effect = 'unlimited' or coalesce(part, micros) <= d.most::numeric + max_debt)) is not true then
@@ -590,9 +595,9 @@ create type tollgate._item as (
     period int8, most int8, max_debt int8, phase int8, value int8, ts int8, seen timestamptz, list int8[], full_at int8,
     mine bool, v tollgate._verdict, is_overridden bool, effect text, ends_at timestamptz);
 
--- Asks several limits, all or none. Requests for one limit and key are added up. As above, each row is written if it
--- still is what was seen, in lock order. From the first that is not, rows are locked, and all are decided again: then
--- what was written is written anew, or put back.
+-- Asks several limits, all or none. Requests for one limit and key are added up. As above, it writes each row if that
+-- still is as it was seen, in lock order. If one is not, it locks that row and the later ones, and decides all requests
+-- again: then it writes the earlier rows anew, or puts them back.
 create function tollgate._ask_all(requests tollgate.request[], reserving bool, looking bool, as_of timestamptz)
 returns tollgate.decision language plpgsql as $$
 #variable_conflict use_variable
@@ -687,7 +692,7 @@ begin
                 end if;
                 items[k].v := v;
                 if not v.granted then
-                    -- The latest instant of those that refuse: each grants after its own.
+                    -- The latest instant of the rows that refuse: each grants after its own.
                     v.at := case when refused.place is null then v.at else greatest(v.at, all_in_all.at) end;
                     if refused.place is null or (v.instant, i.place) > (all_in_all.instant, refused.place) then
                         all_in_all := v;
@@ -742,8 +747,8 @@ begin
                             case when not all_in_all.granted then nullif(all_in_all.instant, 8210266876799999999) end);
 end $$;
 
--- credit, debit, reset, settle and cancel, which succeed whatever is there. The answer is the balance; of the last two,
--- what the charge comes to.
+-- credit, debit, reset, settle and cancel, which succeed whatever the row holds. The answer is the balance; for settle
+-- and cancel it is the amount that stays charged.
 create function tollgate._change(verb text, limit_name text, key text, amount numeric, actual numeric,
                                  decided_at timestamptz, ready_at timestamptz, once text, kept interval,
                                  as_of timestamptz) returns numeric language plpgsql as $$
@@ -765,7 +770,7 @@ begin
     if (q.flow <> '-') is not true then
         perform tollgate._admit(limit_name, q.kind, q.shards, q.flow, 0, 0);
     end if;
-    -- What takes, and what changes a wallet, has a row.
+    -- A verb that takes tokens, or changes a wallet, inserts a missing row.
     l := tollgate._lock(q.storage, limit_name, key, case when verb <> 'reset' and (q.flow = 'w' or verb = 'debit'
                                                               or actual > amount) then q.flow end, as_of);
     clock := coalesce(as_of, clock_timestamp());
@@ -808,8 +813,8 @@ begin
     return v.remaining * 0.000001;
 end $$;
 
--- What callers use. They need no right on the tables, and nothing of their search path is run. Where row security is
--- forced on the owner, they fail: a row that is hidden is not one that is missing.
+-- The functions for callers. A caller needs no right on the tables, and nothing of the caller's search path is run. If
+-- row security is forced on the owner, the functions fail: a hidden row is not a missing one.
 
 create function tollgate.key(variadic parts text[]) returns text language sql immutable as $$
     select (select case when pg_catalog.count(*) = pg_catalog.count(part) then
@@ -938,8 +943,8 @@ begin
                       where a.place > 1 having count(*) > 0), quote_literal(''));
 end $$;
 -- `create trigger ... before insert on ... for each row execute function tollgate.limit_rows('limit', 'column', ...)`:
--- each row takes a token of the key that its columns name. They are written as these settings say. By the session's,
--- whoever inserts could write one instant in many ways, and each would be a key of its own.
+-- each row takes a token of the key that its columns name. The settings below decide how a column is written. Under the
+-- session's settings a caller could write one instant in many ways, and each would be a key of its own.
 create function tollgate.limit_rows() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp set datestyle = 'ISO, YMD' set timezone = 'UTC'
 set intervalstyle = 'postgres' set bytea_output = 'hex' set extra_float_digits = 1 set lc_monetary = 'C'
@@ -986,7 +991,7 @@ begin
     return null;
 end $$;
 
--- Until somebody grants them (`tollgate migrate up --grant ROLE`), these are the owner's.
+-- Only the owner may call these functions, until somebody grants them (`tollgate migrate up --grant ROLE`).
 revoke execute on all functions in schema tollgate from public;
 
 do $$ begin

@@ -1,11 +1,12 @@
--- What operators say over the definitions, for a while or until it is removed: one for each limit, key and label.
+-- Overrides, which operators set over the definitions, for a while or until somebody removes them: one for each limit,
+-- key and label.
 
 do $$ begin
     perform pg_catalog.set_config('tollgate.path', pg_catalog.current_setting('search_path'), true);
     perform pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 end $$;
 
--- Whom an override is about: the empty key is every key's.
+-- The key of an override; the empty one stands for every key.
 create function tollgate._whom(limit_name text, key text, every_key bool) returns text
 language plpgsql as $$ begin
     if (limit_name <> '' and case when every_key then key is null else key <> '' and octet_length(key) <= 512 end)
@@ -16,19 +17,19 @@ language plpgsql as $$ begin
     return coalesce(key, '');
 end $$;
 
--- The columns of tollgate.overrides, as a type of its own: what Citus reads is a row of another table, and what depends
--- on a table goes when Citus takes that back.
+-- The columns of tollgate.overrides, as a type of its own: a row that Citus reads is of another table, and an object
+-- that depends on a table goes when Citus takes that table back.
 create type tollgate.override as (name text, key text, label text, effect text, kind text, rate int8, period int8,
                                   capacity int8, max_reserved int8, starts_at timestamptz, ends_at timestamptz,
                                   reason text, set_by text, set_at timestamptz);
 
--- What an override takes the place of, if its label had said something before, and the others that are live: for the
--- key, and for every key.
+-- The override that a new one replaces, if its label had one, and the others that are live, for the key and for every
+-- key.
 create type tollgate.override_set as (replaced tollgate.override, others tollgate.override[]);
 
--- Other numbers of the same kind, `deny` or `unlimited`, for a key or for every key. Takes the place of what its label
--- said before, and of nothing else. A capacity that is not given is the rate; a kind, period and max_reserved are those
--- of the definition.
+-- Sets other numbers of the same kind, `deny` or `unlimited`, for a key or for every key. This replaces the override
+-- that its label had before, and no other. A capacity that is not given is the rate; a kind, period and max_reserved
+-- are those of the definition.
 create function tollgate.set_override(limit_name text, key text default null, effect text default 'numbers',
                                       rate numeric default null, period interval default null,
                                       capacity numeric default null, max_reserved numeric default null,
@@ -42,7 +43,7 @@ declare
     d tollgate.limits; clock timestamptz; fault text; micros int8; was tollgate.override;
 begin
     key := tollgate._whom(limit_name, key, every_key);
-    -- One after the other, so that each is told what it replaces, and is dated after it.
+    -- Calls take turns, so that each returns the override that it replaces, and is dated after it.
     perform pg_advisory_xact_lock(hash_record_extended(row('tollgate.overrides'::text, limit_name, key, label), 0));
     clock := clock_timestamp();
     select l.* into d from tollgate.limits l where l.name = limit_name;
@@ -106,7 +107,7 @@ exception when integrity_constraint_violation or numeric_value_out_of_range or d
         message = format('limit %L: its name, its numbers or its instants are not valid', limit_name);
 end $$;
 
--- Takes back what a label says; whether there was something.
+-- Removes the override of a label. Returns whether there was one.
 create function tollgate.remove_override(limit_name text, key text default null, every_key bool default false,
                                          label text default '')
 returns bool language plpgsql security definer set search_path = pg_catalog, pg_temp set row_security = off as $$
