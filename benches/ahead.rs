@@ -2,11 +2,12 @@
 //!
 //! `cargo bench -p tollgate-benches --bench ahead [-- --quick]`
 //!
-//! In turns on one private server, by gates without slices and with slices of 100 ms, a second and three: 64 callers of
-//! 100 000 keys, the n-th asked in proportion to n^-1.1; of 10 000 keys by two and by four gates, each with connections
-//! of its own, as processes have; and of one key over a wire of 150 ms, there and back. Then two gates ask one limit
-//! that is short, one of them a hundred times as often: what part of its calls is granted to each. Everything runs in
-//! one process, which shares its processors with the server: the ratios count. `--quick`: shorter turns.
+//! Gates without slices, and with slices of 100 ms, a second and three seconds, take turns on one private server. The
+//! 64 callers first ask 100 000 keys, the n-th in proportion to n^-1.1. Then they ask 10 000 keys through two and
+//! through four gates, each with connections of its own, as processes have. Then they ask one key over a wire that
+//! takes 150 ms there and back. At the end two gates ask one limit that is short, one of them a hundred times as often.
+//! The bench prints the share of its calls that is granted to each. Everything runs in one process, which shares its
+//! processors with the server: the ratios count. `--quick`: shorter turns.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures spans on this machine's monotonic clock")]
 
@@ -123,7 +124,7 @@ async fn compare(
     Ok(())
 }
 
-/// Calls one gate after another, and tells how long those calls took that ended in the turn.
+/// Calls one gate after another, and returns how long the calls took that ended in the turn.
 async fn call(
     gates: Arc<[Gate]>,
     draw: Draw,
@@ -142,12 +143,12 @@ async fn call(
         if begun >= from {
             latencies.record(begun.elapsed());
         }
-        // What is answered from memory gives the others their turn, too.
+        // A call that is answered from memory gives the others their turn, too.
         coop::consume_budget().await;
     }
 }
 
-/// What part of its calls is granted to a gate whose callers ask a hundred times a second each.
+/// The granted share of the calls of a gate whose callers each ask a hundred times a second.
 async fn ask(gate: Gate, callers: usize, turn: Duration) -> Result<f64, Fault> {
     let mut asking = JoinSet::new();
     let (from, until) = (Instant::now() + 3 * SECOND, Instant::now() + 3 * SECOND + turn);
@@ -175,7 +176,7 @@ async fn ask(gate: Gate, callers: usize, turn: Duration) -> Result<f64, Fault> {
     Ok(f64::from(granted) / f64::from(asked.max(1)))
 }
 
-/// A socket in front of the server, through which everything takes a while in both directions.
+/// A socket in front of the server that delays everything in both directions.
 fn far(url: &str, directory: &Path) -> Result<PgConnectOptions, Fault> {
     let server = url.parse::<PgConnectOptions>()?.ssl_mode(PgSslMode::Disable);
     let name = format!(".s.PGSQL.{}", server.get_port());
@@ -191,7 +192,7 @@ fn far(url: &str, directory: &Path) -> Result<PgConnectOptions, Fault> {
     Ok(server.socket(directory))
 }
 
-/// Carries bytes, each as late as any other.
+/// Carries bytes, and delays each as much as any other.
 async fn carry(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin) {
     let (sender, mut under_way) = mpsc::unbounded_channel();
     let depart = async move {

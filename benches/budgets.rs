@@ -3,14 +3,15 @@
 //!
 //! `cargo bench -p tollgate-benches --bench budgets [-- --quick | --vacuum]`
 //!
-//! In turns on one private server that keeps what it commits: pairs of a plain `consume` of three levels and its
-//! settlement, and the same pairs with `lapses_after`, each of which writes a row of its own and deletes it. Meanwhile
-//! 5 000 and then 50 000 calls of the same limits are in flight. The median of the turns counts, and the results are
-//! ratios. Then the row of the organisation, which all these calls have charged, is asked alone, beside one of a limit
-//! that no call with a name asks. Absolute figures are this machine's, whose processors callers, gate and server share.
-//! The bytes on disk of 50 000 are those that the turns before have left, too. It does not measure a network, hours of
-//! vacuum, or calls that do lapse. `--quick`: shorter and fewer turns. `--vacuum`: instead, ten minutes of calls with
-//! `lapses_after`, and after each how much disk their table has, while nobody but the server's own vacuum tidies it.
+//! Two kinds of pairs take turns on one private server that keeps what it commits. One is a plain `consume` of three
+//! levels and its settlement. The other is the same with `lapses_after`, which writes a row of its own for each pair
+//! and deletes it. Meanwhile 5 000 and then 50 000 calls of the same limits are in flight. The median of the turns
+//! counts, and the results are ratios. Then calls ask one row alone: that of the organisation, which all these calls
+//! have charged, and in turn that of a limit that no stored call asks. Absolute figures are those of this machine:
+//! callers, gate and server share its processors. The bytes on disk beside 50 000 calls contain those that the turns
+//! before have left. It does not measure a network, hours of vacuum, or calls that do lapse. `--quick`: shorter and
+//! fewer turns. `--vacuum` instead makes calls with `lapses_after` for ten minutes, and prints after each minute how
+//! much disk their table takes. Only the server's own vacuum tidies that table.
 
 mod support;
 
@@ -32,7 +33,7 @@ const ORG: Limit = Limit::fixed_window("org", 1_000_000_000_000, Duration::from_
 const TEAM: Limit = Limit::fixed_window("team", 1_000_000_000_000, Duration::from_hours(30 * 24));
 const USER: Limit = Limit::fixed_window("user", 1_000_000_000_000, Duration::from_hours(30 * 24));
 
-/// As the organisation, without calls that are stored.
+/// Like `ORG`, but no stored call asks it.
 const QUIET: Limit = Limit::fixed_window("quiet", 1_000_000_000_000, Duration::from_hours(30 * 24));
 
 #[tokio::main]
@@ -105,7 +106,7 @@ async fn watch_vacuum(pool: &PgPool, gate: &Gate) -> Result<(), Fault> {
     Ok(())
 }
 
-/// So much disk have the table of calls and its indexes.
+/// The bytes on disk of the table of calls and its indexes.
 async fn bytes(pool: &PgPool) -> Result<i64, Fault> {
     Ok(sqlx::query_scalar("select pg_total_relation_size('tollgate.calls')").fetch_one(pool).await?)
 }
@@ -141,7 +142,7 @@ enum Asked {
     Stored,
     /// One row that stored calls have charged.
     Org,
-    /// One that they have not.
+    /// One row that no stored call has charged.
     Quiet,
 }
 
@@ -188,7 +189,7 @@ async fn run(gate: &Gate, asked: Asked, turn: Duration) -> Result<Pairs, Fault> 
     Ok(Pairs { consumes: consumes.sorted(), settles: settles.sorted(), seconds })
 }
 
-/// What the callers did.
+/// The pairs that the callers made in a turn.
 struct Pairs {
     consumes: SortedLatencies,
     settles: SortedLatencies,

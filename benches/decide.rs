@@ -2,10 +2,10 @@
 //!
 //! `cargo bench -p tollgate-benches --bench decide`
 //!
-//! Ours is told the time, and governor reads a clock: it is measured with its own, as it is used, and with one that
-//! stands still and costs nothing. A refusal names the instant to come back at, for which governor is asked as well.
-//! `plan` is what the gate does for a batch: it sorts the rows, finds each call's, and decides. What this
-//! does not measure: making requests, the database, and threads that ask at once.
+//! tollgate gets the time as an argument, and governor reads a clock. So governor is measured with its own clock, as it
+//! is used, and with one that stands still and costs nothing. A refusal names the instant to come back at, so the bench
+//! gets that from governor as well. `plan` is what the gate does for a batch: it sorts the rows, finds each call's, and
+//! decides. The bench does not measure making requests, the database, or threads that ask at once.
 
 #![expect(clippy::expect_used, reason = "a benchmark fails by panicking")]
 
@@ -64,7 +64,7 @@ fn decide(terms: &Terms, row: &[Option<State>], now: i64) -> Result<Verdict, Too
     Pool::new(terms, row, Timestamp::from_micros(now)).decide(Ask::consume(Tokens::ONE))
 }
 
-/// What is left of a row of which a token was taken.
+/// The state of a row after a token was taken from it.
 fn granted(verdict: Result<Verdict, TooDeep>) -> [Option<State>; 1] {
     match verdict {
         Ok(Verdict::Granted { portions, .. }) => [portions.into_iter().next().map(|portion| portion.next)],

@@ -2,9 +2,9 @@
 //!
 //! `cargo bench -p tollgate-benches --bench functions`
 //!
-//! pgbench asks over one connection, each call in a transaction of its own. All take turns on one private server, which
-//! does not wait for its disk. What counts is the processor time of the server for each call; its ratio to the
-//! counter's is the median of those of the rounds. Absolute figures are this machine's.
+//! pgbench makes the calls over one connection, each in a transaction of its own. All of them take turns on one private
+//! server, which does not wait for its disk. The bench measures the processor time of the server for each call. Its
+//! ratio to the counter's is the median of the ratios of the rounds. Absolute figures are those of this machine.
 
 #[allow(dead_code, reason = "the bench of the gate uses the rest")]
 #[path = "gate/cpu.rs"]
@@ -52,7 +52,7 @@ fn cost(server: &Server, postmaster: i32, script: &str) -> Result<f64, Fault> {
     Ok((cpu::read(postmaster)? - before).server * 1e6 / calls)
 }
 
-/// What is measured; first that which the others are compared with.
+/// The calls that are measured. The first one is what the others are compared with.
 fn calls() -> Result<Vec<(&'static str, String)>, Fault> {
     let with = |sql: &str| format!("\\set key random(0, 9999)\n\\set tenant random(0, 99)\n{sql};\n");
     let consume = |from: &str| with(&format!("select granted, remaining, retry_at from tollgate.{from}"));
@@ -74,7 +74,7 @@ fn calls() -> Result<Vec<(&'static str, String)>, Fault> {
     ])
 }
 
-/// Every row is there before the first call, and none is ever short but those of `refused`.
+/// Every row is there before the first call, and only those of `refused` are ever short.
 const SETUP: &str = "
     create unlogged table counters (key text, since timestamptz, count int not null, primary key (key, since))
       with (fillfactor = 90);

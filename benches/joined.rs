@@ -47,7 +47,7 @@ fn main() -> Result<(), Fault> {
     Ok(())
 }
 
-/// Who decides, each call in a transaction of its own.
+/// A contender; it makes each call in a transaction of its own.
 enum Caller {
     Tollgate(Limit),
     /// Sends the statements of `src/store/sql`, and feeds what the first returns to the second.

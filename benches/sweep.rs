@@ -1,11 +1,11 @@
-//! Do those who decide notice a sweep? A million full rows are deleted while 64 callers ask a gate.
+//! Do callers of a gate notice a sweep? A million full rows are deleted while 64 callers ask a gate.
 //!
 //! `cargo bench -p tollgate-benches --bench sweep [-- --rows N] [-- --share PERCENT]`
 //!
 //! All in one run on one private server: the callers by themselves, the callers beside the sweep until its end, and the
-//! callers by themselves again. The result is the ratio of the 99th percentiles. Absolute figures are this machine's,
-//! whose processors callers, gate, sweeper and server share. It does not measure a network, hours of sweeping, or full
-//! rows that are spread among those in use: here they lie together, as they were made.
+//! callers by themselves again. The result is the ratio of the 99th percentiles. Absolute figures are those of this
+//! machine: callers, gate, sweeper and server share its processors. It does not measure a network, hours of sweeping,
+//! or full rows that are spread among those in use: here they lie together, as they were made.
 
 mod support;
 
@@ -22,7 +22,7 @@ use tollgate_embedded::Server;
 
 use support::{Fault, Latencies, SortedLatencies, fill, migrated, pool};
 
-/// Of those who ask; never exhausted.
+/// The limit of the callers; never exhausted.
 const BUSY: Limit = Limit::token_bucket("busy", 1_000_000_000, HOUR);
 
 #[tokio::main]
@@ -109,7 +109,7 @@ async fn call(gate: Gate, stop: Arc<AtomicBool>) -> Result<Calls, Fault> {
     Ok(Calls { latencies: latencies.sorted(), seconds: began.elapsed().as_secs_f64() })
 }
 
-/// What the callers did.
+/// The calls that the callers made.
 struct Calls {
     latencies: SortedLatencies,
     seconds: f64,

@@ -73,7 +73,7 @@ fn router(pool: PgPool) -> Router {
         .with_state(Service { pool, gate })
 }
 
-/// A page whose requests wait as the fields of the answers tell: `web/ts/client.ts`.
+/// A page whose requests wait as the header fields of the answers say: `web/ts/client.ts`.
 async fn client() -> Result<Html<String>, (StatusCode, &'static str)> {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/playground/client.html");
     std::fs::read_to_string(page).map(Html).map_err(|_| (StatusCode::NOT_FOUND, "build it by `./dev playground`\n"))
@@ -94,8 +94,8 @@ fn user(token: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// A guess is charged before the password is verified, so parallel guesses cannot pass on one token. A right one is
-/// given back.
+/// A guess is charged before the password is verified, so parallel guesses cannot pass on one token. The token of a
+/// right guess is given back.
 async fn log_in(State(Service { gate, .. }): State<Service>, password: String) -> Result<&'static str, Failure> {
     let grant = gate.consume(FAILED_LOGINS.key("ada")).await?.granted()?;
     if password != "hunter2" {

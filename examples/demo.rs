@@ -1,7 +1,7 @@
-//! What the limiter does, on a real server, in scenes that each print what was asked, the answer, and the balance.
+//! Shows what the limiter does on a real server. Each scene prints its calls, the answers, and the balance.
 //!
-//! `./dev demo`, or `cargo run --example demo [-- --database-url URL]`, where a URL names a database to run in instead
-//! of a private one: the demo migrates it, and removes what it wrote itself.
+//! `./dev demo`, or `cargo run --example demo [-- --database-url URL]`. The URL names a database to run in, instead of
+//! a private one: the demo migrates it, and removes what it wrote itself.
 
 use std::env;
 
@@ -142,7 +142,7 @@ async fn all_or_none(pool: &PgPool) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a handler does: its own insert and the limits in one transaction, which is rolled back unless it commits.
+/// A handler: it makes its own insert and asks the limits in one transaction, which is rolled back unless it commits.
 async fn place_order(pool: &PgPool) -> Result<Decision, Error> {
     let mut tx = pool.begin().await?;
     sqlx::query("insert into tollgate_demo.orders (customer) values ('ada')").execute(&mut *tx).await?;
@@ -178,7 +178,7 @@ async fn reservation(pool: &PgPool) -> Result<(), Error> {
     run_due_job(pool).await
 }
 
-/// A worker: the job leaves its table and its receipt is settled in one transaction, hence once.
+/// A worker: the job leaves its table and its receipt is settled in one transaction, so both happen once.
 async fn run_due_job(pool: &PgPool) -> Result<(), Error> {
     let mut tx = pool.begin().await?;
     let (prompt, receipt, now): (String, String, String) = sqlx::query_as(
@@ -206,7 +206,7 @@ fn scene(title: &str, limits: &[&str]) {
     }
 }
 
-/// What was asked, and the answer.
+/// Prints a call and its answer.
 fn say(asked: &str, answer: &str) {
     println!("   {asked:<36} {answer}");
 }

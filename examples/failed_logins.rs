@@ -59,7 +59,8 @@ async fn log_in(gate: &Gate, user: &str, password: &str) -> Result<String, tollg
     if password != "correct horse" {
         return Ok(format!("wrong; guesses left: {}", grant.remaining));
     }
-    // Her own guess and the wrong ones before it. By address nothing is reset: whoever has an account would guess on.
+    // This gives back her own guess and the wrong ones before it. A limit by address must not be reset here: somebody
+    // with an account would log in to it, and guess on.
     gate.reset(FAILED_LOGINS.key(user)).await?;
     Ok("welcome".to_owned())
 }

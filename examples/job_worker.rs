@@ -1,11 +1,11 @@
 //! A table of jobs, and workers that take them in batches: ten calls a second for each tenant, twenty-five in total. A
-//! worker claims due jobs and reserves for each in one transaction. What may start now is done in it; what has to wait
-//! gets the instant that is reserved for it as its `run_at`, and is not asked again.
+//! worker claims due jobs and reserves for each in one transaction. It does the jobs that may start now in that
+//! transaction. A job that has to wait gets its reserved instant as its `run_at`, and makes no other call.
 //!
 //! `cargo run --example job_worker`
 //!
-//! The same goes on top of a queue that is a table, such as graphile-worker's: claim its rows by the same transaction,
-//! or reserve where a job is added, and give the queue the instant as the job's `run_at`.
+//! The same works on top of a queue that is a table, such as graphile-worker's. Claim its rows in the same transaction.
+//! Or reserve where a job is added, and give the queue the instant as the job's `run_at`.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tollgate::{Decision, Limit, Limiter, SECOND, migrate};
 use tollgate_embedded::Server;
 
-/// Reservations make the debt in which those who wait stand.
+/// A reservation is a debt: jobs that wait queue up in it.
 const PER_TENANT: Limit = Limit::token_bucket("jobs_per_tenant", 10, SECOND).unbounded_reservations();
 const TOTAL: Limit = Limit::token_bucket("jobs", 25, SECOND).unbounded_reservations();
 
@@ -62,7 +62,7 @@ async fn main() -> Result<(), Fault> {
     Ok(())
 }
 
-/// Works until nothing is left: how many jobs were done, and how many had been put off.
+/// Works until no job remains. Returns how many jobs were done, and how many of them had been put off.
 async fn work(pool: PgPool) -> Result<(i64, i64), Fault> {
     let (mut done, mut booked) = (0, 0);
     loop {
@@ -86,7 +86,7 @@ async fn take_batch(pool: &PgPool) -> Result<(i64, i64), Fault> {
     let claim = "select id, tenant, booked from jobs where done_at is null and run_at <= clock_timestamp()
                   order by run_at, id limit 20 for update skip locked";
     let jobs: Vec<(i64, i64, bool)> = sqlx::query_as(claim).fetch_all(&mut *tx).await?;
-    // What was booked has paid.
+    // A booked job has paid.
     let (due, new): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|(.., booked)| *booked);
     let calls: Vec<_> = new.iter().map(|(_, tenant, _)| [PER_TENANT.key(*tenant), TOTAL.global()]).collect();
     let decisions = Limiter::new().reserve_each(&mut tx, calls).await?;

@@ -1,7 +1,7 @@
 //! A gateway to a language model. An organisation has bought tokens, and each of its teams and users has a budget of
-//! its own: a request is charged to all three. It is charged an estimate before its answer streams, what streams is
-//! counted, and at its end it is settled at that. Clients that die in mid-stream settle nothing: what they have not
-//! reported comes back. At the end the books balance.
+//! its own: a request is charged to all three. The gateway charges an estimate before the answer streams, counts the
+//! tokens that stream, and settles at their number when the stream ends. Clients that die in mid-stream settle nothing:
+//! the tokens that they have not reported come back. At the end the books balance.
 //!
 //! `cargo run --example model_gateway`
 
@@ -16,9 +16,9 @@ type Error = Box<dyn std::error::Error + Send + Sync>;
 
 const MONTH: Duration = Duration::from_hours(30 * 24);
 
-/// What the organisation has bought.
+/// The tokens that the organisation has bought.
 const ORG: Limit = Limit::wallet("org_tokens");
-/// What each team and each user may use in a month.
+/// The budget of each team and of each user in a month.
 const TEAM: Limit = Limit::fixed_window("team_tokens", TEAM_BUDGET, MONTH);
 const USER: Limit = Limit::fixed_window("user_tokens", USER_BUDGET, MONTH);
 
@@ -26,7 +26,7 @@ const BOUGHT: u64 = 1_000_000;
 const TEAM_BUDGET: u64 = 400_000;
 const USER_BUDGET: u64 = 50_000;
 
-/// Longer than any answer streams. So long the estimate of a client that died is missing.
+/// Longer than any answer streams. The estimate of a client that died comes back after this long.
 const LONGEST: Duration = Duration::from_secs(5);
 const ESTIMATE: u32 = 2_000;
 const CHUNK: u64 = 100;
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Error> {
     let pool = PgPool::connect(server.url()).await?;
     migrate::run(&mut *pool.acquire().await?).await?;
     let gate = Gate::new(pool);
-    // Who hears twice of a payment credits it once.
+    // A payment that is reported twice is credited once.
     for _ in 0..2 {
         gate.credit(ORG.key("acme").cost(BOUGHT).once("payment 17")).await?;
     }
@@ -68,7 +68,7 @@ async fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// What one client is to pay.
+/// The bill of one client.
 struct Bill {
     client: u64,
     /// `None` if it died.

@@ -1,11 +1,11 @@
-//! Generates what follows from the statements in `src/store/sql`; with `--check`, says whether it is stale.
+//! Generates the files that follow from the statements in `src/store/sql`; with `--check`, says whether they are stale.
 //!
 //! A statement about one table is written once, for `tollgate.durable`. Its twin for `tollgate.ephemeral` is
 //! generated into `src/store/sql/ephemeral/`. Then `sqlx-data.json`, the contract of all statements, is made from a
 //! real database.
 //!
 //! `./dev sqlx [--check]` runs this. It starts a private server, migrates it, and compiles the library against it with
-//! two private variables. At these `build.rs` lets sqlx's macros describe each statement into a directory.
+//! two private variables. If they are set, `build.rs` lets sqlx's macros describe each statement into a directory.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

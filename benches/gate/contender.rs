@@ -1,4 +1,4 @@
-//! Who is measured.
+//! The contenders that the bench measures.
 
 use std::time::Duration;
 
@@ -11,16 +11,17 @@ use crate::redis::{Calls, Redis};
 use crate::scene::{Requests, Scene, Workload};
 use crate::support::{Fault, pool};
 
-/// One that answers calls. A turn opens a session with it, calls that from many tasks at once, and closes it.
+/// A contender answers calls. A turn opens a session with it, makes calls on that from many tasks at once, and closes
+/// it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Contender {
     /// `Gate`, as it is by default: callers of one process share transactions.
     Gate,
     /// Two of them, each with connections of its own, as in two processes; each call asks one.
     TwoGates,
-    /// `Gate`, told to remember refusals.
+    /// A `Gate` that remembers refusals.
     GateRemembering,
-    /// `Gate`, told to take tokens ahead, for a second,
+    /// A `Gate` that takes tokens ahead, for a second,
     GateAhead,
     /// and for a tenth of one.
     GateAheadShortly,
@@ -28,8 +29,8 @@ pub(crate) enum Contender {
     TwoGatesAhead,
     /// Baseline (a): a transaction for each call, with `Limiter` in it and nothing else.
     Transaction,
-    /// Baseline (b): one `update` of the row by its primary key for each call, in autocommit. It decides nothing: the
-    /// least that a writer without batches can do.
+    /// Baseline (b): one `update` of the row by its primary key for each call, in autocommit. It decides nothing, and
+    /// does the least that a writer without batches can do.
     Update,
     /// A token bucket as a script in a Redis that keeps no log.
     Redis,
@@ -80,8 +81,8 @@ impl Contender {
             Self::GateRemembering => !scene.is_granted(),
             Self::GateAhead | Self::GateAheadShortly => scene.is_granted() && scene.workload != Workload::Open,
             Self::TwoGatesAhead => matches!(scene.workload, Workload::Uniform | Workload::Hot),
-            // A refusal writes nothing, three rows are more than one, and what decides nothing has no latency to
-            // compare.
+            // A refusal writes nothing, three rows are more than one, and a contender that decides nothing has no
+            // latency to compare.
             Self::Update => !matches!(scene.workload, Workload::Refused | Workload::Three | Workload::Open),
             Self::Redis => servers.redis.is_some(),
             Self::RedisSynced => scene.storage == Storage::Durable && servers.redis_synced.is_some(),
@@ -113,7 +114,8 @@ impl Contender {
         }
     }
 
-    /// How long callers call before they are timed, beside what connections take: slices grow from one to the next.
+    /// How long callers call before they are timed, beside the time that connections take: slices grow from one to the
+    /// next.
     pub(crate) fn warm_up(self) -> Duration {
         match self {
             Self::GateAhead | Self::TwoGatesAhead => 2 * SECOND,

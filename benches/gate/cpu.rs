@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::support::Fault;
 
-/// Tells the processor time of this process, and of a server on this machine with all its child processes.
+/// Measures the processor time of this process, and of a server on this machine with all its child processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Meter {
     server: Option<i32>,
@@ -24,8 +24,8 @@ impl Meter {
         Self { server }
     }
 
-    /// What is spent between two instants to come. None where nobody knows the server's process, or on systems other
-    /// than Linux.
+    /// The processor time that is spent between two instants to come. None where the server's process is not known, or
+    /// on systems other than Linux.
     pub(crate) async fn between(self, from: Instant, until: Instant) -> Result<Option<Spent>, Fault> {
         let Some(server) = self.server.filter(|_| cfg!(target_os = "linux")) else { return Ok(None) };
         sleep_until(from).await;
@@ -43,7 +43,7 @@ impl Sub for Spent {
     }
 }
 
-/// What this process and a server have spent since they began.
+/// The processor time that this process and a server have spent since they began.
 #[cfg(target_os = "linux")]
 pub(crate) fn read(server: i32) -> Result<Spent, Fault> {
     use procfs::process::{Process, Stat, all_processes};

@@ -1,4 +1,5 @@
-//! What others published of a scene like ours. They measured on a machine of theirs, so no ratio to ours means much.
+//! Figures that others published of a scene like ours. They measured on a machine of theirs, so no ratio to our figures
+//! means much.
 
 use tollgate::Storage;
 
@@ -6,7 +7,7 @@ use crate::report::Row;
 use crate::scene::Workload;
 use crate::table::number;
 
-/// Lines for the table of one workload and storage: figures of as many callers as there are rows of.
+/// Lines for the table of one workload and storage: the figures for those numbers of callers that its rows have.
 pub(crate) fn lines(rows: &[Row]) -> impl Iterator<Item = Vec<String>> {
     let known = |callers| {
         rows.iter().map(|row| row.scene).any(|scene| {

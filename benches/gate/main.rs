@@ -2,9 +2,10 @@
 //!
 //! `./dev bench [--quick] [--write]`, or `cargo bench -p tollgate-benches --bench gate -- --quick`
 //!
-//! All run in turns, on one machine and in one run: a private PostgreSQL, which writes as a production server does, and
-//! Redis, where `REDIS_URL` names a server or `redis-server` is on the path. The ratios are the result; absolute
-//! figures are this machine's. document.md says what is measured and what is not.
+//! All contenders run in turns, on one machine and in one run. They use a private PostgreSQL, which writes as a
+//! production server does. They use Redis where `REDIS_URL` names a server or `redis-server` is on the path. The ratios
+//! are the result; absolute figures are those of this machine. `document.md` describes the measurements, and names
+//! those that it lacks.
 
 mod contender;
 mod cpu;
@@ -76,7 +77,7 @@ struct Args {
 #[tokio::main]
 async fn main() -> Result<(), Fault> {
     let args = Args::parse();
-    // Whatever ends the run ends the servers too, for they are dropped.
+    // However the run ends, the servers are dropped, and stop.
     tokio::select! {
         outcome = run(&args) => outcome,
         _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
@@ -118,8 +119,7 @@ async fn start() -> Result<Servers, Fault> {
     Ok(servers)
 }
 
-/// A round is one turn of every contender in every scene, so that all of them have the same share of what else the
-/// machine does.
+/// A round is one turn of every contender in every scene, so that other load on the machine falls on all of them alike.
 async fn measure(args: &Args, servers: &Servers, conn: &mut PgConnection) -> Result<Vec<Row>, Fault> {
     let mut turns = Vec::new();
     for scene in args.scenes() {
@@ -141,7 +141,7 @@ async fn measure(args: &Args, servers: &Servers, conn: &mut PgConnection) -> Res
     Ok(turns.into_iter().map(row).collect())
 }
 
-/// One line that is written again and again, where somebody looks.
+/// Writes a line over the one before, if standard error is a terminal.
 fn progress(line: &str) {
     if stderr().is_terminal() {
         eprint!("\r\x1b[K{line}");

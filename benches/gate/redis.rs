@@ -72,7 +72,7 @@ impl Redis {
         Ok(about.join(", "))
     }
 
-    /// Connects, and sees to it that what is to be refused is exhausted.
+    /// Connects, and exhausts the limit of a scene whose calls are to be refused.
     pub(crate) async fn open(&self, scene: &Scene) -> Result<Calls, Fault> {
         let mut conn = self.connect().await?;
         if !scene.is_granted() {

@@ -1,4 +1,4 @@
-//! What came out of a run.
+//! The result of a run.
 
 use std::fmt;
 use std::fs;
@@ -110,7 +110,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Where it was measured. Absolute figures mean nothing without it.
+/// The machine of the run. Absolute figures mean nothing without it.
 pub(crate) struct Machine {
     /// Processors that this program may use. The servers use the same ones.
     pub(crate) cores: u32,
@@ -156,7 +156,7 @@ const PICTURE: &str = "
 ![Decisions for each one of Redis, by callers: of a gate over 10 000 keys and on one hot key, and of a transaction for
 each call.](benchmarks.svg)
 ";
-/// What the picture shows: a name, its class in the style, who decides, where, and beside which Redis.
+/// The lines of the picture: a name, its class in the style, the contender, its storage, and the Redis beside it.
 const LINES: [(&str, &str, Contender, Storage, Contender); 3] = [
     ("a gate", "one", Contender::Gate, Storage::Ephemeral, Contender::Redis),
     ("a gate on durable rows × a Redis that syncs", "two", Contender::Gate, Storage::Durable, Contender::RedisSynced),

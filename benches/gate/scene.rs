@@ -1,4 +1,4 @@
-//! What is measured: who asks for what, and who calls next.
+//! The scenes: which limits callers ask, and which user calls next.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub(crate) enum Workload {
 }
 
 impl Scene {
-    /// What a call of this user asks.
+    /// The requests of a call of this user.
     pub(crate) fn requests(&self, user: u32) -> Requests {
         let per_user = || stored(PER_USER, self.storage).key(user);
         let per_tenant = || stored(PER_TENANT, self.storage).key(user % TENANTS);
@@ -57,7 +57,7 @@ impl Scene {
         }
     }
 
-    /// The row that somebody holds meanwhile, and what the task asks for whom it matters.
+    /// A request for the row that a transaction holds meanwhile: both that transaction and the task in a loop make it.
     pub(crate) fn held(&self) -> Option<Request> {
         (self.workload == Workload::Held).then(|| stored(PER_USER, self.storage).key(HELD))
     }
@@ -90,7 +90,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// What one call asks.
+/// The requests of one call.
 #[expect(clippy::large_enum_variant, reason = "a caller has one at a time, and a box would be measured, too")]
 pub(crate) enum Requests {
     One(Request),

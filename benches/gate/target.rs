@@ -1,4 +1,4 @@
-//! What the gate is to reach on a machine of two cores, which it shares with the servers.
+//! The figures that the gate is to reach on a machine of two cores, which it shares with the servers.
 
 use tollgate::Storage::{self, Durable, Ephemeral};
 
@@ -33,25 +33,26 @@ pub(crate) fn table(report: &Report) -> Option<Table> {
 /// A figure of the gate, or its ratio to another figure of the same run.
 #[derive(Clone, Copy, Debug)]
 enum Measure {
-    /// Decisions per second, in those of this contender.
+    /// Decisions per second, as a ratio to those of this contender.
     RateOf(Contender),
-    /// Decisions per second of two gates that share all keys, in those of Redis.
+    /// Decisions per second of two gates that share all keys, as a ratio to those of Redis.
     TwoGates,
-    /// Decisions per second of a gate that takes ahead, in those of Redis,
+    /// Decisions per second of a gate that takes ahead, as a ratio to those of Redis,
     Ahead,
     /// and by themselves.
     AheadPerSecond,
-    /// Its median latency: the most that is wanted.
+    /// Its median latency; the target is an upper bound.
     AheadP50,
-    /// Calls per second, in those that ask the user's limit only.
+    /// Calls per second, as a ratio to those that ask the user's limit only.
     RateOfOneLimit,
     /// Decisions per second and core, by a gate that remembers refusals.
     RememberedPerCore,
-    /// Processor time of server and client for each decision: the most that is wanted.
+    /// Processor time of server and client for each decision; the target is an upper bound.
     Cpu,
-    /// The latency of 99 of 100 calls, in that of the same calls while nobody holds a row: the most that is wanted.
+    /// The latency of 99 of 100 calls, as a ratio to that of the same calls while nobody holds a row; the target is an
+    /// upper bound.
     P99OfUniform,
-    /// The median latency, in that of a transaction for each call: the most that is wanted.
+    /// The median latency, as a ratio to that of a transaction for each call; the target is an upper bound.
     P50OfTransaction,
 }
 

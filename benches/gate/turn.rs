@@ -15,7 +15,7 @@ use crate::cpu::Spent;
 use crate::scene::{Scene, Users, Workload};
 use crate::support::{Fault, Latencies, median};
 
-/// What a contender did in a scene.
+/// The figures of a contender in a scene.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
     /// Decisions per second.
@@ -155,7 +155,7 @@ impl Load {
         Self::Open(Arc::new(Mutex::new(receiver)))
     }
 
-    /// Waits for the next call, and tells since when it is due. None when there are no more.
+    /// Waits for the next call, and returns the instant from which it is due. None when there are no more.
     async fn next(&self) -> Option<Instant> {
         match self {
             Self::Closed(until) => Some(Instant::now()).filter(|now| now < until),
@@ -195,7 +195,7 @@ impl Caller {
     }
 }
 
-/// What callers count.
+/// The counts of the callers.
 #[derive(Debug, Default)]
 struct Tally {
     /// Of the timed calls.
@@ -229,12 +229,12 @@ impl Tally {
     }
 }
 
-/// What PostgreSQL has counted since it began.
+/// The counters of PostgreSQL since it began.
 #[derive(Clone, Copy, Debug, sqlx::FromRow)]
 struct Counters {
     /// Transactions that wrote: only those have an id.
     transactions: f64,
-    /// Of whatever origin.
+    /// Of any origin.
     wal_bytes: f64,
 }
 
@@ -251,10 +251,10 @@ const COUNTERS: &str = "
 /// Connections prepare their statements, and queues form.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// Of an open load: what queued up while connections were made is answered.
+/// In an open load, the calls that queued up while connections were made are answered in this time.
 const DRAIN: Duration = Duration::from_secs(1);
 
-/// Of an open load: a thousand calls per second.
+/// In an open load, a thousand calls per second.
 const BETWEEN_ARRIVALS: Duration = Duration::from_millis(1);
 
 /// How long the last answers may take before the run fails.

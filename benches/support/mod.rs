@@ -1,4 +1,4 @@
-//! What several benches need.
+//! Code that several benches share.
 
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
@@ -81,7 +81,7 @@ impl SortedLatencies {
         self.0.len() as f64
     }
 
-    /// So many microseconds or less took this share of the calls; none took no time.
+    /// The microseconds within which this share of the calls was answered; zero if there were no calls.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index is less than the count")]
         let index = (self.count() * share) as usize;

@@ -10,7 +10,7 @@ use tollgate_embedded::Server;
 
 use super::Fault;
 
-/// Runs a script again and again, and tells how often each second.
+/// Runs a script again and again, and returns how often it ran each second.
 pub(crate) fn per_second(server: &Server, script: &str, clients: u32, turn: Duration) -> Result<f64, Fault> {
     let file = env::temp_dir().join(format!("tollgate-bench-{}.sql", process::id()));
     fs::write(&file, script)?;

@@ -44,14 +44,14 @@ pub enum StartError {
     Setting {
         /// The name as given.
         name: String,
-        /// What is wrong with it, and what to do instead.
+        /// The fault of the setting, and what to do instead.
         problem: &'static str,
     },
 
     /// The operating system refused a step.
     #[error("could not {step}")]
     Io {
-        /// What was tried.
+        /// The step that the system refused.
         step: String,
         /// Why it failed.
         source: io::Error,

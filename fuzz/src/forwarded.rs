@@ -7,7 +7,7 @@ use tollgate_http::TrustedProxies;
 ///
 /// The first line has a letter for each proxy, the outermost first, which says how it adds the address that it sees.
 /// The second line is the client's `Host`. The others are lines of `Forwarded` and of `X-Forwarded-For` that the client
-/// makes up. Whatever these are, the client is the one whom the outermost proxy saw.
+/// makes up. No matter what these lines are, the client is the one that the outermost proxy saw.
 pub fn forwarded(bytes: &[u8]) {
     let mut lines = bytes.split(|byte| *byte == b'\n');
     let [ways, host] = [lines.next(), lines.next()].map(Option::unwrap_or_default);

@@ -13,7 +13,7 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     if bytes.starts_with(b"{") { serde_json::from_slice(bytes).ok() } else { postcard::from_bytes(bytes).ok() }
 }
 
-/// A row, whoever wrote it.
+/// A row that anybody may have written.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Row {
@@ -33,7 +33,7 @@ impl Row {
     }
 }
 
-/// A row for each that a plan names, as far as there are so many, and none for the others.
+/// The rows that a plan names, as far as there are enough; none for the others.
 pub(crate) fn found(rows: &[Option<Row>], plan: &Plan) -> Vec<Option<State>> {
     let rows = rows.iter().map(|row| row.as_ref().and_then(Row::state));
     let mut found: Vec<_> = rows.take(plan.rows().len()).collect();

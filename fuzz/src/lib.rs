@@ -1,5 +1,5 @@
-//! Strangers and hands can write any bytes where tollgate reads. Each function here tries one such place, and panics
-//! where a property does not hold.
+//! Strangers, and people who write by hand, can put any bytes where tollgate reads. Each function here tries one such
+//! place, and panics where a property does not hold.
 //!
 //! `./dev fuzz` makes up bytes, and `tests/replay.rs` replays those of `corpus/`.
 

@@ -10,8 +10,8 @@ use crate::input::{expect_round_trip, expect_words};
 
 /// A limits file: JSON where it begins with `{`, else TOML.
 ///
-/// A sound file can be written in both languages and read again to the same limits, and each limit can be asked.
-/// The faults of any other lie in the text, in its order, and a line above moves all of them down.
+/// A sound file can be written in both languages and read again to the same limits, and each limit answers calls. The
+/// faults of any other lie in the text, in its order, and a line above moves all of them down.
 pub fn limits_file(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let read = if text.trim_start().starts_with('{') { Limits::from_json } else { Limits::from_toml };

@@ -7,8 +7,8 @@ use crate::settled::{answer, expect_named};
 /// A row with a list that a hand may have written, as PostgreSQL has it as text. On the lines below are the numbers of
 /// the row and of a call: `value ts full_at now cost limit`.
 ///
-/// A list is read as what it says, or not at all. No sum of it is off, and nothing that is asked of the row panics.
-/// A grant takes what it costs, and a refusal names the first microsecond that would grant it.
+/// A list is read as what it says, or not at all. No sum of it is off, and no call on the row panics. A grant takes
+/// what it costs, and a refusal names the first microsecond that would grant it.
 pub fn list(bytes: &[u8]) {
     let Ok(text) = str::from_utf8(bytes) else { return };
     let (column, numbers) = text.split_once('\n').unwrap_or((text, ""));

@@ -8,7 +8,7 @@ use crate::settled::{Settling, answer, expect_named};
 
 /// A receipt that was stored, or made up, and how somebody ends it over rows that hold anything.
 ///
-/// It is written and read as the same. Ending it is an error with a name that changes nothing, or each row gets just
+/// It is written and read as the same. Either ending it is a named error that changes nothing, or each row gets just
 /// what is no longer charged to it. A receipt that was used is an error.
 pub fn receipt(bytes: &[u8]) {
     let Some(Input { now, verb, stored, rows, receipt }) = read::<Input>(bytes) else { return };
@@ -36,7 +36,7 @@ pub fn receipt(bytes: &[u8]) {
                 .iter()
                 .all(|change| { found[change.row].as_ref().is_some_and(|before| before.value == change.state.value) })
         ),
-        // Of a release the settlement has the leases alone.
+        // The settlement of a release has only the leases.
         Verb::Release if settlement.charges.len() < receipt.charges.len() => {}
         _ => Settling { charges: &receipt.charges, plan: &plan, found: &found, now }
             .expect_balanced(settlement, &outcome.changes),

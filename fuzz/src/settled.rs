@@ -79,7 +79,7 @@ fn is_release(before: Option<&State>, after: &State) -> bool {
     before.is_some_and(is_listed) && is_listed(after)
 }
 
-/// By how much a row holds more. One that is missing, or over, holds all.
+/// By how much more a row holds. One that is missing, or over, holds all.
 fn raised(before: Option<&State>, after: &State) -> i128 {
     let value = |state: &State| i128::from(state.value.micros());
     value(after) - before.map_or(0, value)

@@ -6,10 +6,11 @@ use tollgate::{Charge, HOUR, Limit, MINUTE, Request, Source, Tokens};
 use crate::input::{Row, expect_round_trip, found, read};
 use crate::settled::{Settling, answer, expect_named};
 
-/// The row of a stored call, whoever wrote it: somebody repeats the call, and it lapses, over rows that hold anything.
+/// The row of a stored call, which anybody may have written. Somebody repeats the call, and it lapses, over rows that
+/// hold anything.
 ///
 /// Its charges and its answer are written and read as the same. A repeat takes nothing. A call that is not due changes
-/// nothing, and from one that lapses each row gets just what is no longer charged to it.
+/// nothing. When one lapses, each row gets just what is no longer charged to it.
 pub fn stored_call(bytes: &[u8]) {
     let Some(input) = read::<Input>(bytes) else { return };
     expect_round_trip(&input.charges);

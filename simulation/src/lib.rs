@@ -1,5 +1,5 @@
-//! Traffic, made up or recorded, and what limits make of it: through the plan that the limiter itself follows, without
-//! a database and without a clock. `tollgate simulate` and the playground are both made of it.
+//! Tries limits on traffic, made up or recorded. It decides through the plan that the limiter itself follows, without a
+//! database and without a clock. `tollgate simulate` and the playground both use it.
 //!
 //! ```
 //! use tollgate::plan::Answer;

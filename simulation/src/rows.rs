@@ -7,12 +7,12 @@ use tollgate::{Error, Tokens};
 /// The rows of a simulation; a missing row is full. Grows with the keys that call, not with the calls.
 #[derive(Debug, Default)]
 pub struct RowMap {
-    /// Keyed as the plan's own map is, so that a browser loads the code of one.
+    /// Has the type of the plan's own map, so that a browser loads the code of only one.
     places: HashMap<Row, usize>,
     states: Vec<State>,
 }
 
-/// Which rows a balance is of, and by which terms.
+/// The rows of a balance, and the terms by which they are read.
 #[derive(Debug)]
 pub struct Look {
     pub(crate) plan: Plan,

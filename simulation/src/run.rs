@@ -13,15 +13,15 @@ use crate::trial::{Ended, Trial};
 pub struct Simulation {
     trial: Trial,
     rows: RowMap,
-    /// Plans by who asks for how much, where a call may be made again.
+    /// Plans by key and cost, where a call may be made again.
     plans: Vec<(Key, Option<Tokens>, Plan)>,
-    /// How the calls end that were granted, the first first.
+    /// The ends of the calls that were granted, the first one first.
     ends: VecDeque<End>,
     /// How many calls were made. Their numbers name what they hold.
     made: u128,
 }
 
-/// How a call ends that was granted, and by which plan: a lease that runs out needs none.
+/// The end of a call that was granted, and its plan: a lease that runs out needs none.
 #[derive(Debug)]
 struct End {
     ended: Ended,
@@ -30,7 +30,7 @@ struct End {
 }
 
 impl Simulation {
-    /// One in which nobody has called.
+    /// A simulation in which nobody has called.
     #[must_use]
     pub fn new(trial: Trial) -> Self {
         Self { trial, rows: RowMap::default(), plans: Vec::new(), ends: VecDeque::new(), made: 0 }
@@ -42,16 +42,16 @@ impl Simulation {
         &self.rows
     }
 
-    /// Makes a call, which is not before the last one, after all calls that have ended by then. Shows the rows before
-    /// each end and after it, before the call itself, and after it if it is granted; and, after the end of a call, when
-    /// that call was granted.
+    /// Ends all calls that end by the instant of this one, and makes this call, which is not before the last one.
+    /// `show` gets the rows before each end and after it, before the call itself, and after the call if it is granted.
+    /// After an end it also gets the instant at which the ended call was granted.
     ///
     /// Returns `None` for a call that costs more than a capacity, so that no wait lets it through. The limiter reports
     /// it as an error.
     ///
     /// # Errors
     ///
-    /// Any other that the limiter would report.
+    /// Any other error that the limiter would report.
     pub fn call(
         &mut self,
         call: &Arrival,
@@ -86,7 +86,7 @@ impl Simulation {
             self.plans.clear();
         }
         let asked = self.trial.call(call);
-        // A plan that names what it takes is for one call.
+        // A plan whose call needs an id is for one call.
         let cost = Some(call.cost).filter(|_| !asked.needs_id());
         self.plans.push((call.key.clone(), cost, Plan::new([asked.with_id(self.made)])?));
         Ok(self.plans.len() - 1)
@@ -147,7 +147,7 @@ impl Simulation {
     }
 }
 
-/// So many plans are found faster than one is made.
+/// Finding one of so many plans is faster than making one.
 const FEW: usize = 16;
 
 #[cfg(test)]

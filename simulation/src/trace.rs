@@ -36,7 +36,8 @@ struct Columns {
 }
 
 impl Columns {
-    // Field by field: what reads records by their types is as large as the rest of what a browser loads for CSV.
+    // Field by field: a reader of records by their types is as large as the rest of the code that a browser loads for
+    // CSV.
     fn of(names: &StringRecord) -> Result<Self, String> {
         let place = |name| names.iter().position(|other| other == name);
         let time = place("time").ok_or("the first line names no column `time`")?;
@@ -59,7 +60,7 @@ impl Columns {
     }
 }
 
-/// What is wrong with a line. In words of our own: a browser loads those of `csv` and of all that it reads, else.
+/// The fault of a line, in words of our own: otherwise a browser would load those of `csv` and of all that it reads.
 fn unreadable(error: &Error) -> String {
     let what = match error.kind() {
         ErrorKind::Io(error) => return error.to_string(),

@@ -17,7 +17,7 @@ pub const START: Timestamp = Timestamp::from_micros(1_735_689_600_000_000);
 pub struct Arrival {
     /// When it is made.
     pub at: Timestamp,
-    /// Who makes it.
+    /// The key of its caller.
     pub key: Key,
     /// How many tokens it asks for.
     pub cost: Tokens,
@@ -26,7 +26,7 @@ pub struct Arrival {
 /// Calls that follow a pattern, made by one client or by several.
 #[derive(Clone, Debug)]
 pub struct Traffic {
-    /// What it is read from: a pattern and its fields, as in `poisson rate=12 per=1s for=5m`.
+    /// The text that it is read from: a pattern and its fields, as in `poisson rate=12 per=1s for=5m`.
     pub text: String,
     pattern: Pattern,
     calls: u32,
@@ -35,7 +35,7 @@ pub struct Traffic {
     from: u64,
     lasting: u64,
     cost: Tokens,
-    /// One for each client, who makes all of the calls.
+    /// One for each client, which makes all of the calls.
     keys: Vec<Key>,
 }
 
@@ -124,7 +124,7 @@ pub struct Arrivals<'t> {
 }
 
 impl<'t> Arrivals<'t> {
-    /// Those of each client of each traffic.
+    /// The calls of each client of each traffic.
     #[must_use]
     pub fn new(traffic: &'t [Traffic], seed: u64) -> Self {
         let keys = traffic.iter().flat_map(|traffic| traffic.keys.iter().map(move |key| (traffic, key)));
@@ -158,7 +158,7 @@ struct Client<'t> {
     key: &'t Key,
     made: u64,
     chance: Pcg64Mcg,
-    /// What random gaps add up to, in microseconds.
+    /// The sum of the random gaps, in microseconds.
     elapsed: f64,
 }
 

@@ -13,7 +13,7 @@ use crate::traffic::Arrival;
 pub struct Trial {
     /// The limits that each call asks.
     pub rules: Vec<Rule>,
-    /// How it asks several limits.
+    /// How a call asks several limits.
     pub asking: Asking,
     /// Whether a call that can be granted later is granted for later.
     pub reserve: bool,
@@ -22,11 +22,11 @@ pub struct Trial {
     pub work: Option<Duration>,
     /// The tokens that a call has used when its work ends, at which it is settled; its cost, if not given.
     pub used: Option<Tokens>,
-    /// The client of every so many-th call dies, so that its work never ends; nobody's, if not given.
+    /// The n for which the client of every n-th call dies, so that its work never ends; no client dies, if not given.
     pub dies: Option<NonZeroU64>,
     /// How long after its tokens are ready a call that nobody has settled gives them back; never, if not given.
     pub lapses_after: Option<Duration>,
-    /// The balance of a wallet as its first caller comes: nothing else fills it.
+    /// The balance of a wallet when its first caller comes: nothing else fills it.
     pub funds: Tokens,
 }
 
@@ -36,14 +36,14 @@ pub enum Asking {
     /// All of them: it takes from all or none.
     #[default]
     All,
-    /// All of them, with guaranteed shares: who is refused takes from the limits that all callers share alone, if so
-    /// many tokens stay behind. Not for reservations.
+    /// All of them, with guaranteed shares: a call that is refused takes only from the limits that all callers share,
+    /// if so many tokens remain there. Not for reservations.
     Lending(Tokens),
-    /// One after another, and it takes from the first that grants. Not for reservations.
+    /// One after another: the call takes from the first that grants. Not for reservations.
     InTurn,
 }
 
-/// A limit, and whom a call asks it for.
+/// A limit, and the row of it that a call asks.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// The limit.
@@ -91,8 +91,8 @@ impl Trial {
         }
     }
 
-    /// How the call of a number ends that was granted: its lease, which runs out by itself, and what else it took.
-    /// `None` where that stays taken.
+    /// How the granted call with this number ends: first, whether its lease runs out by itself, and then, whether its
+    /// work ends or the rest of it lapses. `None` where that does not happen.
     pub(crate) fn endings(
         &self,
         number: u128,

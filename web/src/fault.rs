@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::fmt::Display;
 
-/// What is wrong with a scene, and where.
+/// A fault of a scene, and its place.
 #[derive(Debug)]
 pub(crate) struct Fault {
     /// A part of the scene: `limits.0.rate`, `traffic.1`, `csv`.
@@ -25,7 +25,8 @@ impl Fault {
     }
 }
 
-/// Faults as one text: places and messages in turn, each before a NUL. What they quote has its own escaped.
+/// Faults as one text: places and messages in turn, each before a NUL. Messages escape a NUL in the text that they
+/// quote.
 pub(crate) fn text(faults: &[Fault]) -> String {
     faults.iter().flat_map(|fault| [&fault.place, "\0", &fault.message, "\0"]).collect()
 }

@@ -1,4 +1,4 @@
-//! The core for browsers: a page gives a scene and gets what becomes of each call.
+//! The core for browsers: a page gives a scene and gets the outcome of each call.
 //!
 //! Instants are microseconds and amounts micro-tokens, as `f64`: exact up to 2^53, which is 285 years and nine thousand
 //! million tokens.

@@ -20,7 +20,7 @@ pub struct Recording {
     trials: VecDeque<TrialRecord>,
 }
 
-/// What becomes of each call under one limit, as far as it was made. All instants are since the start.
+/// The outcome of each call under one limit, for the calls that have been made. All instants are since the start.
 #[wasm_bindgen]
 #[derive(Debug)]
 pub struct TrialRecord {
@@ -46,7 +46,7 @@ struct Watch {
     /// How far apart the balance is noted while nobody calls, and when next.
     step: Duration,
     next: Timestamp,
-    /// What was noted last.
+    /// The balance that was noted last.
     balance: Tokens,
     levels: Vec<f64>,
     window: Window,
@@ -74,13 +74,14 @@ impl Recording {
         self.calls.made.iter().map(|call| since(self.calls.start, call.at)).collect()
     }
 
-    /// What each call costs.
+    /// The cost of each call.
     #[must_use]
     pub fn costs(&self) -> Vec<f64> {
         self.calls.made.iter().map(|call| about(call.cost)).collect()
     }
 
-    /// Who makes each call: keys, and NUL, which no key has, between them. Many texts would take long over the border.
+    /// The key of each call's caller, with a NUL, which no key has, between two keys. Many texts would take long over
+    /// the border to JavaScript.
     #[must_use]
     pub fn keys(&self) -> String {
         self.calls.made.iter().map(|call| call.key.as_str()).collect::<Vec<_>>().join("\0")
@@ -95,8 +96,8 @@ impl Recording {
 
 #[wasm_bindgen]
 impl TrialRecord {
-    /// Goes on by so many steps: calls that are made, and ends of calls. Says whether that was all; then it is not to
-    /// be asked again.
+    /// Goes on by so many steps: calls that are made, and ends of calls. Returns whether the trial is at its end; then
+    /// do not call this again.
     ///
     /// # Errors
     ///
@@ -111,7 +112,7 @@ impl TrialRecord {
         self.answers.clone()
     }
 
-    /// For each call how long it was told to wait, -1 for ever.
+    /// The wait that each call was answered with, -1 for ever.
     #[must_use]
     pub fn waits(&self) -> Vec<f64> {
         self.waits.clone()
@@ -129,9 +130,13 @@ impl TrialRecord {
         self.seen.clone()
     }
 
-    /// Ends of calls, five numbers each: when; which call, from 0; 0 by its work, 1 by its lapse, 2 by the end of its
-    /// lease; how many calls were made before; and how many numbers of [`levels`](Self::levels) tell of the time up to
-    /// it.
+    /// Ends of calls, five numbers each:
+    ///
+    /// - the instant of the end;
+    /// - the number of the call, from 0;
+    /// - 0 if its work ended, 1 if it lapsed, 2 if its lease ended;
+    /// - how many calls were made before;
+    /// - how many numbers of [`levels`](Self::levels) tell of the time up to it.
     #[must_use]
     pub fn ends(&self) -> Vec<f64> {
         self.ends.clone()
@@ -143,13 +148,13 @@ impl TrialRecord {
         self.watch.levels.clone()
     }
 
-    /// What the bound bounds, of the watched caller: instant and amount, in turn.
+    /// The amount that [`bound`](Self::bound) bounds, for the watched caller: instant and amount, in turn.
     #[must_use]
     pub fn used(&self) -> Vec<f64> {
         self.watch.window.points.clone()
     }
 
-    /// What is never crossed; infinite, if reservations are unbounded.
+    /// The bound that is never crossed; infinite, if reservations are unbounded.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "it is drawn")]
     pub fn bound(&self) -> f64 {
@@ -183,7 +188,7 @@ impl TrialRecord {
         for _ in 0..steps {
             let call = made.get(self.answers.len());
             let watch = &mut self.watch;
-            // Whoever calls next, ends of the watched caller are seen at their instants.
+            // Ends of the watched caller are seen at their instants, no matter who calls next.
             let show = |rows: &RowMap, at, granted_at| watch.see(rows, at, granted_at);
             let ended = self.simulation.end_next(call.map_or(*end, |call| call.at), show)?;
             match (ended, call) {
@@ -209,7 +214,7 @@ impl TrialRecord {
         })?;
         let (answer, wait, balance) = match answer {
             Some(Answer::Granted { ready_at, remaining, receipt, .. }) => {
-                // In turn, an earlier limit may have granted it.
+                // Where a call asks its limits in turn, an earlier one may have granted it.
                 let is_charged = receipt.charges.last().is_some_and(|charge| charge.limit() == self.rule.limit.name());
                 if is_watched && is_charged {
                     self.watch.window.granted(call.at, call.cost);
@@ -243,8 +248,8 @@ impl TrialRecord {
 }
 
 impl Watch {
-    /// Goes on to an instant, and notes the balance on the way and there. By how much it rises as a call ends is what
-    /// came back of that call.
+    /// Goes on to an instant, and notes the balance on the way and there. The amount by which it rises when a call ends
+    /// came back from that call.
     fn see(&mut self, rows: &RowMap, to: Timestamp, granted_at: Option<Timestamp>) {
         while self.next < to {
             self.note(rows, self.next);
@@ -282,7 +287,7 @@ const REFUSED: u8 = 1;
 const IMPOSSIBLE: u8 = 2;
 const NEVER: f64 = -1.0;
 
-/// So often a balance is noted while nobody calls: more than a plot has pixels.
+/// How often a balance is noted while nobody calls: more often than a plot has pixels.
 const NOTES: u64 = 600;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::fault::Fault;
 use crate::recording::Recording;
 use crate::words;
 
-/// What is tried on which calls. What is empty is not given.
+/// The settings of trials, and the calls to try them on. An empty field is not given.
 #[derive(Debug, Default)]
 pub(crate) struct Scene {
     /// One trial each.
@@ -18,18 +18,18 @@ pub(crate) struct Scene {
     reserve: bool,
     /// How long a call works, before it is settled and releases its leases; for ever, if empty.
     work: String,
-    /// What a call has used when its work ends; its cost, if empty.
+    /// The tokens that a call has used when its work ends; its cost, if empty.
     used: String,
-    /// The client of every so many-th call dies; nobody's, if empty.
+    /// The n for which the client of every n-th call dies; no client dies, if empty.
     dies: String,
     /// How long after a call its tokens come back, if nobody has settled it; never, if empty.
     lapses_after: String,
     /// How much of the second limit, which all callers share, stays behind where the rest is lent; then the second
     /// trial is of both limits. Nothing is lent, if empty.
     lend: String,
-    /// Whether the second trial is of both limits in turn: the second is asked where the first refuses.
+    /// Whether the second trial asks both limits in turn: the second one where the first refuses.
     in_turn: bool,
-    /// What is in a wallet as its first caller comes; nothing, if empty.
+    /// The tokens in a wallet when its first caller comes; none, if empty.
     funds: String,
     /// Patterns as `tollgate simulate --traffic` takes them.
     traffic: Vec<String>,
@@ -37,9 +37,9 @@ pub(crate) struct Scene {
     csv: String,
     /// Calls made by hand: so many microseconds after the start.
     clicks: Vec<String>,
-    /// Of random traffic; 1, if empty.
+    /// The seed of random traffic; 1, if empty.
     seed: String,
-    /// Whose balance is shown; that of the first caller, if nobody is called so.
+    /// The caller whose balance is shown; the first caller, if nobody has this key.
     watch: String,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Calls {
     pub(crate) made: Vec<Arrival>,
     pub(crate) start: Timestamp,
     pub(crate) end: Timestamp,
-    /// Whose balance is shown.
+    /// The caller whose balance is shown.
     pub(crate) watched: Key,
 }
 
@@ -148,7 +148,7 @@ impl Scene {
         if faults.is_empty() { Ok(trials) } else { Err(faults) }
     }
 
-    /// How both limits are asked.
+    /// How a call asks both limits.
     fn asking(&self) -> Result<Asking, String> {
         match &self.limits[..] {
             _ if self.reserve => Err("reservations take from no limit for another (do not reserve)".to_owned()),
@@ -177,7 +177,7 @@ impl Scene {
         Ok(Calls { made, start, end: end.max(last), watched })
     }
 
-    /// Calls of patterns: when they begin and end, too.
+    /// The calls of the patterns, and when they begin and end.
     fn made(&self) -> Result<(Vec<Arrival>, Timestamp, Timestamp), Vec<Fault>> {
         let mut faults = Vec::new();
         let mut traffic: Vec<Traffic> = Vec::new();
@@ -220,7 +220,7 @@ impl Tried {
     }
 }
 
-/// What is filled in, if it is right.
+/// The value of a field, if it is given and right.
 fn given<T>(faults: &mut Vec<Fault>, place: &str, text: &str, read: fn(&str) -> Result<T, String>) -> Option<T> {
     if text.is_empty() {
         return None;

@@ -79,7 +79,7 @@ const TOKEN: u64 = 1_000_000;
 mod tests {
     use super::*;
 
-    /// What is written compiles, for it is compiled here.
+    /// The written expressions compile, because this test contains them.
     #[test]
     #[expect(clippy::duration_suboptimal_units, clippy::unreadable_literal, reason = "so it is written")]
     fn a_limit_is_written_as_the_expression_that_makes_it() {

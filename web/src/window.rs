@@ -3,15 +3,15 @@ use std::collections::VecDeque;
 use tollgate::algebra::Timestamp;
 use tollgate::{Limit, LimitKind, Tokens};
 
-/// What promise 1 bounds, for one row: how much was granted in the last period, how much is held, or how much was
-/// spent; each less what has come back, as the promise has it.
+/// The amount that promise 1 bounds, for one row: the tokens that were granted in the last period, are held, or were
+/// spent. Tokens that have come back are subtracted, as the promise has it.
 #[derive(Debug)]
 pub(crate) struct Window {
     counts: Counts,
     start: Timestamp,
     pub(crate) bound: i128,
     used: i128,
-    /// What still counts, and until when.
+    /// Amounts that still count, and until when.
     counted: VecDeque<(i64, i128)>,
     /// Instants since the start, and what counts there, in turn.
     pub(crate) points: Vec<f64>,
@@ -25,7 +25,7 @@ enum Counts {
     /// Those of the last so many microseconds, less what came back in these, also of a grant before them: a bucket
     /// grants again what comes back, whenever it was granted.
     Net(i64),
-    /// Those that hold something: the capacity less the balance.
+    /// Grants that hold something: the capacity less the balance.
     Held,
     /// All.
     Ever,
@@ -37,7 +37,7 @@ impl Window {
         let capacity = limit.capacity.map_or(rate, wide);
         let period = i64::try_from(limit.period.as_micros()).expect("a period is at most a thousand years");
         let (counts, bound) = match limit.kind {
-            // In a period, what was there, what may be owed, and what was refilled.
+            // In a period: the tokens that were there, those that may be owed, and those that were refilled.
             LimitKind::TokenBucket | LimitKind::SteppedBucket => (Counts::Net(period), capacity + reserved + rate),
             LimitKind::FixedWindow => (Counts::Kept(period), capacity + reserved + rate),
             LimitKind::SlidingWindow => (Counts::Kept(period), rate),

@@ -8,7 +8,7 @@ use crate::fault::Fault;
 /// The words of a limit in their order, by the fields of a limits file: `[["kind", "wallet"], ["overdraft", "50"]]`.
 pub(crate) type Words = [(String, String)];
 
-/// Reads a limit as a limits file is read: field by field, so that each fault is told at the field that has it.
+/// Reads a limit as the reader of limits files does: field by field, so that each fault is reported at its field.
 pub(crate) fn limit(place: &str, name: &str, words: &Words) -> Result<Limit, Vec<Fault>> {
     let is_wallet = words.iter().any(|(field, word)| field == "kind" && word == "wallet");
     let mut read: Vec<(&str, &str)> = if is_wallet {

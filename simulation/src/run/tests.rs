@@ -150,7 +150,7 @@ fn limits_that_are_asked_in_turn_are_charged_only_where_those_before_refuse() {
     assert_eq!(left, [(true, 1, 3), (true, 1, 1), (true, 0, 1), (false, 0, 1), (true, 0, 0)]);
 }
 
-/// Which calls are granted, each at a second and of a cost.
+/// Which calls are granted; each has a second and a cost.
 fn granted<const N: usize>(trial: &Trial, calls: [(i64, u32); N]) -> [bool; N] {
     let mut simulation = Simulation::new(trial.clone());
     calls.map(|(second, cost)| {
