@@ -132,7 +132,7 @@ fn a_reader_of_errors_that_leaves_early_changes_no_exit_status() {
     assert_eq!(child.wait().unwrap().code(), Some(1));
 }
 
-/// The command, whatever this environment says to it.
+/// The command, without the variables of this environment.
 pub(crate) fn tollgate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     // A directory where no tollgate.toml lies about.

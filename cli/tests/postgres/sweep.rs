@@ -225,7 +225,7 @@ async fn what_is_wrong_is_one_sentence() {
     }
 }
 
-/// What a server says that is restarted is no reason to end what runs all day.
+/// The error of a server that is restarted is no reason to end a sidecar.
 #[tokio::test]
 async fn as_a_sidecar_it_outlasts_a_lost_connection() {
     let world = World::new().await;

@@ -168,7 +168,7 @@ async fn what_was_taken_is_at_least_what_is_missing_and_exact_where_the_limit_is
     }
 }
 
-/// What it tells of ten tokens that are taken between its two looks, if these are far enough apart.
+/// The output of `top` about ten tokens that are taken between its two looks, if these are far enough apart.
 async fn looked_twice(limits: &[&str], interval: &str) -> serde_json::Value {
     let world = World::new().await;
     let hour = "clock_timestamp() + interval '1 hour'";
@@ -177,7 +177,7 @@ async fn looked_twice(limits: &[&str], interval: &str) -> serde_json::Value {
     let mut admin = world.admin().await;
     let mut top = once_after(&world, interval, &["--json"]);
     let mut top = top.args(limits).stdout(Stdio::piped()).spawn().unwrap();
-    // What it asks before it looks ends by a rollback.
+    // Its statements before the look end by a rollback.
     let looked = "select exists (select from pg_stat_activity where datname = current_database()
                                     and application_name = 'tollgate' and state = 'idle' and query ~* 'commit')";
     soon(async {

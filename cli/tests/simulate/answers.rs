@@ -30,7 +30,7 @@ fn traffic_within_the_rate_is_never_refused() {
         assert_eq!(granted(kind, r#"rate = 10, per = "1m""#, "constant rate=1 per=6s for=1h"), 600);
         assert_eq!(granted(kind, r#"rate = 100, per = "1s""#, "constant rate=50 per=1s for=1m"), 3_000);
     }
-    // A capacity of one loses half of what is a little early.
+    // A capacity of one refuses half of the calls that come a little early.
     let early = "constant rate=1 per=59s for=3658s";
     assert_eq!(granted("token_bucket", r#"rate = 1, per = "1m""#, early), 31);
     assert_eq!(granted("token_bucket", r#"rate = 1, per = "1m", capacity = 2"#, early), 61);
@@ -59,7 +59,8 @@ fn what_was_not_used_is_granted_again_and_of_a_dead_client_after_its_lapse() {
     let budget = r#"budget = { kind = "sliding_window", rate = 10, per = "1h" }"#;
     let ends = ["--work", "3s", "--used", "4", "--dies", "3", "--lapses-after", "10s"];
     let calls = "time,cost\n0,10\n2.999999,1\n3,6\n12.999999,1\n13,6\n16,2\n";
-    // At 3 s six of ten come back. Who takes them dies: they come back at 13 s, and two of them, unused, at 16 s.
+    // At 3 s six of ten come back. The caller that takes them dies: they come back at 13 s, and two of them, unused, at
+    // 16 s.
     assert_eq!(counts(&recorded(&[&["--limit", budget][..], &ends].concat(), calls)), [6, 4, 2]);
 }
 
@@ -84,7 +85,7 @@ fn several_limits_are_taken_all_or_none() {
     assert_eq!(compared.iter().map(counts).collect::<Vec<_>>(), [[5, 2, 3], [5, 3, 2]]);
 }
 
-/// Shares that divide to the microsecond: what is drawn of four shards is what is drawn of one row.
+/// Shares that divide to the microsecond: four shards are counted and drawn as one row.
 #[test]
 fn a_limit_with_shards_is_counted_and_drawn_as_one() {
     let drawn = |shards: u16| {

@@ -28,7 +28,7 @@ fn stdout(args: &[&str]) -> String {
     told(run(args))
 }
 
-/// What the command prints that reads this text.
+/// The output of the command with this text as its input.
 fn piped(args: &[&str], text: &[u8]) -> Output {
     let mut command = command(args);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! The table, the picture, the JSON document, and what is wrong.
+//! The table, the picture, the JSON document, and the errors.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;

@@ -47,7 +47,7 @@ fn shares_that_are_lent_refuse_no_quiet_tenant_and_leave_nothing_unused() {
     let [calls, granted] = quiet(&together);
     assert!(granted < calls / 2, "one limit for all starves them: {granted} of {calls}");
     assert_eq!([quiet(&each), quiet(&shares)], [[calls, calls]; 2]);
-    // A hundred a second, and what is lent at the start.
+    // A hundred a second, and the tokens that are lent at the start.
     assert!((6_000..6_200).contains(&number(&shares, "granted")), "{shares}");
     assert!(number(&each, "granted") < 3_200, "half of the rate is unused");
 }

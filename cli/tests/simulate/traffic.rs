@@ -1,4 +1,4 @@
-//! Calls that are made up, seen through a limit that grants all of them.
+//! Generated calls, seen through a limit that grants all of them.
 
 use serde_json::Value;
 

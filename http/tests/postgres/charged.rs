@@ -1,4 +1,4 @@
-//! Charges that depend on the response, whoever granted them: what was charged is settled, and nothing else.
+//! Charges that depend on the response, granted by the database or from memory: charges are settled, and nothing else.
 
 use axum::Router;
 use axum::http::{HeaderMap, HeaderName};
@@ -22,7 +22,7 @@ fn used(response: &http::response::Parts) -> Option<u32> {
     response.headers.get("x-used")?.to_str().ok()?.parse().ok()
 }
 
-/// A service that uses as much as it is told to.
+/// A service that uses as much as the request says.
 async fn served(gate: &Gate, rules: impl IntoIterator<Item = Rule>) -> Served {
     let layer = rules.into_iter().fold(TollgateLayer::new(gate.clone()), TollgateLayer::limit);
     let answer = |used: String| async move {
@@ -36,7 +36,8 @@ async fn call(served: &Served, used: impl ToString) -> u16 {
     http_1().post(served.url("/")).body(used.to_string()).send().await.unwrap().status().as_u16()
 }
 
-/// Calls until some of each limit lie in memory: so what comes next is granted from there. How many calls that were.
+/// Calls until some tokens of each limit lie in memory, so that the next call is granted from there. Returns how many
+/// calls that took.
 async fn until_some_lie_in_memory(gate: &Gate, served: &Served, requests: &[Request], used: impl ToString) -> i64 {
     let mut calls = 0;
     while requests.iter().any(|request| gate.prefetched(request) < Tokens::new(50)) {
@@ -116,7 +117,7 @@ async fn what_was_not_charged_is_not_settled() {
         }
     }
     assert_eq!((proxy.statements(), world.rows().await), (0, 0));
-    // Beside what is unlimited the rest is settled.
+    // Beside an unlimited charge the rest is settled.
     let served = served(&unlimited, [Rule::new(HOT).cost(5).settle_by(used), Rule::new(WARM).settle_by(used)]).await;
     assert_eq!(call(&served, 9).await, 200);
     assert_eq!([left(&unlimited, &HOT, US).await, spent(&unlimited, &WARM).await], [100_000, 9]);

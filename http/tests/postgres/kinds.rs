@@ -1,4 +1,4 @@
-//! Behind the layer every kind of gate comes to what a limiter comes to: the same statuses, and the same balances once
+//! Behind the layer every kind of gate gives the results of a limiter: the same statuses, and the same balances once
 //! the gate is closed.
 
 use std::convert::Infallible;

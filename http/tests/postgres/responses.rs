@@ -72,7 +72,7 @@ async fn what_deserves_no_charge_is_given_back() {
 const TOKENS: Limit = Limit::fixed_window("tokens", 100, Limit::MAX_PERIOD);
 const HELD: Limit = Limit::concurrency("held", 1_000, tollgate::DAY);
 
-/// A model whose responses tell what they used, in words of the request's.
+/// A model whose responses report the tokens that they used: the requests say how many.
 #[tokio::test]
 async fn a_response_tells_what_it_cost() {
     let world = World::new().await;
@@ -81,7 +81,7 @@ async fn a_response_tells_what_it_cost() {
         let used = response.headers.get("x-used")?.to_str().ok()?;
         Some(used.parse().unwrap_or(f64::NAN))
     };
-    // Two rules about one bucket are one charge, and what the other limit holds is none of it.
+    // Two rules about one bucket are one charge, and the other limit's charge is no part of it.
     let estimate = Rule::new(TOKENS).cost(10).settle_by(used);
     let layer = TollgateLayer::new(gate.clone()).limit(estimate).limit(Rule::new(TOKENS).cost(1)).limit(HELD);
     let answer = |used: String| async move {
@@ -100,7 +100,7 @@ async fn a_response_tells_what_it_cost() {
     assert_eq!(left(&gate, &TOKENS, US).await, -29, "more than was there is a debt");
 }
 
-/// What has come back with the next window is not given back once more.
+/// Tokens that came back with the next window are not given back once more.
 #[tokio::test]
 async fn a_window_that_is_over_gives_nothing_back() {
     let world = World::new().await;
@@ -172,7 +172,7 @@ async fn a_response_is_sent_though_its_charge_cannot_be_given_back() {
 /// Two at once, and nothing lapses while the test runs.
 const AT_ONCE: Limit = Limit::concurrency("at_once", 2, tollgate::DAY);
 
-/// A service that begins to answer at once, and ends when it is told to.
+/// A service that begins to answer at once, and ends when the semaphore lets it.
 async fn streaming(gate: &Gate) -> (Served, Arc<Semaphore>) {
     let end = Arc::new(Semaphore::new(0));
     let handler = {

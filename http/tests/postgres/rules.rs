@@ -225,7 +225,7 @@ async fn a_credential_that_nobody_knows_is_charged_to_the_address() {
     assert_eq!(sqlx::query_scalar::<_, i64>(secrets).fetch_one(&world.pool).await.unwrap(), 0);
 }
 
-/// As the documentation of `known` looks tokens up: two hundred of the right form, of which none was issued.
+/// Tokens are looked up as in the documentation of `known`: two hundred of the right form, none of which was issued.
 #[tokio::test]
 async fn made_up_tokens_of_the_right_form_share_the_bucket_of_their_address() {
     let world = World::new().await;

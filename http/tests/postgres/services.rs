@@ -56,7 +56,7 @@ async fn any_body_will_do_and_grpc_is_refused_in_its_own_words() {
     assert!(headers["grpc-message"].to_str().unwrap().starts_with("limit \"one\" exhausted"));
 }
 
-/// Is ready once it was asked, and each clone has to be asked anew.
+/// A service that is ready only after a poll; each clone has to be polled anew.
 #[derive(Debug, Default)]
 struct Once {
     ready: bool,

@@ -298,8 +298,7 @@ fn added(late: &HeaderMap, exact: &HeaderMap) -> Vec<i64> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
-    /// Whatever is asked: the fields parse, `r` never exceeds `q`, `t` never `Retry-After`, and neither comes too
-    /// early.
+    /// For any calls: the fields parse, `r` never exceeds `q`, `t` never `Retry-After`, and neither comes too early.
     #[test]
     fn the_fields_are_well_formed_and_never_too_early(
         limit in limits(), calls in prop::collection::vec((any::<u32>(), 0_i64..2_000_000), 1..20),

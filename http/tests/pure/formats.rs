@@ -1,4 +1,4 @@
-//! The fields of before.
+//! The header fields of older formats.
 
 use std::time::Duration;
 

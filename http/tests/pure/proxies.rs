@@ -237,7 +237,7 @@ fn spoofs() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
-    /// Whatever a client sends, the proxies add to it, and the client stays who it is.
+    /// The proxies add to any header that a client sends, and the client stays the same.
     #[test]
     fn what_a_client_sends_never_changes_who_it_is(
         spoof in spoofs(), own_line in any::<bool>(), inner in 0_usize..3, quoted in any::<bool>(),

@@ -1,5 +1,5 @@
-//! Tables spread over the nodes of Citus. It is not here: that it is asked the right things, once and in order, is
-//! tested before a stand-in for its catalogue.
+//! Tables spread over the nodes of Citus. Citus itself is not here. A stand-in for its catalogue shows that the command
+//! asks Citus the right things, once and in order.
 
 use std::process::Output;
 
@@ -10,7 +10,8 @@ use super::failure::with_options;
 use super::{EXAMPLE, failure, run, stdout, tollgate};
 use crate::world::{LATE, OWNER, World};
 
-/// What Citus has of what is asked of it, where it has it: the tables that it knows, and the function that adds one.
+/// The parts of Citus that the command asks, under the names that they have there: the tables that it knows, and the
+/// function that adds one.
 const STAND_IN: &str = "
     set allow_system_table_mods = on;
     create table pg_catalog.pg_dist_partition (logicalrelid regclass, partkey text, colocated text, shards int);
@@ -80,7 +81,7 @@ async fn ephemeral_rows_may_lie_apart_and_the_number_of_parts_may_be_another() {
     }
 }
 
-/// By what the error says, with the rows that are there.
+/// Follows the advice of the error, with the rows that are there.
 #[tokio::test]
 async fn another_number_of_parts_takes_an_undo() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! `tollgate doctor`: each ill is made, found, and said to be what it is.
+//! `tollgate doctor`: each ill is made, found, and named.
 
 use std::process::Output;
 use std::time::Duration;
@@ -446,7 +446,7 @@ async fn overrides_that_cannot_be_read_or_do_not_apply_are_named() {
     assert!(what("1 override of a kind of limit"), "{found:?}");
 }
 
-/// Demands a finding of this check, and no second one that is said in the same words.
+/// Demands a finding of this check, and no second one in the same words.
 fn expect(world: &World, args: &[&str], check: &str, severity: &str, what: &str) {
     let found = findings(&world.command_url(), args);
     let matching = |finding: &&Value| finding["check"] == check && finding["what"].as_str().unwrap().contains(what);

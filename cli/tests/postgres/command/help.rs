@@ -1,4 +1,4 @@
-//! What the command says of itself, kept word for word: a change of it is a change of the interface.
+//! The command's help texts, kept word for word: a change of them is a change of the interface.
 
 use super::{run, snapshot, stdout, tollgate};
 

@@ -69,7 +69,7 @@ async fn rows_that_share_a_limit_are_added_up() {
     let report = page(&inspect(&["spread", "--global", "--cost", "2", "--json"]));
     let told = stdout(&inspect(&["spread", "--global"]));
     let listed = stdout(&inspect(&["spread"]));
-    // One, three that are not there, and two owed: exactly two but for what has come back meanwhile.
+    // One, three that are not there, and two owed: exactly two but for the tokens that have come back meanwhile.
     let balance = report["remaining"].as_f64().unwrap();
     assert!((2.0..3.0).contains(&balance) && report["capacity"].as_f64() == Some(9.0), "{report}");
     assert_eq!(report["next"]["wait_ms"], 0, "{report}");
@@ -182,7 +182,7 @@ async fn a_wallet_has_no_capacity_and_grants_only_after_a_credit() {
     assert_eq!((&report["full_at"], &report["next"]["wait_ms"]), (&json!(null), &json!(0)), "{report}");
 }
 
-/// Whatever a hand has written, the rows of others are shown.
+/// With any row written by hand, the other rows are still shown.
 #[tokio::test]
 async fn a_row_whose_calls_are_errors_is_said_to_be_corrupt_and_hides_no_other() {
     let world = World::new().await;

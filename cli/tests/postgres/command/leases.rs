@@ -1,4 +1,4 @@
-//! Leases: of `tollgate run`, and of those who never released one.
+//! Leases: of `tollgate run`, and of holders that never released one.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -91,7 +91,7 @@ async fn a_program_does_not_outlive_a_run_that_is_killed() {
     let mut child = command.args(["--", "sh", "-c", script]).stdout(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     out.read_line(&mut String::new()).unwrap();
-    // Whoever passes signals on has all in place.
+    // Once the command passes signals on, it has all in place.
     signal("USR1", child.id());
     out.read_line(&mut String::new()).unwrap();
     child.kill().unwrap();

@@ -58,7 +58,7 @@ fn what_is_seldom_meant_is_a_hint_and_no_fault() {
     assert_eq!((&json["hints"][0]["limit"], &json["hints"][2]["limit"]), (&"endless".into(), &"vast".into()), "{json}");
 }
 
-/// It refills all the time: who spends all of it and goes on has spent twice as much after a period.
+/// It refills all the time: a caller that spends all of it and goes on has spent twice as much after a period.
 #[test]
 fn a_budget_that_never_ends_is_a_hint() {
     let limits = "

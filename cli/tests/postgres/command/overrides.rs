@@ -72,7 +72,7 @@ async fn what_is_set_says_what_it_replaces_what_else_is_live_and_where_the_key_s
     let contract = set(&["--rate", "50", "--label", "contract"]);
     assert!(contract.contains("(label contract, me: x)\nbeside: send_message for ada: 6 each 1m"), "{contract}");
 
-    // It replaces what an operator has said, and leaves the contract.
+    // It replaces the operator's override, and leaves the contract.
     let banned = set(&["--deny", "--for", "1h"]);
     assert!(banned.contains("\ninstead of: 6 each 1m, at most 6, until it is removed (me: x)\n"), "{banned}");
     assert!(
@@ -98,7 +98,7 @@ async fn what_is_set_says_what_it_replaces_what_else_is_live_and_where_the_key_s
     assert!(listed.contains("unlimited, until it is removed (label vip, me: x)"), "{listed}");
     assert_eq!(listed.lines().count(), 3, "{listed}");
 
-    // Later, by a label that counts now.
+    // A later override, under a label that counts now.
     let later =
         ["override", "set", "send_message", "ada", "--unlimited", "--from", "2100-01-01T00:00:00Z", "--reason", "x"];
     let refused = failure(&command(&world, &[&later[..], &["--label", "contract"]].concat()));

@@ -1,4 +1,4 @@
-//! The verbs, for support staff and scripts: what they print, what they change, and how they exit.
+//! The verbs, for support staff and scripts: their output, their changes, and their exit status.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -144,7 +144,7 @@ async fn reset_all_does_nothing_unless_it_is_told_yes() {
 async fn reset_all_fills_up_every_shard_and_deletes_stale_ones() {
     let file = Scratch::new("reset.toml", "[spread]\nkind = 'token_bucket'\nrate = 60\nper = '1h'\nshards = 3");
     let world = World::new().await;
-    // Of three shards, of which one is absent, and of two from before.
+    // Three shards, one of which is absent, and two from before.
     world
         .sql(
             "insert into tollgate.durable
