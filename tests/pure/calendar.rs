@@ -36,8 +36,8 @@ fn starts_on(zone: Tz, start: DateTime<Utc>) -> NaiveDate {
 proptest! {
     #![proptest_config(config())]
 
-    /// Whatever the clock does: each instant lies in one period, the next begins as it ends, and both begin where a day
-    /// does, the right one.
+    /// Under any change of a zone's clock each instant lies in one period, the next period begins as it ends, and both
+    /// begin with a day, the right one.
     #[test]
     fn periods_follow_each_other_and_begin_with_their_days(
         zone in zones(),

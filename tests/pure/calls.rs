@@ -1,4 +1,4 @@
-//! What is settled, cancelled and lapses, against a world of the charges that were kept.
+//! Settlements, cancellations and lapses, against a world of the charges that were kept.
 
 use std::time::Duration;
 
@@ -57,14 +57,15 @@ enum Alter {
     Reset,
 }
 
-/// What happened to a row, in its order.
+/// An event in the life of a row; events are listed in the row's order.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Granted {
         charge: usize,
         at: i64,
     },
-    /// Of a charge, or of what altered the balance; negative for what was used beyond a charge, and for a debit.
+    /// Tokens that came back from a charge, or from a verb that alters the balance. The amount is negative for tokens
+    /// that were used beyond a charge, and for a debit.
     Back {
         of: Option<usize>,
         amount: i64,
@@ -73,25 +74,25 @@ enum Event {
     Turn,
 }
 
-/// What happened from one grant to another.
+/// The events from one grant to another.
 struct Span {
     /// Their instants.
     from: i64,
     to: i64,
     /// All that was granted and is kept of its charges.
     kept: i64,
-    /// All that was granted, less what came back meanwhile.
+    /// All that was granted, less the tokens that came back meanwhile.
     net: i64,
-    /// What came back meanwhile from before.
+    /// Tokens that came back meanwhile from charges before the span.
     old: i64,
-    /// Of this, what was booked ahead.
+    /// The part of `old` that had been booked ahead.
     ahead: i64,
-    /// What was used meanwhile beyond charges, and debited.
+    /// Tokens that were meanwhile used beyond charges, or debited.
     beyond: i64,
     turns: i64,
 }
 
-/// What was charged, and what is kept of it.
+/// A charge, and the part of it that is kept.
 struct Charged {
     receipt: Option<Receipt>,
     name: Option<CallName>,
@@ -123,7 +124,7 @@ impl Told {
         }
     }
 
-    /// Those from each grant to each one behind it.
+    /// The spans from each grant to each later one.
     fn spans(&self) -> Vec<Span> {
         let mut spans = Vec::new();
         for (n, first) in self.events.iter().enumerate() {
@@ -219,7 +220,7 @@ fn tell(limits: &[Limit], story: &[(i64, Op)]) -> Told {
                     told.events.extend(matches!(how, Alter::Reset).then_some(Event::Turn));
                     let amount = match how {
                         Alter::Debit(amount) => -amount,
-                        // What there was room for.
+                        // A credit or a reset adds as much as there was room for.
                         _ => world.look(request, at(now)).remaining.micros() - held,
                     };
                     told.events.push(Event::Back { of: None, amount });
@@ -292,7 +293,7 @@ fn windows() -> impl Strategy<Value = Limit> {
         .prop_map(|(kind, rate, period, max, start)| limit(kind, rate, period, None, max, start))
 }
 
-/// What may come back between two instants, of which each is the row's.
+/// The tokens that may come back between two instants, each of which is the row's.
 fn refilled(limit: &Limit, from: i64, to: i64) -> i64 {
     let spec = limit.spec();
     let (rate, period) = (spec.rate.micros(), i64::try_from(spec.period.as_micros()).unwrap());
@@ -309,13 +310,13 @@ fn refilled(limit: &Limit, from: i64, to: i64) -> i64 {
     }
 }
 
-/// What is within the bound of a limit, between the instants of two grants.
+/// The bound of a limit between the instants of two grants.
 fn bound(limit: &Limit, from: i64, to: i64) -> i64 {
     room(limit) + refilled(limit, from, to)
 }
 
-/// What counts beside the grants: what was used beyond charges, from the row's instant on. In a sliding window it is
-/// forgiven after a period, however much it was.
+/// The tokens that count beside the grants: those that were used beyond charges, from the row's instant on. A sliding
+/// window forgives them after a period, however many they were.
 fn counted_beyond(limit: &Limit, span: &Span) -> i64 {
     let period = i64::try_from(limit.spec().period.as_micros()).unwrap();
     let is_forgiven = limit.spec().kind == LimitKind::SlidingWindow && span.to - span.from >= period;
@@ -330,9 +331,9 @@ fn room(limit: &Limit) -> i64 {
 proptest! {
     #![proptest_config(config())]
 
-    /// The promise of windows: a call counts as what it is settled at, netted with nothing, also where the clock goes
-    /// back. What it was used beyond its charge counts from its settlement on. What was booked ahead and is not ready
-    /// comes back whole, also what windows that are over would have had of it.
+    /// The promise of windows: a call counts as the amount that it is settled at, netted with nothing, also where the
+    /// clock goes back. Tokens that it used beyond its charge count from its settlement on. A charge that was booked
+    /// ahead and is not ready comes back whole, with the part that windows that are over would have had of it.
     #[test]
     fn windows_are_exact_as_settled(
         limit in windows(),
@@ -348,8 +349,9 @@ proptest! {
         }
     }
 
-    /// The promise of all kinds: what is granted less what is handed back stays within the bound, and so does what is
-    /// kept, but for what came back from calls before; what is used beyond charges counts, too.
+    /// The promise of all kinds: the grants less the tokens that are handed back stay within the bound. So do the
+    /// tokens that are kept, but for those that came back from earlier calls. Tokens that are used beyond charges
+    /// count, too.
     #[test]
     fn what_is_granted_less_what_is_handed_back_is_within_the_bound(
         limit in prop_oneof![buckets(), windows()],
@@ -366,8 +368,9 @@ proptest! {
         }
     }
 
-    /// Two definitions of whatever kinds take turns in one row, with receipts of both: at one instant nothing refills,
-    /// so all that they grant, less what comes back, is within the larger capacity, with what is used beyond charges.
+    /// Two definitions of any kinds take turns in one row, with receipts of both. At one instant nothing refills. So
+    /// their grants less the tokens that come back, and with those that are used beyond charges, are within the larger
+    /// capacity.
     #[test]
     fn two_kinds_of_limits_in_one_row_grant_no_more_than_the_larger_one(
         kinds in (0_usize..5, 0_usize..5),
@@ -387,8 +390,8 @@ proptest! {
         });
         let at_once: Vec<_> = story.iter().map(|(_, op)| (0, op.clone())).collect();
         let most = limits.iter().map(room).max().unwrap();
-        // A row that was reset has no list, so the smaller of two sliding windows finds nothing spent of it, and writes
-        // a list that does not say what was used of the row beyond a charge.
+        // A row that was reset has no list, so the smaller of two sliding windows finds nothing spent of it. It writes
+        // a list without the tokens that were used of the row beyond a charge.
         let is_lost = kinds == [LimitKind::SlidingWindow; 2]
             && story.iter().any(|(_, op)| matches!(op, Op::Alter { how: Alter::Reset, .. }));
         for Span { net, beyond, .. } in tell(&aligned, &at_once).spans() {
@@ -406,9 +409,9 @@ proptest! {
                 per_period(numbers.0, numbers.2, length).max(per_period(numbers.1, numbers.3, length))
             }
         };
-        // A row of steps stands up to a period before its grant, and a step may lie right behind where the other one
-        // left the row: so much earlier the span begins, and each turn in it. A limit that counts forgives after its
-        // period what was used beyond charges.
+        // A row of steps stands up to a period before its grant, and a step may lie right behind the instant at which
+        // the other definition left the row. So the span, and each turn in it, begins up to a period earlier. A limit
+        // that counts forgives, after its period, the tokens that were used beyond charges.
         let stands_early = |kind| matches!(kind, LimitKind::SteppedBucket | LimitKind::FixedWindow);
         let periods = [(kinds[0], numbers.2), (kinds[1], numbers.3)].into_iter();
         let early = periods.filter(|(kind, _)| stands_early(*kind)).map(|(_, period)| period).max().unwrap_or(0);
@@ -419,7 +422,7 @@ proptest! {
         }
     }
 
-    /// Whatever the order, each charge of a request comes to at most its cost, but for the last one.
+    /// In any order each charge of a request comes to at most its cost, but for the last one.
     #[test]
     fn a_request_of_several_rows_is_settled_as_one(cost in 1_i64..40, actual in 0_i64..60, spent in vec(0_i64..10, 4)) {
         let limit = limit(LimitKind::TokenBucket, 40, 1_000_000, None, 0, 0).spec().with(|spec| spec.shards = 4);
@@ -635,7 +638,8 @@ fn a_call_over_three_levels_is_settled_once_or_lapses_whole() {
     let used = |world: &mut World, now| world.settled(Call::settle(receipt.clone(), tokens(0)), now).unwrap_err();
     assert!(matches!(used(&mut world, sec(1)), Error::ReceiptUsed { .. }));
     assert!(matches!(used(&mut world, sec(60)), Error::Lapsed { .. }));
-    // Nobody settles: it comes back when it is due, but for what was reported. A row that is missing gets nothing.
+    // Nobody settles: the charge comes back when it is due, but for the tokens that were reported. A row that is
+    // missing gets nothing.
     let receipt = world.taken(Call::consume(levels()), sec(120));
     world.calls.values_mut().for_each(|row| row.reported = tokens(2));
     world.reap(at(179_999_999));
@@ -762,7 +766,7 @@ fn a_wallet_is_credited_once_for_each_payment_and_never_cut() {
     assert_eq!(denied.to_string(), r#"limit "wallet" exhausted (only a credit fills it)"#);
     world.settled(Call::settle(receipt, tokens(20)), sec(9)).unwrap();
     assert_eq!(left(&world, &WALLET, sec(9_999)), tokens(0), "time brings nothing");
-    // At rest it is swept, and what comes back then is there again.
+    // At rest it is swept, and tokens that come back later are there again.
     world.balance(pay("p2"), sec(10));
     let receipt = take(&mut world, WALLET.global().cost(20).lapses_after(MINUTE), sec(10));
     world.sweep(sec(11));
@@ -770,7 +774,7 @@ fn a_wallet_is_credited_once_for_each_payment_and_never_cut() {
     world.reap(sec(70));
     assert_eq!(left(&world, &WALLET, sec(70)), tokens(20));
     assert!(matches!(world.settled(Call::settle(receipt, tokens(0)), sec(70)), Err(Error::Lapsed { .. })));
-    // What does not fit is an error, and stays owed.
+    // An amount that does not fit is an error, and stays owed.
     let receipt = take(&mut world, WALLET.global().cost(20).tracked_for(DAY), sec(71));
     world.balance(Call::credit(WALLET.global().cost(Tokens::MAX)), sec(71));
     for (call, now) in [(Call::credit(WALLET.global()), 71), (Call::settle(receipt, tokens(0)), 72)] {
@@ -934,7 +938,7 @@ fn names_are_locked_in_order_and_only_drawn_ones_need_no_reading() {
     assert_eq!(plan.asked_names(), [0, 1]);
 }
 
-/// Stored by every release: what is not set is left out, and what is unknown is read over.
+/// Stored by every release: fields that are not set are left out, and unknown fields are read over.
 #[test]
 fn receipts_and_charges_are_written_the_same_in_every_release() {
     let mut world = World::default();
@@ -981,7 +985,7 @@ fn receipts_and_charges_are_written_the_same_in_every_release() {
     later["new"] = json!(1);
     later["charges"][0]["new"] = json!({});
     assert_eq!(serde_json::from_value::<Receipt>(later.clone()).unwrap(), receipt);
-    // What this release must understand and does not, it does not settle.
+    // This release does not settle a receipt of a version that it does not understand.
     later["charges"][0]["version"] = json!(1);
     let newer: Receipt = serde_json::from_value(later).unwrap();
     assert!(matches!(
@@ -990,8 +994,8 @@ fn receipts_and_charges_are_written_the_same_in_every_release() {
     ));
 }
 
-/// Each row of a settlement is inserted if one is a wallet's: an empty wallet, and anything else full under whatever
-/// definition. A wallet that was unlimited is one all the same.
+/// Each row of a settlement is inserted if one is a wallet's: an empty wallet, and any other row full under every
+/// definition. A wallet whose call was unlimited counts as one, too.
 #[test]
 fn a_settlement_inserts_rows_that_mean_the_same_as_missing_ones() {
     let charge = |limit, more: serde_json::Value| {
@@ -1082,7 +1086,7 @@ fn what_a_call_was_answered_is_written_the_same_in_every_release() {
         { "limit": "wallet", "key": "", "reason": "short", "remaining": 0, "retry_at": null },
     ]);
     assert_eq!(answer, json!({ "part": 10, "alternative": 1, "would_deny": would_deny }));
-    // No call sets them all. What is unknown is read over.
+    // No call sets them all. Unknown fields are read over.
     let mut all = answer;
     all["ready_at"] = json!(30_000_000);
     let mut later = all.clone();

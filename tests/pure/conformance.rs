@@ -148,7 +148,7 @@ fn who_waits_as_told_is_granted_and_a_millisecond_earlier_is_not() {
     }
 }
 
-// C: what is written, for a token bucket and for a window that starts now.
+// C: the rows that are written, for a token bucket and for a window that starts now.
 
 #[test]
 fn the_first_call_writes_one_row() {
@@ -536,7 +536,7 @@ fn a_new_capacity_counts_what_is_used() {
     }
 }
 
-/// What a case gives, in whole tokens and milliseconds.
+/// The input and the expected answer of a case, in whole tokens and milliseconds.
 struct Case {
     id: &'static str,
     /// Value and instant.
@@ -585,7 +585,7 @@ fn table(limit: &Limit, cases: &[Case]) {
     }
 }
 
-/// A row without what it says of when it is full.
+/// A row without the instant at which it is full.
 fn silent(row: State) -> State {
     row.full_at(Timestamp::MIN)
 }

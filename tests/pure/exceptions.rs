@@ -1,4 +1,4 @@
-//! What operators say over limits, decided by the plan.
+//! The overrides of operators over limits, decided by the plan.
 
 use tollgate::algebra::{State, Timestamp};
 use tollgate::plan::{Answer, Call, CallChange, Exception, Outcome, Plan, Ruling};
@@ -68,14 +68,14 @@ fn what_is_unlimited_is_charged_nothing_beside_what_is_not() {
     let Answer::Granted { remaining, receipt, standings, source, .. } = only(outcome) else { panic!() };
     assert_eq!((remaining, source, standings.len()), (Tokens::new(2), Source::Database, 1));
     assert_eq!(receipt.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [Tokens::ZERO, Tokens::new(3)]);
-    // A cost for each request, in the order asked: of the first nothing is known.
+    // A cost for each request, in the order asked: nothing is known of the first.
     let used = |whole: i64| Some(State::new(Tokens::from_micros(-whole * 1_000_000), at(0)));
     let rows = [used(3), used(10)];
     let settled = decide(Call::settle_each(receipt.clone(), &[Tokens::new(9), Tokens::new(1)]), &rows, at(1));
     assert_eq!(settled.changes.iter().map(|change| change.row).collect::<Vec<_>>(), [0]);
     let Answer::Settled(settled) = only(settled) else { panic!() };
     assert_eq!(settled.charges.iter().map(|charge| charge.cost).collect::<Vec<_>>(), [Tokens::ZERO, Tokens::ONE]);
-    // One cost for all counts for what was charged.
+    // One cost for all is the cost of the limit that was charged.
     let settled = decide(Call::settle(receipt, Tokens::ONE), &rows, at(1));
     assert_eq!(settled.changes.len(), 1);
 
@@ -96,7 +96,7 @@ fn other_numbers_bound_what_is_asked_and_are_told() {
     assert!(matches!(asked(40, Exception::default()), Err(Error::CostExceedsCapacity { .. })));
     assert!(asked(40, numbers(&raised)).is_ok());
     assert!(matches!(asked(51, numbers(&raised)), Err(Error::CostExceedsCapacity { .. })));
-    // What is used stays used, and what is missing is full at the new height.
+    // Used tokens stay used, and a missing row is full at the new height.
     let there = State::new(Tokens::from_micros(-6_000_000), at(0));
     for (row, left) in [(Some(there), 43), (None, 49)] {
         let Answer::Granted { remaining, standings, .. } =
@@ -211,7 +211,7 @@ fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
             };
             assert_eq!((amount, source, standings.len(), alternative), (Tokens::new(8), Source::Repeated, 1, 0));
             assert_eq!(receipt.charges[0].cost, Tokens::new(8));
-            // What was not granted before is left out, or an error, as without an id.
+            // An alternative that was not granted before is left out, or an error, as without an id.
             let other = again(&nothing, None);
             match &other.answers[0] {
                 Ok(Answer::Granted { alternative, .. }) if rows.len() > 1 => assert_eq!(*alternative, 1),

@@ -45,7 +45,7 @@ impl Alternatives {
         self.limits.iter().map(balance).collect()
     }
 
-    /// Compares an answer with what the balances demand: the alternative, and what is charged.
+    /// Compares an answer with the one that the balances demand: the alternative, and the charges.
     fn compare(&self, world: &World, now: Timestamp) -> Result<Option<(usize, BigInt)>, TestCaseError> {
         let (mut after, balances) = (world.clone(), self.balances(world, now));
         let expected = self.granted(&balances);
@@ -76,9 +76,10 @@ impl Alternatives {
 proptest! {
     #![proptest_config(config())]
 
-    /// Each alternative is a group with parts and what stays behind, and limits are asked in several of them: the first
-    /// that is granted is charged, and no other; a refusal names the first instant at which one is granted. Those that
-    /// can never be are left out. More time never gives a later alternative, and of one alternative never less.
+    /// Each alternative is a group of requests, with parts and with tokens that must stay behind, and one limit may
+    /// stand in several alternatives. The first alternative that can be granted is charged, and no other; a refusal
+    /// names the first instant at which one is granted. Alternatives that can never be granted are left out. More time
+    /// never gives a later alternative, and never less of the same one.
     #[test]
     fn the_first_alternative_that_is_granted_is_charged(
         limits in vec(limits(any_kind()), 1..4),

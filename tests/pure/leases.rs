@@ -1,4 +1,4 @@
-//! Concurrency limits, against a list of who holds what.
+//! Concurrency limits, against a list of their holders.
 
 use std::time::Duration;
 
@@ -28,11 +28,11 @@ enum Op {
     Reset,
 }
 
-/// What was acquired.
+/// A lease that was acquired.
 #[derive(Clone, Debug)]
 struct Held {
     charge: Charge,
-    /// What counts of it; nothing once it was reset.
+    /// The part of it that counts; nothing once the row was reset.
     amount: i64,
     lapses_at: Timestamp,
     is_released: bool,
@@ -139,7 +139,8 @@ proptest! {
                     if let Some(row) = world.state(&request)
                         && terms_of(&request).full_at(&row) <= at(now)
                     {
-                        // All have lapsed by now. Where the clock goes back, nobody knows of them: hence the margin.
+                        // All have lapsed by now. Where the clock goes back, nobody knows of them; the margin is for
+                        // that.
                         world.delete(&request);
                         row_at = Timestamp::MIN;
                         held.clear();
@@ -147,7 +148,7 @@ proptest! {
                 }
                 Op::Redefine(other) => n = other,
                 Op::Reset => {
-                    // By the clock as it is: a row from the future comes back to the present.
+                    // A reset goes by the clock as it is: a row from the future comes back to the present.
                     if world.state(&limit.global()).is_some() {
                         row_at = at(now);
                     }

@@ -1,4 +1,4 @@
-//! Limits from files: what is read, and what is said of a file that is wrong.
+//! Limits from files: the limits that are read, and the errors of a file that is wrong.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! An exact model of one row: fractions of big integers, and nothing that rounds.
 //!
 //! It shares no formula with the algebra. A balance is a function of time over a row as it stands, drips are fractions,
-//! and steps are counted by where they lie. It knows no waiting times: those are checked by asking it on both sides of
-//! an instant.
+//! and steps are counted by where they lie. It knows no waiting times: the tests check them by its balances on both
+//! sides of an instant.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -49,18 +49,18 @@ impl Model {
         }
     }
 
-    /// What a row has left at an instant, exactly, by this definition alone. Before the row's own instant, time stands
+    /// The exact balance of a row at an instant, by this definition alone. Before the row's own instant, time stands
     /// still.
     pub(crate) fn balance(&self, row: &State, now: Timestamp) -> BigRational {
         self.grown(&self.left(row), row.ts, now)
     }
 
-    /// What a row has left at its own instant.
+    /// The balance of a row at its own instant.
     pub(crate) fn left(&self, row: &State) -> BigRational {
         whole(row.value) + &self.capacity
     }
 
-    /// What a value that stood at `from` has become at `now`.
+    /// The value at `now` of a balance that had this value at `from`.
     pub(crate) fn grown(&self, value: &BigRational, from: Timestamp, now: Timestamp) -> BigRational {
         let now = now.max(from);
         let gained = match self.flow {
@@ -70,12 +70,12 @@ impl Model {
         (value + gained).min(self.capacity.clone().into())
     }
 
-    /// What drips from one instant to another, with no regard to the capacity.
+    /// The tokens that drip from one instant to another, with no regard to the capacity.
     pub(crate) fn dripped(&self, from: Timestamp, to: Timestamp) -> BigRational {
         BigRational::new(&self.rate * span(from, to), self.period.clone())
     }
 
-    /// What comes back between two instants, in whole micro-tokens and with no regard to the capacity.
+    /// The tokens that come back between two instants, in whole micro-tokens and with no regard to the capacity.
     pub(crate) fn refilled(&self, anchor: Timestamp, after: Timestamp, until: Timestamp) -> BigInt {
         match self.flow {
             Flow::Drip => self.dripped(after, until).floor().to_integer(),

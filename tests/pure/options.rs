@@ -34,7 +34,7 @@ const OPTIONS: [(&str, WithOption); 11] = [
     ("period", |request| request.period(at(0).into(), at(3_600_000_000).into())),
 ];
 
-/// Each cell of the table: an option, a verb, and what the table says of both.
+/// Each cell of the table: an option, a verb, and the word of the table for both.
 fn cells() -> Vec<(&'static str, &'static str, &'static str)> {
     let lines = include_str!("../../src/request/mod.rs").lines().filter_map(|line| line.strip_prefix("/// |"));
     let mut rows = lines.map(|line| line.trim_end_matches('|').split('|').map(str::trim).collect::<Vec<_>>());

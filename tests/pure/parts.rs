@@ -1,4 +1,4 @@
-//! Parts of a cost, and what must stay behind, against the exact model.
+//! Parts of a cost, and tokens that must stay behind, against the exact model.
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -22,7 +22,7 @@ pub(crate) struct Asked {
     leaving: Option<Amount>,
 }
 
-/// What one limit is asked, in micro-tokens.
+/// The sums of one limit in a call, in micro-tokens.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) whole: BigInt,
@@ -190,9 +190,9 @@ impl Asking {
 proptest! {
     #![proptest_config(config())]
 
-    /// Over several limits, requests for one of them and for others, mixed with plain ones: the number that each part
-    /// is, what stays behind, the refusal, and its instant. Whoever comes later gets no less, and the order does not
-    /// matter.
+    /// Over several limits, requests for one of them and for others, mixed with plain ones: the number of tokens of
+    /// each part, the tokens that stay behind, the refusal, and its instant. A later caller gets no less, and the order
+    /// does not matter.
     #[test]
     fn parts_are_what_the_exact_balances_leave(
         limits in vec(limits(any_kind()), 1..4),
@@ -245,7 +245,7 @@ proptest! {
         prop_assert!(asking.compare(&mut world.clone(), &requests, &balances(early), early)?.is_none());
     }
 
-    /// The same of what has lists, several rows, or an overdraft, by the balances that they tell.
+    /// The same for limits with lists, several rows, or an overdraft, by the balances that they report.
     #[test]
     fn parts_of_windows_leases_shards_and_wallets_are_what_is_left(
         before in vec((0_usize..4, 0_i64..9_000_000, 0_i64..2_000_000), 0..12),

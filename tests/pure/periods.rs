@@ -22,7 +22,7 @@ fn named(request: Request, (start, end): (Timestamp, Timestamp)) -> Request {
     request.period(DateTime::<Utc>::from(start), DateTime::<Utc>::from(end))
 }
 
-/// What a row holds at an instant by a named period, in whole micro-tokens.
+/// The balance of a row at an instant by a named period, in whole micro-tokens.
 fn held(limit: &Limit, row: Option<&State>, (start, end): (Timestamp, Timestamp), now: Timestamp) -> BigInt {
     let capacity = BigInt::from(capacity(limit).micros());
     let Some(row) = row else { return capacity };
@@ -62,8 +62,8 @@ fn monthly(kind: LimitKind, rate: i64, most: i64) -> Limit {
 proptest! {
     #![proptest_config(config())]
 
-    /// Whatever the row and the period: the balance, the verdict and the wait of who names it again are those of the
-    /// model.
+    /// For any row and period, the balance, the verdict and the wait of a caller that names the period again are those
+    /// of the model.
     #[test]
     fn a_named_period_is_counted_exactly(
         limit in limits(steps()),
@@ -106,8 +106,8 @@ proptest! {
         }
     }
 
-    /// Callers that name the true periods, renewals in mid-period among them: no period of a window gets more than its
-    /// capacity, and nobody can tell whether rows are swept, debts of several periods or not.
+    /// Callers name the true periods, renewals in mid-period among them. No period of a window gets more than its
+    /// capacity, and nobody can tell whether rows are swept, with debts of several periods or without.
     #[test]
     fn true_periods_are_kept_and_sweeps_are_not_seen(
         months in months(),
@@ -180,7 +180,7 @@ proptest! {
         }
     }
 
-    /// What the first sentence of the documentation warns of.
+    /// The mistake that the first sentence of the documentation warns of.
     #[test]
     fn a_start_that_is_computed_from_the_present_refills_at_each_call(gaps in vec(1_i64..1_000_000, 1..9)) {
         let limit = monthly(LimitKind::FixedWindow, 1_000_000, 1_000_000);

@@ -1,7 +1,7 @@
 //! Tokens taken ahead: charged for calls to come, spent later, and given back as far as time has not brought them back.
 //!
-//! The promise is about what was spent, dated at the instant of its slice's charge, and netted with nothing. What is
-//! granted less what is given back would say nearly nothing: a plain settlement keeps that, too.
+//! The promise is about the tokens spent, dated at the instant of their slice's charge, and netted with nothing. The
+//! grants less the tokens that are given back would say nearly nothing: a plain settlement keeps that, too.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ use tollgate::{Limit, LimitKind, MINUTE, Receipt, Tokens};
 use crate::story::{Kind, config, limit};
 use crate::world::{World, at, micros, ms, sec, terms_of, tokens, used};
 
-/// What happens to a row; `process` is one of four that take ahead.
+/// An event of a row; `process` is one of four that take ahead.
 #[derive(Clone, Debug)]
 enum Op {
     Pass(i64),
@@ -38,11 +38,11 @@ enum Op {
     /// The clock goes back.
     Back(i64),
     Accident(Accident),
-    /// All processes take the other definition, and forget what they hold.
+    /// All processes take the other definition, and forget the tokens that they hold.
     Redefine,
 }
 
-/// What is made elsewhere, which a process that holds tokens does not see.
+/// A change that is made elsewhere, unseen by a process that holds tokens.
 #[derive(Clone, Debug)]
 enum Accident {
     Settle(usize),
@@ -52,7 +52,7 @@ enum Accident {
     Lose,
 }
 
-/// What was charged.
+/// A charge.
 #[derive(Clone, Copy, Debug, Default)]
 struct Charged {
     at: i64,
@@ -70,7 +70,7 @@ enum Event {
     Rise(i64),
 }
 
-/// What a process holds.
+/// The slice that a process holds.
 #[derive(Clone, Copy)]
 struct Slice {
     charge: usize,
@@ -89,7 +89,7 @@ struct Told {
     rows: Vec<(Deed, Option<State>)>,
 }
 
-/// What happened to the row, for a world that is charged what was finally spent.
+/// A change of the row, for a world that is charged only the tokens that were finally spent.
 #[derive(Clone, Copy)]
 enum Deed {
     Charge { of: usize, clock: i64 },
@@ -223,8 +223,8 @@ impl Told {
         }
     }
 
-    /// For each charge and each later one: the instants, what was spent of them and of all between, what came from
-    /// elsewhere between, and what was given back between of what was charged before.
+    /// For each charge and each later one: the two instants, and the tokens spent of them and of all charges between.
+    /// Then the tokens that came from elsewhere between, and those of earlier charges that were given back between.
     fn spans(&self) -> Vec<(i64, i64, i64, i64, i64)> {
         let mut spans = Vec::new();
         for (n, first) in self.events.iter().enumerate() {
@@ -246,7 +246,7 @@ impl Told {
 }
 
 impl Setting {
-    /// What may be kept of so long a span, with all that comes back in it.
+    /// The tokens that may be kept of so long a span, with all that comes back in it.
     fn bound(&self, length: i64, redefined: bool) -> i64 {
         let of = |limit: &Limit| {
             let (rate, period) = (limit.spec().rate.micros(), i64::try_from(limit.spec().period.as_micros()).unwrap());
@@ -330,7 +330,8 @@ proptest! {
         }
     }
 
-    /// Stronger: the row never holds more than one that was charged, at the same instants, only what was spent.
+    /// Stronger: the row never holds more than one that was charged, at the same instants, only the tokens that were
+    /// spent.
     #[test]
     fn the_row_is_never_above_one_that_was_charged_what_was_spent(
         setting in settings(),
@@ -359,8 +360,8 @@ proptest! {
         }
     }
 
-    /// What a process forgets whenever its definition changes, also where it changes back, is never given back by the
-    /// rate of another.
+    /// A process forgets its slice whenever its definition changes, also where it changes back, so the slice is never
+    /// given back by the rate of another definition.
     #[test]
     fn what_is_spent_is_within_the_bound_where_definitions_change(
         setting in settings(),
@@ -372,9 +373,9 @@ proptest! {
         }
     }
 
-    /// Whatever happens elsewhere: beyond the bound there is no more than what is given back of slices that were open
-    /// when the span began. So the size of a slice bounds all accidents. (Where the clock goes back, a reset begins it
-    /// anew.)
+    /// After any accident elsewhere, the only tokens beyond the bound are those that are given back of slices that were
+    /// open when the span began. So the size of a slice bounds all accidents. (Where the clock goes back, a reset
+    /// begins it anew.)
     #[test]
     fn accidents_add_no_more_than_what_lay_in_memory(
         setting in settings(),
@@ -386,7 +387,7 @@ proptest! {
         }
     }
 
-    /// A sixteenth of what is there, in whole tokens where the cost is; nothing where that is less than two calls.
+    /// A sixteenth of the balance, in whole tokens where the cost is; nothing where that is less than two calls.
     #[test]
     fn a_slice_is_a_sixteenth_of_what_is_there_at_most(
         capacity in 32_i64..2_000,

@@ -1,4 +1,4 @@
-//! What holds for every limit and every story, against the exact model.
+//! Properties of every limit and every story, against the exact model.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ proptest! {
         }
     }
 
-    /// Each verdict is that of the exact balance, although what is stored was rounded.
+    /// Each verdict is that of the exact balance, although the stored balance was rounded.
     #[test]
     fn verdicts_are_those_of_the_exact_balance(limit in limits(any_kind()), story in stories()) {
         let request = limit.global();
@@ -205,8 +205,8 @@ proptest! {
         }
     }
 
-    /// A grid of first use that was swept may begin anew, later than the old one would have gone on: from the first
-    /// call on the new row holds no more than the old one at any instant, so it names no earlier wait either.
+    /// A grid of first use that was swept may begin anew, later than the old one would have gone on. From the first
+    /// call on, the new row holds no more than the old one at any instant, so it names no earlier wait either.
     #[test]
     fn a_swept_grid_of_first_use_begins_no_earlier(
         limit in limits(Just(Kind::FirstUse)),
@@ -249,7 +249,7 @@ proptest! {
     fn a_write_gains_nothing_and_loses_less_than_a_micro_token(limit in limits(any_kind()), story in stories()) {
         let request = limit.global();
         let (model, terms) = (Model::of(&request), terms_of(&request));
-        // What the row would hold without any rounding, and how often it was written.
+        // The row's balance without any rounding, and how often the row was written.
         let mut exact: Option<(BigRational, Timestamp)> = None;
         let mut writes = BigInt::zero();
         for event in tell(&limit, &story).events {
@@ -314,7 +314,7 @@ proptest! {
         for event in tell(&limit, &story).events {
             debited |= event.change() < Tokens::ZERO && event.asked().is_none();
             let Some(row) = &event.after else { continue };
-            // What a receipt brings back to a full row is cut when the row is read.
+            // Tokens that a receipt brings back to a full row are cut when the row is read.
             prop_assert!(event.settles() || event.before == event.after || row.value <= Tokens::ZERO, "{event:?}");
             prop_assert!(debited || model.left(row) >= BigRational::from(-&model.max_reserved), "{event:?}");
         }
@@ -370,8 +370,8 @@ proptest! {
         prop_assert_eq!(terms.refill(&row, now), State { value: row.value.min(Tokens::ZERO), ..row });
     }
 
-    /// Who is refused while the clock stands behind a row waits until the clock has caught up, and as long as everybody
-    /// from then on. Who waits as told is granted, and not a microsecond earlier.
+    /// A caller that is refused while the clock stands behind a row waits until the clock has caught up, and as long as
+    /// everybody from then on. A caller that waits for the named time is granted, and not a microsecond earlier.
     #[test]
     fn a_wait_behind_a_row_is_exact_by_the_clock_as_it_was_read(
         limit in limits(any_kind()),
@@ -479,7 +479,7 @@ proptest! {
         prop_assert_eq!(together, one_by_one);
     }
 
-    /// Several limits are taken all or none, whatever the order in which they are asked.
+    /// Several limits are taken all or none, in any order of the requests.
     #[test]
     fn several_limits_are_all_or_nothing_in_any_order(
         limits in vec(limits(any_kind()), 4),
@@ -511,7 +511,7 @@ proptest! {
                 Ok(Answer::Granted { remaining: r, ready_at: a, .. }),
             ) => {
                 prop_assert_eq!((remaining, ready_at), (r, a));
-                // Every row gave what was charged to it, and each was charged once.
+                // Every row gave its charge, and each was charged once.
                 let names: Vec<_> = charges.iter().map(Charge::limit).collect();
                 prop_assert!(names.iter().enumerate().all(|(n, name)| !names[..n].contains(name)), "{names:?}");
                 for charge in charges {
@@ -534,8 +534,7 @@ proptest! {
         }
     }
 
-    /// Whatever stands in a row and whatever is asked when: an answer or an error, never a panic, and nothing out of
-    /// range.
+    /// Any row and any call at any instant: an answer or an error, never a panic, and nothing out of range.
     #[test]
     fn extremes_are_decided_like_everything_else(
         limit in extreme_limits(),
@@ -585,7 +584,7 @@ proptest! {
         }
     }
 
-    /// A row reads under every definition: what is used stays used, whatever the capacity.
+    /// A row reads under every definition: used tokens stay used, under any capacity.
     #[test]
     fn a_changed_definition_reads_the_row_as_it_is(
         old in limits(any_kind()),
@@ -626,9 +625,9 @@ proptest! {
         }
     }
 
-    /// While two definitions of whatever grids are live, but of one kind: the sum of both. The span counts from the
-    /// instant at which the row stands, for a row says not who wrote it: up to a period of a stepped one before the
-    /// first grant.
+    /// While two definitions of one kind and of any grids are live: the sum of both. The span counts from the instant
+    /// at which the row stands, because a row does not say which definition wrote it: up to a period of a stepped one
+    /// before the first grant.
     #[test]
     fn two_live_definitions_of_one_kind_are_bounded_by_the_sum_of_both(
         both in prop_oneof![[limits(drip()), limits(drip())], [limits(steps()), limits(steps())]],

@@ -1,4 +1,4 @@
-//! Faults that the properties have found, each told as the story that showed it.
+//! Faults that the properties have found, each with the story that showed it.
 
 use tollgate::algebra::{List, State, Timestamp};
 use tollgate::plan::{Answer, Call};
@@ -43,7 +43,8 @@ fn a_receipt_cannot_be_settled_for_less_than_nothing() {
     assert!(matches!(settled, Err(Error::Call { source: CallError::Cost(TokensError::Negative), .. })), "{settled:?}");
 }
 
-/// Each write rounds the refill down, to less than a micro-token here: within the contract, and told in the guide.
+/// Each write rounds the refill down, to less than a micro-token here: within the contract, and documented in the
+/// guide.
 #[test]
 fn a_slow_limit_gains_nothing_between_writes_that_are_closer_than_a_micro_token() {
     let limit = Limit::token_bucket("1/day", 1, DAY);

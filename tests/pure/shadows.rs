@@ -1,5 +1,5 @@
-//! Limits that are tried out, against the exact model: nobody can tell that they are there, but by what they would
-//! deny.
+//! Limits that are tried out, against the exact model: nobody can tell that they are there, but by the calls that they
+//! would deny.
 
 use num_bigint::BigInt;
 use num_traits::Zero;
@@ -26,7 +26,7 @@ fn asked() -> impl Strategy<Value = Asked> {
         .prop_map(|(which, takes_part, cost, leaving, is_shadow)| Asked { which, takes_part, cost, leaving, is_shadow })
 }
 
-/// What an answer tells of those that are not tried out.
+/// The parts of an answer about the limits that are not tried out.
 fn told(answer: &Result<Answer, Error>) -> String {
     match answer {
         Ok(Answer::Granted { amount, remaining, ready_at, standings, source, .. }) => {
@@ -50,7 +50,8 @@ proptest! {
     #![proptest_config(config())]
 
     /// Shadows among requests of any kind, also of rows that these charge: the answer is that of the call without them.
-    /// Each shadow is decided on what the rest and the shadows before it left, and charged if that is enough.
+    /// Each shadow is decided on the balance that the rest and the shadows before it left, and charged if that is
+    /// enough.
     #[test]
     fn a_shadow_hides_nothing_and_is_decided_on_what_the_others_leave(
         limits in vec(limits(any_kind()), 1..4),
@@ -104,7 +105,7 @@ proptest! {
         let mut denied = would.iter();
         let takes_part = of_kind(false).any(|asked| asked.takes_part) && !reserving;
         let part = granted.filter(|_| takes_part).map(|(amount, _)| amount);
-        // What the model holds, less what is taken by then.
+        // The balance of the model, less the tokens taken by then.
         let balance = |request: &Request, taken: &BigInt| {
             let row = world.state(request).unwrap_or_else(|| terms_of(request).full(now));
             Model::of(request).balance(&row, now).floor().to_integer() - taken
@@ -174,7 +175,7 @@ fn a_repeat_says_what_a_shadow_would_have_denied() {
     }
     let enforced = Call::consume([TRIED.global().cost(2), USER.global().cost(2).once(1)]);
     assert!(matches!(world.call(enforced, sec(0)), Err(Error::OnceMismatch { .. })));
-    // Alone it always grants, and takes what is there.
+    // Alone it always grants, and takes the tokens that are there.
     let alone = || Call::consume([TRIED.global().shadow()]);
     let answers = [sec(30), sec(30)].map(|now| would_deny(&world.call(alone(), now)));
     assert_eq!(answers.each_ref().map(Vec::len), [0, 1]);

@@ -1,4 +1,4 @@
-//! What holds for the rows that share a limit, however they are asked: together, one by one, or both by turns.
+//! Properties of the rows that share a limit, for calls of all rows together, of one row, or of both by turns.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Shards {
         Terms::of(&self.limit, &Key::GLOBAL)
     }
 
-    /// What an answer from all rows together says, and does.
+    /// Plays a call over all rows together.
     fn pooled(&mut self, call: Call, now: Timestamp) -> Result<Answer, Error> {
         let plan = Plan::new([call])?;
         // A charge is settled by its own row alone.
@@ -40,7 +40,7 @@ impl Shards {
         answers.remove(0)
     }
 
-    /// What one row says, as to a call that was placed there.
+    /// The answer of one row, as to a call that was placed there.
     fn placed(&mut self, shard: usize, now: Timestamp, ask: Ask) -> bool {
         let terms = self.terms().shard(shard, self.rows.len());
         match decide(&terms, self.rows[shard].as_ref(), now, ask) {
@@ -271,7 +271,7 @@ proptest! {
         }
     }
 
-    /// Whatever is taken, the rows that it is taken from stand level, and the others lower.
+    /// After any debit the rows that it was taken from stand level, and the others lower.
     #[test]
     fn a_debit_levels_the_rows(values in vec(-100_i64..=0, 1..9), amount in 0_i64..500) {
         let terms = Terms::of(&Limit::token_bucket("level", 1, SECOND).capacity(1_000), &Key::GLOBAL);
@@ -290,7 +290,7 @@ proptest! {
         }
     }
 
-    /// One of the rows, asked alone, answers as it does in the pool, and leaves what the pool has left.
+    /// One of the rows, asked alone, answers as it does in the pool, and leaves the same row.
     #[test]
     fn a_row_of_a_pool_answers_alone(
         limit in limits(),
@@ -375,8 +375,8 @@ fn a_debt_stays_where_it_is_when_the_number_of_shards_changes() {
     assert_eq!(Pool::new(&terms, &rows, sec(50)).balance(), tokens(9), "one a second");
 }
 
-/// A receipt of ten rows is settled though the limit has one row by now: its charge is given back where it was taken,
-/// and no row is cut to the part that it once had.
+/// A receipt of ten rows is settled though the limit has one row by now. Its charge is given back to the row that it
+/// was taken from, and no row is cut to the part that it once had.
 #[test]
 fn settling_never_cuts_a_row() {
     let ten = Limit::token_bucket("cut", 100, SECOND).shards(10);

@@ -1,4 +1,4 @@
-//! Guaranteed shares: a tenant within its own rate is never refused because of others, and what nobody uses is lent.
+//! Guaranteed shares: a tenant within its own rate is never refused because of others, and unused tokens are lent.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn bucket(name: &str, rate: Tokens, period: Duration, capacity: Tokens) -> Limit
 struct Shares {
     own: Vec<Limit>,
     shared: Limit,
-    /// What the shared bucket keeps for them.
+    /// The tokens that the shared bucket keeps for them.
     kept: Tokens,
     world: World,
 }
@@ -43,7 +43,7 @@ impl Shares {
         Call::consume(first_of([vec![own, shared()], vec![shared().leaving(self.kept)]]))
     }
 
-    /// What was charged, and by which alternative.
+    /// The receipt, and the alternative that was charged.
     fn ask(&mut self, tenant: usize, cost: Tokens, once: Option<usize>, now: Timestamp) -> Option<(usize, Receipt)> {
         match self.world.call(self.call(tenant, cost, once), now) {
             Ok(Answer::Granted { alternative, receipt, .. }) => Some((alternative, receipt)),
@@ -71,7 +71,7 @@ enum Move {
         cost: i64,
         lapses: bool,
     },
-    /// At thousandths of what was charged.
+    /// At thousandths of the charge.
     Settle(prop::sample::Index, i64),
     Cancel(prop::sample::Index),
     Sweep,
@@ -88,7 +88,8 @@ fn moves() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// Rates and capacities of tenants in micro-tokens, the period in microseconds, and what the shared bucket has beyond.
+/// Rates and capacities of tenants in micro-tokens, the period in microseconds, and the numbers that the shared bucket
+/// has beyond them.
 type Numbers = (Vec<(i64, i64)>, i64, (i64, i64, i64));
 
 fn numbers(period: impl Strategy<Value = i64>) -> impl Strategy<Value = Numbers> {
@@ -111,8 +112,8 @@ impl Shares {
         }
     }
 
-    /// Plays a story. The shared bucket may be short of the own ones by a micro-token for each of its charges since it
-    /// was last full or last lent, if each of its charges may be rounded.
+    /// Plays a story. If each charge of the shared bucket may be rounded, the bucket may be short of the own ones by a
+    /// micro-token for each of its charges since it was last full or last lent.
     fn play(&mut self, story: &[Move], is_rounded: bool) -> Result<(), TestCaseError> {
         let (mut now, mut charges, mut open) = (0, 0, Vec::new());
         for (line, step) in story.iter().enumerate() {
@@ -138,7 +139,7 @@ impl Shares {
                 Move::Settle(which, share) if !open.is_empty() => {
                     let receipt = open.swap_remove(which.index(open.len()));
                     let cost = receipt.charges[0].cost.micros() * share / 1_000;
-                    // What has lapsed is no longer settled.
+                    // A lapsed call is no longer settled.
                     let _ = self.world.settled(Call::settle(receipt, micros(cost)), at(now));
                 }
                 Move::Cancel(which) if !open.is_empty() => {
@@ -192,7 +193,7 @@ fn two() -> Shares {
 #[test]
 fn a_tenant_borrows_what_nobody_uses_and_no_more() {
     let mut shares = two();
-    // A call larger than its own bucket borrows whole, down to what is kept.
+    // A call larger than its own bucket borrows whole, down to the tokens that are kept.
     assert_eq!(shares.ask(0, tokens(10), None, sec(0)).unwrap().0, 1);
     assert_eq!(shares.gap(sec(0)), 0);
     assert!(shares.ask(0, tokens(6), None, sec(0)).is_none());
@@ -201,7 +202,7 @@ fn a_tenant_borrows_what_nobody_uses_and_no_more() {
     }
     assert!(shares.ask(1, tokens(1), None, sec(0)).is_none());
     assert_eq!(shares.ask(1, tokens(1), None, sec(1)).unwrap().0, 0);
-    // With a capacity of no more than is kept, nothing is ever lent.
+    // With a capacity of no more than the kept tokens, nothing is ever lent.
     let mut shares = Shares { shared: bucket("shared", tokens(2), SECOND, tokens(10)), ..two() };
     assert!(shares.ask(0, tokens(5), None, sec(0)).is_some());
     assert!((0..100).all(|second| shares.ask(0, tokens(1), None, sec(second)).is_none_or(|(which, _)| which == 0)));

@@ -18,9 +18,9 @@ fn window(n: i64, period: u64, resolution: Option<u16>) -> Limit {
 proptest! {
     #![proptest_config(config())]
 
-    /// A sliding window is the log of its grants: it grants if and only if they leave room, at what they are settled
-    /// at; what was used beyond a grant is one of its own, of its settlement. In steps it is never over, and no
-    /// stricter than a window that is a step longer.
+    /// A sliding window is the log of its grants: it grants if and only if they leave room, each at the amount that it
+    /// is settled at. Tokens used beyond a grant are a grant of their own, at the instant of the settlement. In steps
+    /// the window is never over, and no stricter than a window that is a step longer.
     #[test]
     fn a_sliding_window_is_a_log_of_its_grants(
         n in 1_i64..12,
@@ -60,7 +60,8 @@ proptest! {
         }
     }
 
-    /// More than 64 grants are listed by rounded instants. It is never over, and what has not left is given back whole.
+    /// More than 64 grants are listed by rounded instants. The window is never over, and a grant that has not left it
+    /// is given back whole.
     #[test]
     fn a_long_list_is_never_over_and_gives_back_whole(
         n in 70_i64..200,
@@ -212,7 +213,7 @@ fn what_was_used_beyond_a_grant_counts_for_a_period_from_its_settlement_on() {
     assert_eq!(world.state(&SLIDING.global()), None);
 }
 
-/// More than 64 grants are listed by rounded instants, which may lie behind what is listed later.
+/// More than 64 grants are listed by rounded instants, which may lie behind entries that are listed later.
 #[test]
 fn what_is_given_back_is_given_back_whole_also_where_instants_were_rounded() {
     for grants in [64, 65, 66, 130] {
@@ -246,8 +247,8 @@ fn a_charge_whose_entry_a_shorter_window_has_cut_gives_nothing_back() {
     }
 }
 
-/// What two windows have granted after each second of ten minutes, of which one asks for a token at each. Receipts are
-/// settled at nothing after some seconds. What the row lists is never pushed later.
+/// The number of grants of two windows after each second of ten minutes; one of the two asks for a token in each
+/// second. Receipts are settled at nothing after some seconds. An entry in the row's list is never pushed later.
 fn granted_in_turns(both: [&Limit; 2], turn: fn(i64) -> usize, settled_after: i64) -> Vec<usize> {
     let (mut world, mut receipts) = (World::default(), Vec::new());
     let mut granted = Vec::new();

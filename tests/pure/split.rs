@@ -31,7 +31,7 @@ impl Splitting {
         Call::consume(split(micros(self.cost), each.map(leave)))
     }
 
-    /// What a limit with this balance has to give.
+    /// The tokens that a limit with this balance can give.
     fn spare(&self, which: usize, balance: &BigInt) -> BigInt {
         let spec = self.limits[which].limit().spec();
         let overdraft = if spec.kind == LimitKind::Wallet { -spec.max_reserved.micros() } else { 0 };
@@ -40,7 +40,7 @@ impl Splitting {
         if self.cost % 1_000_000 == 0 { &spare / &token * &token } else { spare }
     }
 
-    /// What each limit gives: all that it has, one after another.
+    /// The tokens that each limit gives: all that it has, one limit after another.
     fn given(&self, balances: &[BigInt]) -> Option<Vec<BigInt>> {
         let mut left = BigInt::from(self.cost);
         let given = balances.iter().enumerate().map(|(which, balance)| {
@@ -52,7 +52,7 @@ impl Splitting {
         left.is_zero().then_some(given)
     }
 
-    /// Compares an answer with what the balances demand, and says whether it grants.
+    /// Compares an answer with the one that the balances demand, and returns the receipt of a grant.
     fn compare(&self, world: &World, balances: &[BigInt], now: Timestamp) -> Result<Option<Receipt>, TestCaseError> {
         let mut after = world.clone();
         match (after.call(self.call(), now), self.given(balances)) {
@@ -77,7 +77,8 @@ impl Splitting {
         }
     }
 
-    /// What is settled below the cost goes back to the last limit first; what lies above is the last one's.
+    /// A settlement below the cost gives back to the last limit first; one above it charges the last limit with the
+    /// rest.
     fn settles(&self, world: &World, receipt: Receipt, actual: i64, now: Timestamp) -> Result<(), TestCaseError> {
         let mut world = world.clone();
         let taken: Vec<_> = receipt.charges.iter().map(|charge| charge.cost.micros()).collect();
@@ -96,7 +97,8 @@ impl Splitting {
 proptest! {
     #![proptest_config(config())]
 
-    /// What each of some limits gives, in their order; the refusal, and its instant; and what goes back to which.
+    /// The tokens that each of some limits gives, in their order; the refusal, and its instant; and the tokens that go
+    /// back to each.
     #[test]
     fn each_limit_gives_what_it_has_and_the_next_one_the_rest(
         limits in vec(limits(any_kind()), 1..4),
@@ -124,7 +126,7 @@ proptest! {
             };
             limits.iter().map(balance).collect::<Vec<_>>()
         };
-        // About what they have together.
+        // About the sum of their balances.
         let (one, share, is_whole) = cost;
         let spare: BigInt = balances(now).iter().enumerate().map(|(which, balance)| call.spare(which, balance)).sum();
         let cost = i64::try_from(spare * share / 1_000 + amount(&one, &limits[0])).unwrap_or(i64::MAX / 2).max(1);
@@ -153,7 +155,7 @@ proptest! {
         prop_assert!(call.compare(&world, &balances(early), early)?.is_none());
     }
 
-    /// The same of what has lists, several rows, or an overdraft, by the balances that they tell.
+    /// The same for limits with lists, several rows, or an overdraft, by the balances that they report.
     #[test]
     fn windows_shards_and_wallets_give_what_they_have(
         before in vec((0_usize..3, 0_i64..9_000_000, 0_i64..2_000_000), 0..12),
@@ -213,7 +215,7 @@ fn a_split_stands_beside_other_requests_and_is_settled_as_one() {
     assert_eq!(held(&world), [0, 3, 88].map(tokens));
     world.settled(Call::settle(receipt, tokens(11)), sec(0)).unwrap();
     assert_eq!(held(&world), [0, 4, 89].map(tokens), "credits come back first");
-    // Of an empty plan nothing is charged, so all of it is the wallet's.
+    // An empty plan is charged nothing, so the wallet pays the whole cost.
     let receipt = world.taken(call(3), sec(0));
     assert_eq!(receipt.charges.iter().map(tollgate::Charge::limit).collect::<Vec<_>>(), ["rate", "credits"]);
     world.settled(Call::settle_each(receipt, &[tokens(0), tokens(4)]), sec(0)).unwrap();
@@ -239,7 +241,7 @@ fn a_repeat_of_a_split_says_what_each_limit_gave() {
         let costs: Vec<_> = standings.iter().map(|standing| standing.cost).collect();
         assert_eq!((costs, source, amount), (vec![tokens(10), tokens(2)], expected, tokens(12)));
     }
-    // The order is part of what was asked.
+    // The order of the limits is a part of the call.
     let turned = split(12, [CREDITS.key(1), PLAN.key(1).once("job").lapses_after(MINUTE)]);
     assert!(matches!(world.call(Call::consume(turned), sec(0)), Err(Error::OnceMismatch { .. })));
     world.reap(sec(60));

@@ -1,8 +1,8 @@
-//! Stories about a limit, told and told again.
+//! Stories about a limit, played and played again.
 //!
-//! A story is a list of gaps and moves that seek out edges: grid steps, the instants that refusals named, balances that
-//! are just enough, each a microsecond or a micro-token to either side. Told once, it becomes a script of plain calls
-//! at plain instants, which can be told again with something added or left out.
+//! A story is a list of gaps and moves that seek out edges: grid steps, the instants that refusals named, and balances
+//! that are just enough, each a microsecond or a micro-token to either side. Playing it once makes a script of plain
+//! calls at plain instants, which can be played again with something added or left out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,13 +37,13 @@ pub(crate) enum Step {
     Debit(Tokens),
     Reset,
     Look,
-    /// Cancels what a line took.
+    /// Cancels the charge of a line.
     Cancel(usize),
-    /// Settles what a line took.
+    /// Settles the charge of a line.
     Settle(usize, Tokens),
 }
 
-/// What came of a line.
+/// The outcome of a line.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) id: usize,
@@ -54,7 +54,7 @@ pub(crate) struct Event {
     /// The balance before, and after.
     pub(crate) balances: [Tokens; 2],
     pub(crate) answer: Result<Answer, Error>,
-    /// What the receipt said that was settled or cancelled.
+    /// The charge of the receipt that was settled or cancelled.
     pub(crate) paid: Option<Charge>,
 }
 
@@ -70,17 +70,17 @@ impl Event {
         }
     }
 
-    /// What was asked and granted.
+    /// The cost of a call that was granted.
     pub(crate) fn granted(&self) -> Option<Tokens> {
         self.asked().filter(|_| matches!(self.answer, Ok(Answer::Granted { .. }))).map(|(cost, _)| cost)
     }
 
-    /// Whether a receipt was used: the row is written as it was read, whatever has come back to it meanwhile.
+    /// Whether a receipt was used: the row is written as it was read, however much has come back to it meanwhile.
     pub(crate) fn settles(&self) -> bool {
         matches!(self.step, Step::Cancel(_) | Step::Settle(..))
     }
 
-    /// What was handed back by a receipt, or what the balance gained by other moves that give.
+    /// The tokens that a receipt handed back, or that other moves added to the balance.
     pub(crate) fn given_back(&self) -> BigInt {
         if self.asked().is_some() {
             return BigInt::zero();
@@ -93,7 +93,7 @@ impl Event {
         (after - before).max(BigInt::zero())
     }
 
-    /// What the step adds to a balance, before that is cut to the capacity.
+    /// The tokens that the step adds to a balance, before that is cut to the capacity.
     pub(crate) fn change(&self) -> Tokens {
         let minus = |amount: Tokens| micros(-amount.micros());
         let paid = || self.paid.as_ref().map_or(Tokens::ZERO, |charge| charge.cost);
@@ -117,7 +117,7 @@ impl Told {
         self.events.iter().map(Event::line).collect()
     }
 
-    /// Answers have no equality of their own; what they show is all that they hold.
+    /// Answers have no equality of their own; their debug texts show all that they hold.
     pub(crate) fn answers(&self) -> Vec<String> {
         self.events.iter().map(|event| format!("{:?}", event.answer)).collect()
     }
@@ -205,8 +205,8 @@ pub(crate) fn sweep(world: &mut World, limit: &Limit, now: Timestamp) {
     }
 }
 
-/// Every pair of grants, with all that was granted from the first to the last, less what was given back between. The
-/// first one took something, for only that makes a row to stand at an instant.
+/// Every pair of grants, with all that was granted from the first to the last, less the tokens that were given back
+/// between. The first one took something, because only a charge makes a row that stands at an instant.
 pub(crate) fn spans(events: &[Event]) -> Vec<(&Event, &Event, BigInt)> {
     let mut spans = Vec::new();
     for (n, first) in
@@ -245,11 +245,11 @@ pub(crate) enum Gap {
     Periods(i64, i64),
     /// Thousandths of a period.
     Part(i64),
-    /// To the instant that the last refusal named, or a little to either side.
+    /// The instant that the last refusal named, or a little to either side.
     Retry(i64),
-    /// To the instant at which the row is full, or a little to either side.
+    /// The instant at which the row is full, or a little to either side.
     Full(i64),
-    /// To the next step of a grid, or a little to either side.
+    /// The next step of a grid, or a little to either side.
     Step(i64),
 }
 
@@ -294,7 +294,7 @@ pub(crate) enum Amount {
     Micros(i64),
     /// All that the row has left, and a little more or less.
     Left(i64),
-    /// All that could be asked at once, and a little less.
+    /// The largest cost of one call, and a little less.
     Most(i64),
     /// Thousandths of the capacity.
     Part(i64),

@@ -1,4 +1,5 @@
-//! Thresholds, against the exact model: whoever takes a balance below one is told so, and nobody else.
+//! Thresholds, against the exact model: the answer to the call that takes a balance below one says so, and no other
+//! answer.
 
 use num_bigint::BigInt;
 use num_rational::BigRational;
@@ -25,8 +26,8 @@ fn told(limit: &Limit, event: &Event, share: f64) -> bool {
 proptest! {
     #![proptest_config(config())]
 
-    /// Grants, debits and what is used beyond a charge say so exactly where the exact balance falls below the share. Of
-    /// falls that nobody else made, by credits, resets and refunds between, each is told once.
+    /// Grants, debits and settlements above a charge say so exactly where the exact balance falls below the share. With
+    /// credits, resets and refunds in between, each fall is reported once.
     #[test]
     fn each_fall_is_told_by_who_made_it(
         limit in limits(any_kind()),

@@ -1,4 +1,4 @@
-//! Values travel: each comes back from JSON as it went, under names that stay. And what is no value has an error with a
+//! Values travel: each comes back from JSON as it went, under names that stay. A wrong value gives an error with a
 //! name, whether it is written in code, read from a file, or computed.
 
 use std::cell::{Cell, RefCell};
@@ -547,7 +547,8 @@ fn what_is_just_within_is_a_limit() {
     }
 }
 
-/// In a `const` these do not compile; at run time they say the same, and point at the line that made the limit.
+/// In a `const` these limits do not compile; at run time they panic with the same message, and point at the line that
+/// made the limit.
 #[test]
 fn a_wrong_limit_in_code_points_at_its_own_line() {
     let wrong: [(LimitFault, fn() -> Limit); 23] = [
@@ -614,7 +615,7 @@ fn two_options_say_the_same_in_either_order() {
         for (first, one) in OPTIONS.iter().enumerate() {
             for (one, two) in one.iter().flat_map(|one| OPTIONS[..first].concat().into_iter().map(|two| (*one, two))) {
                 let (forth, back) = (with_options(&limit, &[one, two]), with_options(&limit, &[two, one]));
-                // Of two mistakes the first is told.
+                // The panic names the first of two mistakes.
                 if with_options(&limit, &[one]).is_err() && with_options(&limit, &[two]).is_err() {
                     assert!(forth.is_err() && back.is_err());
                 } else {
@@ -642,7 +643,7 @@ proptest! {
     }
 }
 
-// Bad input, where it is asked: an error before any row is named.
+// Bad input in calls: an error before any row is named.
 
 #[test]
 fn a_cost_that_is_no_amount_is_an_error_with_a_name() {
@@ -771,7 +772,7 @@ fn reserve_one(request: Request) -> Call {
     Call::reserve([request])
 }
 
-/// What a grant of this request would charge.
+/// The charges of a grant of this request.
 fn charges_of(request: &Request) -> Vec<Charge> {
     match World::default().call(consume_one(request.clone()), sec(0)) {
         Ok(Answer::Granted { receipt: Receipt { charges, .. }, .. }) => charges,
@@ -806,7 +807,7 @@ fn components(canonical: &str) -> Vec<String> {
     components
 }
 
-/// Texts of all of Unicode, and short ones of what keys treat specially.
+/// Texts of all of Unicode, and short ones of the characters that keys treat specially.
 fn texts() -> impl Strategy<Value = String> {
     prop_oneof![any::<String>(), r"[|\\a\x00]{0,4}", r"[|\\a]{0,3}"]
 }

@@ -1,6 +1,6 @@
 //! A world in memory: the rows of a store, and the calls that change them.
 //!
-//! It does with a plan what a store does, and nothing else: find the rows, decide, write the changes.
+//! It handles a plan as a store does, and nothing else: it finds the rows, decides, and writes the changes.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ pub(crate) struct World {
     pub(crate) rows: BTreeMap<Row, State>,
     /// The stored calls.
     pub(crate) calls: BTreeMap<CallName, CallRow>,
-    /// What was drawn so far.
+    /// The number of ids drawn so far.
     ids: u128,
 }
 
-/// What calls can tell apart: not what was drawn.
+/// Worlds are equal where calls cannot tell them apart; the drawn ids do not count.
 impl PartialEq for World {
     fn eq(&self, other: &Self) -> bool {
         (&self.rows, &self.calls) == (&other.rows, &other.calls)
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// What is left after a plain call that must be granted.
+    /// The tokens that remain after a plain call that must be granted.
     pub(crate) fn granted(&mut self, request: Request, now: Timestamp) -> Tokens {
         match self.call(Call::consume([request]), now).unwrap() {
             Answer::Granted { remaining, .. } => remaining,
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// What is left after a reservation that must be accepted, and when it is ready.
+    /// The tokens that remain after a reservation that must be accepted, and when it is ready.
     pub(crate) fn reserved(&mut self, request: Request, now: Timestamp) -> (Tokens, Timestamp) {
         match self.call(Call::reserve([request]), now).unwrap() {
             Answer::Granted { remaining, ready_at, .. } => (remaining, ready_at),
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// What a call has come to that settles.
+    /// The outcome of a call that settles.
     pub(crate) fn settled(&mut self, call: Call, now: Timestamp) -> Result<Settlement, Error> {
         match self.call(call, now)? {
             Answer::Settled(settlement) => Ok(settlement),
@@ -153,7 +153,7 @@ impl World {
         self.calls.values().filter(|row| row.lapses_at.is_some()).cloned().collect()
     }
 
-    /// Settles what has lapsed, as a sweeper does.
+    /// Settles the calls that have lapsed, as a sweeper does.
     pub(crate) fn reap(&mut self, now: Timestamp) {
         for row in self.lapsing() {
             self.settled(Call::lapse(row), now).unwrap();
@@ -192,12 +192,12 @@ pub(crate) fn decide(terms: &Terms, row: Option<&State>, now: Timestamp, ask: As
     Pool::new(terms, &[row.cloned()], now).decide(ask)
 }
 
-/// What one row holds after a credit; `None` where nothing changes.
+/// One row after a credit; `None` where nothing changes.
 pub(crate) fn credit(terms: &Terms, row: Option<&State>, now: Timestamp, amount: Tokens) -> Option<State> {
     Pool::new(terms, &[row.cloned()], now).credit(amount).into_iter().next().map(|portion| portion.next)
 }
 
-/// What one row holds after a debit; `None` where nothing changes.
+/// One row after a debit; `None` where nothing changes.
 pub(crate) fn debit(
     terms: &Terms,
     row: Option<&State>,

@@ -1,4 +1,4 @@
-//! Bounds, waits and sweeps, whatever definitions take turns.
+//! Bounds, waits and sweeps, under any definitions that take turns.
 
 use proptest::prelude::*;
 use tollgate::plan::Answer;
@@ -28,7 +28,7 @@ proptest! {
     #![proptest_config(config())]
 
     /// Live definitions of one kind and grid add nothing beyond the larger capacity, the deeper debt and the larger
-    /// rate, whatever is settled, credited, debited and swept.
+    /// rate, after any settlements, credits, debits and sweeps.
     #[test]
     fn definitions_that_change_grant_no_more_than_the_largest(
         definitions in prop_oneof![2 => of_one_grid(), 1 => over_named_months()],
@@ -58,7 +58,7 @@ proptest! {
         }
     }
 
-    /// Nobody sees a sweep, whatever definitions and kinds come later.
+    /// Nobody sees a sweep, under any later definitions and kinds.
     #[test]
     fn a_sweep_changes_nothing(
         definitions in prop_oneof![2 => of_any_kind(&KINDS), 1 => over_named_months()],
@@ -90,8 +90,8 @@ proptest! {
         }
     }
 
-    /// Under one definition all is as in rows that store what is left and no instant at which they are full. Only
-    /// settlements above a charge differ, and a clock that goes back behind that instant.
+    /// Under one definition all is as in rows that store the remaining tokens and no instant at which they are full.
+    /// Only settlements above a charge differ, and a clock that goes back behind that instant.
     #[test]
     fn under_one_definition_all_is_as_if_rows_said_what_is_left(
         definitions in of_one_grid(),

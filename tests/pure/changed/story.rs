@@ -1,4 +1,4 @@
-//! Calls under definitions that take turns, and what they come to.
+//! Calls under definitions that take turns, and their outcomes.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
