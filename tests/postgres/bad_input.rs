@@ -1,5 +1,5 @@
-//! Whatever callers pass in, and whatever a hand has written into the rows: an answer or an error with a name, never a
-//! panic and never a token too many.
+//! For any input of callers, and for any rows written by hand: an answer or an error with a name, never a panic and
+//! never a token too many.
 
 use chrono::{DateTime, Utc};
 use proptest::prelude::{any, prop};
@@ -207,7 +207,7 @@ async fn bad_input_is_found_before_any_sql() {
     let mut empty = receipt.clone();
     empty.charges.clear();
 
-    // Whatever was sent over this connection would be another error.
+    // Anything sent over this connection would be another error.
     let mut dead = world.connect().await;
     run(&mut dead, "begin").await;
     terminate(&world, &mut dead).await;
@@ -336,12 +336,12 @@ async fn the_far_ends_of_time_are_instants_like_any_other() {
     }
 }
 
-/// What a row says of which so many tokens are used.
+/// The value of a row of which so many tokens are used.
 fn used(whole: u32) -> Tokens {
     Tokens::from_micros(-1_000_000 * i64::from(whole))
 }
 
-/// What every verb makes of a row: what it holds in the end if it answered, or the error.
+/// The outcome of every verb on a row: an answer, whose numbers are checked, or an error.
 async fn outcomes(
     limiter: Limiter,
     tx: &mut PgTransaction<'_>,
@@ -404,7 +404,8 @@ async fn a_row_with_an_impossible_value_gives_an_answer_or_an_error_with_a_name(
                 {
                     let is_named = match outcome {
                         Ok(()) => true,
-                        // Only what is at the very bottom cannot be lowered, and at the very top not raised.
+                        // Only a row at the very bottom cannot be lowered, and only one at the very top cannot be
+                        // raised.
                         Err(Error::DoesNotFit { source: FitError::DebtTooDeep, .. }) => micros <= i64::MIN + 1,
                         Err(Error::DoesNotFit { source: FitError::BalanceTooLarge, .. }) => micros == i64::MAX,
                         Err(_) => false,
@@ -459,7 +460,7 @@ async fn of_several_limits_the_one_whose_row_is_corrupt_is_named() {
         for fault in ["ts = 'infinity'", "list = '{7}'"] {
             let mut teller = Teller::of(&world).await;
             LIMITER.consume(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
-            // What is read, and what is locked without a look.
+            // One verb reads the rows first, and one locks them without a look.
             let booked = LIMITER.reserve(&mut teller.tx, asks()).await.unwrap().granted().unwrap();
             run(&mut teller.tx, &format!("update tollgate.{table} set {fault} where name = 'b'")).await;
             let taken = LIMITER.consume(&mut teller.tx, asks()).await.map(drop);

@@ -43,7 +43,7 @@ pub(crate) async fn left(pool: &PgPool, request: Request) -> i64 {
     patient(pool).build().balance(request).await.unwrap().remaining.micros() / 1_000_000
 }
 
-/// What a call by a transaction of its own comes to.
+/// The grant of a call in a transaction of its own.
 pub(crate) async fn consume_in(pool: &PgPool, requests: impl IntoIterator<Item = Request>) -> Grant {
     let mut tx = pool.begin().await.unwrap();
     let decision = limiter().consume(&mut tx, requests).await.unwrap();
@@ -346,7 +346,7 @@ async fn what_nobody_settles_comes_back_less_what_was_reported() {
     stream.add(9_u32);
     stream.report().await.unwrap();
     stream.add(8_u32);
-    // The gate itself gives it back, and says so to whoever is late.
+    // The gate itself gives it back, and a late caller gets an error that says so.
     soon(async { while left(&world.pool, levels(0)[0].clone()).await != 991 {} }).await;
     for request in levels(0) {
         assert_eq!(left(&world.pool, request).await, 991);
@@ -430,7 +430,7 @@ async fn reapers_and_late_settlers_give_back_each_call_once() {
     let mut receipts = Vec::new();
     for _ in 0..CALLS {
         let [org, team, user] = levels(5);
-        // They lapse at once, to whoever looks a little later.
+        // They lapse at once, for any caller that looks a little later.
         let asked = [org, team, user.lapses_after(Duration::from_micros(1))];
         receipts.push(Receipt::from(consume_in(&world.pool, asked).await));
     }
@@ -485,7 +485,7 @@ fn a_call_that_cannot_be_given_back_leaves_the_others_alone() {
     assert!(matches!(told[..], [line] if line.contains(&format!("limit=\"full\" id=\"{owed}\""))), "{told:?}");
 }
 
-/// A call of a limit with shards is one call, whatever rows it has charged.
+/// A call of a limit with shards is one call, with any number of charged rows.
 #[tokio::test]
 async fn limits_with_shards_keep_ids_receipts_and_lapses() {
     let world = World::new().await;
@@ -511,7 +511,7 @@ async fn limits_with_shards_keep_ids_receipts_and_lapses() {
     }
 }
 
-/// Who waits for the row of another sees what that one has left, and not what it read before.
+/// A call that waits for the row of another sees the row that the other has left, and not the row that it read before.
 #[tokio::test]
 async fn who_waits_for_a_row_in_which_the_id_is_being_charged_is_charged_nothing() {
     let world = World::new().await;
@@ -583,14 +583,14 @@ async fn a_lease_with_an_id_is_shared_and_ends_for_all_at_once() {
         let error = again.release().await.unwrap_err();
         assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
         assert_eq!(left(&world.pool, limit.global()).await, 2);
-        // Who is late holds nothing, and would work beside two others.
+        // The late caller holds no slot, and would work beside two others.
         let error = gate.acquire(ask()).await.unwrap_err();
         assert!(matches!(error, Error::ReceiptUsed { .. }), "{error}");
         world.sql("truncate tollgate.calls").await;
     }
 }
 
-/// Memory knows nothing of what the database has granted; it says that it has decided.
+/// Memory knows nothing of the database's grants; its answer says that memory has decided.
 #[tokio::test]
 async fn without_the_database_an_id_is_decided_in_memory_and_the_database_forgets_none() {
     let world = World::new().await;

@@ -150,7 +150,7 @@ struct Stage {
     world: World,
 }
 
-/// What was taken before, to be settled or cancelled.
+/// A grant and a reservation that were taken before, to be settled or cancelled.
 struct Props {
     grant: Grant,
     reservation: Reservation,
@@ -177,7 +177,7 @@ impl Stage {
         Props { grant, reservation }
     }
 
-    /// Who has what, in micro-tokens, where it is not full: an absent row is a full one.
+    /// The rows that are not full, in micro-tokens: an absent row is a full one.
     async fn balances(&self) -> Vec<(String, String, i64)> {
         let sql = "select name, key, value from tollgate.ephemeral where value < 0
                    union all select name, key, value from tollgate.durable where value < 0 order by 1, 2";
@@ -188,7 +188,7 @@ impl Stage {
         self.world.rows().await
     }
 
-    /// What the next user of the pool does counts at once, for everybody, under the server's own settings.
+    /// The work of the pool's next user counts at once, for everybody, under the server's own settings.
     async fn the_connection_is_as_new(&self) {
         let mut conn = self.pool.acquire().await.unwrap();
         let sql = "select txid_current_if_assigned() is null and current_setting('lock_timeout') = '0'";

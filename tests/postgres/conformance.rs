@@ -354,7 +354,7 @@ async fn a_steady_caller_below_the_rate_is_never_refused() {
         let mut teller = Teller::of(&world).await;
         for nth in 0..calls {
             if nth % 100 == 99 {
-                // What one transaction writes over and over cannot be pruned before it ends.
+                // Row versions that one transaction writes over and over cannot be pruned before it ends.
                 std::mem::replace(&mut teller, Teller::of(&world).await).commit().await;
             }
             let decision = teller.consume(f64::from(nth) * apart, limit.global()).await;

@@ -91,7 +91,7 @@ async fn callers_beside_resets_and_sweeps_never_fail_and_get_what_the_resets_all
     }
 }
 
-/// A row that somebody else is inserting is waited for, and whatever becomes of it counts.
+/// A caller waits for a row that somebody else is inserting, and decides by its end: committed, deleted or rolled back.
 #[tokio::test]
 async fn a_row_that_appears_or_comes_and_goes_while_it_is_inserted_is_decided_anew() {
     let world = World::new().await;
@@ -239,8 +239,8 @@ async fn refusals_leave_no_row_behind() {
     assert_eq!(world.rows().await, 1);
 }
 
-/// The call finds the limit good for it, waits for a row of the set, and finds it spent: what it inserted is gone
-/// again.
+/// The call reads enough in the limit, waits for a row of the set, and finds it spent: the row that the call inserted
+/// is gone again.
 #[tokio::test]
 async fn a_refusal_after_a_wait_leaves_no_row_behind() {
     let world = World::new().await;
@@ -365,7 +365,7 @@ async fn behind(world: &World, hold: &str, end: &str, asks: Vec<Request>) -> (Gr
 /// A grant: its recorded instant in microseconds, and its cost in micro-tokens.
 type Spent = (i64, i64);
 
-/// What sixteen callers are granted in about a second, or in as long as it takes to tell, as they commit.
+/// The grants of sixteen callers in about a second, or in as long as enough grants take, in commit order.
 async fn spend(world: &World, limit: &Limit) -> Vec<Spent> {
     world.sql("create sequence commits").await;
     let sql = "select clock_timestamp() + interval '1 second'";
@@ -381,7 +381,7 @@ async fn spend(world: &World, limit: &Limit) -> Vec<Spent> {
                 let mut tx = conn.begin().await.unwrap();
                 let decided_at = match LIMITER.consume(&mut tx, limit.key("k").cost(cost)).await.unwrap() {
                     Decision::Granted(grant) => {
-                        // The row is locked: whoever comes next commits later.
+                        // The row is locked: the next caller commits later.
                         let commit = sqlx::query_scalar::<_, i64>("select nextval('commits')").persistent(false);
                         let commit = commit.fetch_one(&mut *tx).await.unwrap();
                         granted.fetch_add(1, Ordering::SeqCst);
@@ -469,7 +469,7 @@ impl Dice {
     }
 }
 
-/// The row is full when it is inserted, so it must not stand at an instant before others spent what was there.
+/// The row is full when it is inserted, so it must not stand at an instant before others spent its tokens.
 #[tokio::test]
 async fn the_clock_is_read_after_the_wait_for_an_insert() {
     let world = World::new().await;

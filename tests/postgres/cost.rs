@@ -1,4 +1,4 @@
-//! What a call costs: round trips, and, for a refusal, nothing else.
+//! The cost of a call: round trips, and, for a refusal, nothing else.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What outlives the server: an immediate stop under load, and a clean one.
+//! The changes that outlive the server: after an immediate stop under load, and after a clean one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -29,7 +29,7 @@ async fn connect(server: &Server) -> PgConnection {
     PgConnection::connect(server.url()).await.unwrap()
 }
 
-/// What three rows hold, in whole tokens.
+/// The balances of three rows, in whole tokens.
 async fn balances(conn: &mut PgConnection) -> [i64; 3] {
     let mut balances = [0; 3];
     let requests = [DURABLE.key("k"), DURABLE.key("owing"), EPHEMERAL.key("k")];
@@ -39,7 +39,7 @@ async fn balances(conn: &mut PgConnection) -> [i64; 3] {
     balances
 }
 
-/// A promise survives: nobody is served before those who were told to wait.
+/// A promise survives: nobody is served before the callers that hold reservations.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_crash_durable_limits_and_reservations_stand_and_ephemeral_limits_are_full() {
     let mut server = server().await;
@@ -86,7 +86,7 @@ async fn after_a_clean_restart_both_kinds_stand() {
     assert_eq!(balances(&mut connect(&server).await).await, [7, 10, 7]);
 }
 
-/// What was acknowledged is there; of what was not, at most the one commit that each caller was waiting for.
+/// Every acknowledged commit is there, and of the others at most the one that each caller was waiting for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crash_under_load_loses_nothing_that_was_acknowledged() {
     const CALLERS: i64 = 8;

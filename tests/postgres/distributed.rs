@@ -1,6 +1,6 @@
-//! Tables with parts, as Citus distributes them: each statement names one part, hence one node. Here there is one node:
-//! what is tested is that nothing else is said, that by these statements, too, all answers are right, and that no
-//! process works on parts that the tables do not have.
+//! Tables with parts, as Citus distributes them: each statement names one part, and so one node. Here there is one
+//! node. The tests show that the library sends no other statements, that its answers by these statements are right,
+//! too, and that no process works on parts that the tables do not have.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -47,7 +47,7 @@ fn the_core_suite_passes_on_citus() {
         "no_debt_is_lost_to_a_sweep",
         "a_sweep_is_seen_by_nobody",
     ];
-    // What they write, lock or lay out by hand is in no part, or more than Citus takes.
+    // They write, lock or lay out by hand rows in no part, or objects that Citus does not take.
     let by_hand =
         ["shards::last_moment", "without_the_database_an_id_is", "run_holds_a_lease_until", "the_doctor_names_leases"];
     // These tests ask the SQL functions, too, which refuse here.
@@ -105,8 +105,8 @@ fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["consume::", "contention::", "each::", "first_of::", "gate::verbs::agreement::"]);
     command.args(["gate::memory::prefetch::", "overrides::", "receipts::", "shards::", "transactions::"]);
-    // They count statements, hold one of a certain number, or name what fails: here it is another. Who ends a
-    // transaction of sqlx by hand is not noticed.
+    // They count statements, hold one of a certain number, or name what fails: here it is another. The library does not
+    // notice that a transaction of sqlx is ended by hand.
     let other = [
         "ended_by_hand_is_none",
         "is_held_between_the_statements",
@@ -132,7 +132,7 @@ fn run_core_suite<'a>(more: impl IntoIterator<Item = &'a str>, on: impl FnOnce(&
     run_nested(on(command.args(more).args(["--test-threads", "2"])));
 }
 
-/// Runs tests with parts, and returns what they said.
+/// Runs tests with parts, and returns their output.
 fn run_nested(command: &mut Command) -> String {
     let output = command.env(DISTRIBUTED, "1").output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
@@ -153,7 +153,7 @@ fn each_statement_names_one_part() {
         // Citus takes no CASE around a function that is not immutable, where a statement begins with a write.
         let is_write = ["update", "delete"].iter().any(|verb| text.starts_with(verb));
         assert!(!is_write || !text.contains("case when "), "{text}");
-        // What stands in quotes names a table to a function, which reads no row of it.
+        // A text in quotes names a table to a function, which reads no row of it.
         let text: String = text.split('\'').step_by(2).collect();
         let tables: usize = ["ephemeral", "durable", "calls"]
             .map(|table| text.matches(&format!("tollgate.{table}")).count())
@@ -251,7 +251,7 @@ async fn a_batch_of_a_gate_is_about_one_part() {
         soon(done).await.unwrap().unwrap().granted().unwrap();
     }
     blocker.commit().await.unwrap();
-    // In the order in which they came.
+    // They are served in the order in which they came.
     soon(stalled).await.unwrap().unwrap().granted().unwrap();
     soon(short).await.unwrap().unwrap().denied().unwrap();
 }
@@ -279,7 +279,7 @@ async fn nobody_waits_for_calls_over_several_parts() {
     soon(stalled).await.unwrap().unwrap().granted().unwrap();
 }
 
-/// Stops every update of a row in the part of a key until nobody locks the table `stall`, whatever the lock timeout.
+/// Stops every update of a row in the part of a key until nobody locks the table `stall`, under any lock timeout.
 async fn stall_part_of(world: &World, key: &str) {
     let stall = "create table public.stall ();
                  create function stall() returns trigger language plpgsql security definer as
@@ -364,8 +364,8 @@ async fn outside_a_transaction_nothing_is_taken_whoever_began_it() {
     assert_eq!(world.rows().await, 0);
 }
 
-/// N parts have numbers from 8N to 16N - 1, so no part of one number is one of another: whoever says another finds no
-/// row, and may insert none. Else each would grant the limit once more.
+/// N parts have numbers from 8N to 16N - 1, so no part of one number is one of another. A caller with another number
+/// finds no row, and may insert none. Else each number would grant the limit once more.
 #[tokio::test]
 async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
     for tables in [0, 8] {
@@ -388,7 +388,7 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
             let gate = patient(&world.pool).parts(said).build();
             for limit in &limits {
                 for verb in 0..15 {
-                    // A limiter that was told of no parts hears of it at its first insert.
+                    // A limiter without parts notices those of the tables at its first insert.
                     if said == 0 && matches!(verb, 9 | 11 | 13) {
                         continue;
                     }
@@ -403,7 +403,7 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
                         }
                         2 => limiter.consume(&mut tx, all()).await.map(|decision| decision.is_granted()),
                         3 => limiter.reserve(&mut tx, ask()).await.map(|decision| decision.is_granted()),
-                        // What is right is not to stay.
+                        // With the right parts these verbs would change the rows, so they are left out.
                         4 | 8..11 if said == tables => Ok(false),
                         4 => limiter.debit(&mut tx, ask()).await.map(|_| true),
                         5 => gate.consume(ask()).await.map(|decision| decision.is_granted()),
@@ -437,7 +437,7 @@ async fn wrong_parts_are_an_error_with_a_name_and_mint_no_second_row() {
     }
 }
 
-/// Citus waits for rows on its nodes, where a timeout is only known if it is told to pass it on.
+/// Citus waits for rows on its nodes, and a node only knows a timeout if a setting makes Citus pass it on.
 #[tokio::test]
 async fn a_lock_timeout_is_passed_on_and_both_settings_are_put_back() {
     let world = World::of_parts(PARTS).await;
@@ -525,8 +525,7 @@ async fn what_citus_gives_back_is_whole() {
     }
 }
 
-/// Whatever fails in the last part, nothing is left in the parts before it; so for rows that are there and for new
-/// ones.
+/// A failure in the last part leaves nothing in the parts before it, neither in rows that are there nor in new ones.
 #[tokio::test]
 async fn a_call_over_several_parts_that_fails_takes_nothing() {
     let world = World::of_parts(PARTS).await;
@@ -562,7 +561,7 @@ async fn a_call_over_several_parts_that_fails_takes_nothing() {
                 let mut tx = world.pool.begin().await.unwrap();
                 let failed = limiter.consume(&mut tx, asks()).await;
                 assert_eq!(fault(&failed.unwrap_err()), name, "{limit:?}");
-                // It may roll back what is aborted anyway.
+                // It may roll back a transaction that is aborted anyway.
                 drop(tx.commit().await);
                 assert_full(&mut conn, &limit, &keys).await;
             }
@@ -757,7 +756,7 @@ pub(crate) fn statement_files() -> Vec<PathBuf> {
     files.into_iter().flatten().map(|file| file.unwrap().path()).filter(|path| path.is_file()).collect()
 }
 
-/// What a session has prepared about our tables, and so executed.
+/// The statements about our tables that a session has prepared, and so executed.
 async fn prepared(conn: &mut PgConnection) -> BTreeSet<String> {
     let sql = "select statement from pg_prepared_statements where statement like '%tollgate.%'";
     let rows = sqlx::raw_sql(sql).fetch_all(conn).await.unwrap();

@@ -11,7 +11,7 @@ use crate::proxy::Proxy;
 use crate::teller::{rows, tokens};
 use crate::world::{World, is_distributed, is_unnamed, limiter, second};
 
-/// What can be compared of an answer.
+/// The fields of an answer that can be compared.
 fn told(answer: Result<Decision, Error>) -> String {
     match answer {
         Ok(Decision::Granted(grant)) => {
@@ -22,7 +22,7 @@ fn told(answer: Result<Decision, Error>) -> String {
     }
 }
 
-/// In one go and in turn, at one instant, whatever is asked: the same answers and the same rows.
+/// Any calls in one go and in turn, at one instant: the same answers and the same rows.
 #[tokio::test]
 async fn many_calls_in_one_go_are_what_they_are_in_turn_at_one_instant() {
     let (together, in_turn) = (World::new().await, World::new().await);

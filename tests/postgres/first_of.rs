@@ -106,7 +106,7 @@ async fn each_alternative_takes_so_many_round_trips() {
     assert_eq!(counted, [(Some(0), 4), (Some(0), 4), (Some(1), 3), (None, 1), (None, 3)]);
 }
 
-/// A retry is answered as the first call was, by whoever is asked, though the plan would pay by now.
+/// A retry is answered as the first call was, by each gate, though the plan would pay by now.
 #[tokio::test]
 async fn a_repeat_is_told_the_alternative_that_was_charged() {
     let world = World::new().await;
@@ -152,7 +152,7 @@ async fn memory_refuses_where_all_alternatives_are_refused() {
     let remembered = gate.consume(plan_else_credits()).await.unwrap().denied().unwrap();
     assert_eq!((remembered.source, remembered.limit.as_ref()), (Source::Memory, "plan"));
     assert_eq!(proxy.statements(), before);
-    // What is split is refused by none of its limits alone.
+    // A split call is refused by none of its limits alone.
     let denied = gate.consume(split(1, [PLAN.key("k"), CREDITS.key("k")])).await.unwrap().denied().unwrap();
     assert_eq!(denied.source, Source::Database);
     gate.credit(CREDITS.key("k")).await.unwrap();
@@ -174,7 +174,7 @@ async fn who_waits_is_granted_by_the_alternative_that_is_there_first() {
         waiters.spawn(async move { gate.wait(call, HOUR).await.unwrap().granted().unwrap().alternative });
     }
     assert_eq!(soon(waiters.join_all()).await, [3; 4]);
-    // Behind those who wait for one alternative nobody waits who has another.
+    // A caller whose other alternative is free does not wait behind callers that wait for the first.
     gate.credit(CREDITS.key("k")).await.unwrap();
     let (only, request) = (gate.clone(), slow.key("k"));
     let waits = tokio::spawn(async move { only.wait(request, 2 * EVER).await });
@@ -228,8 +228,8 @@ async fn shards_of_an_alternative_are_asked_together() {
     assert_eq!(gate.consume(call(2)).await.unwrap().granted().unwrap().alternative, 1);
 }
 
-/// Nothing comes back while it runs, so what was refused once is refused at the end: a call that took a later
-/// alternative, or none, would have had none of those before. The books balance, and no order of alternatives
+/// Nothing comes back while it runs, so an alternative that was refused once is refused at the end: a call that took a
+/// later alternative, or none, would have got none of the earlier ones. The books balance, and no order of alternatives
 /// deadlocks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_alternatives_takes_the_first_that_is_there() {

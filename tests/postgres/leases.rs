@@ -1,4 +1,4 @@
-//! Concurrency limits: who holds what, and for how long.
+//! Concurrency limits: the holders of their slots, and how long they hold them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use crate::gate::stage::{nowhere, one_connection, patient, pool, soon, until_ask
 use crate::proxy::Proxy;
 use crate::world::{World, limiter};
 
-/// Only what is released is free: nothing lapses while a test runs.
+/// Only released slots are free: nothing lapses while a test runs.
 static ONE: Limit = Limit::concurrency("one", 1, DAY);
 
 async fn acquired(gate: &Gate, limit: &Limit) -> Lease {
@@ -26,7 +26,7 @@ async fn waited(gate: &Gate, limit: &Limit) -> Lease {
     soon(gate.acquire_within(limit.global(), HOUR)).await.unwrap().granted().unwrap()
 }
 
-/// Returns once somebody has asked more than so many statements in vain, and waits.
+/// Returns once the wire has seen more than so many statements, and the caller was refused and waits.
 async fn until_refused(gate: &Gate, proxy: &Proxy, asked: u64) {
     until_asked(proxy, asked).await;
     // Its answer has arrived before this one.
@@ -74,7 +74,7 @@ async fn a_transaction_holds_renews_and_releases() {
     limiter().release(&mut tx, renewed).await.unwrap();
     assert_eq!(limiter().balance(&mut tx, ONE.global()).await.unwrap().remaining, tollgate::Tokens::ONE);
     tx.rollback().await.unwrap();
-    // What was rolled back is held as before.
+    // A release that was rolled back leaves the slot held.
     assert!(gate.acquire(ONE.global()).await.unwrap().denied().is_some());
     gate.release(receipt).await.unwrap();
     acquired(&gate, &ONE).await.release().await.unwrap();
@@ -256,7 +256,7 @@ async fn a_crowd_that_hands_over_within_its_process_does_not_starve_others() {
     let world = World::new().await;
     let hold = async |gate: &Gate| {
         let lease = waited(gate, &ONE).await;
-        // What the slot is for.
+        // The work that the slot is for.
         tokio::time::sleep(Duration::from_millis(100)).await;
         lease.release().await.unwrap();
     };
@@ -286,7 +286,7 @@ async fn a_crowd_that_hands_over_within_its_process_does_not_starve_others() {
     }
 }
 
-/// Each of those that give up looks once what it would be told. The first one does not ask because of them.
+/// Each caller that gives up looks once at the refusal that it would get. The first one does not ask because of them.
 #[tokio::test]
 async fn who_gives_up_behind_others_does_not_make_the_first_one_ask() {
     const OTHERS: u64 = 100;
@@ -305,7 +305,7 @@ async fn who_gives_up_behind_others_does_not_make_the_first_one_ask() {
         let refused = gate.acquire_within(ONE.global(), Duration::from_millis(20)).await.unwrap();
         assert!(refused.denied().is_some());
     }
-    // What the first one asks by itself goes by the time that passes, ever less often.
+    // The first one's own statements depend on the time that passes, and become ever rarer.
     let asked = proxy.statements() - asked;
     assert!(asked < OTHERS + OTHERS / 2, "{asked} statements");
     held.release().await.unwrap();
@@ -337,7 +337,7 @@ async fn without_the_database_an_open_gate_holds_nothing_and_the_others_fail() {
 
 const FEW: Limit = Limit::concurrency("few", 5, Duration::from_millis(200));
 
-/// What is known of one lease by the database's clock: it was held for as long as this at least.
+/// The least span of one lease by the database's clock: it was held for at least as long as this.
 struct Held {
     from: DateTime<Utc>,
     until: DateTime<Utc>,
@@ -400,8 +400,7 @@ async fn hold(gate: Gate, pool: PgPool, mut dice: Rng) -> Vec<Held> {
         let until = match dice.u32(0..3) {
             // It dies.
             0 => lapses_at,
-            // A release whose answer is lost may have happened when it was asked for, which nobody knows the instant
-            // of.
+            // A release whose answer is lost may have happened as soon as it was sent, at an instant that nobody knows.
             _ => match gate.release(receipt).await {
                 Ok(released) => released.observed_at,
                 Err(Error::Lapsed { .. }) => lapses_at,

@@ -1,4 +1,4 @@
-//! Calls at odds: futures that are dropped, ids that collide, rows that are held, and what nobody can give back.
+//! Calls at odds: futures that are dropped, ids that collide, rows that are held, and tokens that cannot be given back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::world::{PARTS, World, part_of};
 
 const BUCKET: Limit = Limit::token_bucket("bucket", 1_000, EVER);
 
-/// What the row holds, and which calls are stored, by whether each is used.
+/// The tokens that remain in the row, and for each stored call whether it is used.
 async fn look(pool: &PgPool) -> (Option<i64>, Vec<bool>) {
     let value = "select value + 1000000000 from tollgate.durable where name = 'bucket' and key = 'k' and value < 0";
     let value = sqlx::query_scalar(value).fetch_optional(pool).await.unwrap();
     (value, sqlx::query_scalar("select used from tollgate.calls").fetch_all(pool).await.unwrap())
 }
 
-/// What is given back and the receipt, what is charged and the id: both or neither, wherever a future is dropped.
+/// A refund and the use of its receipt, or a charge and its id: both or neither, wherever a future is dropped.
 #[tokio::test]
 async fn a_call_dropped_anywhere_and_committed_counts_with_its_id_or_not_at_all() {
     let world = World::new().await;
@@ -302,7 +302,8 @@ async fn a_locked_row_holds_up_no_other_lapse() {
     assert_eq!(Sweeper::new().reap(&world.pool).await.unwrap(), 2);
 }
 
-/// Whoever waits for a row of a limit holds no id meanwhile, so nobody who holds the row waits for it in turn.
+/// A call that waits for a row of a limit holds no id meanwhile, so the holder of the row never waits for that call in
+/// turn.
 #[tokio::test]
 async fn an_id_is_locked_after_the_rows_of_its_limits() {
     let world = World::new().await;
@@ -317,7 +318,7 @@ async fn an_id_is_locked_after_the_rows_of_its_limits() {
         let mut held = world.connect().await;
         let mut tx = held.begin().await.unwrap();
         sqlx::query("select from tollgate.durable where name = 'zuser' for update").execute(&mut *tx).await.unwrap();
-        // Who asks again waits for nobody.
+        // A retry waits for nobody.
         let again = soon(gate.consume(ask())).await.unwrap().granted().unwrap();
         assert_eq!((again.source, consume_in(&world.pool, ask()).await.source), (Source::Repeated, Source::Repeated));
         let settling = tokio::spawn({
@@ -428,7 +429,7 @@ async fn what_a_killed_reaper_has_begun_comes_back_once() {
     }
 }
 
-/// A reaper passes over what it cannot see yet, and does not begin anew each time; but it looks back a little.
+/// A reaper passes over calls that it cannot see yet, and does not begin anew each time; but it looks back a little.
 #[tokio::test]
 async fn a_lapsed_call_that_commits_late_comes_back_with_the_next_look() {
     let world = World::new().await;
@@ -446,7 +447,7 @@ async fn a_lapsed_call_that_commits_late_comes_back_with_the_next_look() {
     soon(async { while stored(&mut conn).await > 0 {} }).await;
     late.commit().await.unwrap();
     lapsed("second", now - SECOND).await.commit().await.unwrap();
-    // Those that lapsed first come back first.
+    // The calls that lapsed first come back first.
     let second = "select count(*) from tollgate.calls where key = 'second'";
     soon(async { while sqlx::query_scalar::<_, i64>(second).fetch_one(&mut conn).await.unwrap() > 0 {} }).await;
     assert_eq!(stored(&mut conn).await, 0);
@@ -454,7 +455,7 @@ async fn a_lapsed_call_that_commits_late_comes_back_with_the_next_look() {
     sweeping.stop().await;
 }
 
-/// What a wallet cannot take comes back nowhere, and stays owed.
+/// An amount that a wallet cannot take comes back nowhere, and stays owed.
 #[tokio::test]
 async fn a_settlement_that_overfills_a_wallet_changes_nothing() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! What operators say over limits: set in transactions, read again and again, and gone by at once.
+//! Overrides that operators set over limits: set in transactions, read again and again, and followed at once.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::world::{World, limiter, patient, second, soon, sweeper};
 
 const TEN: Limit = Limit::token_bucket("ten", 10, EVER);
 
-/// Sets it, as whoever is on call.
+/// Sets an override, in the role of the operator on call.
 async fn say(world: &World, said: NewOverride) {
     said.reason("a test").set(&mut on_call(world).await).await.unwrap();
 }
@@ -75,7 +75,7 @@ async fn a_deny_bites_within_a_poll_and_ends_when_it_is_lifted() {
     }
     let each = limiter.consume_each(&mut tx, [[TEN.key("bob")], [TEN.key("x".repeat(600))]]).await.unwrap();
     assert!(matches!(&each[..], [Ok(Decision::Denied(_)), Err(Error::Key { .. })]), "{each:?}");
-    // What is there stays, and can be changed.
+    // The balances stay, and can be changed.
     assert_eq!(gate.credit(TEN.key("ada")).await.unwrap().remaining, Tokens::new(10));
     assert_eq!(limiter.balance(&mut tx, TEN.key("bob")).await.unwrap().remaining, Tokens::new(10));
     drop(tx);
@@ -85,7 +85,7 @@ async fn a_deny_bites_within_a_poll_and_ends_when_it_is_lifted() {
     until(async || gate.consume(TEN.key("ada")).await.unwrap().granted().ok()).await;
 }
 
-/// Whoever sets it may roll back, and has it set at once where the commit was.
+/// The operator may roll an override back; where it commits, the override is set at once.
 #[tokio::test]
 async fn an_override_has_the_fate_of_its_transaction() {
     let world = World::new().await;
@@ -213,7 +213,7 @@ async fn an_override_that_is_none_is_an_error_of_our_class_in_sql() {
     }
 }
 
-/// What is unlimited takes nothing, and its receipt gives nothing back.
+/// An unlimited call takes nothing, and its receipt gives nothing back.
 #[tokio::test]
 async fn what_is_unlimited_leaves_the_rows_as_they_are() {
     let world = World::new().await;
@@ -255,7 +255,8 @@ async fn what_is_unlimited_leaves_the_rows_as_they_are() {
     assert!(matches!(gate.consume(TEN.key("bob").cost(11)).await, Err(Error::CostExceedsCapacity { .. })));
 }
 
-/// A retry of what was granted before a deny is told so: else its work would be lost, though it was charged.
+/// A retry of a call that was granted before a deny is answered as a repeat. Else its work would be lost, though it was
+/// charged.
 #[tokio::test]
 async fn a_repeat_is_a_repeat_under_a_deny_and_anything_else_is_denied() {
     let world = World::new().await;
@@ -303,7 +304,7 @@ async fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
         assert_eq!((again.source, again.amount), (Source::Repeated, first.amount));
         assert_eq!(again.receipt.charges, first.receipt.charges);
     }
-    // What was never granted can never be, and leaves no row.
+    // A cost that is above the capacity now and was never granted can never be, and leaves no row.
     for fault in [gate.consume(ask("bob")).await, limiter.consume(&mut tx, ask("bob")).await] {
         assert!(matches!(fault, Err(Error::CostExceedsCapacity { max, .. }) if max == Tokens::new(5)));
     }
@@ -311,7 +312,7 @@ async fn a_repeat_is_answered_as_before_under_numbers_that_grant_it_no_more() {
     assert_eq!(world.rows().await, 1);
 }
 
-/// What was taken ahead was taken by other numbers: a deny and lowered numbers drop it, and nothing more is taken.
+/// Tokens in memory were taken by other numbers: a deny and lowered numbers drop them, and no more are taken.
 #[tokio::test]
 async fn what_lies_in_memory_is_dropped_where_something_is_said() {
     let hot = Limit::stepped_bucket("hot", 99_999, DAY).capacity(100_000);
@@ -361,17 +362,17 @@ async fn while_the_database_is_away_the_last_map_denies_whatever_the_policy() {
         let bob = gate.consume(TEN.key("bob")).await;
         assert_eq!(bob.is_ok_and(|decision| decision.is_granted()), policy != OnFailure::Closed, "{policy:?}");
     }
-    // Its pool ends, and what was read stays.
+    // Its pool ends, and the overrides that it has read stay.
     world.pool.close().await;
     until(async || (overrides.age() > 2 * SECOND).then_some(())).await;
     let gate = away().on_failure(OnFailure::Open).build();
     assert!(!gate.consume(TEN.key("ada")).await.unwrap().is_granted());
-    // By a clock that is past its end.
+    // The clock of this gate is past the end of the override.
     let later = away().on_failure(OnFailure::Open).clock(|| second(1e9)).build();
     assert!(later.consume(TEN.key("ada")).await.unwrap().is_granted());
 }
 
-/// Other numbers that begin and end change nothing of when a row goes, or of what is left of one that went.
+/// Other numbers that begin and end change neither the instant at which a row goes, nor the balance of one that went.
 #[tokio::test]
 async fn a_sweep_is_seen_by_nobody_whatever_numbers_begin_and_end() {
     let limit = Limit::token_bucket("debts", 10, SECOND).max_reserved(1_000);
@@ -400,7 +401,7 @@ async fn a_sweep_is_seen_by_nobody_whatever_numbers_begin_and_end() {
     }
 }
 
-/// Larger numbers count at once, also for a key that has used all; their end takes back what they gave.
+/// Larger numbers count at once, also for a key that has used all; their end takes the additional tokens back.
 #[tokio::test]
 async fn larger_numbers_count_at_once_and_their_end_takes_back_what_they_gave() {
     let world = World::new().await;

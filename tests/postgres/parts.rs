@@ -1,4 +1,4 @@
-//! Parts of a cost, and what must stay behind, where many ask at once.
+//! Parts of a cost, and tokens that must stay behind, where many ask at once.
 
 use fastrand::Rng;
 use tokio::task::JoinSet;
@@ -8,7 +8,8 @@ use crate::gate::stage::{EVER, nowhere, patient, pool};
 use crate::teller::tokens;
 use crate::world::{World, limiter};
 
-/// Claims until nothing is left that it may have; what it got. Every second caller asks in transactions of its own.
+/// Claims until nothing is left that it may have, and returns how much it got. Every second caller asks in transactions
+/// of its own.
 async fn claim(gate: Gate, pool: sqlx::PgPool, limit: Limit, leaving: u32, seed: u64) -> i64 {
     let (mut dice, mut got) = (Rng::with_seed(seed), 0);
     loop {
@@ -32,7 +33,7 @@ async fn claim(gate: Gate, pool: sqlx::PgPool, limit: Limit, leaving: u32, seed:
     }
 }
 
-/// Those who leave a fifth of a budget stop there, to the token, and those who do not get the rest.
+/// The callers that leave a fifth of a budget stop there, to the token, and the others get the rest.
 #[tokio::test]
 async fn many_who_claim_parts_get_all_of_it_and_no_more() {
     let world = World::new().await;

@@ -125,7 +125,8 @@ impl Drop for PgBouncer {
     }
 }
 
-/// Runs `$0` on the settings in the directory `$1` as it is told, and clears up when nobody is left to tell.
+/// Runs `$0` on the settings in the directory `$1` by the orders that it reads, and clears up when the other end of the
+/// pipe is gone.
 const WATCHDOG: &str = r#"
     while read -r order; do
         case $order in

@@ -1,4 +1,5 @@
-//! A session keeps the plan of a statement. Whatever size the tables had when it was made, it looks rows up one by one.
+//! A session keeps the plan of a statement. That plan looks rows up one by one, for any size that the tables had when
+//! it was made.
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
@@ -7,7 +8,7 @@ use tollgate::migrate;
 use crate::distributed::statement_files;
 use crate::world::World;
 
-/// And what a row of each is filled with, behind its part, name and key.
+/// The tables, and the values that a row of each is filled with behind its part, name and key.
 const TABLES: [(&str, &str); 3] = [
     ("ephemeral", "0, 0, now(), now()"),
     ("durable", "0, 0, now(), now()"),

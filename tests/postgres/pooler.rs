@@ -24,7 +24,7 @@ async fn connect(pooler: &PgBouncer, world: &World) -> PgConnection {
     PgConnection::connect(&pooler.url(world.name())).await.unwrap()
 }
 
-/// The core of the suite, in a process in which all that it tests goes through a pooler. So do `conformance::`,
+/// The core of the suite, in a process in which all code under test goes through a pooler. So do `conformance::`,
 /// `memory::` and `wait::`, but for tests that count statements; they take a minute more:
 /// `TOLLGATE_TEST_POOLER=1 ./dev test conformance::`.
 #[test]
@@ -32,7 +32,7 @@ fn the_core_suite_passes_through_a_pooler() {
     core_suite("1");
 }
 
-/// Likewise with names, where the pooler that is installed can follow them.
+/// The same with named statements, where the pooler that is installed can follow them.
 #[test]
 fn the_core_suite_passes_through_a_pooler_that_follows_named_statements() {
     if follows_named_statements() {
@@ -233,7 +233,7 @@ async fn sweepers_go_through_a_pooler_beside_each_other() {
     let pool = PgPool::connect(&pooler.url(world.name())).await.unwrap();
     let sweeper = Sweeper::new().batch(7).unnamed_statements();
     let (one, other) = tokio::join!(sweeper.sweep(&pool), sweeper.sweep(&pool));
-    // Whichever comes second leaves to the first what it is at.
+    // The sweeper that comes second leaves to the first the rows that it is at.
     assert_eq!(one.unwrap().rows() + other.unwrap().rows() + sweeper.sweep(&pool).await.unwrap().rows(), 100);
     assert_eq!(world.rows().await, 0);
 }

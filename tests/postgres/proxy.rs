@@ -44,7 +44,7 @@ impl Proxy {
         self.wire.trips.load(Ordering::SeqCst)
     }
 
-    /// How many statements there were, prepared or not: what the pool does to try its connections is none.
+    /// How many statements there were, prepared or not: the pool's trials of its connections do not count.
     pub(crate) fn statements(&self) -> u64 {
         self.wire.statements.load(Ordering::SeqCst)
     }
@@ -64,7 +64,7 @@ impl Proxy {
         self.wire.allowed.send_replace(u64::MAX);
     }
 
-    /// Breaks every connection; what is held is lost.
+    /// Breaks every connection; held messages are lost.
     pub(crate) async fn cut(&self) {
         self.wire.cuts.send_modify(|cuts| *cuts += 1);
         self.wire.held.subscribe().wait_for(|held| *held == 0).await.unwrap();
@@ -77,7 +77,7 @@ impl Proxy {
     }
 
     /// Swallows everything in both directions, as a network that is gone does: connections stand, also new ones, and
-    /// nothing passes. What is swallowed stays lost.
+    /// nothing passes. Swallowed messages stay lost.
     pub(crate) fn swallow(&self) {
         self.wire.swallowing.store(true, Ordering::SeqCst);
     }
@@ -97,7 +97,7 @@ impl Proxy {
         self.wire.connections.load(Ordering::SeqCst)
     }
 
-    /// Leads new connections to another server. Those that stand still lead to the one before.
+    /// Leads new connections to another server. Connections that stand still lead to the server before.
     pub(crate) fn lead_to(&self, url: &str) {
         *self.server.lock().unwrap() = url.parse().unwrap();
     }

@@ -1,4 +1,4 @@
-//! What was taken is settled or cancelled, exactly once.
+//! Charges are settled or cancelled, exactly once.
 
 use std::sync::{Arc, LazyLock};
 
@@ -73,7 +73,8 @@ async fn settling_gives_back_what_was_spared_and_takes_what_was_missing() {
             let grant = teller.consume(0.0, limit.global().cost(10)).await.granted().unwrap();
             assert_eq!(teller.settle(0.0, grant, actual).await, tokens(value));
         }
-        // A row that was swept in between was full: there is nothing to give back, and what is used beyond is taken.
+        // A row that was swept in between was full: there is nothing to give back, and tokens used beyond the charge
+        // are taken.
         let grant = teller.consume(0.0, limit.key("swept").cost(3)).await.granted().unwrap();
         teller.tx.execute("delete from tollgate.ephemeral").await.unwrap();
         teller.tx.execute("delete from tollgate.durable").await.unwrap();

@@ -1,4 +1,4 @@
-//! What an adversarial reading broke, and two facts that it found to hold (rights, prepared statements).
+//! Faults that an adversarial reading found, and two facts that it found to hold (rights, prepared statements).
 
 use std::time::Duration;
 
@@ -118,7 +118,7 @@ async fn the_sql_text_can_be_run_by_several_at_once_and_beside_the_command() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Whoever builds a search path that names `pg_catalog` late, as those do who stop the clock for tests.
+/// Some services set a search path that names `pg_catalog` late, to stop the clock for tests.
 #[tokio::test]
 async fn the_clock_is_the_databases_whatever_the_search_path() {
     let world = World::new().await;
@@ -181,7 +181,7 @@ async fn a_limit_under_both_storages_grants_the_sum_and_a_debt_in_one_binds_nobo
     assert_eq!(world.left(&ephemeral, "ada").await.unwrap(), tokens(0));
 }
 
-/// What is prepared outlives what happens to tables and settings.
+/// Prepared statements outlive changes of tables and settings.
 #[tokio::test]
 async fn statements_survive_a_new_column_and_a_new_index() {
     let world = World::new().await;
@@ -209,8 +209,8 @@ async fn statements_survive_a_new_column_and_a_new_index() {
     }
 }
 
-/// A plan that locks rows once for each row of the table finds others each time, because what it has written is gone.
-/// The planner takes it for a table that it believes to hold one row.
+/// A plan that locks rows once for each row of the table finds others each time, because the rows that it has written
+/// are gone. The planner takes it for a table that it believes to hold one row.
 #[tokio::test]
 async fn whatever_the_plan_a_swap_writes_what_was_decided_and_nothing_else() {
     let world = World::new().await;

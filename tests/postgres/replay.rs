@@ -1,4 +1,4 @@
-//! The same story told to the database and to the pure plan ends the same, step by step and row by row.
+//! The same story, played to the database and to the pure plan, ends the same, step by step and row by row.
 
 use std::cell::RefCell;
 
@@ -85,7 +85,7 @@ fn tell(cases: u32, limits: Vec<Limit>, is_swept: bool) {
     told.unwrap_or_else(|difference| panic!("{difference}"));
 }
 
-/// What happens at one instant.
+/// A verb at one instant, and how it is called.
 #[derive(Clone, Debug)]
 struct Step {
     after: After,
@@ -123,7 +123,7 @@ enum Manner {
     WithTimeout,
 }
 
-/// What an answer comes to, whoever gave it.
+/// An answer, of the database or of the plan.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Denied(Denied),
@@ -133,7 +133,7 @@ enum Outcome {
     Settled(Settlement),
 }
 
-/// What a grant says, and what a reservation says instead.
+/// The last field of an answer: of a grant, or of a reservation.
 #[derive(Debug, PartialEq)]
 enum Last {
     ReadyAt(DateTime<Utc>),
@@ -182,14 +182,15 @@ fn step(limits: Vec<Limit>) -> impl Strategy<Value = Step> {
     (after, verb, manner, any::<Index>()).prop_map(|(after, verb, manner, swept)| Step { after, verb, manner, swept })
 }
 
-/// Tells one story to both. With sweeps the database loses rows that are full by then, and must not be told apart.
+/// Tells one story to both. With sweeps the database loses rows that are full by then, and must still answer as the
+/// plan does.
 async fn replay(conn: &mut PgConnection, steps: Vec<Step>, is_swept: bool) -> TestCaseResult {
     run(conn, "rollback").await;
     run(conn, "begin").await;
     let (mut memory, mut receipts) = (Memory::default(), Vec::new());
     let (mut now, mut retry_at) = (second(0.0), second(0.0));
     for (nth, Step { after, verb, manner, swept }) in steps.into_iter().enumerate() {
-        // Not beyond where both can still be told apart from the end of time.
+        // Not so far that an instant could be taken for the end of time.
         let next = match after {
             After::Micros(micros) => now + TimeDelta::microseconds(micros),
             After::Retry(micros) => retry_at.min(second(1e12)) + TimeDelta::microseconds(micros),
@@ -213,7 +214,7 @@ async fn replay(conn: &mut PgConnection, steps: Vec<Step>, is_swept: bool) -> Te
             prop_assert_eq!(&database, &plan, "step {} at {}: {:?}", nth, now, verb);
         }
         if let Outcome::Denied(denied) = &database {
-            // What is due after the end of time never is.
+            // A retry after the end of time is never due.
             retry_at = denied.retry_at.unwrap_or(retry_at);
         }
         if !is_swept {
@@ -266,7 +267,7 @@ async fn tell_both(
         Verb::Reset(ask) => (done(limiter.reset(tx, ask.clone()).await), plan(Call::reset(ask))),
         Verb::Settle(receipt, actual) => {
             let receipt = use_up(&receipt)?;
-            // What is used beyond an estimate is lost where its row was swept.
+            // Tokens that are used beyond an estimate are lost where its row was swept.
             let actual = if is_swept { actual.min(receipt.charges[0].cost) } else { actual };
             let told = settled(limiter.settle(tx, receipt.clone(), actual).await);
             if let Outcome::Failed(_) = told {
@@ -299,7 +300,7 @@ fn granted(answer: Result<Decision, Error>) -> Outcome {
     }
 }
 
-/// Keeps what was charged, to be settled later.
+/// Keeps the charges, to be settled later.
 fn keep(outcome: &Outcome, receipts: &mut Vec<Receipt>) {
     if let Outcome::Granted { charges, .. } = outcome {
         // One for each charge, for their costs may differ.

@@ -8,7 +8,8 @@ use crate::functions::fails;
 use crate::teller::run;
 use crate::world::{ON_CALL, OWNER, World, limiter, sweeper};
 
-/// What an auditor may switch on for a table, with policies of its own: some let everything in, and hide it.
+/// The row security that an auditor may switch on for a table, with policies of its own: some let everything in, and
+/// hide it.
 const HOW: [&str; 4] = [
     "",
     "create policy none on {table} using (false)",

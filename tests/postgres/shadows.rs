@@ -7,7 +7,8 @@ use crate::gate::stage::{EVER, nowhere, patient, pool};
 use crate::teller::tokens;
 use crate::world::{World, limiter};
 
-/// The one that is enforced is asked as if the other were not there; the other grants what it has, and tells the rest.
+/// The enforced limit decides as if the other were not there; the other grants the tokens that it has, and reports the
+/// rest.
 #[tokio::test]
 async fn a_shadow_refuses_nobody_and_counts_whom_it_would_have() {
     let world = World::new().await;
@@ -77,7 +78,7 @@ async fn a_repeat_tells_what_a_shadow_told_and_memory_tries_nothing_out() {
     }
 }
 
-/// Of all callers, whoever they ask, one is told.
+/// Exactly one of all callers hears of the fall, whether it asks the gate or a limiter.
 #[tokio::test]
 async fn one_caller_is_told_of_a_fall() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! Limits with several rows for each key: one limit, however it is asked.
+//! Limits with several rows for each key: they act as one limit to every kind of call.
 
 mod bad_input;
 mod cancellation;

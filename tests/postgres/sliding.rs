@@ -1,4 +1,4 @@
-//! Sliding windows, and what windows keep while calls are settled and lapse.
+//! Sliding windows, and the tokens that windows keep while calls are settled and lapse.
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ async fn windows_are_never_over_while_calls_lapse_and_are_settled() {
         }
     }
     let spent = soon(callers.join_all()).await.concat();
-    // What lapses, lapses.
+    // All calls that can lapse are given back.
     soon(async {
         let left = "select count(*) from tollgate.calls where lapses_at is not null";
         while sqlx::query_scalar::<_, i64>(left).fetch_one(&world.pool).await.unwrap() > 0 {
@@ -137,7 +137,7 @@ async fn windows_are_never_over_while_calls_lapse_and_are_settled() {
     }
 }
 
-/// What was granted, when, and what of it was kept in the end.
+/// Each grant, its instant, and the part of it that was kept in the end.
 type Spent = Vec<(String, DateTime<Utc>, i64)>;
 
 async fn spend(gate: Gate, end: DateTime<Utc>, seed: u64) -> Spent {
@@ -158,7 +158,7 @@ async fn spend(gate: Gate, end: DateTime<Utc>, seed: u64) -> Spent {
                 let (now, receipt) = (grant.decided_at, Receipt::from(grant));
                 let actual = Tokens::from_micros(dice.i64(0..=cost));
                 let settled = if dice.bool() { gate.settle(receipt, actual).await.ok() } else { None };
-                // Of a window that is over nothing comes back: the settlement says so. Of a lapse nobody hears.
+                // A charge of a window that is over is kept whole: the settlement says so. Nobody hears of a lapse.
                 let kept = match settled {
                     Some(settlement) => settlement.charges[0].cost.micros(),
                     None if lapses => 0,

@@ -1,4 +1,4 @@
-//! A streaming standby: what it answers while it is one, and what it knows when it is promoted.
+//! A streaming standby: its answers while it is one, and its balances when it is promoted.
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
@@ -19,7 +19,7 @@ const SPREAD: Limit = Limit::token_bucket("spread", 10, Limit::MAX_PERIOD).shard
 const OTHERWISE_SPREAD: Limit = Limit::token_bucket("spread", 10, Limit::MAX_PERIOD).shards(2);
 const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", 10, Limit::MAX_PERIOD).ephemeral();
 
-/// A migrated server and its standby. What the first has committed the second has on disk.
+/// A migrated server and its standby. The standby has each commit of the server on disk.
 pub(crate) struct Pair {
     /// Dropped before the other, with whose private directory its data go.
     pub(crate) standby: Server,
@@ -50,7 +50,7 @@ impl Pair {
         until(&mut standby, &format!("select pg_last_wal_replay_lsn() >= '{here}'")).await;
     }
 
-    /// Makes a primary of the standby. It may go on serving those who are connected.
+    /// Makes a primary of the standby. It may go on serving the connected clients.
     pub(crate) async fn promote(&self) {
         let mut conn = PgConnection::connect(self.standby.url()).await.unwrap();
         let promoted: bool = sqlx::query_scalar("select pg_promote(true, 600)").fetch_one(&mut conn).await.unwrap();
@@ -90,7 +90,7 @@ async fn connect(server: &Server) -> PgConnection {
     PgConnection::connect(server.url()).await.unwrap()
 }
 
-/// What a row holds, in whole tokens.
+/// The balance of a row, in whole tokens.
 async fn balance(conn: &mut PgConnection, limit: Limit, key: &str) -> i64 {
     LIMITER.balance(conn, limit.key(key)).await.unwrap().remaining.micros() / 1_000_000
 }
@@ -218,7 +218,7 @@ async fn after_a_promotion_durable_rows_stand_and_ephemeral_buckets_are_full() {
     assert_eq!(balance(&mut conn, DURABLE, "owing").await, 10);
 }
 
-/// The clock of what was the primary was an hour ahead. Until the promoted one's gets there, time stands still for the
+/// The clock of the former primary was an hour ahead. Until the promoted one's gets there, time stands still for the
 /// row.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn after_a_promotion_to_a_clock_that_is_behind_time_does_not_go_back() {

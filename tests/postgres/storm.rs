@@ -1,6 +1,6 @@
-//! The books of budgets in a storm: answers get lost, connections break, clients and those who give lapsed calls back
-//! are killed, and the server crashes, or a node of a cluster. At the end each row lacks what its calls cost, and each
-//! shard what those cost that were charged to it, to the micro-token.
+//! The books of budgets in a storm: answers get lost, connections break, clients and reapers are killed, and the server
+//! crashes, or a node of a cluster. At the end each row lacks what its calls cost, and each shard what those cost that
+//! were charged to it, to the micro-token.
 //!
 //! `TOLLGATE_STORM_SECONDS` makes it last longer than the seconds of a daily run.
 
@@ -104,7 +104,7 @@ async fn each_row_lacks_what_its_calls_cost() {
     let ([cuts, kills, crashes], disconnects) = (faults, proxy.lost_answers());
     println!("{told}; {disconnects} disconnects, {cuts} of all at once, {kills} kills, {crashes} crashes");
 
-    // What a transaction does beside the limiter stands or falls with the charge.
+    // A transaction's other work stands or falls with the charge.
     let ids = async |sql| BTreeSet::<String>::from_iter(sqlx::query_scalar(sql).fetch_all(&pool).await.unwrap());
     let [jobs, calls] = ["select id from jobs", "select id from tollgate.calls where id like 'joined%'"].map(ids);
     assert_eq!(jobs.await, calls.await);
@@ -134,7 +134,7 @@ impl Place {
         }
     }
 
-    /// Returns once what has crashed is back.
+    /// Crashes the server or a node, and returns once it is back.
     async fn crash(&mut self) {
         match self {
             Self::Server(server) => block_in_place(|| server.crash().and_then(|()| server.restart())).unwrap(),
@@ -160,7 +160,7 @@ async fn crash_a_node(world: &World) {
                      kill -9 $(head -n 1 postmaster.pid)
                      until \"$programs/pg_ctl\" -D . restart; do sleep 0.1; done
                  ' >/dev/null 2>&1 </dev/null & $program$";
-    // No end may be heard: what it starts inherits the socket.
+    // The end of the connection may go unnoticed: the new server inherits the socket.
     let _ = timeout(LAPSE, sqlx::raw_sql(crash).execute(&mut conn)).await;
     let mut pace = interval(Duration::from_millis(20));
     soon(async {
@@ -169,17 +169,17 @@ async fn crash_a_node(world: &World) {
         }
     })
     .await;
-    // Else what it had prepared keeps its locks for up to a minute.
+    // Else its prepared transactions keep their locks for up to a minute.
     world.sql("select recover_prepared_transactions()").await;
 }
 
-/// What belongs to each row of the organisation.
+/// An amount for each row of the organisation.
 type Shards = [i64; SHARDS as usize];
 
 /// By limit, key and shard.
 type Rows = BTreeMap<(String, String, i16), i64>;
 
-/// What the rows lack of what they were at first, in micro-tokens.
+/// The micro-tokens that the rows lack of their first balances.
 async fn lacking(pool: &PgPool) -> Rows {
     let rows = sqlx::query_as("select name, key, shard, -value from tollgate.durable");
     let rows: Vec<(String, String, i16, i64)> = rows.fetch_all(pool).await.unwrap();
@@ -203,7 +203,7 @@ impl Client {
         Self { process, reading: Some(reading) }
     }
 
-    /// With SIGKILL, in the middle of whatever it does.
+    /// With SIGKILL, in the middle of its work.
     fn kill(&mut self) {
         assert!(self.process.try_wait().unwrap().is_none(), "a client has failed");
         self.process.kill().unwrap();
@@ -212,7 +212,7 @@ impl Client {
     }
 }
 
-/// What clients said of their calls, which they did before and after each step.
+/// The lines that clients printed about their calls, before and after each step.
 #[derive(Clone, Default)]
 struct Books {
     entries: Arc<Mutex<BTreeMap<String, Entry>>>,
@@ -224,9 +224,9 @@ struct Entry {
     user: u32,
     /// Which row of the organisation was charged.
     shard: usize,
-    /// What it costs if it lapses: one of these.
+    /// Its cost if it lapses: one of these.
     lapsed: BTreeSet<i64>,
-    /// What it may be settled at.
+    /// The cost that it may be settled at.
     settling: Option<i64>,
     is_settled: bool,
 }
@@ -273,7 +273,7 @@ impl Books {
     fn judge(&self, lacking: &Rows) -> String {
         let entries = self.entries.lock().unwrap();
         let (mut settled, mut unknown) = (0_u32, 0_u32);
-        // What the calls of a user cost in all, and of that in each shard.
+        // The costs of a user's calls in all, and the part in each shard.
         let mut sums = BTreeMap::<u32, BTreeMap<i64, Shards>>::new();
         for entry in entries.values() {
             let costs: BTreeSet<i64> = match (entry.is_settled, entry.settling) {
@@ -339,7 +339,8 @@ async fn call_in_another_process() {
     callers.join_next().await.unwrap().unwrap();
 }
 
-/// A user, and what a call of his asks: by the definitions, or by larger ones, which change nothing of what is used.
+/// A user, and the requests of one of his calls: by the definitions, or by larger ones, which change nothing of the
+/// tokens used.
 fn asked(id: &str) -> (u32, Tokens, Vec<Request>) {
     let (user, cost) = (fastrand::u32(..USERS), Tokens::from_micros(fastrand::i64(1_000_000..10_000_000_000)));
     let larger = fastrand::bool();
@@ -363,7 +364,7 @@ fn shard(receipt: &Receipt) -> u16 {
     charge.shard
 }
 
-/// What was used: less than the estimate, and of one in ten more.
+/// The tokens used: at most the estimate, and for one call in ten up to twice as much.
 fn used(cost: Tokens) -> Tokens {
     let most = if fastrand::u8(..10) == 0 { 2 * cost.micros() } else { cost.micros() };
     Tokens::from_micros(fastrand::i64(0..=most))
@@ -411,7 +412,8 @@ async fn call_joined(pool: &PgPool) {
     println!("@granted {id} {user}:{}", shard(&receipt));
     let actual = used(cost);
     println!("@settling {id} {}", actual.micros());
-    // What it may say of a receipt is not heard: a transaction whose commit got lost may have used it.
+    // The answer may be that the receipt is used or has lapsed, and is passed over: a transaction whose commit got lost
+    // may have used it.
     while let Err(fault) = settle(pool, &id, receipt.clone(), actual).await {
         if let Some(Error::ReceiptUsed { .. } | Error::Lapsed { .. }) = fault.downcast_ref() {
             return;
@@ -443,7 +445,7 @@ fn settled(id: &str, (answer, may_be_done): (Result<Settlement, Error>, bool)) {
     match answer {
         Ok(_) => println!("@settled {id} 0"),
         Err(Error::Lapsed { .. }) if !may_be_done => println!("@lapsed {id} 0"),
-        // By a try whose answer was lost, or by whoever gave it back when it had lapsed.
+        // By a try whose answer was lost, or by the reaper that gave it back when it had lapsed.
         Err(Error::Lapsed { .. } | Error::ReceiptUsed { .. }) => {}
         Err(error) => panic!("{error}"),
     }

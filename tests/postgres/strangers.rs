@@ -1,5 +1,5 @@
-//! A search path in which strangers come before `pg_catalog`, as those have who stop the clock for tests. All other
-//! tests run with `strangers.sql` behind it, where only what fits better is found.
+//! A search path in which strangers come before `pg_catalog`, as in services that stop the clock for tests. All other
+//! tests run with `strangers.sql` behind it, where only functions that fit better are found.
 
 use std::path::Path;
 

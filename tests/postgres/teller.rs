@@ -1,4 +1,4 @@
-//! One transaction in which a story is told, at the instants that the story names.
+//! One transaction in which a story is played, at the instants that the story names.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl Teller {
         query.execute(&mut *self.tx).await.unwrap();
     }
 
-    /// What the row of a key has left at its instant.
+    /// The balance of a key's row at the row's instant.
     pub(crate) async fn row(&mut self, limit: &Limit, key: &str) -> Option<(Tokens, DateTime<Utc>)> {
         let storage = limit.spec().storage;
         let mut rows = rows(&mut self.tx).await.into_iter();
@@ -153,7 +153,7 @@ pub(crate) fn tokens(whole: i32) -> Tokens {
     Tokens::from_micros(i64::from(whole) * 1_000_000)
 }
 
-/// What a grant leaves.
+/// The tokens that remain after a grant.
 #[track_caller]
 pub(crate) fn left(decision: Decision) -> Tokens {
     decision.granted().unwrap().remaining

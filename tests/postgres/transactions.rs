@@ -1,4 +1,5 @@
-//! The caller's transaction: what shares its fate, what leaves it usable, and which failures are told apart.
+//! The caller's transaction: the changes that share its fate, the calls that leave it usable, and the failures that are
+//! told apart.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -34,7 +35,7 @@ fn receipt(limit: &Limit, key: &str) -> Receipt {
 /// How many verbs take or give.
 const VERBS: usize = 10;
 
-/// What one of them says, for one key.
+/// The answer of one verb, for one key.
 async fn answer(
     limiter: &Limiter,
     conn: &mut PgConnection,
@@ -57,7 +58,7 @@ async fn answer(
     }
 }
 
-/// What each of them says, one after another.
+/// The answers of all verbs, one after another.
 async fn answers(limiter: &Limiter, conn: &mut PgConnection, limit: &Limit, key: &str) -> Vec<Result<(), Error>> {
     let mut answers = Vec::new();
     for verb in 0..VERBS {
@@ -171,7 +172,7 @@ async fn a_lock_timeout_is_busy_and_leaves_the_transaction_usable() {
         {
             match answer {
                 Err(error @ Error::Locked { .. }) => assert!(error.is_retryable()),
-                // What gives to an absent row, or settles, finds it full, without a wait.
+                // A verb that gives to an absent row, or settles, finds it full without a wait.
                 Ok(()) if key == "absent" && matches!(verb, 5..=9) => {}
                 answer => panic!("verb {verb} for {key}: {answer:?}"),
             }
@@ -279,7 +280,7 @@ async fn a_lock_timeout_of_the_callers_own_is_an_error_of_the_database() {
     }
 }
 
-/// It strikes whatever the statement waits for, and aborts the transaction.
+/// It strikes during any wait of the statement, and aborts the transaction.
 #[tokio::test]
 async fn a_statement_timeout_of_the_callers_own_bounds_a_call() {
     let world = World::new().await;
@@ -402,8 +403,8 @@ async fn a_savepoint_that_is_rolled_back_gives_its_tokens_back() {
     }
 }
 
-/// Whoever waits for a row that a savepoint has locked waits for that savepoint, not for the transaction around it.
-/// Else a transaction that asks for the row again would queue behind those who wait for its own end.
+/// A caller that waits for a row that a savepoint has locked waits for that savepoint, not for the transaction around
+/// it. Else a transaction that asks for the row again would queue behind callers that wait for its own end.
 #[tokio::test]
 async fn a_savepoint_that_is_rolled_back_is_not_waited_for() {
     let world = World::new().await;
@@ -667,7 +668,7 @@ async fn every_kind_of_connection_will_do_also_in_a_spawned_task_and_in_a_loop()
 
 #[tokio::test]
 async fn named_statements_are_prepared_once_and_unnamed_ones_never() {
-    /// What is prepared: all, those that lock, and those that read or write without.
+    /// The numbers of prepared statements: all, those that lock, and those that read or write without a lock.
     async fn prepared(conn: &mut PgConnection) -> (i64, i64, i64) {
         let sql = "select count(*), count(*) filter (where statement ~ 'for update'),
                           count(*) filter (where statement !~ 'for update') from pg_prepared_statements";

@@ -1,15 +1,15 @@
 //! A world for each test: a migrated database of its own on one shared server, gone with the test.
 //!
-//! What is tested has the rights that `SECURITY.md` names, and no more: the service's role decides, the one on call
-//! runs the command, the owner migrates. A schema of strangers is in the search path of all three. [`World::sql`] alone
-//! is the administrator's. The databases are copies of two that are made once. These and the roles stay on a server of
-//! `DATABASE_URL`.
+//! The code under test has the rights that `SECURITY.md` names, and no more: the service's role decides, the role on
+//! call runs the command, the owner migrates. A schema of strangers is in the search path of all three. [`World::sql`]
+//! alone is the administrator's. The databases are copies of two that are made once. These and the roles stay on a
+//! server of `DATABASE_URL`.
 //!
-//! With `TOLLGATE_TEST_POOLER` set, what is tested reaches the server through a PgBouncer in transaction mode, without
-//! named statements unless it is set to `named`; what the tests themselves say does not. With
-//! `TOLLGATE_TEST_DISTRIBUTED` set, the tables have the parts that `tollgate distribute` gives them on Citus, and what
-//! is tested is told so. Where `DATABASE_URL` is `CITUS_URL`, too, the tables are distributed: a world is a database on
-//! each node of that cluster.
+//! With `TOLLGATE_TEST_POOLER` set, the code under test reaches the server through a PgBouncer in transaction mode,
+//! without named statements unless it is set to `named`. The tests' own statements go to the server directly. With
+//! `TOLLGATE_TEST_DISTRIBUTED` set, the tables have the parts that `tollgate distribute` gives them on Citus, and
+//! limiters, gates and sweepers are set up for these parts. Where `DATABASE_URL` is `CITUS_URL`, too, the tables are
+//! distributed: a world is a database on each node of that cluster.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,7 +29,7 @@ use crate::pgbouncer::PgBouncer;
 
 /// A database of its own, dropped with the value.
 pub(crate) struct World {
-    /// Connections of the world's role, for what the tests themselves say.
+    /// Connections of the world's role, for the tests' own statements.
     pub(crate) pool: PgPool,
     name: String,
     role: &'static str,
@@ -59,8 +59,8 @@ impl World {
         world
     }
 
-    /// A migrated database with a clock of its own, which [`set_ahead`](Self::set_ahead) moves: all that asks the
-    /// server for the time is told this one's, unless it was prepared before.
+    /// A migrated database with a clock of its own, which [`set_ahead`](Self::set_ahead) moves. Every statement that
+    /// asks the server for the time gets this clock's, unless it was prepared before.
     pub(crate) async fn with_clock() -> Self {
         let world = Self::new().await;
         // A function that replaced PostgreSQL's own would be passed over: the server knows that one by its number.
@@ -118,7 +118,7 @@ impl World {
         Self { pool, name, role }
     }
 
-    /// The URL of this database for what is tested.
+    /// The URL of this database for the code under test.
     pub(crate) fn url(&self) -> String {
         self.url_of(self.role)
     }
@@ -128,7 +128,7 @@ impl World {
         if is_pooled() && role == SERVICE { pooler().url(&self.name) } else { direct_url(role, &self.name) }
     }
 
-    /// The URL for the command, as whoever is on call runs it; as the owner does, where there are no tables.
+    /// The URL for the command in the role on call, or in the owner's role where there are no tables.
     #[allow(dead_code, reason = "only the tests of the command need it")]
     pub(crate) fn command_url(&self) -> String {
         self.url_of(if self.role == OWNER { OWNER } else { ON_CALL })
@@ -144,7 +144,7 @@ impl World {
         &self.name
     }
 
-    /// A transaction for what is tested.
+    /// A transaction for the code under test.
     pub(crate) async fn begin(&self) -> Transaction<'static, Postgres> {
         if !is_pooled() {
             return self.pool.begin().await.unwrap();
@@ -180,7 +180,7 @@ impl World {
         row.map(|(micros, ts)| (Tokens::from_micros(micros), ts))
     }
 
-    /// What the row of a limit and key has left at its instant, if it is there.
+    /// The tokens that remain in the row of a limit and key at its instant, if it is there.
     pub(crate) async fn left(&self, limit: &Limit, key: &str) -> Option<Tokens> {
         let (value, _) = self.row(limit.spec().storage, limit.name(), key).await?;
         Some(Tokens::from_micros(value.micros() + top(limit)))
@@ -328,7 +328,7 @@ pub(crate) fn shard_of(key: &str, parts: u16) -> u16 {
     (hash % u64::from(parts)).try_into().unwrap()
 }
 
-/// Whether what is tested goes through a pooler.
+/// Whether the code under test goes through a pooler.
 pub(crate) fn is_pooled() -> bool {
     std::env::var_os(POOLER).is_some()
 }
@@ -355,7 +355,7 @@ pub(crate) fn second(seconds: f64) -> DateTime<Utc> {
 
 /// The databases of which worlds are copies.
 struct Templates {
-    /// With nothing but what strangers left.
+    /// With nothing but the objects of strangers.
     empty: String,
     migrated: String,
 }
@@ -366,7 +366,8 @@ async fn templates() -> &'static Templates {
 }
 
 impl Templates {
-    /// One run of the tests makes them, if others begin on the same server meanwhile. Their names tell what is in them.
+    /// One run of the tests makes them, if others begin on the same server meanwhile. Their names depend on their
+    /// contents.
     async fn make() -> Self {
         let strangers = include_str!("strangers.sql").replace("{called}", &format!("'{{{}}}'", called().join(",")));
         let mut hasher = DefaultHasher::new();
@@ -574,16 +575,16 @@ fn pooler() -> MutexGuard<'static, PgBouncer> {
     POOLER.lock().unwrap()
 }
 
-/// A search path in which strangers come before `pg_catalog`, as those have who stop the clock for tests. What to say
-/// in a URL, too.
+/// A search path in which strangers come before `pg_catalog`, as in services that stop the clock for tests. It can
+/// stand in a URL, too.
 pub(crate) const LATE: &str = "strangers,public,pg_catalog";
 /// The role of the service.
 pub(crate) const SERVICE: &str = "tollgate_service";
-/// The role of whoever runs the command.
+/// The role that runs the command.
 pub(crate) const ON_CALL: &str = "tollgate_on_call";
 /// The role that migrates.
 pub(crate) const OWNER: &str = "tollgate_owner";
-/// Keeps what a transaction makes on the coordinator of Citus. PostgreSQL ignores it.
+/// Keeps the objects that a transaction makes on the coordinator of Citus. PostgreSQL ignores it.
 const KEEP_HERE: &str = "set local citus.enable_ddl_propagation = off";
 /// SQLSTATE `object_in_use`.
 const IN_USE: &str = "55006";
@@ -591,17 +592,17 @@ const PASSWORD: &str = "tollgate";
 const SECURITY: &str = include_str!("../../SECURITY.md");
 
 pub(crate) const POOLER: &str = "TOLLGATE_TEST_POOLER";
-/// What [`POOLER`] is set to where the pooler follows named statements.
+/// The value of [`POOLER`] where the pooler follows named statements.
 pub(crate) const NAMED: &str = "named";
 pub(crate) const DISTRIBUTED: &str = "TOLLGATE_TEST_DISTRIBUTED";
 /// Names the URL of an administrator of a Citus cluster, on its coordinator.
 pub(crate) const CITUS_URL: &str = "CITUS_URL";
-/// Over how many parts the tables are distributed where they are.
+/// The number of parts of distributed tables.
 pub(crate) const PARTS: u16 = 8;
 /// Their numbers, in the order of the shards that they fall into.
 pub(crate) const NUMBERS: [i16; PARTS as usize] = [79, 77, 85, 64, 97, 66, 95, 67];
 
-/// What a full row of a limit has left, in micro-tokens.
+/// The micro-tokens that remain in a full row of a limit.
 pub(crate) fn top(limit: &Limit) -> i64 {
     let spec = limit.spec();
     if spec.kind == LimitKind::Wallet { 0 } else { spec.capacity.unwrap_or(spec.rate).micros() }

@@ -1,4 +1,4 @@
-//! What the functions answer to right and to wrong questions, and what they leave untouched.
+//! The answers of the functions to right and to wrong questions, and the state that they leave untouched.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -246,7 +246,7 @@ async fn a_balance_is_told_however_deep_the_debt_is() {
     assert_eq!(one::<String>(&mut conn, "select tollgate.balance('owing', 'k')::text").await, "-9223372036844.775808");
 }
 
-/// Of both languages, and of none of the ways in which whoever inserts writes its text.
+/// Both triggers make one key, and it does not depend on the settings by which the inserting session writes texts.
 #[tokio::test]
 async fn the_key_of_a_trigger_is_the_same_whatever_the_session_is_set_to() {
     let world = World::new().await;
@@ -381,7 +381,7 @@ async fn a_credit_with_an_id_is_given_once_whoever_repeats_it() {
     assert_eq!(one::<String>(&mut conn, &credit("5.5", "payment 1")).await, "5.500000");
     assert_eq!(fails(&mut conn, &credit("6", "payment 1")).await, "TG008");
     assert_eq!(fails(&mut conn, "select tollgate.debit('money', 'ada', 5.5, 'payment 1')").await, "TG008");
-    // The library repeats it, and the function what the library has credited.
+    // The library repeats the function's credit, and the functions repeat the library's calls.
     let mut tx = world.pool.begin().await.unwrap();
     let request = |cost: f64, id: &str| money.key("ada").cost(cost).once(id);
     let repeated = Limiter::new().credit(&mut tx, request(5.5, "payment 1")).await.unwrap();
@@ -418,7 +418,7 @@ async fn a_charge_is_settled_and_a_window_gives_back_only_in_the_step_of_the_cha
     assert_eq!(one::<String>(&mut conn, cancel).await, "0.000000 8.000000");
     let late = "select tollgate.cancel('ten', 'k', 6, decided_at, ready_at)::text from charged";
     assert_eq!(one::<String>(&mut conn, late).await, "6.000000");
-    // What was charged in an earlier window is settled at what it was.
+    // A charge of an earlier window is settled at its own cost.
     run(&mut conn, "select tollgate.consume('window', 'k', 6)").await;
     let earlier = "select tollgate.settle('window', 'k', 6, 0, now() - interval '1 day')::text";
     assert_eq!(one::<String>(&mut conn, earlier).await, "6.000000");
@@ -495,7 +495,7 @@ async fn the_helpers_are_inlined() {
         )
         .await;
     }
-    // A backend tells what it has counted when it ends.
+    // A backend reports its counts when it ends.
     conn.close().await.unwrap();
     let mut conn = world.admin().await;
     let sql = "select coalesce(sum(calls), 0)::int8 from pg_stat_user_functions where funcname = '_ask'";
@@ -540,7 +540,7 @@ async fn a_dump_brings_all_of_it_back() {
     let dump = dump.args(["--schema=tollgate", "--inserts", "--dbname", &world.url_of(OWNER)]).output().unwrap();
     assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
     let dump = String::from_utf8(dump.stdout).unwrap();
-    // What only psql understands.
+    // Leaves out the lines that only psql understands.
     let sql: Vec<_> = dump.lines().filter(|line| !line.starts_with('\\')).collect();
     restored.sql(&sql.join("\n")).await;
     let mut conn = owner(&restored).await;
@@ -578,7 +578,7 @@ async fn on_distributed_tables_the_functions_refuse() {
     the_functions_refuse(&mut conn).await;
 }
 
-/// On the tables of a cluster, where a plan may fail before anything is asked.
+/// On the tables of a cluster, where planning may fail before the function runs.
 #[tokio::test]
 async fn the_functions_refuse_on_citus() {
     if !is_on_citus() {

@@ -33,7 +33,7 @@ const CALLS: [(&str, &str); 18] = [
     ("settle", "tollgate.settle('ten', 'k', 1, 0, '2026-01-01')"),
 ];
 
-/// A role that may call all functions, in a session of its own. Whatever runs its code as the owner counts in
+/// A role that may call all functions, in a session of its own. Every run of its code as the owner counts in
 /// `evil.thefts`, which no rollback undoes.
 struct Attacker {
     conn: PgConnection,
@@ -154,7 +154,7 @@ async fn no_call_runs_what_its_caller_has_laid_out() {
     }
 }
 
-/// Whatever the columns are of, and whatever the table is.
+/// For columns of any type, and for any kind of table.
 #[tokio::test]
 async fn no_trigger_runs_what_the_owner_of_its_table_has_laid_out() {
     let mut attacker = Attacker::new().await;
@@ -246,7 +246,7 @@ async fn no_trigger_runs_what_the_owner_of_its_table_has_laid_out() {
     }
 }
 
-/// What is no column may be a function of the row, a cast of it, or all of it.
+/// A name that is no column may be a function of the row, a cast of it, or all of it.
 #[tokio::test]
 async fn an_argument_that_is_no_column_is_an_error() {
     let mut attacker = Attacker::new().await;

@@ -16,7 +16,7 @@ use crate::gate::stage::{EVER, deadlocks, patient, pool, soon};
 use crate::teller::run;
 use crate::world::{World, limiter};
 
-/// The scene in which who selects, and then updates, lets all pass.
+/// The scene in which a check that selects, and then updates, lets all pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_twenty_five_callers_at_once_ten_are_granted() {
     let world = World::new().await;
@@ -65,7 +65,7 @@ fn limits() -> [Limit; 2] {
     ]
 }
 
-/// What somebody was told of a row.
+/// The answer about a row that a caller got.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Told {
     row: (String, String),
@@ -137,7 +137,7 @@ fn requests(asked: &[(usize, &'static str, u32)]) -> Vec<Request> {
     asked.iter().map(|(limit, key, cost)| limits()[*limit].key(*key).cost(*cost)).collect()
 }
 
-/// What a decision says of its rows; of a refusal of several, only of the one that it names.
+/// The answers of a decision about its rows; a refusal of several rows tells only of the one that it names.
 fn tell(
     by: &'static str,
     asked: &[(usize, &'static str, u32)],
@@ -218,7 +218,7 @@ async fn call_functions(mut conn: PgConnection, told: Arc<Mutex<Vec<Told>>>) {
     }
 }
 
-/// Whoever has lost a race decides again, and puts back what was written before.
+/// A call that has lost a race decides again, and puts back the rows that it had written.
 #[tokio::test]
 async fn where_a_later_row_was_lost_an_earlier_one_stays_as_it_was() {
     let world = World::new().await;
@@ -267,7 +267,7 @@ async fn a_refusal_is_dated_after_the_grant_that_causes_it() {
     let (mut conn, mut blocker) = (owner(&world).await, owner(&world).await);
     let limit = Limit::fixed_window("window", 1, EVER);
     define(&mut conn, &limit).await;
-    // What a session plans for the first time, it locks earlier.
+    // A session locks the tables of a statement earlier when it plans the statement for the first time.
     run(&mut conn, "select tollgate.consume('window', 'other')").await;
     run(&mut blocker, "begin; lock table tollgate.limits in access exclusive mode").await;
     let pid = crate::world::pid(&mut conn).await;
@@ -287,7 +287,7 @@ async fn a_refusal_is_dated_after_the_grant_that_causes_it() {
     assert!(refused_at > granted_at, "refused at {refused_at} by what was granted at {granted_at}");
 }
 
-/// What is asked for nothing waits for its row, in which time the next one is emptied.
+/// The request without a cost waits for its row, and meanwhile the next row is emptied.
 #[tokio::test]
 async fn several_that_waited_are_refused_after_the_grant_that_causes_it() {
     let world = World::new().await;
@@ -313,7 +313,7 @@ async fn several_that_waited_are_refused_after_the_grant_that_causes_it() {
     assert!(refused_at > granted_at, "refused at {refused_at} by what was granted at {granted_at}");
 }
 
-/// What has become ready while a cancellation waited is not given back.
+/// A charge that became ready while its cancellation waited is not given back.
 #[tokio::test]
 async fn a_cancellation_reads_the_clock_after_its_wait() {
     let world = World::with_clock().await;
@@ -335,7 +335,7 @@ async fn a_cancellation_reads_the_clock_after_its_wait() {
     assert_eq!(charged, "4.000000");
 }
 
-/// One row stands in a step to come. By its instant the other would give back what it has refilled since.
+/// One row stands in a step to come. By its instant the other would give back the tokens that it has refilled since.
 #[tokio::test]
 async fn where_the_clock_went_back_no_window_gives_back_what_it_refilled() {
     let world = World::with_clock().await;

@@ -1,4 +1,4 @@
-//! Arguments of whatever bytes, as a driver sends them: a function takes just those that the library takes, and leaves
+//! Arguments of any bytes, as a driver sends them: a function accepts just those that the library accepts, and leaves
 //! the same row. The cases in `bytes/` are replayed, and others are drawn; more of them: `TOLLGATE_TEST_STEPS=100000`.
 
 use std::fs;
@@ -95,7 +95,7 @@ impl Case {
 
     async fn ask_library(&self, conn: &mut PgConnection, verb: &str) -> Told {
         let amount = self.amount(conn).await;
-        // No text of PostgreSQL holds it, whatever else is wrong.
+        // No text of PostgreSQL holds a NUL, so this error comes before any other.
         if [&self.limit, &self.key, &self.cost].iter().any(|text| text.contains('\0')) {
             return Err("22021".to_owned());
         }
@@ -165,7 +165,7 @@ fn code(error: &sqlx::Error) -> String {
     error.as_database_error().unwrap_or_else(|| panic!("{error}")).code().unwrap().into_owned()
 }
 
-/// The code by which a function tells of it.
+/// The code of the function's error.
 fn error_code(error: &Error) -> &'static str {
     match error {
         Error::CostExceedsCapacity { .. } => "TG004",

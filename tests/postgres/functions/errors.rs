@@ -1,4 +1,4 @@
-//! Every error that a caller can provoke is one that the guide names, whatever the arguments and the session.
+//! Every error that a caller can provoke is one that the guide names, for any arguments and any session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,8 +37,8 @@ async fn laid_out(world: &World, settings: &[&str]) -> PgConnection {
     set(world, settings).await
 }
 
-/// What random statements end with: the empty text is none of an error. Where an answer holds no consent and no refusal
-/// it counts as a division by zero.
+/// The error codes of random statements, counted; the empty text stands for no error. An answer that is neither a grant
+/// nor a refusal counts as a division by zero.
 async fn tally(conn: &mut PgConnection, statements: usize) -> BTreeMap<String, usize> {
     let named = named();
     let seed = super::seed();
@@ -112,7 +112,7 @@ impl Function {
     }
 }
 
-/// A value of a type; for what is usual for a parameter of this name, mostly that.
+/// A value of a type; mostly a usual one, where the parameter of this name has one.
 fn argument(dice: &mut Rng, name: &str, of: &str) -> String {
     let usual = dice.u32(..10) < 8;
     match (name, of) {
@@ -154,7 +154,7 @@ fn request(dice: &mut Rng) -> String {
     }
 }
 
-/// One that somebody has made, or has got.
+/// A decision that somebody has made up, or has got.
 fn decision(dice: &mut Rng) -> String {
     match dice.u32(..5) {
         0 => "null".to_owned(),

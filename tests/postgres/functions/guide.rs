@@ -1,4 +1,4 @@
-//! The guide says what is so.
+//! The guide is true.
 
 use std::process::Command;
 
@@ -27,7 +27,7 @@ async fn the_statements_of_the_guide_run() {
         }
     }
     assert_eq!((ran, failed), (6, 2));
-    // What the comments in it say.
+    // The facts that its comments state.
     let told: (bool, bool, String, i32) = sqlx::query_as(
         "select (tollgate.check('send_message', 'ada', 2)).granted,
            tollgate.balance('llm_tokens', 'ada') between 8750 and 9999,

@@ -1,4 +1,4 @@
-//! Who may do what by the functions.
+//! The rights of each role to the functions.
 
 use sqlx::PgConnection;
 use tollgate::migrate::{self, Callers, grants};
@@ -45,7 +45,7 @@ async fn an_application_may_ask_and_nothing_else() {
         "select tollgate.settle('ten', 'k', 5, 0, now())",
         "select tollgate.cancel('ten', 'k', 5, now(), now())",
         "select tollgate.define('ten', 'token_bucket', 100, '1 day')",
-        // Who could name the instant could speak over the clock.
+        // A role that could name the instant could pass over the clock.
         "select tollgate._ask('ten', 'k', 1, false, false, '2100-01-01')",
         "select tollgate._ask_all(array[tollgate.request('ten', 'k')], false, false, '2100-01-01')",
         "select tollgate._change('credit', 'ten', 'k', 1, 0, null, null, null, null, null)",
@@ -74,7 +74,7 @@ async fn an_operator_may_give_and_take() {
     assert_eq!(fails(&mut conn, "update tollgate.limits set rate = 10").await, "42501");
 }
 
-/// Who inserts needs no right.
+/// A role that inserts needs no right to the functions.
 #[tokio::test]
 async fn a_trigger_needs_no_right_of_whoever_inserts() {
     let world = World::new().await;
@@ -96,7 +96,7 @@ async fn a_trigger_needs_no_right_of_whoever_inserts() {
     assert_eq!(sqlx::query_scalar::<_, i32>(left).fetch_one(&mut owner(&world).await).await.unwrap(), 6);
 }
 
-/// What PUBLIC may do, and what others may that is the owner's alone.
+/// The rights of PUBLIC, and the rights of others that are the owner's alone.
 async fn wrong_rights(world: &World) -> Vec<String> {
     let sql = "
         select format('%s: execute %s', grantee::regrole, p.proname)
@@ -116,7 +116,7 @@ async fn wrong_rights(world: &World) -> Vec<String> {
     sqlx::query_scalar(sql).fetch_all(&mut world.admin().await).await.unwrap()
 }
 
-/// However the schema came, and whatever was granted before or besides.
+/// However the schema was made, and whichever rights were granted before or besides.
 #[tokio::test]
 async fn migrations_take_back_what_nobody_should_have() {
     for wrong in [
@@ -150,7 +150,7 @@ async fn migrations_take_back_what_nobody_should_have() {
     }
 }
 
-/// What new objects are granted by default is not what the migrations say.
+/// Default privileges grant rights on new objects that the migrations do not grant.
 #[tokio::test]
 async fn default_privileges_do_not_count() {
     for by_text in [false, true] {
@@ -168,7 +168,7 @@ async fn default_privileges_do_not_count() {
     }
 }
 
-/// Whoever migrates may be another than the owner of the schema.
+/// The role that migrates may be another than the owner of the schema.
 #[tokio::test]
 async fn who_owns_the_tables_may_make_more_of_them() {
     let world = World::unmigrated().await;
@@ -202,7 +202,8 @@ async fn who_cannot_take_a_right_back_or_grant_one_is_told_so() {
     assert_eq!(fails(&mut conn, &grants(&role, Callers::Applications)).await, "42501");
 }
 
-/// Whoever is to ask is no operator, unless it is named as one after that, or may write the tables anyway.
+/// A role that is granted the right to ask is no operator, unless it is named as one after that, or may write the
+/// tables anyway.
 #[tokio::test]
 async fn a_grant_to_ask_takes_back_what_gives() {
     let world = World::new().await;

@@ -48,7 +48,7 @@ async fn each_random_step_is_decided_as_the_plan_decides_it() {
     }
 }
 
-/// A step on a row, and what the plan says of it.
+/// A step on a row, and the plan's answer to it.
 #[derive(Debug)]
 struct Vector {
     verb: &'static str,
@@ -64,7 +64,7 @@ struct Vector {
     amount: i64,
     part: Option<i64>,
     actual: i64,
-    /// Below zero it is what must stay behind.
+    /// Below zero it is the amount that must stay behind.
     debt: i64,
     until: i64,
     ready_at: i64,
@@ -184,7 +184,7 @@ impl Walk {
         }
     }
 
-    /// Also to the microsecond of what was promised.
+    /// Now and then to the very microsecond at which the row reaches a balance or is full, or to the one before.
     fn pass_time(&mut self, terms: &Terms, most: i64) {
         let dice = &mut self.dice;
         self.now = match &self.row {
@@ -243,7 +243,7 @@ impl Walk {
         serde_json::from_value(receipt).unwrap()
     }
 
-    /// What the plan says, and leaves.
+    /// The plan's answer, and the row that it leaves.
     fn decide(&mut self, call: Call) -> String {
         let plan = Plan::new([call]).unwrap();
         let outcome = plan.decide(slice::from_ref(&self.row), &[], Timestamp::from_micros(self.now));
@@ -335,7 +335,7 @@ fn instant(dice: &mut Rng, near: i64) -> i64 {
     instant.clamp(MIN, MAX)
 }
 
-/// What the functions say of each.
+/// The answers of the functions to each.
 async fn told(conn: &mut PgConnection, vectors: &[Vector]) -> Vec<String> {
     macro_rules! column {
         ($vector:ident => $value:expr) => {

@@ -1,4 +1,4 @@
-//! Whatever a session is set to, the functions decide the same.
+//! The functions decide the same under any settings of a session.
 
 use sqlx::PgConnection;
 use tollgate::migrate;
@@ -8,7 +8,7 @@ use crate::teller::run;
 use crate::world::World;
 
 /// Sets of settings that anybody, the owner or a superuser can make, and that change how text is read or written, how
-/// statements are understood, or what they may do.
+/// statements are understood and run, or whether they may write.
 pub(super) const SETTINGS: &[&[&str]] = &[
     &["standard_conforming_strings = off", "escape_string_warning = off", "backslash_quote = off"],
     &["standard_conforming_strings = off", "escape_string_warning = on", "backslash_quote = on"],
@@ -42,7 +42,7 @@ async fn whatever_the_session_is_set_to_the_functions_decide_the_same() {
     }
 }
 
-/// What calls are told in a session under these settings; no answer holds an instant of now.
+/// The answers to calls in a session under these settings; no answer holds an instant of now.
 async fn told(settings: &[&str]) -> Vec<String> {
     let world = World::unmigrated().await;
     let mut conn = set(&world, settings).await;

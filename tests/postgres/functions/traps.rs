@@ -1,4 +1,4 @@
-//! What the guides warn of, as it is.
+//! The traps that the guides warn of, as they are.
 
 use std::process::Command;
 
@@ -186,7 +186,7 @@ async fn a_dump_of_data_alone_fires_the_triggers_when_it_is_restored() {
         let dump = dump.args(options).output().unwrap();
         assert!(dump.status.success(), "{}", String::from_utf8_lossy(&dump.stderr));
         let dump = String::from_utf8(dump.stdout).unwrap();
-        // What only psql understands.
+        // Leaves out the lines that only psql understands.
         dump.lines().filter(|line| !line.starts_with('\\')).collect::<Vec<_>>().join("\n")
     };
     let (plain, silent) = (dumped(&[]), dumped(&["--disable-triggers"]));

@@ -1,4 +1,4 @@
-//! Rows say what is used: definitions and overrides that change count at once, and nothing is forgiven or lost.
+//! Rows store the tokens used: definitions and overrides that change count at once, and nothing is forgiven or lost.
 
 use sqlx::PgConnection;
 
@@ -6,7 +6,7 @@ use super::owner;
 use crate::teller::run;
 use crate::world::World;
 
-/// What a call gets on a day: how much is left, or when it would be granted.
+/// The answer to a call on a day: how much is left, or when it would be granted.
 async fn ask(conn: &mut PgConnection, key: &str, cost: i32, day: f64) -> String {
     let sql = "select case when granted then 'left ' || trim_scale(remaining)
                       else 'on day ' || trim_scale(extract(epoch from retry_at) / 86400) end
@@ -71,7 +71,7 @@ async fn an_override_counts_at_once_for_a_key_that_is_used_up_and_its_end_takes_
         assert_eq!(ask(&mut conn, "ada", 10, 1.25).await, "left 0", "{kind}");
         override_for(&mut conn, kind, 20, 1.5).await;
         assert_eq!(ask(&mut conn, "ada", 10, 1.25).await, "left 0", "{kind}");
-        // The smaller ones feel what the larger ones have used until those would have it back.
+        // The smaller numbers feel the use under the larger ones until the larger ones would have it back.
         assert_eq!(ask(&mut conn, "ada", 10, 1.5).await, again, "{kind}");
     }
 }

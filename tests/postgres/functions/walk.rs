@@ -50,7 +50,7 @@ async fn the_functions_leave_the_rows_that_the_limiter_leaves() {
         let wanted = without_places(&mut conn, &by_limiter).await;
         run(&mut conn, "rollback to step").await;
         let by_function = walk.ask_function(&mut conn, &call).await;
-        // Of several things that are wrong, each names another.
+        // Where several things are wrong, the two name different ones.
         let both_fail = by_function.failed() && by_limiter.failed() && call.requests().len() > 1;
         assert!(
             both_fail || by_function == by_limiter,
@@ -113,14 +113,14 @@ enum Call {
     Settle(Charged, Tokens),
 }
 
-/// What the limiter's receipt says, and what the function's caller knows.
+/// A charge: the limiter's receipt, and the values that the function's caller knows.
 #[derive(Clone, Debug)]
 struct Charged {
     receipt: Receipt,
     request: Request,
     decided_at: DateTime<Utc>,
     ready_at: DateTime<Utc>,
-    /// What was said over the limit then: functions settle by what is said now.
+    /// The overrides of the limit at that time: functions settle by the overrides of now.
     said: Vec<(Whom, Said)>,
 }
 
@@ -149,7 +149,7 @@ impl Call {
     }
 }
 
-/// What both can say.
+/// An answer that both can give.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
     Granted { last: String, decided_at: DateTime<Utc> },
@@ -219,7 +219,7 @@ impl Walk {
         self.say(conn, whom, (effect != "removed").then_some(said)).await;
     }
 
-    /// Says over a limit what was said when it was charged, and nothing else.
+    /// Sets exactly the overrides that a limit had when it was charged.
     async fn say_as_it_was(&mut self, conn: &mut PgConnection, charged: &Charged) {
         let name = charged.request.limit().name();
         let now: Vec<_> = self.said.keys().filter(|whom| whom.0 == name).cloned().collect();
@@ -257,7 +257,7 @@ impl Walk {
         self.said.insert(whom, said);
     }
 
-    /// What is said of a request now.
+    /// The overrides of a request now.
     fn said_of(&self, request: &Request) -> Vec<(Whom, Said)> {
         let name = request.limit().name();
         let (key, _) = asked(request);
@@ -346,7 +346,7 @@ impl Walk {
                     Ok(Decision::Granted(booked)) => {
                         let last = booked.ready_at.to_rfc3339();
                         let decided_at = booked.decided_at;
-                        // A window takes back by the function only what is no debt.
+                        // A window takes back by the function only tokens that are no debt.
                         let is_window = requests[0].limit().kind == LimitKind::FixedWindow;
                         let kept = alone && (!is_window || booked.ready_at <= booked.decided_at);
                         let charged = Charged {
@@ -469,7 +469,7 @@ fn refused(denied: &tollgate::Denied) -> Told {
 
 fn decision(row: &PgRow, reserves: bool) -> Told {
     let instant = |column: &str| row.get::<Option<DateTime<Utc>>, _>(column);
-    // Null for what is unlimited.
+    // Null for an unlimited call.
     let remaining = row.get::<Option<String>, _>("remaining").unwrap_or_else(|| written(Tokens::MAX));
     if row.get("granted") {
         let last = if reserves { instant("ready_at").unwrap().to_rfc3339() } else { remaining };

@@ -1,5 +1,4 @@
-//! The clock goes back behind a row. Time stands still for the row, and whoever is told to wait is told how long that
-//! is by the clock as it is.
+//! The clock goes back behind a row. Time stands still for the row, and a refusal names the wait by the clock as it is.
 
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ async fn emptied() -> World {
     world
 }
 
-/// The clock as it is, and what it showed when the rows were written.
+/// The clock as it is, and as it was when the rows were written.
 async fn clocks(world: &World) -> [DateTime<Utc>; 2] {
     let sql = "select clock_timestamp(), max(ts) from tollgate.durable where key = 'k'";
     let (now, row): (DateTime<Utc>, DateTime<Utc>) = sqlx::query_as(sql).fetch_one(&world.pool).await.unwrap();

@@ -1,4 +1,5 @@
-//! A connection that breaks or falls silent: an error says what is known, and the next call has a connection.
+//! A connection that breaks or falls silent: an error says whether the outcome is known, and the next call has a
+//! connection.
 
 use std::pin::pin;
 
@@ -195,8 +196,8 @@ async fn a_connection_cut_before_any_statement_gives_an_error_that_says_what_is_
     }
 }
 
-/// The server wrote, and its answer never arrives: after the gate's patience its callers are told that nobody knows.
-/// The connection is kept, for the server may be at work on it, until it turns out to be gone.
+/// The server wrote, and its answer never arrives: after the gate's patience its callers get an error that says that
+/// the outcome is unknown. The connection is kept, for the server may be at work on it, until it turns out to be gone.
 #[tokio::test]
 async fn a_server_that_falls_silent_is_given_up_and_its_connection_is_waited_for() {
     let stage = Stage::new().await;
@@ -264,11 +265,11 @@ async fn a_connection_that_is_cut_off_is_left_for_a_new_one() {
     proxy.release();
     let error = soon(call).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
-    // None of those that wait is told an error more: the next batch has a connection that works.
+    // No waiting caller gets another error: the next batch has a connection that works.
     soon(gate.consume(LITTLE.key("k"))).await.unwrap().granted().unwrap();
 }
 
-/// The rows of a transaction whose gate is cut off are free once the server has waited for it in vain.
+/// The rows of a transaction whose gate is cut off are free once the server has waited for it long enough.
 #[tokio::test]
 async fn a_gate_that_is_cut_off_in_a_transaction_leaves_no_row_locked() {
     let stage = Stage::new().await;

@@ -39,8 +39,8 @@ impl Kind {
         if is(Self::Open) { gate.on_failure(OnFailure::Open) } else { gate }
     }
 
-    /// Overrides that change nothing: the same numbers for everybody; or, as no gate takes ahead of a key with an
-    /// override, a word about somebody else.
+    /// Overrides that change nothing: the same numbers for everybody; or an override of another key, as no gate takes
+    /// ahead for a key with an override.
     pub(crate) async fn overrides(self, world: &World) -> Overrides {
         let mut admin = world.connect_as(ON_CALL).await;
         let about =
@@ -49,7 +49,7 @@ impl Kind {
         Overrides::watch(world.pool.clone()).await.unwrap()
     }
 
-    /// A gate whose calls have taken what a key has [`SPENT`].
+    /// A gate whose calls have taken the [`SPENT`] tokens of a key.
     pub(crate) async fn with_spent(self, pool: &PgPool, overrides: &Overrides, key: &str) -> Gate {
         let gate = self.of(patient(pool), overrides, HOUR).build();
         let takes_ahead = matches!(self, Self::Prefetching | Self::All);

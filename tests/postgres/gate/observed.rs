@@ -1,4 +1,4 @@
-//! What a gate tells the outside: counts by limit, outcome and source, and never a key.
+//! The metrics of a gate: counts by limit, outcome and source, and never a key.
 
 use std::time::Duration;
 

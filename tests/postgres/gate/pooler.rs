@@ -29,8 +29,8 @@ fn named(pool: &PgPool) -> GateBuilder {
     Gate::builder(pool.clone()).lock_timeout(MINUTE).statement_timeout(MINUTE).acquire_timeout(MINUTE)
 }
 
-/// Two statements without a name that differ in nothing but their table, prepared by turns on one connection: what is
-/// executed is the caller's own.
+/// Two statements without a name that differ in nothing but their table, prepared by turns on one connection: the
+/// server executes the caller's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_one_gate_prepared_is_never_executed_for_another() {
     let world = World::new().await;
@@ -51,7 +51,7 @@ async fn what_one_gate_prepared_is_never_executed_for_another() {
     soon(askers.join_all()).await;
 }
 
-/// Nobody is told of a grant that is not there, and nobody is kept waiting.
+/// Nobody gets a grant that was not written, and nobody is kept waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_that_is_killed_in_mid_call_loses_no_grant_and_no_caller() {
     let world = World::new().await;
@@ -74,7 +74,7 @@ async fn a_pooler_that_is_killed_in_mid_call_loses_no_grant_and_no_caller() {
     told.agrees_with(&mut world.connect().await).await;
 }
 
-/// `kill` drops all clients and servers of the database at once, in whatever they are.
+/// `kill` drops all clients and servers of the database at once, in the middle of any statement.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_the_pooler_ends_lose_no_grant_and_no_caller() {
     let world = World::new().await;
@@ -101,7 +101,8 @@ async fn connections_that_the_pooler_ends_lose_no_grant_and_no_caller() {
     told.agrees_with(&mut world.connect().await).await;
 }
 
-/// Until the user says `unnamed_statements()`, each caller is told to, whatever the gate does in an outage.
+/// Until the gate is built with `unnamed_statements()`, the error of each caller names it, under any policy for
+/// outages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gate_with_named_statements_says_what_to_do() {
     let world = World::new().await;
@@ -124,8 +125,8 @@ async fn a_gate_with_named_statements_says_what_to_do() {
     assert_eq!((grant.source, grant.remaining), (Source::Database, Tokens::new(98)));
 }
 
-/// Many set the driver's cache to none for a pooler. Then each call leaves a statement in the server, until somebody
-/// hears of it.
+/// Many set the driver's cache to none for a pooler. Then each call leaves a statement in the server, and a warning
+/// says so once.
 #[tokio::test]
 async fn a_driver_that_keeps_no_statement_is_told_of_and_leaves_none_without_names() {
     let world = World::new().await;

@@ -128,10 +128,11 @@ impl Until {
 /// A grant: its recorded instant in microseconds, and its cost in micro-tokens.
 type Spent = (i64, i64);
 
-/// Checks grants in the order of the recorded clock: no span of it holds more than `most` and what came in between its
-/// ends.
+/// Checks grants in the order of the recorded clock: no span of it holds more than `most` and the tokens that came back
+/// between its ends.
 fn never_over(grants: &[Spent], most: i64, refilled: impl Fn(i64) -> i64, limit: &Limit) {
-    // What the worst beginning so far allows: for each end, the same as to look at every beginning.
+    // `allowed` is the bound of the worst beginning so far: for each end, this is the same as a look at every
+    // beginning.
     let (mut spent, mut allowed) = (0, i64::MAX);
     for (instant, cost) in grants {
         allowed = allowed.min(spent - refilled(*instant) + most);
@@ -141,7 +142,7 @@ fn never_over(grants: &[Spent], most: i64, refilled: impl Fn(i64) -> i64, limit:
     }
 }
 
-/// Asks at random until it is over, and writes down what was granted.
+/// Asks at random until it is over, and writes down the grants.
 async fn spend(url: &str, until: Until, seed: u64) {
     let until = Arc::new(until);
     let gates = [
@@ -162,7 +163,7 @@ async fn spend(url: &str, until: Until, seed: u64) {
         "insert into granted select * from unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::int8[])",
     )
     .bind(column(|charge| {
-        // What is durable leaves it out.
+        // The charge of a durable limit leaves the storage out.
         serde_json::to_value(charge).unwrap()["storage"].as_str().unwrap_or("durable").to_owned()
     }))
     .bind(column(|charge| charge.limit().to_owned()))

@@ -15,8 +15,8 @@ use crate::world::{OWNER, World, run_until_done};
 const MANY: Limit = Limit::stepped_bucket("many", 1_000_000, EVER);
 const OTHER: Limit = Limit::stepped_bucket("other", 1_000_000, EVER);
 
-/// Somebody takes tokens and gives them back in one transaction: the row is a new version with the old numbers, which a
-/// statement that locks it cannot write under the snapshot that it has.
+/// Somebody takes tokens and gives them back in one transaction. The row is then a new version with the old numbers,
+/// and a statement that locks it cannot write it under its own snapshot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_rewritten_with_the_same_numbers_is_charged_whole_or_not_at_all() {
     const KEYS: i64 = 60;
@@ -88,7 +88,7 @@ async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_ro
     first.await.unwrap().unwrap().granted().unwrap();
     corrupt(bad.await.unwrap().unwrap_err());
     one.await.unwrap().unwrap().granted().unwrap();
-    // The other row of a group is written, though its call is told of the error.
+    // The other row of a group is written, though its caller gets the error.
     for (key, taken) in [("bad", 1), ("one", 2), ("two", 3)] {
         let balance = gate.balance(MANY.key(key)).await.unwrap();
         assert_eq!(balance.remaining, Tokens::new(1_000_000 - taken), "{key}");
@@ -98,7 +98,8 @@ async fn a_trigger_that_suppresses_a_write_is_the_error_of_those_who_ask_that_ro
     corrupt(Limiter::new().consume(&mut tx, MANY.key("bad")).await.unwrap_err());
 }
 
-/// A server that cannot answer keeps the connection that it was asked on, and is not asked on one more each time.
+/// A server that cannot answer keeps the connection of the call, and further calls do not take one more connection
+/// each.
 #[tokio::test]
 async fn a_table_that_is_locked_does_not_use_up_the_servers_connections() {
     let world = World::new().await;
@@ -183,7 +184,7 @@ async fn a_database_that_is_read_only_by_default_is_written_all_the_same() {
     assert_eq!(gate.balance(MANY.key("k")).await.unwrap().remaining, Tokens::new(999_997));
 }
 
-/// The settlement was committed, and its answer lost: what was remembered of the row is worth nothing now.
+/// The settlement was committed, and its answer lost: the memory of the row is worth nothing now.
 #[tokio::test]
 async fn a_settlement_of_unknown_outcome_is_not_refused_from_memory() {
     let world = World::new().await;
@@ -213,7 +214,7 @@ async fn a_settlement_of_unknown_outcome_is_not_refused_from_memory() {
     }
 }
 
-/// The key is the caller's choice: it neither fails those who share its batch, nor opens a gate that is open on
+/// The key is the caller's choice: it neither fails the other calls of its batch, nor opens a gate that is open on
 /// failure.
 #[tokio::test]
 async fn a_key_that_the_encoding_lacks_is_the_error_of_its_caller_alone() {
@@ -253,7 +254,7 @@ async fn who_would_wait_for_a_row_from_the_future_is_refused_at_once() {
     assert_eq!(proxy.statements() - before, 1);
 }
 
-/// Where a row lies says which one it is only together with the partition.
+/// The place of a row identifies it only together with the partition.
 #[tokio::test]
 async fn a_partitioned_table_is_written_where_the_row_is() {
     let world = World::new().await;

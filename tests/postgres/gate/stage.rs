@@ -1,4 +1,4 @@
-//! What most tests of the gate need.
+//! The helpers of most tests of the gate.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) fn nowhere() -> PgPool {
     PgPoolOptions::new().connect_lazy("postgres://nobody@localhost/none?host=/nowhere").unwrap()
 }
 
-/// Returns once all other sessions of this database are gone, and have handed in what they counted.
+/// Returns once all other sessions of this database are gone, and have handed in their counts.
 pub(crate) async fn until_alone(conn: &mut PgConnection) {
     // Citus keeps a daemon and connections of its own.
     let sql = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()

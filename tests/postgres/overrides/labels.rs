@@ -27,7 +27,8 @@ fn labels(of: &[Override]) -> Vec<&str> {
     of.iter().map(|said| &*said.label).collect()
 }
 
-/// What counts for a key at an instant, to the library and to the functions: `denied`, `unlimited`, or the capacity.
+/// The override that counts for a key at an instant, to the library and to the functions: `denied`, `unlimited`, or the
+/// capacity.
 async fn counts(conn: &mut PgConnection, limit: &Limit, key: &str, at: DateTime<Utc>) -> String {
     run(conn, "begin").await;
     let overrides = Overrides::read(conn).await.unwrap();
@@ -70,7 +71,7 @@ async fn each_label_is_set_replaced_and_removed_by_itself() {
     assert!(matches!(banned.others[0].effect, Effect::Numbers { rate, .. } if rate == Tokens::new(5_000)));
     assert_eq!(banned.others[1].key, None);
 
-    // Who renews the contract does not lift the ban.
+    // Renewing the contract does not lift the ban.
     let renewed = set(&mut conn, contract()).await;
     assert_eq!(renewed.replaced.map(|said| said.label), Some("contract".to_owned()));
     assert_eq!(renewed.others[0].effect, Effect::Deny);
@@ -92,7 +93,7 @@ async fn a_ban_outlasts_a_contract_and_a_contract_outlasts_a_ban() {
     let gate = patient(&world.pool).overrides(&overrides).build();
     let denied = gate.consume(TEN.key("ada").cost(100)).await.unwrap().denied().unwrap();
     assert_eq!((denied.reason, &*denied.standings[0].override_label), (Reason::Override, ""));
-    // What is there is told by the contract all the while.
+    // Meanwhile the balance is read by the contract.
     assert_eq!(gate.balance(TEN.key("ada")).await.unwrap().capacity, Tokens::new(5_000));
     NewOverride::remove(&mut conn, "ten", Some(&Key::new("ada").unwrap()), "").await.unwrap();
     let grant = until(async || gate.consume(TEN.key("ada").cost(100)).await.unwrap().granted().ok()).await;
@@ -172,7 +173,7 @@ async fn one_that_begins_later_changes_nothing_before() {
     let mut conn = world.connect_as(OWNER).await;
     set(&mut conn, NewOverride::numbers(&with(50)).key("ada")).await;
     let later = || NewOverride::numbers(&with(9_000)).key("ada").from(second(4e9)).reason("x");
-    // By the same label it would end the present one now.
+    // Under the same label the later override would end the present one now.
     let refused = later().set(&mut conn).await.unwrap_err();
     assert!(matches!(refused, OverrideError::Rejected { .. }), "{refused:?}");
     assert!(refused.to_string().contains("is live, and this one begins later"), "{refused}");
@@ -183,11 +184,12 @@ async fn one_that_begins_later_changes_nothing_before() {
         assert_eq!(counts(&mut conn, &TEN, "ada", second(at)).await, wanted);
         assert_eq!(counts_in_sql(&mut conn, "ada", second(at)).await, wanted);
     }
-    // What has not begun is changed as often as wanted.
+    // An override that has not begun can be changed any number of times.
     later().label("next year").from(second(4.1e9)).set(&mut conn).await.unwrap();
 }
 
-/// A label is no right: who may call the function may name each of them. A function of one's own holds a role to one.
+/// A label is no right: a role that may call the function may name each of them. A function of one's own holds a role
+/// to one.
 #[tokio::test]
 async fn a_role_is_held_to_a_label_by_a_function_that_names_it() {
     let world = World::new().await;

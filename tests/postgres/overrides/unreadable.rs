@@ -8,7 +8,7 @@ use crate::functions::fails;
 use crate::teller::run;
 use crate::world::{OWNER, World, limiter, patient};
 
-/// Lets in whatever a hand writes, as an owner may, or a restore of an older schema.
+/// Lets in any row, as an owner may, or a restore of an older schema.
 async fn unchecked(world: &World) -> PgConnection {
     let mut owner = world.connect_as(OWNER).await;
     run(&mut owner, "set search_path = pg_catalog").await;
@@ -54,7 +54,7 @@ async fn no_instant_gets_into_the_table_that_is_none() {
     }
 }
 
-/// And it counts as it is written: what denies goes on denying.
+/// It counts as it is written: a deny goes on denying.
 #[tokio::test]
 async fn a_row_with_an_instant_that_is_none_hides_no_other() {
     let world = World::new().await;

@@ -25,7 +25,7 @@ fn a_number_of_shards_that_cannot_be_is_a_fault_with_a_name() {
     assert_eq!(stepped.fault, LimitFault::ShardsOfFirstUse);
 }
 
-/// An absent row is a full one, whichever it is: what they hold together is granted, to the token, and no more.
+/// An absent row is a full one, whichever it is: the sum of all rows is granted, to the token, and no more.
 #[tokio::test]
 async fn rows_that_are_missing_are_full_ones() {
     let world = World::new().await;
@@ -55,8 +55,8 @@ async fn rows_that_are_missing_are_full_ones() {
     }
 }
 
-/// One row is ahead, for the clock was: all are asked as of its instant, nothing comes back until then, and a reset
-/// mends it.
+/// One row is ahead, because the clock was: all rows are read as of its instant, nothing comes back until then, and a
+/// reset mends it.
 #[tokio::test]
 async fn a_shard_from_the_future_is_followed_and_mended_by_reset() {
     let world = World::new().await;

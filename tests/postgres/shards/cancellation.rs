@@ -36,7 +36,7 @@ const PATHS: [Path; 8] =
 const LIMIT: Limit = Limit::token_bucket("cut", 40, EVER).max_reserved(40).shards(4);
 
 impl Path {
-    /// Sets the rows that lead there; of what was charged before, the receipt.
+    /// Sets the rows that lead there, and returns the receipt of a charge before the call, if there is one.
     async fn set(self, conn: &mut PgConnection) -> Option<Receipt> {
         match self {
             Self::Free | Self::Debit => put(conn, &LIMIT, &[9 * ONE; 4], second(0.0)).await,
@@ -69,7 +69,8 @@ impl Path {
     }
 }
 
-/// Rolled back, every row is as it was; committed, the limit holds what it held, or what the whole call leaves.
+/// After a rollback every row is as it was; after a commit the limit holds the tokens that it held, or those that the
+/// whole call leaves.
 #[tokio::test]
 async fn a_call_dropped_anywhere_counts_whole_or_not_at_all() {
     let world = World::new().await;

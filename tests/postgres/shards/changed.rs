@@ -1,4 +1,5 @@
-//! Another number of shards while rows live: a changed definition. Every row stays readable; what all grant is bounded.
+//! Another number of shards while rows live: a changed definition. Every row stays readable, and the grants of all have
+//! a bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,7 +22,7 @@ fn with(limit: &Limit, shards: u16) -> Limit {
     limit.clone().shards(shards)
 }
 
-/// Who asks, at an instant that is set.
+/// A caller at an instant that the test sets.
 struct Asker {
     conn: PgConnection,
     gate: Option<Gate>,
@@ -175,7 +176,7 @@ async fn what_is_granted_is_bounded_while_both_live_and_afterwards() {
                             40.. if call < 40 + together => dice.bool(),
                             _ => true,
                         };
-                        // Whether one number only is asked, and which.
+                        // Whether only one number of shards is in use, and which.
                         let alone = (!(40..40 + together).contains(&call)).then_some(is_new);
                         let asked = with(&limit, if is_new { new } else { old });
                         let cost = dice.i64(1..=16);
@@ -318,7 +319,7 @@ async fn a_stored_receipt_is_settled_after_the_change() {
             assert_eq!(spent.receipt.charges.len(), 4);
             let receipt = stored(spent.into());
 
-            // Of what four shards get back, one is asked.
+            // Four shards get tokens back, and then one row is asked.
             asker.settle(receipt.clone(), 0).await;
             assert_eq!(shards(&mut conn, &four).await, [(0, 10 * ONE), (1, 10 * ONE), (2, 10 * ONE), (3, 10 * ONE)]);
             assert_eq!(asker.balance(one.global()).await, 40 * ONE);
@@ -331,14 +332,14 @@ async fn a_stored_receipt_is_settled_after_the_change() {
             asker.settle(receipt.clone(), 50).await;
             assert_eq!(asker.balance(one.global()).await, 39 * ONE, "what lies above is the last row's");
 
-            // Each charge goes to its own row, whatever the number of shards is now.
+            // Each charge goes to its own row, under any present number of shards.
             put(&mut conn, &four, &[0; 4], second(0.0)).await;
             let mut beyond = receipt.clone();
             beyond.charges.iter_mut().for_each(|charge| charge.shard += 4);
             asker.at(second(0.0)).settle(stored(beyond), 0).await;
             assert_eq!(shards(&mut conn, &four).await, [(0, 0), (1, 0), (2, 0), (3, 0)]);
 
-            // What was swept is full: nothing is there to give back to.
+            // A row that was swept was full: there is nothing to give back to.
             clear(&mut conn, &limit).await;
             asker.settle(receipt, 0).await;
             assert_eq!(shards(&mut conn, &limit).await, []);

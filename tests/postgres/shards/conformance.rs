@@ -118,7 +118,7 @@ async fn shards_are_pooled_where_one_has_too_little() {
     }
 }
 
-/// As many as there are tokens, whoever asks, and then a refusal that names the instant.
+/// As many grants as there are tokens, by limiters and gates, and then a refusal that names the instant.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_calls_at_one_instant_are_exactly_a_hundred() {
     let hundred = Limit::token_bucket("hundred", 100, EVER).shards(10);
@@ -206,7 +206,7 @@ async fn b9y_d14_e2_e4_e5_for_every_number_of_shards() {
     }
 }
 
-/// What they hold together is too little whoever is at work on it: nobody is waited for.
+/// The rows together hold too little, even with a transaction at work on one of them: the refusal waits for nobody.
 #[tokio::test]
 async fn an_evident_refusal_waits_for_no_shard_and_leaves_no_trace() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! What a call of a limit with shards costs.
+//! The cost of a call of a limit with shards.
 
 use sqlx::Connection;
 use tollgate::Limit;

@@ -12,8 +12,8 @@ use crate::world::{World, limiter, pid, second};
 
 const ONE: i64 = 1_000_000;
 
-/// A caller whose statements look at the rows, and go on only once nobody else has the lock that this stands for: they
-/// wait for it where they ask whether row security hides rows.
+/// A caller whose statements look at the rows, and go on only once nobody else has the lock that stands for the last
+/// moment. They wait for that lock where they ask whether row security hides rows.
 struct Stage {
     world: World,
     proxy: Proxy,
@@ -40,8 +40,8 @@ impl Stage {
         Self { world, proxy, caller, others }
     }
 
-    /// Takes two tokens from shards that hold `before`, of which the second holds so much when it is locked; what they
-    /// hold then.
+    /// Takes two tokens from shards that hold `before`; the second holds `then` when it is locked. Returns the
+    /// decision, and the balances afterwards.
     async fn take(&mut self, before: &[i64], then: i64) -> (Result<Decision, Error>, Vec<i64>) {
         let limit = Limit::token_bucket("last", 100, EVER).shards(u16::try_from(before.len()).unwrap());
         put(&mut self.others, &limit, before, second(0.0)).await;
@@ -92,8 +92,8 @@ async fn what_changes_in_the_last_moment_is_decided_as_it_is() {
     assert_eq!(rows.iter().sum::<i64>(), ONE / 2);
 }
 
-/// A row that is short once it is locked is given up: whoever waits for another row while it holds this one deadlocks
-/// with a caller that locks both in their order.
+/// A row that is short once it is locked is given up: a caller that waits for another row while it holds this one
+/// deadlocks with a caller that locks both in their order.
 #[tokio::test]
 async fn a_row_that_changes_in_the_last_moment_is_not_held_while_others_are_waited_for() {
     let mut stage = Stage::new().await;

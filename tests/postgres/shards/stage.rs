@@ -1,4 +1,4 @@
-//! What most tests of shards need.
+//! The helpers of most tests of shards.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::world::{part, top};
 /// So long that nothing comes back while a test runs.
 pub(super) const EVER: Duration = Limit::MAX_PERIOD;
 
-/// The shards of a limit by hand, under the empty key: what each has left, in micro-tokens.
+/// The shards of a limit by hand, under the empty key: the balance of each, in micro-tokens.
 pub(super) async fn put(conn: &mut PgConnection, limit: &Limit, left: &[i64], ts: DateTime<Utc>) {
     clear(conn, limit).await;
     let sql = format!("insert into tollgate.{} values ($1, $2, '', $3, $4, $5, '0001-01-01')", table(limit));
@@ -21,7 +21,7 @@ pub(super) async fn put(conn: &mut PgConnection, limit: &Limit, left: &[i64], ts
     }
 }
 
-/// What a full shard has left, in micro-tokens.
+/// The balance of a full shard, in micro-tokens.
 pub(super) fn share(limit: &Limit, shard: i16) -> i64 {
     let (most, shards) = (top(limit), i64::from(limit.spec().shards));
     most / shards + i64::from(i64::from(shard) < most % shards)
@@ -33,7 +33,7 @@ pub(super) async fn clear(conn: &mut PgConnection, limit: &Limit) {
     sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.unwrap();
 }
 
-/// The rows of a limit, under all keys: number, and what was left in micro-tokens.
+/// The rows of a limit, under all keys: number, and balance in micro-tokens.
 pub(super) async fn shards(conn: &mut PgConnection, limit: &Limit) -> Vec<(i16, i64)> {
     let (table, name) = (table(limit), limit.name());
     let sql = format!("select shard, value from tollgate.{table} where name = '{name}' order by key, shard");

@@ -1,5 +1,5 @@
 //! All verbs at once on one limit, through limiters and a gate, with calls that are dropped, rolled back or impatient:
-//! what callers were told is what the rows hold, to the micro-token.
+//! the answers to callers agree with the rows, to the micro-token.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ enum Verb {
     Debit,
 }
 
-/// What a call took, negative for what it gave, and the receipt for it.
+/// The amount that a call took, negative where it gave, and its receipt.
 type Took = Option<(i64, Option<Receipt>)>;
 
 struct Caller {
@@ -36,7 +36,7 @@ struct Caller {
     dice: Rng,
     /// With what each was charged.
     receipts: Vec<(i64, Receipt)>,
-    /// What all calls took that count.
+    /// The sum of the calls that count.
     taken: i64,
 }
 
@@ -97,7 +97,7 @@ impl Caller {
             Some(Ok(_)) => tx.rollback().await.unwrap(),
             None => {
                 drop(tx);
-                // It is rolled back before this, and what was under way may have failed meanwhile.
+                // The transaction is rolled back before this ping, and a statement under way may have failed meanwhile.
                 soon(async { while self.conn.ping().await.is_err() {} }).await;
             }
         }

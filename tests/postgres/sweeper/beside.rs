@@ -1,4 +1,4 @@
-//! Sweepers beside those who decide, and beside each other: nobody waits, nobody deadlocks, no token is lost.
+//! Sweepers beside limiters and gates, and beside each other: nobody waits, nobody deadlocks, no token is lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -69,7 +69,7 @@ async fn a_row_that_is_spent_after_it_was_found_stays() {
     }
 }
 
-/// What PostgreSQL says of it where sessions are not at READ COMMITTED.
+/// PostgreSQL reports the race as an error where sessions are not at READ COMMITTED.
 #[tokio::test]
 async fn a_race_that_is_lost_ends_no_pass() {
     let world = World::new().await;
@@ -128,7 +128,7 @@ async fn a_row_that_is_swept_between_the_two_statements_of_a_gates_batch_is_deci
     });
     soon(proxy.until_held()).await;
     assert_eq!(quick().sweep(&world.pool).await.unwrap().durable, 1);
-    // Whatever comes to lie there is another row.
+    // The next row at this place is another one.
     world.sql("vacuum (index_cleanup on) tollgate.durable").await;
     let mut tx = world.pool.begin().await.unwrap();
     LIMITER.consume(&mut tx, limit.key("other")).await.unwrap().granted().unwrap();
@@ -141,8 +141,7 @@ async fn a_row_that_is_swept_between_the_two_statements_of_a_gates_batch_is_deci
     }
 }
 
-/// Rows of both tables that are asked together, some of them new, by limiters and two gates, while two sweepers are at
-/// work.
+/// Limiters and two gates ask for rows of both tables together, some of them new, while two sweepers are at work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sweepers_beside_limiters_and_gates_never_deadlock_and_lose_no_token() {
     const CALLERS: u64 = 16;

@@ -1,4 +1,4 @@
-//! The clock steps, before a sweep, during one, and after it: what is gone is missing for good.
+//! The clock steps, before a sweep, during one, and after it: a row that is gone is missing for good.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ async fn a_step_back_of_no_more_than_the_margin_after_a_sweep_grants_nothing_twi
         let mut teller = Teller::of(&world).await;
         teller.consume(0.0, DRIP.key("k").cost(10)).await.granted().unwrap();
         teller.tx.commit().await.unwrap();
-        // Five minutes ahead, and back; six seconds ahead of what is full, and back.
+        // Five minutes ahead, and back; six seconds ahead of the instant at which the row is full, and back.
         assert_eq!([sweep(300.0).await, sweep(66.0).await, sweep(659.999_999).await], [0; 3]);
         let mut teller = Teller::of(&world).await;
         assert!(!teller.consume(0.03, DRIP.key("k")).await.is_granted());
@@ -38,7 +38,7 @@ async fn a_step_back_of_no_more_than_the_margin_after_a_sweep_grants_nothing_twi
         assert!(!teller.consume(30.0, DRIP.key("k")).await.is_granted());
         teller.reset(30.0, DRIP.key("k")).await;
         teller.tx.commit().await.unwrap();
-        // What goes at 630 is full from 30 on.
+        // A row that goes at 630 is full from 30 on.
         assert_eq!([sweep(629.999_999).await, sweep(630.0).await], [0, 1]);
     }
 }

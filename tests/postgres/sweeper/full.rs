@@ -112,7 +112,7 @@ async fn on_a_grid_of_first_use_a_sweep_is_never_in_the_callers_favour() {
     assert!(deleted > 5, "{deleted} times it went");
 }
 
-/// Whatever definition comes later: a row that was swept and one that was not are the same to it.
+/// Under any later definition a row that was swept and one that was not are the same.
 #[tokio::test]
 async fn a_swept_row_equals_one_that_was_not_under_every_definition() {
     let world = World::new().await;
@@ -159,7 +159,7 @@ async fn while_two_definitions_are_live_a_row_goes_when_its_use_has_ended_under_
 async fn rows_of_whatever_limit_go_after_a_margin() {
     let world = World::new().await;
     let limit = Limit::token_bucket("unknown", 10, MINUTE);
-    // Of another storage now: what is left in the other table is under another definition.
+    // The limit has another storage now: rows left in the other table are under another definition.
     let moved = Limit::token_bucket("moved", 10, MINUTE);
     let mut teller = Teller::of(&world).await;
     teller.consume(0.0, limit.key("k").cost(10)).await.granted().unwrap();

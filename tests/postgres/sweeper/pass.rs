@@ -1,4 +1,4 @@
-//! A pass over the tables: what it sees, what it leaves, how it ends.
+//! A pass over the tables: the rows that it sees, the rows that it leaves, and how it ends.
 
 use std::time::Duration;
 
@@ -86,7 +86,8 @@ async fn a_pass_sees_every_row_once_and_a_batch_is_never_larger_than_was_said() 
         let sql = "select max(n), count(*), bool_and(commit = 'off'), current_setting('synchronous_commit')
                      from tollgate.deletions";
         let deletions: (i64, i64, bool, String) = sqlx::query_as(sql).fetch_one(&world.pool).await.unwrap();
-        // Whoever waits for a row that goes does not wait for the disk, and the session's own commits are as before.
+        // A caller that waits for a row that goes does not wait for the disk, and the session's own commits are as
+        // before.
         assert_eq!(deletions, (70, i64::try_from(swept.batches).unwrap(), true, before.clone()), "{table}");
         world
             .sql(&format!(

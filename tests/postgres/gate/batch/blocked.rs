@@ -1,4 +1,4 @@
-//! Rows that somebody else's transaction locks: those who ask for others do not wait for them.
+//! Rows that somebody else's transaction locks: callers of other rows do not wait for them.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -67,7 +67,7 @@ async fn callers_of_other_rows_go_on_while_rows_are_locked() {
     }
 }
 
-/// Those who ask for a locked row are served in the order in which they came.
+/// The callers of a locked row are served in the order in which they came.
 #[tokio::test]
 async fn who_comes_later_for_a_locked_row_queues_behind_those_who_wait() {
     let world = World::new().await;
@@ -180,7 +180,7 @@ async fn a_batch_is_bounded_in_rows() {
     assert_eq!(proxy.statements() - before, 2);
 }
 
-/// Whoever comes with little does not wait for a crowd that comes with much.
+/// A caller of few rows does not wait for a crowd of callers of many.
 #[tokio::test]
 async fn bulky_calls_find_no_room_in_the_queue_behind_each_other() {
     let world = World::new().await;
@@ -219,7 +219,7 @@ async fn a_server_that_falls_silent_when_a_connection_is_given_back_keeps_no_pla
         }
     })
     .await;
-    // A statement that takes longer than the gate waits is asked once more.
+    // If a statement takes longer than the gate waits, the test calls once more.
     let granted = async {
         loop {
             proxy.hold_after(2);

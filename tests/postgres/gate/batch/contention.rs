@@ -62,7 +62,7 @@ async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
                 };
                 let asks = || rows.iter().map(|row| request(*row).cost(cost));
                 if dice.u32(..4) == 0 {
-                    // Changes that succeed whatever is there, and looks.
+                    // Changes that succeed on any balance, and looks.
                     for ask in asks() {
                         gate.debit(ask.clone()).await.unwrap();
                         let _ = gate.check(ask.clone()).await.unwrap();
@@ -114,7 +114,7 @@ async fn two_gates_and_third_parties_never_deadlock_and_balance_to_the_token() {
         // A pooler stays.
         return;
     }
-    // What a gate tries again by itself shows nowhere else.
+    // A gate's own retries show nowhere else.
     let mut conn = world.connect().await;
     for pool in &pools {
         pool.close().await;

@@ -1,4 +1,4 @@
-//! What a call of a gate costs: statements, round trips, and, for a refusal, nothing else.
+//! The cost of a gate's call: statements, round trips, and, for a refusal, nothing else.
 
 use sqlx::{Connection, PgConnection, PgPool};
 use tokio::task::JoinSet;
@@ -162,7 +162,7 @@ async fn a_refusal_writes_nothing_and_takes_no_transaction_id() {
         gate.consume(limit.key("k").cost(9)).await.unwrap().granted().unwrap();
     }
     pool.close().await;
-    // The server counts what a session wrote when that one ends.
+    // The server counts a session's writes when the session ends.
     let mut conn = PgConnection::connect(server.url()).await.unwrap();
     until_alone(&mut conn).await;
     let (counted, stored) = (writes(&mut conn).await, rows(&mut conn).await);

@@ -19,7 +19,7 @@ const STEPPED: Limit = Limit::stepped_bucket("stepped", CAPACITY, EVER);
 const SPREAD: Limit = Limit::token_bucket("spread", CAPACITY, EVER).shards(4);
 const EPHEMERAL: Limit = Limit::token_bucket("ephemeral", CAPACITY, EVER).ephemeral();
 
-/// What callers were told about the durable rows, in whole tokens.
+/// The answers that callers got about the durable rows, in whole tokens.
 #[derive(Default)]
 pub(crate) struct Told {
     granted: [AtomicI64; 3 * KEYS],
@@ -96,7 +96,7 @@ impl Told {
         .await;
     }
 
-    /// What callers were granted is missing in the rows; what nobody knows may be.
+    /// Tokens that callers were granted are missing in the rows; tokens of calls whose outcome is unknown may be.
     pub(crate) async fn agrees_with(&self, conn: &mut PgConnection) {
         let mut total = 0;
         for row in 0..3 * KEYS {

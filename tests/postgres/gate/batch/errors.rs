@@ -11,7 +11,7 @@ use crate::world::World;
 const LIMIT: Limit = Limit::stepped_bucket("ten", 10, EVER).max_reserved(10);
 const OTHER: Limit = Limit::token_bucket("hundred", 100, EVER).ephemeral();
 
-/// The database is there, and what is wrong with it reaches every caller, by the name of the limit that each asked.
+/// The database is there, and its error reaches every caller, by the name of the limit that each asked.
 #[tokio::test]
 async fn an_error_of_a_batch_reaches_every_caller_in_it_by_its_own_limit() {
     let world = World::new().await;
@@ -67,7 +67,7 @@ async fn an_error_of_a_batch_reaches_every_caller_in_it_by_its_own_limit() {
     }
 }
 
-/// It refuses those who ask it, and nobody else in their batch.
+/// It refuses its own callers, and nobody else in their batch.
 #[tokio::test]
 async fn one_corrupt_row_is_an_error_for_those_who_ask_it_and_for_no_one_else() {
     let world = World::new().await;

@@ -17,7 +17,7 @@ use crate::world::{ON_CALL, World};
 const LIMIT: Limit = Limit::token_bucket("streamed", 100, EVER);
 const ORG: Limit = Limit::fixed_window("org", 1_000, DAY).start(Duration::ZERO);
 
-/// Each answer is lost in turn. What was only read is read again; after a settlement nobody asks again.
+/// Each answer is lost in turn. The gate repeats a statement that only read; it does not repeat a settlement.
 #[test]
 fn a_stream_that_is_not_stored_is_settled_once_at_most_and_an_event_says_so() {
     let mut unknown = 0;
@@ -112,7 +112,7 @@ async fn a_stored_stream_is_settled_once_whatever_is_lost_also_where_it_was_drop
                         }
                     })
                     .await;
-                    // Whoever has settled asks again, as it does not know.
+                    // The settling task asks again, as it does not know whether the settlement was written.
                     until_asked(&proxy, asked + statement).await;
                 }
                 (_, false) => {
@@ -126,7 +126,7 @@ async fn a_stored_stream_is_settled_once_whatever_is_lost_also_where_it_was_drop
             if statement == 0 {
                 assert_eq!(proxy.statements() - asked, 2, "each is lost in turn");
             }
-            // What is under way goes before.
+            // Calls under way are answered before the fence.
             gate.consume(LIMIT.key("fence")).await.unwrap().granted().unwrap();
             assert_eq!(left(&world.pool, LIMIT.global()).await, 90, "{statement}");
             gate.reset(LIMIT.global()).await.unwrap();
@@ -183,7 +183,7 @@ async fn until_idle(pool: &PgPool) {
     }
 }
 
-/// What was streamed is no longer owed once the gate is closed. Where the server is gone it is: nobody waits for that.
+/// A stream is settled once the gate is closed. Where the server is gone it stays unsettled, and nobody waits for it.
 #[tokio::test]
 async fn a_gate_that_is_closed_has_settled_the_streams_that_were_dropped() {
     let world = World::new().await;
@@ -214,7 +214,7 @@ async fn a_gate_that_is_closed_has_settled_the_streams_that_were_dropped() {
     assert_eq!(left(&world.pool, LIMIT.key("open")).await, 100);
 }
 
-/// It was not charged, so there is nothing to settle; what is stored is used up all the same.
+/// It was not charged, so there is nothing to settle; but its stored call is used up.
 #[tokio::test]
 async fn a_stream_of_what_is_unlimited_settles_no_more_than_its_stored_call() {
     let world = World::new().await;

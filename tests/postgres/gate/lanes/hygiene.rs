@@ -92,7 +92,7 @@ async fn a_caller_that_holds_the_only_connection_gets_an_error_and_does_not_hang
     assert_eq!(world.rows().await, 1);
 }
 
-/// What a gate grants is committed, whatever becomes of its caller's own work.
+/// A grant of a gate is committed, even if its caller's own work is rolled back.
 #[tokio::test]
 async fn a_grant_is_seen_by_others_at_once_and_outlives_the_callers_rollback() {
     let world = World::new().await;
@@ -109,7 +109,7 @@ async fn a_grant_is_seen_by_others_at_once_and_outlives_the_callers_rollback() {
     assert_eq!(gate.balance(LIMIT.key("k")).await.unwrap().remaining, Tokens::new(999_998));
 }
 
-/// The queue holds two calls while the lane waits for a connection. The third is told so at once, and the two are
+/// The queue holds two calls while the lane waits for a connection. The third gets an error at once, and the two are
 /// answered.
 #[tokio::test]
 async fn a_full_queue_is_busy_at_once_and_those_in_it_are_answered() {
@@ -139,7 +139,7 @@ async fn a_full_queue_is_busy_at_once_and_those_in_it_are_answered() {
     soon(gate.consume(LIMIT.key("third"))).await.unwrap().granted().unwrap();
 }
 
-/// A row that somebody locks: its callers are told so, and all others are served.
+/// A row that somebody locks: its callers get an error that says so, and all others are served.
 #[tokio::test]
 async fn a_row_locked_for_longer_than_the_lock_timeout_is_an_error_and_other_keys_go_on() {
     let world = World::new().await;
@@ -160,7 +160,7 @@ async fn a_row_locked_for_longer_than_the_lock_timeout_is_an_error_and_other_key
             assert!(answer.unwrap_err().is_retryable());
             soon(gate.consume(limit.key("other"))).await.unwrap().granted().unwrap();
             soon(gate.consume(limit.key("new"))).await.unwrap().granted().unwrap();
-            // What takes nothing needs no lock.
+            // A call that takes nothing needs no lock.
             assert_eq!(gate.balance(limit.key("held")).await.unwrap().remaining, Tokens::new(999_999));
             assert!(gate.check(limit.key("held")).await.unwrap().is_granted());
         }
@@ -170,7 +170,7 @@ async fn a_row_locked_for_longer_than_the_lock_timeout_is_an_error_and_other_key
     }
 }
 
-/// Those who share a batch with a row that is locked do not share its fate.
+/// Calls in one batch with a call for a locked row do not share its fate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_of_other_rows_in_the_batch_of_a_locked_row_are_served() {
     let world = World::new().await;

@@ -1,4 +1,5 @@
-//! Runtimes that end and batches that panic: whoever waits gets an answer or an error, and the gate serves again.
+//! Runtimes that end and batches that panic: every waiting caller gets an answer or an error, and the gate serves
+//! again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -65,7 +66,7 @@ fn callers_of_one_runtime_are_told_when_another_that_worked_for_them_ends() {
             assert!(!matches!(own, Ok(Ok(Decision::Denied(_)))), "{own:?}");
             // The gate, and its pool, serve again from where there still is a runtime.
             let left = second.block_on(async {
-                // What ends in the background may take over a call until it has ended.
+                // A task that ends in the background may take over a call until it has ended.
                 let served = async {
                     loop {
                         match gate.consume(LIMIT.key("k")).await {

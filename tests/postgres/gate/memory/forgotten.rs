@@ -14,7 +14,7 @@ use crate::proxy::Proxy;
 use crate::teller::both;
 use crate::world::World;
 
-/// Whatever raises a row forgets it.
+/// Each verb that raises a row clears the memory of it.
 #[tokio::test]
 async fn credit_reset_settle_and_cancel_go_past_the_memory_and_clear_it() {
     let stage = Stage::new(100).await;
@@ -41,7 +41,7 @@ async fn credit_reset_settle_and_cancel_go_past_the_memory_and_clear_it() {
     }
 }
 
-/// The same where the call is decided under a lock, as one over both tables is.
+/// The same for a call that is decided under a lock, as one over both tables is.
 #[tokio::test]
 async fn settling_a_receipt_over_both_tables_clears_the_memory() {
     let stage = Stage::new(100).await;
@@ -80,7 +80,7 @@ async fn what_this_gate_gives_back_of_a_lapse_clears_the_memory() {
     }
 }
 
-/// Whoever raises a row and then asks is not refused by what others saw before, in whatever lane they saw it.
+/// A caller that raises a row and then asks is not refused by a row that others read before, in any lane.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_that_is_under_way_does_not_outlive_a_credit() {
     const ROUNDS: u32 = 300;

@@ -1,4 +1,4 @@
-//! Tokens taken ahead: what they cost, what comes back, and what is forfeited.
+//! Tokens taken ahead: their cost, and the tokens that come back or are forfeited.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Stage {
         Self { gate: with(patient(&pool)).build(), proxy, world }
     }
 
-    /// A key that is taken ahead for, and what was granted to it.
+    /// A key for which tokens lie in memory, and the number of calls that were granted for it.
     async fn filled(&self, limit: &Limit, key: &str) -> (Request, i64) {
         let (request, mut granted) = (limit.key(key), 0);
         while self.gate.prefetched(&request) < Tokens::new(5) {
@@ -41,7 +41,7 @@ impl Stage {
         (request, granted)
     }
 
-    /// What was charged to a key and is not back, in whole tokens.
+    /// The tokens that were charged to a key and are not back, in whole tokens.
     async fn charged(&self, limit: &Limit, key: &str) -> i64 {
         let (value, _) = self.world.row(limit.storage, limit.name(), key).await.unwrap();
         -value.micros() / 1_000_000
@@ -160,7 +160,8 @@ async fn whatever_memory_does_not_serve_gives_back_first_in_the_same_batch() {
     }
 }
 
-/// Windows, and buckets that are windows, would carry tokens over an edge; and a limit with shards is asked otherwise.
+/// Windows, and buckets that are windows, would carry tokens over an edge; and calls of a limit with shards go another
+/// way.
 #[tokio::test]
 async fn limits_that_memory_does_not_serve_are_asked_of_the_database() {
     let stage = Stage::new(|gate| gate.prefetch(HOUR).prefetch_of(&HOT, Duration::ZERO)).await;
@@ -181,8 +182,8 @@ async fn limits_that_memory_does_not_serve_are_asked_of_the_database() {
     }
 }
 
-/// What is lost with a process is there again after a while, however large the capacity is. In ten seconds, or in
-/// `max_age`, as much comes back as is taken.
+/// Tokens that are lost with a process come back after a while, however large the capacity is. A slice is no more than
+/// comes back in ten seconds, or in `max_age`.
 #[tokio::test]
 async fn a_slice_is_no_more_than_comes_back_in_a_short_time() {
     let whole = |limit: Limit| limit.capacity(CAPACITY.unsigned_abs());
@@ -253,7 +254,7 @@ async fn what_is_sent_is_never_sent_again() {
     }
 }
 
-/// After a crash the table of ephemeral limits is empty, and what came back to it would be there twice.
+/// After a crash the table of ephemeral limits is empty, and tokens that were given back to it would count twice.
 #[tokio::test]
 async fn rests_of_ephemeral_limits_are_forfeited_when_a_connection_broke() {
     for limit in both(&HOT) {
@@ -367,7 +368,7 @@ async fn two_gates_grant_all_that_is_there_and_no_more() {
         let (gate, limit) = (gates[caller % 2].clone(), limit.clone());
         callers.spawn(async move {
             let (mut granted, mut hits, mut refused) = (0, 0, 0);
-            // Until what the other gate holds is back, too.
+            // Until the tokens of the other gate are back, too.
             while refused < 50 {
                 if let Ok(grant) = gate.consume(limit.key("k")).await.unwrap().granted() {
                     granted += 1;

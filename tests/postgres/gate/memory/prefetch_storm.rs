@@ -1,6 +1,7 @@
 //! Tokens taken ahead in a storm: four processes share a few keys, are killed and stopped for longer than `max_age`,
 //! connections break, and the server crashes, which empties ephemeral rows. Callers drain a key, and let it rest until
-//! it is full. What was spent, dated at the charge of its slice, is never over. And what such accidents cost is little.
+//! it is full. The tokens spent, dated at the charge of their slice, are never over the bound. And such accidents cost
+//! few tokens.
 //!
 //! `TOLLGATE_STORM_SECONDS` makes it last longer than the seconds of a daily run.
 
@@ -44,7 +45,7 @@ const SOME: u64 = 500;
 /// At which instant of the row how much was spent, in microseconds and tokens.
 type Spent = (i64, i64);
 
-/// What was spent of each key, and how many calls were granted from memory.
+/// The tokens spent of each key, and how many calls were granted from memory.
 #[derive(Clone, Default)]
 struct Books {
     spent: Arc<Mutex<BTreeMap<String, Vec<Spent>>>>,
@@ -116,7 +117,8 @@ async fn what_four_processes_have_taken_ahead_is_never_over() {
     println!("{hits} from memory; {cuts} cuts, {kills} kills, {stops} stops, {crashes} crashes");
 }
 
-/// Seven kills and three lost answers: what is neither left nor asked by a caller who was not refused is lost.
+/// Seven kills and three lost answers: tokens are lost if they neither remain nor were asked for by a caller that was
+/// not refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn accidents_cost_a_slow_budget_less_than_a_thousandth() {
     let server = Server::builder().setting("max_connections", "200").start().unwrap();
@@ -182,7 +184,7 @@ struct Process {
 }
 
 impl Process {
-    /// One that plays a scene; `note` is told each line that it says.
+    /// Starts a process that plays a scene; `note` gets each line that it prints.
     fn start(url: &str, proxy: &Proxy, scene: &str, note: impl FnMut(&str) + Send + 'static) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["gate::memory::prefetch_storm::call_in_another_process", "--exact", "--ignored", "--nocapture"]);
@@ -236,21 +238,21 @@ async fn call_in_another_process() {
         callers.join_next().await.unwrap().unwrap();
         return;
     }
-    // Of whatever kind, with prefetch.
+    // A gate of the next kind, with prefetch.
     let gate = any_kind(&pool, MAX_AGE).await.prefetch(MAX_AGE).build();
     for caller in 0..CALLERS {
         let (gate, key) = (gate.clone(), KEYS[caller % KEYS.len()]);
         let limit = if key == "ephemeral" { LIMIT.ephemeral() } else { LIMIT };
         callers.spawn(async move {
             loop {
-                // What memory cannot pay whole gives back what lies there, just before it is charged.
+                // A call that memory cannot pay whole gives back the tokens in memory, just before it is charged.
                 let cost = if fastrand::u8(..10) == 0 { 40 } else { 2 };
                 let pause = match gate.consume(limit.key(key).cost(cost)).await {
                     // Nothing was charged, and nothing is promised.
                     Ok(Decision::Granted(grant)) if grant.source == Source::Degraded => Duration::from_millis(3),
                     Ok(Decision::Granted(grant)) => {
                         let (at, is_hit) = (grant.decided_at.timestamp_micros(), grant.source == Source::Prefetched);
-                        // Whatever becomes of it, as much is spent, or more.
+                        // With or without the settlement, at least this much is spent.
                         let spent = if key == "settled" { cost / 2 } else { cost };
                         if spent < cost {
                             let _ = gate.settle(grant, spent).await;

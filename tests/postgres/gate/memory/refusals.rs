@@ -1,4 +1,4 @@
-//! Refusals that are remembered: they cost no query, and refuse nobody whom the database would let through.
+//! Refusals that are remembered: they cost no query, and refuse no call that the database would let through.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -67,7 +67,7 @@ async fn so_many_keys_are_remembered_and_those_beyond_ask() {
     stage.ok(limit.key(0)).await;
 }
 
-/// The second half of F54: what has lapsed is swept, so that others can be remembered.
+/// The second half of F54: lapsed refusals are swept, so that others can be remembered.
 #[tokio::test]
 async fn lapsed_refusals_make_room() {
     let stage = Stage::new(3).await;
@@ -135,11 +135,11 @@ async fn a_smaller_cost_is_asked_unless_it_must_be_refused_too() {
         assert!(six.retry_at < eight.retry_at && eight.retry_at < ten.retry_at);
         assert_eq!((six.remaining, eight.remaining), (Tokens::new(5), Tokens::new(5)));
         stage.ok(limit.key("k").cost(1)).await;
-        // Four are left, and the gate knows, for it took the one itself.
+        // Four are left, and the gate knows that, because it took the one token itself.
         stage.remembered(limit.key("k").cost(6)).await;
         stage.remembered(limit.key("k").cost(5)).await;
         stage.ok(limit.key("k").cost(4)).await;
-        // Nothing is left, and that it knows, too.
+        // Nothing is left, and the gate knows that, too.
         stage.remembered(limit.key("k").cost(1)).await;
         stage.remembered(limit.key("k").cost(10)).await;
     }
@@ -167,7 +167,7 @@ async fn a_cost_above_the_capacity_blocks_nobody() {
     assert_eq!(stage.proxy.statements(), 0);
     stage.ok(limit.key("k").cost(10)).await;
     stage.asked(limit.key("k")).await;
-    // Not even for a key that is remembered is it a refusal.
+    // It is no refusal, not even for a key that is remembered.
     let error = stage.gate.consume(limit.key("k").cost(11)).await.unwrap_err();
     assert!(matches!(error, Error::CostExceedsCapacity { .. }), "{error:?}");
 }
@@ -208,7 +208,7 @@ async fn a_call_of_several_limits_is_refused_by_the_one_that_is_remembered() {
     assert_eq!((denied.source, &*denied.limit, denied.others.len()), (Source::Memory, "loose", 1));
 }
 
-/// Random calls of one gate: whatever is refused from memory would the limiter refuse, with the same words.
+/// Random calls of one gate: the limiter would refuse each call that is refused from memory, with the same words.
 #[tokio::test]
 async fn what_is_refused_from_memory_the_database_would_refuse() {
     let stage = Stage::new(3).await;
@@ -255,7 +255,8 @@ async fn what_is_refused_from_memory_the_database_would_refuse() {
     assert!(from_memory > 50, "{from_memory}");
 }
 
-/// By the real clocks: whoever waits as long as a refusal says is let through, whoever refused.
+/// By the real clocks: a caller that waits as long as a refusal says is let through, after a refusal from memory or
+/// from the database.
 #[tokio::test]
 async fn a_refusal_from_memory_never_says_too_little() {
     let world = World::new().await;
@@ -288,7 +289,7 @@ async fn refused_from_memory(gate: &Gate, limit: impl Fn(Duration) -> Limit) -> 
     }
 }
 
-/// Of several rows none refuses by itself, so nothing is remembered of them.
+/// None of several rows refuses by itself, so nothing is remembered of them.
 #[tokio::test]
 async fn a_refusal_of_a_limit_with_shards_is_asked_anew() {
     let world = World::new().await;

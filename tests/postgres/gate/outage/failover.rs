@@ -38,7 +38,7 @@ async fn a_failover_in_mid_batch_loses_no_grant_and_no_caller() {
     told.agrees_with(&mut PgConnection::connect(pair.standby.url()).await.unwrap()).await;
 }
 
-/// What was the primary goes on as a standby, and its connections stand: kept, they would never lead to the new one.
+/// The former primary goes on as a standby, and its connections stand: kept, they would never lead to the new primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_whose_server_takes_no_writes_is_given_up_for_another() {
     const LIMIT: Limit = Limit::token_bucket("ten", 10, MINUTE);

@@ -1,4 +1,4 @@
-//! What a gate says while it cannot ask: by policy, in words, in every answer.
+//! The answers of a gate while it cannot ask the database: by policy, in words, in every answer.
 
 use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex};
@@ -99,7 +99,7 @@ async fn open_grants_everything_and_charges_nothing() {
         assert!(matches!(error, Error::Call { source: CallError::NothingAsked, .. }), "{error:?}");
     }
     drop(heard);
-    // Each says so, by the limit's name, and never by the key.
+    // Each names the limit, and never the key.
     let events = events.0.lock().unwrap().clone();
     let warnings: Vec<_> = events.iter().filter(|(level, _)| *level == Level::WARN).collect();
     assert_eq!(warnings.len(), 5, "{warnings:#?}");
@@ -109,7 +109,7 @@ async fn open_grants_everything_and_charges_nothing() {
     let told = |level: &Level| *level <= Level::INFO;
     assert!(!events.iter().any(|(level, fields)| told(level) && fields.contains("secret")), "{events:#?}");
 
-    // What is no decision fails closed, and what is wrong stays wrong.
+    // Verbs that decide nothing fail closed, and wrong calls stay errors.
     let key = || LIMIT.key("k");
     let closed = [
         soon(gate.reserve(key())).await.map(drop),
@@ -159,12 +159,12 @@ async fn local_grants_its_share_in_each_process_and_no_more() {
             }
         }
         assert_eq!(granted, 5);
-        // All or nothing, as ever: the other limit is left alone.
+        // All or nothing here, too: the other limit is left alone.
         let both = || [OTHER.key("k").cost(50), LIMIT.key("k")];
         assert!(!soon(gate.consume(both())).await.unwrap().is_granted());
         assert!(soon(gate.consume(OTHER.key("k").cost(50))).await.unwrap().is_granted());
         assert!(!soon(gate.check(OTHER.key("k"))).await.unwrap().is_granted());
-        // What the share could never grant at once.
+        // A cost that the share could never grant at once.
         let error = soon(gate.consume(LIMIT.key("new").cost(6))).await.unwrap_err();
         assert!(matches!(error, Error::Database { .. }), "{error:?}");
     }
@@ -188,7 +188,7 @@ async fn no_share_is_no_grant() {
     }
 }
 
-/// Somebody invents keys. No bucket is reset by it, and those who are kept go on.
+/// Somebody invents keys. No bucket is reset by it, and the kept ones go on.
 #[tokio::test]
 async fn a_local_bucket_is_never_forgotten_before_it_is_full() {
     let gate = gate(&nowhere(), OnFailure::Local(1.0));

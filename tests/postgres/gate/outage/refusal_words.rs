@@ -1,6 +1,6 @@
-//! What poolers and servers say where they refuse, and what it is to a caller.
+//! The messages of poolers and servers that refuse, and their meaning for a caller.
 
-/// What a refusal is to a caller.
+/// The meaning of a refusal for a caller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Is {
     /// An outage: the policy answers.
@@ -12,8 +12,8 @@ pub(super) enum Is {
 }
 pub(super) use Is::{Busy, Outage, Wrong};
 
-/// What PgBouncer 1.18.0 and its main branch of July 2026 (after 1.25.2) may say to a client, all of it as 08P01. First
-/// the words of its own connection, then those of a server connection that it was linked to.
+/// The messages of PgBouncer 1.18.0 and its main branch of July 2026 (after 1.25.2) to a client, all of them as 08P01.
+/// First the words of its own connection, then those of a server connection that it was linked to.
 pub(super) const PGBOUNCER: &[(Is, &[&str])] = &[
     (
         Outage,
@@ -57,7 +57,7 @@ pub(super) const PGBOUNCER: &[(Is, &[&str])] = &[
             "idle transaction timeout",
             "query timeout",
             "transaction timeout",
-            // 53300, handed on likewise or quoted.
+            // 53300, also handed on or quoted.
             "sorry, too many clients already",
             "remaining connection slots are reserved for roles with the SUPERUSER attribute",
             "remaining connection slots are reserved for non-replication superuser connections",
@@ -180,7 +180,7 @@ pub(super) const PGBOUNCER: &[(Is, &[&str])] = &[
     ),
 ];
 
-/// What PostgreSQL, Citus, and other poolers say under a code.
+/// The messages of PostgreSQL, Citus, and other poolers, with their codes.
 pub(super) const OTHERS: &[(Is, &str, &str)] = &[
     (Outage, "57P01", "terminating connection due to administrator command"),
     (Outage, "57P02", "terminating connection because of crash of another server process"),

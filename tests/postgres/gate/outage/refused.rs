@@ -1,5 +1,5 @@
-//! A refusal that somebody answers is a decision and no silence, whoever answers it and in whatever words: no policy
-//! opens the gate for it. What says that the server is away is a closed list.
+//! A refusal by anybody and in any words is a decision and no silence: no policy opens the gate for it. The messages
+//! that say that the server is away are a closed list.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -192,7 +192,7 @@ async fn a_crowd_at_the_server_behind_a_real_pooler_opens_no_gate() {
     soon(async { while gate.consume(LIMIT.key("k")).await.is_err() {} }).await;
 }
 
-/// Of a server that is away the pooler says so from 1.24 on. Before, its words fit a server that refuses, too.
+/// From 1.24 on, a pooler says that its server is away. Before, its words fit a server that refuses, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_that_is_away_is_an_outage_and_so_is_a_server_of_which_it_says_so() {
     let mut server = Server::start().unwrap();

@@ -1,4 +1,4 @@
-//! The network swallows everything, or a connection is cut off: who waits for nobody is told so, and soon.
+//! The network swallows everything, or a connection is cut off: a caller that nobody answers hears of it soon.
 
 use futures_util::future::join_all;
 use sqlx::PgPool;
@@ -148,7 +148,7 @@ async fn local_buckets_limit_while_the_network_is_silent() {
     assert!(local.balance(THREE.key("k")).await.unwrap().remaining >= Tokens::new(2), "memory charges nothing");
 }
 
-/// Also what it took ahead and cannot give back, and leases that it cannot release.
+/// Also with tokens that it took ahead and cannot give back, and with leases that it cannot release.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gate_can_be_closed_while_the_network_is_silent() {
     let world = World::new().await;
@@ -163,7 +163,7 @@ async fn a_gate_can_be_closed_while_the_network_is_silent() {
     .await;
     proxy.swallow();
     assert!(is_degraded(&soon(open.consume(LIMIT.key("other"))).await.unwrap()));
-    // What was charged is spent.
+    // Tokens that were charged ahead are still spent.
     assert_eq!(open.consume(FAST.key("k")).await.unwrap().granted().unwrap().source, Source::Prefetched);
     timeout(2 * MINUTE, open.close()).await.unwrap();
     assert!(is_degraded(&soon(open.consume(FAST.key("k"))).await.unwrap()));
@@ -201,7 +201,7 @@ async fn a_crowd_at_the_pool_is_no_silence() {
     until_back(&gate).await;
 }
 
-/// One table is locked, and the server is silent about it: whoever asks another is answered by the server.
+/// One table is locked, and the server is silent about it: a caller of another table gets the server's answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_busy_with_one_table_answers_those_who_ask_another() {
     let world = World::new().await;
@@ -223,7 +223,7 @@ async fn a_server_that_is_busy_with_one_table_answers_those_who_ask_another() {
     until_back(&open).await;
 }
 
-/// While nobody answers, few connections are tried, whoever calls.
+/// While nobody answers, few connections are tried, for any number of callers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_server_is_asked_by_few() {
     let world = World::new().await;

@@ -49,7 +49,7 @@ fn any_numbers(dice: &mut Rng, limit: &Limit) -> Limit {
     spec.try_into().unwrap()
 }
 
-/// What is asked; receipts are those of the same place in either's own pile.
+/// A call; the gate and the limiter each use the receipt at the same place of their own pile.
 #[derive(Clone, Debug)]
 enum Ask {
     Balance(Request),
@@ -118,7 +118,7 @@ impl Ask {
     }
 }
 
-/// What an answer comes to, and what was charged.
+/// An answer, and its charges.
 #[derive(Debug, PartialEq)]
 struct Told {
     answer: String,
@@ -157,7 +157,7 @@ impl Told {
         }
     }
 
-    /// Keeps what was charged, each charge for itself.
+    /// Keeps the charges, each one by itself.
     fn keep(&self, receipts: &mut Vec<Receipt>) {
         for charge in &self.charges {
             receipts.push(serde_json::from_value(serde_json::json!({ "charges": [charge] })).unwrap());
@@ -275,8 +275,8 @@ async fn agree(chunk: usize, seeds: std::ops::Range<u64>, chunks: usize, key: &s
     assert!(granted > 100 && denied > 20, "{granted} granted, {denied} denied");
 }
 
-/// All rows, but for where they lie, and when they are full: of a row that a batch has charged and settled, it knows
-/// that better.
+/// All rows, but for where they lie, and when they are full: a batch knows that instant better for a row that it has
+/// charged and settled.
 async fn stored(conn: &mut PgConnection) -> Vec<crate::teller::Stored> {
     let mut rows = rows(conn).await;
     for row in &mut rows {

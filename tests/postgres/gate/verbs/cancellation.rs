@@ -113,7 +113,7 @@ struct Stage {
     world: World,
 }
 
-/// What was taken before, to be settled or cancelled.
+/// A grant and a reservation that were taken before, to be settled or cancelled.
 #[derive(Default)]
 struct Props {
     taken: Option<(Grant, Reservation)>,
@@ -148,7 +148,7 @@ impl Stage {
         sqlx::query_as(sql).fetch_all(&self.world.pool).await.unwrap()
     }
 
-    /// The state once the gate has done what it was asked; it and its pool are as good as before.
+    /// The state once the gate has finished its calls; it and its pool are as good as before.
     async fn settled(&self) -> State {
         soon(self.gate.consume(EPHEMERAL.key("fence"))).await.unwrap().granted().unwrap();
         assert_eq!(idle_in_transaction(&self.world.pool).await, 0);

@@ -1,4 +1,4 @@
-//! A gate that is closed: whatever is under way, it comes to its end and owes nothing.
+//! A gate that is closed comes to its end and owes nothing, with any call under way.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Stage {
         Self { world, proxy, gate }
     }
 
-    /// Lets tokens lie in memory; how many were asked for.
+    /// Calls until tokens lie in memory, and returns how many were asked for.
     async fn fill(&self) -> i64 {
         let mut asked = 0;
         while self.gate.prefetched(&HOT.key("k")) < Tokens::new(5) {
@@ -46,7 +46,7 @@ impl Stage {
         asked
     }
 
-    /// That nobody is charged for what was not asked, and no slot is held.
+    /// Checks that nobody is charged for tokens that were not asked for, and that no slot is held.
     async fn expect_owes_nothing(&self, asked: i64) {
         assert_eq!(self.gate.prefetched(&HOT.key("k")), Tokens::ZERO);
         let others = patient(&self.world.pool).build();
@@ -56,7 +56,7 @@ impl Stage {
     }
 }
 
-/// Returns once whoever asks by now has an answer: a lane takes all in turn.
+/// Returns once every earlier caller has an answer: a lane takes all calls in turn.
 async fn fence(gate: &Gate) {
     for _ in 0..3 {
         yield_now().await;
@@ -94,7 +94,7 @@ async fn whoever_would_wait_at_a_closed_gate_or_hold_a_lease_is_refused_with_a_n
     stage.expect_owes_nothing(2).await;
 }
 
-/// Each is asked once, and then left alone for as long as the gate takes to close.
+/// Each future is polled once, and then left alone for as long as the gate takes to close.
 #[tokio::test]
 async fn callers_that_nobody_polls_hold_nothing_up() {
     let stage = Stage::new(|gate| gate.lanes(1)).await;
@@ -120,7 +120,7 @@ async fn callers_that_nobody_polls_hold_nothing_up() {
     let stream = gate.stream([SPENT.key("open")]).await.unwrap().granted().unwrap();
     soon(gate.close()).await;
     stage.expect_owes_nothing(asked).await;
-    // They are answered when they are asked again.
+    // They are answered when they are polled again.
     assert!(!soon(&mut waits).await.unwrap().is_granted());
     assert!(!soon(&mut behind).await.unwrap().is_granted());
     assert!(!soon(&mut either).await.unwrap().is_granted());
@@ -178,7 +178,7 @@ async fn a_batch_that_is_under_way_is_waited_for() {
         for task in tasks {
             soon(task).await.unwrap();
         }
-        // It was asked for before, so it may have been granted; it is over by now.
+        // The lease was asked for before, so it may have been granted; it is over by now.
         if let Ok(decision) = soon(leased).await.unwrap() {
             soon(decision.granted().unwrap().lapsed()).await;
         }

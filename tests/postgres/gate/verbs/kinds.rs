@@ -1,5 +1,5 @@
-//! Every verb comes at every kind of gate to what it comes to at a limiter: the same answers, and the same balances
-//! once the gate is closed. Memory may know less of what is left, and nothing else.
+//! Every verb has the same outcome at every kind of gate as at a limiter: the same answers, and the same balances once
+//! the gate is closed. Answers from memory may know less of the remaining tokens, and differ in nothing else.
 
 mod scripts;
 
@@ -15,7 +15,7 @@ use crate::gate::stage::{pool, soon};
 use crate::world::{World, limiter, sweeper};
 use scripts::{LIMITS, MONEY, Step, scripts};
 
-/// What an answer comes to, and what is left by it, where whoever answered knows.
+/// An answer, and the tokens that remain after it, where the gate knows them.
 #[derive(Debug, Default)]
 struct Told {
     what: String,
@@ -199,7 +199,7 @@ async fn ask_limiter(conn: &mut PgConnection, step: Step, receipts: &mut Vec<Rec
     told
 }
 
-/// What each limit holds for a key, once nothing is left to lapse.
+/// The balance of each limit for a key, once nothing is left to lapse.
 async fn left(world: &World, conn: &mut PgConnection, key: &str) -> Vec<(Tokens, bool)> {
     let lapsed = "select exists (select from tollgate.calls where lapses_at < now())";
     soon(async {
@@ -216,7 +216,7 @@ async fn left(world: &World, conn: &mut PgConnection, key: &str) -> Vec<(Tokens,
     left
 }
 
-/// What a script comes to: the answers to each step, and the balance of each limit at the end.
+/// The outcome of a script: the answers to each step, and the balance of each limit at the end.
 type Outcome = (Vec<Vec<Told>>, Vec<(Tokens, bool)>);
 
 async fn expected() -> Vec<Outcome> {

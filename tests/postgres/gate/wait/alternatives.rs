@@ -1,4 +1,4 @@
-//! Whoever takes alternatives has whichever is there first: by an instant, by a release, by a raise.
+//! A caller of alternatives gets the one that is there first: by an instant, by a release, by a raise.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn one_lane(world: &World) -> Gate {
     patient(&pool(&world.url(), 1).await).build()
 }
 
-/// Returns once whoever asks by now has an answer: a lane takes all in turn.
+/// Returns once every earlier caller has an answer: a lane takes all calls in turn.
 async fn fence(gate: &Gate) {
     for _ in 0..3 {
         yield_now().await;
@@ -126,8 +126,8 @@ async fn an_alternative_is_taken_at_its_instant_whoever_waits_for_the_other() {
     woken(&gate, slot).await;
 }
 
-/// Each eighth release is left to other processes: for as long as an eighth of the time since the one before it at
-/// least, by whoever comes.
+/// Each eighth release is left to other processes: for at least an eighth of the time since the one before it, even if
+/// somebody comes.
 #[tokio::test]
 async fn a_slot_that_is_left_to_others_keeps_nobody_from_what_is_free() {
     let world = World::new().await;
@@ -164,14 +164,14 @@ async fn nobody_is_refused_whose_other_alternative_may_be_released() {
             assert!(!waits.is_finished());
             waits.abort();
         }
-        // Of what nobody holds none is there in time.
+        // Both alternatives need tokens that no release brings, and these do not come in time.
         let neither = first_of([vec![other.key("k")], vec![SLOTS.key("k"), other.key("k")]]);
         assert!(!gate.wait(neither, 10 * MINUTE).await.unwrap().is_granted());
     }
     gate.release(held).await.unwrap();
 }
 
-/// Each of the limits that share a cost may have what is missing.
+/// Each of the limits that share a cost may bring the missing tokens.
 #[tokio::test]
 async fn whoever_waits_for_a_split_cost_hears_of_each_limit() {
     let world = World::new().await;
@@ -197,7 +197,7 @@ async fn whoever_waits_for_a_split_cost_hears_of_each_limit() {
     }
 }
 
-/// The one takes nothing at the instant, as another limit refuses it then. So the next one has what is there.
+/// The first caller takes nothing at the instant, as another limit refuses it then. So the next one gets the tokens.
 #[tokio::test]
 async fn whoever_is_refused_by_another_limit_in_its_turn_leaves_what_is_there_to_the_next() {
     let world = World::new().await;

@@ -1,5 +1,5 @@
-//! Whoever waits hears of it when a row is raised: at once where this gate raised it or an override says so, and else
-//! within seconds. Nothing comes back by itself here, so nobody else would wake them.
+//! A waiting caller asks again when a row is raised: at once where this gate raised it or an override did, and else
+//! within seconds. Nothing comes back by itself here, so nothing else would wake the callers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ async fn waiting<T: Send + 'static>(gate: &Gate, wait: impl Future<Output = T> +
     task
 }
 
-/// Returns once whoever asks by now has an answer: a lane takes all in turn.
+/// Returns once every earlier caller has an answer: a lane takes all calls in turn.
 async fn fence(gate: &Gate) {
     for _ in 0..3 {
         yield_now().await;
@@ -78,19 +78,19 @@ async fn wait(gate: Gate, way: usize, request: Request) -> Grant {
     decision.unwrap().granted().unwrap()
 }
 
-/// What a gate does that raises a row.
+/// An action of a gate that raises a row.
 #[derive(Clone, Copy, Debug)]
 enum Raise {
     Credit,
     Reset,
     Settle,
     SettleEach,
-    /// Of what is booked ahead.
+    /// Cancels a call that is booked ahead.
     Cancel,
     Stream,
     Lapse,
     Release,
-    /// Of a lease.
+    /// Settles a lease.
     SettleLease,
 }
 
@@ -119,7 +119,7 @@ impl Raise {
         }
     }
 
-    /// Takes all that there is of a key. What is returned raises it again.
+    /// Takes all that there is of a key. The returned future raises the row again.
     async fn take(self, gate: &Gate, request: &Request) -> Later {
         let all = request.clone().cost(10);
         let (gate, request) = (gate.clone(), request.clone());
@@ -189,7 +189,7 @@ async fn whatever_raises_a_row_in_this_gate_wakes_whoever_waits_for_it() {
     }
 }
 
-/// What lies in memory comes back with the call of whoever was woken.
+/// The tokens in memory come back with the call of the caller that was woken.
 #[tokio::test]
 async fn what_is_taken_ahead_keeps_nobody_waiting_once_a_row_is_raised() {
     let world = World::new().await;
@@ -209,7 +209,8 @@ async fn what_is_taken_ahead_keeps_nobody_waiting_once_a_row_is_raised() {
     assert_eq!(gate.prefetched(&limit.key("k")), Tokens::ZERO);
 }
 
-/// Who came first has it, in whatever way it waits; who comes while the row is raised joins the line.
+/// The caller that came first gets the tokens, in whichever way it waits; a caller that comes while the row is raised
+/// joins the line.
 #[tokio::test]
 async fn whoever_comes_while_a_row_is_raised_overtakes_nobody() {
     let world = World::new().await;
@@ -224,7 +225,7 @@ async fn whoever_comes_while_a_row_is_raised_overtakes_nobody() {
             say.send(number).unwrap();
         });
     };
-    // What is split waits in the line of its first limit.
+    // A split call waits in the line of its first limit.
     let ways: Vec<_> = (0..WAYS).filter(|way| *way != 5).collect();
     for (number, way) in ways.iter().enumerate() {
         come(number, *way);
@@ -263,11 +264,11 @@ async fn what_others_raise_is_found_within_seconds_by_the_first_of_a_line() {
     let mut tx = world.begin().await;
     limiter().credit(&mut tx, TEN.key("limiter").cost(5)).await.unwrap();
     tx.commit().await.unwrap();
-    // The other gate gives back all of what has lapsed.
+    // The other gate gives back all tokens that have lapsed.
     for _ in 0..4 {
         soon(waits.join_next()).await.unwrap().unwrap();
     }
-    // Two statements for a grant, and one each for those who look.
+    // Two statements for a grant, and one for each caller that looks.
     let asked = proxy.statements() - asked;
     assert!(asked < 60, "{asked} statements");
 }
@@ -305,7 +306,7 @@ async fn whoever_looks_early_during_an_outage_sleeps_on() {
     assert_eq!(soon(waiting).await.unwrap().amount, Tokens::new(5));
 }
 
-/// What an operator says of a key.
+/// The number of effects that an override can have here.
 const EFFECTS: usize = 4;
 
 #[tokio::test]

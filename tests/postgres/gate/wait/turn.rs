@@ -66,7 +66,7 @@ async fn an_instant_beyond_the_timeout_is_refused_at_once() {
         assert!(denied.retry_after().unwrap() > timeout);
         assert_eq!(proxy.statements() - before, 1);
     }
-    // What is there is granted, whatever the timeout.
+    // Tokens that are there are granted, under any timeout.
     for timeout in [Duration::ZERO, Duration::MAX] {
         soon(gate.wait(limit.key(format!("{timeout:?}")), timeout)).await.unwrap().granted().unwrap();
     }
@@ -111,7 +111,7 @@ async fn a_hundred_waiters_on_one_key_are_let_through_within_the_limit() {
     }
 }
 
-/// Some of them in time, and the others are told: nobody is forgotten, nobody is charged in vain.
+/// Some are served in time, and the others are refused: nobody is forgotten, and nobody is charged for a refusal.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_whose_time_is_up_are_refused_and_charged_nothing() {
     let world = World::new().await;
@@ -163,7 +163,7 @@ async fn waiters_for_one_key_ask_in_turn() {
     }
 }
 
-/// Those who want little come later, and wait until the one who wants much has it.
+/// The callers that want little come later, and wait until the one that wants much has it.
 #[tokio::test]
 async fn who_waits_for_much_is_served_in_its_turn() {
     let (_world, proxy, pool) = counted().await;
@@ -188,7 +188,7 @@ async fn who_waits_for_much_is_served_in_its_turn() {
     }
 }
 
-/// What it wants is there, and others were before it.
+/// Its tokens are there, but others were before it.
 #[tokio::test]
 async fn whose_time_is_up_behind_others_takes_nothing() {
     let (_world, proxy, pool) = counted().await;

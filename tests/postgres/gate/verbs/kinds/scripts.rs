@@ -1,4 +1,4 @@
-//! What is asked of every kind of gate, and of a limiter.
+//! The calls that every kind of gate gets, and a limiter.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(super) const MONEY: Limit = Limit::wallet("money").overdraft(5);
 pub(super) const SLOTS: Limit = Limit::concurrency("slots", 2, HOUR);
 pub(super) const LIMITS: [Limit; 7] = [HOT, WARM, FEW, LAST, BROAD, MONEY, SLOTS];
 
-/// What is asked. Receipts are those of the last grants, the latest first.
+/// A call. Receipts are those of the last grants, the latest first.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Balance(Request),
@@ -35,7 +35,7 @@ pub(super) enum Step {
     Reset(Request),
     Settle(u32),
     SettleEach(Vec<Tokens>),
-    /// What is used of an estimate; the guard is dropped, or settled.
+    /// The tokens used of an estimate; the guard is dropped, or settled.
     Stream(Vec<Request>, u32, bool),
     Wait(Vec<Request>),
 }
@@ -45,7 +45,7 @@ use Step::{
     Reserve, ReserveEach, Reset, Settle, SettleEach, Stream, Wait,
 };
 
-/// What is asked of one key, and its name.
+/// The name of a key, and the calls for it.
 pub(super) type Script = (&'static str, Vec<Step>);
 
 fn script(name: &'static str, steps: impl Fn(&dyn Fn(&Limit, u32) -> Request) -> Vec<Step>) -> Script {
