@@ -58,7 +58,7 @@ async fn a_plain_call_stores_nothing_and_one_with_a_lapse_one_row_whatever_it_as
     let mut conn = world.connect().await;
     gate.consume(levels(1)).await.unwrap().granted().unwrap();
     assert_eq!(stored(&mut conn).await, 0);
-    // Of a missing row, by the path that locks; then by the one that swaps.
+    // Several calls, because the first may go another way through the gate than the later ones.
     for calls in 1..=3 {
         let [org, team, user] = levels(1);
         gate.consume([org, team.lapses_after(HOUR), user]).await.unwrap().granted().unwrap();

@@ -302,7 +302,7 @@ async fn the_clock_is_read_after_the_wait_for_a_row() {
     }
 }
 
-/// By the instants that the grants themselves record, in whole micro-tokens, without a tolerance.
+/// Judged by the instants that the grants themselves record, in whole micro-tokens, without a tolerance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn never_over_between_any_two_grants_of_a_continuous_limit() {
     for limit in [

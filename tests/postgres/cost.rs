@@ -236,7 +236,7 @@ async fn alone() -> (Server, PgConnection) {
 /// Takes from limits in a transaction: how many rows it updated, and how many of them beside their last version.
 async fn updates(conn: &mut PgConnection, ask: impl IntoIterator<Item = Request>) -> (i64, i64) {
     let mut tx = conn.begin().await.unwrap();
-    // Those of earlier transactions are counted, too, until the session reports them.
+    // The updates of earlier transactions are counted, too, until the session reports them.
     let before = session_updates(&mut tx).await;
     LIMITER.consume(&mut tx, ask).await.unwrap().granted().unwrap();
     let after = session_updates(&mut tx).await;

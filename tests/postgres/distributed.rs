@@ -141,7 +141,8 @@ fn run_nested(command: &mut Command) -> String {
     told
 }
 
-/// By what Citus was seen to send to one node: see `docs/citus.md`. A sweep goes by the places of rows, on each node.
+/// Judged by the statements that Citus was seen to send to one node: see `docs/citus.md`. A sweep goes by the places of
+/// rows, on each node.
 #[test]
 fn each_statement_names_one_part() {
     let statements = statements();
@@ -311,7 +312,7 @@ async fn each_row_lies_in_the_part_of_its_key() {
         seen.extend(found);
     }
     assert_eq!(seen, BTreeSet::from(NUMBERS));
-    // By the hash of 2026.
+    // Numbers by the hash of 2026.
     assert_eq!(["", "ada", "42"].map(|key| shard_of(key, 2048)), [294, 233, 1260]);
 }
 

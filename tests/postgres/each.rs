@@ -146,7 +146,7 @@ async fn what_is_wrong_with_one_call_is_its_own_error() {
     assert_eq!(gate.check_each([[limit.key(1)], [limit.key(2)]]).await.map_granted(), [false, true]);
 }
 
-/// Of one key in their order; and together in a few statements.
+/// Calls of one key are decided in their order, and together in a few statements.
 #[tokio::test]
 async fn a_gate_decides_a_list_of_calls_in_few_batches() {
     let world = World::new().await;

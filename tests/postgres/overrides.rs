@@ -251,7 +251,7 @@ async fn what_is_unlimited_leaves_the_rows_as_they_are() {
     gate.settle(grant, 1).await.unwrap();
     assert_eq!(gate.balance(other.key("ada")).await.unwrap().remaining, Tokens::new(7));
     assert_eq!(gate.balance(TEN.key("ada")).await.unwrap().remaining, Tokens::new(10));
-    // Of nobody else.
+    // The larger numbers count for no other key.
     assert!(matches!(gate.consume(TEN.key("bob").cost(11)).await, Err(Error::CostExceedsCapacity { .. })));
 }
 

@@ -213,7 +213,8 @@ fn password(url: &str) -> Option<&str> {
     user.split_once(':').map(|(_, password)| password)
 }
 
-/// In `/tmp`, for a socket's path must be short, and open to others, for the pooler may be another user than we are.
+/// In `/tmp`, because a socket's path must be short; and open to others, because the pooler may be another user than we
+/// are.
 fn new_directory() -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let name = format!("tollgate-pooler-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));

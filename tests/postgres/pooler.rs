@@ -92,7 +92,7 @@ async fn more_clients_than_connections_are_decided_to_the_token() {
                 UNNAMED.reset(&mut tx, DURABLE.key(client)).await.unwrap();
                 tx.commit().await.unwrap();
 
-                // Of several rows: two are taken. Half of the clients by all of them at once.
+                // Two tokens are taken from a limit of several rows; half of the clients ask all of its rows at once.
                 let mut tx = conn.begin().await.unwrap();
                 let estimate = if client % 2 == 0 { 2 } else { 260 };
                 let booked = UNNAMED.reserve(&mut tx, SPREAD.key("k").cost(estimate)).await.unwrap();

@@ -29,15 +29,15 @@ const MOST: u64 = 1_000_000_000;
 const ORG: Limit = Limit::token_bucket("org", 1, EVER).capacity(MOST).shards(SHARDS);
 const TEAM: Limit = Limit::fixed_window("team", MOST, EVER);
 const USER: Limit = Limit::wallet("user").overdraft(MOST);
-/// Of each user, too. Its steps, and the few calls of a user, keep the list of a row so short that no instant is
-/// rounded: that may keep more than the calls cost.
+/// The limit of each user. Its steps, and the few calls of a user, keep the list of a row so short that no instant is
+/// rounded: rounding may keep more than the calls cost.
 const DAILY: Limit = Limit::sliding_window("daily", MOST, DAY).resolution(8);
 
 const SHARDS: u16 = 4;
 const USERS: u32 = 1_000;
 const TEAMS: u32 = 10;
 const CLIENTS: usize = 3;
-/// Of each client; one in four decides in transactions of its own.
+/// The callers of each client; one in four decides in transactions of its own.
 const CALLERS: u32 = 12;
 const LAPSE: Duration = Duration::from_secs(2);
 /// So many calls are settled before it ends.

@@ -317,8 +317,8 @@ pub(crate) fn part_of(key: &str) -> i16 {
     NUMBERS[usize::from(shard_of(key, PARTS))]
 }
 
-/// Into which of so many shards of Citus a key falls. The hash is written down once more, for stored rows lie where it
-/// says.
+/// The shard of Citus, of so many, that a key falls into. The hash is written down once more, because stored rows lie
+/// where it says.
 pub(crate) fn shard_of(key: &str, parts: u16) -> u16 {
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
     let mut hash = key.bytes().fold(0xCBF2_9CE4_8422_2325, fnv);
@@ -421,7 +421,7 @@ impl Templates {
     }
 }
 
-/// Makes a database under another name at first, so that there is none by this one that is not whole.
+/// Makes a database under another name first, so that every database of this name is whole.
 async fn make(conn: &mut PgConnection, name: &str, template: &str, fill: impl AsyncFnOnce(&mut PgConnection)) {
     let exists = "select exists (select from pg_database where datname = $1)";
     if sqlx::query_scalar(exists).bind(name).fetch_one(&mut *conn).await.unwrap() {

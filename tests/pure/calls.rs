@@ -83,7 +83,7 @@ struct Span {
     kept: i64,
     /// All that was granted, less the tokens that came back meanwhile.
     net: i64,
-    /// Tokens that came back meanwhile from charges before the span.
+    /// Tokens that came back meanwhile from earlier charges, or by a credit or a reset.
     old: i64,
     /// The part of `old` that had been booked ahead.
     ahead: i64,
@@ -349,9 +349,9 @@ proptest! {
         }
     }
 
-    /// The promise of all kinds: the grants less the tokens that are handed back stay within the bound. So do the
-    /// tokens that are kept, but for those that came back from earlier calls. Tokens that are used beyond charges
-    /// count, too.
+    /// The promise of all kinds: the grants less the tokens that are handed back stay within the bound. So do the kept
+    /// tokens, if the bound is raised by the tokens that came back from earlier charges, credits and resets. Tokens
+    /// that are used beyond charges count, too.
     #[test]
     fn what_is_granted_less_what_is_handed_back_is_within_the_bound(
         limit in prop_oneof![buckets(), windows()],
@@ -369,8 +369,7 @@ proptest! {
     }
 
     /// Two definitions of any kinds take turns in one row, with receipts of both. At one instant nothing refills. So
-    /// their grants less the tokens that come back, and with those that are used beyond charges, are within the larger
-    /// capacity.
+    /// their grants, less the tokens that come back and with those used beyond charges, are within the larger capacity.
     #[test]
     fn two_kinds_of_limits_in_one_row_grant_no_more_than_the_larger_one(
         kinds in (0_usize..5, 0_usize..5),
@@ -575,7 +574,7 @@ fn a_window_takes_back_only_what_the_window_that_runs_was_charged() {
     world.settled(Call::settle(first, tokens(0)), sec(0)).unwrap();
     let second = take(&mut world, day.global(), sec(0));
     let _ = take(&mut world, day.global(), tomorrow);
-    // By the clock, which went back, the window of the charge runs again; by the row it does not.
+    // The clock went back, so by the clock the window of the charge runs again; by the row it does not.
     let settled = world.settled(Call::settle(second, tokens(0)), sec(1)).unwrap();
     assert_eq!(settled.charges[0].cost, tokens(1), "it counts as charged");
     world.denied(day.global(), sec(1));
@@ -863,7 +862,7 @@ fn what_was_used_beyond_a_charge_of_another_kind_lowers_the_row_and_drops_its_li
         let lease = take(&mut world, new.global().cost(2), sec(0));
         assert_eq!(world.state(&new.global()).unwrap().value, tokens(-3));
         world.settled(Call::settle(receipt, tokens(4)), sec(5)).unwrap();
-        // As of the row's instant: five seconds bring a bucket nothing more.
+        // The row is read as of its own instant: five seconds bring a bucket nothing more.
         assert_eq!(world.state(&new.global()).unwrap(), used(6, sec(0), world.state(&new.global()).unwrap().full_at));
         assert_eq!([&window, &leases].map(|limit| left(&world, limit, sec(5))), [tokens(4); 2]);
         let full_at = world.state(&new.global()).unwrap().full_at;

@@ -18,7 +18,7 @@ enum Op {
     Acquire(i64),
     Release {
         which: usize,
-        /// By one of three verbs, which are one here.
+        /// One of three verbs, which do the same here.
         verb: usize,
     },
     Renew(usize),

@@ -75,7 +75,7 @@ enum Event {
 struct Slice {
     charge: usize,
     rest: Rest,
-    /// By the clock of the process, which never goes back.
+    /// The instant by the clock of the process, which never goes back.
     sent: i64,
 }
 

@@ -32,7 +32,8 @@ proptest! {
         }
     }
 
-    /// The same over steps: of the grid that was in force at the first grant, for a reset may begin another.
+    /// The same over steps. The steps are those of the grid that was in force at the first grant, because a reset may
+    /// begin another.
     #[test]
     fn never_over_stepped(limit in limits(steps()), story in stories()) {
         let model = Model::of(&limit.global());
@@ -193,7 +194,8 @@ proptest! {
     /// A row that is full again can be deleted at any moment, and nobody can tell.
     #[test]
     fn a_full_row_equals_an_absent_one(limit in limits(all_but_first_use()), story in stories()) {
-        // But for a receipt: a missing row takes nothing back, and more than was charged is lost on it.
+        // A receipt is the exception: a missing row takes nothing back, and tokens used beyond the charge are lost on
+        // it.
         let mut script = tell(&limit, &story).events;
         script.retain(|event| !(event.settles() && event.change() < Tokens::ZERO));
         let script: Vec<_> = script.iter().map(Event::line).collect();
@@ -231,7 +233,7 @@ proptest! {
         }
     }
 
-    /// And a span that began before the sweep stays within the bound of the grid that it began on.
+    /// A span that began before the sweep stays within the bound of the grid that it began on.
     #[test]
     fn a_swept_grid_of_first_use_is_never_over(limit in limits(Just(Kind::FirstUse)), story in stories()) {
         let model = Model::of(&limit.global());

@@ -21,7 +21,7 @@ use crate::world::{World, at, due, left, micros, receipt, terms_of};
 /// A line of a script: a plain call at a plain instant.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
-    /// Which line of the story it was, for those that refer to it.
+    /// Its line in the story, for the lines that refer to it.
     pub(crate) id: usize,
     pub(crate) now: Timestamp,
     pub(crate) step: Step,

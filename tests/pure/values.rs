@@ -34,7 +34,7 @@ proptest! {
         let amount = micros(amount);
         prop_assert_eq!(travelled(&amount), amount);
         prop_assert_eq!(amount.to_string().parse(), Ok(amount));
-        // And in a text of JSON, as a decimal.
+        // It also stands in a text of JSON, as a decimal.
         prop_assert_eq!(serde_json::from_value::<Tokens>(json!(amount.to_string())).unwrap(), amount);
     }
 

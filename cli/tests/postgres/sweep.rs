@@ -147,7 +147,7 @@ async fn it_gives_back_what_lapsed_and_forgets_ids() {
     }
 }
 
-/// By the definitions that wrote the rows, part by part.
+/// It sweeps by the definitions that wrote the rows, part by part.
 #[tokio::test]
 async fn on_citus_it_deletes_what_the_rows_say() {
     let world = World::of_parts(PARTS).await;

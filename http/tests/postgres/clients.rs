@@ -31,7 +31,7 @@ async fn bursts(client: &Client) {
     const BURST: Limit = Limit::token_bucket("burst", 3, Duration::from_secs(9));
 
     let world = World::new().await;
-    // By a clock that the test turns.
+    // The gate goes by a clock that the test turns.
     let passed = Arc::new(AtomicU64::new(0));
     let clock = {
         let passed = passed.clone();
@@ -62,7 +62,7 @@ async fn bursts(client: &Client) {
     assert_eq!(get().await.status(), 200, "at the first try");
 }
 
-/// By a clock that stands still, so that all of them wait for one instant.
+/// The clock stands still, so that all of them wait for one instant.
 #[tokio::test]
 async fn clients_that_are_refused_at_once_are_told_different_instants_if_asked_for() {
     let world = World::new().await;

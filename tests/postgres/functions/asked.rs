@@ -25,7 +25,7 @@ where
         .unwrap_or_else(|error| panic!("{error}: {sql}"))
 }
 
-/// Limits of each kind that SQL decides, and of those that it does not.
+/// Limits of each kind, of those that SQL decides and of those that it does not.
 async fn defined(conn: &mut PgConnection) {
     for limit in [
         Limit::token_bucket("ten", 10, EVER),

@@ -11,7 +11,7 @@ use super::{fails, owner};
 use crate::teller::run;
 use crate::world::{OWNER, World};
 
-/// Every function that runs as the owner, and a call of it. Those without one are triggers.
+/// Every function that runs as the owner, and a call of it. Functions without a call are triggers.
 const CALLS: [(&str, &str); 18] = [
     ("balance", "tollgate.balance('ten', 'k')"),
     ("cancel", "tollgate.cancel('ten', 'k', 0, '2026-01-01', '2026-01-01')"),

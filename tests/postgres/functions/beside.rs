@@ -55,7 +55,7 @@ async fn of_twenty_five_callers_at_once_ten_are_granted() {
 const RATE: i64 = 30;
 const CAPACITY: u32 = 20;
 const KEYS: [&str; 2] = ["a", "b"];
-/// Of each caller.
+/// The number of calls of each caller.
 const CALLS: usize = 400;
 
 fn limits() -> [Limit; 2] {

@@ -37,8 +37,8 @@ async fn laid_out(world: &World, settings: &[&str]) -> PgConnection {
     set(world, settings).await
 }
 
-/// The error codes of random statements, counted; the empty text stands for no error. An answer that is neither a grant
-/// nor a refusal counts as a division by zero.
+/// The error codes of random statements, counted; the empty text stands for no error. A decision that neither grants
+/// nor refuses, and any other answer that is null, counts as a division by zero.
 async fn tally(conn: &mut PgConnection, statements: usize) -> BTreeMap<String, usize> {
     let named = named();
     let seed = super::seed();

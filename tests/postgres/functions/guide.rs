@@ -70,7 +70,7 @@ async fn each_driver_sends_keys_and_costs_as_the_guide_says() {
         let output = output.unwrap();
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    // By each driver once, and by no call without a cast where one is needed.
+    // Each driver was charged once for a key, and never for a call without a needed cast.
     for (key, left) in [("7", 5), ("00000000-0000-0000-0000-000000000007", 5)] {
         let left_now = format!("select tollgate.balance('ten', '{key}')::int");
         assert_eq!(super::asked::one::<i32>(&mut conn, &left_now).await, left, "{key}");

@@ -47,7 +47,7 @@ async fn a_limit_that_is_raised_counts_at_once_for_a_key_that_is_used_up() {
     assert_eq!(ask(&mut conn, "ada", 9_000, 3.0).await, "left 0");
 }
 
-/// And no longer than the larger one would have taken.
+/// It waits no longer than the larger limit would have taken.
 #[tokio::test]
 async fn a_limit_that_is_lowered_forgives_nothing_and_is_there_again_when_the_larger_one_would_be() {
     let world = World::new().await;
@@ -76,7 +76,7 @@ async fn an_override_counts_at_once_for_a_key_that_is_used_up_and_its_end_takes_
     }
 }
 
-/// Ten thousand a month by turns with a hundred a day.
+/// Ten thousand a month and a hundred a day take turns.
 #[tokio::test]
 async fn who_flips_plans_each_day_gets_no_more_than_the_larger_one_in_its_month() {
     let world = World::new().await;
@@ -93,7 +93,7 @@ async fn who_flips_plans_each_day_gets_no_more_than_the_larger_one_in_its_month(
     assert!((9_000..=10_000 + 30 * 100).contains(&granted), "{granted}");
 }
 
-/// But for the grid of a stepped bucket.
+/// The grid of a stepped bucket is the exception.
 #[tokio::test]
 async fn a_key_that_was_swept_equals_one_that_was_not() {
     for kind in ["token_bucket", "fixed_window"] {
@@ -106,7 +106,7 @@ async fn a_key_that_was_swept_equals_one_that_was_not() {
         let sql = "delete from tollgate.durable where key = 'swept' and full_at <= to_timestamp(3 * 86400)";
         run(&mut conn, sql).await;
         assert_eq!(world.rows().await, 1);
-        // Of slower numbers, by which the row would not be full.
+        // A definition of slower numbers, by which the row would not be full.
         define(&mut conn, &format!("'{kind}', 10, '100 days'")).await;
         for key in ["swept", "left"] {
             assert_eq!(ask(&mut conn, key, 10, 3.0).await, "left 0", "{kind} {key}");

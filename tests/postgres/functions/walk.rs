@@ -1,5 +1,5 @@
 //! Random calls over the tables: the limiter makes each, is rolled back, and a function makes the same one. Answers and
-//! rows are equal. Now and then an operator says something over a limit.
+//! rows are equal. Now and then an operator overrides a limit.
 
 use std::collections::BTreeMap;
 
@@ -167,7 +167,7 @@ impl Told {
         if let Self::Denied { retry_at, .. } = self { *retry_at } else { None }
     }
 
-    /// By the codes of the functions.
+    /// Reads an error by the codes of the functions.
     fn error(error: &Error) -> Self {
         Self::Failed(
             match error {
@@ -175,7 +175,7 @@ impl Told {
                 Error::CostExceedsCapacity { .. } => "TG004",
                 Error::DoesNotFit { source: FitError::MixedMoney, .. } => "TG006",
                 Error::DoesNotFit { source: FitError::BalanceTooLarge, .. } => "TG007",
-                // Of one limit under two definitions a table knows one.
+                // A table knows one definition of a limit, so a call with two has no code there.
                 Error::Call { source: CallError::ConflictingDefinitions, .. } => "",
                 error => panic!("{error}"),
             }
@@ -194,7 +194,7 @@ struct Walk {
 }
 
 impl Walk {
-    /// Says something over a limit, in any kind of numbers, for a while; or takes something back.
+    /// Sets an override of a limit, in any kind of numbers, for a while; or removes one.
     async fn override_something(&mut self, conn: &mut PgConnection) {
         let limit = self.dice.choice(&self.limits).unwrap().clone();
         let [key, label] = [["", "a", "b"], ["", "x", "y"]].map(|texts| self.dice.choice(texts).unwrap().to_owned());

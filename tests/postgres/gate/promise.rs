@@ -16,7 +16,7 @@ use crate::world::{World, limiter};
 
 const PERIOD: Duration = Duration::from_millis(100);
 const KEYS: u32 = 3;
-/// Of six limits.
+/// Three rows of each of six limits.
 const ROWS: usize = 18;
 
 /// Of every kind, in both tables, so narrow that most calls are refused. Rates are whole micro-tokens per microsecond.

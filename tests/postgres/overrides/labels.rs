@@ -143,7 +143,7 @@ async fn of_several_the_strictest_effect_counts_and_of_numbers_the_last_that_was
     run(&mut conn, "rollback").await;
     let ends_at = sqlx::query_scalar("select ends_at from tollgate._overridden('ten', 'ada', $1)").bind(second(3e9));
     assert_eq!(ends_at.fetch_one(&mut conn).await.ok(), Some(second(5e9)));
-    // And one after the other they end.
+    // They end one after the other.
     for (at, ada, bob) in [(4.5e9, "denied", "denied"), (5.5e9, "unlimited", "unlimited")] {
         for (key, wanted) in [("ada", ada), ("bob", bob)] {
             assert_eq!(counts(&mut conn, &TEN, key, second(at)).await, wanted);
@@ -225,7 +225,7 @@ async fn a_watcher_sees_what_a_transaction_changes_that_began_before_another() {
     let mut conn = on_call(&world).await;
     let other = || NewOverride::numbers(&with(20)).key("bob").label("x");
     let mut early = on_call(&world).await;
-    // Of `bob` just before it.
+    // The override of `bob` is set just before it.
     set(&mut conn, other()).await;
     run(&mut early, "begin").await;
     sqlx::raw_sql("select pg_catalog.pg_current_xact_id()").execute(&mut early).await.unwrap();

@@ -303,7 +303,7 @@ async fn a_reset_deletes_the_stale_shards_of_its_key() {
     }
 }
 
-/// By its own definition, on its own rows, none of which it cuts.
+/// It is settled by its own definition, on its own rows, none of which it cuts.
 #[tokio::test]
 async fn a_stored_receipt_is_settled_after_the_change() {
     let world = World::new().await;

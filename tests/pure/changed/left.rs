@@ -33,7 +33,7 @@ impl Left {
     pub(super) fn tell(&mut self, limit: &Limit, story: &[(i64, Op)]) -> (Vec<Event>, Vec<i64>) {
         let spec = limit.spec();
         let capacity = spec.capacity.unwrap().micros();
-        // Of each charge its cost, and the instants of the decision and of its end.
+        // Each open charge: its number, its cost, and the instants of the decision and of its end.
         let (mut now, mut id, mut open) = (1_000_i64, 0, Vec::<(usize, i64, i64, i64)>::new());
         let (mut events, mut balances) = (Vec::new(), Vec::new());
         for (gap, op) in story {

@@ -43,7 +43,7 @@ pub(super) enum Op {
 pub(super) enum Event {
     Granted {
         id: usize,
-        /// By which definition.
+        /// The definition that is used.
         which: usize,
         at: i64,
         cost: i64,

@@ -22,7 +22,7 @@ async fn a_healthy_database_has_no_errors_and_exits_with_0() {
     let told = text(&output.stdout);
     assert!(told.trim_end().lines().last().unwrap().starts_with("healthy: 0 errors, "), "{told}");
     for check in findings(&world.command_url(), &[]).iter().map(|finding| finding["check"].as_str().unwrap()) {
-        // Of the server that all tests share, which is set up to forget.
+        // The finding is about the server that all tests share, which is set up to forget.
         assert_eq!(check, "durability");
     }
 }
@@ -301,7 +301,7 @@ async fn a_limit_that_is_in_both_tables_is_found() {
     assert_eq!(found.iter().filter(|finding| finding["check"] == "two_storages").count(), 1, "{found:#?}");
 }
 
-/// Of six shards, and one of more from before: each row may owe a sixth, and gets a sixth an hour.
+/// A limit of six shards, with a row from when it had more: each row may owe a sixth, and gets a sixth an hour.
 #[tokio::test]
 async fn a_row_of_a_sharded_limit_is_judged_by_its_share() {
     let limit = "[spread]\nkind = 'token_bucket'\nrate = 6\nper = '1h'\nmax_reserved = 6000\nshards = 6";

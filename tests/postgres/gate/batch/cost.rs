@@ -112,7 +112,7 @@ async fn count(stage: &Stage, key: &'static str) -> Vec<(&'static str, u64)> {
     counts
 }
 
-/// Those of the statements, and two for the pool, which tries its connection before and after.
+/// The round trips of the statements, and two for the pool, which tries its connection before and after.
 #[tokio::test]
 async fn a_lone_call_takes_the_round_trips_of_its_statements_and_what_the_pool_adds() {
     let stage = Stage::new().await;

@@ -35,7 +35,7 @@ async fn a_thousand_callers_and_a_health_check_share_four_connections() {
                 taken
             });
         }
-        // Not one of these has to wait until the callers have enough, for they never have.
+        // None of these waits until the callers have enough, because they never have.
         for _ in 0..10 {
             sqlx::query("select 1").execute(&pool).await.unwrap();
         }

@@ -66,7 +66,7 @@ async fn calls_from_memory_cost_no_statement_and_what_is_charged_is_granted_or_l
             assert_eq!((grant.source, stage.proxy.statements()), (Source::Prefetched, statements));
             assert_eq!((stage.held(&request), grant.amount), (held - 1, Tokens::ONE));
             assert_eq!(*decided_at.get_or_insert(grant.decided_at), grant.decided_at);
-            // As of the charge: and one grant tells of the fall that it was.
+            // As of the charge; and one grant reports the fall of the balance.
             assert_eq!((grant.remaining, grant.standings[0].remaining), (left, left));
             let edge = f64::from(u32::try_from(left.micros() / 1_000_000 + 1).unwrap()) / 1e5;
             assert_eq!(grant.standings[0].crossed(edge).unwrap(), place == 0, "{grant:?}");

@@ -171,7 +171,7 @@ async fn accidents_cost_a_slow_budget_less_than_a_thousandth() {
 fn over(spent: &[Spent]) -> i128 {
     let (mut worst, mut most, mut last) = (i128::MIN, 0_i128, spent[0].0);
     for (at, tokens) in spent {
-        // Of all spans that end here: one that begins earlier has more time.
+        // The worst of all spans that end here: a span that begins earlier has more time.
         most = (most - i128::from(at - last) * i128::from(RATE)).max(0) + i128::from(tokens * 1_000_000);
         (worst, last) = (worst.max(most), *at);
     }

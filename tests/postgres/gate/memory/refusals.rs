@@ -201,7 +201,7 @@ async fn a_call_of_several_limits_is_refused_by_the_one_that_is_remembered() {
     let denied = stage.gate.consume([loose.key("k"), tight.key("k")]).await.unwrap().denied().unwrap();
     assert_eq!((denied.source, &*denied.limit, denied.others.len()), (Source::Memory, "tight", 0));
     assert_eq!(stage.proxy.trips(), before);
-    // Of several that refuse, the latest.
+    // Where several refuse, the latest one is named.
     stage.ok(loose.key("k").cost(9)).await;
     stage.asked(loose.key("k")).await;
     let denied = stage.gate.consume([tight.key("k"), loose.key("k")]).await.unwrap().denied().unwrap();

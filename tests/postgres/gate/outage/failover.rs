@@ -50,7 +50,7 @@ async fn a_connection_whose_server_takes_no_writes_is_given_up_for_another() {
         assert!(matches!(verb, Err(Error::ReadOnly { .. })), "{verb:?}");
     }
     proxy.lead_to(pair.primary.url());
-    // Of this pool's one connection nobody else disposes.
+    // Nobody else uses this pool's one connection.
     soon(gate.balance(LIMIT.key("k"))).await.unwrap();
     soon(gate.consume(LIMIT.key("k"))).await.unwrap().granted().unwrap();
 }

@@ -127,7 +127,7 @@ pub(super) const PGBOUNCER: &[(Is, &[&str])] = &[
             "unsupported startup parameter in options: a",
             "unsupported startup parameter: a",
             "username too long",
-            // Of a server connection.
+            // Errors of a server connection.
             "server login failed: failed to verify server signature",
             "server login failed: invalid server signature",
             "server login failed: none of the server's SASL authentication mechanisms are supported",
@@ -151,7 +151,7 @@ pub(super) const PGBOUNCER: &[(Is, &[&str])] = &[
             "unable to send auth_query",
             "unknown pkt from server",
             "var change failed",
-            // Of the server's own, handed on or quoted.
+            // The server's own errors, handed on or quoted.
             "database \"a\" does not exist",
             "no pg_hba.conf entry for host \"10.0.0.1\", user \"a\", database \"a\", no encryption",
             "password authentication failed for user \"a\"",

@@ -211,7 +211,7 @@ async fn a_server_that_is_busy_with_one_table_answers_those_who_ask_another() {
     let mut admin = world.admin().await;
     let mut locked = sqlx::Connection::begin(&mut admin).await.unwrap();
     sqlx::query("lock table tollgate.durable in access exclusive mode").execute(&mut *locked).await.unwrap();
-    // Of two lanes it is the one of this key that waits.
+    // The lane of this key is the one of the two that waits.
     assert!(is_degraded(&soon(open.consume(LIMIT.key("k"))).await.unwrap()));
     let fast = LIMIT.ephemeral();
     let by_the_server = soon(join_all((0..16).map(|key| open.consume(fast.key(key))))).await;

@@ -147,7 +147,7 @@ async fn a_slot_that_is_left_to_others_keeps_nobody_from_what_is_free() {
     assert!(task.is_finished(), "it sleeps");
 }
 
-/// By its lease the slot is there too late, and by the window, too; and it may be released at any time.
+/// The lease of the slot ends too late, and so does the window; but the slot may be released at any time.
 #[tokio::test]
 async fn nobody_is_refused_whose_other_alternative_may_be_released() {
     let world = World::new().await;
