@@ -1,5 +1,5 @@
-//! The guides of the repository's folder `docs` and its design notes, as pages. Programs contain nothing of this
-//! module.
+//! The guides of the repository's folder `docs` and its design notes, as pages. This module exists in the documentation
+//! only.
 
 /// One page for each file.
 ///
@@ -33,7 +33,7 @@ macro_rules! guides {
 
 guides! {
     choosing = "../docs/choosing.md",
-    // The examples of this guide, and of the one to HTTP, compile beside the package that they use.
+    // The examples of this guide, and of the guide to HTTP, are compiled with the package that they use.
     #[cfg(not(doctest))]
     plans = "../docs/plans.md",
     budgets = "../docs/budgets.md",

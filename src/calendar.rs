@@ -2,10 +2,10 @@
 //! [`Request::period`](crate::Request::period).
 //!
 //! A zone is a [`TimeZone`] of chrono, such as `chrono_tz::Tz`. Each function returns the start and the end of the
-//! period in which the instant lies; the end is the start of the next one. A period starts as its day does: at
-//! midnight, at the first of two, or where the clock passes over midnight as soon as the day has come. So no instant
-//! lies in two periods or in none, a day has 23 to 25 hours in most zones, and one that a zone has passed over is
-//! empty.
+//! period in which the instant lies; the end is the start of the next one. A period starts when its first day does, at
+//! midnight. If the clock shows midnight twice, the first one counts. If the clock passes over midnight, the day starts
+//! as soon as the clock has reached it. So each instant lies in exactly one period. A day has 23 to 25 hours in most
+//! zones, and a day that a zone has passed over is empty.
 
 use chrono::{DateTime, Datelike, Days, LocalResult, Months, NaiveDate, NaiveTime, TimeDelta, TimeZone, Utc, Weekday};
 
@@ -14,13 +14,13 @@ pub fn day<Z: TimeZone>(zone: &Z, at: DateTime<Utc>) -> (DateTime<Utc>, DateTime
     around(zone, at, |date| date, |date, days| date.checked_add_days(Days::new(days)))
 }
 
-/// The week of an instant, from midnight at the start of `first` on.
+/// The week of an instant, which begins at midnight at the start of `first`.
 pub fn week<Z: TimeZone>(zone: &Z, first: Weekday, at: DateTime<Utc>) -> (DateTime<Utc>, DateTime<Utc>) {
     around(zone, at, |date| date.week(first).first_day(), |date, weeks| date.checked_add_days(Days::new(7 * weeks)))
 }
 
-/// The month of an instant, from midnight at the start of `anchor_day` on, from 1 to 31. A month that has no such day
-/// begins on its last.
+/// The month of an instant, which begins at midnight at the start of `anchor_day`, from 1 to 31. A month without such a
+/// day begins on its last day.
 pub fn month<Z: TimeZone>(zone: &Z, anchor_day: u32, at: DateTime<Utc>) -> (DateTime<Utc>, DateTime<Utc>) {
     let first = |date: NaiveDate| date.with_day(1).unwrap_or(date);
     let anchored = |first: NaiveDate, months| {
@@ -46,7 +46,7 @@ fn around<Z: TimeZone>(
     (begun, start(starts.len() as u64).unwrap_or(DateTime::<Utc>::MAX_UTC))
 }
 
-/// The first instant of a day: of midnight, or of what is later by a clock that passes over midnight.
+/// The first instant of a day: midnight, or the first instant after it if the clock passes over midnight.
 fn start_of<Z: TimeZone>(zone: &Z, date: NaiveDate) -> Option<DateTime<Utc>> {
     let midnight = date.and_time(NaiveTime::MIN);
     match zone.from_local_datetime(&midnight) {

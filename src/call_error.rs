@@ -1,90 +1,89 @@
 use crate::tokens::TokensError;
 
-/// The rule that a call breaks. It fails before any SQL, and again however often it is tried.
+/// The rule that a call breaks. Such a call fails before any SQL, and fails again at each retry.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// An alternative of [`first_of`](crate::first_of) has no requests.
     #[error("an alternative has no requests (give `first_of` at least one for each)")]
     AlternativeEmpty,
-    /// A request of [`first_of`](crate::first_of) stands beside others, or is asked without those before it.
+    /// A request of [`first_of`](crate::first_of) stands beside other requests, or a request before it is missing.
     #[error("alternatives are a call of their own (give a verb what `first_of` made, and no more)")]
     AlternativesApart,
-    /// [`first_of`](crate::first_of) within [`first_of`](crate::first_of).
+    /// An alternative of [`first_of`](crate::first_of) was itself made by [`first_of`](crate::first_of).
     #[error("alternatives lie within alternatives (put all of them into one `first_of`)")]
     AlternativesNested,
-    /// The definitions of one limit differ within one call.
+    /// One call asks a limit under two definitions.
     #[error("the limit is asked under two definitions in one call (use one)")]
     ConflictingDefinitions,
-    /// A charge that no release writes, or one that a later release wrote, which this one does not understand.
+    /// No release writes such a charge, or a later release wrote it and this one does not understand it.
     #[error("a charge cannot be read (settle it by the release that wrote it, or credit by hand)")]
     CorruptReceipt,
-    /// A cost, or another amount that a request names, that is no amount of tokens.
+    /// The cost of a request, or another amount in it, is no amount of tokens.
     #[error("the cost is invalid")]
     Cost(#[source] TokensError),
-    /// Not one cost for each request of a receipt.
+    /// There are more or fewer costs than requests of the receipt.
     #[error("{costs} costs cannot settle a receipt of {requests} requests (give one for each, in the order asked)")]
     CostsMissing {
-        /// How many costs there are.
+        /// The number of costs.
         costs: usize,
-        /// How many requests.
+        /// The number of requests.
         requests: usize,
     },
-    /// A concurrency limit is credited or debited: it counts who holds it, and nothing else.
+    /// A concurrency limit is credited or debited. Such a limit counts only its holders.
     #[error("a concurrency limit is acquired, released and reset (release what was acquired)")]
     Counted,
-    /// Of two requests for one limit and key, or of one [`split`](crate::split), one alone is
-    /// [flat](crate::Request::flat).
+    /// Two requests are charged together, and only one of them is [flat](crate::Request::flat). They are for the same
+    /// limit and key, or of one [`split`](crate::split).
     #[error("two requests that are charged together differ in being flat (say `flat` of both, or of none)")]
     FlatDiffers,
     /// The id of [`Request::once`](crate::Request::once) is empty.
     #[error("the id of `once` is empty")]
     IdEmpty,
-    /// The id has a NUL character, which PostgreSQL holds in no text.
+    /// The id has a NUL character, which PostgreSQL cannot store.
     #[error("the id of `once` contains a NUL character")]
     IdNul,
     /// The id is longer than [`CallName::MAX_ID_BYTES`](crate::plan::CallName::MAX_ID_BYTES).
     #[error("the id of `once` is longer than 255 bytes (hash it)")]
     IdTooLong,
-    /// The limit is a concurrency limit: what it grants lapses at the end of its lease.
+    /// The call has a span to lapse or to be tracked, and asks a concurrency limit, which has its lease.
     #[error("what a concurrency limit grants lapses at the end of its lease (drop the span, or change the lease)")]
     Leased,
     /// The least part of [`Request::up_to`](crate::Request::up_to) is more than the cost.
     #[error("`up_to` asks for more than the cost (say at most the cost)")]
     LeastTooLarge,
-    /// The least part of [`Request::up_to`](crate::Request::up_to) is nothing.
+    /// The least part of [`Request::up_to`](crate::Request::up_to) is zero.
     #[error("`up_to` asks for nothing (say what is worth a call)")]
     LeastZero,
-    /// Several requests of different costs, settled for one actual cost, or asked for a [`Stream`](crate::Stream),
-    /// which settles so.
+    /// The requests have different costs, and one actual cost cannot settle them. A [`Stream`](crate::Stream) settles
+    /// at one cost, too.
     #[error("different costs cannot be settled for one (use `settle_each`, or mark what stays as `flat`)")]
     MixedCosts,
-    /// An option of requests that are consumed, with a verb that is no such; the matrix is at
-    /// [`Request`](crate::Request).
+    /// The verb does not take this option; see the table at [`Request`](crate::Request).
     #[error("this verb does not go with `{option}` (consume, wait, acquire or check)")]
     NotConsumed {
         /// The name of the option.
         option: &'static str,
     },
-    /// A call that asks nothing. An empty list of limits grants nothing; skip the call where nothing is limited.
+    /// The call has no requests. An empty list of limits grants nothing, so skip the call where nothing is limited.
     #[error("no limit was asked (skip the call where nothing is limited)")]
     NothingAsked,
-    /// An alternative of [`first_of`](crate::first_of) only tries limits out: it would always be granted.
+    /// An alternative of [`first_of`](crate::first_of) has only shadows. It would always be granted.
     #[error("an alternative of shadows alone is granted always (give it a limit that may refuse)")]
     OnlyShadows,
-    /// Two requests of one call say [`up_to`](crate::Request::up_to) and ask for different costs or different parts.
+    /// Two requests of one call have [`up_to`](crate::Request::up_to) with different costs or different least parts.
     #[error("two requests of one call take parts of different costs (give them one cost and one `up_to`)")]
     PartsDiffer,
-    /// A [`period`](crate::Request::period) of a limit that is no fixed window and no stepped bucket.
+    /// The limit of a [`period`](crate::Request::period) is neither a fixed window nor a stepped bucket.
     #[error("a period is named of fixed windows and stepped buckets (drop it, or ask another limit)")]
     PeriodOfKind,
-    /// A [`period`](crate::Request::period) that is longer than [`Limit::MAX_PERIOD`](crate::Limit::MAX_PERIOD).
+    /// A [`period`](crate::Request::period) is longer than [`Limit::MAX_PERIOD`](crate::Limit::MAX_PERIOD).
     #[error("the period that is named is longer than 1000 years")]
     PeriodTooLong,
-    /// A [`period`](crate::Request::period) that is shorter than a second, or ends before it starts.
+    /// A [`period`](crate::Request::period) is shorter than a second, or ends before it starts.
     #[error("the period that is named is shorter than a second")]
     PeriodTooShort,
-    /// Two requests of one call say different things of [`lapses_after`](crate::Request::lapses_after) and
+    /// Two requests of one call differ in [`lapses_after`](crate::Request::lapses_after) or
     /// [`tracked_for`](crate::Request::tracked_for).
     #[error("two requests of one call are to be kept in different ways (say one span in a call, or ask two calls)")]
     SpansDiffer,
@@ -97,31 +96,31 @@ pub enum CallError {
     /// The span is zero.
     #[error("the span is zero")]
     SpanZero,
-    /// A request of a [`split`](crate::split) is asked without those before it.
+    /// A request of a [`split`](crate::split) lacks a request before it.
     #[error("the requests of a split are asked as it made them (give a verb all of them, in their order)")]
     SplitApart,
-    /// A [`split`](crate::split) of no requests.
+    /// A [`split`](crate::split) has no requests.
     #[error("a split has no requests (give it at least one)")]
     SplitEmpty,
-    /// A concurrency limit in a [`split`](crate::split).
+    /// A [`split`](crate::split) asks a concurrency limit.
     #[error("a split takes nothing from concurrency limits (ask them beside it)")]
     SplitLease,
-    /// A [`split`](crate::split) of alternatives, or of what was split.
+    /// A [`split`](crate::split) has alternatives, or requests of another split.
     #[error("a split lies around alternatives or another split (split within `first_of`, and once)")]
     SplitNested,
-    /// A request of a [`split`](crate::split) says [`up_to`](crate::Request::up_to).
+    /// A request of a [`split`](crate::split) has [`up_to`](crate::Request::up_to).
     #[error("a split takes all of its cost or nothing (drop `up_to`)")]
     SplitPart,
     /// A request of a [`split`](crate::split) is a [`shadow`](crate::Request::shadow).
     #[error("a split tries nothing out (ask the shadow beside it)")]
     SplitShadow,
-    /// A [`split`](crate::split) asks a limit and key that its call asks once more.
+    /// A [`split`](crate::split) asks a limit and key that its call asks again.
     #[error("a split asks a key that its call asks once more (ask each key once)")]
     SplitTwice,
     /// Two requests of one call have an id.
     #[error("two requests of one call have an id (say `once` in one of them: it counts for the whole call)")]
     TwoIds,
-    /// A credit or a debit is to be settled: neither gives a receipt.
+    /// A credit or a debit has an option for settling. Neither returns a receipt.
     #[error("a credit and a debit give no receipt that could lapse (drop the span; `once_for` keeps an id)")]
     WithoutReceipt,
 }

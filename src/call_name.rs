@@ -8,9 +8,9 @@ use crate::key::Key;
 use crate::limit::{LimitFault, name_fault, period_fault, written};
 use crate::text::Text;
 
-/// What names a stored call: the limit and the key of one of its requests, and an id.
+/// The name of a stored call: the limit and the key of one of its requests, and an id.
 ///
-/// Names order as they are locked, after all rows of limits.
+/// The order of names is the order in which they are locked, after all rows of limits.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 pub struct CallName {
     // The derived order is the lock order: do not move a field.
@@ -38,20 +38,20 @@ impl CallName {
         &self.key
     }
 
-    /// Whether a row can have it.
+    /// Whether a row can have this name.
     pub(crate) fn is_right(&self) -> bool {
         name_fault(self.name()).is_none() && id_fault(self.id()).is_none()
     }
 
-    /// What [`Request::once`](crate::Request::once) said, or 32 hexadecimal digits: the first
-    /// twelve are milliseconds since 1970, the others random.
+    /// The id that was given to [`Request::once`](crate::Request::once). Without one, 32 hexadecimal digits: the first
+    /// twelve are milliseconds since 1970, the others are random.
     #[must_use]
     pub fn id(&self) -> &str {
         self.id.as_str()
     }
 }
 
-/// A name that was drawn: of a call without an id of its caller's, or of a lease in its row.
+/// A name that was drawn at random: for a call without an id from its caller, or for a lease in its row.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub(crate) struct Drawn(pub(crate) u128);
 
@@ -61,7 +61,7 @@ impl fmt::Display for Drawn {
     }
 }
 
-/// As a string: not all readers of JSON hold an integer of 128 bits.
+/// It is written as a string, because not all readers of JSON hold an integer of 128 bits.
 impl Serialize for Drawn {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
@@ -75,8 +75,7 @@ impl<'de> Deserialize<'de> for Drawn {
     }
 }
 
-/// For how long a call can be settled, from the instant on at which its tokens are ready, and what then becomes of
-/// them.
+/// How long a call can be settled after its tokens are ready, and the fate of the tokens after that.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Keeping {
@@ -97,7 +96,7 @@ impl Keeping {
     }
 }
 
-/// What names a call to its caller, and for how long at least.
+/// The id by which a caller names its call, and the least time for which it is kept.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Once {
     pub(crate) id: Box<str>,
@@ -106,7 +105,7 @@ pub(crate) struct Once {
 }
 
 impl Once {
-    /// The id, if id and span are right.
+    /// The same, if the id and the span are valid.
     pub(crate) fn checked(self) -> Result<Self, CallError> {
         match id_fault(&self.id) {
             Some(fault) => Err(fault),
@@ -123,7 +122,7 @@ fn id_fault(id: &str) -> Option<CallError> {
     }
 }
 
-/// A span for which something is kept, if it is right.
+/// The span for which something is kept, if it is valid.
 pub(crate) fn checked_span(span: Duration) -> Result<Duration, CallError> {
     match period_fault(span) {
         None => Ok(span),

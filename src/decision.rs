@@ -12,7 +12,7 @@ use crate::receipt::Receipt;
 use crate::standing::{Each, Standings};
 use crate::tokens::Tokens;
 
-/// The answer of a limit. A refusal is an answer, not an error: the transaction is as healthy after it as before.
+/// The answer of a limit. A refusal is an answer, not an error: the transaction stays usable.
 ///
 /// # Example
 ///
@@ -65,24 +65,24 @@ impl<T> Decision<T> {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Grant {
-    /// How many tokens were granted: to each request that says [`up_to`](crate::Request::up_to), if there is one, else
-    /// of the first limit.
+    /// How many tokens were granted: to each request with [`up_to`](crate::Request::up_to), if there is one, else by
+    /// the first limit.
     #[serde(default)]
     pub amount: Tokens,
-    /// Which alternative of [`first_of`](crate::first_of) was taken, from 0; 0 of a call that has none.
+    /// Which alternative of [`first_of`](crate::first_of) was taken, from 0; 0 for a call that has none.
     #[serde(default)]
     pub alternative: usize,
-    /// What is left; with several limits, the least of what is left. What is [split](crate::split) has left what its
-    /// limits could still give of such a cost.
+    /// The tokens that remain; with several limits, the least of them. For a cost that was [split](crate::split), the
+    /// tokens that its limits could still give together.
     pub remaining: Tokens,
-    /// The clock that decided, as it was read.
+    /// The reading of the clock that decided.
     pub observed_at: DateTime<Utc>,
-    /// The instant of the decision: [`observed_at`](Self::observed_at), or where the clock has gone back behind a row
-    /// the instant that the row stands at. Of several limits it is the earliest of their instants.
+    /// The instant of the decision: [`observed_at`](Self::observed_at), or, where the clock has gone back behind a row,
+    /// the instant that the row stands at. With several limits it is the earliest of their instants.
     pub decided_at: DateTime<Utc>,
-    /// Who decided.
+    /// The source of the decision.
     pub source: Source,
-    /// What was taken from where.
+    /// The charges: how many tokens were taken from which rows.
     pub receipt: Receipt,
     /// Where each limit stands now.
     #[serde(default)]
@@ -102,13 +102,13 @@ impl From<Grant> for Receipt {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Reservation {
-    /// From when on the tokens may be spent; [`observed_at`](Self::observed_at) if at once.
+    /// The first instant at which the tokens may be spent; [`observed_at`](Self::observed_at) if at once.
     pub ready_at: DateTime<Utc>,
-    /// The database's clock, as it was read.
+    /// The reading of the database's clock.
     pub observed_at: DateTime<Utc>,
     /// The instant of the decision, as in [`Grant`].
     pub decided_at: DateTime<Utc>,
-    /// What was taken from where.
+    /// The charges: how many tokens were taken from which rows.
     pub receipt: Receipt,
     /// Where each limit stands now.
     #[serde(default)]
@@ -119,8 +119,8 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How long to wait from the answer on: a span of the database's clock. A caller can sleep for it without trusting
-    /// its own clock.
+    /// How long to wait after the answer arrives: a span of the database's clock. A caller can sleep for it without
+    /// trusting its own clock.
     ///
     /// Where the clock has gone back behind a row, the span includes the time until the clock has caught up.
     #[must_use]
@@ -128,7 +128,7 @@ impl Reservation {
         span(self.observed_at, self.ready_at)
     }
 
-    /// Whether the tokens could be spent when it was decided.
+    /// Whether the tokens could be spent at once.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready_at <= self.observed_at
@@ -141,49 +141,50 @@ impl From<Reservation> for Receipt {
     }
 }
 
-/// A refusal. It changed nothing, and names the first instant at which the same call, alone, would be granted; or
-/// until when an operator denies it.
+/// A refusal. It changed nothing. It names the first instant at which the same call, alone, would be granted, or the
+/// end of an operator's deny.
 ///
-/// As an error its message names the limits that refused, never the key, which may be personal.
+/// The error message names the limits that refused, but never the key, which may be personal.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Denied {
-    /// The limit that refused; of several the one to wait for longest.
+    /// The limit that refused; of several, the one with the longest wait.
     pub limit: Cow<'static, str>,
-    /// Whom it refused.
+    /// The key that was refused.
     pub key: Key,
-    /// Why it refused.
+    /// The reason of the refusal.
     pub reason: Reason,
-    /// What that limit has left; negative for a debt.
+    /// The tokens that remain in that limit; negative for a debt.
     pub remaining: Tokens,
-    /// The first microsecond at which the same call, alone, would be granted; `None` where that is never, because only
-    /// a credit brings tokens back. Of a [`Reason::Override`] the instant at which the deny ends, if it has one: the
-    /// balance is looked at only then.
+    /// The first microsecond at which the same call, alone, would be granted. `None` for never: only a credit brings
+    /// tokens back. For a [`Reason::Override`] it is the instant at which the deny ends, if the deny has an end; the
+    /// balance counts only after that.
     pub retry_at: Option<DateTime<Utc>>,
-    /// The clock that decided, as it was read.
+    /// The reading of the clock that decided.
     pub observed_at: DateTime<Utc>,
-    /// The instant of the decision: [`observed_at`](Self::observed_at), or where the clock has gone back behind a row
-    /// the instant that the row stands at. Of several limits that refuse it is the latest of their instants.
+    /// The instant of the decision: [`observed_at`](Self::observed_at), or, where the clock has gone back behind a row,
+    /// the instant that the row stands at. If several limits refuse, it is the latest of their instants.
     pub decided_at: DateTime<Utc>,
-    /// Who decided.
+    /// The source of the decision.
     pub source: Source,
-    /// The other limits that refused the same call. They are ready no later.
+    /// The other limits that refused the same call. None of them has a longer wait.
     pub others: Each<DeniedBy>,
-    /// Where each asked limit stands, whether it refused or not; after a refusal from memory, where each that refused
-    /// stands.
+    /// Where each limit of the call stands, whether it refused or not. After a refusal from memory, only the limits
+    /// that refused.
     #[serde(default)]
     pub standings: Standings,
-    /// The [shadows](crate::Request::shadow) that would have refused; none where memory refused, which knows of none.
+    /// The [shadows](crate::Request::shadow) that would have refused; empty after a refusal from memory, which knows no
+    /// shadows.
     #[serde(default)]
     pub would_deny: Each<DeniedBy>,
-    /// The refusals of the other alternatives, for whoever waits for any of them.
+    /// The refusals of the other alternatives, for a caller that waits for any of them.
     #[serde(skip)]
     pub(crate) beside: Each<Self>,
 }
 
 impl Denied {
-    /// How long to wait from the answer on: a span of the database's clock. A caller can sleep for it without trusting
-    /// its own clock. Never zero; `None` where no wait helps.
+    /// How long to wait after the answer arrives: a span of the database's clock. A caller can sleep for it without
+    /// trusting its own clock. Never zero; `None` where no wait helps.
     ///
     /// Where the clock has gone back behind a row, the span includes the time until the clock has caught up.
     #[must_use]
@@ -191,7 +192,7 @@ impl Denied {
         self.retry_at.map(|retry_at| span(self.observed_at, retry_at))
     }
 
-    /// The refusal with the shorter wait; of two alike the one before.
+    /// The refusal with the shorter wait; of two equal waits, the earlier refusal.
     pub(crate) fn soonest(before: Option<Self>, next: Self) -> Self {
         let Some(before) = before else { return next };
         let is_before = latest(before.retry_at) <= latest(next.retry_at);
@@ -201,7 +202,7 @@ impl Denied {
         soonest
     }
 
-    /// The refusal of a call, if any of its limits refuses: the one to wait for longest, and the others.
+    /// The refusal of a call, if any of its limits refuses: the limit with the longest wait, and the others.
     pub(crate) fn among(
         mut refusals: Vec<DeniedBy>,
         standings: impl FnOnce() -> Standings,
@@ -245,40 +246,40 @@ impl fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
-/// One limit that refused a call, besides the one to wait for longest.
+/// One limit that refused a call, besides the limit with the longest wait.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct DeniedBy {
     /// The limit that refused.
     pub limit: Cow<'static, str>,
-    /// Whom it refused.
+    /// The key that was refused.
     pub key: Key,
-    /// Why it refused.
+    /// The reason of the refusal.
     pub reason: Reason,
-    /// What it has left.
+    /// The tokens that remain in it.
     pub remaining: Tokens,
-    /// When it alone would no longer refuse, if ever.
+    /// When this limit alone would no longer refuse; `None` for never.
     pub retry_at: Option<DateTime<Utc>>,
 }
 
-/// Who made a decision.
+/// The source of a decision.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Source {
     /// The database, exactly.
     Database,
-    /// The database, which had granted the same [id](crate::Request::once) before: nothing more was taken.
+    /// The database, which had granted the same [id](crate::Request::once) before. Nothing more was taken.
     Repeated,
-    /// A gate, from a refusal that it remembers. The database was not asked; it would have refused as well, unless
-    /// somebody else has raised the balance since.
+    /// A gate, from a refusal that it remembers, without asking the database. The database would have refused as well,
+    /// unless another process has raised the balance since.
     Memory,
-    /// A gate, from tokens that it had [taken ahead](crate::GateBuilder::prefetch). The database has charged them, at
+    /// A gate, from tokens that it had [taken ahead](crate::GateBuilder::prefetch). The database charged them at
     /// [`decided_at`](Grant::decided_at), and the balances are those of that instant.
     Prefetched,
-    /// A gate that could not ask the database, as its failure policy demands.
+    /// A gate that could not ask the database, and answered by its failure policy.
     Degraded,
-    /// An operator, by an override: denied, or unlimited and nothing charged. The rows were not asked.
+    /// An operator, by an override: the call was denied, or it was unlimited and charged nothing. No row was read.
     Override,
 }
 
@@ -287,18 +288,18 @@ pub(crate) fn span(from: DateTime<Utc>, to: DateTime<Utc>) -> Duration {
     (to - from).to_std().unwrap_or_default()
 }
 
-/// An instant in its order, which never is after all others.
+/// The instant by which refusals are ordered: `None`, which is never, comes after all others.
 fn latest(at: Option<DateTime<Utc>>) -> DateTime<Utc> {
     at.unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-/// Whole milliseconds, rounded up: a caller who waits that long does not come too early.
+/// Whole milliseconds, rounded up, so that a caller who waits that long does not come too early.
 fn millis_up(span: impl Into<Option<Duration>>) -> Option<u64> {
     span.into().map(|span| u64::try_from(span.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX))
 }
 
-/// Writes all fields, and for people the wait in milliseconds. A format without field names would read what nobody
-/// reads back as the next field.
+/// Writes all fields, and in human-readable formats the wait in milliseconds. Nobody reads the wait back, and a format
+/// without field names would take it for the next field.
 macro_rules! written_with_wait {
     ($($record:ident { $($field:ident),* } and $name:literal from $wait:ident;)*) => {$(
         impl Serialize for $record {

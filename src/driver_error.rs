@@ -3,15 +3,16 @@ use std::sync::Arc;
 
 #[cfg(feature = "postgres")]
 use sqlx::Error;
-// Without a driver nothing is reported.
+// Without a driver there are no such errors.
 #[cfg(not(feature = "postgres"))]
 use std::convert::Infallible as Error;
 
-/// An error of the driver, shared: a gate gives the error of a batch to each caller in it.
+/// A shared error of the driver: a gate gives the error of a batch to each caller in it.
 #[derive(Clone, Debug)]
 pub struct DriverError(Arc<Error>);
 
-// It is no error itself, so that the source of an `Error` is the driver's own, which can be downcast.
+// This type does not implement `Error`, so that the source of an `Error` is the driver's error itself, which can be
+// downcast.
 impl Deref for DriverError {
     type Target = Error;
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::text::Text;
 
-/// Whom a limit applies to: the canonical text of a user, tenant, address, or a combination of them.
+/// The user, tenant, address or combination of them that a limit applies to, as a canonical text.
 ///
 /// At most 512 bytes of UTF-8 without NUL. The empty key is the limit's global row, made by [`Key::GLOBAL`] only.
 /// Anything that implements [`ToKey`] becomes a key.
@@ -35,7 +35,7 @@ impl Key {
         Self::try_from(text)
     }
 
-    /// The canonical text of a value, of whatever length: for a digest of what is too long for a key.
+    /// The canonical text of a value, of any length. Use it for the digest of a value that is too long for a key.
     #[must_use]
     pub fn text(value: impl ToKey) -> String {
         KeyWriter::text_of(value, usize::MAX)
@@ -69,7 +69,7 @@ impl From<Key> for String {
 impl TryFrom<String> for Key {
     type Error = KeyError;
 
-    /// Takes a canonical text back, as [`Key::as_str`] gave it; the empty one is [`Key::GLOBAL`].
+    /// Makes a key from a canonical text, as [`Key::as_str`] returns it. The empty text is [`Key::GLOBAL`].
     fn try_from(canonical: String) -> Result<Self, KeyError> {
         if canonical.len() > Self::MAX_BYTES {
             return Err(KeyError::TooLong { bytes: canonical.len() });
@@ -81,7 +81,7 @@ impl TryFrom<String> for Key {
     }
 }
 
-/// A value that names whom a limit applies to.
+/// A value that can be the key of a limit.
 ///
 /// Implemented for integers, strings, IP addresses, keys themselves, [`Slash64`], `uuid::Uuid` (feature `uuid`), and
 /// tuples of them. A value writes one component or several; they are joined by `|`, and a `|` or `\` inside of one is
@@ -119,7 +119,7 @@ pub struct KeyWriter {
 }
 
 impl KeyWriter {
-    /// The text of a value; of one that is longer than `most` bytes, so much that it is seen to be.
+    /// The text of a value. A text longer than `most` bytes is cut soon after them, and is still seen to be too long.
     fn text_of(value: impl ToKey, most: usize) -> String {
         let mut key = Self { text: String::with_capacity(USUAL_BYTES), count: 0, most };
         value.write_key(&mut key);
@@ -204,7 +204,7 @@ impl ToKey for Slash64 {
     }
 }
 
-/// An IPv4 address that arrives mapped into IPv6 is the same client, hence the same key.
+/// An IPv4 address that arrives mapped into IPv6 is the same client, so it is the same key.
 impl ToKey for IpAddr {
     fn write_key(&self, key: &mut KeyWriter) {
         key.push(self.to_canonical());
@@ -262,16 +262,16 @@ tuples! {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// An empty text: it would name the global row.
+    /// The text is empty. It would name the global row.
     #[error("a key is empty (use `global()` to limit all callers together)")]
     Empty,
-    /// A text with a NUL character, which PostgreSQL cannot hold.
+    /// The text has a NUL character, which PostgreSQL cannot store.
     #[error("a key contains a NUL character")]
     Nul,
-    /// A canonical text beyond [`Key::MAX_BYTES`].
+    /// The canonical text is longer than [`Key::MAX_BYTES`].
     #[error("a key is longer than {} bytes (hash it, and use the digest)", Key::MAX_BYTES)]
     TooLong {
-        /// The least length that is known: reading stops where it is clear that the key does not fit.
+        /// A lower bound of the length. Reading stops as soon as the key is known to be too long.
         bytes: usize,
     },
 }

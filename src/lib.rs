@@ -1,6 +1,6 @@
-//! An exact rate limiter for services that already have PostgreSQL. It decides inside the caller's own transaction, so
-//! that a decision and the work that it pays for commit or roll back together. Or a gate merges the callers of a
-//! process and decides for them in transactions of its own.
+//! An exact rate limiter for services that already have PostgreSQL. A limiter decides inside the caller's own
+//! transaction, so that a decision and the work that it pays for commit or roll back together. A gate merges the
+//! callers of a process, and decides for them in transactions of its own.
 //!
 //! ```
 //! # #[cfg(feature = "postgres")]
@@ -31,7 +31,7 @@
 //! - A `Limiter` decides in the caller's transaction, a `Gate` in transactions of its own. They have the same verbs.
 //! - A [`Decision`] is granted, or [`Denied`] with the first microsecond at which the same call would be granted, where
 //!   waiting helps.
-//! - A [`Receipt`] is what was charged: a value to store with the job that it pays for.
+//! - A [`Receipt`] holds the charges of a call: store it with the job that it pays for.
 //! - A `Sweeper` deletes rows that are full again, and gives back calls that have lapsed.
 //!
 //! | verb | does | locks |
@@ -44,32 +44,33 @@
 //! | `settle`, `settle_each`, `cancel` | brings a receipt to its actual cost, or gives it back | the rows |
 //! | `renew`, `release` | lets what a concurrency limit granted last longer, or ends it | the rows |
 //!
-//! A gate also waits (`wait`), holds what a concurrency limit grants as long as a guard lives (`acquire`), and counts
-//! what a call uses until it ends (`stream`).
+//! A gate also waits (`wait`), holds the tokens of a concurrency limit as long as a guard lives (`acquire`), and counts
+//! the tokens that a call uses until it ends (`stream`).
 //!
 //! The [guides](_guide) say how to choose a limit, put it in front of HTTP, reserve, test and operate. They include the
 //! design notes, which follow a decision step by step.
 //!
 //! # Features
 //!
-//! - *none*: values, [`algebra`], [`plan`]. No driver, no runtime and no clock is in the tree, so it builds for a
-//!   browser too.
+//! - *none*: values, [`algebra`], [`plan`]. The dependencies include no driver, no runtime and no clock, so the crate
+//!   also builds for a browser.
 //! - **`postgres`** (default): `Limiter`, `Gate` and `Sweeper`.
 //! - **`migrate`** (default): the `migrate` module, with the migrations of the tables embedded.
 //! - **`metrics`**: counters and histograms of limiter, gate and sweeper, through the facade of that name
 //!   (`describe_metrics`).
-//! - **`limits-file`**: `Limits`, read from TOML or JSON, with all faults by line and column.
+//! - **`limits-file`**: `Limits`, read from TOML or JSON. All faults are reported with line and column.
 //! - **`uuid`**: [`ToKey`] for `uuid::Uuid`.
 //!
 //! # Packages
 //!
 //! - **`tollgate-http`**: a layer over a gate for axum, hyper, tonic and everything else that speaks tower. It also has
-//!   the error of axum's handlers, header fields, problem documents, and clients behind proxies.
+//!   an error type for axum's handlers, header fields, problem documents, and the addresses of clients behind proxies.
 //! - **`tollgate-cli`**: the command `tollgate`.
 //! - **`tollgate-embedded`**: a private PostgreSQL server for tests and development.
 //! - **`tollgate-simulation`**: limits tried on made-up traffic.
 
-// Without `postgres` some code has no caller, as only the driver uses it. The build with all features finds dead code.
+// Without `postgres` some code has no caller, because only the driver uses it. The build with all features finds dead
+// code.
 #![cfg_attr(not(feature = "postgres"), allow(dead_code, unused_imports))]
 
 /// Guides: choosing limits, HTTP, reservations, testing, operating, and the design notes.

@@ -1,5 +1,5 @@
-//! What decisions tell the outside: `tracing` events, and with the feature `metrics` counters and histograms. Labels
-//! are names of limits and a few words, never keys.
+//! Reports decisions: `tracing` events, and with the feature `metrics` counters and histograms. Labels are names of
+//! limits and a few words, never keys.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::error::{Error, chain};
 use crate::reason::Reason;
 use crate::tokens::Tokens;
 
-/// Who decides.
+/// The part of the library that decides.
 #[derive(Clone, Copy)]
 pub(crate) enum By {
     Limiter,
@@ -68,14 +68,14 @@ fn count(by: By, limit: &str, outcome: &'static str, source: &'static str, reaso
     .increment(calls);
 }
 
-/// A limit would have refused a call, if it were no shadow.
+/// A shadow would have refused a call.
 pub(crate) fn would_deny(by: By, limit: &str) {
     tracing::debug!(by = by.as_str(), limit, "would deny");
     #[cfg(feature = "metrics")]
     metrics::counter!(WOULD_DENY, "by" => by.as_str(), "limit" => limit.to_owned()).increment(1);
 }
 
-/// A call asked a limit over which an operator has said something.
+/// A call asked a limit to which an override applies.
 pub(crate) fn overridden(limit: &str, label: &str) {
     tracing::trace!(limit, label, "overridden");
     #[cfg(feature = "metrics")]
@@ -89,7 +89,7 @@ pub(crate) fn taken_ahead(limit: &str, tokens: Tokens) {
     metrics::gauge!(PREFETCHED, "limit" => limit.to_owned()).increment(shown(tokens));
 }
 
-/// What was taken ahead is spent or gone, and so many calls were granted from it.
+/// The rest of a slice that was taken ahead has left memory, and so many calls were granted from the slice.
 pub(crate) fn slice_ended(limit: &str, tokens: Tokens, calls: u32) {
     tracing::debug!(limit, %tokens, calls, "no longer ahead");
     #[cfg(feature = "metrics")]
@@ -156,8 +156,8 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
     }
 }
 
-/// Describes the metrics of this crate, with their units, to the recorder that is installed, and says in two gauges
-/// what each of these limits is. So a board can show how much of a limit is used.
+/// Describes the metrics of this crate, with their units, to the installed recorder, and sets two gauges to the numbers
+/// of each of these limits. So a board can show how much of a limit is used.
 ///
 /// Call it once, after the recorder is installed, and again where limits change.
 ///
@@ -179,11 +179,11 @@ pub(crate) fn swept(ephemeral: u64, durable: u64) {
 /// | `tollgate_limit_rate_tokens` | gauge: what comes back to a key in a second | `limit` |
 ///
 /// `by` is `gate` or `limiter`; `outcome` is `granted`, `denied` or `changed`; `source` is `database`, `repeated`,
-/// `memory`, `prefetched`, `degraded` or `override`; `reason` is that of a refusal (`short`, `held_back`, `leased`,
-/// `override`), else empty. A refusal is counted under the limit to wait for longest. A limiter counts what it has
-/// answered, whether its caller commits or not. Errors count whatever the failure policy makes of them. A gate locks
-/// for calls that have lost a race or whose row is new, and counts what it has granted from tokens taken ahead when
-/// these end.
+/// `memory`, `prefetched`, `degraded` or `override`; `reason` is the reason of a refusal (`short`, `held_back`,
+/// `leased`, `override`), else empty. A refusal is counted under the limit with the longest wait. A limiter counts its
+/// answers, whether its caller commits or not. Errors are counted even if the failure policy answers the call. A gate
+/// decides under a lock when a call has lost a race or its row is new. It counts its grants from a slice of tokens
+/// taken ahead when the slice ends.
 ///
 /// # Example
 ///
@@ -215,7 +215,7 @@ pub fn describe_metrics<'l>(limits: impl IntoIterator<Item = &'l crate::limit::L
     for limit in limits {
         let [capacity, rate] = [limit.most(), limit.rate].map(shown);
         gauge!(CAPACITY, "limit" => limit.name().to_owned()).set(capacity);
-        // Nothing comes back to a wallet.
+        // No tokens come back to a wallet by themselves.
         if !limit.period.is_zero() {
             gauge!(RATE, "limit" => limit.name().to_owned()).set(rate / limit.period.as_secs_f64());
         }

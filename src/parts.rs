@@ -3,12 +3,12 @@ use std::ops::RangeInclusive;
 use crate::hash::stable_hash;
 use crate::key::Key;
 
-/// Over how many parts Citus distributes the tables; none on plain PostgreSQL.
+/// The number of parts over which Citus distributes the tables; 0 on plain PostgreSQL.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Parts(u16);
 
 impl Parts {
-    /// The most for which each has a number that the column holds.
+    /// The most parts for which the column can hold all numbers.
     pub(crate) const MAX: u16 = 2048;
 
     /// So many parts; 0 for plain PostgreSQL.
@@ -33,17 +33,17 @@ impl Parts {
         self.0 > 0
     }
 
-    /// Among which numbers those of N parts are: from 8N to 16N − 1. So a part tells N, and a CHECK of the tables
-    /// refuses a process that was told another one.
+    /// The range of the numbers of N parts: from 8N to 16N − 1. So the number of a part determines N, and a CHECK of
+    /// the tables refuses a process that was given another N.
     pub(crate) const fn numbers(self) -> RangeInclusive<u16> {
         if self.0 == 0 { 0..=0 } else { 8 * self.0..=16 * self.0 - 1 }
     }
 
     /// The part of a key; 0 where nothing is distributed. All limits of a key are in one part, so a call about one key
-    /// is one part's affair. Stored rows lie in these parts: neither hash ever changes.
+    /// touches one part only. Stored rows lie in these parts, so neither hash may ever change.
     ///
-    /// Citus hashes the number of a part once more, and cuts the range of these hashes into N shards. A part has the
-    /// first number that falls into the shard of its own; consecutive numbers would leave many shards empty.
+    /// Citus hashes the number of a part once more, and cuts the range of these hashes into N shards. Each part has the
+    /// first number that falls into its own shard; consecutive numbers would leave many shards empty.
     pub(crate) fn of(self, key: &Key) -> u16 {
         if !self.is_distributed() {
             return 0;
@@ -62,7 +62,7 @@ impl Parts {
     }
 }
 
-/// PostgreSQL's function of this name, counted from the least result: the final mix of lookup3 (Bob Jenkins), of one
+/// PostgreSQL's function of this name, counted from its least result: the final mix of lookup3 (Bob Jenkins), for one
 /// word.
 fn hashint2(number: u16) -> u32 {
     let mut words = [0x9E37_79B9 + 4 + 3_923_095_u32; 3];

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reason {
-    /// It has too few tokens.
+    /// The limit has too few tokens.
     Short,
-    /// It has the tokens, but they have to [stay behind](crate::Request::leaving).
+    /// The limit has the tokens, but they must [stay behind](crate::Request::leaving).
     HeldBack,
-    /// A concurrency limit has granted all that it grants at once, or a thousand leases, and too little has come back.
+    /// The tokens of a concurrency limit are held by others, or a thousand leases are.
     Leased,
     /// The tokens are there for callers of the same gate who have waited longer.
     OutOfTurn,
-    /// An operator [denies](crate::plan::Ruling::Deny) it for now, whatever it holds.
+    /// An operator [denies](crate::plan::Ruling::Deny) the call for now, whatever the balance.
     Override,
 }
 

@@ -14,15 +14,15 @@ use crate::text::Text;
 use crate::timestamp::Timestamp;
 use crate::tokens::{Tokens, TokensError};
 
-/// What was taken, and from where: a value to keep with the job that it pays for, and to settle or cancel by.
+/// The charges of a call. Keep it with the job that it pays for, and settle or cancel the call by it.
 ///
-/// A receipt needs no definition: what it gives back, it gives to the rows that were charged, whatever their limits
-/// have become. So a worker of a later release can settle it. Settling uses it up by move. A stored receipt could be
-/// read twice: take it out of its row in the transaction that settles it (`delete from jobs … returning receipt`), or
-/// ask for one that is used once ([`Request::tracked_for`](crate::Request::tracked_for),
+/// A receipt needs no definition: it gives tokens back to the rows that were charged, whatever their limits have
+/// become. So a worker of a later release can settle it. Settling consumes the value. A stored receipt could be read
+/// twice: take it out of its row in the transaction that settles it (`delete from jobs … returning receipt`), or ask
+/// for one that is good for one use ([`Request::tracked_for`](crate::Request::tracked_for),
 /// [`Request::lapses_after`](crate::Request::lapses_after)).
 ///
-/// It is no credential, so sign a receipt that you hand to a client.
+/// A receipt is no credential: sign one that you hand to a client.
 ///
 /// # Example
 ///
@@ -40,10 +40,10 @@ use crate::tokens::{Tokens, TokensError};
 pub struct Receipt {
     /// One charge for each row that was charged.
     pub charges: Vec<Charge>,
-    /// The stored call that it belongs to, if it does: so it is used once.
+    /// The stored call that it belongs to, if there is one. Then the receipt is good for one use.
     #[serde(default)]
     pub(crate) call: Option<CallName>,
-    /// Until when the stored call is there at least.
+    /// The earliest instant at which the stored call may be forgotten.
     #[serde(default)]
     pub(crate) lapses_at: Option<Timestamp>,
 }
@@ -57,14 +57,14 @@ impl From<Vec<Charge>> for Receipt {
 }
 
 impl Receipt {
-    /// Until when it can be settled for sure, where it is used once; see
+    /// Until when it can certainly be settled, if it is good for one use; see
     /// [`Request::lapses_after`](crate::Request::lapses_after).
     #[must_use]
     pub fn lapses_at(&self) -> Option<DateTime<Utc>> {
         self.lapses_at.map(Into::into)
     }
 
-    /// The charges, request by request: of a limit with shards, one request may have charged several rows.
+    /// The charges, request by request. One request to a limit with shards may have charged several rows.
     pub fn by_request(&self) -> impl Iterator<Item = &[Charge]> {
         by_request(&self.charges)
     }
@@ -74,13 +74,13 @@ impl Receipt {
         self.charges.iter().filter(|charge| charge.lease.is_some())
     }
 
-    /// Whether there is something to settle: a charge, or a stored call. What was unlimited was not charged.
+    /// Whether there is something to settle: a charge, or a stored call. Unlimited requests are not charged.
     #[must_use]
     pub fn is_charged(&self) -> bool {
         self.call.is_some() || self.charges.iter().any(|charge| charge.kind != ChargeKind::Free)
     }
 
-    /// One actual cost for all requests that are counted, which were all the same.
+    /// The actual cost of each request that is counted; all of them must have been charged the same.
     pub(crate) fn actual_cost(&self, actual: impl TryInto<Tokens, Error: Into<TokensError>>) -> Result<Tokens, Error> {
         let [first, ..] = self.charges.as_slice() else {
             return Err(Error::Call { limit: None, source: CallError::NothingAsked });
@@ -96,42 +96,43 @@ impl Receipt {
     }
 }
 
-/// Tokens taken from one row. It says all that giving them back needs, and no definition.
+/// Tokens taken from one row. A charge holds all that is needed to give them back, so no definition is.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Charge {
     pub(crate) limit: Text,
-    /// Whom it was charged to.
+    /// The key that was charged.
     pub key: Key,
-    /// How much.
+    /// The tokens that were taken.
     pub cost: Tokens,
     pub(crate) ready_at: Timestamp,
-    /// What its writer knows that this release must know too; 0 for nothing.
+    /// The version of the format that a reader must know to settle the charge; 0 for the first.
     #[serde(default)]
     pub(crate) version: u8,
     #[serde(default)]
     pub(crate) storage: Storage,
-    /// Which of the limit's rows, from 0.
+    /// The number of the row among the limit's rows for the key, from 0.
     #[serde(default)]
     pub shard: u16,
-    /// What earlier charges of its request took.
+    /// The tokens that earlier charges of the same request took.
     #[serde(default)]
     pub(crate) before: Tokens,
-    /// Whether one cost for all requests is not that of this one; see [`Request::flat`](crate::Request::flat).
+    /// Whether the request stays as charged when the call is settled at one cost; see
+    /// [`Request::flat`](crate::Request::flat).
     #[serde(default)]
     pub(crate) flat: bool,
     #[serde(default)]
     pub(crate) kind: ChargeKind,
-    /// Until when the row gives back what was charged, where that is not `ready_at`; when a lease ends.
+    /// Until when the row takes the charge back, where that is not `ready_at`. For a lease, its end.
     #[serde(default)]
     pub(crate) until: Option<Timestamp>,
-    /// What comes back to the row in each period.
+    /// The tokens that come back to the row in each period.
     #[serde(default)]
     pub(crate) refill: Tokens,
-    /// In microseconds.
+    /// The period, in microseconds.
     #[serde(default)]
     pub(crate) period: i64,
-    /// Names a lease in its row.
+    /// The name of the lease in its row.
     #[serde(default)]
     pub(crate) lease: Option<Drawn>,
 }
@@ -149,7 +150,8 @@ pub(crate) enum ChargeKind {
     Sliding,
     Lease,
     Wallet,
-    /// Nothing, whatever it is settled at: an operator had said `unlimited`.
+    /// The row was not charged: an override had made the limit unlimited. Whatever the actual cost, it settles to
+    /// nothing.
     Free,
 }
 
@@ -160,13 +162,13 @@ impl Charge {
         self.limit.as_str()
     }
 
-    /// From when on all that was charged together may be spent; cancelling gives tokens back until then.
+    /// When all charges of the call may be spent. Cancelling gives tokens back until then.
     #[must_use]
     pub fn ready_at(&self) -> DateTime<Utc> {
         self.ready_at.into()
     }
 
-    /// When its lease ends, if it is one of a concurrency limit that holds something.
+    /// When the lease ends, if this is a charge of a concurrency limit that holds tokens.
     #[must_use]
     pub fn lease_ends_at(&self) -> Option<DateTime<Utc>> {
         self.lease.and(self.until).map(Into::into)
@@ -182,27 +184,28 @@ impl Charge {
             && name_fault(self.limit()).is_none()
     }
 
-    /// Of a lease, how long it lasts from its last renewal on.
+    /// How long a lease lasts after its last renewal.
     pub(crate) fn period(&self) -> Duration {
         Duration::from_micros(self.period.unsigned_abs())
     }
 
-    /// A part of it, paid by a request of its limit and key.
+    /// The part of this charge that a request of its limit and key spends.
     pub(crate) fn part(&self, paid: &Plain<'_>) -> Self {
-        // The texts are the request's: those of the charge would be counted by all who ask the key at the same time.
+        // The texts are the request's own. All callers of the key would contend for the reference counts of the
+        // charge's texts.
         let Plain { limit, key, cost, flat } = *paid;
         let Self { ready_at, version, storage, shard, before, kind, until, refill, period, lease, .. } = *self;
         let (limit, key) = (limit.name.clone(), key.clone());
         Self { limit, key, cost, ready_at, version, storage, shard, before, flat, kind, until, refill, period, lease }
     }
 
-    /// Whether one cost for all requests is that of its request, too.
+    /// Whether a settlement at one cost for all requests counts for its request, too.
     pub(crate) fn is_counted(&self) -> bool {
         !self.flat && !matches!(self.kind, ChargeKind::Lease | ChargeKind::Free)
     }
 }
 
-/// The charges of each request: its first one comes before nothing.
+/// The charges of each request. The first charge of a request has no tokens `before` it.
 pub(crate) fn by_request(charges: &[Charge]) -> impl Iterator<Item = &[Charge]> {
     charges.chunk_by(|_, next| next.before > Tokens::ZERO)
 }

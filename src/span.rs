@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// A span of time as people write it, in limits files and on command lines: `1h 30m`, `500ms`, `7days`.
+/// A span of time in the form that people write, in limits files and on command lines: `1h 30m`, `500ms`, `7days`.
 ///
-/// Months and years are errors, because they have no one length.
+/// Months and years are errors, because their lengths vary.
 ///
 /// # Example
 ///
@@ -28,12 +28,12 @@ pub enum SpanError {
     /// It names a month or a year.
     #[error("{0:?} is longer in some months and years than in others (write days, or name each by `Request::period`)")]
     Calendar(String),
-    /// It is written as ISO 8601 does, such as `PT1M`.
+    /// It is written in the form of ISO 8601, such as `PT1M`.
     #[error("{text:?} is a span of ISO 8601 (write \"{span}\")")]
     Iso {
         /// The text.
         text: String,
-        /// The same span, as it is written here.
+        /// The same span, in the form that is read here.
         span: Span,
     },
     /// It cannot be read.
@@ -41,7 +41,7 @@ pub enum SpanError {
     Unreadable {
         /// The text.
         text: String,
-        /// What is wrong with it.
+        /// The fault of the text.
         reason: String,
     },
 }
@@ -74,7 +74,7 @@ impl FromStr for Span {
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Of many days other words would make months and years of 30.44 and 365.25 days.
+        // Days are written as days: `humantime` would turn many of them into months of 30.44 days and years of 365.25.
         let (days, seconds) = (self.0.as_secs() / DAY, self.0.as_secs() % DAY);
         let rest = Duration::new(seconds, self.0.subsec_nanos());
         if days > 0 {
@@ -99,15 +99,15 @@ impl<'de> Deserialize<'de> for Span {
     }
 }
 
-/// A span of ISO 8601, such as `P1DT12H`, as it is written here; none for any other text. It is read by letters alone:
-/// numbers with fractions would bring the tables of floats into the core for browsers.
+/// A span of ISO 8601, such as `P1DT12H`, in the form that is read here; `None` for any other text. Only the letters
+/// are looked at: parsing numbers with fractions would bring the tables of floats into the core for browsers.
 fn of_iso(text: &str) -> Option<String> {
     let lower = text.to_ascii_lowercase();
     let period = lower.strip_prefix('p')?;
     let (date, time) = period.split_once('t').unwrap_or((period, ""));
     let is_of =
         |part: &str, units: &str| part.chars().all(|letter| "0123456789.".contains(letter) || units.contains(letter));
-    // The one unit in capitals here: a minute is an `m`.
+    // The month is the one unit with a capital here, because `m` is a minute.
     (is_of(date, "ymwd") && is_of(time, "hms")).then(|| date.replace('m', "M") + time)
 }
 

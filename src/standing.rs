@@ -8,33 +8,33 @@ use crate::lean::lean;
 use crate::limit::{Limit, LimitKind};
 use crate::tokens::Tokens;
 
-/// Where a limit stands after a decision: what it has left for a key, and when there is more.
+/// Where a limit stands after a decision: how many tokens remain for a key, and when there will be more.
 ///
-/// Header fields tell it to clients, see the package `tollgate-http`.
+/// The package `tollgate-http` writes it into header fields for clients.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Standing {
-    /// The limit, by the numbers that counted.
+    /// The limit, with the numbers that counted.
     pub limit: Limit,
     /// The key that it applies to.
     pub key: Key,
-    /// The tokens that the call asked of it: with [`up_to`](crate::Request::up_to) those that it got, or after a
-    /// refusal the least.
+    /// The tokens that the call asked for. With [`up_to`](crate::Request::up_to): the tokens that it got, or after a
+    /// refusal the least part.
     pub cost: Tokens,
-    /// The balance: after a grant less the tokens that were taken, after a refusal all of it. Negative for a debt.
+    /// The balance; after a grant, without the tokens that were taken. Negative for a debt.
     pub remaining: Tokens,
-    /// The first microsecond at which one more whole token is there, if nobody spends; `None` where the limit holds no
-    /// more.
+    /// The first microsecond at which one more whole token is there, if nobody spends. `None` where the limit cannot
+    /// hold one more.
     ///
-    /// For a limit that refused it is no later than the instant from which it would grant.
+    /// For a limit that refused, this is no later than the instant at which it would grant the call.
     pub more_at: Option<DateTime<Utc>>,
     /// The balance before the grant; `None` where this call took nothing.
     #[serde(default)]
     pub(crate) before: Option<Tokens>,
-    /// Whether an override applies: [`limit`](Self::limit) has its numbers, or it denies.
+    /// Whether an override applies. Then [`limit`](Self::limit) has the override's numbers, or the override denies.
     #[serde(default)]
     pub overridden: bool,
-    /// The label of the override that applies: of the one that denies or lets all through, or else of the numbers.
+    /// The label of the override that applies: the one that denies or makes unlimited, else the one with the numbers.
     #[serde(default)]
     pub override_label: String,
 }
@@ -42,7 +42,7 @@ pub struct Standing {
 lean!(Standing { limit, key, cost, remaining, more_at } and { before, overridden, override_label });
 
 impl Standing {
-    /// The whole tokens that are left; none where there is a debt.
+    /// The whole tokens that remain; 0 for a debt.
     #[must_use]
     pub fn whole(&self) -> u64 {
         whole(self.remaining)
@@ -53,19 +53,19 @@ impl Standing {
         Self { before: None, ..self }
     }
 
-    /// Whether this grant took the balance from at or above a share of the capacity to below it: `crossed(0.2)` says
-    /// that four fifths are used, and is true once for each time that a grant makes it so.
+    /// Whether this grant took the balance below a share of the capacity, from at or above it. `crossed(0.2)` is true
+    /// for the grant that brings the use above four fifths.
     ///
-    /// The grants of a row come one after another. So of all callers with one definition, in whatever process, exactly
-    /// one hears of each fall that a grant makes. An alert can go into the caller's outbox in the transaction of the
-    /// grant. A balance that hovers about the share falls below it often: name the window in the outbox's key, or the
-    /// day. A debit and a cost above its estimate tell the same of themselves
-    /// ([`Balance::crossed`](crate::Balance::crossed), [`Settlement::crossed`](crate::Settlement::crossed)). A refusal,
-    /// a check and a repeat under an [id](crate::Request::once) tell of none.
+    /// The grants of a row come one after another. So each time a grant makes the balance fall below the share, exactly
+    /// one caller sees it, in whatever process, if all have one definition. That caller can put an alert into its
+    /// outbox in the transaction of the grant. A balance that hovers about the share falls below it often: name the
+    /// window in the outbox's key, or the day. A debit and a cost above its estimate have the same question
+    /// ([`Balance::crossed`](crate::Balance::crossed), [`Settlement::crossed`](crate::Settlement::crossed)). After a
+    /// refusal, a check and a repeat under an [id](crate::Request::once) the answer is always false.
     ///
     /// # Errors
     ///
-    /// [`CrossedError`] for a limit with shards, a wallet, and a share that is not above 0 and up to 1.
+    /// [`CrossedError`] for a limit with shards, for a wallet, and for a share that is not above 0 and at most 1.
     ///
     /// # Example
     ///
@@ -95,10 +95,10 @@ impl Standing {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CrossedError {
-    /// The share is no share.
+    /// The share is not above 0 and at most 1.
     #[error("a threshold is a share of the capacity, above 0 and up to 1")]
     Share,
-    /// Nobody sees all rows of the limit change.
+    /// The limit has shards, and no call sees all its rows change.
     #[error("the rows of a limit with shards are charged apart, so nobody sees their sum cross a threshold")]
     Shards,
     /// The limit is a wallet.
@@ -108,9 +108,9 @@ pub enum CrossedError {
 
 /// Whether a balance fell from at or above a share of the capacity to below it.
 ///
-/// A grant knows what was there before it, and grants of a row come one after another; so each fall has one grant that
-/// made it, and needs no memory. The balance before is that of the decision, refilled and cut. Debits and overages tell
-/// of theirs: with the grants alone, 33 704 of 100 000 stories of a model had a fall that nobody heard of.
+/// A grant knows the balance before it, and grants of a row come one after another. So each fall belongs to one grant,
+/// and nothing has to be remembered. The balance before is that of the decision, refilled and cut. Debits and overages
+/// report their falls, too: with grants alone, 33 704 of 100 000 stories of a model had a fall that no caller saw.
 pub(crate) fn fell_below(limit: &Limit, share: f64, fall: Option<(Tokens, Tokens)>) -> Result<bool, CrossedError> {
     if limit.kind == LimitKind::Wallet {
         return Err(CrossedError::Wallet);
@@ -130,7 +130,7 @@ pub(crate) fn fell_below(limit: &Limit, share: f64, fall: Option<(Tokens, Tokens
 
 /// Where the limits of one call stand after it, in the order asked: a slice of [`Standing`].
 ///
-/// Empty where nobody knows: in answers that were given without the database, unless they were counted in memory.
+/// Empty in answers that were given without the database, unless they were counted in memory.
 pub type Standings = Each<Standing>;
 
 /// A slice with one entry for each limit of an answer.
@@ -199,7 +199,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Each<T> {
     }
 }
 
-/// Whole tokens, rounded down; none for a debt.
+/// Whole tokens, rounded down; 0 for a debt.
 pub(crate) fn whole(tokens: Tokens) -> u64 {
     u64::try_from(tokens.whole()).unwrap_or_default()
 }

@@ -8,18 +8,19 @@ use crate::standing::Each;
 use crate::timestamp::Timestamp;
 use crate::tokens::Tokens;
 
-/// A call as it is stored, so that it is charged once, settled once, or lapses.
+/// A stored call. It is stored so that it is charged once, is settled once, or lapses.
 ///
-/// It has one row of its own, however many limits it asks, written in the transaction of its charges. Holds with names
-/// in the rows of limits were the wrong place. From a hundred in flight on a call cost three times as much, a thousand
-/// were the most, limits with shards had none, and a changed kind read them. An id on one of several limits charged the
-/// others again at each retry.
+/// A call has one row of its own, however many limits it asks, written in the transaction of its charges. Named holds
+/// in the rows of limits were tried before, and failed. With a hundred calls in flight a call cost three times as much,
+/// and a row held a thousand at most. Limits with shards could have none, and a limit whose kind had changed read the
+/// holds of the other kind. With an id on one of several limits, each retry charged the others again.
 ///
-/// Such holds undid a charge of a bucket as if it had never been made, so the bucket lost what it would have lost by
-/// being full meanwhile. An addition cannot: a burst may keep more than the bound, by what came back in it from calls
-/// made before. A key gains nothing over its life, and windows stay exact. Exact buckets would need a chain of sums in
-/// each row, one for each call in flight that the next reader must still tell apart. A prototype was exact with up to
-/// 16 of them, and lost refunds of a bucket that is nearly full.
+/// Such holds could undo a charge of a bucket as if it had never been made: the bucket then lost the refill that it
+/// would have lost by being full in the meantime. An addition to the balance cannot do that. So calls in a burst may
+/// keep more than the bound, by the tokens that came back during the burst from calls made before it. A key gains
+/// nothing over its life, and windows stay exact. Exact buckets would need a chain of sums in each row: one for each
+/// call in flight that the next reader must still tell apart. A prototype was exact with up to 16 of them, and lost
+/// refunds of a bucket that was nearly full.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CallRow {
     /// Its name.
@@ -30,25 +31,25 @@ pub struct CallRow {
     pub charges: Vec<Charge>,
     /// The instant of the decision.
     pub charged_at: Timestamp,
-    /// The tokens that are known to be used, and do not come back in a lapse.
+    /// The tokens that were reported as used. They do not come back in a lapse.
     pub reported: Tokens,
-    /// When its charges come back; `None` where they stay, or where the receipt was used.
+    /// When its charges come back; `None` if they stay, or if the receipt was used.
     pub lapses_at: Option<Timestamp>,
-    /// Until when the row is there at least.
+    /// The row is kept at least until this instant.
     pub kept_until: Timestamp,
     /// Whether its receipt was used.
     pub used: bool,
-    /// The rest of the answer to a repeat; `None` where nobody can repeat the call.
+    /// The rest of the answer to a repeat; `None` if the call cannot be repeated.
     pub answer: Option<Box<Given>>,
 }
 
-/// The answer to a stored call, besides its charges.
+/// The answer to a stored call, without its charges.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq)]
 #[serde(default)]
 pub struct Given {
-    /// When all of it may be spent, where that was not at once.
+    /// When all of it may be spent, if not at once.
     pub(crate) ready_at: Option<Timestamp>,
-    /// How many tokens each request got that took a part, if one did.
+    /// The tokens that each request with a part got; `None` without such a request.
     pub(crate) part: Option<Tokens>,
     /// The alternative that was charged, of a call that has any.
     pub(crate) alternative: Option<usize>,

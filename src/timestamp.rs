@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// An instant in whole microseconds since the Unix epoch.
 ///
-/// It stays within what PostgreSQL and chrono can both hold, from 4714 BC to the year 262142: arithmetic beyond that
+/// It stays within the range that PostgreSQL and chrono share, from 4714 BC to the year 262142. Arithmetic beyond that
 /// saturates.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(from = "i64", into = "i64")]
@@ -49,7 +49,7 @@ impl Timestamp {
         Self::saturating(i128::from(self.0) + i128::from(micros))
     }
 
-    /// The instant as callers hear of it; `None` for the end of time, which never comes.
+    /// The instant for callers; `None` for the end of time, which never comes.
     pub(crate) fn if_ever(self) -> Option<DateTime<Utc>> {
         (self < Self::MAX).then(|| self.into())
     }
@@ -60,7 +60,7 @@ impl Timestamp {
         Self::saturating((i128::from(self.0) + step - 1).div_euclid(step) * step)
     }
 
-    /// The nearest instant to a wide result.
+    /// The nearest instant to an `i128` of microseconds.
     pub(super) fn saturating(micros: i128) -> Self {
         let clamped = micros.clamp(i128::from(Self::MIN.0), i128::from(Self::MAX.0));
         Self(i64::try_from(clamped).expect("the line above cuts it to the range of i64"))

@@ -12,15 +12,15 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 ///
 /// Whole numbers convert exactly or fail: `u8`, `u16` and `u32` by [`From`], the wider and the signed ones by
 /// [`TryFrom`]. An `f64` goes to the **nearest** micro-token. Negative numbers, numbers that are not finite, numbers
-/// too large, and positive ones that would round to nothing are a [`TokensError`]; nothing is lost in silence.
-/// A debt is written with [`Tokens::from_micros`].
+/// too large, and positive ones that would round to nothing are a [`TokensError`]; no amount is lost silently. A debt
+/// is made by [`Tokens::from_micros`].
 ///
 /// # Text and serde
 ///
 /// `Display` and [`FromStr`] use plain decimals (`12`, `0.5`, `-3.25`), and more than six decimals are an error. In
-/// human-readable formats an amount is a number where a number is exact (every whole one, and fractions up to about a
-/// thousand million tokens), else a decimal string; all three are read. In binary formats it is an `i64` of
-/// micro-tokens.
+/// human-readable formats an amount is a number where a number is exact: every whole one, and fractions up to about a
+/// thousand million tokens. Any other amount is a decimal string. All three forms can be read. In binary formats an
+/// amount is an `i64` of micro-tokens.
 ///
 /// # Example
 ///
@@ -66,7 +66,7 @@ impl Tokens {
         self.0
     }
 
-    /// The whole tokens of the amount, rounded down: 2 of 2.9, and -1 of a debt of half a token.
+    /// The whole tokens of the amount, rounded down: 2 for 2.9, and -1 for a debt of half a token.
     #[must_use]
     pub const fn whole(self) -> i64 {
         self.0.div_euclid(MICROS_PER_TOKEN)
@@ -237,7 +237,7 @@ impl<'de> Deserialize<'de> for Tokens {
     }
 }
 
-/// Reads an amount from a number or a decimal string. Amounts may be debts, so the sign is taken aside first.
+/// Reads an amount from a number or a decimal string. Amounts may be debts, so the sign is split off first.
 pub(crate) struct Amount {
     /// A word for [`Tokens::MAX`].
     pub(crate) largest: Option<&'static str>,
@@ -282,22 +282,22 @@ impl de::Visitor<'_> for Amount {
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokensError {
-    /// A text that is no plain decimal.
+    /// The text is no plain decimal.
     #[error("not a plain decimal number such as 12 or 0.5")]
     Malformed,
-    /// A number below zero, where an amount is asked for.
+    /// The number is below zero.
     #[error("a number of tokens is negative")]
     Negative,
-    /// NaN or an infinity.
+    /// The number is NaN or an infinity.
     #[error("a number of tokens is not finite")]
     NotFinite,
-    /// More than 9 223 372 036 854.775807 tokens.
+    /// The number is more than 9 223 372 036 854.775807 tokens.
     #[error("a number of tokens is too large (at most 9223372036854.775807)")]
     TooLarge,
-    /// A text with more than six decimals.
+    /// The text has more than six decimals.
     #[error("a number of tokens has more than six decimals")]
     TooPrecise,
-    /// Positive, but less than half a micro-token.
+    /// The number is positive, but less than half a micro-token.
     #[error("a number of tokens is positive but below half a millionth")]
     TooSmall,
 }

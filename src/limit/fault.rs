@@ -1,6 +1,6 @@
 use super::Limit;
 
-/// A definition that is no limit, with the name it goes by.
+/// A definition that is no valid limit, with its name.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("limit {name:?}: {fault}")]
 #[non_exhaustive]
@@ -13,7 +13,7 @@ pub struct LimitError {
 
 macro_rules! faults {
     ($($fault:ident = $message:literal,)*) => {
-        /// A fault of the definition of a limit. Each one displays as its sentence here.
+        /// A fault of the definition of a limit. Each variant displays as its sentence here.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         #[non_exhaustive]
         pub enum LimitFault {

@@ -8,16 +8,18 @@ use super::{LimitFault, LimitSpec};
 impl Limit {
     /// A bucket into which `rate` tokens drip evenly over each `period`, up to its capacity.
     ///
-    /// Each write rounds the refill down to whole micro-tokens. So a bucket that is slow and written all the time gains
-    /// nothing: one a day, written 5 402 times within 4 seconds, got none of the 46 micro-tokens that were due.
+    /// Each write rounds the refill down to whole micro-tokens. So a slow bucket that is written all the time gains
+    /// nothing: a bucket of one token a day, written 5 402 times within 4 seconds, got none of the 46 micro-tokens that
+    /// were due.
     ///
-    /// A settlement gives tokens back at once, up to the capacity. So in a burst calls may keep, beyond the bound, the
-    /// tokens that came back in it from calls made before: at most those that were in flight when it began. Where calls
-    /// last longer than the bucket takes to fill, a hard bound is a [`sliding_window`](Self::sliding_window).
+    /// A settlement gives tokens back at once, up to the capacity. So the calls of a burst may keep more than the
+    /// bound, by the tokens that settlements of earlier calls give back during the burst: at most the tokens of the
+    /// calls that were in flight when it began. If calls last longer than the bucket takes to fill and you need a hard
+    /// bound, use a [`sliding_window`](Self::sliding_window).
     ///
     /// # Panics
     ///
-    /// Where a [`LimitFault`] applies: at compile time in a `const`, else at run time. Use [`LimitSpec`] for run-time
+    /// If a [`LimitFault`] applies: at compile time in a `const`, else at run time. Use [`LimitSpec`] for run-time
     /// input.
     #[must_use]
     #[track_caller]
@@ -25,11 +27,12 @@ impl Limit {
         Self::define(name, LimitKind::TokenBucket, rate, period)
     }
 
-    /// A window: `rate` tokens at once as each `period` starts.
+    /// A window: `rate` tokens come at once when each `period` starts.
     ///
     /// Each key has its own phase, a hash of name and key, so a thousand tenants do not all come back in the same
     /// second. [`start`](Self::start) aligns the windows instead. A client that spends one window at its end and the
-    /// next at its start takes twice the rate in a moment; a [`sliding_window`](Self::sliding_window) has no such edge.
+    /// next at its start takes twice the rate within a moment. A [`sliding_window`](Self::sliding_window) has no such
+    /// edge.
     ///
     /// # Panics
     ///
@@ -41,7 +44,7 @@ impl Limit {
     }
 
     /// A bucket into which `rate` tokens fall at once, each whole `period` after the key's first use. Settlements give
-    /// back as to a [`token_bucket`](Self::token_bucket).
+    /// tokens back as they do to a [`token_bucket`](Self::token_bucket).
     ///
     /// # Panics
     ///
@@ -54,14 +57,14 @@ impl Limit {
 
     /// A window that slides: never more than `n` tokens in any `period`, wherever it begins.
     ///
-    /// Each grant is remembered until it leaves the window, and comes back then. That is exact to the microsecond for
-    /// up to 64 grants in a period. Beyond, instants are rounded up to a 63rd of the period, so a token counts for up
-    /// to 1.6 % longer, and never for less; [`resolution`](Self::resolution) makes this step coarser. A row takes 16
-    /// bytes for each remembered instant.
+    /// The row remembers each grant until it leaves the window, and then its tokens come back. This is exact to the
+    /// microsecond for up to 64 grants in a period. With more grants, instants are rounded up to a 63rd of the period,
+    /// so a token counts for up to 1.6 % longer, and never for less; [`resolution`](Self::resolution) makes this step
+    /// coarser. A row takes 16 bytes for each remembered instant.
     ///
     /// A sliding window takes no reservations and no shards. A changed `n` or a shorter period counts at once; a longer
-    /// period counts for what is granted from then on. While two definitions of different periods are live, each cuts
-    /// what the other has listed to its own period.
+    /// period counts for later grants. While two definitions with different periods are live, each cuts the entries of
+    /// the other to its own period.
     ///
     /// # Panics
     ///
@@ -77,14 +80,14 @@ impl Limit {
     ///
     /// A token is granted for a `lease`. Its holder renews the lease while it works
     /// ([`Limiter::renew`](crate::Limiter::renew)), and releases the token when the work is done
-    /// ([`Limiter::release`](crate::Limiter::release)); [`Gate::acquire`](crate::Gate::acquire) does both. A holder
-    /// that dies does neither, and the token comes back when the lease ends. A shorter lease is renewed more often;
-    /// half a minute suits most.
+    /// ([`Limiter::release`](crate::Limiter::release)); [`Gate::acquire`](crate::Gate::acquire) does both. If a holder
+    /// dies, the token comes back when the lease ends. A shorter lease is renewed more often; half a minute suits most
+    /// services.
     ///
-    /// The limit bounds how much is held at once, and not how often: a token that is released is free at the same
-    /// instant. To bound both, ask two limits in one call. A concurrency limit takes no reservations, no shards, no
-    /// `credit` and no `debit`. After a `reset` all tokens are free, and those who hold some are not counted any more.
-    /// A changed `n` counts at once.
+    /// The limit bounds how many tokens are held at once, not how often they are taken: a released token is free at
+    /// once. To bound both, ask two limits in one call. A concurrency limit takes no reservations, no shards, no
+    /// `credit` and no `debit`. After a `reset` all tokens are free, and their holders no longer count. A changed `n`
+    /// counts at once.
     ///
     /// # Panics
     ///
@@ -95,12 +98,13 @@ impl Limit {
         Self::define(name, LimitKind::Concurrency, n, lease)
     }
 
-    /// Money: what was credited, less what was spent. A missing row holds nothing, and time brings nothing.
+    /// Money: the tokens that were credited, less those that were spent. A missing row holds nothing, and time brings
+    /// no tokens.
     ///
-    /// A purchase credits it (`credit(WALLET.key(tenant).cost(500).once(payment))`), and a call that it cannot pay is
-    /// refused with no instant to come back at. It has no capacity: what does not fit is
-    /// [`Error::DoesNotFit`](crate::Error::DoesNotFit), and never cut. A settlement gives back to a missing
-    /// row, too. It is durable, and its row is read by no definition of another kind
+    /// A purchase credits it (`credit(WALLET.key(tenant).cost(500).once(payment))`). A call that it cannot pay is
+    /// refused without an instant to come back at. It has no capacity: a credit that does not fit fails with
+    /// [`Error::DoesNotFit`](crate::Error::DoesNotFit), and is never cut. A settlement gives tokens back even to a
+    /// missing row. A wallet is durable, and no definition of another kind reads its row
     /// ([`FitError::MixedMoney`](crate::FitError::MixedMoney)).
     ///
     /// # Panics

@@ -2,7 +2,7 @@ mod fault;
 mod spec;
 pub(crate) mod written;
 
-// In the order in which the documentation shows them.
+// The documentation shows their methods in this order.
 mod kinds;
 
 mod settings;
@@ -30,14 +30,15 @@ pub(crate) use spec::{micros, period_fault};
 /// | [`concurrency`](Self::concurrency) | each grant, as it is released or its `lease` ends | `n`: never more at once |
 /// | [`wallet`](Self::wallet) | by credits alone | none |
 ///
-/// Windows of different keys start at different instants, unless [`start`](Self::start) aligns them; with a capacity
+/// Windows of different keys start at different instants, unless [`start`](Self::start) aligns them. If the capacity is
 /// above the rate, unused tokens roll over. A stepped bucket steps at whole periods after the key's first use.
 ///
 /// Every `Limit` is valid. The constructors are `const`: a wrong limit in a `const` item does not compile, and the
-/// error points at the line of that item. A definition that comes at run time is a [`LimitSpec`] first; its conversion
-/// makes the same checks and returns a [`LimitError`]. The fields of the spec can be read from a limit: `limit.period`.
+/// error points at the line of that item. A definition that comes at run time is first a [`LimitSpec`]; its conversion
+/// makes the same checks and returns a [`LimitError`]. A limit dereferences to its spec, so its fields can be read:
+/// `limit.period`.
 ///
-/// The order of methods matters only where two set the same thing, such as [`capacity`](Self::capacity) and
+/// The order of methods matters only if two set the same field, such as [`capacity`](Self::capacity) and
 /// [`rate_and_capacity`](Self::rate_and_capacity): the last one counts.
 ///
 /// The name identifies a limit: two limits of one name share their rows.
@@ -67,8 +68,8 @@ pub(crate) use spec::{micros, period_fault};
 pub struct Limit(LimitSpec);
 
 impl Limit {
-    /// The most tokens of a [`concurrency`](Self::concurrency) limit. Its row lists the holders: with a hundred a write
-    /// costs three times as much as with none, with a thousand thirty times.
+    /// The most tokens of a [`concurrency`](Self::concurrency) limit. Its row lists the holders: a write costs three
+    /// times as much with a hundred holders as with none, and thirty times as much with a thousand.
     pub const MAX_CONCURRENCY: u64 = 1_000;
 
     /// The longest name, in bytes.
@@ -89,7 +90,7 @@ impl Limit {
         (self.kind == LimitKind::Concurrency).then_some(self.period)
     }
 
-    /// The definition as plain data, to be changed and checked anew.
+    /// The definition as plain data, which can be changed and checked again.
     #[must_use]
     pub fn spec(&self) -> LimitSpec {
         self.0.clone()

@@ -19,14 +19,15 @@ impl Limit {
         self.max_reserved(tokens)
     }
 
-    /// In how many steps a sliding window slides, 1 to 63. Fewer steps make smaller rows, and a stricter limit.
+    /// The number of steps in which a sliding window slides, 1 to 63. Fewer steps make smaller rows, and a stricter
+    /// limit.
     ///
     /// A grant counts until the end of the step in which it leaves the window. With `k` steps, a limit under constant
     /// demand grants `k / (k + 1)` of its `n`, and a row remembers at most `k + 1` instants.
     ///
     /// # Panics
     ///
-    /// For a limit that does not slide, and for a number out of range.
+    /// For a limit of another kind, and for a number out of range.
     #[must_use]
     #[track_caller]
     pub const fn resolution(mut self, steps: u16) -> Self {
@@ -36,13 +37,13 @@ impl Limit {
 
     /// The most that a rested key can spend at once, in whole tokens; the rate unless set.
     ///
-    /// A limit with a capacity of 0 grants nothing at once. Together with [`max_reserved`](Self::max_reserved) it is
-    /// the leaky bucket as a queue: reservations are spaced evenly. Without reservations every positive cost is an
+    /// A limit with a capacity of 0 grants nothing at once. Together with [`max_reserved`](Self::max_reserved) it is a
+    /// leaky bucket used as a queue: reservations are spaced evenly. Without reservations every positive cost is an
     /// error.
     ///
     /// # Panics
     ///
-    /// Where the capacity is beyond [`Tokens::MAX`], and for a sliding window or a concurrency limit, whose capacity is
+    /// If the capacity is beyond [`Tokens::MAX`], and for a sliding window or a concurrency limit, whose capacity is
     /// its `n`.
     #[must_use]
     #[track_caller]
@@ -55,7 +56,7 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// Where `rate` is not positive or `capacity` is negative.
+    /// If `rate` is not positive or `capacity` is negative.
     #[must_use]
     #[track_caller]
     pub const fn rate_and_capacity(mut self, rate: Tokens, capacity: Tokens) -> Self {
@@ -64,7 +65,8 @@ impl Limit {
         self.checked()
     }
 
-    /// Aligns a fixed window to the Unix epoch plus `offset`: the full minute, or midnight in some zone.
+    /// Aligns a fixed window to the Unix epoch plus `offset`, for example to the full minute, or to midnight in some
+    /// zone.
     ///
     /// The offset counts modulo the period, in whole microseconds. A zone east of Greenwich starts its day on the UTC
     /// day before: the offset for midnight at UTC+2 is 22 hours.
@@ -83,7 +85,7 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// For an [`ephemeral`](Self::ephemeral) limit: a crash would forget its debts.
+    /// For an [`ephemeral`](Self::ephemeral) limit, because a crash would forget its debts.
     #[must_use]
     #[track_caller]
     pub const fn max_reserved(mut self, tokens: u64) -> Self {
@@ -91,7 +93,7 @@ impl Limit {
         self.checked()
     }
 
-    /// Reservations without a bound: every caller gets an instant, however far ahead.
+    /// Allows reservations without a bound: every caller gets an instant, however far ahead.
     ///
     /// # Panics
     ///
@@ -103,10 +105,10 @@ impl Limit {
         self.checked()
     }
 
-    /// Spreads each key over `shards` rows, 1 to [`MAX_SHARDS`](Self::MAX_SHARDS), so that several transactions can be
-    /// charged at once; 1 unless set.
+    /// Spreads each key over `shards` rows, 1 to [`MAX_SHARDS`](Self::MAX_SHARDS), so that several transactions can
+    /// charge the key at once; 1 unless set.
     ///
-    /// A transaction that was charged locks its row until it ends. Where callers of a [`Limiter`](crate::Limiter) wait
+    /// A transaction locks the row that it charged until it ends. Where callers of a [`Limiter`](crate::Limiter) wait
     /// for each other on one key, shards let them pass. A [`Gate`](crate::Gate) merges its callers instead, and rarely
     /// needs shards.
     ///
@@ -126,8 +128,8 @@ impl Limit {
     ///
     /// # Panics
     ///
-    /// For 0 and for more than the maximum, and for a rate of less than a micro-token for each shard. For a kind that
-    /// counts in one row: a stepped bucket, a sliding window, a concurrency limit.
+    /// For 0 and for more than the maximum, and for a rate of less than a micro-token for each shard. Also for a kind
+    /// of limit that counts in one row: a stepped bucket, a sliding window, a concurrency limit.
     ///
     /// # Example
     ///
@@ -146,7 +148,7 @@ impl Limit {
 
     /// Keeps the limit in the unlogged table: faster, but **a crash or a failover empties the table**, and every bucket
     /// is full again. Such a limit takes no reservations. A change between the two tables is like a change of the
-    /// number of [`shards`](Self::shards): nobody asks the rows in the other table any more.
+    /// number of [`shards`](Self::shards): the rows in the other table are no longer asked.
     ///
     /// # Panics
     ///

@@ -8,10 +8,11 @@ use super::{Limit, written};
 use crate::text::Text;
 use crate::tokens::Tokens;
 
-/// A limit as plain data: read it from a file, fill it in at run time, and turn it into a [`Limit`], which checks it.
+/// A limit as plain data. Read it from a file or fill it in at run time, then convert it into a [`Limit`], which checks
+/// it.
 ///
-/// Unknown fields are errors, and durations are written as people do (`"1h 30m"`, `"500ms"`, `"7d"`), as a
-/// [`Span`](crate::Span) is.
+/// Unknown fields are errors. Durations are written in the form of a [`Span`](crate::Span): `"1h 30m"`, `"500ms"`,
+/// `"7d"`.
 ///
 /// # Example
 ///
@@ -37,8 +38,8 @@ pub struct LimitSpec {
     pub(crate) name: Text,
     /// How tokens come back.
     pub kind: LimitKind,
-    /// How many tokens come back in each period; for a concurrency limit, how many can be held at once. Positive, but
-    /// for a wallet, which has neither a rate nor a period.
+    /// How many tokens come back in each period; for a concurrency limit, how many can be held at once. It must be
+    /// positive, except for a wallet, which has neither a rate nor a period.
     #[serde(default)]
     pub rate: Tokens,
     /// The period, or the lease of a concurrency limit, from one microsecond to a thousand years, in whole
@@ -51,7 +52,7 @@ pub struct LimitSpec {
     /// For a fixed window: aligns its starts to the Unix epoch plus this offset.
     #[serde(default, with = "written::optional_span")]
     pub start: Option<Duration>,
-    /// For a sliding window: in how many steps it slides; as finely as can be if not given.
+    /// For a sliding window: the number of steps in which it slides; as finely as possible if not given.
     #[serde(default)]
     pub resolution: Option<u16>,
     /// How deep reservations may take the balance below zero; for a wallet, how deep every call may.
@@ -117,7 +118,7 @@ impl LimitSpec {
         }
     }
 
-    /// Writes a right definition as all those are written that mean the same.
+    /// Brings a valid definition into a form that all definitions with the same meaning share.
     pub(super) const fn complete(&mut self) {
         self.capacity = Some(self.most());
         if let Some(start) = self.start {
@@ -125,7 +126,7 @@ impl LimitSpec {
         }
     }
 
-    /// Its fault, besides one of its name.
+    /// Its first fault, except for one of its name.
     pub(super) const fn fault(&self) -> Option<LimitFault> {
         if matches!(self.kind, LimitKind::Wallet) {
             return self.wallet_fault();
@@ -172,7 +173,8 @@ impl LimitSpec {
         None
     }
 
-    /// Whether a row cannot hold all that may be used of it. Without a bound it is used down to what a row can hold.
+    /// Whether a row cannot hold all the use that the limit allows. With unbounded reservations a row bounds the use by
+    /// what it can hold.
     const fn is_too_deep(&self) -> bool {
         let (capacity, reserved) = (self.most().micros(), self.max_reserved.micros());
         reserved >= 0 && reserved < i64::MAX && capacity > i64::MAX - reserved
@@ -260,7 +262,7 @@ pub(crate) const fn period_fault(period: Duration) -> Option<LimitFault> {
     }
 }
 
-/// A span in whole microseconds, if it is so many.
+/// A span in microseconds, if it is a whole number of them that fits.
 #[expect(clippy::cast_possible_truncation, reason = "checked on the line above the cast")]
 pub(crate) const fn micros(span: Duration) -> Option<i64> {
     if !span.subsec_nanos().is_multiple_of(1_000) || span.as_micros() > i64::MAX as u128 {

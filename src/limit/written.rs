@@ -1,4 +1,5 @@
-//! How people write what numbers alone do not say: spans of time with their unit, and that there is no bound.
+//! The written forms of values that numbers alone do not express: spans of time with their units, and the absence of a
+//! bound.
 
 /// A span as `1h 30m`.
 pub(crate) mod span {

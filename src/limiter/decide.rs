@@ -1,4 +1,4 @@
-//! How all verbs decide: by overrides alone, by a look, or under locks.
+//! The ways in which all verbs decide: by overrides alone, by a look, or under locks.
 
 use sqlx::PgConnection;
 
@@ -22,14 +22,14 @@ impl Limiter {
         answer
     }
 
-    /// Decides calls in their order, each by itself. A fault of one is its own error.
+    /// Decides calls in their order, each by itself. A fault of one call is the error of that call only.
     pub(super) async fn decide_each<T>(
         &self,
         conn: &mut PgConnection,
         calls: impl Iterator<Item = Call>,
         convert: fn(Answer) -> T,
     ) -> Result<Vec<Result<T, Error>>, Error> {
-        // Calls that are wrong, or answered already, are not planned.
+        // Calls that are wrong, or already answered, are not planned.
         let (mut planned, mut answered) = (Vec::new(), Vec::new());
         for call in calls {
             answered.push(match self.checked(call) {
@@ -71,7 +71,7 @@ impl Limiter {
         if plan.looks() {
             let look = self.look(conn, plan).await?;
             // A fault that a look finds may be stale, and here no lock follows. A second look sees the rows of a stored
-            // call that came while the first one looked.
+            // call that was made during the first one.
             let look = if look.is_faulty() && plan.may_repeat() { self.look(conn, plan).await? } else { look };
             Ok(look.answers)
         } else if plan.has_choice() {
@@ -81,19 +81,20 @@ impl Limiter {
         }
     }
 
-    /// Looks without a lock, and changes nothing. Touches no table but those that it asks: a standby has only the
-    /// durable one.
+    /// Looks without a lock, and changes nothing. It touches only the tables that it asks, because a standby has only
+    /// the durable one.
     async fn look(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Look, Error> {
         let mut store = self.tables(conn);
         store.expect_transaction_if_unnamed(plan.rows()[0].name()).await?;
         Execution::new(store, plan).look().await
     }
 
-    /// Looks at all rows, and takes from those that may suffice: the rows of the alternatives up to the one that is
-    /// granted, or one shard of each limit.
+    /// Looks at all rows, and takes tokens from those that may suffice: the rows of the alternatives up to the one that
+    /// is granted, or one shard of each limit.
     ///
-    /// It locks them in a savepoint, which gives them up if they no longer suffice. So nobody ever waits for a row
-    /// while it holds another out of order. Then, and where all rows are needed, it locks all of them in order.
+    /// It locks these rows in a savepoint, and gives them up if they no longer suffice. So no call ever waits for a row
+    /// while it holds another out of order. If they do not suffice, or if all rows are needed, it locks all of them in
+    /// order.
     async fn lock_chosen(&self, conn: &mut PgConnection, plan: &Plan) -> Result<Answers, Error> {
         let look = self.look(conn, plan).await?;
         if look.is_settled() {
@@ -109,8 +110,8 @@ impl Limiter {
         self.lock_all(conn, plan, false).await
     }
 
-    /// Locks, decides and writes. Where there is a lock timeout, or a call takes its statements once for each part, it
-    /// does so in a savepoint.
+    /// Locks, decides and writes. It does so in a savepoint if there is a lock timeout, or if the call runs its
+    /// statements once for each part.
     async fn lock_all(&self, conn: &mut PgConnection, plan: &Plan, looks: bool) -> Result<Answers, Error> {
         let parted = self.backend.parts.is_distributed() && by_table_and_part(plan.rows()).nth(1).is_some();
         if self.lock_timeout.is_some() || parted {

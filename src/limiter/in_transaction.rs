@@ -1,6 +1,6 @@
 use sqlx::{PgConnection, PgTransaction};
 
-/// A proof that a connection is in a transaction: a transaction or savepoint of sqlx, or the caller's word,
+/// A proof that a connection is in a transaction: a transaction or savepoint of sqlx, or the caller's assertion by
 /// [`BegunByHand`].
 ///
 /// A connection alone proves nothing, and does not compile:
@@ -18,11 +18,12 @@ use sqlx::{PgConnection, PgTransaction};
 )]
 pub trait InTransaction: sealed::Connected {}
 
-/// A connection on which a transaction was begun by hand, as its caller says.
+/// A connection on which the caller asserts to have begun a transaction by hand.
 ///
-/// sqlx does not know of such a transaction, so the limiter finds out from PostgreSQL: by the statements that lock,
-/// write or set something anyway, and before it inserts rows by two more round trips. Outside of a transaction a call
-/// that would write fails with [`Error::NotInTransaction`](crate::Error::NotInTransaction), and changes nothing.
+/// sqlx does not know of such a transaction, so the limiter asks PostgreSQL. The statements that lock, write or set
+/// something find out on the way; before the limiter inserts rows, it takes two more round trips. Outside of a
+/// transaction a call that would write fails with [`Error::NotInTransaction`](crate::Error::NotInTransaction), and
+/// changes nothing.
 ///
 /// ```
 /// # use tollgate::{BegunByHand, Limit, Limiter, MINUTE};

@@ -2,7 +2,7 @@ mod decide;
 mod in_transaction;
 mod savepoint;
 
-// Blank lines keep rustfmt from sorting these: the documentation shows their methods in this order.
+// The documentation shows their methods in this order. Blank lines keep rustfmt from sorting them.
 mod settings;
 
 mod verbs;
@@ -19,24 +19,24 @@ pub use in_transaction::{BegunByHand, InTransaction};
 ///
 /// Verbs that take or give tokens demand a proof of a transaction ([`InTransaction`]): `&mut tx` of a transaction or
 /// savepoint of sqlx, or a connection on which `begin` was executed by hand ([`BegunByHand`]). A connection alone does
-/// not compile. Verbs that only look take a connection, and so `&mut tx` as well.
+/// not compile. Verbs that only look take a connection, so they take `&mut tx` as well.
 ///
 /// # Locks
 ///
 /// A call that takes or gives tokens locks its rows until the transaction ends, in one order for all callers; the row
 /// of a call with an id comes last. So calls never deadlock with each other, however many limits each asks at once. Two
-/// calls in one transaction lock outside of that order: ask limits together, in one call, or in the same order
-/// everywhere. Consume late and commit soon: whoever asks the same key waits meanwhile.
+/// calls in one transaction together do not keep that order: ask limits in one call, or in the same order everywhere.
+/// Consume late and commit soon, because other callers of the same key wait until then.
 ///
-/// A refusal that a committed balance proves takes no lock, writes nothing, and costs one round trip.
+/// If a committed balance already refuses the call, it takes no lock, writes nothing, and costs one round trip.
 /// [`check`](Self::check) and [`balance`](Self::balance) never lock.
 ///
 /// # Time
 ///
-/// A call waits for rows that others hold, without a bound unless you set one. [`lock_timeout`](Self::lock_timeout)
-/// bounds the wait for each row. PostgreSQL's `statement_timeout` bounds each statement of the rest of the transaction,
-/// whatever it waits for. Where it strikes the transaction is aborted, and the error is an
-/// [`Error::Database`](crate::Error::Database) (57014) for which
+/// A call waits for rows that other transactions hold, without a bound unless you set one.
+/// [`lock_timeout`](Self::lock_timeout) bounds the wait for each row. PostgreSQL's `statement_timeout` bounds each
+/// later statement of the transaction, whatever it waits for. When it strikes, the transaction is aborted, and the
+/// error is an [`Error::Database`](crate::Error::Database) (57014) for which
 /// [`Error::is_retryable`](crate::Error::is_retryable) is true:
 ///
 /// ```
@@ -49,48 +49,49 @@ pub use in_transaction::{BegunByHand, InTransaction};
 /// # }
 /// ```
 ///
-/// Neither strikes where the server falls silent: for that put `tokio::time::timeout` around the whole transaction.
+/// Neither helps if the server falls silent. For that, put `tokio::time::timeout` around the whole transaction.
 ///
 /// # Round trips
 ///
-/// A grant of one limit takes two: lock, write. For a new key it takes three, as the row is inserted in between. A
-/// grant of several limits takes three: look, insert or lock, write. A grant of a limit with shards takes four, with
-/// the savepoint. A list of calls takes as many as one call of several limits. A refusal takes one. Other verbs take
-/// two: lock, write.
+/// A grant of one limit takes two round trips: lock, write. For a new key it takes three, because the row is inserted
+/// in between. A grant of several limits takes three: look, insert or lock, write. A grant of a limit with shards takes
+/// four, including the savepoint. A list of calls takes as many as one call of several limits. A refusal takes one.
+/// Other verbs take two: lock, write.
 ///
-/// A call of [alternatives](crate::first_of) looks, too. It locks the rows of the alternatives up to the one that the
-/// look chose, in a savepoint, which takes one more. If the locked rows no longer grant it, it gives them up and locks
-/// all rows, in order.
+/// A call of [alternatives](crate::first_of) looks, too. In a savepoint, which takes one more round trip, it locks the
+/// rows of the alternatives up to the one that the look chose. If the locked rows no longer grant it, it gives them up
+/// and locks all rows, in order.
 ///
-/// A call that lapses or is tracked takes no more, and its settlement one: to lock the call. One with an id takes five:
-/// look at rows and call, lock both, write. A repeat takes the first two.
+/// A call that lapses or is tracked takes no extra round trip, and its settlement takes one, to lock the stored call. A
+/// call with an id takes five: look at the rows and at the stored call, lock both, write. A repeat takes only the first
+/// two.
 ///
 /// # Shards
 ///
 /// A call that takes from a limit with [`shards`](crate::Limit::shards) first looks at all rows, without a lock. If the
-/// rows together are short, the call is refused. Else it takes from the fullest row that nobody has locked, in a
-/// savepoint that stays. If all are locked, it waits for one of them. While rows of a key are missing, it inserts one,
-/// and waits for whoever is inserting the same row. If it needs several rows, it locks all of them, in the one order.
-/// So it refuses only where the rows together are short.
+/// rows together are short, the call is refused. Else it takes from the fullest row that no other transaction has
+/// locked, in a savepoint that stays. If all are locked, it waits for one of them. While rows of a key are missing, it
+/// inserts one, and waits if another transaction is inserting the same row. If it needs several rows, it locks all of
+/// them, in the one order. So it refuses only if the rows together are short.
 ///
-/// `credit` and `debit` lock all rows of a key; `reset` does, and deletes stale ones; `settle` and `cancel` lock the
-/// rows that were charged. Ask such a limit once in a transaction, for the sum: a second call may need another row, out
-/// of order.
+/// `credit` and `debit` lock all rows of a key; `reset` does so, too, and deletes stale ones; `settle` and `cancel`
+/// lock the rows that were charged. Ask such a limit once in a transaction, for the sum: a second call may need another
+/// row, out of order.
 ///
 /// # Isolation
 ///
-/// Made for READ COMMITTED, PostgreSQL's default. At REPEATABLE READ and SERIALIZABLE a lost race is a serialization
-/// failure (40001), as for any other write: [`Error::is_retryable`](crate::Error::is_retryable) says so, and the caller
-/// tries the whole transaction again. There, a row that is newer than the snapshot counts as missing, and so as full:
-/// credit, settle and reset leave it alone.
+/// A limiter is made for READ COMMITTED, PostgreSQL's default. At REPEATABLE READ and SERIALIZABLE a lost race is a
+/// serialization failure (40001), as for any other write: [`Error::is_retryable`](crate::Error::is_retryable) says so,
+/// and the caller tries the whole transaction again. At these levels a row that is newer than the snapshot counts as
+/// missing, and so as full: credit, settle and reset leave it alone.
 ///
 /// # Cancellation
 ///
-/// Futures may be dropped at any await point. One statement writes what a call takes (but see
-/// [`parts`](Self::parts)), so a dropped call was carried out whole or not at all. Only the database knows which of the
-/// two, so let the transaction roll back. If it commits after all, a call that was not carried out leaves at most a
-/// full row, which means the same as a missing one. A dropped call with a [lock timeout](Self::lock_timeout) leaves
-/// that timeout set for the rest of the transaction.
+/// Futures may be dropped at any await point. One statement writes all changes of a call (but see
+/// [`parts`](Self::parts)), so a dropped call was carried out whole or not at all. Only the database knows which, so
+/// let the transaction roll back. If it commits after all, a call that was not carried out leaves at most a full row,
+/// which means the same as a missing one. A dropped call with a [lock timeout](Self::lock_timeout) leaves that timeout
+/// set for the rest of the transaction.
 ///
 /// # Example
 ///

@@ -1,4 +1,5 @@
-//! A savepoint around locks that may have to be given up: after a wait that was too long, or because others are due.
+//! A savepoint around locks that may have to be given up: after a wait that was too long, or because other rows are
+//! needed.
 
 use std::time::Duration;
 
@@ -11,13 +12,14 @@ use crate::parts::Parts;
 use crate::plan::{Answer, Plan};
 use crate::store::{database, millis, set_local};
 
-/// A savepoint in the caller's transaction, and the statements that put the settings of before back.
+/// A savepoint in the caller's transaction, and the statements that restore the earlier settings.
 pub(super) struct Savepoint {
     before: Option<String>,
 }
 
 impl Limiter {
-    /// Sets a savepoint, and the lock timeout if there is one, in one round trip; on Citus, on its nodes, too.
+    /// Sets a savepoint, and the lock timeout if there is one, in one round trip. On Citus it sets the timeout on the
+    /// nodes, too.
     pub(super) async fn savepoint(
         &self,
         conn: &mut PgConnection,
@@ -37,7 +39,8 @@ impl Limiter {
 }
 
 impl Savepoint {
-    /// Leaves it as the answers demand: undone, and its locks given up, where all are refusals or errors; else kept.
+    /// Ends the savepoint by the answers. If all are refusals or errors, it is undone and its locks are given up; else
+    /// it is kept.
     pub(super) async fn leave(
         self,
         conn: &mut PgConnection,
@@ -48,18 +51,19 @@ impl Savepoint {
                 self.undo(conn).await.map(|()| refusals)
             }
             Err(error) if error.is_lock_timeout() => self.undo(conn).await.and(Err(error.of_locked_row())),
-            // PostgreSQL has aborted the transaction: it is the caller's to roll back.
+            // PostgreSQL has aborted the transaction, and the caller must roll it back.
             Err(error) if error.is_of_the_database() => Err(error),
             Err(error) => self.undo(conn).await.and(Err(error)),
             Ok(answers) => self.keep(conn).await.map(|()| answers),
         }
     }
 
-    /// Goes on within it, with the lock timeout of before.
+    /// Goes on within the savepoint, with the earlier lock timeout.
     ///
-    /// A caller that waits for a row of a released savepoint waits for the whole transaction, even where an outer
-    /// savepoint is rolled back meanwhile and the row is free. If that transaction asks for the row again, it queues
-    /// behind such callers: a deadlock. So the savepoint ends with what is around it.
+    /// If the savepoint were released, a caller that waits for one of its rows would wait for the whole transaction,
+    /// even if an outer savepoint is rolled back meanwhile and the row is free. If the transaction then asks for the
+    /// row again, it queues behind such callers: a deadlock. So the savepoint stays until the transaction, or an outer
+    /// savepoint, ends.
     async fn keep(self, conn: &mut PgConnection) -> Result<(), Error> {
         match self.before {
             Some(before) => run(conn, before).await,
@@ -67,13 +71,13 @@ impl Savepoint {
         }
     }
 
-    /// Undoes what was done since, locks and the lock timeout included.
+    /// Undoes everything since the savepoint, including locks and the lock timeout.
     pub(super) async fn undo(self, conn: &mut PgConnection) -> Result<(), Error> {
         run(conn, "rollback to savepoint tollgate; release savepoint tollgate".to_owned()).await
     }
 }
 
-/// Sets both; returns what puts the settings of before back.
+/// Sets the savepoint and the lock timeout. Returns the statements that restore the earlier settings.
 async fn with_timeout(conn: &mut PgConnection, timeout: Duration, parts: Parts) -> Result<String, sqlx::Error> {
     let set = set_local(parts, &format!("set local lock_timeout = {};", millis(timeout)));
     let sql = format!("savepoint tollgate; {BEFORE}; {set}");
@@ -95,6 +99,6 @@ async fn run(conn: &mut PgConnection, sql: String) -> Result<(), Error> {
 
 const NO_TRANSACTION: &str = "25P01";
 
-/// The settings of before. Without Citus its own setting is null, or empty once it was set.
+/// Reads the earlier settings. Without Citus, its setting is null, or empty once it was set.
 const BEFORE: &str = "select pg_catalog.current_setting('lock_timeout'),
     coalesce(nullif(pg_catalog.current_setting('citus.propagate_set_commands', true), ''::text), 'none'::text)";

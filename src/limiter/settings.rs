@@ -19,22 +19,22 @@ impl Limiter {
     /// Waits at most so long for a row that another transaction has locked. Then it gives up with
     /// [`Error::Locked`](crate::Error::Locked), and the caller's transaction stays usable.
     ///
-    /// It is PostgreSQL's `lock_timeout`, which counts anew for each row of a call, in whole milliseconds, rounded up.
-    /// The savepoint that it needs costs two round trips per call. If the call takes or gives, the savepoint stays
-    /// until the transaction ends. With more than 64 savepoints in one transaction PostgreSQL makes every snapshot of
-    /// other sessions more slowly: ask many limits in one call.
+    /// It is PostgreSQL's `lock_timeout`, which starts again for each row of a call, in whole milliseconds, rounded up.
+    /// It needs a savepoint, which costs two round trips per call. If the call takes or gives tokens, the savepoint
+    /// stays until the transaction ends. With more than 64 savepoints in one transaction, PostgreSQL makes every
+    /// snapshot of other sessions more slowly, so ask many limits in one call.
     pub const fn lock_timeout(mut self, timeout: Duration) -> Self {
         self.lock_timeout = Some(timeout);
         self
     }
 
-    /// Prepares every statement anew, without a name: for poolers in transaction mode that do not follow named
-    /// statements (PgBouncer before 1.21, or with `max_prepared_statements = 0`). Costs one more round trip per
+    /// Prepares each statement at each use, without a name: for poolers in transaction mode that do not follow named
+    /// statements (PgBouncer before 1.21, or with `max_prepared_statements = 0`). This costs one more round trip per
     /// statement.
     ///
-    /// Preparing and executing are two round trips then, and outside of a transaction a pooler may send them to two
-    /// servers. So [`check`](Self::check) and [`balance`](Self::balance) need a transaction, too. One that was
-    /// [begun by hand](BegunByHand) costs two more round trips per call.
+    /// Preparing and executing are then two round trips, and outside of a transaction a pooler may send them to two
+    /// servers. So [`check`](Self::check) and [`balance`](Self::balance) need a transaction, too. A transaction that
+    /// was [begun by hand](BegunByHand) costs two more round trips per call.
     ///
     /// Set this on every limiter and gate of a pool: a connection goes on using a statement that it has prepared under
     /// a name.
@@ -43,20 +43,20 @@ impl Limiter {
         self
     }
 
-    /// Says over how many parts Citus distributes the tables: the number that `tollgate distribute` was given, 8 by
-    /// default. 0, the default here, is plain PostgreSQL.
+    /// Sets the number of parts over which Citus distributes the tables: the number that was given to `tollgate
+    /// distribute`, 8 by default. 0, the default here, is plain PostgreSQL.
     ///
-    /// Each statement names one part, so Citus sends it to one node. All limits of a key are in one part; a call about
-    /// keys in several parts takes its statements once for each part, and Citus commits it in two phases. Several
-    /// statements write such a call, and one that lapses, is tracked or has an id, and its settlement: if its future
-    /// is dropped, or it fails, roll the transaction back. A transaction that was
+    /// Each statement names one part, so Citus sends it to one node. All limits of a key are in one part. A call about
+    /// keys in several parts runs its statements once for each part, and Citus commits it in two phases. Several
+    /// statements write such a call. The same is true for a call that lapses, is tracked or has an id, and for its
+    /// settlement. If such a call fails, or its future is dropped, roll the transaction back. A transaction that was
     /// [begun by hand](BegunByHand) costs two more round trips per call. Each row goes by the clock of its node, and a
-    /// call by the latest of them: keep the nodes' clocks in step (NTP). For a call of one row the clock may be read up
-    /// to five milliseconds before the row is locked.
+    /// call by the latest of these clocks, so keep the nodes' clocks in step (NTP). For a call of one row the clock may
+    /// be read up to five milliseconds before the row is locked.
     ///
-    /// A process with a wrong number gets [`SetupFault::WrongParts`](crate::SetupFault::WrongParts) at its first call,
-    /// and one with none at its first insert: until then [`check`](Self::check) and [`balance`](Self::balance) find no
-    /// rows, and say full.
+    /// A process with a wrong number gets [`SetupFault::WrongParts`](crate::SetupFault::WrongParts) at its first call.
+    /// A process without a number gets it at its first insert: until then [`check`](Self::check) and
+    /// [`balance`](Self::balance) find no rows, and report full balances.
     ///
     /// # Panics
     ///
@@ -67,16 +67,16 @@ impl Limiter {
         self
     }
 
-    /// Goes by overrides: other numbers, deny, unlimited. Without it, the definitions of the limits count alone.
+    /// Goes by overrides: other numbers, deny, unlimited. Without them, only the definitions of the limits count.
     ///
     /// A call that is denied, or unlimited as a whole, is answered with [`Source::Override`](crate::Source::Override),
-    /// and without a round trip. A call with an [id](crate::Request::once) goes to the rows even so, since it may be a
+    /// without a round trip. A call with an [id](crate::Request::once) still goes to the rows, because it may be a
     /// repeat. `credit`, `debit`, `reset` and `balance` go by other numbers, too, and ignore deny and unlimited.
-    /// Receipts are settled as without overrides; the receipt of a call that was unlimited settles to nothing, however
-    /// much it used.
+    /// Overrides do not change how receipts are settled. The receipt of an unlimited call settles to nothing, however
+    /// much the call used.
     ///
-    /// Other numbers count at once, and used tokens stay used: 2 of 10 used leaves 18 under 20. The new rate brings
-    /// them back from the row's last write on. A missing row is full at the new capacity.
+    /// Other numbers count at once, and used tokens stay used: if 2 of 10 are used, a capacity of 20 leaves 18. From
+    /// the row's last write on, used tokens come back at the new rate. A missing row is full at the new capacity.
     pub fn overrides(mut self, overrides: &Overrides) -> Self {
         self.overrides = Some(overrides.clone());
         self
@@ -84,7 +84,7 @@ impl Limiter {
 
     /// Takes this instant instead of the database's clock: for tests and replays.
     ///
-    /// Time does not go back for a row: an instant before the row's own counts as the row's own.
+    /// Time does not go back for a row: if this instant is before the row's own, the row's own counts.
     pub fn at(mut self, now: DateTime<Utc>) -> Self {
         self.at = Some(now.into());
         self

@@ -12,10 +12,10 @@ use crate::tokens::{Tokens, TokensError};
 
 /// # Verbs
 impl Limiter {
-    /// Takes tokens, if all of them are there: of one request, or of several, from every limit or from none.
+    /// Takes tokens, if all of them are there. With several requests it takes from every limit or from none.
     ///
-    /// Requests for the same limit and key add up. If several limits refuse, the refusal names all of them, and the
-    /// latest instant. A refusal takes nothing, writes nothing, and delays nobody's tokens.
+    /// Costs for the same limit and key add up. If several limits refuse, the refusal names all of them, and the latest
+    /// of their instants. A refusal takes nothing, writes nothing, and delays nobody's tokens.
     ///
     /// # Errors
     ///
@@ -34,15 +34,15 @@ impl Limiter {
     /// Decides many calls in one go, each by itself: in as many round trips as one call of several limits. Each call is
     /// the requests of one [`consume`](Self::consume), and each has its own answer, in their order.
     ///
-    /// They are decided one after another at one instant, so calls of one key see each other. Several calls lock the
-    /// rows of all in the one order, and ask limits with shards for their sum. Where all calls are refused nothing is
-    /// locked. An id that two of them have is carried out once. Use it for a list of jobs: limits that must be taken
-    /// together are one call.
+    /// The calls are decided one after another at one instant, so calls of one key see each other. The rows of all
+    /// calls are locked together in the one order, and limits with shards are asked for the sum of their rows. If all
+    /// calls are refused, nothing is locked. If two calls have the same id, it is carried out once. Use this verb for a
+    /// list of jobs; limits that must be taken together belong in one call.
     ///
     /// # Errors
     ///
-    /// A fault of one call is its own answer: bad input, [`Error::OnceMismatch`], [`Error::DoesNotFit`]. The errors of
-    /// the database are the error of all.
+    /// A fault of one call is the answer to that call only: bad input, [`Error::OnceMismatch`], [`Error::DoesNotFit`].
+    /// An error of the database is the error of the whole list.
     ///
     /// # Example
     ///
@@ -71,7 +71,7 @@ impl Limiter {
     }
 
     /// Takes tokens now, to be spent as soon as they are there: at once, or at the instant that the reservation names.
-    /// From every limit or from none; the reservation is ready when the last of them is.
+    /// It takes from every limit or from none, and the reservation is ready when the last limit is.
     ///
     /// The balance goes down to `-max_reserved` at most. For a limit that allows no reservations, this is
     /// [`consume`](Self::consume).
@@ -87,11 +87,11 @@ impl Limiter {
         self.decide(tx.connection(), Call::reserve(requests)).await.map(Answer::reservation)
     }
 
-    /// Reserves for many calls in one go, each by itself. As [`consume_each`](Self::consume_each).
+    /// Reserves for many calls in one go, each by itself, as [`consume_each`](Self::consume_each) does.
     ///
     /// # Errors
     ///
-    /// As there.
+    /// Those of [`consume_each`](Self::consume_each).
     pub async fn reserve_each(
         &self,
         tx: &mut impl InTransaction,
@@ -102,7 +102,8 @@ impl Limiter {
 
     /// Answers as [`consume`](Self::consume) would now, without a lock, and takes nothing.
     ///
-    /// The answer may be outdated when you act on it. Works outside a transaction, too, where statements are named.
+    /// The answer may be outdated when you act on it. If statements are named, this also works outside of a
+    /// transaction.
     ///
     /// # Errors
     ///
@@ -130,7 +131,7 @@ impl Limiter {
 
     /// Tells how much a limit holds for a key now, without a lock. The request's cost does not matter.
     ///
-    /// Works outside a transaction, too, where statements are named.
+    /// If statements are named, this also works outside of a transaction.
     ///
     /// # Errors
     ///
@@ -148,11 +149,11 @@ impl Limiter {
         self.decide(tx.connection(), Call::credit(request)).await.map(Answer::balance)
     }
 
-    /// Takes tokens whatever is there. The rest becomes a debt, beyond `max_reserved` if need be.
+    /// Takes tokens whatever the balance is. The missing tokens become a debt, which may be deeper than `max_reserved`.
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume); [`Error::DoesNotFit`] for a debt too deep.
+    /// Those of [`consume`](Self::consume); [`Error::DoesNotFit`] for a debt that is too deep.
     pub async fn debit(&self, tx: &mut impl InTransaction, request: Request) -> Result<Balance, Error> {
         self.decide(tx.connection(), Call::debit(request)).await.map(Answer::balance)
     }
@@ -167,12 +168,13 @@ impl Limiter {
         self.decide(tx.connection(), Call::reset(request)).await.map(Answer::balance)
     }
 
-    /// Brings what was charged to its actual cost. An estimate that was too high gives tokens back; one that was too
-    /// low takes the rest, beyond `max_reserved` if need be. Works before and after the tokens are ready. Leases end.
+    /// Brings the charges of a receipt to their actual cost. An estimate that was too high gives tokens back. An
+    /// estimate that was too low takes the rest, beyond `max_reserved` if necessary. This works before and after the
+    /// tokens are ready. Leases end.
     ///
-    /// A bucket gets back what fits into its capacity; a fixed window only while the window that was charged still
-    /// runs; a sliding window only what has not left it. Needs no definition: what has become of the limit does not
-    /// matter.
+    /// A bucket gets back the tokens that fit into its capacity. A fixed window gets tokens back only while the window
+    /// that was charged still runs, and a sliding window only tokens that have not left it. This needs no definition,
+    /// so later changes to the limit do not matter.
     ///
     /// # Errors
     ///
@@ -191,12 +193,12 @@ impl Limiter {
         self.decide(tx.connection(), Call::settle(receipt, actual)).await.map(Answer::settlement)
     }
 
-    /// Settles with an actual cost for each request, in the order asked.
+    /// Settles with an actual cost for each request, in the order of the requests.
     ///
     /// # Errors
     ///
-    /// [`CallError::CostsMissing`](crate::CallError::CostsMissing) for another number of costs than of requests; those
-    /// of [`settle`](Self::settle).
+    /// [`CallError::CostsMissing`](crate::CallError::CostsMissing) if there are more or fewer costs than requests;
+    /// those of [`settle`](Self::settle).
     pub async fn settle_each(
         &self,
         tx: &mut impl InTransaction,
@@ -206,10 +208,10 @@ impl Limiter {
         self.decide(tx.connection(), Call::settle_each(receipt.into(), costs)).await.map(Answer::settlement)
     }
 
-    /// Gives back what was charged, up to `ready_at`, and not later.
+    /// Gives back the charges of a receipt, up to `ready_at`, and not later.
     ///
-    /// Tokens that are ready may have been spent. To give those back, say what was spent: `settle(receipt, 0)`. A grant
-    /// is ready when it is decided.
+    /// Tokens that are ready may have been spent. To give them back, state the use: `settle(receipt, 0)`. A grant is
+    /// ready when it is decided.
     ///
     /// # Errors
     ///
@@ -231,7 +233,7 @@ impl Limiter {
         self.decide(tx.connection(), Call::renew(receipt)).await.map(|answer| answer.renewal(receipt))
     }
 
-    /// Ends each lease of a receipt: what it held is free when the transaction commits. Other charges stay as they are.
+    /// Ends each lease of a receipt: its tokens are free when the transaction commits. Other charges stay as they are.
     ///
     /// # Errors
     ///

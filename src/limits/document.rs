@@ -24,7 +24,7 @@ impl FileFormat {
         (!is_yaml).then_some(if ends_in("json") { Self::Json } else { Self::Toml })
     }
 
-    /// The entries at the top of a text: limits by name, `None` for what is no table.
+    /// The entries at the top of a text: limits by name, `None` for an entry that is no table.
     pub(super) fn limits(self, text: &str) -> Result<Vec<FileEntry<Option<LimitFields>>>, Vec<SyntaxFault>> {
         match self {
             Self::Json => json_limits(text).map_err(|fault| vec![fault]),
@@ -45,10 +45,10 @@ pub(super) struct FileEntry<V> {
 /// The table of a limit.
 pub(super) type LimitFields = Vec<FileEntry<FieldValue>>;
 
-/// A null, a boolean, a number or a string; or the name of what no field takes.
+/// A null, a boolean, a number or a string; or the name of a type that no field takes.
 pub(super) type FieldValue = Result<Scalar, &'static str>;
 
-/// What a parser could not read, and the byte offset of it.
+/// The message of a parser about a text that it could not read, and the byte offset of the fault.
 pub(super) type SyntaxFault = (String, usize);
 
 fn toml_limits(text: &str) -> Result<Vec<FileEntry<Option<LimitFields>>>, Vec<SyntaxFault>> {
@@ -102,7 +102,7 @@ fn json_limits(text: &str) -> Result<Vec<FileEntry<Option<LimitFields>>>, Syntax
     }
 }
 
-/// Raw keys and values are slices of `text`: the distance of their addresses is their place.
+/// Raw keys and values are slices of `text`, so the distance between the addresses is their place.
 fn json_object<V>(text: &str, members: JsonMembers<'_>, value: impl Fn(&RawValue) -> V) -> Vec<FileEntry<V>> {
     let place = |raw: &RawValue| raw.get().as_ptr().addr() - text.as_ptr().addr();
     let entry = |(key, of_key): (&RawValue, &RawValue)| FileEntry {
@@ -114,7 +114,7 @@ fn json_object<V>(text: &str, members: JsonMembers<'_>, value: impl Fn(&RawValue
     members.0.into_iter().map(entry).collect()
 }
 
-/// Of what is nested nothing is read: no field takes it.
+/// Does not read nested values, because no field takes them.
 fn json_field(raw: &RawValue) -> FieldValue {
     match raw.get().as_bytes().first() {
         Some(b'{') => Err("an object"),
@@ -123,7 +123,7 @@ fn json_field(raw: &RawValue) -> FieldValue {
     }
 }
 
-/// Parses a slice that the parser accepted once before, as the type that its first byte tells.
+/// Parses a slice that the parser has accepted before, as the type that its first byte shows.
 fn reread<'t, T: Deserialize<'t>>(raw: &'t RawValue) -> T {
     serde_json::from_str(raw.get()).expect("a raw value is valid JSON")
 }

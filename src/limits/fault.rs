@@ -9,7 +9,7 @@ use crate::limit::LimitFault;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitsError {
-    /// The file has faults. Displays all of them, one a line.
+    /// The file has faults. Displays all of them, one per line.
     #[error("{0}")]
     Faulty(FileFaults),
     /// The file is in another encoding, such as UTF-16.
@@ -18,7 +18,7 @@ pub enum LimitsError {
         /// The path of the file.
         file: PathBuf,
     },
-    /// A definition in the table is none that this release knows.
+    /// A definition in the table is not valid for this release.
     #[error("a definition in tollgate.limits is not valid (push the file again, or update this release)")]
     Stored(#[source] LimitError),
     /// The table of definitions cannot be read.
@@ -27,7 +27,7 @@ pub enum LimitsError {
         "could not read tollgate.limits (run `tollgate migrate up`, grant select on it, and switch no row security on)"
     )]
     Table {
-        /// What the driver reported.
+        /// The driver's error.
         source: sqlx::Error,
     },
     /// The file cannot be read.
@@ -35,7 +35,7 @@ pub enum LimitsError {
     Unreadable {
         /// The path of the file.
         file: PathBuf,
-        /// What the operating system reported.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The file's name says that it is in YAML.
@@ -46,7 +46,7 @@ pub enum LimitsError {
     },
 }
 
-/// All faults of a file, at least one, in the order of the text. Displays one a line, as `file:line:column: …`.
+/// All faults of a file, at least one, in the order of the text. Displays one per line, as `file:line:column: …`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct FileFaults {
     pub(super) file: Option<PathBuf>,
@@ -88,9 +88,9 @@ pub struct FileFault {
     pub column: usize,
     /// The limit that has the fault, if one has.
     pub limit: Option<String>,
-    /// What is wrong.
+    /// The fault.
     pub kind: FileFaultKind,
-    /// What was probably meant, or what to do.
+    /// The name or value that was probably meant, or a way to mend the fault.
     pub suggestion: Option<String>,
 }
 
@@ -103,7 +103,7 @@ impl fmt::Display for FileFault {
     }
 }
 
-/// What can be wrong in a file.
+/// A kind of fault in a file.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileFaultKind {
@@ -130,7 +130,7 @@ pub enum FileFaultKind {
     WrongValue {
         /// The field.
         field: &'static str,
-        /// What is wrong with its value.
+        /// The fault of its value.
         reason: String,
     },
 }

@@ -55,7 +55,7 @@ pub use fault::{FileFault, FileFaultKind, FileFaults, LimitsError, UnknownLimit}
 /// storage = "durable"        # or "ephemeral": a crash of the server forgets the count
 /// ```
 ///
-/// An unknown field is an error. All faults are reported together, each with line, column and what was probably meant.
+/// An unknown field is an error. All faults are reported together, each with its line, its column and a suggestion.
 ///
 /// ```
 /// use tollgate::Limits;

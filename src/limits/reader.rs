@@ -109,13 +109,13 @@ impl Reader<'_> {
 /// A limit that gets its fields one by one. The limit is valid at each step: a field that would make it invalid is left
 /// out, so that the rest is checked as well.
 struct Draft {
-    /// As a [`LimitSpec`] is written.
+    /// The fields as a serialized [`LimitSpec`].
     fields: Scalar,
     limit: Limit,
 }
 
 impl Draft {
-    /// One to begin with, and how many fields must be there: a wallet has neither a rate nor a period.
+    /// A draft to begin with, and the number of required fields: a wallet has neither a rate nor a period.
     fn of_kind(kind: Option<&FieldValue>) -> (Self, usize) {
         if matches!(kind, Some(Ok(Scalar::String(kind))) if kind == "wallet") {
             let fields = json!({ "name": "valid", "kind": "wallet" });
@@ -139,7 +139,7 @@ impl Draft {
 /// A suggestion in place of a value that its field does not take.
 fn instead_of_value(value: &FieldValue, kind: &FileFaultKind, example: &str) -> Option<String> {
     let FileFaultKind::WrongValue { reason, .. } = kind else { return None };
-    // It says itself what to write.
+    // The reason itself says what to write.
     if reason.ends_with(')') {
         return None;
     }
@@ -173,15 +173,15 @@ pub(super) fn nearest<'c>(written: &str, candidates: impl Iterator<Item = &'c st
     (distance(&best) <= most).then_some(best)
 }
 
-/// Both counted from 1, the column in characters.
+/// Both count from 1. The column counts characters.
 fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
 }
 
-/// The fields of a limit, and an example of each. In the order in which people write them: what the kind of limit does
-/// not take is a fault of the later field.
+/// The fields of a limit, and an example of each. They are in the order in which people write them. A field that does
+/// not go with the kind of limit is the fault, because it comes later.
 const FIELDS: [(&str, &str); 9] = [
     ("kind", r#"kind = "token_bucket", "fixed_window", "stepped_bucket", "sliding_window", "concurrency" or "wallet""#),
     ("rate", NUMBER),
@@ -193,7 +193,7 @@ const FIELDS: [(&str, &str); 9] = [
     ("shards", "a number of rows, such as shards = 16"),
     ("storage", r#"storage = "durable" or "ephemeral""#),
 ];
-/// So many of them must be there, but for a wallet.
+/// The number of required fields, except for a wallet.
 const REQUIRED: usize = 3;
 const NUMBER: &str = "a number of tokens, such as rate = 10";
 const SPAN: &str = r#"a span of time with its unit, such as per = "1h 30m""#;

@@ -12,11 +12,10 @@ use crate::limit::{Limit, LimitSpec};
 use crate::tokens::Tokens;
 
 impl Limits {
-    /// Reads the definitions of the table `tollgate.limits`, which the SQL functions go by: so one place rules all.
-    /// `tollgate limits push FILE` fills it.
+    /// Reads the definitions of the table `tollgate.limits`. The SQL functions read the same table, so all callers
+    /// share one set of definitions. `tollgate limits push FILE` fills it.
     ///
-    /// A limit that is changed there counts for this process when it reads the table again. Until then two definitions
-    /// are live.
+    /// A change there reaches this process when it reads the table again. Until then two definitions are live.
     ///
     /// # Errors
     ///
@@ -61,7 +60,7 @@ fn spec(row: &PgRow) -> Result<LimitSpec, sqlx::Error> {
     })
 }
 
-/// A kind, or a storage, as files have it.
+/// A kind or a storage, by its word in limits files.
 fn word<'w, T: Deserialize<'w>>(word: &'w str) -> Result<T, sqlx::Error> {
     let word: StrDeserializer<'w, Error> = word.into_deserializer();
     T::deserialize(word).map_err(decode)

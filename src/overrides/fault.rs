@@ -6,7 +6,7 @@ use crate::store::is_row_security;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OverrideError {
-    /// A key that cannot name anybody.
+    /// The key is not valid.
     #[error("the key of the override of limit {limit:?} is invalid")]
     Key {
         /// The limit's name.
@@ -14,36 +14,37 @@ pub enum OverrideError {
         /// The fault of the key.
         source: KeyError,
     },
-    /// A reason that is empty, or longer than 500 bytes.
+    /// The reason is empty, or longer than 500 bytes.
     #[error("an override of limit {limit:?} needs a reason of 1 to 500 bytes (say why, for whoever finds it)")]
     Reason {
         /// The limit's name.
         limit: String,
     },
-    /// A name of nobody, or one longer than 255 bytes.
+    /// The name of the person or program that sets the override is empty, or longer than 255 bytes.
     #[error("who overrides limit {limit:?} needs a name of 1 to 255 bytes (or leave it out, for the role's own)")]
     Who {
         /// The limit's name.
         limit: String,
     },
-    /// A label that is longer than 255 bytes, or has a NUL.
+    /// The label is longer than 255 bytes, or has a NUL.
     #[error("an override of limit {limit:?} needs a label of up to 255 bytes without NUL (or none)")]
     Label {
         /// The limit's name.
         limit: String,
     },
-    /// It ends before it starts, or has two ends.
+    /// The override ends before it starts, or has two ends.
     #[error("an override of limit {limit:?} ends before it starts, or has two ends (say `until` or `lasting`)")]
     Span {
         /// The limit's name.
         limit: String,
     },
-    /// The database found it to be wrong: over already, or of another kind than the limit's in `tollgate.limits`.
+    /// The database rejected the override: it is already over, or is for another kind of limit than `tollgate.limits`
+    /// has.
     #[error("{message}")]
     Rejected {
         /// The limit's name.
         limit: String,
-        /// Its message.
+        /// The database's message.
         message: String,
     },
     /// PostgreSQL or the connection failed.
@@ -54,7 +55,7 @@ pub enum OverrideError {
         /// The error of the driver.
         source: DriverError,
     },
-    /// Row security is switched on for `tollgate.overrides`, and hides rows from this role, or may.
+    /// Row security is switched on for `tollgate.overrides`, and may hide rows from this role.
     #[error(
         "row security hides rows of tollgate.overrides from this role (`alter table tollgate.overrides disable \
          row level security`, or give the role `bypassrls`)"
@@ -63,7 +64,7 @@ pub enum OverrideError {
         /// The error of the driver.
         source: DriverError,
     },
-    /// There is no tokio runtime for the task that reads them again and again.
+    /// There is no tokio runtime for the task that reads the overrides each second.
     #[error("there is no runtime to watch overrides on (call it from a tokio runtime that is alive)")]
     Stopped,
 }

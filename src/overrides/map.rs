@@ -15,7 +15,7 @@ pub(crate) struct Map {
 
 #[derive(Debug, Default)]
 struct OfLimit {
-    /// The last one that was set comes first, here and in `keys`.
+    /// The override that was set last comes first, here and in `keys`.
     every_key: Vec<Override>,
     keys: HashMap<Key, Vec<Override>>,
 }

@@ -31,44 +31,45 @@ pub use new::{NewOverride, OverrideSet};
 pub use row::{Effect, Override};
 use table::{Snapshot, Stamp};
 
-/// The overrides of the table `tollgate.overrides`, as this process knows them: given to a
+/// The overrides of the table `tollgate.overrides`, as this process knows them. Give them to a
 /// [`Limiter`](crate::Limiter::overrides) and a [`Gate`](crate::GateBuilder::overrides), which then go by them. Clones
-/// are one.
+/// share the same overrides.
 ///
 /// # Which one counts
 ///
-/// A key can have several overrides, one for each [label](NewOverride::label), and so can every key. For a call, those
-/// of its key and those of every key count while they are live, in this order:
+/// A key can have several overrides, one for each [label](NewOverride::label). There can also be several overrides for
+/// every key of a limit. For a call, those of its key and those for every key count while they are live, in this order:
 ///
 /// 1. A deny counts first. While several deny, nothing is granted before the last of them ends.
 /// 2. Then unlimited.
-/// 3. Then the key's own numbers, and then those of every key. Of several the ones that were set last count: by
+/// 3. Then the key's own numbers, and then the numbers for every key. Of several, the ones that were set last count: by
 ///    `set_at`, and where that is the same, by the label that sorts last.
 ///
 /// Numbers that do not apply to the limit ([`Effect::Numbers`]) are passed over. When an override ends, or is removed,
-/// the next one counts. One that begins later changes nothing before. A row that is [`Unreadable`](Effect::Unreadable)
-/// denies, for it may be a deny. An event at `warn` names it, and `tollgate override list` shows it.
+/// the next one counts. An override with a later start has no effect before it. A row that is
+/// [`Unreadable`](Effect::Unreadable) denies, because it may be a deny. An event at `warn` names it, and `tollgate
+/// override list` shows it.
 ///
 /// # Staleness
 ///
-/// A task reads the table each second, by a connection of the pool. So an override counts, and counts no more when it
-/// is removed, within a second of its commit and the time of a reading. The task asks for a small stamp first, and for
-/// all rows only where something has changed. While the database is away, or the pool is in full use, the last good
-/// reading stays, and each override in it counts until its own end. [`age`](Self::age) says how old the reading is, and
-/// an event at `warn` that there is no newer one. Give it a pool of its own, of one connection, where the service's may
-/// be in full use just when somebody has to be denied.
+/// A task reads the table each second, over a connection of the pool. So a change to an override counts within a second
+/// of its commit, plus the time of a reading. The task asks for a small stamp first, and reads all rows only if
+/// something has changed. While the database is away, or the pool is in full use, the last good reading stays, and each
+/// override in it counts until its own end. [`age`](Self::age) returns the age of the reading, and an event at `warn`
+/// says that a reading failed. The service's pool may be in full use just when somebody has to be denied: then give the
+/// task a pool of its own, of one connection.
 ///
 /// The SQL functions read the table in each call.
 ///
 /// # Time
 ///
-/// The database's clock says when an override starts and ends: its last reading, carried on by the monotonic clock of
-/// this process. So it is never early, and late by the time of a reading at most. A machine that was suspended is late
-/// until the next reading.
+/// An override starts and ends by the database's clock: its last reading, carried on by the monotonic clock of this
+/// process. So an override is never early, and is late by the time of a reading at most. On a machine that was
+/// suspended it is late until the next reading.
 ///
 /// # Cost
 ///
-/// A call asks a map in memory, and while there is no override, one flag.
+/// A call looks into a map in memory; while there is no override, it reads one flag.
 ///
 /// # Example
 ///
@@ -90,7 +91,7 @@ struct Inner {
     /// Spares the lock where there is no override.
     is_empty: AtomicBool,
     known: RwLock<Live>,
-    /// Told when the map was swapped.
+    /// Notified when the map was swapped.
     changed: watch::Sender<()>,
 }
 
@@ -98,7 +99,7 @@ struct Inner {
 struct Live {
     map: Map,
     stamp: Stamp,
-    /// The database's clock, and when its answer came.
+    /// The reading of the database's clock, and in `read` when its answer came.
     now: Timestamp,
     read: Instant,
 }
@@ -117,7 +118,7 @@ impl Overrides {
         Ok(overrides)
     }
 
-    /// Reads the table once: for tools, and for tests.
+    /// Reads the table once, for tools and tests.
     ///
     /// # Errors
     ///
@@ -130,13 +131,13 @@ impl Overrides {
         Ok(Self { inner: Arc::new(Inner { is_empty, known, changed }) })
     }
 
-    /// How long ago the table was read last.
+    /// The time since the table was last read.
     #[must_use]
     pub fn age(&self) -> Duration {
         self.inner.known(|known| known.read.elapsed())
     }
 
-    /// All that is in the table, also what has not begun yet, or is over.
+    /// All overrides in the table, including those that have not begun yet or are over.
     #[must_use]
     pub fn all(&self) -> Vec<Override> {
         let mut all = self.inner.known(|known| known.map.iter().cloned().collect::<Vec<_>>());
@@ -144,19 +145,19 @@ impl Overrides {
         all
     }
 
-    /// The overrides that are live at an instant: those of a limit's key, and then those of every key.
+    /// The overrides of a limit that are live at an instant: those of the key, and then those for every key.
     #[must_use]
     pub fn about(&self, limit: &str, key: &Key, now: DateTime<Utc>) -> Vec<Override> {
         self.inner.known(|known| known.map.about(limit, key).filter(|said| said.is_live(now)).cloned().collect())
     }
 
-    /// The exception that applies to a limit for a key, by the clock as it is.
+    /// The exception that applies to a limit for a key at present.
     #[must_use]
     pub fn of(&self, limit: &Limit, key: &Key) -> Option<Exception> {
         self.inner.known(|known| known.map.exception(limit, key, known.now().into()))
     }
 
-    /// Whether an override applies to a limit for a key, at an instant, or by the clock as it is.
+    /// Whether an override applies to a limit for a key, at an instant or at present.
     pub(crate) fn says(&self, limit: &Limit, key: &Key, at: Option<Timestamp>) -> bool {
         !self.inner.is_empty.load(Ordering::Relaxed)
             && self.inner.known(|known| {
@@ -165,7 +166,7 @@ impl Overrides {
             })
     }
 
-    /// The same call under the overrides of its limits, at an instant, or by the clock as it is.
+    /// The same call under the overrides of its limits, at an instant or at present.
     pub(crate) fn over(&self, call: Call, at: Option<Timestamp>) -> Call {
         if self.inner.is_empty.load(Ordering::Relaxed) {
             return call;
@@ -176,12 +177,12 @@ impl Overrides {
         })
     }
 
-    /// Tells of each map that takes the place of the one before.
+    /// A receiver that hears of each new map.
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
         self.inner.changed.subscribe()
     }
 
-    /// The time by the database's clock, at the earliest.
+    /// The earliest time that the database's clock may show.
     pub(crate) fn now(&self) -> Timestamp {
         self.inner.known(Live::now)
     }
@@ -192,7 +193,7 @@ impl Inner {
         of(&self.known.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Swaps the map whole, where it has changed.
+    /// Replaces the whole map, if it has changed.
     fn swap(&self, Snapshot { now, stamp, map }: Snapshot) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         (known.now, known.read, known.stamp) = (now, Instant::now(), stamp);
@@ -211,7 +212,7 @@ impl Live {
     }
 }
 
-/// How many there are, without the keys that they are about.
+/// Shows the number of overrides, and no keys.
 impl fmt::Debug for Overrides {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let len = self.inner.known(|known| known.map.iter().count());

@@ -11,11 +11,11 @@ use crate::algebra::Timestamp;
 use crate::key::{Key, KeyError, ToKey};
 use crate::limit::Limit;
 
-/// An override to be set, by whoever may (`tollgate migrate up --grant-operator ROLE`).
+/// An override to be set. Only a role with the right to may set it (`tollgate migrate up --grant-operator ROLE`).
 ///
-/// A key of a limit has one override for each [label](Self::label): another of the same label takes its place, and
-/// those of other labels stay. [`Overrides`](super::Overrides) says which one counts. It counts for all processes
-/// within about a second of the commit, and at once for the SQL functions.
+/// A key of a limit has one override for each [label](Self::label): a new one takes the place of the one with the same
+/// label, and those with other labels stay. [`Overrides`](super::Overrides) says which one counts. An override counts
+/// for all processes within about a second of the commit, and at once for the SQL functions.
 ///
 /// # Example
 ///
@@ -52,18 +52,18 @@ pub struct NewOverride {
 }
 
 impl NewOverride {
-    /// Refuses all, for every key unless a [key](Self::key) is named.
+    /// Denies all calls, for every key unless a [key](Self::key) is named.
     pub fn deny(limit: &Limit) -> Self {
         Self::new(limit.name(), "deny", None)
     }
 
-    /// Grants all, and charges nothing.
+    /// Grants all calls, and charges nothing.
     pub fn unlimited(limit: &Limit) -> Self {
         Self::new(limit.name(), "unlimited", None)
     }
 
-    /// The numbers of this limit, which has the name and the kind of the one that they are for: rate, period, capacity
-    /// and `max_reserved`. Its other settings do not count.
+    /// Replaces the numbers of a limit by those of this one: rate, period, capacity and `max_reserved`. This one must
+    /// have the name and the kind of the limit that is overridden. Its other settings do not count.
     pub fn numbers(limit: &Limit) -> Self {
         Self::new(limit.name(), "numbers", Some(limit.clone()))
     }
@@ -83,64 +83,65 @@ impl NewOverride {
         }
     }
 
-    /// Only for this key, which [`set`](Self::set) reports if it is none.
+    /// Only for this key. If the value is no key, [`set`](Self::set) reports it.
     pub fn key(mut self, key: impl ToKey) -> Self {
         self.key = Key::new(key).map(Some);
         self
     }
 
-    /// For a key that is made already.
+    /// Only for this key, which is already made.
     pub fn of_key(mut self, key: Key) -> Self {
         self.key = Ok(Some(key));
         self
     }
 
-    /// Tells it apart from others of the same key, as `"contract"` from what an operator says: each is set and
+    /// Distinguishes it from other overrides of the same key, such as `"contract"` from an operator's: each is set and
     /// [removed](Self::remove) by its label. Up to 255 bytes; empty unless named.
     ///
-    /// A label is a name and no right: whoever may set an override may set each of them. To hold a role to one label,
-    /// grant it a function of yours that names it, and not `set_override` (the guide `operating.md` has one).
+    /// A label is a name and no right: a role that may set overrides may set them under any label. To restrict a role
+    /// to one label, do not grant it `set_override`, but a function of yours that names the label (the guide
+    /// `operating.md` has one).
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// From this instant of the database's clock on, instead of at once.
+    /// Starts at this instant of the database's clock, instead of at once.
     pub fn from(mut self, at: DateTime<Utc>) -> Self {
         self.starts_at = Some(at);
         self
     }
 
-    /// Until this instant of the database's clock, and no longer. Without an end it counts until it is removed.
+    /// Ends at this instant of the database's clock. Without an end it counts until it is removed.
     pub fn until(mut self, at: DateTime<Utc>) -> Self {
         self.ends_at = Some(at);
         self
     }
 
-    /// For so long from its start.
+    /// Ends so long after its start.
     pub fn lasting(mut self, span: Duration) -> Self {
         self.lasting = Some(span);
         self
     }
 
-    /// Why, in up to 500 bytes, for whoever finds it. There must be a reason.
+    /// The reason, for people who find the override: 1 to 500 bytes. It is required.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
         self
     }
 
-    /// The name of the one who sets it, instead of the role of the session.
+    /// The name of the person or program that sets it, instead of the role of the session.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.set_by = Some(who.into());
         self
     }
 
-    /// Says it, in the caller's transaction if there is one. Waits for whoever sets the same label of this key, and
-    /// locks the row of the override, and of no limit.
+    /// Sets the override, in the caller's transaction if there is one. Waits for another transaction that sets the same
+    /// label of this key. Locks the row of the override, and no row of a limit.
     ///
     /// # Errors
     ///
-    /// [`OverrideError`]. One that [begins later](Self::from) does not replace one that is live
+    /// [`OverrideError`]. An override that [begins later](Self::from) cannot replace one that is live
     /// ([`OverrideError::Rejected`]): it would end that one now.
     pub async fn set(self, conn: &mut PgConnection) -> Result<OverrideSet, OverrideError> {
         let Self { limit, effect, numbers, key, label, starts_at, ends_at, lasting, reason, set_by } = self;
@@ -190,7 +191,7 @@ impl NewOverride {
         Ok(told)
     }
 
-    /// Removes the override of a limit for a key, or for every key, that has this label; whether there was one.
+    /// Removes the override with this label of a limit for a key, or for every key. Returns whether there was one.
     ///
     /// # Errors
     ///
@@ -211,13 +212,13 @@ impl NewOverride {
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct OverrideSet {
-    /// The override that had the same label, also if it was over.
+    /// The override that had the same label, even if it was over.
     pub replaced: Option<Override>,
-    /// The others that are live: those of the key, and then those of every key.
+    /// The other live overrides: those of the key, and then those for every key.
     pub others: Vec<Override>,
 }
 
-/// An error of the functions' class says what is wrong with the override.
+/// The error of a failed `set`: an error of the functions' own class says what is wrong with the override.
 fn rejected(limit: &str, source: sqlx::Error) -> OverrideError {
     let reported = source
         .as_database_error()

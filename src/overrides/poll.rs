@@ -8,8 +8,8 @@ use super::table::{self, Snapshot, Stamp};
 use crate::SECOND;
 use crate::error::chain;
 
-/// Reads the table each second, until nobody has its overrides any more. A poll, because NOTIFY takes a lock of the
-/// whole database at the commit of a caller, and poolers swallow it.
+/// Reads the table each second, until the last clone of its overrides is dropped. It polls, because NOTIFY takes a lock
+/// of the whole database at the commit of a caller, and poolers swallow it.
 pub(super) async fn again_and_again(inner: Weak<Inner>, pool: PgPool) {
     let (mut is_stale, mut whole) = (false, Instant::now());
     loop {

@@ -9,27 +9,27 @@ use crate::limit::{Limit, LimitKind, Storage, written};
 use crate::plan::{Exception, Ruling};
 use crate::tokens::Tokens;
 
-/// An override of a limit, for a key or for every key: a row of `tollgate.overrides`. Made by
+/// An override of a limit, for a key or for every key: a row of `tollgate.overrides`. It is set by
 /// [`NewOverride::set`](super::NewOverride::set), by `tollgate override set`, or by SQL.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Override {
     /// The limit's name.
     pub limit: String,
-    /// The key that it is for; `None` for every key, and for the global row.
+    /// The key that it is for; `None` for every key, including the global row.
     pub key: Option<Key>,
-    /// Tells several of one key apart; often empty.
+    /// Distinguishes several overrides of one key; often empty.
     #[serde(default)]
     pub label: String,
     /// Its effect.
     pub effect: Effect,
-    /// From when on it counts.
+    /// When it starts to count.
     pub starts_at: DateTime<Utc>,
-    /// From when on it counts no more; `None` for never, so somebody has to remove it.
+    /// When it ends; `None` if it counts until it is removed.
     pub ends_at: Option<DateTime<Utc>>,
     /// The reason for it.
     pub reason: String,
-    /// The one who set it.
+    /// The person, program or role that set it.
     pub set_by: String,
     /// When it was set.
     pub set_at: DateTime<Utc>,
@@ -40,8 +40,8 @@ pub struct Override {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Effect {
-    /// Other numbers. They apply to a limit of this kind, and of an ephemeral one only without reservations; else the
-    /// limit's own stay.
+    /// Other numbers. They apply to a limit of this kind; to an ephemeral one, only if they allow no reservations.
+    /// Otherwise the limit keeps its own numbers.
     Numbers {
         /// The kind of limit.
         kind: LimitKind,
@@ -59,12 +59,12 @@ pub enum Effect {
     Deny,
     /// All is granted, and nothing is charged.
     Unlimited,
-    /// Something that this release cannot read. It denies, for it may be a deny.
+    /// An effect that this release cannot read. It denies, because it may be a deny.
     Unreadable,
 }
 
 impl Override {
-    /// The limit by these numbers, where they are some, and apply to it.
+    /// The limit with the override's numbers, if it has numbers that apply to the limit.
     #[must_use]
     pub fn renumbered(&self, limit: &Limit) -> Option<Limit> {
         let Effect::Numbers { kind, rate, period, capacity, max_reserved } = self.effect else { return None };
@@ -84,7 +84,7 @@ impl Override {
         self.starts_at <= now && !self.is_over(now)
     }
 
-    /// Whether it counts no more.
+    /// Whether it has ended.
     #[must_use]
     pub fn is_over(&self, now: DateTime<Utc>) -> bool {
         self.ends_at.is_some_and(|ends_at| ends_at <= now)
@@ -101,13 +101,13 @@ impl Override {
     }
 }
 
-/// The exception of a key, from all overrides that are live: its own, then every key's, each the latest first. A deny
-/// counts before unlimited, and both count before numbers. Numbers that do not apply are passed over.
+/// The exception of a key, from all live overrides: its own, then those for every key, each group with the latest
+/// first. A deny counts before unlimited, and both count before numbers. Numbers that do not apply are passed over.
 ///
-/// No order of setting lifts a deny. Numbers of a key beat those of every key whenever they were set, or a campaign for
-/// all would end each contract. The ruling and the numbers are found apart: beneath a deny the contract still tells the
-/// balance. Numbers of another kind do not apply, or a deploy that changes a kind would be an outage for each customer
-/// with numbers of his own.
+/// An override that is set later does not lift a deny. Numbers of a key beat those for every key, whenever they were
+/// set; otherwise a campaign for all would end each contract. The ruling and the numbers are found apart, so that under
+/// a deny the balance still follows the contract. Numbers of another kind do not apply; otherwise a deploy that changes
+/// a kind would be an outage for each customer with numbers of his own.
 pub(super) fn exception<'a, L: Iterator<Item = &'a Override>>(
     limit: &Limit,
     live: impl Fn() -> L,

@@ -1,4 +1,4 @@
-//! The table of overrides, as it is read.
+//! Reads the table of overrides.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::key::Key;
 use crate::limit::{Limit, LimitKind, LimitSpec};
 use crate::tokens::Tokens;
 
-/// Tells versions of the table apart: how many rows it has, and a hash over each one's key and the transaction that
-/// wrote it. The sum of all `xmin` is no stamp: a transaction that begins before another and ends after it can lower
-/// one row's as much as it raises another's.
+/// Tells versions of the table apart: the number of rows, and a hash over each row's key and the transaction that wrote
+/// it. The sum of all `xmin` is no stamp. A transaction that begins before another and ends after it can lower the
+/// `xmin` of one row by as much as it raises that of another.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Stamp {
     rows: i64,
@@ -28,14 +28,14 @@ pub(super) struct Stamp {
 /// The table, as a statement found it.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    /// The clock, after the snapshot.
+    /// The clock, read after the snapshot.
     pub(super) now: Timestamp,
     pub(super) stamp: Stamp,
-    /// `None` where it is as it was before.
+    /// `None` if nothing has changed.
     pub(super) map: Option<Map>,
 }
 
-/// Reads the table, unless it is as it was. In text, which no pooler takes apart.
+/// Reads the table, unless nothing has changed. It uses the simple protocol, which no pooler takes apart.
 pub(super) async fn read(conn: &mut PgConnection, before: Option<Stamp>) -> Result<Snapshot, sqlx::Error> {
     if let Some(before) = before {
         let row = sqlx::raw_sql(include_str!("stamp.sql")).fetch_one(&mut *conn).await?;
@@ -58,7 +58,8 @@ fn stamped(row: &PgRow) -> Result<(Timestamp, Stamp), sqlx::Error> {
     Ok((Timestamp::from_micros(row.try_get("now")?), stamp))
 }
 
-/// `None` for a row of nulls, for a key that nobody has, and for a kind of limit that this release does not know.
+/// The override in a row. `None` for a row of nulls, for a key that is not valid, and for a kind of limit that this
+/// release does not know.
 pub(super) fn said(row: &PgRow) -> Result<Option<Override>, sqlx::Error> {
     let Some(limit) = row.try_get::<Option<String>, _>("name")? else { return Ok(None) };
     let instant = |micros: i64| DateTime::<Utc>::from(Timestamp::from_micros(micros));
@@ -96,7 +97,7 @@ pub(super) fn said(row: &PgRow) -> Result<Option<Override>, sqlx::Error> {
     }))
 }
 
-/// Numbers that no limit of their kind can have are unreadable. `None` for a kind that is not known.
+/// The numbers in a row; unreadable if no limit of their kind can have them. `None` for an unknown kind.
 fn numbers(limit: &str, row: &PgRow) -> Option<Effect> {
     let kind: String = row.try_get("kind").unwrap_or_default();
     let known: StrDeserializer<'_, Error> = kind.as_str().into_deserializer();

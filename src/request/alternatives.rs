@@ -4,26 +4,26 @@ use super::Request;
 use crate::call_error::CallError;
 use crate::tokens::{Tokens, TokensError};
 
-/// A call that takes the first of some alternatives that is granted: a plan, else bought credits. Each is a request, or
-/// several that are taken all or none.
+/// A call that takes the first of several alternatives that is granted: a plan, else bought credits. Each alternative
+/// is a request, or several requests that are taken all or none.
 ///
 /// It is one call, for the verbs that take tokens now ([`consume`](crate::Limiter::consume) and the like). It is
-/// decided once, under one order of locks: the first alternative is charged that is granted, and no other, and
-/// [`Grant::alternative`](crate::Grant::alternative) says which. A refusal is that of the alternative with the least
-/// wait, and names its limits. More time never gives a later alternative. An alternative that could never be granted is
-/// left out; if that is so of each, the call is an error.
+/// decided once, under one order of locks. Only the first alternative that is granted is charged, and
+/// [`Grant::alternative`](crate::Grant::alternative) says which one that is. A refusal is that of the alternative with
+/// the shortest wait, and names its limits. With more time a call never gets a later alternative. An alternative that
+/// can never be granted is left out; if none can be granted, the call is an error.
 ///
 /// The options of a whole call ([`once`](Request::once), [`lapses_after`](Request::lapses_after)) count whichever
-/// alternative is charged. A repeat of `once` returns what was granted, also where an earlier alternative
-/// would be granted by now; alternatives in another order are another call. Requests of one alternative that say
-/// [`up_to`](Request::up_to) must agree.
+/// alternative is charged. A repeat of `once` returns the first grant, even if an earlier alternative would be granted
+/// by now. Alternatives in another order are another call. Requests of one alternative with [`up_to`](Request::up_to)
+/// must agree.
 ///
 /// # Errors
 ///
 /// The verb reports them. [`Error::Call`](crate::Error::Call) for no requests, for an alternative without requests, for
-/// requests beside the alternatives, and for alternatives within alternatives; for one that only
-/// [tries out](Request::shadow), and for a verb that reserves.
-/// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) where no alternative could ever be granted.
+/// requests beside the alternatives, and for alternatives within alternatives. Also for an alternative of
+/// [shadows](Request::shadow) alone, and for a verb that reserves.
+/// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) if no alternative can ever be granted.
 ///
 /// # Example
 ///
@@ -50,21 +50,23 @@ pub fn first_of(alternatives: impl IntoIterator<Item: IntoIterator<Item = Reques
     numbered.flat_map(of_number).collect()
 }
 
-/// A cost that is taken from several limits, one after another: what the plan has, and the rest from bought credits.
-/// All of it or nothing.
+/// Takes one cost from several limits, one after another: as much as the plan has, and the rest from bought credits.
+/// All of it is taken, or nothing.
 ///
-/// The costs of the requests do not matter. Each limit gives what it has, and nothing of a debt or of what must [stay
-/// behind](Request::leaving); whole tokens, where the cost is whole. A refusal names the instant at which all of them
-/// together have the cost, and the first of the limits. A settlement below the cost goes back to the last limit first,
-/// and one beyond it is charged to the last limit that was charged. The requests are one call, or one alternative of
-/// [`first_of`], or stand beside others, which are taken with them or not at all.
+/// The costs of the requests do not matter. Each limit gives the tokens that it has, without a debt and without the
+/// tokens that must [stay behind](Request::leaving). If the cost is whole, it gives whole tokens. A refusal names the
+/// first of the limits, and the instant at which all of them together have the cost. If the call is settled below the
+/// cost, tokens go back to the last limit first; use beyond the cost is charged to the last limit that was charged. The
+/// requests are one call, or one alternative of [`first_of`], or stand beside others, which are taken with them or not
+/// at all.
 ///
 /// # Errors
 ///
 /// The verb reports them. [`Error::Call`](crate::Error::Call) for no request, for a limit and key that the call asks
-/// twice, and for a [concurrency](crate::Limit::concurrency) limit; for a request that says [`up_to`](Request::up_to)
+/// twice, and for a [concurrency](crate::Limit::concurrency) limit. Also for a request with [`up_to`](Request::up_to)
 /// or [`shadow`](Request::shadow), for a split within a split, and for a verb that reserves.
-/// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) for more than all of them could ever have.
+/// [`Error::CostExceedsCapacity`](crate::Error::CostExceedsCapacity) for a cost that the limits together can never
+/// have.
 ///
 /// # Example
 ///
@@ -95,7 +97,8 @@ pub fn split(
     requests.into_iter().enumerate().map(|(place, request)| request.in_split(place, cost)).collect()
 }
 
-/// Requests; where there are none, one that is an error. Else a call that asks nobody would be granted.
+/// The requests; if there are none, one request that is an error. Without it, other requests of the call could be
+/// granted alone.
 fn or_fault(maker: &'static str, fault: CallError, requests: impl IntoIterator<Item = Request>) -> Vec<Request> {
     let mut requests: Vec<_> = requests.into_iter().collect();
     if requests.is_empty() {

@@ -35,7 +35,7 @@ pub(crate) struct CheckedRequest {
 }
 
 impl CheckedRequest {
-    /// An option of it that goes with consuming alone, if there is one.
+    /// An option of it that goes only with verbs that consume, if it has one.
     pub(crate) fn consumed_with(&self) -> Option<&'static str> {
         let options = [
             ("up_to", self.least.is_some()),

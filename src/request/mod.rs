@@ -21,11 +21,11 @@ pub(crate) use checked::CheckedRequest;
 pub(crate) use plain::Plain;
 pub(crate) use position::Position;
 
-/// A question to a limit: which key, and how many tokens. Made by [`Limit::key`] and [`Limit::global`].
+/// A question to a limit: a key, and how many tokens to take. Made by [`Limit::key`] and [`Limit::global`].
 ///
 /// A request owns its limit, so requests for `const`, `static` and loaded limits can be stored, sent and collected
-/// alike. Building one never fails: the verb that the request is given to reports what is wrong with it, before any
-/// SQL.
+/// alike. Building a request never fails. If something is wrong with it, the verb that gets the request reports the
+/// fault, before any SQL.
 ///
 /// # Example
 ///
@@ -57,14 +57,14 @@ pub(crate) use position::Position;
 /// | [`once`](Self::once) | counts | counts | counts | counts | – |
 /// | [`period`](Self::period) | counts | counts | counts | counts | counts |
 ///
-/// A fault is an [`Error::Call`], and `–` means that the verb does not mind. A reservation takes what is not there yet,
-/// so it has nothing to take a part of, to leave behind, or to choose by: [`CallError::NotConsumed`]. A credit and a
-/// debit are never refused, so they try nothing out either; and they give no receipt that could lapse:
-/// [`CallError::WithoutReceipt`].
+/// A fault is an [`Error::Call`], and `–` means that the verb ignores the option. A reservation takes tokens that are
+/// not there yet, so no balance decides what part it gets, what it leaves behind, or what it chooses:
+/// [`CallError::NotConsumed`]. A credit and a debit are never refused, so they take no shadow either. They return no
+/// receipt that could lapse: [`CallError::WithoutReceipt`].
 ///
-/// Some options contradict each other: a `split` takes all of its cost from several limits, so none of them goes with
-/// `up_to` or `shadow`. And some limits lack the thing that an option names. Fixed windows and stepped buckets alone
-/// have a `period`. The tokens of a concurrency limit lapse with its lease, so it takes no `lapses_after`, no
+/// Some options contradict each other: a `split` takes all of its cost from several limits, so none of its requests
+/// goes with `up_to` or `shadow`. And some limits do not have what an option names. Only fixed windows and stepped
+/// buckets have a `period`. The tokens of a concurrency limit lapse with its lease, so it takes no `lapses_after`, no
 /// `tracked_for`, no `split`, no `credit` and no `debit`.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[must_use = "a request does nothing until it is given to a verb"]
@@ -85,8 +85,7 @@ pub struct Request {
 impl Limit {
     /// One token of this limit for `key`; see [`Request::cost`] for more or less.
     ///
-    /// A value that is no key (empty, too long, with NUL) is reported by the verb that the request is given to, before
-    /// any SQL.
+    /// If the value is no key (empty, too long, with NUL), the verb that gets the request reports it, before any SQL.
     pub fn key(&self, key: impl ToKey) -> Request {
         self.ask(Key::new(key))
     }
@@ -114,7 +113,7 @@ impl Limit {
 }
 
 impl Request {
-    /// How many tokens to ask for, instead of one: an integer, a float (which goes to the nearest micro-token), or
+    /// The number of tokens to ask for, instead of one: an integer, a float (rounded to the nearest micro-token), or
     /// [`Tokens`].
     ///
     /// A cost of 0 is granted as long as the balance is not negative, and writes nothing.
@@ -123,18 +122,18 @@ impl Request {
         self
     }
 
-    /// Takes a part where not all is there: as many tokens as there are, at least `least`, at most the cost. The grant
-    /// says how many ([`Grant::amount`](crate::Grant::amount)).
+    /// Takes a part if not all of the cost is there: as many tokens as there are, at least `least`, at most the cost.
+    /// The grant says how many ([`Grant::amount`](crate::Grant::amount)).
     ///
-    /// They are whole tokens where `least` and the cost are. A refusal names the instant at which `least` are there.
-    /// All requests of a call that say it are granted the same number: the least that any of them has. So they must
-    /// agree in cost and `least`. Two of them for one limit and key share what is there. Requests beside them that do
-    /// not say it are charged whole, or all is refused.
+    /// The part is a whole number of tokens if `least` and the cost are whole. A refusal names the instant at which
+    /// `least` are there. All requests of a call with this option get the same number: the least that any of their
+    /// limits has. So they must agree in cost and `least`. Two of them for one limit and key share its tokens. Requests
+    /// without the option are charged their full cost, or the whole call is refused.
     ///
     /// # Errors
     ///
-    /// The verb reports them: [`Error::Call`] for no token or more than the cost, for requests that do not agree, and
-    /// for a verb that does not go with it. [`Error::CostExceedsCapacity`] where not even `least` could ever be
+    /// The verb reports them. [`Error::Call`] if `least` is zero or more than the cost, for requests that do not agree,
+    /// and for a verb that does not take the option. [`Error::CostExceedsCapacity`] if not even `least` can ever be
     /// granted.
     ///
     /// # Example
@@ -156,66 +155,70 @@ impl Request {
         self
     }
 
-    /// Is granted only if so many tokens stay behind: for background work that stops at a fifth of a limit.
+    /// Grants the call only if so many tokens stay behind. For example, background work can stop at a fifth of a limit.
     ///
-    /// The tokens are kept from the grants of calls that say it, and from nothing else. Other calls, debits and use
-    /// beyond a charge take them, and a debt delays such calls until it is repaid. If several requests for one limit
-    /// and key say it, the largest number stays behind the whole call. A wallet is not overdrawn.
+    /// Only calls with this option leave the tokens. Other calls, debits and use beyond a charge take them, and a debt
+    /// delays calls with this option until it is repaid. If several requests for one limit and key have it, the largest
+    /// number stays behind the whole call. With this option a wallet is not overdrawn.
     ///
     /// # Errors
     ///
-    /// The verb reports them: [`Error::Call`] for a verb that does not go with it. [`Error::CostExceedsCapacity`] where
-    /// the cost, or the least of [`up_to`](Self::up_to), and the tokens that stay are more than the capacity.
+    /// The verb reports them. [`Error::Call`] for a verb that does not take the option. [`Error::CostExceedsCapacity`]
+    /// if the cost, or the least part of [`up_to`](Self::up_to), and the tokens that stay are together more than the
+    /// capacity.
     pub fn leaving(mut self, tokens: impl TryInto<Tokens, Error: Into<TokensError>>) -> Self {
         self.leaving = amount(tokens).map(Some);
         self
     }
 
-    /// Lets the call lapse: its tokens come back `span` after they are ready, unless it is settled or cancelled before.
+    /// Lets the call lapse: its tokens come back `span` after they are ready, unless the call is settled or cancelled
+    /// before.
     ///
-    /// For an estimate that nobody settles if its owner dies. One request says it for its whole call, which is stored
-    /// in a row of its own: `tollgate.calls`. It comes back a second or two after the lapse, where some process sweeps:
-    /// a `Sweeper`'s task, or a gate that makes such calls. Until then a settlement still succeeds.
+    /// Use it for an estimate that nobody settles if its owner dies. One request sets it for the whole call, which is
+    /// stored in a row of its own in `tollgate.calls`. The tokens come back a second or two after the lapse, if some
+    /// process looks for lapsed calls: the task of a `Sweeper`, or a gate that makes such calls. Until then a
+    /// settlement still succeeds.
     ///
-    /// The last call of this method or of [`tracked_for`](Self::tracked_for) counts.
+    /// If this method and [`tracked_for`](Self::tracked_for) are both called, the last one counts.
     ///
     /// # Errors
     ///
-    /// The verb reports [`Error::Call`] for a zero span, one longer than [`Limit::MAX_PERIOD`], and one of a fraction
-    /// of a microsecond. Likewise for a [concurrency](Limit::concurrency) limit, and for two spans in one call.
+    /// The verb reports [`Error::Call`] for a span that is zero, is longer than [`Limit::MAX_PERIOD`], or has a
+    /// fraction of a microsecond. It also reports it for a [concurrency](Limit::concurrency) limit, and for two
+    /// different spans in one call.
     pub fn lapses_after(mut self, span: Duration) -> Self {
         self.keeping = Some(Keeping::LapsesAfter(span));
         self
     }
 
-    /// Makes the receipt of the call good for one use: it can be settled or cancelled once, until `span` after the
-    /// tokens are ready. Then the charges stand.
+    /// Makes the receipt of the call good for one use: the call can be settled or cancelled once, until `span` after
+    /// the tokens are ready. After that the charges stand.
     ///
-    /// A second use is [`Error::ReceiptUsed`], or after the span [`Error::Lapsed`]; neither changes anything. A late
-    /// use succeeds until a sweeper has forgotten the call. The call is stored as for
+    /// A second use fails with [`Error::ReceiptUsed`], or after the span with [`Error::Lapsed`], and changes nothing. A
+    /// late first use succeeds until a sweeper has forgotten the call. The call is stored as for
     /// [`lapses_after`](Self::lapses_after), whose errors are the same.
     pub fn tracked_for(mut self, span: Duration) -> Self {
         self.keeping = Some(Keeping::TrackedFor(span));
         self
     }
 
-    /// Carries the call out once under an id of yours, however often you ask. The id is kept for 24 hours, or the span
-    /// of [`once_for`](Self::once_for), and at least as long as [`lapses_after`](Self::lapses_after) or
-    /// [`tracked_for`](Self::tracked_for) say.
+    /// Carries the call out once under an id of yours, however often you ask. The id is kept for 24 hours, or for the
+    /// span of [`once_for`](Self::once_for), and at least as long as [`lapses_after`](Self::lapses_after) or
+    /// [`tracked_for`](Self::tracked_for) keeps the call.
     ///
-    /// One request says it for its whole call. The same call with the same id is granted again, with
-    /// [`Source::Repeated`]: it takes nothing more, whatever the balances are, and its receipt is the same. This is so
-    /// in every process, before and after the receipt is used. So the remedy for [`Error::OutcomeUnknown`] is to ask
-    /// again. A credit and a debit are carried out once, too: say the id of the payment or of the webhook.
+    /// One request sets it for the whole call. The same call with the same id is granted again, with
+    /// [`Source::Repeated`]. A repeat takes nothing more, whatever the balances are, and its receipt is the same. This
+    /// holds in every process, before and after the receipt is used. So the remedy for [`Error::OutcomeUnknown`] is to
+    /// ask again. A credit and a debit are carried out once, too: use the id of the payment or of the webhook.
     ///
-    /// The id is any text of up to 255 bytes: of a job, of a client's retries (`Idempotency-Key`). It counts for each
-    /// limit and key apart, and nothing refuses to use it anew when it is forgotten.
+    /// The id is any text of up to 255 bytes, such as that of a job, or of a client's retries (`Idempotency-Key`). Each
+    /// limit and key has its own ids. When an id is forgotten, it can be used again.
     ///
     /// # Errors
     ///
-    /// The verb reports them: [`Error::Call`] for an id that is empty or too long, and for two in one call.
-    /// [`Error::OnceMismatch`] for an id under which another call was granted: other limits, keys, costs or options.
-    /// [`Error::ReceiptUsed`] for the id of a lease that is over.
+    /// The verb reports them. [`Error::Call`] for an id that is empty or too long, and for two ids in one call.
+    /// [`Error::OnceMismatch`] for an id under which another call was granted, with other limits, keys, costs or
+    /// options. [`Error::ReceiptUsed`] for the id of a lease that is over.
     ///
     /// # Example
     ///
@@ -241,29 +244,30 @@ impl Request {
         self.once_for(id, DAY)
     }
 
-    /// [`once`](Self::once), with the least time for which the id is kept.
+    /// Sets [`once`](Self::once) with the least time for which the id is kept.
     #[expect(clippy::needless_pass_by_value, reason = "a number or a literal needs no `&`")]
     pub fn once_for(mut self, id: impl ToString, span: Duration) -> Self {
         self.once = Some(Once { id: id.to_string().into(), span });
         self
     }
 
-    /// Leaves this request as it is charged where its call is settled for one cost, or lapses: of a stream that counts
-    /// tokens, the request for the call itself.
+    /// Leaves this request as it was charged when its call is settled at one cost, or lapses. For a stream that counts
+    /// tokens, mark the request that counts the call itself.
     pub fn flat(mut self) -> Self {
         self.flat = true;
         self
     }
 
-    /// Tries a limit out: it is decided and, where it grants, charged, and never refuses. `would_deny` of the
-    /// [`Grant`](crate::Grant::would_deny) or of the [`Denied`](crate::Denied::would_deny) says where it would have.
+    /// Tries a limit out. The request is decided and, if the limit grants it, charged, but it never refuses the call.
+    /// `would_deny` of the [`Grant`](crate::Grant::would_deny) or of the [`Denied`](crate::Denied::would_deny) lists
+    /// the shadows that would have refused.
     ///
-    /// The other requests of the call are decided first, as if it were not there. Then each shadow is decided on what
-    /// they left, one after another. A refusal charges no shadow. A cost above the capacity is one that would be
-    /// denied. Beside requests that take a [part](Self::up_to), a shadow with `up_to` asks for the number that they
-    /// get. The balances and waits of an answer, and so header fields, tell nothing of shadows. The charges of those
-    /// that granted are the last ones of the receipt, and are settled with it. Give a limit that you try out a name of
-    /// its own: a second request beside it under the same name is charged, too.
+    /// The other requests of the call are decided first, as if there were no shadow. Then the shadows are decided one
+    /// after another, on the tokens that remain. A refusal of the call charges no shadow. A cost above the capacity
+    /// counts as one that would be denied. Beside requests that take a [part](Self::up_to), a shadow with `up_to` asks
+    /// for the number that they get. The balances and waits of an answer, and so header fields, do not include shadows.
+    /// The charges of shadows that granted are the last ones of the receipt, and are settled with it. Give a limit that
+    /// you try out a name of its own: a second request beside it under the same name is charged, too.
     ///
     /// # Example
     ///
@@ -284,17 +288,18 @@ impl Request {
         self
     }
 
-    /// Names the period that the limit counts by, such as the billing period of a customer: two instants that are the
-    /// same at each call of the period. A `start` that is computed from the present refills the limit at each call.
+    /// Names the period that the limit counts by, such as the billing period of a customer. The two instants must be
+    /// the same at each call of the period: a `start` that is computed from the present refills the limit at each call.
     ///
-    /// For fixed windows and stepped buckets, in place of their own period and grid. The tokens of a period come at
-    /// `start`; a row that nobody could write for months gets those of each. Where the period is over and still named,
-    /// periods of its length follow it. Before `start` nothing comes back, and a key that was never asked is full.
+    /// It is for fixed windows and stepped buckets, and replaces their own period and grid. The tokens of a period come
+    /// at `start`; a row that was not written for months gets the tokens of each month. If callers still name a period
+    /// that is over, periods of its length follow it. Before `start` no tokens come back, and a key that was never
+    /// asked is full.
     ///
-    /// A refusal names the instant at which the call that names the same period is granted: for a window the end of the
-    /// period. A caller that names a later one may be granted sooner: a renewal in mid-period refills once. A renewal
-    /// that comes late, by less than the shortest period, costs nothing: until then callers go on in the period of
-    /// before. Between two grants at most one capacity more is granted for each other period that is named.
+    /// A refusal names the instant at which a call that names the same period would be granted: for a window, the end
+    /// of the period. A caller that names a later period may be granted sooner, because a renewal in mid-period refills
+    /// once. A renewal that comes late, by less than the shortest period, costs nothing: until then callers go on in
+    /// the period before. Between two grants at most one capacity more is granted for each other period that is named.
     ///
     /// # Errors
     ///
@@ -321,7 +326,7 @@ impl Request {
         self
     }
 
-    /// A request in place of those that an empty `first_of` or `split` lacks: every verb answers it with the fault.
+    /// The request that an empty `first_of` or `split` returns. Every verb answers it with the fault.
     pub(crate) fn wrong(maker: &'static str, fault: CallError) -> Self {
         Self { place: Err(fault), ..Limit::token_bucket(maker, 1, SECOND).global() }
     }
@@ -351,11 +356,11 @@ impl Request {
         &self.limit
     }
 
-    /// The limit, the key, and the tokens that it asks; of [`up_to`](Self::up_to) the most.
+    /// The limit, the key, and the tokens that it asks for; with [`up_to`](Self::up_to), the most.
     ///
     /// # Errors
     ///
-    /// [`Error::Key`] and [`CallError::Cost`], as the verb that the request is given to reports them.
+    /// [`Error::Key`] and [`CallError::Cost`], as a verb would report them.
     pub fn asked(&self) -> Result<(&Limit, &Key, Tokens), Error> {
         let name = || self.limit.name.clone().into();
         let key = self.key.as_ref().map_err(|source| Error::Key { limit: name(), source: *source })?;

@@ -19,7 +19,7 @@ impl Plain<'_> {
 }
 
 impl Request {
-    /// The cost that it pays at once, if it asks nothing else.
+    /// The cost that it pays at once, if it asks for nothing else.
     pub(crate) fn plain(&self) -> Option<Plain<'_>> {
         let Self { limit, key, cost, least, leaving, keeping, once, flat, shadow, period, place } = self;
         let is_whole = matches!(place, Ok(Position { alternative: None, split: None }));

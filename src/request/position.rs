@@ -7,12 +7,12 @@ use crate::call_error::CallError;
 pub(crate) struct Position {
     /// The alternative that it belongs to, from 0; `None` for a call that has none.
     pub(crate) alternative: Option<usize>,
-    /// The how manieth of a split it is, from 0, if it is one.
+    /// The place of the request in its split, from 0, if it is in one.
     pub(crate) split: Option<usize>,
 }
 
 impl Position {
-    /// Why no request may stand there behind another one, or as the first.
+    /// The fault of a request at this place, behind the one at `last` or as the first.
     pub(crate) fn fault(self, last: Option<Self>) -> Option<CallError> {
         let in_order = match (last.map(|last| last.alternative), self.alternative) {
             (None, next) => next.unwrap_or(0) == 0,

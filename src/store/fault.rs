@@ -13,7 +13,7 @@ use crate::error::{Error, SetupFault, Step};
 use crate::plan::Row;
 use crate::text::Text;
 
-/// An error of the driver, with what was being done. An error with a remedy of its own gets its own variant.
+/// The error for a driver's error at a step. An error with a remedy of its own gets its own variant.
 pub(crate) fn database(step: Step, limit: &str, source: sqlx::Error) -> Error {
     if let Some(Corrupt { fault, .. }) = corrupt(&source) {
         return Error::CorruptRow { limit: limit.to_owned().into(), fault };
@@ -78,16 +78,16 @@ pub(super) fn unwritten_call(call: &CallName) -> Error {
 const KEPT: &str = "a trigger or a policy keeps it from being written";
 
 impl Error {
-    /// Whether the same call may succeed when the whole transaction is tried again.
+    /// Whether the same call may succeed when the caller tries the whole transaction again.
     ///
-    /// True for lost races (serialization failures 40001, deadlocks 40P01, an id that another call used first 23505),
-    /// for waits that were cut short ([`Error::Locked`], lock timeouts 55P03, cancelled statements 57014), for crowds
-    /// ([`Error::Overloaded`], [`Error::PoolExhausted`], too many connections 53300), for servers that shut down or
-    /// start up, and for lost connections, also those of Citus to its nodes. Of what a pooler says under a code of its
-    /// own (08P01), true for what PgBouncer says of crowds and of servers that are away. False for
-    /// [`Error::OutcomeUnknown`], which may have been carried out, for [`Error::ReadOnly`], as the same connection
-    /// leads to the same server again, for a pool that is closed, and for whoever refuses a password, a user, a
-    /// database or a setting.
+    /// True for lost races: serialization failures (40001), deadlocks (40P01), and ids that another call used first
+    /// (23505). True for waits that were cut short: [`Error::Locked`], lock timeouts (55P03), and cancelled statements
+    /// (57014). True for crowds: [`Error::Overloaded`], [`Error::PoolExhausted`], and too many connections (53300).
+    /// True for servers that shut down or start up, and for lost connections, including those of Citus to its nodes.
+    /// True for PgBouncer's own messages (08P01) about crowds and about servers that are away. False for
+    /// [`Error::OutcomeUnknown`], because the call may have been carried out, and for [`Error::ReadOnly`], because the
+    /// same connection leads to the same server again. False for a closed pool, and for a password, a user, a database
+    /// or a setting that is refused.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
@@ -97,7 +97,7 @@ impl Error {
         }
     }
 
-    /// The error for a caller who asked this limit.
+    /// The error for the caller that asked this limit.
     pub(crate) fn concerning(self, asked: &Text) -> Self {
         match self {
             Self::Database { step, source, .. } => Self::Database { step, limit: Some(asked.clone().into()), source },
@@ -122,7 +122,7 @@ impl Error {
         }
     }
 
-    /// The error of calls whose turn on the connection was to come: nothing of them was begun.
+    /// The error of calls that still waited for the connection: none of them was begun.
     pub(crate) fn of_calls_behind(self) -> Self {
         match self {
             Self::OutcomeUnknown { limit, source: Some(source) } => {
@@ -132,8 +132,8 @@ impl Error {
         }
     }
 
-    /// Whether the connection is as good as before. A connection to a server that takes no writes is not: it may have
-    /// been the primary's, and leads there for as long as it is kept.
+    /// Whether the connection is as good as before. A connection to a server that accepts no writes is not: that server
+    /// may be the old primary, and the connection leads there as long as it is kept.
     pub(crate) fn leaves_connection(&self) -> bool {
         match self {
             Self::Database { source, .. }
@@ -145,8 +145,8 @@ impl Error {
         }
     }
 
-    /// Whether the database cannot decide, so that [`OnFailure`](crate::OnFailure) answers instead: its rustdoc has the
-    /// list. A crowd, missing rights or tables, and our own faults are none of it.
+    /// Whether the database cannot decide, so that [`OnFailure`](crate::OnFailure) answers instead; its rustdoc has the
+    /// list. A crowd, missing rights or tables, and faults of this machine are no outage.
     pub(crate) fn is_outage(&self) -> bool {
         match self {
             Self::ReadOnly { .. } => true,
@@ -162,13 +162,13 @@ impl Error {
         }
     }
 
-    /// Whether a pooler says that it cannot log in to the server, which may be away or refuse: no outage by itself, and
-    /// no end of one that is known.
+    /// Whether a pooler says that it cannot log in to the server. The server may be away or refuse the login, so this
+    /// neither is an outage by itself nor ends a known one.
     pub(crate) fn is_failing_login(&self) -> bool {
         matches!(self, Self::Database { source, .. } if pooler_said(source) == Some(Said::Failing))
     }
 
-    /// The error of a wait for a row that came to nothing.
+    /// The error of a wait for a row that was cut short.
     pub(crate) fn of_locked_row(self) -> Self {
         match self {
             Self::Database { limit: Some(limit), .. } => Self::Locked { limit },
@@ -181,21 +181,21 @@ impl Error {
         matches!(self, Self::Database { .. } | Self::ReadOnly { .. } | Self::Setup { .. })
     }
 
-    /// Whether another transaction won a race that only the whole transaction can run again: also the one to be the
-    /// first to use an id (23505).
+    /// Whether this transaction lost a race and must run again as a whole. To be the first to use an id is such a race,
+    /// too (23505).
     pub(crate) fn is_lost_race(&self) -> bool {
         let Self::Database { source, .. } = self else { return false };
         matches!(code(source).as_deref(), Some("40001" | "40P01" | "23505"))
     }
 
-    /// Whether a failed compare-and-swap is worth a try in a transaction: it lost a race, it would have waited for
-    /// somebody else's id, or sessions are read-only unless they say otherwise.
+    /// Whether a failed compare-and-swap is worth a try in a transaction. It lost a race, it would have waited for an
+    /// id of another transaction, or sessions are read-only by default.
     pub(crate) fn is_lost_swap(&self) -> bool {
         self.is_lost_race() || self.is_lock_timeout() || matches!(self, Self::ReadOnly { .. })
     }
 
-    /// Whether one row or one key may be the cause: a corrupt row, or one that PostgreSQL finds fault with (classes 22
-    /// and 23), such as a character that the database's encoding lacks.
+    /// Whether one row or one key may be the cause: a corrupt row, or data that PostgreSQL rejects (classes 22 and 23),
+    /// such as a character that the database's encoding lacks.
     pub(crate) fn is_about_data(&self) -> bool {
         match self {
             Self::CorruptRow { .. } => true,
@@ -206,14 +206,14 @@ impl Error {
         }
     }
 
-    /// Whether the server did not answer in time, also to a commit.
+    /// Whether the server did not answer a statement or a commit in time.
     pub(crate) fn is_timeout(&self) -> bool {
         matches!(self, Self::Database { source, .. } | Self::OutcomeUnknown { source: Some(source), .. }
             if matches!(&**source, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut))
     }
 
-    /// Whether a wait for a row came to nothing, in a transaction of our own: by the lock timeout, by the statement
-    /// timeout because waits add up, or by a deadlock with somebody who locks in another order.
+    /// Whether a wait for a row was cut short in a transaction of our own. The cause is the lock timeout, the statement
+    /// timeout because waits add up, or a deadlock with a client that locks in another order.
     pub(crate) fn is_lost_wait(&self) -> bool {
         let locks = matches!(self, Self::Database { step: Step::Insert | Step::Lock, .. });
         self.is_lock_timeout()
@@ -247,15 +247,15 @@ fn is_passing(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the server went away in the middle of the handshake, of which the driver says no more than this. Any other
-/// byte is an answer, such as that of a server or a pooler that takes no more connections.
+/// Whether the server went away in the middle of the handshake. The driver reports that only by this text. Any other
+/// byte is an answer, such as that of a server or a pooler that accepts no more connections.
 fn is_broken_off(step: Step, error: &sqlx::Error) -> bool {
     step == Step::Acquire
         && matches!(error, sqlx::Error::Protocol(said) if said == "unexpected response from SSLRequest: 0x00")
 }
 
-/// Whether this machine could not ask: it has too many files open, or no port or right to connect. So does TLS that
-/// finds fault with the other side. None of it says that the server is away.
+/// Whether this machine could not ask. It has too many files open, has no port or no right to connect, or its TLS
+/// rejects the other side. None of this means that the server is away.
 fn is_of_this_machine(error: &io::Error) -> bool {
     use io::ErrorKind::{
         AddrInUse, AddrNotAvailable, InvalidData, InvalidInput, OutOfMemory, PermissionDenied, Unsupported,
@@ -268,30 +268,32 @@ fn is_of_this_machine(error: &io::Error) -> bool {
         )
 }
 
-/// Whether PostgreSQL says that the statement failed, and goes on.
+/// Whether PostgreSQL reports that the statement failed, and keeps the connection.
 fn is_about_the_statement(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some() && !is_about_the_connection(error)
 }
 
-/// Whether an error ends the connection: class 08, what ended it, and a server that takes none.
+/// Whether an error ends the connection: class 08, the end of a session, and a server that accepts no connections
+/// (57P03).
 fn is_about_the_connection(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|code| is_an_end(&code) || &*code == "57P03" || code.starts_with("08"))
 }
 
-/// Whether PostgreSQL ended the connection, because it was idle (25P03, 57P05), or because it stops or somebody asked
-/// for it (57P01, 57P02).
+/// Whether PostgreSQL ended the connection: because the session was idle (25P03, 57P05), or because the server stops or
+/// an administrator ended the session (57P01, 57P02).
 fn is_an_end(code: &str) -> bool {
     matches!(code, "25P03" | "57P01" | "57P02" | "57P05")
 }
 
-/// The words of a pooler, if it is one that speaks.
+/// The meaning of a pooler's message, if the error is a pooler's.
 fn pooler_said(error: &sqlx::Error) -> Option<Said> {
     let error = error.as_database_error()?;
     (error.code()? == "08P01").then(|| Said::of(error.message()))
 }
 
-/// Whether Citus says, in English, that it has lost a node: a lost connection (08006), an internal error (XX000) or one
-/// of its disk (58030) to PostgreSQL, with the words of libpq, of the node that exits, or its own.
+/// Whether Citus says, in English, that it has lost a node. PostgreSQL's code is that of a lost connection (08006), an
+/// internal error (XX000) or an I/O error (58030). The words are those of libpq, of the node that exits, or of Citus
+/// itself.
 fn is_about_a_node(error: &sqlx::Error) -> bool {
     let words = [
         "marked as essential",
@@ -311,8 +313,8 @@ fn is_missing(error: &sqlx::Error) -> bool {
     matches!(code(error).as_deref(), Some("3F000" | "42P01" | "42703"))
 }
 
-/// Whether row security hides rows, or may: a statement of ours says so by a text that is no boolean, and PostgreSQL by
-/// its own checks, of what is written or of what would be read under `row_security = off`.
+/// Whether row security hides rows, or may. A statement of ours reports it by a text that is no boolean. PostgreSQL
+/// reports it by its own checks: of rows to write, and of rows to read under `row_security = off`.
 pub(crate) fn is_row_security(error: &sqlx::Error) -> bool {
     let Some(told) = error.as_database_error() else { return false };
     match told.code().as_deref() {
@@ -322,9 +324,9 @@ pub(crate) fn is_row_security(error: &sqlx::Error) -> bool {
     }
 }
 
-/// Whether the server or the transaction takes no writes. A standby reports this as a feature that it lacks (0A000), as
-/// others do for other reasons. The routine tells them apart in any language: unlogged tables cannot be read there, and
-/// transactions cannot begin `read write`.
+/// Whether the server or the transaction accepts no writes. A standby reports this as a feature that it lacks (0A000),
+/// a code that has other causes, too. The name of PostgreSQL's routine tells them apart in any language: a standby
+/// cannot read unlogged tables, and cannot begin a transaction `read write`.
 fn is_read_only(error: &(dyn DatabaseError + 'static)) -> bool {
     match error.code().as_deref() {
         Some("25006") => true,
@@ -333,7 +335,7 @@ fn is_read_only(error: &(dyn DatabaseError + 'static)) -> bool {
     }
 }
 
-/// Whether a name stands for no statement, or for one that this connection did not prepare.
+/// Whether the name of a prepared statement is unknown, or names one that another client prepared.
 fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
     match error.code().as_deref() {
         Some("26000" | "42P05") => true,
@@ -343,8 +345,7 @@ fn is_misprepared(error: &(dyn DatabaseError + 'static)) -> bool {
     }
 }
 
-/// Whether a row was to be inserted in a part that the tables do not have. Citus names the constraint in the message
-/// only.
+/// Whether a row was inserted in a part that the tables do not have. Citus names the constraint only in the message.
 fn is_wrong_part(error: &(dyn DatabaseError + 'static)) -> bool {
     let names_it = |text: &str| {
         ["ephemeral_part", "durable_part", "calls_part"].iter().any(|constraint| text.contains(constraint))
@@ -390,7 +391,7 @@ mod tests {
         for kind in [AddrNotAvailable, InvalidData, PermissionDenied] {
             assert!(!is_outage(io::Error::from(kind).into()), "{kind:?}");
         }
-        // Too many open files, in the process and in all.
+        // Too many open files, in the system (23) and in the process (24).
         for number in [23, 24] {
             assert!(!is_outage(io::Error::from_raw_os_error(number).into()), "{number}");
         }
