@@ -1,9 +1,9 @@
 //! Decides in transactions of its own, for many callers.
 //!
-//! A call enters by [`verbs`], waits in one of the [`lanes`] and is decided in a [`batch`]; its caller is answered by a
-//! [`reply`]. [`memory`] answers some calls without the database: by rows that refused, and by tokens taken ahead.
-//! [`wait`] keeps callers in line, [`guards`] holds what a task gives back, and [`outage`] answers while the server is
-//! silent.
+//! A call enters by [`verbs`], waits in one of the [`lanes`] and is decided in a [`batch`]. A [`reply`] answers its
+//! caller. [`memory`] answers some calls without the database: by rows that refused, and by tokens taken ahead.
+//! [`wait`] keeps callers in line. [`guards`] has the values whose tasks give tokens back, and [`outage`] answers while
+//! the server is silent.
 
 mod batch;
 mod builder;
@@ -35,14 +35,14 @@ pub use outage::OnFailure;
 use shared::Shared;
 pub use tally::Refused;
 
-/// Decides **in transactions of its own**: what it answers is committed, whatever the caller does afterwards.
+/// Decides **in transactions of its own**: its answers are committed, whatever the caller does afterwards.
 ///
-/// Take a gate for what must count even if its handler rolls back, such as a failed log-in, and for requests that have
-/// no transaction otherwise. Take a [`Limiter`](crate::Limiter) for a decision that shares the fate of other work. Both
-/// work on the same rows, at the same time.
+/// Use a gate for calls that must count even if their handler rolls back, such as failed log-ins, and for requests that
+/// need no transaction otherwise. Use a [`Limiter`](crate::Limiter) for a decision that shares the fate of other work.
+/// Both work on the same rows, at the same time.
 ///
-/// A gate is cheap to clone, and clones are one gate. Make one per process and keep it: it is fast because its callers
-/// share statements. Like its pool it belongs to one tokio runtime.
+/// A gate is cheap to clone, and all clones are the same gate. Make one per process and keep it: it is fast because its
+/// callers share statements. Like its pool, it belongs to one tokio runtime.
 ///
 /// # Verbs
 ///
@@ -63,25 +63,25 @@ pub use tally::Refused;
 /// Callers queue in lanes, and all that wait in a lane form the next batch. Two statements decide hundreds of calls, in
 /// the order in which they came; a third looks for calls with ids. There is no timer: a lone caller is a batch of one,
 /// and pays two round trips. Calls for one row meet in one lane, so lanes do not wait for each other; lanes open as
-/// batches grow. A thousand callers hold a handful of connections. Where the pool has no other connection left, a lane
+/// batches grow. A thousand callers hold a handful of connections. If the pool has no other connection left, a lane
 /// gives its own back between batches.
 ///
 /// A batch reads its rows without a lock. It writes each row that still is the version that was read
-/// (compare-and-swap), so no lock is held across a round trip. Rows that changed meanwhile and rows that are missing
-/// are decided again in a transaction that locks them, for at most [`lock_timeout`](GateBuilder::lock_timeout). Only
-/// what is granted or changed is written.
+/// (compare-and-swap), so no lock is held across a round trip. Calls of rows that are missing, or have changed in
+/// between, are decided again in a transaction that locks the rows, for at most
+/// [`lock_timeout`](GateBuilder::lock_timeout). Only grants and changes are written.
 ///
 /// # Errors
 ///
-/// A failure of the database reaches every caller of the batch; [`OnFailure`] decides what may be answered instead.
-/// [`Error::Locked`](crate::Error::Locked), [`Error::Overloaded`](crate::Error::Overloaded),
-/// [`Error::PoolExhausted`](crate::Error::PoolExhausted): callers ask too much at once, and nothing was taken.
-/// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown): the connection broke while it committed.
+/// A failure of the database reaches every caller of the batch; [`OnFailure`] decides which calls get an answer
+/// instead. [`Error::Locked`](crate::Error::Locked), [`Error::Overloaded`](crate::Error::Overloaded) and
+/// [`Error::PoolExhausted`](crate::Error::PoolExhausted) mean that callers ask too much at once, and nothing was taken.
+/// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) means that the connection broke during a commit.
 ///
 /// # Cancellation
 ///
-/// Futures may be dropped at any time. A call that waits in the queue is not counted; one that is being decided is
-/// counted whole. The caller cannot know which of the two, so drop only calls that may count.
+/// Futures may be dropped at any time. A dropped call does not count if it still waits in the queue, and counts as a
+/// whole if it is being decided. The caller cannot know which, so drop only calls that may count.
 ///
 /// # Example
 ///
@@ -116,12 +116,12 @@ struct Inner {
 }
 
 impl Gate {
-    /// A gate with the defaults of [`GateBuilder`]. Connects when it is first asked.
+    /// A gate with the defaults of [`GateBuilder`]. It connects when it is first asked.
     pub fn new(pool: PgPool) -> Self {
         Self::builder(pool).build()
     }
 
-    /// A gate to be, on the connections of a pool that it shares with whoever else uses it.
+    /// A builder of a gate on the connections of a pool, which others may use as well.
     pub fn builder(pool: PgPool) -> GateBuilder {
         GateBuilder::new(pool)
     }
@@ -137,7 +137,7 @@ impl Gate {
     }
 }
 
-/// Without the keys that its queues and memories know.
+/// Shows none of the keys in its queues and memories.
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gate").field("settings", &self.inner.shared.settings).finish_non_exhaustive()

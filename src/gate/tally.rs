@@ -13,7 +13,7 @@ pub struct Refused {
     pub limit: Cow<'static, str>,
     /// The key that was refused.
     pub key: Key,
-    /// How often, at most.
+    /// The number of refusals, at most.
     pub times: u64,
     /// By how much [`times`](Self::times) may be too high: 0 while no more keys were refused than are counted.
     pub excess: u64,
@@ -21,8 +21,8 @@ pub struct Refused {
 
 /// Counts refusals by key, in bounded memory: Space-Saving, after Metwally, Agrawal and El Abbadi, 2005.
 ///
-/// A key that is not counted takes the place and the count of the one refused least. So no count is too low, and a key
-/// that has more than an equal share of all refusals is among those counted.
+/// A key that is not counted takes the place and the count of the key with the fewest refusals. So no count is too low,
+/// and a key with more than an equal share of all refusals is always counted.
 pub(super) struct Tally {
     bound: usize,
     counts: Mutex<HashMap<(Cow<'static, str>, Key), Count>>,
@@ -56,7 +56,7 @@ impl Tally {
         counts.insert(key, Count { times: excess + 1, excess });
     }
 
-    /// The keys refused most, most first.
+    /// The keys with the most refusals, in falling order.
     pub(super) fn most(&self, n: usize) -> Vec<Refused> {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut most: Vec<_> = counts.iter().collect();

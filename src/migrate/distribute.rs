@@ -1,4 +1,4 @@
-//! The tables distributed over the nodes of Citus, by `part`.
+//! Distributes the tables over the nodes of Citus, by `part`.
 
 use sqlx::{AssertSqlSafe, Connection, FromRow, PgConnection, Postgres, Row, Transaction};
 
@@ -6,10 +6,10 @@ use super::{MigrateError, ask, failed, validate};
 use crate::key::Key;
 use crate::parts::Parts;
 
-/// The number of parts unless told otherwise.
+/// The default number of parts.
 pub const DEFAULT_PARTS: u16 = 8;
 
-/// Which rows lie on one node with which.
+/// Which rows lie together on one node.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Buckets {
     /// All rows of a part lie on one node: a call that asks ephemeral and durable limits commits on one node.
@@ -18,18 +18,18 @@ pub enum Buckets {
     /// tables together, and cannot move an unlogged table otherwise.
     #[default]
     Colocated,
-    /// Ephemeral rows lie where they fall, so durable ones and calls can be moved while they are written.
+    /// Ephemeral rows lie on any node, so durable rows and calls can be moved while they are written.
     Apart,
 }
 
 /// Distributes the tables over the nodes of [Citus] by their column `part`, and returns whether there was anything to
 /// do.
 ///
-/// Carries over the rows that are there: each gets its part, one of `parts`. Then tell the number to each limiter and
-/// gate ([`Limiter::parts`](crate::Limiter::parts)). A process that was told another number fails with
-/// [`SetupFault::WrongParts`](crate::SetupFault::WrongParts) at its first call, one that was told nothing at its first
-/// insert. The functions of the schema decide nothing from then on: they ask part 0 alone. Each node gets a copy of
-/// definitions and overrides, as reference tables.
+/// Existing rows are carried over: each gets its part, one of `parts`. After that, give the number to each limiter and
+/// gate ([`Limiter::parts`](crate::Limiter::parts)). A process with another number fails with
+/// [`SetupFault::WrongParts`](crate::SetupFault::WrongParts) at its first call, and a process without a number at its
+/// first insert. The functions of the schema decide nothing from then on, because they ask only part 0. Each node gets
+/// a copy of definitions and overrides, as reference tables.
 ///
 /// [Citus]: https://docs.citusdata.com
 ///
@@ -44,9 +44,8 @@ pub enum Buckets {
 ///
 /// # Errors
 ///
-/// [`MigrateError::NoCitus`] where the extension is not in the database; [`MigrateError::DistributedOtherwise`] where a
-/// table is distributed by another column or over another number of parts: [`undistribute`] it first; those of
-/// [`validate`].
+/// [`MigrateError::NoCitus`] if the extension is not in the database. [`MigrateError::DistributedOtherwise`] if a table
+/// is distributed by another column or over another number of parts: [`undistribute`] it first. Those of [`validate`].
 pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -> Result<bool, MigrateError> {
     let wanted = Parts::new(parts);
     expect_citus(conn).await?;
@@ -79,16 +78,17 @@ pub async fn distribute(conn: &mut PgConnection, parts: u16, buckets: Buckets) -
     Ok(did)
 }
 
-/// Takes the tables back from the nodes of Citus to its coordinator, with all rows, and returns whether there was
-/// anything to do. Then tell no limiter and no gate a number of parts, or [`distribute`] over another one.
+/// Moves the tables from the nodes of Citus back to its coordinator, with all rows, and returns whether there was
+/// anything to do. After that, give no number of parts to any limiter or gate, or [`distribute`] the tables over
+/// another number.
 ///
 /// # Locks
 ///
-/// As [`distribute`].
+/// Locks the tables as [`distribute`] does.
 ///
 /// # Errors
 ///
-/// [`MigrateError::NoCitus`] where the extension is not in the database; those of [`validate`].
+/// [`MigrateError::NoCitus`] if the extension is not in the database; those of [`validate`].
 pub async fn undistribute(conn: &mut PgConnection) -> Result<bool, MigrateError> {
     expect_citus(conn).await?;
     let mut did = false;
@@ -111,18 +111,18 @@ pub async fn undistribute(conn: &mut PgConnection) -> Result<bool, MigrateError>
     Ok(did)
 }
 
-/// Over how many parts the tables are distributed; 0 on plain PostgreSQL.
+/// The number of parts over which the tables are distributed; 0 on plain PostgreSQL.
 ///
 /// # Errors
 ///
-/// [`MigrateError::Database`] where the catalogue cannot be read.
+/// [`MigrateError::Database`] if the catalogue cannot be read.
 pub async fn parts(conn: &mut PgConnection) -> Result<u16, MigrateError> {
     parts_of(conn, "durable").await
 }
 
-/// The numbers of so many parts, as the column `part` has them; of 0 parts the one that all rows have on plain
-/// PostgreSQL. For statements of your own: Citus sends one that names a part to one node, and asks a node that is away
-/// for no other.
+/// The numbers of so many parts in the column `part`; for 0 parts, the one number that all rows have on plain
+/// PostgreSQL. Use them for statements of your own: Citus sends a statement that names a part to one node, so a node
+/// that is away affects only its own parts.
 ///
 /// # Panics
 ///
@@ -137,14 +137,14 @@ async fn expect_citus(conn: &mut PgConnection) -> Result<(), MigrateError> {
     if ask(conn, is_there, "look for Citus").await? { Ok(()) } else { Err(MigrateError::NoCitus) }
 }
 
-/// Tells the functions of the schema over how many parts the tables are distributed: where there are any, they refuse.
+/// Tells the functions of the schema over how many parts the tables are distributed. If there are any, the functions
+/// refuse to work.
 async fn tell_functions(conn: &mut PgConnection, parts: u16) -> Result<(), MigrateError> {
     let told = "create or replace function tollgate._parts() returns int4 language sql immutable as";
     run(conn, format!("{told} 'select {parts}'")).await
 }
 
-/// Begins a transaction that locks a table, and gives each of its rows the part that it has among so many; after a
-/// statement that is to come first.
+/// Begins a transaction that locks a table, runs a first statement, and then gives each row its part among so many.
 async fn renumbered<'c>(
     conn: &'c mut PgConnection,
     table: &str,
@@ -207,7 +207,7 @@ async fn parts_of(conn: &mut PgConnection, table: &str) -> Result<u16, MigrateEr
 
 const DURABLE: &str = "tollgate.durable";
 
-/// Each node has a copy of them.
+/// The reference tables, of which each node has a copy.
 const REFERENCES: [&str; 2] = ["limits", "overrides"];
 
 /// How many keys are read at a time.

@@ -16,7 +16,8 @@ impl AsyncTransaction for OverSqlx<'_> {
     ) -> Result<usize, sqlx::Error> {
         let mut count = 0;
         for query in queries {
-            // Our own migrations, and refinery's statements about our own history table: none of it is a user's text.
+            // The text is that of our own migrations, and of refinery's statements about our own history table; none of
+            // it comes from a user.
             sqlx::raw_sql(AssertSqlSafe(query.to_owned())).execute(&mut *self.0).await?;
             count += 1;
         }
@@ -43,7 +44,7 @@ impl AsyncQuery<Vec<Migration>> for OverSqlx<'_> {
 }
 
 impl AsyncMigrate for OverSqlx<'_> {
-    /// With the version widened: its column is `int4` or `int8`, depending on who created the table.
+    /// Reads the version as `int8`: its column is `int4` or `int8`, depending on who created the table.
     fn get_applied_migrations_query(history: &str) -> String {
         format!("select version::int8, name, applied_on, checksum from {history} order by version")
     }

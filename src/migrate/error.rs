@@ -1,13 +1,14 @@
 use super::Migration;
 
-/// Why the schema is not what it should be, or could not be made so.
+/// Why the schema is not as it should be, or why it could not be migrated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigrateError {
-    /// The connection is in a transaction that sqlx did not begin, and could not share.
+    /// The connection is in a transaction that sqlx did not begin. The migrations cannot run inside such a transaction.
     #[error("the connection is in a transaction that was begun by hand (begin it with sqlx, or end it first)")]
     BegunByHand,
-    /// Migrations are applied, but a table or column of theirs is missing, or is not logged as it should be.
+    /// The migrations are applied, but one of their tables or columns is missing, or a table is not logged as it should
+    /// be.
     #[error(
         "tollgate.{table} lacks column {column:?}, or is not logged as it should be (restore it from `tollgate migrate \
          sql`)"
@@ -23,7 +24,7 @@ pub enum MigrateError {
     Database {
         /// The step that failed.
         step: &'static str,
-        /// The report of the driver.
+        /// The driver's error.
         source: sqlx::Error,
     },
     /// A table is distributed by another column than `part`, or over another number of parts.
@@ -35,7 +36,7 @@ pub enum MigrateError {
         /// The table.
         table: &'static str,
     },
-    /// A migration was applied from another text than this release's: one of the two was edited.
+    /// A migration was applied from a text that differs from this release's. One of the two was edited.
     #[error(
         "migration V{version}__{name} was applied from another text (before the first release: `drop schema tollgate \
          cascade`, then `tollgate migrate up`)"
@@ -46,7 +47,7 @@ pub enum MigrateError {
         /// Its title in this release.
         name: String,
     },
-    /// A function is missing, or somebody gave it another text than the migrations.
+    /// A function is missing, or its text differs from that of the migrations.
     #[error("the function tollgate.{name} is missing, or was edited (restore it from `tollgate migrate sql`)")]
     EditedFunction {
         /// Its name.
@@ -55,16 +56,16 @@ pub enum MigrateError {
     /// refinery could not apply a migration.
     #[error("{0}")]
     Failed(#[from] Box<refinery_core::Error>),
-    /// Another session held the lock of the migrations for a minute, or for the session's `lock_timeout`.
+    /// Another session held the lock of the migrations for a minute, or for this session's `lock_timeout`.
     #[error("{}", LOCKED)]
     Locked,
     /// A migration is not applied.
     #[error("migration {0} is not applied (run `tollgate migrate up`)")]
     Missing(Migration),
-    /// There is nothing to distribute tables over.
+    /// The extension Citus is not in the database.
     #[error("Citus is not in this database (`create extension citus`, and add its nodes; or go without `distribute`)")]
     NoCitus,
-    /// A role has a right that nobody should have, or everybody has it. Or this role may not take it back.
+    /// A role, or every role, has a right that nobody should have. Or this role may not revoke such a right.
     #[error("{what}, a right that nobody should have (run `tollgate migrate up` as the owner of the schema)")]
     Rights {
         /// The role and its right.

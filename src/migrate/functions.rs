@@ -1,42 +1,44 @@
-//! The functions for callers without the library: who may call them, and whether they still are what migrations made.
+//! The functions for callers without the library: who may call them, and whether they still have the text of the
+//! migrations.
 //!
-//! They are the text of `migrations/V5__create_functions.sql`. Its reasons, beside those that its comments give:
+//! Their text is `migrations/V5__create_functions.sql`. Its comments give some reasons for it; these are the others:
 //!
-//! - **The rule is pure there, too**: a few expressions and two functions over scalars, told the instant, with no
-//!   table. So `tests/postgres/functions/rule.rs` holds 100 000 random steps a run against `Plan::decide`, and
-//!   `walk.rs` the tables against the limiter. Both are needed. A clamp by `least(x, …)` passes over nulls and so moved
-//!   a missing row to the end of time. A million pure steps did not see it, and the tables showed it at once.
+//! - **The rule is pure there, too**: a few expressions and two functions over scalars, which get the instant and read
+//!   no table. So `tests/postgres/functions/rule.rs` compares 100 000 random steps a run with `Plan::decide`, and
+//!   `walk.rs` compares the tables with the limiter. Both are needed. A clamp by `least(x, …)` ignores nulls, and so
+//!   moved a missing row to the end of time. A million pure steps did not find that, and the tables showed it at once.
 //! - **Three short statements** decide a grant: the definition; the row, and after it the clock; and a write, if the
-//!   row still holds what was read. Where the clock was read before the row, 16 of 25 284 refusals were dated before
-//!   the grant that caused them. One statement that joins the definition with both tables costs more than two.
+//!   row still holds what was read. When the clock was read before the row, 16 of 25 284 refusals were dated before the
+//!   grant that caused them. One statement that joins the definition with both tables costs more than two.
 //! - **PL/pgSQL prepares each expression once in each transaction**, so a call alone in its transaction pays for all of
-//!   them. So the usual case, a token bucket that has enough, has its flow as a constant, of which little is left. A
+//!   them. So in the usual case, a token bucket that has enough, the flow is a constant, and few expressions remain. A
 //!   sixth of a call is the CHECK constraints of its row, which PostgreSQL parses at each update.
 //! - **Helpers of one expression are inlined, and anything else is PL/pgSQL**: an SQL function that is not inlined is
-//!   parsed and planned at each call. PostgreSQL inlines none where a parameter that occurs twice is given a dear
-//!   expression, or where an immutable one calls something stable. A test counts the calls, by `track_functions`.
+//!   parsed and planned at each call. PostgreSQL does not inline a function if an expensive expression is passed for a
+//!   parameter that occurs twice, or if an immutable function calls a stable one. A test counts the calls, by
+//!   `track_functions`.
 //! - **`div(numeric, numeric)`** is an exact floor for a product that is not negative: rate times elapsed time reaches
 //!   2^126.
 //! - **No overloads**: with `consume(name, cost)` beside `consume(name, key)`, a `bigint` user id would charge
-//!   everybody's row. Nor are there any for keys that are numbers or UUIDs, and for costs that are floats: each verb
-//!   would be six functions, `PostgREST` chooses by the names of arguments and could choose none, and PostgreSQL
-//!   prefers float8 to numeric. The empty key and null are errors, because a left join that found nothing must not
-//!   charge everybody.
-//! - **A settlement names the instant of the decision** instead of a receipt: of several limits the earliest of their
-//!   instants, for the clock may have gone back behind some. By a later one, a window would give back what it has
-//!   refilled since, and a row of tomorrow would let today's be charged twice.
-//! - **A trigger runs with the owner's rights** on rows of a table that may be an attacker's, so that no role that
-//!   inserts needs the right to ask. It evaluates nothing that a role without superuser rights can make.
-//!   `tests/postgres/functions/attacks.rs` lays out all that such a role can make.
+//!   everybody's row. There are also none for keys that are numbers or UUIDs, or for costs that are floats. Each verb
+//!   would be six functions. `PostgREST` chooses by the names of arguments, and could not choose among them. And
+//!   PostgreSQL prefers float8 to numeric. The empty key and null are errors, because a left join that found nothing
+//!   must not charge everybody.
+//! - **A settlement names the instant of the decision** instead of a receipt: with several limits, the earliest of
+//!   their instants, because the clock may have gone back behind some rows. With a later instant, a window would give
+//!   back tokens that it has refilled since, and a row of tomorrow would let the tokens of today be charged twice.
+//! - **A trigger runs with the owner's rights**, on rows of a table that may be an attacker's, so that a role that
+//!   inserts does not need the right to ask. It evaluates nothing that a role without superuser rights can make.
+//!   `tests/postgres/functions/attacks.rs` tries everything that such a role can make.
 //! - **A body is parsed under the settings of its caller**, so no text in one has a backslash unless it says `E''`, and
 //!   no message prints an interval.
 //! - **Overrides**: the statement that reads the definition asks whether there are any (two look-ups, 3 of 14 µs), and
-//!   another statement reads them where there are. All joined in one took 8 to 10 µs of each. A flag in
-//!   `tollgate.limits` would need triggers, which Citus refuses on reference tables, and would miss an override that is
-//!   set while the limit is being defined.
+//!   another statement reads them if there are. One statement that joins everything took 8 to 10 µs of each call. A
+//!   flag in `tollgate.limits` would need triggers, which Citus refuses on reference tables, and it would miss an
+//!   override that is set while the limit is being defined.
 //!
-//! Rights are granted in two sets ([`Callers`]): an application that asks cannot mint. A function that takes an instant
-//! is the owner's alone; with it a caller could speak over the clock.
+//! Rights are granted in two sets ([`Callers`]), so that an application that asks cannot mint tokens. Only the owner
+//! may call a function that takes an instant, because a caller could override the clock with it.
 
 use std::collections::BTreeMap;
 
@@ -44,14 +46,14 @@ use sqlx::{FromRow, PgConnection};
 
 use super::{MigrateError, failed, runner};
 
-/// For what a role calls the functions of the schema `tollgate`.
+/// The purpose for which a role calls the functions of the schema `tollgate`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Callers {
-    /// To be limited: they ask, they look, and they make triggers that ask.
+    /// Applications are limited: they ask, they look, and they make triggers that ask.
     Applications,
-    /// To say what others have: they define limits and override them, give and take tokens, and settle. A role that may
-    /// do so can grant itself anything.
+    /// Operators decide what others have: they define limits and override them, give and take tokens, and settle. A
+    /// role that may do so can grant itself any tokens.
     Operators,
 }
 
@@ -83,11 +85,11 @@ impl Callers {
     }
 }
 
-/// The statement that lets a role call one of the two sets of functions. It needs no right on the tables, and gets
-/// none. Nobody but the owner may call any of them before.
+/// The statement that lets a role call one of the two sets of functions. The role needs no right on the tables, and
+/// gets none. Before the first grant only the owner may call the functions.
 ///
-/// A grant to ask takes back an earlier grant to give, unless the role may write the tables anyway. To let a role do
-/// both, grant it [`Callers::Applications`] first.
+/// A grant to ask revokes an earlier grant to give, unless the role may write the tables anyway. To let a role do both,
+/// grant it [`Callers::Applications`] first.
 #[must_use]
 pub fn grants(role: &str, callers: Callers) -> String {
     let name = format!("\"{}\"", role.replace('"', "\"\""));
@@ -110,7 +112,7 @@ pub(super) async fn refuse_edited(conn: &mut PgConnection) -> Result<(), Migrate
     let present: BTreeMap<String, String> = present.map_err(failed("read the catalogue"))?;
     let migrations = runner();
     let texts = migrations.get_migrations().iter().filter_map(|migration| migration.sql()).flat_map(bodies);
-    // Of several texts the last one counts.
+    // If several migrations make a function, the last text counts.
     let known: BTreeMap<_, _> = texts.collect();
     match known.into_iter().find(|(name, body)| present.get(*name).map(String::as_str) != Some(*body)) {
         Some((name, _)) => Err(MigrateError::EditedFunction { name: name.to_owned() }),
@@ -126,7 +128,7 @@ fn bodies(migration: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Signatures are those of the schema: it may have overloads.
+/// The signatures are read from the schema, which may have overloads.
 const GRANT: &str = "\
 do $tollgate$
 declare

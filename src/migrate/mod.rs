@@ -1,16 +1,15 @@
-//! The tables of tollgate, and the migrations that make them, which are part of this library.
+//! The tables of tollgate, and the migrations that make them. The migrations are part of this library.
 //!
 //! The tables live in the schema `tollgate`, with their own history table. [refinery](https://docs.rs/refinery) applies
-//! the migrations over a sqlx connection: all in one transaction, one runner at a time, so a fleet may start up all at
-//! once. Migrations only add. So an older release works on a newer schema, during a rolling deploy and after going
-//! back.
+//! the migrations over a sqlx connection: all in one transaction, one runner at a time, so all processes of a fleet may
+//! start at once. Migrations only add. So an older release works on a newer schema, during a rolling deploy and after a
+//! rollback.
 //!
-//! Run them from the command line (`tollgate migrate up`), from a service at start-up
-//! (`tollgate::migrate::run(&mut *pool.acquire().await?).await?`), or take the SQL to the migration tool that you have
-//! ([`sql`]).
+//! Run them from the command line (`tollgate migrate up`), from a service at start-up (`tollgate::migrate::run(&mut
+//! *pool.acquire().await?).await?`), or give the SQL to your own migration tool ([`sql`]).
 //!
-//! All run in one transaction under an advisory lock, because two runners of refinery collide. They prepare nothing,
-//! and the lock ends with the transaction, so they run through poolers, too.
+//! All run in one transaction under an advisory lock, because two runners of refinery collide. They prepare no
+//! statement, and the lock ends with the transaction, so they run through poolers, too.
 //!
 //! They also make functions for callers without this library, such as `tollgate.consume('send_message', 'ada')`. Nobody
 //! but the owner may call them before [`grants`].
@@ -40,30 +39,31 @@ pub use rights::{Rights, rights};
 pub use script::sql;
 use script::take_lock;
 
-/// Applies what is missing, and returns it. On a schema that is up to date, or newer, it applies nothing.
+/// Applies the missing migrations, and returns them. On a schema that is up to date, or newer, it applies nothing.
 ///
-/// Each run takes back the rights that nobody should have. PUBLIC loses all that it has in the schema: after a restore
-/// without rights it may call every function. Nobody but the owner keeps a right to make objects, or to call the
-/// functions that only other functions call. [`rights`] tells who has which of the other rights.
+/// Each run revokes the rights that nobody should have. PUBLIC loses all its rights in the schema, because after a
+/// restore without rights it may call every function. Only the owner keeps the right to make objects, and to call the
+/// functions that only other functions call. [`rights`] lists who has which of the other rights.
 ///
-/// Given a connection, it opens a transaction of its own; given a sqlx transaction, it works in a savepoint of that. A
-/// transaction-level advisory lock makes other runners wait; then they find nothing to do. They wait for a minute, or
-/// for the session's `lock_timeout` if it has one.
+/// On a connection it opens a transaction of its own; in a sqlx transaction it works in a savepoint. A
+/// transaction-level advisory lock makes other runners wait, and after that they find nothing to do. They wait for up
+/// to a minute, or for the session's `lock_timeout` if it has one.
 ///
 /// # Errors
 ///
-/// [`MigrateError`]; nothing is applied then.
+/// [`MigrateError`]; then nothing is applied.
 pub async fn run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
     let (tx, applied) = apply(conn).await?;
     tx.commit().await.map_err(failed("commit"))?;
     Ok(applied)
 }
 
-/// Applies what is missing, rolls it back, and returns it: shows what [`run`] would do, and that it would succeed.
+/// Applies the missing migrations, rolls them back, and returns them. So it shows what [`run`] would do, and that it
+/// would succeed.
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// Those of [`run`].
 pub async fn dry_run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
     let (tx, applied) = apply(conn).await?;
     tx.rollback().await.map_err(failed("roll back"))?;
@@ -74,7 +74,7 @@ pub async fn dry_run(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateE
 ///
 /// # Errors
 ///
-/// [`MigrateError::Database`] where the history cannot be read.
+/// [`MigrateError::Database`] if the history cannot be read.
 pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
     let known: Vec<_> = runner().get_migrations().iter().map(Migration::from).collect();
     let is_in = |list: &[Migration], one: &Migration| list.iter().any(|other| other.version == one.version);
@@ -83,8 +83,8 @@ pub async fn status(conn: &mut PgConnection) -> Result<Status, MigrateError> {
     Ok(Status { applied, pending, newer })
 }
 
-/// Checks that the schema is what this release needs: nothing missing, nothing edited, each table, column and function
-/// in place, and no right in hands where [`run`] takes it back.
+/// Checks that the schema is as this release needs it: no migration is missing or edited, each table, column and
+/// function is in place, and no role has a right that [`run`] would revoke.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ pub async fn validate(conn: &mut PgConnection) -> Result<(), MigrateError> {
         return Err(MigrateError::Missing(missing));
     }
     tables::refuse_damaged(conn).await?;
-    // A newer release may have given them another text.
+    // A newer release may have given the functions another text.
     if newer.is_empty() {
         functions::refuse_edited(conn).await?;
     }
@@ -133,7 +133,7 @@ impl From<&refinery_core::Migration> for Migration {
     }
 }
 
-/// How the schema stands to this release.
+/// The state of the schema, as seen by this release.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Status {
@@ -146,7 +146,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether nothing is missing.
+    /// Whether no migration is missing.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.pending.is_empty()
@@ -159,8 +159,8 @@ async fn begin(conn: &mut PgConnection) -> Result<Transaction<'_, Postgres>, Mig
     if conn.is_in_transaction() {
         return Connection::begin(conn).await.map_err(failed("set a savepoint"));
     }
-    // Our commit would commit a transaction that was begun by hand, with all that it did before. Only in such a one
-    // does the id outlive the statement that takes it.
+    // Our commit would commit a transaction that was begun by hand, with everything that it did before. Only in such a
+    // transaction does the id outlive the statement that takes it.
     sqlx::raw_sql("select pg_catalog.txid_current()")
         .execute(&mut *conn)
         .await
@@ -178,7 +178,7 @@ async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Ve
         let is_locked = error.as_database_error().and_then(DatabaseError::code).as_deref() == Some("55P03");
         if is_locked { MigrateError::Locked } else { failed("take the migration lock")(error) }
     })?;
-    // Asks before it creates: `if not exists` still demands the right to create schemas.
+    // It asks before it creates, because `if not exists` still demands the right to create schemas.
     if !ask(&mut tx, "select pg_catalog.to_regnamespace('tollgate') is not null", "look for the schema").await? {
         sqlx::raw_sql("create schema tollgate").execute(&mut *tx).await.map_err(failed("create the schema"))?;
     }
@@ -191,7 +191,7 @@ async fn apply(conn: &mut PgConnection) -> Result<(Transaction<'_, Postgres>, Ve
 
 /// The migrations that are applied, oldest first; nothing if there is no history yet.
 async fn history(conn: &mut PgConnection) -> Result<Vec<Migration>, MigrateError> {
-    // Hidden rows would be pending migrations.
+    // Hidden rows would count as pending migrations.
     let is_there = format!(
         "select case when h.id is null then 'off'
                      when pg_catalog.row_security_active(h.id) then 'row security hides rows of {HISTORY} (disable it)'

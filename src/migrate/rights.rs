@@ -1,16 +1,17 @@
-//! Who may do what with the schema, and how that is put right.
+//! Reads the rights of roles on the schema, and revokes those that nobody should have.
 
 use sqlx::{AssertSqlSafe, FromRow, PgConnection};
 
 use super::{Callers, MigrateError, failed};
 
-/// Who may do what with the tables and functions, by the names of the roles, as SQL writes them; `PUBLIC` is everybody.
+/// The rights of roles on the tables and functions. Roles are given by their names as SQL writes them; `PUBLIC` is
+/// everybody.
 ///
-/// Owners and members of roles are among them. Administrators, who may do everything, are not.
+/// The lists include owners and members of roles. They do not include administrators, who may do everything.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Rights {
-    /// Roles that may ask limits by SQL functions, and so use up the tokens of any key.
+    /// Roles that may ask limits by SQL functions, and so may use up the tokens of any key.
     pub may_ask: Vec<String>,
     /// Roles that may give tokens, define limits or override them, by SQL functions or in the tables of definitions and
     /// overrides. Also roles that may make objects in the schema. Each can grant itself anything.
@@ -21,11 +22,12 @@ pub struct Rights {
     pub may_read: Vec<String>,
 }
 
-/// Reads who may do what. [`run`](super::run) takes away whatever PUBLIC has; each other right was granted by somebody.
+/// Reads the rights of all roles. [`run`](super::run) revokes every right of PUBLIC; each other right was granted by
+/// somebody.
 ///
 /// # Errors
 ///
-/// [`MigrateError::Database`] where the catalogue cannot be read.
+/// [`MigrateError::Database`] if the catalogue cannot be read.
 pub async fn rights(conn: &mut PgConnection) -> Result<Rights, MigrateError> {
     let asking = Callers::Applications.functions().join(", ");
     let sql = include_str!("rights.sql").replace("{asking}", &asking);
@@ -47,7 +49,7 @@ pub(super) async fn refuse_wrong(conn: &mut PgConnection) -> Result<(), MigrateE
     }
 }
 
-/// Takes these rights back; fails where this role cannot.
+/// Revokes these rights; fails if this role cannot.
 pub(super) async fn mend(conn: &mut PgConnection) -> Result<(), MigrateError> {
     let block = format!("do $tollgate$ {} $tollgate$", mending());
     let mended = sqlx::raw_sql(AssertSqlSafe(block)).execute(conn).await;
@@ -59,8 +61,8 @@ pub(super) async fn mend(conn: &mut PgConnection) -> Result<(), MigrateError> {
     })
 }
 
-/// A block of PL/pgSQL that puts the rights right. Each right is taken back by the role that granted it: nobody else
-/// can.
+/// A block of PL/pgSQL that revokes these rights. It revokes each right as the role that granted it, because no other
+/// role can.
 pub(super) fn mending() -> String {
     format!(
         "declare\n    wrong record;\n    before text := pg_catalog.current_setting('role');\n\

@@ -1,5 +1,6 @@
--- Who may do what with the schema: ask, give, write rows, read keys. The owner of an object may do all with it, and
--- each member of a role may do what the role may. Administrators, who may do everything everywhere, are left out.
+-- The rights of roles on the schema: to ask, to give, to write rows, to read keys. The owner of an object has all
+-- rights on it, and each member of a role has the rights of the role. Administrators, who may do everything everywhere,
+-- are left out.
 with granted as (
     select case when p.proname::text = any ('{{asking}}'::text[]) then 'ask' else 'give' end as may,
            p.proowner as owner, a.grantee, a.privilege_type as right
@@ -12,7 +13,7 @@ with granted as (
      cross join lateral pg_catalog.aclexplode(coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))) a
      where n.nspname = 'tollgate'::name and a.privilege_type = 'CREATE'::text
      union all
-    -- A right on one column of a table, too: a column of another name than these tells no key.
+    -- A right on one column of a table counts, too, but a column with a name other than these shows no key.
     select case when a.privilege_type = 'SELECT'::text then 'read'
                 when c.relname::text = any ('{limits, overrides}'::text[]) then 'give' else 'write' end,
            c.relowner, a.grantee, a.privilege_type

@@ -28,7 +28,7 @@ pub fn sql() -> String {
     )
 }
 
-/// Waits for other runners, in PL/pgSQL, and puts the `lock_timeout` of before back: the migrations are not to fail by
+/// Waits for other runners, in PL/pgSQL, and restores the earlier `lock_timeout`, so that the migrations do not fail by
 /// ours.
 pub(super) fn take_lock() -> String {
     format!(
@@ -43,7 +43,7 @@ pub(super) fn take_lock() -> String {
     )
 }
 
-/// One migration's SQL, for schemas that do not have it.
+/// One migration's SQL, with a condition that skips it on a schema that already has it.
 fn guarded(migration: &refinery_core::Migration) -> String {
     let (version, name, checksum) = (migration.version(), migration.name(), migration.checksum());
     let body = migration.sql().unwrap_or_default().trim_end();

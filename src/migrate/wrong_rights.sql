@@ -1,6 +1,7 @@
--- The rights that nobody should have, and what takes them back: all that PUBLIC has, and those of anybody but the owner
--- to call what only the functions call, and to make objects in the schema. Where nobody has granted or revoked anything,
--- PUBLIC may execute a function. The schema may be another's than the tables.
+-- The rights that nobody should have, and the statements that revoke them: all rights of PUBLIC, and of everybody but
+-- the owner the rights to call functions that only other functions call, and to make objects in the schema. If no right
+-- on a function was ever granted or revoked, PUBLIC may execute it. The schema and the tables may have different
+-- owners.
 select pg_catalog.concat(g.name, ' has ', a.privilege_type, ' on ', o.name) as message,
        pg_catalog.concat('revoke ', a.privilege_type, ' on ', o.object, ' from ', g.name, ' cascade') as remedy,
        pg_catalog.pg_get_userbyid(o.owner)::text as owner, pg_catalog.pg_get_userbyid(a.grantor)::text as grantor

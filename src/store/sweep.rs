@@ -16,7 +16,7 @@ use crate::limit::Storage;
 pub(crate) struct FullRows {
     /// The clock, read after the snapshot.
     pub(crate) now: Timestamp,
-    /// Whether no other sweeper was at work; else nothing was looked at.
+    /// Whether no other sweeper was at work. If one was, no row was looked at.
     pub(crate) alone: bool,
     pub(crate) rows: Vec<FullRow>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Place {
 }
 
 impl Store<'_> {
-    /// How many pages the tables have: that of ephemeral rows, that of durable ones, that of calls.
+    /// The number of pages of each table: ephemeral rows, durable rows, calls.
     pub(crate) async fn count_pages(&mut self) -> Result<[u32; 3], Error> {
         let rows = self.fetch(query_file!("src/store/sql/count_pages.sql")).await;
         let count = |rows: Vec<PgRow>| {
@@ -48,8 +48,8 @@ impl Store<'_> {
         Ok(pages.map(|pages| u32::try_from(pages).expect("PostgreSQL counts pages in 32 bits")))
     }
 
-    /// Deletes the calls between two places that need not be known any more, for a margin, and that nobody holds; how
-    /// many.
+    /// Deletes the calls between two places that have not needed to be known for a margin, and that no transaction
+    /// holds. Returns how many it deleted.
     pub(crate) async fn forget_calls(&mut self, [from, to]: [Place; 2], margin: Duration) -> Result<u64, Error> {
         let (from, to, at) = (from.to_string(), to.to_string(), self.at);
         let statement =
@@ -82,7 +82,8 @@ impl Store<'_> {
         rows.and_then(read).map_err(|source| unswept(table_of(table), source))
     }
 
-    /// Deletes the found rows that still are the versions that were found and that nobody holds; how many.
+    /// Deletes those found rows that still have the version that was found, and that no transaction holds. Returns how
+    /// many it deleted.
     pub(crate) async fn delete_full(&mut self, table: Storage, rows: &[FullRow]) -> Result<u64, Error> {
         let places: Vec<_> = rows.iter().map(|row| row.place.to_string()).collect();
         let versions: Vec<_> = rows.iter().map(|row| &*row.version).collect();
@@ -103,7 +104,7 @@ fn micros(margin: Duration) -> i64 {
 }
 
 impl FullRows {
-    /// Columns go by number: their names carry the macros' annotations.
+    /// Columns are read by number, because their names carry the macros' annotations.
     fn read(row: &PgRow) -> Result<Self, sqlx::Error> {
         let (now, alone) = (row.try_get(0)?, row.try_get(1)?);
         let places: Option<Vec<String>> = row.try_get(2)?;

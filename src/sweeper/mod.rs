@@ -22,44 +22,46 @@ use watch::Watch;
 
 /// Deletes rows that are full again: a missing row means the same.
 ///
-/// Without a sweeper the tables hold a row for every key that was ever asked, and what lapses comes back only by the
-/// gates that have charged it. Run it as a [task](Self::spawn) of each service, [in steps](Self::pass) of your own, or
-/// as `tollgate sweep`.
+/// Without a sweeper the tables hold a row for every key that was ever asked, and lapsed calls are given back only by
+/// the gates that made them. Run it as a [task](Self::spawn) of each service, [in steps](Self::pass) of your own, or as
+/// `tollgate sweep`.
 ///
 /// # How it works
 ///
 /// A pass walks the pages of a table once, a few at a time. It needs no index on a column that changes, so updates stay
-/// cheap, and each step has bounded work. A step finds rows without a lock. Then one statement deletes those that still
-/// are the same version and that nobody holds. It waits for no row, so it never deadlocks with a decision; whoever asks
-/// a key whose row is being deleted waits for that one statement at most, not for the disk. Between two steps the
-/// sweeper rests, so it works for a [share](Self::share) of the time only.
+/// cheap, and each step has bounded work. A step finds rows without a lock. Then one statement deletes those rows that
+/// still are the same version and that no transaction holds. It waits for no row, so it never deadlocks with a
+/// decision. A caller of a key whose row is being deleted waits for that one statement at most, not for the disk.
+/// Between two steps the sweeper rests, so it works only for a [share](Self::share) of the time.
 ///
 /// A sweeper that finds another at work [leaves it the rest](Swept::yielded). Each statement tries an advisory lock,
-/// which any role that may log in can hold; the sweeper [says so](Swept::shut_out) if it is held all along. It looks at
-/// the pages of the server that it is connected to: on Citus, which keeps the rows on other servers, it finds nothing.
+/// which any role that may log in can hold. If the lock is held all along, the sweeper [reports that](Swept::shut_out).
+/// A sweeper looks at the pages of the server that it is connected to: on Citus, which keeps the rows on other servers,
+/// it finds nothing.
 ///
 /// # Calls
 ///
-/// It gives back what calls have charged that [lapsed](crate::Request::lapses_after): as a task each second, else when
-/// a sweep begins. It forgets the ids of calls that need not be known any more, a [margin](Self::margin) later.
+/// A sweeper gives back the charges of calls that have [lapsed](crate::Request::lapses_after): as a task each second,
+/// else when a sweep begins. When a call need no longer be known, the sweeper forgets its id, a [margin](Self::margin)
+/// later.
 ///
 /// # When a row goes
 ///
-/// Each row holds the instant from which on everybody reads it as a missing one, whatever definition or override
-/// counts by then. The row goes when a [margin](Self::margin) has passed since. So no debt is forgiven, and no later
-/// decision changes. Only the grid of a stepped bucket, which counts from the first use, may start anew, later and
+/// Each row holds the instant from which on every caller reads it as a missing one, whatever definition or override
+/// counts by then. The row is deleted a [margin](Self::margin) after that instant. So no debt is forgiven, and no later
+/// decision changes. Only the grid of a stepped bucket, which counts from the first use, may start again, later and
 /// never earlier.
 ///
 /// # Steps of the clock
 ///
-/// The clock is the database's. A row that is gone cannot keep time from going back. If the clock steps back by no more
-/// than the margin, the row would be full all the same, and nothing changes. A sweeper compares the clock with this
-/// process's monotonic one, over all of its passes and those of its clones, and its first reading with this machine's
-/// clock. Once two have run apart by more than a minute, it [deletes nothing](Swept::clock_stepped) until they have
-/// agreed for a margin.
+/// The clock is the database's. A row keeps time from going back for its key, and a deleted row cannot. If the clock
+/// steps back by no more than the margin, the row would still be full, and nothing changes. A sweeper compares the
+/// clock with this process's monotonic clock, over all of its passes and those of its clones. It compares the first
+/// reading with this machine's clock. If two clocks have run apart by more than a minute, it [deletes
+/// nothing](Swept::clock_stepped) until they have agreed for a margin.
 ///
-/// So a sweep does harm in one case only: the clocks of the database and of this machine were ahead together by more
-/// than the margin when it began, and the database's clock then went back. On one host they are the same clock. Then a
+/// So a sweep does harm in one case only. When it began, the clocks of the database and of this machine were both ahead
+/// by more than the margin, and the database's clock then went back. (On one host they are the same clock.) Then a
 /// swept key starts full, once, and its debt is forgiven.
 ///
 /// # Example
@@ -80,14 +82,14 @@ use watch::Watch;
 pub struct Sweeper {
     margin: Duration,
     tables: Vec<Storage>,
-    /// Whether it sees to calls, too.
+    /// Whether it also gives back and forgets calls.
     forgets: bool,
     batch: u32,
     share: u8,
     deletes: bool,
     backend: Backend,
     at: Option<Timestamp>,
-    /// Whether the first reading of the clock is taken as it is.
+    /// Whether the first reading of the database's clock is trusted without a comparison.
     trusting: bool,
     watch: Arc<Mutex<Watch>>,
 }
@@ -109,7 +111,7 @@ impl Sweeper {
         }
     }
 
-    /// How long a row stays once it is full; ten minutes by default, in whole microseconds, at most
+    /// Sets how long a row stays once it is full; ten minutes by default, in whole microseconds, at most
     /// [`Limit::MAX_PERIOD`].
     ///
     /// The margin makes up for a database clock that steps back by so much.
@@ -118,20 +120,20 @@ impl Sweeper {
         self
     }
 
-    /// How many rows one statement deletes at most; 500 by default, at least 1.
+    /// Sets how many rows one statement deletes at most; 500 by default, at least 1.
     pub fn batch(mut self, rows: u32) -> Self {
         self.batch = rows.max(1);
         self
     }
 
-    /// The share of the time that it may work, in percent; 25 by default, 1 to 100. It rests long after a slow
-    /// statement, for at most a second, so it makes way where the database is busy.
+    /// Sets the share of the time in which it may work, in percent; 25 by default, 1 to 100. After a slow statement it
+    /// rests longer, for at most a second, so it makes way when the database is busy.
     pub fn share(mut self, percent: u8) -> Self {
         self.share = percent.clamp(1, 100);
         self
     }
 
-    /// Sweeps one table only: that of durable limits, or that of ephemeral ones; and no calls.
+    /// Sweeps only one table, that of durable limits or that of ephemeral ones, and no calls.
     pub fn only(mut self, table: Storage) -> Self {
         (self.tables, self.forgets) = (vec![table], false);
         self
@@ -143,14 +145,14 @@ impl Sweeper {
         self
     }
 
-    /// As [`Limiter::unnamed_statements`](crate::Limiter::unnamed_statements).
+    /// Works as [`Limiter::unnamed_statements`](crate::Limiter::unnamed_statements) does.
     pub fn unnamed_statements(mut self) -> Self {
         self.backend.unnamed = true;
         self
     }
 
-    /// As [`Limiter::parts`](crate::Limiter::parts): where Citus keeps the rows on other servers, for
-    /// [`reap`](Self::reap).
+    /// Sets the number of parts, as [`Limiter::parts`](crate::Limiter::parts) does. On Citus, which keeps the rows on
+    /// other servers, it serves [`reap`](Self::reap).
     ///
     /// # Panics
     ///
@@ -161,7 +163,8 @@ impl Sweeper {
         self
     }
 
-    /// Goes by the database's clock even if this machine's shows another time: for a machine whose clock is wrong.
+    /// Goes by the database's clock even if this machine's clock shows another time. Use it on a machine whose clock is
+    /// wrong.
     pub fn trusting_the_clock(mut self) -> Self {
         self.trusting = true;
         self
@@ -177,16 +180,15 @@ impl Sweeper {
     ///
     /// # Errors
     ///
-    /// [`Error::Database`]: it keeps deleted whatever it has deleted until then. [`Error::Setup`] where the tables are
-    /// missing.
+    /// [`Error::Database`]: rows that were deleted until then stay deleted. [`Error::Setup`] if the tables are missing.
     pub async fn sweep(&self, pool: &PgPool) -> Result<Swept, Error> {
         let mut pass = self.pass(pool);
         while pass.step().await? {}
         Ok(pass.swept())
     }
 
-    /// Gives back what calls have charged that [lapsed](crate::Request::lapses_after); how many calls that were. A
-    /// [`sweep`](Self::sweep) begins with it, and a [task](Self::spawn) does so each second.
+    /// Gives back the charges of calls that have [lapsed](crate::Request::lapses_after), and returns the number of
+    /// these calls. A [`sweep`](Self::sweep) begins with this, and a [task](Self::spawn) does it each second.
     ///
     /// # Errors
     ///
@@ -208,15 +210,15 @@ impl Sweeper {
         Reaper::new(pool.clone(), self.backend)
     }
 
-    /// A pass to be made step by step, for callers who show its progress or end it early.
+    /// A pass that the caller makes step by step, to show its progress or to end it early.
     pub fn pass(&self, pool: &PgPool) -> SweepPass {
         SweepPass::new(self.clone(), pool.clone())
     }
 
     /// Sweeps in a task of its own, again and again, until the handle is [stopped](Sweeping::stop) or dropped.
     ///
-    /// A pass begins about `every` so often, up to a tenth earlier or later, and the first within a minute, so
-    /// processes that were started together do not sweep together. An error ends a pass and leaves a `tracing`
+    /// A pass begins about once per `every`, up to a tenth earlier or later, and the first one begins within a minute.
+    /// So processes that were started together do not sweep together. An error ends a pass and leaves a `tracing`
     /// event; the next pass begins in its time.
     ///
     /// # Panics
@@ -233,9 +235,9 @@ impl Default for Sweeper {
     }
 }
 
-/// So far may the database's clock step back.
+/// How far the database's clock may step back.
 const MARGIN: Duration = Duration::from_mins(10);
 
-/// How often, and after how long, calls whose rows somebody held are looked for again.
+/// How often, and after which pause, to look again for calls whose rows another transaction held.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(100);

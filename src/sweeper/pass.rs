@@ -17,17 +17,17 @@ use crate::error::Error;
 use crate::limit::Storage;
 use crate::store::{FullRow, FullRows, Place, Store, table_of, unreaped, unswept};
 
-/// One walk over the tables, made step by step; from [`Sweeper::pass`].
+/// One walk over the tables, step by step; made by [`Sweeper::pass`].
 ///
-/// Dropped at whatever point, it has deleted whole batches only.
+/// It can be dropped at any point: it deletes only whole batches.
 #[derive(Debug)]
 #[must_use = "a pass deletes nothing until it steps"]
 pub struct SweepPass {
     sweeper: Sweeper,
     pool: PgPool,
-    /// One for each table of limits, in order; set out by the first step.
+    /// One walk for each table of limits, in order; the first step makes them.
     walks: Option<Vec<(Storage, Walk)>>,
-    /// Through the table of calls, behind the others.
+    /// The walk through the table of calls, after the others.
     calls: Option<Walk>,
     swept: Swept,
     rest: Duration,
@@ -45,20 +45,21 @@ pub struct Swept {
     pub calls: u64,
     /// Calls that had lapsed, whose charges were given back; in a dry run none.
     pub lapsed: u64,
-    /// Rows that somebody held or changed in between; another sweep will see them.
+    /// Rows that a transaction held, or changed in between; another sweep will see them.
     pub missed: u64,
     /// Statements that deleted.
     pub batches: u64,
     /// Pages that were looked at.
     pub pages: u64,
-    /// Whether another sweeper was at work, and the rest was left to it.
+    /// Whether another sweeper was at work, and this one left the rest to it.
     pub yielded: bool,
-    /// Whether the rest was left because the database's clock ran away from this process's monotonic one, or showed
-    /// another time than this machine's at the first look, by more than a minute, and they have not agreed for the
-    /// [margin](Sweeper::margin) since.
+    /// Whether the rest was left because of the clock. The database's clock ran away from this process's monotonic
+    /// clock by more than a minute, or at the first look differed from this machine's clock by more than that. And
+    /// since then they have not agreed for a [margin](Sweeper::margin).
     pub clock_stepped: bool,
-    /// Whether at least ten passes of this sweeper in a row, this one included, found nothing but the lock of another.
-    /// A sweeper holds it for milliseconds at a time, so somebody else does: any role that may log in can.
+    /// Whether at least ten passes of this sweeper in a row, this one included, did nothing because another session
+    /// held the lock. A sweeper holds it only for milliseconds at a time, so this is something else: any role that may
+    /// log in can hold it.
     pub shut_out: bool,
 }
 
@@ -69,7 +70,7 @@ impl Swept {
         self.ephemeral + self.durable
     }
 
-    /// Adds what a further sweep did.
+    /// Adds the work of another sweep.
     pub(super) fn add(&mut self, more: Self) {
         let Self { ephemeral, durable, calls, lapsed, missed, batches, pages, yielded, clock_stepped, shut_out } = more;
         self.ephemeral += ephemeral;
@@ -90,24 +91,24 @@ impl SweepPass {
         Self { sweeper, pool, walks: None, calls: None, swept: Swept::default(), rest: Duration::ZERO }
     }
 
-    /// Rests, then looks at some pages and deletes what is full in them, over a connection that goes back to the pool;
-    /// whether there is more to do.
+    /// Rests, then looks at some pages and deletes the full rows in them, over a connection that goes back to the pool.
+    /// Returns whether there is more to do.
     ///
     /// # Errors
     ///
-    /// As [`Sweeper::sweep`]. The same step may be tried again.
+    /// Those of [`Sweeper::sweep`]. The same step may be tried again.
     pub async fn step(&mut self) -> Result<bool, Error> {
         tokio::time::sleep(self.take_rest()).await;
         self.work().await
     }
 
-    /// Its work so far.
+    /// The work so far.
     #[must_use]
     pub fn swept(&self) -> Swept {
         self.swept
     }
 
-    /// How many pages are behind it, and how many there are in all; nothing before the first step.
+    /// The number of pages that are done, and the number of all pages; zeros before the first step.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         let walks = self.walks.iter().flatten().map(|(_, walk)| walk).chain(&self.calls);
@@ -138,7 +139,7 @@ impl SweepPass {
         Ok(self.next().is_some() || self.calls.is_some())
     }
 
-    /// Looks at some pages of the table of calls. The clock was found to be right on the way there.
+    /// Looks at some pages of the table of calls. The walks before it have checked the clock.
     async fn forget_calls(&mut self, began: Instant) -> Result<bool, Error> {
         let Some(range) = self.calls.as_ref().and_then(Walk::next) else { return Ok(false) };
         if self.sweeper.deletes {
@@ -153,7 +154,7 @@ impl SweepPass {
         Ok(calls.next().is_some())
     }
 
-    /// Notes whether to go by the instant at which rows were found, and whether they were left to another sweeper.
+    /// Notes whether the clock of a reading can be trusted, and whether the rows were left to another sweeper.
     fn note(&mut self, found: &FullRows) {
         let Sweeper { at, trusting, watch, margin, .. } = &self.sweeper;
         let shown = if *trusting { found.now } else { this_machine() };
@@ -163,7 +164,7 @@ impl SweepPass {
         self.swept.shut_out = watch.is_shut_out(found.alone);
     }
 
-    /// Gives back what has lapsed, and counts the pages.
+    /// Gives back lapsed calls, and counts the pages.
     async fn set_out(&mut self) -> Result<(), Error> {
         if self.sweeper.deletes && self.sweeper.forgets {
             self.swept.lapsed += self.sweeper.reap(&self.pool).await?;
@@ -176,14 +177,14 @@ impl SweepPass {
         Ok(())
     }
 
-    /// The table that it is in, and the places to look at next.
+    /// The current table, and the places to look at next.
     fn next(&self) -> Option<(Storage, [Place; 2])> {
         self.walks.iter().flatten().find_map(|(table, walk)| Some((*table, walk.next()?)))
     }
 
-    /// Deletes what may go of what was found, and goes on.
+    /// Deletes those found rows that may go, and advances.
     async fn clear(&mut self, conn: &mut PgConnection, table: Storage, rows: &[FullRow]) -> Result<(), Error> {
-        // Where there may be more rows than the step wanted, the next one goes on behind the last.
+        // If there may be more rows than the step asked for, the next step goes on behind the last one.
         let last = rows.last().map(|row| row.place).filter(|_| rows.len() >= self.sweeper.batch as usize);
         let gone = self.delete(conn, table, rows).await?;
         match table {
@@ -195,14 +196,14 @@ impl SweepPass {
         Ok(())
     }
 
-    /// How many of the rows went.
+    /// Deletes the rows. Returns how many of them were deleted.
     async fn delete(&mut self, conn: &mut PgConnection, table: Storage, rows: &[FullRow]) -> Result<u64, Error> {
         if rows.is_empty() || !self.sweeper.deletes {
             return Ok(rows.len() as u64);
         }
         self.swept.batches += 1;
         match self.store(conn).delete_full(table, rows).await {
-            // Where sessions are not at READ COMMITTED by default, a row that was changed in between is an error.
+            // If sessions are not at READ COMMITTED by default, a row that was changed in between is an error.
             Err(error) if error.is_lost_race() => Ok(0),
             gone => gone,
         }
@@ -226,12 +227,12 @@ fn this_machine() -> Timestamp {
     Timestamp::from_micros(0).plus(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-/// So long that work of this length is that share of the time.
+/// A rest of such a length that the work is this share of the time.
 fn rest_after(work: Duration, percent: u8) -> Duration {
     (work * u32::from(100 - percent) / u32::from(percent)).min(LONGEST_REST)
 }
 
-/// A statement may have waited for an hour, say for a table that was locked; that is no reason to rest for three.
+/// A statement may have waited for an hour, for example for a locked table; that is no reason to rest for three hours.
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -18,35 +18,35 @@ use crate::plan::{Call, Plan, Row};
 use crate::store::{Backend, Store, begin, timed_out, unreaped};
 use crate::stored_call::CallRow;
 
-/// Gives back what lapsing calls have charged, once they have lapsed.
+/// Gives back the charges of calls that have lapsed.
 ///
-/// A lapse is an ordinary settlement: it locks the rows of the limits, then the call. So it deadlocks with nobody, and
-/// of two who give the same back one finds nothing left.
+/// A lapse is an ordinary settlement: it locks the rows of the limits, then the stored call. So it deadlocks with no
+/// other call, and if two processes give the same call back, one of them finds nothing left.
 ///
-/// `find_lapsed.sql` goes by `now()`, one instant for the whole statement, at which the index scan ends; it would
-/// compare `clock_timestamp()` with each entry of the index. Each look begins a minute before the last call that was
-/// given back, and so does not pass over rows that are dead but not vacuumed: in a prototype an old snapshot made that
-/// 9 802 pages for one look. Each minute one begins at the beginning.
+/// `find_lapsed.sql` goes by `now()`, one instant for the whole statement, so the index scan ends there.
+/// `clock_timestamp()` would be compared with each entry of the index. Each look begins a minute before the last call
+/// that was given back, and so skips rows that are dead but not vacuumed. In a prototype that began at the first entry,
+/// an old snapshot made one look read 9 802 pages. Once a minute, a look begins at the first entry.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     pool: PgPool,
     backend: Backend,
-    /// For each part when the last call that was given back had lapsed: what is dead in front of it is not read again.
+    /// For each part, when the last call that was given back had lapsed. Dead rows before it are not read again.
     since: BTreeMap<u16, Timestamp>,
     from_the_beginning: Option<Instant>,
-    /// Whether the last look has left a call because somebody had locked its rows.
+    /// Whether the last look has left a call because another transaction had locked its rows.
     is_behind: bool,
 }
 
-/// Hears of each row that was raised.
+/// Is called with each row that was raised.
 type Raised<'r> = &'r mut (dyn FnMut(&Row) + Send);
 
 /// The outcome for calls that had lapsed.
 #[derive(Clone, Copy, Default)]
 struct Reaped {
-    /// How many were given back.
+    /// The number of calls that were given back.
     back: u64,
-    /// How many are still there.
+    /// The number of calls that are still there.
     left: u64,
 }
 
@@ -55,18 +55,19 @@ impl Reaper {
         Self { pool, backend, since: BTreeMap::new(), from_the_beginning: None, is_behind: false }
     }
 
-    /// Whether the last look has left a call because somebody had locked its rows.
+    /// Whether the last look has left a call because another transaction had locked its rows.
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
     }
 
-    /// Whether there is nothing left to ask.
+    /// Whether the pool is closed, so that no look can follow.
     pub(crate) fn is_over(&self) -> bool {
         self.pool.is_closed()
     }
 
-    /// Gives back all that has lapsed by now, or by an instant; how many calls that were, and which rows it raised. A
-    /// call that cannot be given back is left, and an event says so. A part that does not answer holds up no other.
+    /// Gives back all calls that have lapsed by now, or by an instant. Returns their number, and reports the rows that
+    /// it raised. A call that cannot be given back is left, and an event says so. A part that does not answer does not
+    /// hold up the others.
     pub(crate) async fn reap(
         &mut self,
         at: Option<Timestamp>,
@@ -79,7 +80,7 @@ impl Reaper {
         self.is_behind = false;
         let (mut reaped, mut failed) = (0, None);
         for part in self.backend.parts.all() {
-            // Where there is no connection to be had, none is for the next part.
+            // If the pool has no connection for this part, it has none for the next one.
             let conn = self.pool.acquire().await.map_err(unreaped)?;
             match self.reap_part(conn, part, at, &mut raised).await {
                 Ok(more) => reaped += more,
@@ -101,7 +102,7 @@ impl Reaper {
         loop {
             let some = self.reap_some(&mut conn, (part, since, left), at, raised).await;
             if some.as_ref().is_err_and(|error| !error.leaves_connection()) {
-                // The pool would ask whether it still stands, and wait for the answer without an end.
+                // The pool would ask whether the connection still works, and wait for the answer forever.
                 conn.close_on_drop();
             }
             let (found, given) = some?;
@@ -111,14 +112,14 @@ impl Reaper {
             if found < u64::from(MOST) {
                 return Ok(reaped);
             }
-            // Others have their turn.
+            // Other users of the pool get their turn.
             drop(conn);
             conn = self.pool.acquire().await.map_err(unreaped)?;
         }
     }
 
-    /// Finds the first calls of a part that have lapsed since an instant, behind so many that are left, and gives them
-    /// back; how many were found, and what became of them.
+    /// Finds the first calls of a part that have lapsed since an instant, behind those that were left, and gives them
+    /// back. Returns how many were found, and what became of them.
     async fn reap_some(
         &mut self,
         conn: &mut PgConnection,
@@ -135,7 +136,7 @@ impl Reaper {
         Ok((found, Reaped { left: given.left + lapsed.unreadable, ..given }))
     }
 
-    /// Gives calls back together, or one by one where something is wrong with one.
+    /// Gives calls back together, or one by one if something is wrong with one of them.
     async fn give_back_all(
         &mut self,
         conn: &mut PgConnection,
@@ -184,7 +185,7 @@ impl Reaper {
         let mut given = Reaped::default();
         for (place, (call, answer)) in lapsed.iter().zip(answers).enumerate() {
             match answer {
-                // Nothing is left where somebody else was faster.
+                // If another process was faster, no charge is left.
                 Ok(answer) => {
                     if !answer.settlement().charges.is_empty() {
                         given.back += 1;
@@ -214,7 +215,8 @@ fn tell(call: &CallRow, error: &Error) {
 /// How many calls one transaction gives back at most.
 const MOST: u32 = 64;
 
-/// How long it waits for a row that somebody has locked. Meanwhile it locks those in front of it, which all may need.
+/// How long it waits for a row that another transaction has locked. Meanwhile it holds the rows before it, which any
+/// caller may need.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long it waits for each of several calls that were not given back together.
@@ -226,9 +228,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long it waits for a transaction, whose statements the server watches. A server that is still silent is gone.
 const GIVE_UP: Duration = Duration::from_secs(15);
 
-/// How often it looks from the beginning.
+/// How often a look begins at the first entry.
 const A_WHILE: Duration = Duration::from_mins(1);
 
-/// By how much it looks behind the last call that it gave back otherwise, for those whose transaction committed late: a
-/// minute, in microseconds.
+/// How far before the last call that was given back the other looks begin, for calls whose transactions committed late:
+/// a minute, in microseconds.
 const LOOK_BACK: i64 = 60_000_000;

@@ -18,7 +18,7 @@ use crate::algebra::Timestamp;
 use crate::error::{Error, chain};
 use crate::meter;
 
-/// Sweeping in the background, from [`Sweeper::spawn`]. Ends when it is dropped, after the batch at hand.
+/// A sweeper in the background, started by [`Sweeper::spawn`]. It ends when it is dropped, after the current batch.
 #[derive(Debug)]
 #[must_use = "the sweeping ends when this is dropped"]
 pub struct Sweeping {
@@ -32,17 +32,17 @@ impl Sweeping {
         Self { stop, task: tokio::spawn(work(sweeper, pool, every, stopped)) }
     }
 
-    /// Ends it after the batch at hand, and returns what was done in all.
+    /// Ends it after the current batch, and returns all of its work.
     ///
-    /// Of a task that panicked, or whose runtime ended, nobody knows what it did: then all counts are 0.
+    /// If the task panicked, or its runtime ended, its work is not known, and all counts are 0.
     pub async fn stop(self) -> Swept {
-        // A task that has ended needs no telling.
+        // A task that has ended needs no message.
         let _ = self.stop.send(());
         self.task.await.unwrap_or_default()
     }
 }
 
-/// Sweeps now and then, and gives back what has lapsed each second.
+/// Sweeps now and then, and gives back lapsed calls each second.
 async fn work(sweeper: Sweeper, pool: PgPool, every: Duration, stopped: oneshot::Receiver<()>) -> Swept {
     let lapsed = AtomicU64::new(0);
     let reaping = pin!(reap(sweeper.reaper(&pool), sweeper.at, &lapsed));
@@ -56,7 +56,7 @@ async fn work(sweeper: Sweeper, pool: PgPool, every: Duration, stopped: oneshot:
 
 async fn reap(mut reaper: Reaper, at: Option<Timestamp>, lapsed: &AtomicU64) -> Infallible {
     while !reaper.is_over() {
-        // Not all processes at the same time.
+        // The random pause keeps processes from looking all at the same time.
         tokio::time::sleep(SECOND.mul_f64(0.5 + fastrand::f64())).await;
         match reaper.reap(at, |_| {}).await {
             Ok(more) => drop(lapsed.fetch_add(more, Ordering::Relaxed)),
@@ -83,7 +83,7 @@ async fn sweep(sweeper: Sweeper, pool: PgPool, every: Duration, mut stopped: one
     total
 }
 
-/// Makes a pass, to its end or until the sweeping is stopped; whether it was stopped.
+/// Makes a pass, to its end or until the sweeping is stopped. Returns whether it was stopped.
 async fn walk(pass: &mut SweepPass, stopped: &mut oneshot::Receiver<()>) -> Result<bool, Error> {
     while pass.work().await? {
         if timeout(pass.take_rest(), &mut *stopped).await.is_ok() {
@@ -102,8 +102,8 @@ fn tell(swept: Swept, error: Option<&Error>) {
     meter::swept(ephemeral, durable);
 }
 
-/// Between two passes at least, for whoever says that a pass is to begin every moment.
+/// The shortest time between two passes, in case `every` is close to zero.
 const BREATH: Duration = Duration::from_millis(10);
 
-/// By when at the latest the first pass begins, so that a service that is deployed daily sweeps nevertheless.
+/// The latest time at which the first pass begins, so that even a service that is deployed daily sweeps.
 const FIRST: Duration = Duration::from_mins(1);

@@ -1,7 +1,7 @@
 use crate::store::Place;
 
-/// The way through a table, a few pages at a time, as long as it was at the start: what is added later is too new to be
-/// full.
+/// The walk through a table, a few pages at a time, over the pages that it had at the start. Rows that are added later
+/// are too new to be full.
 #[derive(Debug)]
 pub(super) struct Walk {
     pages: u32,
@@ -15,17 +15,17 @@ impl Walk {
         Self { pages, next: Place { page: 0, item: 0 }, stride: LONGEST_STRIDE }
     }
 
-    /// The next places to look at: from the first up to, and without, the second. `None` at the end.
+    /// The next places to look at: from the first up to the second, which is excluded. `None` at the end.
     pub(super) fn next(&self) -> Option<[Place; 2]> {
         let to = self.next.page.saturating_add(self.stride).min(self.pages);
         (self.next.page < self.pages).then_some([self.next, Place { page: to, item: 0 }])
     }
 
-    /// Goes on: behind the last place of a batch that was full, or behind all of [`next`](Self::next).
+    /// Advances: to just behind the last place of a full batch, or behind all of [`next`](Self::next).
     ///
-    /// The step read the pages behind a full batch for nothing. So the next stride is as long as that one would have
-    /// needed to be, and a page more, for the next batch to be full as well. Behind one that was not full, it is twice
-    /// as long.
+    /// If a batch was full, the step has read the pages behind it for nothing. So the next stride has the length that
+    /// would have sufficed, plus one page, so that the next batch is full as well. If the batch was not full, the next
+    /// stride is twice as long.
     pub(super) fn advance(&mut self, last: Option<Place>) {
         match (last, self.next()) {
             (Some(Place { page, item }), _) => {
@@ -44,7 +44,7 @@ impl Walk {
         self.pages
     }
 
-    /// How many pages are behind it.
+    /// The number of pages that are done.
     pub(super) fn done(&self) -> u32 {
         self.next.page.min(self.pages)
     }
@@ -78,7 +78,7 @@ mod tests {
         let next = |walk: &Walk| walk.next().map(|places| places.map(|place| (place.page, place.item)));
         walk.advance(Some(Place { page: 3, item: 17 }));
         assert_eq!(next(&walk), Some([(3, 18), (8, 0)]));
-        // All on one page.
+        // All rows of the batch are on one page.
         walk.advance(Some(Place { page: 3, item: 60 }));
         assert_eq!(next(&walk), Some([(3, 61), (5, 0)]));
         for to in [(5, 9), (9, 17), (17, 33)] {

@@ -2,10 +2,10 @@ use std::time::{Duration, Instant};
 
 use crate::algebra::Timestamp;
 
-/// The memory of a sweeper of the database's clock and of the sweepers' lock, over all of its passes.
+/// The observations of a sweeper about the database's clock and the sweepers' lock, over all of its passes.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// The readings of the database's clock and of our monotonic one when a comparison began.
+    /// The readings of the database's clock and of our monotonic clock when the comparison began.
     since: Option<(Timestamp, Instant)>,
     doubts: bool,
     /// How many statements in a row found the lock taken.
@@ -13,8 +13,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Compares a reading of the database's clock with the monotonic clock, and the first one with what the clock of
-    /// this machine shows; whether to go by it. Once they have run apart, they have to agree for a margin.
+    /// Compares a reading of the database's clock with the monotonic clock, and the first reading with this machine's
+    /// clock. Returns whether to trust the reading. Once the clocks have run apart, they have to agree for a margin.
     pub(super) fn trusts(&mut self, now: Timestamp, at: Instant, shown: Timestamp, margin: Duration) -> bool {
         let (then, began) = self.since.unwrap_or((shown, at));
         let passed = at.saturating_duration_since(began);
@@ -27,15 +27,16 @@ impl Watch {
                 "the database's clock ran away: nothing is swept until it keeps step again"
             );
         }
-        // Also after a margin without a fault, so that a clock that is slewed for days raises no alarm.
+        // The comparison also restarts after a margin without a fault, so that a clock that is slewed for days raises
+        // no alarm.
         if self.since.is_none() || ran_away || passed >= margin {
             (self.since, self.doubts) = (Some((now, at)), ran_away);
         }
         !self.doubts
     }
 
-    /// Notes whether a statement got the sweepers' lock; whether so many in a row did not that it is hardly a sweeper
-    /// that holds it.
+    /// Notes whether a statement got the sweepers' lock. Returns whether so many in a row failed to get it that the
+    /// holder is hardly a sweeper.
     pub(super) fn is_shut_out(&mut self, alone: bool) -> bool {
         self.refused = if alone { 0 } else { self.refused.saturating_add(1) };
         if self.refused == MOST_REFUSED {
@@ -49,12 +50,12 @@ impl Watch {
     }
 }
 
-/// A sweeper holds the lock for milliseconds at a time, and for a share of the time: several that meet ten times in a
-/// row are as good as none. A lock for a whole pass would be a session's, which poolers lose, or a transaction's, which
-/// would stay open for minutes.
+/// A sweeper holds the lock for milliseconds at a time, and for a share of the time, so it is very unlikely that
+/// sweepers meet ten times in a row. A lock for a whole pass would be a session's, which poolers lose, or a
+/// transaction's, which would stay open for minutes.
 const MOST_REFUSED: u32 = 10;
 
-/// Longer than an answer takes on its way, and far less than the default margin.
+/// This is longer than an answer takes on its way, and far less than the default margin.
 const TOLERANCE: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
@@ -81,11 +82,11 @@ mod tests {
     fn a_clock_that_ran_away_is_trusted_once_it_has_kept_step_for_a_margin() {
         let readings = [(0, 0), (61, 60), (121 + 7200, 120), (720 + 7200, 719), (721 + 7200, 720), (722 + 7200, 721)];
         assert_eq!(trusted(MARGIN, readings), [true, true, false, false, true, true]);
-        // And back: it ran away twice.
+        // The clock also went back: it ran away twice.
         let readings = [(0, 0), (7260, 60), (120, 120), (719, 719), (720, 720)];
         assert_eq!(trusted(MARGIN, readings), [true, false, false, false, true]);
         assert_eq!(trusted(Duration::ZERO, [(0, 0), (7200, 0), (7200, 0)]), [true, false, true]);
-        // It had run away before.
+        // The clock had run away before the first reading.
         assert_eq!(trusted(MARGIN, [(7200, 0), (7799, 599), (7800, 600)]), [false, false, true]);
         assert_eq!(trusted(MARGIN, [(60, 0)]), [true]);
     }
@@ -98,7 +99,7 @@ mod tests {
     }
 
     proptest! {
-        /// Wherever it steps to, and whenever it is looked at.
+        /// This holds wherever the clock steps to, and whenever it is read.
         #[test]
         fn nothing_is_trusted_within_a_margin_of_a_step_of_more_than_a_minute(
             pauses in prop::collection::vec(0_u64..200, 1..40),

@@ -12,17 +12,19 @@ use crate::error::{Error, chain};
 use crate::gate::Gate;
 use crate::receipt::{Charge, Receipt};
 
-/// A grant of a [concurrency limit](crate::Limit::concurrency), for as long as this lives. Made by [`Gate::acquire`].
+/// A grant of a [concurrency limit](crate::Limit::concurrency) that lasts as long as this value lives. Made by
+/// [`Gate::acquire`].
 ///
-/// A task in the background renews it after a third of the limit's lease, and tries again until its end. Dropped, it is
-/// released, if the runtime still runs; else it lapses. Leases that are due together are renewed by one statement.
+/// A task in the background renews the lease after a third of the limit's period, and tries again until the lease ends.
+/// When this value is dropped, the lease is released if the runtime still runs; else it lapses. Leases that are due
+/// together are renewed by one statement.
 ///
 /// # When it is lost
 ///
 /// A lease is over if it could not be renewed for its whole length, or if a crash has emptied the table of ephemeral
-/// limits. Then others may hold its tokens. [`lapsed`](Self::lapsed) returns then, a hundredth of the lease before the
-/// database lets it go, and when the gate is [closed](Gate::close). Race it against the work. After that, somebody else
-/// may be writing the same data at the same time: a lease is no lock on data.
+/// limits. Then others may hold its tokens. [`lapsed`](Self::lapsed) returns a hundredth of the lease before the
+/// database lets the lease go, and also when the gate is [closed](Gate::close). Race it against the work. After that,
+/// another holder may write the same data at the same time: a lease is no lock on data.
 ///
 /// # Example
 ///
@@ -48,7 +50,7 @@ use crate::receipt::{Charge, Receipt};
 #[must_use = "a lease that is dropped is released"]
 pub struct Lease {
     grant: Grant,
-    /// `None` where nothing has to be released: a gate has granted without the database.
+    /// `None` if nothing has to be released, because the gate granted without the database.
     keeper: Option<Keeper>,
 }
 
@@ -57,11 +59,11 @@ pub struct Lease {
 struct Keeper {
     held: watch::Receiver<Held>,
     task: JoinHandle<Result<(), Error>>,
-    /// Told, the task leaves the lease alone; dropped, it releases the lease.
+    /// If a message is sent, the task leaves the lease alone; if the sender is dropped, the task releases the lease.
     kept: oneshot::Sender<()>,
 }
 
-/// A lease as it was renewed last.
+/// A lease after its last renewal.
 #[derive(Clone, Debug)]
 struct Held {
     receipt: Receipt,
@@ -70,13 +72,13 @@ struct Held {
 }
 
 impl Lease {
-    /// Keeps what was granted by a call that was sent at this instant.
+    /// Keeps the grant of a call that was sent at this instant.
     pub(crate) fn new(gate: &Gate, grant: Grant, sent: Instant, runtime: &Handle) -> Self {
         let receipt = grant.receipt.clone();
         let shortest = receipt.leases().map(Charge::period).min();
         let ends = receipt.leases().filter_map(|charge| charge.until).min().map(Into::into);
         let keeper = shortest.zip(ends).map(|(lease, ends)| {
-            // Of one that was granted before a part has passed.
+            // For a lease of a repeated grant, a part of the time has passed.
             let left = span(grant.observed_at, ends).min(lease);
             let (renewed, held) = watch::channel(Held { receipt, deadline: deadline(sent, left) });
             let (kept, given_up) = oneshot::channel();
@@ -88,13 +90,13 @@ impl Lease {
         Self { grant, keeper }
     }
 
-    /// The grant, as it was then.
+    /// The grant, as it was decided.
     #[must_use]
     pub fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// Returns when the holder must have stopped: the lease has ended, and was not renewed.
+    /// Returns when the holder must have stopped, because the lease has ended and was not renewed.
     pub async fn lapsed(&self) {
         let Some(keeper) = &self.keeper else { return std::future::pending().await };
         let mut held = keeper.held.clone();
@@ -102,14 +104,14 @@ impl Lease {
             let deadline = held.borrow_and_update().deadline;
             match timeout_at(deadline, held.changed()).await {
                 Ok(Ok(())) => {}
-                // Nobody renews it any more.
+                // No task renews it any more.
                 Ok(Err(_)) => return sleep_until(deadline).await,
                 Err(_) => return,
             }
         }
     }
 
-    /// Releases it, and waits until that is done.
+    /// Releases the lease, and waits until that is done.
     ///
     /// # Errors
     ///
@@ -118,12 +120,12 @@ impl Lease {
     pub async fn release(mut self) -> Result<(), Error> {
         let Some(Keeper { task, kept, .. }) = self.keeper.take() else { return Ok(()) };
         drop(kept);
-        // Where the runtime has ended there is no task.
+        // If the runtime has ended, there is no task.
         task.await.unwrap_or(Err(Error::Stopped))
     }
 
-    /// Gives up the guard and keeps the lease: it is renewed and released by this receipt
-    /// ([`Gate::renew`], [`Gate::release`]), else it lapses.
+    /// Gives up the guard and keeps the lease. The caller renews and releases it by this receipt ([`Gate::renew`],
+    /// [`Gate::release`]); else it lapses.
     pub fn into_receipt(mut self) -> Receipt {
         let Some(Keeper { held, kept, .. }) = self.keeper.take() else {
             return self.grant.receipt.clone();
@@ -147,12 +149,12 @@ async fn keep(
         return Ok(());
     }
     let last = held.borrow().clone();
-    // Where the gate is closed its holder is still there.
+    // If the gate was closed, the holder may still be at work.
     held.send_modify(|held| held.deadline = Instant::now());
     release_each(&gate, last, &mut closed).await
 }
 
-/// Returns when the holder or the gate gives a lease up, and renews it meanwhile. Whether it is left alone then.
+/// Renews a lease until its holder or the gate gives it up. Returns whether the lease is then left alone.
 async fn is_given_up(
     given_up: oneshot::Receiver<()>,
     closed: &mut watch::Receiver<bool>,
@@ -193,7 +195,7 @@ async fn renew_until_lost(gate: &Gate, lease: Duration, mut due: Instant, held: 
     }
 }
 
-/// Releases a lease; of several together, where one is lost, the others.
+/// Releases leases together. If one of several is lost, it releases the others one by one.
 async fn release_each(
     gate: &Gate,
     Held { receipt, deadline }: Held,
@@ -202,14 +204,14 @@ async fn release_each(
     let released = release(gate, &receipt, deadline, closed).await;
     if receipt.leases().count() > 1 && released.as_ref().is_err_and(is_lost) {
         for lease in receipt.leases() {
-            // The first error tells what was lost.
+            // The first error already says that a lease was lost.
             let _ = release(gate, &Receipt::from(vec![lease.clone()]), deadline, closed).await;
         }
     }
     released
 }
 
-/// Tries as often as it takes, until the lease has ended by itself. Once the gate is closed, it tries once more.
+/// Tries again until it succeeds or the lease has ended by itself. Once the gate is closed, it tries once more.
 async fn release(
     gate: &Gate,
     receipt: &Receipt,
@@ -221,7 +223,7 @@ async fn release(
         let is_last = *closed.borrow();
         let error = match gate.release(receipt.clone()).await {
             Ok(_) => return Ok(()),
-            // By the try whose answer was lost.
+            // It was used by the try whose answer was lost.
             Err(Error::ReceiptUsed { .. }) if may_be_done => return Ok(()),
             Err(error) => error,
         };
@@ -235,7 +237,7 @@ async fn release(
     }
 }
 
-/// Whether others may have been granted what a lease held.
+/// Whether others may have been granted the tokens of a lease.
 fn is_lost(error: &Error) -> bool {
     matches!(error, Error::Lapsed { .. } | Error::ReceiptUsed { .. })
 }
@@ -245,9 +247,9 @@ fn deadline(sent: Instant, lease: Duration) -> Instant {
     sent + lease / 100 * 99
 }
 
-/// How often a lease is tried to be renewed, about, until its end.
+/// About how many tries to renew a lease fit into its length.
 const TRIES: u32 = 12;
 
-/// How long until a release is tried again, at first and at most.
+/// The first and the longest pause before a release is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);

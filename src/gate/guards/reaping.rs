@@ -9,15 +9,15 @@ use crate::gate::shared::Shared;
 use crate::gate::worker::Worker;
 use crate::sweeper::Reaper;
 
-/// Looks each second for calls that have lapsed, as long as one that this gate has made may lapse.
+/// Looks each second for calls that have lapsed, as long as a call of this gate may lapse.
 #[derive(Debug, Default)]
 pub(crate) struct Reaping {
-    /// Until when there is a task that looks.
+    /// Until when a task looks.
     until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Reaping {
-    /// Notes a call that lapses after so long.
+    /// Notes that a call lapses after so long.
     pub(crate) fn note(&self, lapses_in: Duration, shared: &Arc<Shared>) {
         let Some(until) = Instant::now().checked_add(lapses_in.saturating_add(LATE)) else { return };
         let mut latest = lock(&self.until);
@@ -28,16 +28,16 @@ impl Reaping {
                 let reaper = Reaper::new(shared.pool.clone(), shared.settings.backend);
                 runtime.spawn(reap(reaper, Arc::downgrade(shared), Arc::downgrade(&self.until)));
             }
-            // Nobody can look.
+            // Without a runtime no task can look.
             (None, Err(_)) => {}
         }
     }
 }
 
-/// Looks until the last call has lapsed and nothing is left, or the gate is gone, or its pool is closed. Callers that
-/// wait for the tokens hear of it.
+/// Looks until the last call has lapsed and none is left, or the gate is gone, or its pool is closed. Callers that wait
+/// for the tokens are woken.
 async fn reap(mut reaper: Reaper, shared: Weak<Shared>, until: Weak<Mutex<Option<Instant>>>) {
-    // Where its runtime ends, the next call starts another.
+    // If the task's runtime ends, the next call starts another task.
     let here = until.clone();
     let worker = Worker::new(move || {
         if let Some(until) = here.upgrade() {
@@ -45,7 +45,7 @@ async fn reap(mut reaper: Reaper, shared: Weak<Shared>, until: Weak<Mutex<Option
         }
     });
     loop {
-        // Not all processes at the same time.
+        // The random pause keeps processes from looking all at the same time.
         sleep(EVERY.mul_f64(0.5 + fastrand::f64())).await;
         let (Some(shared), Some(until)) = (shared.upgrade(), until.upgrade()) else { return worker.done() };
         if reaper.is_over() {
@@ -70,5 +70,5 @@ fn lock(until: &Mutex<Option<Instant>>) -> MutexGuard<'_, Option<Instant>> {
 
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How long it looks on after the last lapse.
+/// How long the task still looks after the last lapse.
 const LATE: Duration = Duration::from_secs(3);

@@ -12,19 +12,20 @@ use crate::gate::Gate;
 use crate::receipt::Receipt;
 use crate::tokens::{Tokens, TokensError};
 
-/// A call whose cost is known only when it has ended: an estimate was charged, the stream counts the use, and settles
+/// A call whose cost is known only when it has ended. An estimate was charged; the stream counts the use, and settles
 /// the call at it. Made by [`Gate::stream`].
 ///
-/// Dropped, it is settled in the background at what was counted, if the runtime still runs. So a client that goes away
-/// in the middle of its answer pays for what it got.
+/// When the stream is dropped, it is settled in the background at the counted use, if the runtime still runs. So a
+/// client that goes away in the middle of its answer pays for the part that it got.
 ///
 /// # Crashes and lost answers
 ///
-/// A stored call is settled exactly once: it [lapses](crate::Request::lapses_after), is
-/// [tracked](crate::Request::tracked_for) or has an [id](crate::Request::once). Where no answer comes, the stream
-/// settles again, until the call lapses. If this process dies, it lapses, less what was [reported](Self::report). Any
-/// other call needs no row of its own, and is settled at most once: where no answer comes, nobody asks again, and an
-/// event at level `warn` says so. If this process dies, its estimate stays charged.
+/// A stored call is settled exactly once. A call is stored if it [lapses](crate::Request::lapses_after), is
+/// [tracked](crate::Request::tracked_for) or has an [id](crate::Request::once). If no answer comes, the stream settles
+/// it again, until the call lapses. If this process dies, a lapse gives back all but the use that was
+/// [reported](Self::report). Any other call needs no row of its own, and is settled at most once: if no answer comes,
+/// the stream does not ask again, and an event at level `warn` says so. If this process dies, the estimate stays
+/// charged.
 ///
 /// # Example
 ///
@@ -50,7 +51,7 @@ use crate::tokens::{Tokens, TokensError};
 pub struct Stream {
     grant: Grant,
     used: AtomicI64,
-    /// `None` once it is settled, and where nothing was charged.
+    /// `None` once it is settled, or if nothing was charged.
     open: Option<(Gate, Handle)>,
 }
 
@@ -66,10 +67,10 @@ impl Stream {
         &self.grant
     }
 
-    /// Counts what was used: tokens, in each limit that the call asked, but for those that are
-    /// [flat](crate::Request::flat). Takes what [`cost`](crate::Request::cost) takes.
+    /// Counts used tokens in each limit of the call, except in requests that are [flat](crate::Request::flat). Takes
+    /// the same types as [`cost`](crate::Request::cost).
     ///
-    /// The count stops at the largest amount. A number below zero, and one that is none, counts nothing; an event at
+    /// The count stops at the largest amount. A number that is below zero or not finite counts nothing, and an event at
     /// level `warn` says so.
     pub fn add(&self, tokens: impl TryInto<Tokens, Error: Into<TokensError>>) {
         let more = match tokens.try_into().map_err(Into::into) {
@@ -79,19 +80,20 @@ impl Stream {
             Err(error) => return tracing::warn!(%error, "what a stream has used is no amount"),
         };
         let add = |used: i64| Some(used.saturating_add(more));
-        // It never fails: there always is a sum.
+        // This never fails, because `add` always returns a sum.
         let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 
-    /// The tokens that were counted so far.
+    /// The tokens counted so far.
     #[must_use]
     pub fn used(&self) -> Tokens {
         Tokens::from_micros(self.used.load(Ordering::Relaxed))
     }
 
-    /// Stores what was counted so far, for a process that may die: a lapse gives back the rest only. Touches no limit.
+    /// Stores the use counted so far, in case this process dies: a lapse then gives back only the rest. No limit is
+    /// touched.
     ///
-    /// A call that does not lapse has nowhere to store it.
+    /// If the call is not stored, this does nothing.
     ///
     /// # Errors
     ///
@@ -106,19 +108,19 @@ impl Stream {
         }
     }
 
-    /// Settles at what was counted, and waits until that is done.
+    /// Settles at the counted use, and waits until that is done.
     ///
     /// # Errors
     ///
-    /// Those of [`Gate::settle`]. An error that leaves things as they were is tried again first: until the call lapses,
-    /// or for a minute.
+    /// Those of [`Gate::settle`]. After an error that changed nothing, the stream first tries again: until the call
+    /// lapses, or for a minute.
     pub async fn settle(mut self) -> Result<(), Error> {
         let Some(settling) = self.settling() else { return Ok(()) };
-        // A task goes on where this future is dropped. Where the runtime has ended there is none.
+        // The task goes on even if this future is dropped. If the runtime has ended, there is no task.
         settling.await.unwrap_or(Err(Error::Stopped))
     }
 
-    /// Gives up the guard, and settles nothing: the receipt is the caller's to settle.
+    /// Gives up the guard, and settles nothing: the caller must settle the receipt.
     pub fn into_receipt(mut self) -> Receipt {
         self.open = None;
         std::mem::take(&mut self.grant.receipt)
@@ -131,7 +133,7 @@ impl Stream {
         let (gate, runtime) = self.open.take()?;
         let (receipt, used) = (std::mem::take(&mut self.grant.receipt), self.used());
         let patience = receipt.lapses_at().map_or(GIVE_UP, |lapses_at| span(self.grant.observed_at, lapses_at));
-        // Closing the gate waits for those who listen. After that nobody waits.
+        // Closing the gate waits for this listener. Once the gate is closed, nothing waits for it.
         let closed = gate.inner.shared.owing();
         Some(runtime.spawn(async move { settle(&gate, &receipt, used, patience, closed).await }))
     }
@@ -139,13 +141,13 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // It goes on without its handle.
+        // The task goes on without its handle.
         drop(self.settling());
     }
 }
 
-/// Settles a receipt; again after an error that leaves it as it was, and of a stored call also where no answer came.
-/// Once the gate is closed meanwhile, it tries once more.
+/// Settles a receipt. Tries again after an error that changed nothing, and for a stored call also if no answer came.
+/// Once the gate is closed, it tries once more.
 async fn settle(
     gate: &Gate,
     receipt: &Receipt,
@@ -177,7 +179,8 @@ async fn settle(
     }
 }
 
-/// How long until a settlement is tried again, at first and at most, and for how long one that does not lapse is tried.
+/// The first and the longest pause before a settlement is tried again, and for how long a call that does not lapse is
+/// tried.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 const GIVE_UP: Duration = Duration::from_mins(1);

@@ -3,10 +3,10 @@ use std::collections::{BTreeSet, HashMap};
 use crate::algebra::{State, Timestamp};
 use crate::plan::{Change, Row};
 
-/// Rows in this process's memory, at most so many.
+/// A bounded number of rows in this process's memory.
 ///
-/// A row that is forgotten would be full again, so only full rows make room: inventing keys resets no bucket. They are
-/// found without a search. The caches that exist as crates evict by use; where rows can be pinned, each new key
+/// A forgotten row would be full again, so only full rows make room, and nobody can reset a bucket by inventing keys.
+/// Full rows are found without a search. Existing cache crates evict by use; in those that can pin rows, each new key
 /// searches all of them.
 pub(super) struct LocalBuckets {
     bound: usize,
@@ -56,7 +56,7 @@ mod tests {
 
     const LIMIT: Limit = Limit::token_bucket("one", 1, SECOND);
 
-    /// Three rows, for two of which there is room.
+    /// Three rows, and room for two of them.
     struct Stage {
         rows: Vec<Row>,
         buckets: LocalBuckets,

@@ -14,53 +14,54 @@ use crate::standing::{Each, Standings};
 use crate::tokens::Tokens;
 
 /// The answer of a gate to `consume`, `check`, `wait`, `acquire` and their variants during an outage of the database. A
-/// [`Lease`](crate::Lease) that is granted so holds nothing.
+/// [`Lease`](crate::Lease) that is granted without the database holds no tokens.
 ///
 /// An outage is one of these:
 ///
-/// - No connection can be opened: the server is away, starts up or shuts down, or PgBouncer says so of it or of itself.
+/// - No connection can be opened: the server is away, starts up or shuts down, or PgBouncer reports that about the
+///   server or about itself.
 /// - A connection breaks, or the server does not answer in time or cancels the statement.
-/// - The server takes no writes: it is a standby or read-only, or its disk is full or fails.
+/// - The server accepts no writes: it is a standby or read-only, or its disk is full or fails.
 /// - Citus has lost a node that the call needs.
 ///
-/// Everything else stays an error: a full pool, a full queue, a locked row and too many connections, because a crowd
-/// must not open the gate; missing rights or tables, a password that is refused and a wrong setting, because nobody
-/// would notice; bad input, and what the database objects to in a key or a row; a pool that is closed; and
-/// [`Error::OutcomeUnknown`], because the tokens may have been taken. A refusal that a pooler answers is one of these,
-/// unless its words say that a server is away.
+/// Everything else stays an error. A full pool, a full queue, a locked row and too many connections stay errors because
+/// a crowd must not open the gate. Missing rights or tables, a refused password and a wrong setting stay errors because
+/// otherwise nobody would notice them. Bad input, a key or a row that the database rejects, and a closed pool stay
+/// errors, too. So does [`Error::OutcomeUnknown`], because the tokens may have been taken. A pooler's own error is one
+/// of these, unless its message says that a server is away.
 ///
 /// # Silence
 ///
 /// A statement that is not answered within [`statement_timeout`](crate::GateBuilder::statement_timeout), or a
 /// connection that cannot be opened within about [`acquire_timeout`](crate::GateBuilder::acquire_timeout), is an outage
-/// for its callers. If the server does not answer a connection beside the pool within half a second either, nor another
-/// statement, then the outage is *known*: the policy answers every call at once. Under [`Closed`](Self::Closed) each
-/// call gets the error at once, and so does a call that no policy answers: nobody queues for a server that is known to
+/// for its callers. If the server then answers neither a connection beside the pool within half a second nor another
+/// statement, the outage is *known*: the policy answers every call at once. Under [`Closed`](Self::Closed) each call
+/// gets the error at once, and so does a call that no policy answers. So no call queues for a server that is known to
 /// be silent. The error is retryable, so pause before you retry. Until the server answers, the gate asks it over at
 /// most two connections beside the pool. About half a second after the server is back, the database decides again.
 ///
 /// All other verbs always fail closed. Each answer without the database has [`Source::Degraded`], charges nothing, and
-/// leaves a `tracing` event at level `warn`.
+/// emits a `tracing` event at level `warn`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum OnFailure {
-    /// The error: nothing happens without the database.
+    /// The call gets the error: nothing is granted without the database.
     #[default]
     Closed,
     /// Everything is granted.
     Open,
-    /// Each limit goes on in this process's memory, with this fraction of its rate and capacity: with n processes, 1/n
-    /// keeps the whole within the limit.
+    /// Each limit goes on in this process's memory, with this fraction of its rate and capacity. With n processes, a
+    /// fraction of 1/n keeps all of them together within the limit.
     ///
-    /// The fraction is cut to the range from 0 to 1; NaN is 0. A cost that the fraction can never grant at once stays
-    /// the error. Buckets start full, and what they grant is not charged when the database is back.
+    /// The fraction is cut to the range from 0 to 1; NaN is 0. A call whose cost the fraction can never grant at once
+    /// gets the error. Buckets start full, and their grants are not charged when the database is back.
     ///
-    /// A process keeps 100 000 buckets, and forgets only full ones, since a forgotten bucket is full again. While none
-    /// of them is full, a key that is not kept gets the error. So inventing keys resets no bucket, but it can keep
-    /// other new keys out.
+    /// A process keeps 100 000 buckets, and forgets only full ones, because a forgotten bucket is full again. While
+    /// none of them is full, a call of a new key gets the error. So nobody can reset a bucket by inventing keys, but
+    /// invented keys can keep other new keys out.
     ///
-    /// Memory knows no [id](crate::Request::once) of the database or of another process: what was granted there may be
-    /// refused here, or taken once more from the memory of each process. The database forgets none of its own
+    /// Memory knows no [id](crate::Request::once) of the database or of another process. A call that was granted there
+    /// may be refused here, or granted once more from the memory of each process. The database keeps its own ids
     /// meanwhile.
     Local(f64),
 }
@@ -74,13 +75,14 @@ pub(crate) struct Fallback {
 
 impl Fallback {
     pub(crate) fn new(policy: OnFailure) -> Self {
-        // Once, so that steps that are aligned to a calendar fall where they should; from then on monotonic.
+        // The wall clock is read once, so that steps that are aligned to a calendar fall where they should; from then
+        // on time is monotonic.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let started = (Timestamp::from_micros(0).plus(since_epoch), Instant::now());
         Self { policy, buckets: Mutex::new(LocalBuckets::new(MAX_BUCKETS)), started }
     }
 
-    /// The call to keep, to answer it if need be.
+    /// The call to keep, in case the policy has to answer it.
     pub(crate) fn keep(&self, call: &CheckedCall) -> Option<CheckedCall> {
         (self.policy != OnFailure::Closed).then(|| call.clone())
     }
@@ -107,14 +109,14 @@ impl Fallback {
                     let (most, none) = (most(&call), Standings::default());
                     Decision::Granted(self.degraded(most, alternative, Tokens::ZERO, none))
                 }
-                // Perhaps a repeat, which nobody can tell now.
+                // The call may be a repeat, which cannot be known now.
                 Err(denied) => Decision::Denied(denied),
             }),
             OnFailure::Local(fraction) => self.decide_locally(call.fraction(fraction)?),
         }
     }
 
-    /// As the database would: the same plan, over rows of our own.
+    /// Decides as the database would: with the same plan, over rows in memory.
     fn decide_locally(&self, call: CheckedCall) -> Option<Decision> {
         let (plan, now) = (Plan::of(vec![call]), self.now());
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +146,7 @@ impl Fallback {
     }
 }
 
-/// The amount that a call is granted where no limit is short.
+/// The amount that a call gets if no limit is short.
 fn most(call: &CheckedCall) -> Tokens {
     let Some(first) = call.asked().first().map(|item| item.action) else { return Tokens::ZERO };
     let charged = |ask: &Ask| !ask.shadow && ask.place.alternative == first.place.alternative;
@@ -152,5 +154,5 @@ fn most(call: &CheckedCall) -> Tokens {
     part.unwrap_or_else(|| first.cost())
 }
 
-/// Some tens of megabytes, with keys of the usual length.
+/// These take some tens of megabytes, with keys of the usual length.
 const MAX_BUCKETS: usize = 100_000;

@@ -24,29 +24,30 @@ use crate::store::database;
 pub(super) use fallback::Fallback;
 pub use fallback::OnFailure;
 
-/// Remembers that the server is silent, so that each caller gets the error at once instead of a timeout of its own.
+/// Remembers that the server is silent, so that each caller gets the error at once and does not run into a timeout of
+/// its own.
 ///
 /// A statement without an answer is only a suspicion: the connection may be cut off, or the server busy. So a task asks
-/// over a connection beside the pool. If no answer comes there, nor to another batch, the outage is known. Then every
-/// call that comes or is queued gets the error at once, and the task asks until it gets an answer.
+/// over a connection beside the pool. If no answer comes there or to another batch, the outage is known. Then every new
+/// or queued call gets the error at once, and the task asks until it gets an answer.
 pub(super) struct Outage {
     pool: PgPool,
     statement_timeout: Duration,
     state: watch::Sender<State>,
     built: Instant,
-    /// When the last batch was answered, in microseconds since then.
+    /// When the last batch was answered, in microseconds since `built`.
     heard: AtomicU64,
 }
 
-/// Only the task sets it back, and then it ends.
+/// Only the task sets it back to fine, and then the task ends.
 enum State {
     Fine,
     Suspected,
-    /// With the error that each call gets.
+    /// The outage is known. Each call gets this error.
     Known(Error),
 }
 
-/// Hears when an outage is known, and when it is over.
+/// Is notified when an outage becomes known, and when it is over.
 pub(super) struct Listener(watch::Receiver<State>);
 
 impl Outage {
@@ -96,7 +97,7 @@ impl Outage {
         }
     }
 
-    /// Starts the task. Where it ends early, with its runtime, the next call finds out for itself.
+    /// Starts the task. If the task ends early, with its runtime, the next call finds out for itself.
     fn ask(self: &Arc<Self>, error: Error) {
         let (outage, ended) = (self.clone(), Arc::downgrade(self));
         let worker = Worker::new(move || {
@@ -121,8 +122,8 @@ impl Outage {
         tracing::info!(error = %chain(error), "the server is silent");
         self.state.send_if_modified(|state| state.know(error));
         loop {
-            // One connection has time, for a server that is slow to take it. Those beside it are brief, for a network
-            // that loses packets.
+            // One connection waits long, for a server that is slow to accept it. Those beside it wait briefly, for a
+            // network that loses packets.
             let patient = pin!(self.is_answered(self.statement_timeout));
             let is_over = match select(patient, pin!(self.until_over(asked))).await {
                 Either::Left((false, brief)) => timeout(EVERY, brief).await.is_ok(),
@@ -132,12 +133,12 @@ impl Outage {
                 break;
             }
         }
-        // Each of them that is cut off would cost a timeout.
+        // Each idle connection that is cut off would cost a timeout.
         close_idle(&self.pool);
         tracing::info!("the server answers again");
     }
 
-    /// Asks again and again, and briefly, until somebody answers here or anywhere, or nobody is left to tell.
+    /// Asks briefly, again and again, until the server answers here or elsewhere, or the gate is gone.
     async fn until_over(self: &Arc<Self>, asked: u64) {
         loop {
             let next = sleep(EVERY);
@@ -149,7 +150,7 @@ impl Outage {
         }
     }
 
-    /// Whether somebody answers over a connection beside the pool, be it with a refusal.
+    /// Whether the server answers over a connection beside the pool. A refusal is an answer, too.
     async fn is_answered(&self, patience: Duration) -> bool {
         let options = self.pool.connect_options();
         let asked = async { sqlx::raw_sql("select 1").execute(&mut options.connect().await?).await };
@@ -182,7 +183,7 @@ impl State {
         if let Self::Known(error) = self { Some(error.clone()) } else { None }
     }
 
-    /// Makes it known, if it is not.
+    /// Makes the outage known. Returns whether it was not known before.
     fn know(&mut self, error: &Error) -> bool {
         let is_news = !matches!(self, Self::Known(_));
         if is_news {
@@ -221,13 +222,13 @@ impl Listener {
     }
 }
 
-/// Closes connections that lie idle in the pool, since they may be cut off: then each of them would cost a timeout.
+/// Closes the idle connections of the pool. They may be cut off, and then each of them would cost a timeout.
 pub(super) fn close_idle(pool: &PgPool) {
     for _ in 0..pool.num_idle() {
         drop(pool.try_acquire().map(PoolConnection::detach));
     }
 }
 
-/// How often the task asks, and how long a brief question waits. After about this time the gate hears that the server
-/// is back.
+/// How often the task asks, and how long a brief question waits. The gate notices that the server is back after about
+/// this time.
 const EVERY: Duration = Duration::from_millis(500);

@@ -27,12 +27,13 @@ impl Gate {
         self.change(Call::reset(request)).await.map(Answer::balance)
     }
 
-    /// Brings what was charged to its actual cost, in either direction. As [`Limiter::settle`](crate::Limiter::settle).
+    /// Brings the charges of a receipt to their actual cost, in either direction, as
+    /// [`Limiter::settle`](crate::Limiter::settle) does.
     ///
     /// # Errors
     ///
     /// Those of [`Limiter::settle`](crate::Limiter::settle) and of [`Gate`]. A grant without the database charged
-    /// nothing: [`CallError::NothingAsked`](crate::CallError::NothingAsked).
+    /// nothing, so it fails with [`CallError::NothingAsked`](crate::CallError::NothingAsked).
     pub async fn settle(
         &self,
         receipt: impl Into<Receipt>,
@@ -43,7 +44,7 @@ impl Gate {
         self.change(Call::settle(receipt, actual)).await.map(Answer::settlement)
     }
 
-    /// Settles with an actual cost for each request, in the order asked, as
+    /// Settles with an actual cost for each request, in the order of the requests, as
     /// [`Limiter::settle_each`](crate::Limiter::settle_each) does.
     ///
     /// # Errors
@@ -53,7 +54,8 @@ impl Gate {
         self.change(Call::settle_each(receipt.into(), costs)).await.map(Answer::settlement)
     }
 
-    /// Gives back what was charged, if it is not ready to be spent. As [`Limiter::cancel`](crate::Limiter::cancel).
+    /// Gives back the charges of a receipt, if they are not ready to be spent, as
+    /// [`Limiter::cancel`](crate::Limiter::cancel) does.
     ///
     /// # Errors
     ///

@@ -15,10 +15,10 @@ use crate::request::Request;
 /// # Holding tokens of a concurrency limit
 impl Gate {
     /// Takes tokens of a [concurrency](crate::Limit::concurrency) limit, if they are there, and holds them as long as
-    /// the [`Lease`] lives. Tokens of other limits in the same call stay taken.
+    /// the [`Lease`] lives. Tokens of other limits in the same call are not given back.
     ///
-    /// A future that is dropped while it waits for its answer may have been granted; such a grant lapses at the end of
-    /// the lease.
+    /// If the future is dropped while it waits for its answer, the call may have been granted. Such a grant lapses at
+    /// the end of the lease.
     ///
     /// # Errors
     ///
@@ -32,14 +32,14 @@ impl Gate {
         Ok(self.leased(self.consume(requests).await?, sent, &runtime))
     }
 
-    /// As [`acquire`](Self::acquire), and waits for up to `timeout` until somebody releases what is missing, or lets it
-    /// lapse.
+    /// Acquires as [`acquire`](Self::acquire) does, and waits for up to `timeout` until the missing tokens are released
+    /// or lapse.
     ///
-    /// One gate serves its callers in the order in which they came, and a release by the same gate wakes the first. It
-    /// finds the releases of other processes by asking: after 10 ms, and then ever less often, down to once a second,
-    /// until the holders change again. It leaves every eighth release to them: for a fifth of the time since the
-    /// release before it, and at most a second, only callers that also wait for an alternative ask for it. It hears of
-    /// all else that raises a limit as in [`wait`](Self::wait).
+    /// One gate serves its callers in the order in which they came, and a release by the same gate wakes the first. The
+    /// gate finds releases by other processes by asking: after 10 ms, and then less and less often, down to once a
+    /// second, until the holders change again. It leaves every eighth of its own releases to other processes, for a
+    /// fifth of the time since the release before, and at most a second. Meanwhile only those of its callers ask that
+    /// also wait for an alternative. Anything else that raises a limit reaches the callers as in [`wait`](Self::wait).
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Gate {
         Ok(self.leased(decision, sent, &runtime))
     }
 
-    /// Lets each lease of a receipt last anew. As [`Limiter::renew`](crate::Limiter::renew).
+    /// Renews each lease of a receipt, as [`Limiter::renew`](crate::Limiter::renew) does.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Gate {
         self.ask(self.checked(Call::renew(receipt))?).await.map(|answer| answer.renewal(receipt))
     }
 
-    /// Ends each lease of a receipt. As [`Limiter::release`](crate::Limiter::release).
+    /// Ends each lease of a receipt, as [`Limiter::release`](crate::Limiter::release) does.
     ///
     /// # Errors
     ///

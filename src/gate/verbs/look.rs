@@ -9,8 +9,8 @@ use crate::request::Request;
 
 /// # Looking
 impl Gate {
-    /// Answers as [`consume`](Self::consume) would now, and takes nothing. The answer may be outdated when you
-    /// act on it: if one token is left, all callers who check at the same time pass.
+    /// Answers as [`consume`](Self::consume) would now, and takes nothing. The answer may be outdated when you act on
+    /// it: if one token remains, all callers who check at the same time pass.
     ///
     /// # Errors
     ///

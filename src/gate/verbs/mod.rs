@@ -1,6 +1,6 @@
-//! The verbs of a gate, by what a caller wants. Here is the way that all of them take.
+//! The verbs of a gate, one module for each purpose. This module has the path that all of them share.
 
-// In the order in which the documentation shows them.
+// The documentation shows their methods in this order.
 mod take;
 
 mod look;
@@ -63,7 +63,7 @@ impl Gate {
         checked(call, settings.backend.parts, overrides.as_ref(), || settings.clock.at())
     }
 
-    /// The answer that overrides alone give.
+    /// The answer that follows from overrides alone.
     fn overruled(&self, call: &CheckedCall) -> Option<Answer> {
         let Shared { settings, overrides, .. } = &*self.inner.shared;
         let answer = overruled(call, overrides.as_ref(), || settings.clock.at())?;
@@ -71,7 +71,7 @@ impl Gate {
         Some(answer)
     }
 
-    /// Fails once the gate was closed, for calls that would owe something then.
+    /// Fails once the gate was closed, for calls that would have to be given back later.
     fn expect_open(&self) -> Result<(), Error> {
         if *self.inner.shared.closed.borrow() { Err(Error::Stopped) } else { Ok(()) }
     }
@@ -80,7 +80,8 @@ impl Gate {
     async fn ask(&self, call: CheckedCall) -> Result<Answer, Error> {
         let (limit, lapses) = (call.limit().clone(), call.lapses());
         let span = tracing::debug_span!("tollgate", limit = limit.as_str(), outcome = tracing::field::Empty);
-        // Before anything is charged: the caller may be gone when the answer comes, and the answer may be lost.
+        // This is noted before anything is charged: the caller may be gone when the answer comes, and the answer may be
+        // lost.
         if let Some(lapses_in) = lapses {
             self.note_lapse(lapses_in);
         }
@@ -121,7 +122,7 @@ impl Gate {
         answer.await.expect("a reply is sent even when it is dropped")
     }
 
-    /// Sees to it that a call which lapses after so long is given back then.
+    /// Makes a task give back a call that lapses after so long.
     fn note_lapse(&self, lapses_in: Duration) {
         self.inner.reaping.note(lapses_in, &self.inner.shared);
     }
@@ -135,7 +136,7 @@ fn tell(limit: &Text, answer: &Answer) {
     }
 }
 
-/// The runtime of the caller: asked for before anything is taken that only a task of it could give back.
+/// The runtime of the caller. It is asked for first, because only its tasks could give taken tokens back.
 fn runtime() -> Result<Handle, Error> {
     Handle::try_current().map_err(|_| Error::Stopped)
 }

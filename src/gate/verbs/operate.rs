@@ -5,32 +5,32 @@ use crate::tokens::Tokens;
 
 /// # Operating a gate
 impl Gate {
-    /// How many tokens of a limit and key lie in this process's memory, taken ahead; see
-    /// [`GateBuilder::prefetch`](crate::GateBuilder::prefetch). None of a request that is wrong.
+    /// The tokens of a limit and key that lie in this process's memory, taken ahead; see
+    /// [`GateBuilder::prefetch`](crate::GateBuilder::prefetch). Zero for a request that is wrong.
     #[must_use]
     pub fn prefetched(&self, request: &Request) -> Tokens {
         self.inner.shared.memories.held(request)
     }
 
-    /// The keys that this gate has refused most since it was built, most first: whom an operator asks about, or an
-    /// application warns. Empty unless [`GateBuilder::count_refusals`](crate::GateBuilder::count_refusals) asked for
-    /// it.
+    /// The keys that this gate has refused most since it was built, in falling order, for operators to look at or for
+    /// applications to warn. Empty unless [`GateBuilder::count_refusals`](crate::GateBuilder::count_refusals) was
+    /// called.
     ///
-    /// A key is counted under the limit that it has to wait for longest. Reservations are not counted.
+    /// A refusal is counted under the limit with the longest wait. Reservations are not counted.
     #[must_use]
     pub fn most_refused(&self, n: usize) -> Vec<Refused> {
         self.inner.shared.tally.as_ref().map_or_else(Vec::new, |tally| tally.most(n))
     }
 
-    /// Ends the gate's work, so that nothing is owed when the process ends: gives back what was [taken
+    /// Ends the gate's work, so that the process can end and leave nothing open. It gives back tokens that were [taken
     /// ahead](crate::GateBuilder::prefetch), releases each [`Lease`](crate::Lease), and settles each
     /// [`Stream`](crate::Stream) that was dropped.
     ///
-    /// Callers that [wait](Self::wait) are refused, and nothing is taken for them. From now on `wait`, `acquire_within`
-    /// and a lease are [`Error::Stopped`](crate::Error::Stopped), and the database alone answers every other call.
-    /// Returns when all of that is done, whether its callers poll their futures or not. Where the database does not
-    /// answer, it returns when the timeouts of the gate have passed; then leases lapse, and tokens that were taken
-    /// ahead or streamed stay charged.
+    /// Callers that [wait](Self::wait) are refused, and nothing is taken for them. From then on `wait`,
+    /// `acquire_within` and calls for a lease fail with [`Error::Stopped`](crate::Error::Stopped), and only the
+    /// database answers other calls. This method returns when all of that is done, whether callers poll their futures
+    /// or not. If the database does not answer, it returns when the timeouts of the gate have passed. Then leases
+    /// lapse, and tokens that were taken ahead or streamed stay charged.
     pub async fn close(&self) {
         let Inner { shared, lanes, .. } = &*self.inner;
         shared.closed.send_replace(true);

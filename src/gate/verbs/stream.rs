@@ -10,17 +10,17 @@ use crate::tokens::Tokens;
 
 /// # Streaming
 impl Gate {
-    /// Takes an estimate from every limit, or from none, for a call whose cost is known when it has ended. The
-    /// [`Stream`] counts what is used, and settles the call at that when it is dropped.
+    /// Takes an estimate from every limit, or from none, for a call whose cost is known only when it has ended. The
+    /// [`Stream`] counts the use, and settles the call at it when the stream is dropped.
     ///
     /// # Errors
     ///
-    /// [`CallError::MixedCosts`](crate::CallError::MixedCosts) for requests that are counted, and whose costs differ;
-    /// those of [`consume`](Self::consume).
+    /// [`CallError::MixedCosts`](crate::CallError::MixedCosts) for counted requests with different costs; those of
+    /// [`consume`](Self::consume).
     pub async fn stream(&self, requests: impl IntoIterator<Item = Request>) -> Result<Decision<Stream>, Error> {
-        // Its settlement needs one.
+        // The settlement needs a runtime.
         let (runtime, requests) = (runtime()?, Vec::from_iter(requests));
-        // Once the answer has streamed it is too late to say so.
+        // Different costs are an error now, because after the answer was streamed it is too late.
         self.checked(Call::consume(requests.iter().cloned()))?.expect_one_cost()?;
         Ok(match self.consume(requests).await? {
             Decision::Granted(grant) => Decision::Granted(Stream::new(self, grant, runtime)),
@@ -28,7 +28,7 @@ impl Gate {
         })
     }
 
-    /// Notes how much of a stored call is used so far.
+    /// Stores the tokens of a stored call that are used so far.
     pub(crate) async fn report(&self, call: &CallName, used: Tokens) -> Result<(), Error> {
         let shared = &self.inner.shared;
         let call = CallName { part: shared.settings.backend.parts.of(call.key()), ..call.clone() };

@@ -12,8 +12,8 @@ use crate::request::Request;
 
 /// # Taking tokens
 impl Gate {
-    /// Takes tokens, if all of them are there: of one request, or of several, from every limit or from none. As
-    /// [`Limiter::consume`](crate::Limiter::consume).
+    /// Takes tokens, if all of them are there, as [`Limiter::consume`](crate::Limiter::consume) does. With several
+    /// requests it takes from every limit or from none.
     ///
     /// # Errors
     ///
@@ -27,11 +27,11 @@ impl Gate {
         }
     }
 
-    /// Decides many calls in one go, each by itself, as [`Limiter::consume_each`](crate::Limiter::consume_each): they
-    /// are queued together, and share batches with each other. Calls that ask one row, and no other, are decided in
-    /// their order.
+    /// Decides many calls in one go, each by itself, as [`Limiter::consume_each`](crate::Limiter::consume_each) does.
+    /// The calls are queued together, and share batches. Calls that ask one and the same row, and no other, are decided
+    /// in their order.
     ///
-    /// Each has its own answer, of which the errors are those of [`consume`](Self::consume). All of them wait in the
+    /// Each call has its own answer, with the errors of [`consume`](Self::consume). All of them wait in the
     /// [queue](crate::GateBuilder::queue) at once.
     pub async fn consume_each(
         &self,
@@ -40,7 +40,7 @@ impl Gate {
         join_all(calls.into_iter().map(|requests| self.consume(requests))).await
     }
 
-    /// Takes tokens now, to be spent as soon as they are there. As [`Limiter::reserve`](crate::Limiter::reserve).
+    /// Takes tokens now, to be spent as soon as they are there, as [`Limiter::reserve`](crate::Limiter::reserve) does.
     ///
     /// # Errors
     ///
@@ -54,7 +54,7 @@ impl Gate {
         Ok(answer.reservation())
     }
 
-    /// Reserves for many calls in one go, each by itself. As [`consume_each`](Self::consume_each).
+    /// Reserves for many calls in one go, each by itself, as [`consume_each`](Self::consume_each) does.
     pub async fn reserve_each(
         &self,
         calls: impl IntoIterator<Item: IntoIterator<Item = Request>>,
@@ -62,21 +62,21 @@ impl Gate {
         join_all(calls.into_iter().map(|requests| self.reserve(requests))).await
     }
 
-    /// Takes tokens whatever is there. As [`Limiter::debit`](crate::Limiter::debit).
+    /// Takes tokens whatever the balance is, as [`Limiter::debit`](crate::Limiter::debit) does.
     ///
     /// # Errors
     ///
-    /// Those of [`consume`](Self::consume); [`Error::DoesNotFit`] for a debt too deep.
+    /// Those of [`consume`](Self::consume); [`Error::DoesNotFit`] for a debt that is too deep.
     pub async fn debit(&self, request: Request) -> Result<Balance, Error> {
         self.change(Call::debit(request)).await.map(Answer::balance)
     }
 
-    /// A grant from what was taken ahead.
+    /// A grant from tokens that were taken ahead.
     pub(super) fn prepaid(&self, requests: &[Request]) -> Option<Grant> {
         let Shared { memories, overrides, settings, .. } = &*self.inner.shared;
         let prefetch = memories.prefetch.as_ref()?;
         if let Some(overrides) = overrides {
-            // Tokens from before an override were charged by other numbers: they are dropped.
+            // Tokens that were taken before an override were charged by other numbers, so they are dropped.
             let asked = requests.iter().flat_map(Request::asked);
             let said: Vec<_> =
                 asked.filter(|(limit, key, _)| overrides.says(limit, key, settings.clock.at())).collect();
@@ -100,7 +100,7 @@ impl Gate {
         }
     }
 
-    /// A grant from what was taken ahead, else the call for the database.
+    /// A grant from tokens that were taken ahead, else the call for the database.
     fn prepaid_or_asked(&self, requests: impl IntoIterator<Item = Request>) -> ControlFlow<Grant, Call> {
         let mut requests = requests.into_iter();
         if self.inner.shared.memories.prefetch.is_none() {

@@ -16,25 +16,27 @@ use crate::request::Request;
 
 /// # Waiting for tokens
 impl Gate {
-    /// Takes tokens as [`consume`](Self::consume) does, and waits for them if they will be there within `timeout`.
+    /// Takes tokens as [`consume`](Self::consume) does, and waits for them if they will come within `timeout`.
     ///
-    /// Sleeps until the instant that the refusal names, and asks again; if somebody else was quicker, sleeps again.
-    /// Returns the refusal at once where the instant lies beyond the timeout. One gate serves the callers that wait for
-    /// one key in the order in which they came, whatever they cost. If a caller's timeout ends while others wait before
-    /// it, it is refused, even if its tokens are there. Waiting reserves nothing: callers of [`consume`](Self::consume)
-    /// and other processes may take the tokens first. A caller who needs a promise calls [`reserve`](Self::reserve).
+    /// Sleeps until the instant that the refusal names, and asks again; if another caller was quicker, it sleeps again.
+    /// If the instant lies beyond the timeout, it returns the refusal at once. One gate serves the callers that wait
+    /// for one key in the order in which they came, whatever they cost. If a caller's timeout ends while others wait
+    /// before it, the caller is refused, even if its tokens are there. Waiting reserves nothing: callers of
+    /// [`consume`](Self::consume) and other processes may take the tokens first. A caller who needs a promise calls
+    /// [`reserve`](Self::reserve).
     ///
-    /// A credit, a reset, a settlement, a release or a lapse of this gate wakes the first of the line at once. So does
-    /// an override, when this process has read it. For what other processes raise, the first of each line asks again at
-    /// least every 5 seconds. An outage that such an early question meets is no error: the caller sleeps on.
+    /// A credit, a reset, a settlement, a release or a lapse by this gate wakes the first caller of the line at once.
+    /// So does an override, when this process has read it. Other processes may raise a row, too, so the first caller of
+    /// each line asks again at least every 5 seconds. If such an early question meets an outage, that is no error: the
+    /// caller sleeps on.
     ///
     /// The database gives the span to sleep, and this machine's monotonic clock measures it; see
     /// [`jitter`](crate::GateBuilder::jitter).
     ///
-    /// A call of several requests waits in the line of the limit that refused, and if another refuses it then, in the
-    /// line of that one. Of [alternatives](crate::first_of) it waits in a line of each, and asks for all of them as
-    /// soon as its turn comes in one. A cost that is [split](crate::split) waits in the line of its first limit, and
-    /// hears of the others.
+    /// A call of several requests waits in the line of the limit that refused it; if another limit refuses it after
+    /// that, it waits in that limit's line. A call with [alternatives](crate::first_of) waits in a line for each, and
+    /// asks for all of them as soon as its turn comes in one. A call with a [split](crate::split) cost waits in the
+    /// line of its first limit, and is also woken when the others are raised.
     ///
     /// # Errors
     ///
@@ -47,18 +49,18 @@ impl Gate {
         self.wait_in_turn(Vec::from_iter(requests), timeout).await.map(|(decision, _)| decision)
     }
 
-    /// Takes tokens from every limit, or from none, and waits for them in turn; and when the call that was decided was
-    /// sent.
+    /// Takes tokens from every limit, or from none, and waits for them in turn. Returns the decision, and the instant
+    /// at which the decided call was sent.
     pub(super) async fn wait_in_turn(
         &self,
         requests: Vec<Request>,
         timeout: Duration,
     ) -> Result<(Decision, Instant), Error> {
-        // Its timers need one.
+        // The timers need a runtime.
         runtime()?;
         self.expect_open()?;
         let Shared { waiters, settings, overrides, memories, .. } = &*self.inner.shared;
-        // A timeout beyond all times is none.
+        // A timeout beyond the last instant is no timeout.
         let deadline = Instant::now().checked_add(timeout);
         let mut changes = overrides.as_ref().map(Overrides::changes);
         // Overrides of the limits may change meanwhile.
@@ -71,7 +73,7 @@ impl Gate {
         }
         if waiter.waits() && (!call.is_held() || call.is_once()) {
             match self.check(requests.iter().cloned()).await? {
-                // It takes nothing from those who wait.
+                // A repeat takes nothing from those who wait.
                 Decision::Granted(Grant { source: Source::Repeated, .. }) => waiter.leave(),
                 Decision::Denied(denied) if is_too_late(&call, &denied, deadline) => {
                     return Ok((Decision::Denied(denied), Instant::now()));
@@ -97,7 +99,7 @@ impl Gate {
             };
             call = asked()?;
             if is_early {
-                // The remembered refusals do not know what others have raised.
+                // Remembered refusals do not know the rows that other processes have raised.
                 call.first_rows().for_each(|row| memories.forget_refusals(row));
             }
             let sent = Instant::now();
@@ -107,7 +109,7 @@ impl Gate {
                     waiter.granted();
                     return Ok((granted, sent));
                 }
-                // It would have slept through the outage.
+                // Without the early question, the caller would have slept through the outage.
                 Err(error) if is_early && (error.is_outage() || error.is_retryable()) => {
                     waiter.unanswered();
                     continue;
@@ -122,8 +124,8 @@ impl Gate {
     }
 }
 
-/// Whether no alternative of a call will be there by the deadline. A lease may be released at any time, unless somebody
-/// denies it.
+/// Whether no alternative of a call will be granted by the deadline. A lease may be released at any time, unless an
+/// override denies the call.
 fn is_too_late(call: &CheckedCall, denied: &Denied, deadline: Option<Instant>) -> bool {
     let is_held = |limit: &str| {
         let mut items = call.alternatives().flatten();
